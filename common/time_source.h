@@ -1,0 +1,36 @@
+// Time as an injected dependency, so that tests move it by hand.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace lodestone {
+
+// Milliseconds on a clock that never goes back. Thread-safe.
+class TimeSource {
+ public:
+  virtual ~TimeSource() = default;
+  virtual int64_t NowMs() const = 0;
+};
+
+// The machine's steady clock.
+class SteadyTime final : public TimeSource {
+ public:
+  int64_t NowMs() const override {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+};
+
+// A clock that stands still until it is moved.
+class ManualTime final : public TimeSource {
+ public:
+  int64_t NowMs() const override { return now_ms_.load(std::memory_order_relaxed); }
+  void AdvanceMs(int64_t ms) { now_ms_.fetch_add(ms, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> now_ms_{1'000'000};
+};
+
+}  // namespace lodestone

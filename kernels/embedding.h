@@ -1,0 +1,50 @@
+// Sums over a batch's sparse features, whose rows have been gathered once per distinct key.
+//
+// A batch in CSR form: sample r has the features offsets[r] … offsets[r + 1] - 1; feature f has the row index row[f]
+// into a table of distinct rows [distinct, dim], and the value value[f] (null: all are 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lodestone::kernels::cpu {
+
+struct SparseBatch {
+  size_t samples = 0;
+  const uint32_t* offsets = nullptr;  // [samples + 1], offsets[0] == 0
+  const uint32_t* row = nullptr;      // [offsets[samples]]
+  const float* value = nullptr;       // [offsets[samples]] or null
+};
+
+// out[s, d] += sum over the sample's features of value * rows[row, d]: the linear term (dim = 1 or classes).
+void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out);
+
+// drows[row, d] += sum of value * dout[s, d].
+void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows);
+
+// Second-order factorization machine (Rendle 2010, equation 5): out[s] += 1/2 sum_d ((sum_f v x)^2 - sum_f (v x)^2).
+// sums [samples, dim] receives sum_f v x for the backward pass.
+void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out);
+
+// drows[row, d] += dout[s] * x * (sums[s, d] - x * rows[row, d]).
+void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
+                                  const float* dout, float* drows);
+
+// For samples that all have `fields` features: out[s, col + f * dim + d] = value * rows[row, d], into a matrix with
+// `stride` columns.
+void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+                  float* out);
+
+// drows[row, d] += value * dx[s, col + f * dim + d].
+void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
+                   float* drows);
+
+// DLRM's interaction (Naumov et al. 2019): x is [samples, vectors, dim]; out[s, col + p] is the dot product of pair p of
+// distinct vectors, pairs (1,0), (2,0), (2,1), (3,0), …; out has `stride` columns.
+void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col, float* out);
+
+// dx[s, v, d] += sum over pairs with v of dout[pair] * x[other].
+void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                            const float* dout, float* dx);
+
+}  // namespace lodestone::kernels::cpu

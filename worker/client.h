@@ -1,0 +1,125 @@
+// A worker's side of the wire: joins the cluster, finds each shard's server, pushes and pulls, subscribes.
+//
+// Push and Pull are asynchronous: they return when the request is on its way and call back from a thread of gRPC's or of
+// the client's own; callbacks must be quick and must not call blocking methods. A call that fails for a passing reason
+// (unreachable, overloaded, deadline) is tried again with the same sequence until `worker.retry_timeout_ms` has passed.
+// Thread-safe unless a method says otherwise.
+//
+// The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and leaves
+// the cluster.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/shard_map.h"
+#include "common/types.h"
+#include "proto/config.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/table.pb.h"
+
+namespace lodestone {
+
+// A table that exists on all servers.
+struct TableHandle {
+  TableId id = 0;
+  v1::TableSpec spec;
+  BlockLayout layout;  // Dense tables.
+  uint32_t dim = 0;    // Embedding tables.
+};
+
+// Gradients of a whole dense table: layout.elements floats.
+struct DenseGradient {
+  const TableHandle* table = nullptr;
+  const float* values = nullptr;
+};
+
+// Gradients of some rows: keys are distinct; values is [keys.size(), dim].
+struct RowGradients {
+  const TableHandle* table = nullptr;
+  std::span<const Key> keys;
+  const float* values = nullptr;
+};
+
+// A dense table's values wanted in dst (layout.elements floats).
+struct DensePull {
+  const TableHandle* table = nullptr;
+  float* dst = nullptr;
+};
+
+// Some rows wanted in dst ([keys.size(), dim]), in the order of the keys.
+struct RowPull {
+  const TableHandle* table = nullptr;
+  std::span<const Key> keys;
+  float* dst = nullptr;
+};
+
+// The versions of the shards when values were read: index by shard, 0 where nothing was read.
+using ShardVersions = std::vector<Version>;
+
+// A change that a subscription received: one dense block.
+struct BlockUpdate {
+  TableId table = 0;
+  BlockIndex block = 0;
+  ShardId shard = 0;
+  Version version = 0;  // At which the block last changed.
+  const uint8_t* values = nullptr;  // Unaligned little-endian floats, valid during the callback only.
+  size_t count = 0;
+};
+
+class Client {
+ public:
+  // Joins the coordinator at config.coordinator.address, waits for all servers, connects to each, and starts the
+  // heartbeat. Logs what it waits for.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const v1::Config& config);
+  virtual ~Client() = default;
+
+  virtual uint32_t index() const = 0;
+  virtual Incarnation incarnation() const = 0;
+  virtual const ShardMap& shard_map() const = 0;
+
+  // Creates the tables on every server, or finds them there.
+  virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
+
+  // What became of a push, over all shards.
+  struct PushResult {
+    absl::Status status;
+    // Mean over the shards of how many pushes by others came between `read_versions` and this one.
+    double staleness_pushes = 0;
+  };
+  // Sends gradients as the push of step `clock`. The data is copied before Push returns. Blocks while
+  // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` (may be empty) are those of the values that the
+  // gradients were computed from. `done` runs once, when every server has acknowledged or one has failed for good.
+  virtual absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                            const ShardVersions& read_versions, std::function<void(PushResult)> done) = 0;
+
+  // Reads values; `done` runs once all dst are filled or it failed. keys and dst must stay until then.
+  virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                    std::function<void(absl::Status, ShardVersions)> done) = 0;
+  // The same, waiting.
+  virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
+
+  // Subscribes to dense tables on all servers, with renewal after a lost connection. `on_block` is called for each block
+  // and `on_shard` after each complete shard delta with the version now held; calls for one server are in order, those
+  // of several servers may be concurrent.
+  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
+                                 std::function<void(ShardId, Version)> on_shard) = 0;
+
+  // Waits until no push is unacknowledged; the first error that a push ended with, if any.
+  virtual absl::Status Flush() = 0;
+
+  // What the next heartbeats report.
+  virtual void ReportProgress(const v1::WorkerProgress& progress) = 0;
+  // Waits until every other live worker's clock has reached `clock` (or it has finished); logs whom it waits for.
+  virtual absl::Status AwaitClock(Clock clock) = 0;
+  // Not OK once the lease is lost or a server has forgotten this worker: the process should end with it.
+  virtual absl::Status Health() const = 0;
+};
+
+}  // namespace lodestone

@@ -1,0 +1,88 @@
+// The training and test data, as the model sees it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/types.h"
+#include "proto/config.pb.h"
+
+namespace lodestone {
+
+// What every sample of a data set has. All workers find the same schema, whatever their partition.
+struct Schema {
+  uint32_t numeric_count = 0;  // Numeric features per sample, always all there.
+  uint32_t field_count = 0;    // Categorical features per sample, one per field in order; 0 with `sparse`.
+  bool sparse = false;         // Samples have any number of (key, value) features, as in libsvm files.
+  // Classes by label (loss other than squared): names as in the file, and training samples of each.
+  std::vector<std::string> class_names;
+  std::vector<uint64_t> class_counts;
+  double label_mean = 0;        // Over the training files; of numbers (squared loss) or of class indices.
+  uint64_t train_samples = 0;   // Of all partitions.
+};
+
+// Some samples. Sample i's sparse or categorical features are keys[offsets[i]] … keys[offsets[i + 1] - 1].
+struct Batch {
+  size_t size = 0;
+  std::vector<float> labels;      // [size]: class index, or the number itself
+  std::vector<float> numeric;     // [size, numeric_count]
+  std::vector<uint32_t> offsets;  // [size + 1]
+  std::vector<Key> keys;
+  std::vector<float> values;      // Beside keys; empty if all are 1 (categorical).
+};
+
+// Samples that can be read in any order. Thread-safe: immutable after loading.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual uint64_t size() const = 0;
+  // Fills `batch` with the samples `indices`, each < size().
+  virtual void Read(std::span<const uint64_t> indices, Batch* batch) const = 0;
+};
+
+// Whether labels are classes or numbers (squared loss).
+enum class LabelKind { kClass, kNumber };
+
+// Which part of the training data a worker keeps: the samples whose index i over all files has i % count == index.
+struct Partition {
+  uint32_t index = 0;
+  uint32_t count = 1;
+};
+
+struct LoadedData {
+  Schema schema;
+  std::unique_ptr<const Dataset> train;  // This partition.
+  std::unique_ptr<const Dataset> test;   // Everything; null if there is none or it was not asked for.
+  // Generated data: the best that any model can reach on this test set (AUC of the teacher's own probabilities, RMSE of
+  // the noise), with the metric's name. Only with the test set.
+  std::optional<double> best_reachable;
+  std::string best_reachable_metric;
+};
+
+// Reads the data that `config` names. Errors name file, line and column. `progress` (may be null) is called now and then
+// with bytes or samples read and their total.
+absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
+                                    const std::function<void(uint64_t done, uint64_t total)>& progress);
+
+// The order in which an epoch visits `size` samples: a permutation that is a function of (seed, epoch, position), and is
+// computed without memory (a Feistel network walked in cycles), so that files sorted by label are well mixed.
+class EpochOrder {
+ public:
+  EpochOrder(uint64_t size, uint64_t seed, uint64_t epoch, bool shuffle);
+  uint64_t At(uint64_t position) const;  // REQUIRES: position < size
+
+ private:
+  uint64_t size_;
+  uint64_t seed_;
+  bool shuffle_;
+  int half_bits_;
+};
+
+}  // namespace lodestone
