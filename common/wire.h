@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "google/protobuf/message_lite.h"
@@ -22,14 +23,19 @@ namespace lodestone {
 class Payload {
  public:
   Payload() = default;
-  Payload(grpc::Slice slice, const uint8_t* data, size_t size) : slice_(std::move(slice)), data_(data), size_(size) {}
+  // The `size` bytes from `offset` of `slice`. REQUIRES: they lie within it.
+  Payload(grpc::Slice slice, size_t offset, size_t size) : slice_(std::move(slice)), offset_(offset), size_(size) {}
 
-  const uint8_t* data() const { return data_; }
+  // Valid until this object is moved from or destroyed (a short slice holds its bytes inline).
+  const uint8_t* data() const { return slice_.begin() + offset_; }
   size_t size() const { return size_; }
+
+  // A part of it, which keeps the whole alive. REQUIRES: offset + size <= this->size().
+  Payload Sub(size_t offset, size_t size) const { return Payload(slice_, offset_ + offset, size); }
 
  private:
   grpc::Slice slice_;
-  const uint8_t* data_ = nullptr;
+  size_t offset_ = 0;
   size_t size_ = 0;
 };
 

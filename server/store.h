@@ -49,6 +49,9 @@ class Store {
   using PushDone = std::function<void(absl::StatusOr<v1::PushResponse>)>;
   void Push(v1::PushRequest header, Payload payload, PushDone done);
 
+  // Bytes of `header`'s parts in its payload, for splitting PushPull's. NOT_FOUND or INVALID_ARGUMENT as Push.
+  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
+
   // Values for a pull: the answer without its payload, and the payload as slices in order.
   struct Values {
     v1::PullResponse header;
