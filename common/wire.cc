@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/check.h"
 
 namespace lodestone {
@@ -40,7 +41,7 @@ class Cursor {
   size_t at_ = 0;
 };
 
-absl::Status Malformed(size_t offset, std::string_view what) {
+absl::Status Malformed(size_t offset, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed message at byte ", offset, ": ", what));
 }
 
