@@ -25,6 +25,7 @@ inline constexpr size_t kEvictedKeysRemembered = 1 << 16;             // For del
 
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;        // Parts in one message.
+inline constexpr uint64_t kPullBytesMax = 256 << 20;       // Values in one pull's answer.
 inline constexpr size_t kDeltaBytesTarget = 1 << 20;       // Deltas are cut at about this size.
 inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;     // Longest single hold of AwaitClock.
 

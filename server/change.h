@@ -1,0 +1,22 @@
+// Turns a shard's snapshot into what a subscriber is sent.
+//
+// Thread safety: pure functions; snapshots are immutable.
+#pragma once
+
+#include <optional>
+
+#include "grpcpp/support/slice.h"
+#include "server/shard/buffer.h"
+#include "server/shard/shard.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+// A slice of the first `size` bytes of `buffer` that keeps it alive.
+grpc::Slice SliceOf(BufferRef buffer, size_t size);
+
+// What differs between `from` (nullopt: nothing, an anchor) and the snapshot, in pieces of about `bytes_target` payload
+// bytes. Dense blocks are referenced, rows are copied.
+Store::ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Version> from, size_t bytes_target);
+
+}  // namespace lodestone

@@ -1,0 +1,151 @@
+#include "server/parts.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/limits.h"
+#include "common/shard_map.h"
+#include "common/status.h"
+#include "common/wire.h"
+
+namespace lodestone {
+namespace {
+
+absl::Status Invalid(int part, const std::string& table, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("part ", part, ", table `", table, "`: ", what));
+}
+
+// Fills all of `view` but the pointers into the payload; `bytes` is what the part takes of it.
+absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const TableMap& tables, PartView* view,
+                        uint64_t* bytes) {
+  const auto found = tables.find(part.table());
+  if (found == tables.end()) {
+    return absl::NotFoundError(absl::StrCat("part ", index, ": unknown table id ", part.table()));
+  }
+  const TableEntry& entry = *found->second;
+  const Table& table = *entry.table;
+  view->entry = &entry;
+  view->shard = part.shard();
+  if (part.block_versions_size() > 0 || part.evicted_count() > 0) {
+    return Invalid(index, table.name(), "block_versions and evicted_count belong to answers");
+  }
+  if (!table.is_dense()) {
+    if (part.blocks_size() > 0) return Invalid(index, table.name(), "is an embedding table, but the part has blocks");
+    view->row_count = part.row_count();
+    view->values = uint64_t{part.row_count()} * table.dim();
+    *bytes = view->row_count * sizeof(Key) + (kind == PartKind::kPush ? view->values * sizeof(float) : 0);
+    return absl::OkStatus();
+  }
+  if (part.row_count() > 0) return Invalid(index, table.name(), "is a dense table, but the part has rows");
+  view->blocks = {part.blocks().data(), static_cast<size_t>(part.blocks_size())};
+  for (size_t i = 0; i < view->blocks.size(); ++i) {
+    const BlockIndex block = view->blocks[i];
+    if (block >= table.layout().block_count()) {
+      return Invalid(index, table.name(),
+                     absl::StrCat("block ", block, " of a table with ", table.layout().block_count(), " blocks"));
+    }
+    if (i > 0 && block <= view->blocks[i - 1]) return Invalid(index, table.name(), "blocks are not ascending");
+    if (ShardOfBlock(table.id(), block, table.shards()) != part.shard()) {
+      return Invalid(index, table.name(), absl::StrCat("block ", block, " is not on shard ", part.shard()));
+    }
+    view->values += table.layout().ElementsOf(block);
+  }
+  *bytes = kind == PartKind::kPush ? view->values * sizeof(float) : 0;
+  return absl::OkStatus();
+}
+
+absl::Status CheckKeys(int index, const PartView& view) {
+  const Table& table = *view.entry->table;
+  for (size_t i = 0; i < view.row_count; ++i) {
+    const Key key = LoadAt<Key>(view.keys, i);
+    if (ShardOfKey(key, table.shards()) == view.shard) continue;
+    return Invalid(index, table.name(), absl::StrCat("key ", key, " is not on shard ", view.shard));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables) {
+  uint64_t total = 0;
+  for (int i = 0; i < parts.size(); ++i) {
+    PartView view;
+    uint64_t bytes = 0;
+    LODESTONE_RETURN_IF_ERROR(ViewHeader(PartKind::kPush, i, parts[i], tables, &view, &bytes));
+    total += bytes;
+  }
+  return total;
+}
+
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, const uint8_t* payload,
+                                                size_t payload_size, const TableMap& tables,
+                                                const std::vector<bool>& owned) {
+  if (parts.size() > static_cast<int>(limits::kMessagePartsMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parts.size(), " parts in one message; the limit is ", limits::kMessagePartsMax));
+  }
+  std::vector<PartView> views(parts.size());
+  size_t at = 0;
+  uint64_t answer_bytes = 0;
+  for (int i = 0; i < parts.size(); ++i) {
+    PartView& view = views[i];
+    if (parts[i].shard() >= owned.size() || !owned[parts[i].shard()]) {
+      return absl::FailedPreconditionError(absl::StrCat("part ", i, ": shard ", parts[i].shard(), " of ", owned.size(),
+                                                        " is not on this ps"));
+    }
+    uint64_t bytes = 0;
+    LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &bytes));
+    const std::string& table = view.entry->table->name();
+    if (bytes > payload_size - at) {
+      return Invalid(i, table, absl::StrCat("needs ", bytes, " bytes of payload, but ", payload_size - at, " are left"));
+    }
+    if (kind == PartKind::kPull) {
+      answer_bytes += view.values * sizeof(float);
+      if (answer_bytes > limits::kPullBytesMax) {
+        return Invalid(i, table, absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
+                                              " bytes; pull in several calls"));
+      }
+    }
+    const uint8_t* const data = payload + at;
+    at += bytes;
+    if (view.entry->table->is_dense()) {
+      view.gradients = data;
+    } else {
+      view.keys = data;
+      view.gradients = data + view.row_count * sizeof(Key);
+      LODESTONE_RETURN_IF_ERROR(CheckKeys(i, view));
+    }
+  }
+  if (at != payload_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the payload has ", payload_size, " bytes, but the parts describe ", at));
+  }
+  return views;
+}
+
+absl::Status CheckFinite(std::span<const PartView> views) {
+  for (const PartView& view : views) {
+    const size_t bad = FirstNonFinite(view.gradients, view.values);
+    if (bad == view.values) continue;
+    const Table& table = *view.entry->table;
+    const float value = LoadAt<float>(view.gradients, bad);
+    if (!table.is_dense()) {
+      return absl::InvalidArgumentError(absl::StrCat("gradient of table `", table.name(), "`, key ",
+                                                     LoadAt<Key>(view.keys, bad / table.dim()), ", element ",
+                                                     bad % table.dim(), " is ", value));
+    }
+    size_t element = bad;
+    BlockIndex block = 0;
+    for (const BlockIndex candidate : view.blocks) {
+      block = candidate;
+      if (element < table.layout().ElementsOf(block)) break;
+      element -= table.layout().ElementsOf(block);
+    }
+    return absl::InvalidArgumentError(absl::StrCat("gradient of table `", table.name(), "`, element ",
+                                                   uint64_t{block} * table.layout().block_elements + element, " is ",
+                                                   value));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone

@@ -1,0 +1,103 @@
+#include "server/shard/dense_table.h"
+
+#include <utility>
+
+namespace lodestone {
+namespace {
+
+// The first block of `table` on `shard`; may be past the last.
+BlockIndex FirstBlock(const Table& table, ShardId shard) {
+  const ShardId start = ShardOfBlock(table.id(), 0, table.shards());
+  return (shard + table.shards() - start) % table.shards();
+}
+
+size_t CountBlocks(const Table& table, BlockIndex first) {
+  const BlockIndex blocks = table.layout().block_count();
+  return first < blocks ? (blocks - first - 1) / table.shards() + 1 : 0;
+}
+
+}  // namespace
+
+uint64_t DenseTable::BytesNeeded(const Table& table, ShardId shard) {
+  uint64_t bytes = 0;
+  const uint64_t blocks = table.layout().block_count();
+  for (uint64_t block = FirstBlock(table, shard); block < blocks; block += table.shards()) {
+    const size_t n = table.layout().ElementsOf(static_cast<BlockIndex>(block));
+    bytes += sizeof(float) * (n + table.state_layout().FloatsFor(n)) + sizeof(Slot);
+  }
+  return bytes;
+}
+
+DenseTable::DenseTable(Table* table, ShardId shard)
+    : table_(table),
+      first_(FirstBlock(*table, shard)),
+      slot_count_(CountBlocks(*table, first_)),
+      slots_(std::make_unique<Slot[]>(slot_count_)) {
+  const BlockLayout& layout = table_->layout();
+  for (size_t i = 0; i < slot_count_; ++i) {
+    const BlockIndex block = static_cast<BlockIndex>(first_ + i * table_->shards());
+    const size_t n = layout.ElementsOf(block);
+    Slot& slot = slots_[i];
+    BufferRef values = BufferRef::New(n * sizeof(float));
+    table_->InitializeDense(uint64_t{block} * layout.block_elements, n, values->floats());
+    const size_t state_floats = table_->state_layout().FloatsFor(n);
+    if (state_floats > 0) {
+      slot.state = BufferRef::New(state_floats * sizeof(float));
+      table_->optimizer().InitializeState(slot.state->floats(), n);
+    }
+    MutexLock lock(&slot.mu);
+    slot.values = std::move(values);
+  }
+  table_->counters().blocks.fetch_add(slot_count_, std::memory_order_relaxed);
+}
+
+DenseTable::BlockValue DenseTable::Read(BlockIndex block) const {
+  const Slot& slot = SlotOf(block);
+  MutexLock lock(&slot.mu);
+  return {slot.values, slot.version};
+}
+
+void DenseTable::Apply(BlockIndex block, const uint8_t* gradient, Version version) {
+  Slot& slot = SlotOf(block);
+  const size_t n = table_->layout().ElementsOf(block);
+  const Optimizer::Step step =
+      table_->StepFor(slot.updates++, gradient, n, table_->spec().optimizer().clip().block_norm());
+  float* const state = slot.state ? slot.state->floats() : nullptr;
+  BufferRef fresh_state;
+  if (slot.state && !slot.state.unique()) fresh_state = BufferRef::New(slot.state->size_bytes());
+  float* const state_out = fresh_state ? fresh_state->floats() : state;
+
+  BufferRef shared;  // The values, if somebody else holds them too.
+  {
+    MutexLock lock(&slot.mu);
+    if (slot.values.unique()) {
+      float* const values = slot.values->floats();
+      table_->optimizer().Update(step, n, gradient, values, state, values, state_out);
+      slot.version = version;
+    } else {
+      shared = slot.values;
+    }
+  }
+  if (shared) {
+    BufferRef fresh = BufferRef::New(shared->size_bytes());
+    table_->optimizer().Update(step, n, gradient, shared->floats(), state, fresh->floats(), state_out);
+    MutexLock lock(&slot.mu);
+    slot.values = std::move(fresh);
+    slot.version = version;
+  }
+  if (fresh_state) slot.state = std::move(fresh_state);
+}
+
+std::vector<DenseTable::BlockState> DenseTable::Collect(const Version* after) const {
+  std::vector<BlockState> blocks;
+  for (size_t i = 0; i < slot_count_; ++i) {
+    const Slot& slot = slots_[i];
+    MutexLock lock(&slot.mu);
+    if (after != nullptr && slot.version <= *after) continue;
+    blocks.push_back({static_cast<BlockIndex>(first_ + i * table_->shards()), slot.values, slot.state, slot.version,
+                      slot.updates});
+  }
+  return blocks;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,70 @@
+// One shard's blocks of a dense table: copy-on-write, read without visiting the owner.
+//
+// Thread safety: Read may be called by anybody at any time; everything else belongs to the shard's executor. A reader
+// that comes during an update in place waits for those microseconds.
+//
+// Ownership: owned by its Shard; blocks live as long as anybody holds a reference.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/mutex.h"
+#include "common/types.h"
+#include "server/shard/buffer.h"
+#include "server/shard/table.h"
+
+namespace lodestone {
+
+class DenseTable {
+ public:
+  // The blocks of `table` that lie on `shard`, with their initial values.
+  DenseTable(Table* table, ShardId shard);
+
+  // Bytes that the blocks of `table` on `shard` take: values and state.
+  static uint64_t BytesNeeded(const Table& table, ShardId shard);
+
+  // A block as it was at `version`, which is when it last changed.
+  struct BlockValue {
+    BufferRef values;
+    Version version = 0;
+  };
+  // REQUIRES: ShardOfBlock(block) is this shard.
+  BlockValue Read(BlockIndex block) const;
+
+  // Applies a gradient, ElementsOf(block) unaligned floats, as part of the update that makes the shard's version
+  // `version`.
+  void Apply(BlockIndex block, const uint8_t* gradient, Version version);
+
+  // A block with its optimizer state, for snapshots.
+  struct BlockState {
+    BlockIndex block = 0;
+    BufferRef values;
+    BufferRef state;  // Null if the optimizer has none.
+    Version version = 0;
+    uint64_t updates = 0;
+  };
+  // All blocks that changed after `after`; all if it is null.
+  std::vector<BlockState> Collect(const Version* after) const;
+
+ private:
+  struct Slot {
+    mutable Mutex mu;
+    BufferRef values ABSL_GUARDED_BY(mu);
+    Version version ABSL_GUARDED_BY(mu) = 0;
+    // Owned by the executor.
+    BufferRef state;
+    uint64_t updates = 0;
+  };
+
+  Slot& SlotOf(BlockIndex block) const { return slots_[(block - first_) / table_->shards()]; }
+
+  Table* const table_;
+  BlockIndex first_ = 0;  // The shard's blocks are first_, first_ + shards, …
+  size_t slot_count_ = 0;
+  std::unique_ptr<Slot[]> slots_;
+};
+
+}  // namespace lodestone

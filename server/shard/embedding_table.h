@@ -1,0 +1,125 @@
+// One shard's rows of an embedding table: an index over copy-on-write pages.
+//
+// A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows: values,
+// then optimizer state. Stamps and counts for eviction stand beside, so that reading a row never writes a page.
+//
+// Not thread-safe: owned by the shard's executor. Snapshots (pages by reference) may be read anywhere.
+// Ownership: owned by its Shard; pages live as long as anybody holds a reference.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/types.h"
+#include "server/shard/buffer.h"
+#include "server/shard/row_index.h"
+#include "server/shard/table.h"
+
+namespace lodestone {
+
+// How a page of an embedding table is laid out.
+struct PageLayout {
+  explicit PageLayout(const Table& table);
+
+  size_t row_floats;  // Values and state.
+  uint32_t rows_log2;
+  uint32_t rows() const { return 1u << rows_log2; }
+  size_t bytes() const { return rows() * (sizeof(Key) + sizeof(uint32_t) + row_floats * sizeof(float)); }
+
+  Key* Keys(const BufferRef& page) const { return reinterpret_cast<Key*>(page->bytes()); }
+  // Low half of the version at which each row last changed, never 0; 0: no row is there.
+  uint32_t* Changed(const BufferRef& page) const { return reinterpret_cast<uint32_t*>(Keys(page) + rows()); }
+  float* Row(const BufferRef& page, uint32_t i) const {
+    return reinterpret_cast<float*>(Changed(page) + rows()) + i * row_floats;
+  }
+};
+
+// A version's low half as pages store it.
+inline uint32_t ChangedStamp(Version version) {
+  const uint32_t low = static_cast<uint32_t>(version);
+  return low == 0 ? 1 : low;
+}
+
+class EmbeddingTable {
+ public:
+  EmbeddingTable(Table* table, uint64_t now_ms);
+  ~EmbeddingTable();
+
+  // Copies the rows of `count` unaligned keys to `dst` ([count, dim]). A key without a row reads as its initial values.
+  void Read(const uint8_t* keys, size_t count, uint64_t now_ms, float* dst);
+
+  // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
+  // makes the shard's version `version`. New keys get a row if they are admitted.
+  void Apply(const uint8_t* keys, const uint8_t* gradients, size_t count, uint64_t now_ms, Version version);
+
+  // Evicts rows that outlived their TTL, as the update `version`. False, and nothing changed, if there were none.
+  bool EvictExpired(uint64_t now_ms, Version version);
+
+  // The pages that changed after `after` (all if null), and the keys evicted since.
+  struct Snapshot {
+    struct Page {
+      BufferRef page;
+      Version version = 0;  // When it last changed.
+    };
+    std::vector<Page> pages;
+    std::vector<Key> evicted;
+  };
+  // nullopt if the evictions since `after` are no longer all known: take a whole snapshot instead.
+  std::optional<Snapshot> Collect(const Version* after) const;
+
+  const PageLayout& layout() const { return layout_; }
+  size_t rows() const { return index_.size(); }
+
+ private:
+  // What is kept beside the rows for eviction, by page; only if the table evicts.
+  struct Usage {
+    uint32_t last_used = 0;  // In kTickMs since the table was made.
+    uint32_t count = 0;      // Uses, saturating.
+  };
+
+  Key KeyOf(RowId row) const { return layout_.Keys(pages_[row >> layout_.rows_log2].page)[row & (layout_.rows() - 1)]; }
+  float* RowOf(RowId row) const {
+    return layout_.Row(pages_[row >> layout_.rows_log2].page, row & (layout_.rows() - 1));
+  }
+  RowId Find(Key key) const;
+  // Finds the rows of `count` <= kLookupBatch keys, memory accesses overlapping.
+  void FindBatch(const uint8_t* keys, size_t count, RowId* rows) const;
+
+  bool Admit(Key key, Version version);
+  void ForgetSomeCandidates();
+  // Makes a row with initial values. May evict others and move the index.
+  RowId Insert(Key key, uint64_t now_ms, Version version);
+  RowId TakeFreeRow();
+  void GrowIndex();
+  // Makes the row's page writable (copies it if it is shared) and stamps row and page as changed at `version`.
+  void Touch(RowId row, Version version);
+  void Use(RowId row, uint64_t now_ms);
+  void Evict(RowId row, Version version);
+  void EvictColdest(Version version);
+  void CountBytes();
+
+  // Constant after construction.
+  Table* const table_;
+  const PageLayout layout_;
+  const uint64_t made_ms_;
+  const bool track_usage_;
+  const size_t rows_max_;  // Of this shard; SIZE_MAX: no limit.
+
+  RowIndex index_;
+  std::vector<Snapshot::Page> pages_;
+  std::vector<RowId> free_;
+  uint64_t updates_ = 0;  // Pushes, for the learning-rate schedule.
+  std::vector<std::unique_ptr<Usage[]>> usage_;
+  absl::flat_hash_map<Key, uint32_t> candidates_;  // Pushes of keys not yet admitted.
+  std::deque<std::pair<Version, Key>> evicted_;
+  Version evictions_known_since_ = 0;  // Evictions at this version or before are forgotten.
+  uint64_t counted_bytes_ = 0;
+  size_t counted_rows_ = 0;
+};
+
+}  // namespace lodestone

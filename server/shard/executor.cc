@@ -1,0 +1,95 @@
+#include "server/shard/executor.h"
+
+#include <algorithm>
+#include <latch>
+#include <utility>
+
+namespace lodestone {
+
+Executor::~Executor() {
+  std::thread thread;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    wake_.NotifyAll();
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+void Executor::Submit(Message message) {
+  {
+    MutexLock lock(&mu_);
+    if (busy_ || mode_ == Mode::kThread) {
+      queue_.push_back(std::move(message));
+      queue_length_max_ = std::max(queue_length_max_, queue_.size());
+      if (!busy_) {
+        busy_ = true;
+        handed_ = true;
+        StartThreadIfNeeded();
+        wake_.NotifyOne();
+      }
+      return;
+    }
+    busy_ = true;
+  }
+  message();
+  message = nullptr;  // What it holds goes before the next message runs.
+  MutexLock lock(&mu_);
+  ++executed_;
+  if (queue_.empty()) {
+    busy_ = false;
+    return;
+  }
+  handed_ = true;
+  StartThreadIfNeeded();
+  wake_.NotifyOne();
+}
+
+void Executor::SubmitAndWait(Message message) {
+  std::latch done(1);
+  Submit([&] {
+    message();
+    done.count_down();
+  });
+  done.wait();
+}
+
+size_t Executor::queue_length() const {
+  MutexLock lock(&mu_);
+  return queue_.size();
+}
+
+Executor::Stats Executor::stats() const {
+  MutexLock lock(&mu_);
+  return {executed_, queue_.size(), queue_length_max_};
+}
+
+void Executor::StartThreadIfNeeded() {
+  if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
+}
+
+void Executor::RunThread() {
+  std::deque<Message> batch;
+  mu_.Lock();
+  while (true) {
+    while (!handed_ && !stopping_) wake_.Wait(&mu_);
+    if (!handed_) break;
+    batch.swap(queue_);
+    mu_.Unlock();
+    for (Message& message : batch) {
+      message();
+      message = nullptr;
+    }
+    mu_.Lock();
+    executed_ += batch.size();
+    batch.clear();
+    if (queue_.empty()) {
+      handed_ = false;
+      busy_ = false;
+    }
+  }
+  mu_.Unlock();
+}
+
+}  // namespace lodestone

@@ -1,0 +1,66 @@
+// Runs messages one at a time, in the order they came: the single owner of some shards.
+//
+// Whoever submits to an idle executor runs the message itself, so an idle server pays no hand-off between threads; what
+// arrives meanwhile is queued and run by the executor's own thread, which starts when it is first needed.
+//
+// Thread-safe. A message may submit to its own executor (it is queued) but must not wait for it.
+//
+// The destructor runs what is queued and joins the thread. REQUIRES: nobody submits any more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "common/mutex.h"
+
+namespace lodestone {
+
+class Executor {
+ public:
+  using Message = std::function<void()>;
+
+  // Where messages run.
+  enum class Mode {
+    kCallerOrThread,  // On the submitting thread if the executor is idle, else on the executor's.
+    kThread,          // Always on the executor's thread.
+  };
+  explicit Executor(Mode mode = Mode::kCallerOrThread) : mode_(mode) {}
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  void Submit(Message message);
+  // Submits, and waits until the message has run. REQUIRES: not called from a message of this executor.
+  void SubmitAndWait(Message message);
+
+  // Messages waiting now.
+  size_t queue_length() const;
+
+  struct Stats {
+    uint64_t executed = 0;
+    size_t queue_length = 0;
+    size_t queue_length_max = 0;
+  };
+  Stats stats() const;
+
+ private:
+  void StartThreadIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RunThread();
+
+  const Mode mode_;
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;      // Somebody runs messages.
+  bool handed_ ABSL_GUARDED_BY(mu_) = false;    // The thread is that somebody, or is to become it.
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;
+  std::thread thread_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lodestone

@@ -1,0 +1,77 @@
+#include "server/shard/shard.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestone {
+
+const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms) {
+  if (table->is_dense()) {
+    return dense_.emplace(table->id(), std::make_unique<DenseTable>(table, id_)).first->second.get();
+  }
+  rows_.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
+  return nullptr;
+}
+
+absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
+                                              uint64_t now_ms) {
+  SequenceWindow& window = windows_[worker];
+  switch (window.Check(sequence)) {
+    case SequenceWindow::Verdict::kDuplicate:
+      return PushResult{version(), true};
+    case SequenceWindow::Verdict::kTooOld:
+      return absl::OutOfRangeError(absl::StrCat("push sequence ", sequence, " on shard ", id_,
+                                                " is older than the window of ", limits::kSequenceWindow,
+                                                " before the worker's newest, ", window.newest()));
+    case SequenceWindow::Verdict::kNew:
+      break;
+  }
+  const Version next = version() + 1;
+  for (const PushPart& part : parts) {
+    if (part.table->is_dense()) {
+      DenseTable& table = *dense_.find(part.table->id())->second;
+      const uint8_t* gradient = part.gradients;
+      for (const BlockIndex block : part.blocks) {
+        table.Apply(block, gradient, next);
+        gradient += part.table->layout().ElementsOf(block) * sizeof(float);
+      }
+    } else {
+      rows_.find(part.table->id())->second->Apply(part.keys, part.gradients, part.row_count, now_ms, next);
+    }
+  }
+  window.Mark(sequence);
+  version_.store(next, std::memory_order_release);
+  return PushResult{next, false};
+}
+
+Version Shard::Read(const Table& table, const uint8_t* keys, size_t count, uint64_t now_ms, float* dst) {
+  rows_.find(table.id())->second->Read(keys, count, now_ms, dst);
+  return version();
+}
+
+void Shard::EvictExpired(uint64_t now_ms) {
+  const Version next = version() + 1;
+  bool any = false;
+  for (auto& [id, table] : rows_) any |= table->EvictExpired(now_ms, next);
+  if (any) version_.store(next, std::memory_order_release);
+}
+
+std::optional<Shard::Snapshot> Shard::Collect(std::span<const Table* const> tables, const Version* after) const {
+  Snapshot snapshot;
+  snapshot.shard = id_;
+  snapshot.version = version();
+  for (const Table* table : tables) {
+    if (table->is_dense()) {
+      snapshot.dense.push_back({table, dense_.find(table->id())->second->Collect(after)});
+    } else {
+      const EmbeddingTable& rows = *rows_.find(table->id())->second;
+      auto content = rows.Collect(after);
+      if (!content.has_value()) return std::nullopt;
+      snapshot.rows.push_back({table, rows.layout(), *std::move(content)});
+    }
+  }
+  return snapshot;
+}
+
+}  // namespace lodestone

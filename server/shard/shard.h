@@ -1,0 +1,89 @@
+// The unit of ownership and order: a version, the windows of the workers, and its part of every table.
+//
+// Not thread-safe, but for version(): owned by one executor, which runs one message at a time. The DenseTables that
+// AddTable returns may be read by others, as dense_table.h says.
+//
+// Ownership: owned by the store.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/types.h"
+#include "server/shard/dense_table.h"
+#include "server/shard/embedding_table.h"
+#include "server/shard/sequence_window.h"
+
+namespace lodestone {
+
+class Shard {
+ public:
+  explicit Shard(ShardId id) : id_(id) {}
+
+  ShardId id() const { return id_; }
+  // The newest version. Thread-safe.
+  Version version() const { return version_.load(std::memory_order_acquire); }
+
+  // Makes the shard's part of `table`, and returns it if the table is dense. REQUIRES: it has none yet.
+  const DenseTable* AddTable(Table* table, uint64_t now_ms);
+
+  // One table's piece of a push, pointing into the payload.
+  struct PushPart {
+    const Table* table = nullptr;
+    std::span<const BlockIndex> blocks;  // Dense.
+    const uint8_t* keys = nullptr;       // Embedding: row_count unaligned keys.
+    size_t row_count = 0;
+    const uint8_t* gradients = nullptr;  // Unaligned floats.
+  };
+  struct PushResult {
+    Version version = 0;
+    bool duplicate = false;
+  };
+  // Applies all parts as one update, once per (worker, sequence). The parts have been checked. OUT_OF_RANGE if the
+  // sequence is older than the worker's window.
+  absl::StatusOr<PushResult> Push(Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
+                                  uint64_t now_ms);
+
+  // Copies rows to dst and returns the version they are of.
+  Version Read(const Table& table, const uint8_t* keys, size_t count, uint64_t now_ms, float* dst);
+
+  // Forgets the window of a worker whose session has ended.
+  void ForgetWorker(Incarnation worker) { windows_.erase(worker); }
+  // Evicts rows that outlived their TTL, as one update.
+  void EvictExpired(uint64_t now_ms);
+
+  // All blocks and pages of some tables at one version, by reference: takes microseconds and stays as it is while
+  // pushes go on.
+  struct Snapshot {
+    struct DensePart {
+      const Table* table = nullptr;
+      std::vector<DenseTable::BlockState> blocks;
+    };
+    struct RowsPart {
+      const Table* table = nullptr;
+      PageLayout layout;
+      EmbeddingTable::Snapshot content;
+    };
+    ShardId shard = 0;
+    Version version = 0;
+    std::vector<DensePart> dense;
+    std::vector<RowsPart> rows;
+  };
+  // What changed after `after` in `tables`; everything if it is null. nullopt if that is no longer known.
+  std::optional<Snapshot> Collect(std::span<const Table* const> tables, const Version* after) const;
+
+ private:
+  const ShardId id_;
+  std::atomic<Version> version_{0};  // Written by the executor.
+  absl::flat_hash_map<TableId, std::unique_ptr<DenseTable>> dense_;
+  absl::flat_hash_map<TableId, std::unique_ptr<EmbeddingTable>> rows_;
+  absl::flat_hash_map<Incarnation, SequenceWindow> windows_;
+};
+
+}  // namespace lodestone
