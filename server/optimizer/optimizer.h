@@ -2,15 +2,20 @@
 //
 // An Optimizer is const and stateless: the state (moments, accumulators, counts) stands beside the values it belongs to
 // and is passed in. Thread-safe.
+//
+// Every method works element by element with IEEE operations that are never fused, so that a result does not depend on
+// the CPU, on alignment, on how an array is split into calls (Adam's count aside) or on whether it is made in place.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/table.pb.h"
+#include "server/optimizer/clipping.h"
+#include "server/optimizer/initializer.h"
+#include "server/optimizer/schedule.h"
 
 namespace lodestone {
 
@@ -24,7 +29,7 @@ struct StateLayout {
 // Base of the methods, one file each.
 class Optimizer {
  public:
-  // INVALID_ARGUMENT if a hyperparameter makes no sense.
+  // INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense.
   static absl::StatusOr<std::unique_ptr<const Optimizer>> Create(const v1::Optimizer& config);
 
   virtual ~Optimizer() = default;
@@ -48,19 +53,5 @@ class Optimizer {
   virtual void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in,
                       const float* state_in, float* values_out, float* state_out) const = 0;
 };
-
-// The learning rate at `step` (from 0): the configured one times the schedule's factor.
-float LearningRateAt(const v1::Optimizer& config, uint64_t step);
-
-// Euclidean norm of `n` unaligned floats after clamping each to [-clip_value, clip_value] (0: no clamp).
-double GradientNorm(const uint8_t* gradient, size_t n, float clip_value);
-
-// Index of the first of `n` unaligned floats that is NaN or infinite; n if all are finite.
-size_t FirstNonFinite(const uint8_t* values, size_t n);
-
-// dst[i] = initial value number first + i of a table; a pure function of (seed, table_seed, first + i) and the shape.
-// For embeddings pass stream = the row's key, else 0. fan_in and fan_out are those of the dense table [fan_in, fan_out].
-void InitializeValues(const v1::Initializer& config, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
-                      uint64_t fan_in, uint64_t fan_out, float* dst);
 
 }  // namespace lodestone

@@ -1,0 +1,85 @@
+#include "server/shard/executor.h"
+
+#include <barrier>
+#include <latch>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+TEST(Executor, RunsAMessageOnTheCallersThreadWhenIdle) {
+  Executor executor;
+  std::thread::id ran_on;
+  executor.Submit([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  EXPECT_EQ(executor.stats().executed, 1u);
+}
+
+TEST(Executor, RunsOnItsOwnThreadInThreadMode) {
+  Executor executor(Executor::Mode::kThread);
+  std::thread::id ran_on;
+  executor.SubmitAndWait([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST(Executor, QueuesWhatComesWhileItIsBusyAndKeepsTheOrder) {
+  Executor executor;
+  std::vector<int> order;
+  executor.Submit([&] {
+    for (int i = 1; i <= 100; ++i) executor.Submit([&order, i] { order.push_back(i); });
+    order.push_back(0);
+  });
+  executor.SubmitAndWait([] {});
+  ASSERT_EQ(order.size(), 101u);
+  for (int i = 0; i <= 100; ++i) EXPECT_EQ(order[i], i);
+  EXPECT_EQ(executor.stats().queue_length, 0u);
+  EXPECT_GE(executor.stats().queue_length_max, 100u);
+}
+
+TEST(Executor, NeverRunsTwoMessagesAtOnce) {
+  constexpr int kThreads = 4;
+  constexpr int kMessages = 2000;
+  Executor executor;
+  int64_t counter = 0;  // Unsynchronised on purpose: the executor is what orders its updates.
+  std::latch start(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      for (int i = 0; i < kMessages; ++i) executor.Submit([&] { counter = counter + 1; });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  executor.SubmitAndWait([] {});
+  EXPECT_EQ(counter, kThreads * kMessages);
+}
+
+TEST(Executor, RunsEverythingQueuedBeforeItIsDestroyed) {
+  int ran = 0;
+  std::latch go(1);
+  {
+    Executor executor(Executor::Mode::kThread);
+    executor.Submit([&] { go.wait(); });
+    for (int i = 0; i < 50; ++i) executor.Submit([&] { ++ran; });
+    go.count_down();
+  }
+  EXPECT_EQ(ran, 50);
+}
+
+TEST(Executor, DestroysWhatAMessageHoldsBeforeTheNextOneRuns) {
+  Executor executor;
+  auto held = std::make_shared<int>(1);
+  std::weak_ptr<int> watch = held;
+  bool gone = false;
+  executor.Submit([&executor, &gone, watch, held = std::move(held)] {
+    executor.Submit([&gone, watch] { gone = watch.expired(); });
+  });
+  executor.SubmitAndWait([] {});
+  EXPECT_TRUE(gone);
+}
+
+}  // namespace
+}  // namespace lodestone
