@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "common/limits.h"
 #include "gtest/gtest.h"
 
 namespace lodestone {
@@ -102,7 +103,9 @@ TEST_F(EmbeddingTableTest, AnEvictedKeyDoesNotShiftTheGradientsOfTheKeysAfterIt)
   Make();
   Push({{1, 1}});
   now_ms_ += 1000;
-  Push({{2, 2}, {3, 3}, {4, 4}});
+  Push({{4, 4}});
+  now_ms_ += 1000;
+  Push({{2, 2}, {3, 3}});
   now_ms_ += 1000;
   Push({{5, 5}, {2, 20}, {1, 10}, {3, 30}});  // 5 evicts 1, which comes back as new and evicts 4.
   EXPECT_EQ(Read({1, 2, 3, 5, 4}), (std::vector<float>{10, 22, 33, 5, 0}));
