@@ -5,10 +5,10 @@
 #include <cstdlib>
 
 // Ends the process if `condition` does not hold.
-#define LODESTONE_CHECK(condition)                                                                     \
-  do {                                                                                                 \
-    if (!(condition)) [[unlikely]] {                                                                   \
+#define LODESTONE_CHECK(condition)                                                                           \
+  do {                                                                                                       \
+    if (!(condition)) [[unlikely]] {                                                                         \
       std::fprintf(stderr, "%s:%d: a bug in Lodestone: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                                    \
-    }                                                                                                  \
+      std::abort();                                                                                          \
+    }                                                                                                        \
   } while (false)

@@ -13,30 +13,30 @@ inline constexpr int64_t kSessionIdleMaxMs = 10 * 60'000;  // A session without 
 inline constexpr size_t kExecutorQueueMax = 4096;          // Messages waiting per executor before back-pressure.
 
 // Server: shape of tables.
-inline constexpr size_t kTablesMax = 4096;                            // Tables per ps.
-inline constexpr size_t kTableNameBytesMax = 200;                     // Length of a table's name.
-inline constexpr size_t kDenseDimsMax = 8;                            // Dimensions of a dense table.
-inline constexpr uint64_t kDenseElementsMax = uint64_t{1} << 40;      // Elements of a dense table.
-inline constexpr uint32_t kBlockElementsMax = 1u << 24;               // Elements per block, if configured.
-inline constexpr uint32_t kEmbeddingDimMax = 16384;                   // Floats per row.
-inline constexpr size_t kPageBytesMax = 16 * 1024;                    // Target size of an embedding page.
-inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;            // Keys counted towards admission, per shard.
-inline constexpr size_t kEvictedKeysRemembered = 1 << 16;             // For deltas, per shard and table.
+inline constexpr size_t kTablesMax = 4096;                        // Tables per ps.
+inline constexpr size_t kTableNameBytesMax = 200;                 // Length of a table's name.
+inline constexpr size_t kDenseDimsMax = 8;                        // Dimensions of a dense table.
+inline constexpr uint64_t kDenseElementsMax = uint64_t{1} << 40;  // Elements of a dense table.
+inline constexpr uint32_t kBlockElementsMax = 1u << 24;           // Elements per block, if configured.
+inline constexpr uint32_t kEmbeddingDimMax = 16384;               // Floats per row.
+inline constexpr size_t kPageBytesMax = 16 * 1024;                // Target size of an embedding page.
+inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;        // Keys counted towards admission, per shard.
+inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas, per shard and table.
 
 // Wire.
-inline constexpr size_t kMessagePartsMax = 1 << 20;        // Parts in one message.
-inline constexpr uint64_t kPullBytesMax = 256 << 20;       // Values in one pull's answer.
-inline constexpr size_t kDeltaBytesTarget = 1 << 20;       // Deltas are cut at about this size.
-inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;     // Longest single hold of AwaitClock.
+inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
+inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.
+inline constexpr size_t kDeltaBytesTarget = 1 << 20;    // Deltas are cut at about this size.
+inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold of AwaitClock.
 
 // Worker.
-inline constexpr uint64_t kRowsPerBatchMax = 1 << 26;      // Distinct keys of one batch.
-inline constexpr uint64_t kLineBytesMax = 16 << 20;        // Length of a line of a data file.
-inline constexpr uint32_t kClassesMax = 65536;             // Classes of a softmax.
+inline constexpr uint64_t kRowsPerBatchMax = 1 << 26;  // Distinct keys of one batch.
+inline constexpr uint64_t kLineBytesMax = 16 << 20;    // Length of a line of a data file.
+inline constexpr uint32_t kClassesMax = 65536;         // Classes of a softmax.
 
 // Both.
-inline constexpr int64_t kRetryBackoffMinMs = 20;          // First pause between two attempts of a call.
-inline constexpr int64_t kRetryBackoffMaxMs = 2000;        // Longest pause.
-inline constexpr int64_t kShutdownGraceMs = 2000;          // How long calls under way may go on at shutdown.
+inline constexpr int64_t kRetryBackoffMinMs = 20;    // First pause between two attempts of a call.
+inline constexpr int64_t kRetryBackoffMaxMs = 2000;  // Longest pause.
+inline constexpr int64_t kShutdownGraceMs = 2000;    // How long calls under way may go on at shutdown.
 
 }  // namespace lodestone::limits

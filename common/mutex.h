@@ -1,5 +1,5 @@
-// A mutex and condition variable with thread-safety annotations, on the standard library's: ThreadSanitizer sees through
-// these, while it cannot see into the system's uninstrumented Abseil.
+// A mutex and condition variable with thread-safety annotations, on the standard library's: ThreadSanitizer sees
+// through these, while it cannot see into the system's uninstrumented Abseil.
 #pragma once
 
 #include <chrono>

@@ -17,8 +17,8 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 }  // namespace lodestone
 
 // Returns from the enclosing function if `expr` (an absl::Status) is not OK.
-#define LODESTONE_RETURN_IF_ERROR(expr)                 \
-  do {                                                  \
+#define LODESTONE_RETURN_IF_ERROR(expr)                                                             \
+  do {                                                                                              \
     if (absl::Status lodestone_status_ = (expr); !lodestone_status_.ok()) return lodestone_status_; \
   } while (false)
 

@@ -90,20 +90,22 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
   for (int i = 0; i < parts.size(); ++i) {
     PartView& view = views[i];
     if (parts[i].shard() >= owned.size() || !owned[parts[i].shard()]) {
-      return absl::FailedPreconditionError(absl::StrCat("part ", i, ": shard ", parts[i].shard(), " of ", owned.size(),
-                                                        " is not on this ps"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("part ", i, ": shard ", parts[i].shard(), " of ", owned.size(), " is not on this ps"));
     }
     uint64_t bytes = 0;
     LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &bytes));
     const std::string& table = view.entry->table->name();
     if (bytes > payload_size - at) {
-      return Invalid(i, table, absl::StrCat("needs ", bytes, " bytes of payload, but ", payload_size - at, " are left"));
+      return Invalid(i, table,
+                     absl::StrCat("needs ", bytes, " bytes of payload, but ", payload_size - at, " are left"));
     }
     if (kind == PartKind::kPull) {
       answer_bytes += view.values * sizeof(float);
       if (answer_bytes > limits::kPullBytesMax) {
-        return Invalid(i, table, absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
-                                              " bytes; pull in several calls"));
+        return Invalid(i, table,
+                       absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
+                                    " bytes; pull in several calls"));
       }
     }
     const uint8_t* const data = payload + at;

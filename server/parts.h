@@ -36,11 +36,11 @@ enum class PartKind { kPush, kPull };
 struct PartView {
   const TableEntry* entry = nullptr;
   ShardId shard = 0;
-  std::span<const BlockIndex> blocks;    // Dense.
-  const uint8_t* keys = nullptr;         // Embedding: row_count unaligned keys.
+  std::span<const BlockIndex> blocks;  // Dense.
+  const uint8_t* keys = nullptr;       // Embedding: row_count unaligned keys.
   size_t row_count = 0;
-  const uint8_t* gradients = nullptr;    // Push: unaligned floats.
-  uint64_t values = 0;                   // Floats that are pushed or asked for.
+  const uint8_t* gradients = nullptr;  // Push: unaligned floats.
+  uint64_t values = 0;                 // Floats that are pushed or asked for.
 };
 
 using Parts = google::protobuf::RepeatedPtrField<v1::Part>;

@@ -15,9 +15,9 @@ absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
     return absl::OkStatus();
   }
   if (worker <= forgotten_max_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker incarnation ", worker, " may have had a session here that was forgotten after ",
-        limits::kSessionIdleMaxMs / 1000, " s without a call; it must join again as a new incarnation"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker incarnation ", worker, " may have had a session here that was forgotten after ",
+                     limits::kSessionIdleMaxMs / 1000, " s without a call; it must join again as a new incarnation"));
   }
   if (sessions_.size() >= limits::kSessionsMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", sessions_.size(), " worker sessions, its limit"));

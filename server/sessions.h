@@ -19,8 +19,8 @@ namespace lodestone {
 
 class Sessions {
  public:
-  // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it was forgotten before; RESOURCE_EXHAUSTED if there
-  // are too many.
+  // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it was forgotten before; RESOURCE_EXHAUSTED if
+  // there are too many.
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
@@ -46,7 +46,8 @@ class Sessions {
 
   mutable Mutex mu_;
   absl::flat_hash_map<Incarnation, Session> sessions_ ABSL_GUARDED_BY(mu_);
-  // Incarnations grow over time, so whoever is not above the newest forgotten one, and has no session, may be one of them.
+  // Incarnations grow over time, so whoever is not above the newest forgotten one, and has no session, may be one of
+  // them.
   Incarnation forgotten_max_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -96,8 +96,8 @@ class Store {
   Version VersionOf(ShardId shard) const;
   // When `table`'s subscribers are to be served; nullopt if there is no such table.
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
-  // `listener` is called, on an executor's thread, each time a table has had its broadcast.every_pushes pushes. Call once,
-  // before the first push.
+  // `listener` is called, on an executor's thread, each time a table has had its broadcast.every_pushes pushes. Call
+  // once, before the first push.
   void SetBroadcastListener(std::function<void(TableId)> listener);
 
   // Once a second or so: evicts what has outlived its TTL, forgets idle sessions, measures rates.

@@ -94,8 +94,8 @@ std::vector<DenseTable::BlockState> DenseTable::Collect(const Version* after) co
     const Slot& slot = slots_[i];
     MutexLock lock(&slot.mu);
     if (after != nullptr && slot.version <= *after) continue;
-    blocks.push_back({static_cast<BlockIndex>(first_ + i * table_->shards()), slot.values, slot.state, slot.version,
-                      slot.updates});
+    blocks.push_back(
+        {static_cast<BlockIndex>(first_ + i * table_->shards()), slot.values, slot.state, slot.version, slot.updates});
   }
   return blocks;
 }

@@ -1,7 +1,7 @@
 // One shard's rows of an embedding table: an index over copy-on-write pages.
 //
-// A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows: values,
-// then optimizer state. Stamps and counts for eviction stand beside, so that reading a row never writes a page.
+// A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows:
+// values, then optimizer state. Stamps and counts for eviction stand beside, so that reading a row never writes a page.
 //
 // Not thread-safe: owned by the shard's executor. Snapshots (pages by reference) may be read anywhere.
 // Ownership: owned by its Shard; pages live as long as anybody holds a reference.

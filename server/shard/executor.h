@@ -55,8 +55,8 @@ class Executor {
   mutable Mutex mu_;
   CondVar wake_;
   std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;      // Somebody runs messages.
-  bool handed_ ABSL_GUARDED_BY(mu_) = false;    // The thread is that somebody, or is to become it.
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;    // Somebody runs messages.
+  bool handed_ ABSL_GUARDED_BY(mu_) = false;  // The thread is that somebody, or is to become it.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
   size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;

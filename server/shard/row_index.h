@@ -1,7 +1,7 @@
 // Finds the row of a key: open addressing with linear probing over one tag byte and one row number per entry.
 //
-// The keys themselves stand in the pages (embedding_table.h), which the index asks through `KeyOf`; so an entry takes five
-// bytes. Entries are erased by shifting their successors back: no tombstones, and the table never needs cleaning.
+// The keys themselves stand in the pages (embedding_table.h), which the index asks through `KeyOf`; so an entry takes
+// five bytes. Entries are erased by shifting their successors back: no tombstones, and the table never needs cleaning.
 //
 // Not thread-safe: owned by the shard's executor.
 #pragma once

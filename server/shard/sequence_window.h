@@ -1,4 +1,5 @@
-// Which pushes of one worker a shard has applied: the newest sequence and a bit for each of the kSequenceWindow before it.
+// Which pushes of one worker a shard has applied: the newest sequence and a bit for each of the kSequenceWindow before
+// it.
 //
 // A worker's sequences in flight span less than the window, so whatever is older than the window has been acknowledged
 // long ago and can only be a belated copy.

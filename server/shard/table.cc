@@ -40,8 +40,8 @@ absl::StatusOr<uint64_t> CountElements(const v1::TableSpec::Dense& dense) {
     elements *= dim;
   }
   if (dense.block_elements() > limits::kBlockElementsMax) {
-    return absl::InvalidArgumentError(absl::StrCat("block_elements ", dense.block_elements(), " is over the limit of ",
-                                                   limits::kBlockElementsMax));
+    return absl::InvalidArgumentError(
+        absl::StrCat("block_elements ", dense.block_elements(), " is over the limit of ", limits::kBlockElementsMax));
   }
   return elements;
 }

@@ -234,7 +234,10 @@ TEST_F(StoreTest, AMalformedPushIsRefusedWithAClearErrorAndChangesNothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<BadPush> cases = {
-      {"unknown table", [](auto* p, TableId, TableId) { p->AddDense(12345, {100, 64}, 1.0f); },
+      {"unknown table",
+       [](auto* p, TableId, TableId) {
+         p->AddDense(12345, {100, 64}, 1.0f);
+       },
        absl::StatusCode::kNotFound, "unknown table id 12345"},
       {"payload too short", [&](auto* p, TableId d, TableId) { p->AddDense(d, layout, 1.0f), p->bytes().pop_back(); },
        absl::StatusCode::kInvalidArgument, "bytes of payload"},
@@ -270,11 +273,20 @@ TEST_F(StoreTest, AMalformedPushIsRefusedWithAClearErrorAndChangesNothing) {
          p->header.mutable_parts(0)->set_shard((p->header.parts(0).shard() + 1) % 8);
        },
        absl::StatusCode::kInvalidArgument, "key 7 is not on shard"},
-      {"rows for a dense table", [](auto* p, TableId d, TableId) { p->AddRows(d, 2, {{7, 1.0f}}, true); },
+      {"rows for a dense table",
+       [](auto* p, TableId d, TableId) {
+         p->AddRows(d, 2, {{7, 1.0f}}, true);
+       },
        absl::StatusCode::kInvalidArgument, "is a dense table"},
-      {"blocks for an embedding table", [](auto* p, TableId, TableId r) { p->AddDense(r, {100, 64}, 1.0f); },
+      {"blocks for an embedding table",
+       [](auto* p, TableId, TableId r) {
+         p->AddDense(r, {100, 64}, 1.0f);
+       },
        absl::StatusCode::kInvalidArgument, "is an embedding table"},
-      {"wrong row width", [](auto* p, TableId, TableId r) { p->AddRows(r, 3, {{7, 1.0f}}, true); },
+      {"wrong row width",
+       [](auto* p, TableId, TableId r) {
+         p->AddRows(r, 3, {{7, 1.0f}}, true);
+       },
        absl::StatusCode::kInvalidArgument, "the parts describe"},
       {"far too many rows",
        [](auto* p, TableId, TableId r) {
@@ -284,10 +296,13 @@ TEST_F(StoreTest, AMalformedPushIsRefusedWithAClearErrorAndChangesNothing) {
        absl::StatusCode::kInvalidArgument, "bytes of payload"},
       {"NaN in a dense table", [&](auto* p, TableId d, TableId) { p->AddDense(d, layout, nan); },
        absl::StatusCode::kInvalidArgument, "table `d`, element"},
-      {"Inf in a row", [&](auto* p, TableId, TableId r) { p->AddRows(r, 2, {{5, 1.0f}, {7, inf}}, true); },
+      {"Inf in a row",
+       [&](auto* p, TableId, TableId r) {
+         p->AddRows(r, 2, {{5, 1.0f}, {7, inf}}, true);
+       },
        absl::StatusCode::kInvalidArgument, "key 7, element 0 is inf"},
-      {"no sequence", [](auto* p, TableId, TableId) { p->header.set_sequence(0); },
-       absl::StatusCode::kInvalidArgument, "positive sequence"},
+      {"no sequence", [](auto* p, TableId, TableId) { p->header.set_sequence(0); }, absl::StatusCode::kInvalidArgument,
+       "positive sequence"},
       {"no worker", [](auto* p, TableId, TableId) { p->header.set_worker_incarnation(0); },
        absl::StatusCode::kInvalidArgument, "worker_incarnation"},
       {"unknown worker", [](auto* p, TableId, TableId) { p->header.set_worker_incarnation(5555); },

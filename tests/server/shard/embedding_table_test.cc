@@ -90,8 +90,8 @@ TEST_F(EmbeddingTableTest, AddsAcrossManyKeysPagesAndGrowths) {
 TEST_F(EmbeddingTableTest, AKeyThatIsMissingOrNotAdmittedDoesNotShiftTheGradientsOfTheKeysAfterIt) {
   spec_.mutable_embedding()->mutable_admission()->set_count_min(2);
   Make();
-  Push({{1, 10}, {3, 30}});           // Seen once: not admitted.
-  Push({{1, 1}, {2, 2}, {3, 3}});     // 1 and 3 are admitted, 2 is not.
+  Push({{1, 10}, {3, 30}});        // Seen once: not admitted.
+  Push({{1, 1}, {2, 2}, {3, 3}});  // 1 and 3 are admitted, 2 is not.
   EXPECT_EQ(Read({1, 2, 3, 4}), (std::vector<float>{1, 0, 3, 0}));
   EXPECT_EQ(table_->counters().not_admitted.load(), 3u);
   Push({{2, 20}, {9, 90}, {3, 30}});  // 9 is not admitted, between two that are.

@@ -1,0 +1,224 @@
+// The store's data path: a push, a pull and a change on their way through the executors.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/limits.h"
+#include "common/status.h"
+#include "server/change.h"
+#include "server/store_impl.h"
+
+namespace lodestone {
+
+absl::Status Store::Impl::CheckQueues() const {
+  for (const auto& executor : executors_) {
+    const size_t length = executor->queue_length();
+    if (length >= limits::kExecutorQueueMax) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("an executor of this ps has ", length, " messages waiting, its limit; try again later"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header) const {
+  return lodestone::PushPayloadBytes(header.parts(), *tables());
+}
+
+absl::Status Store::Impl::PreparePush(PushCall* call) {
+  LODESTONE_RETURN_IF_ERROR(CheckReady());
+  const v1::PushRequest& header = call->header;
+  LODESTONE_RETURN_IF_ERROR(
+      sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
+  LODESTONE_RETURN_IF_ERROR(CheckQueues());
+  const std::shared_ptr<const TableMap> map = tables();
+  LODESTONE_ASSIGN_OR_RETURN(call->views, ViewParts(PartKind::kPush, header.parts(), call->payload.data(),
+                                                    call->payload.size(), *map, owned_));
+  LODESTONE_RETURN_IF_ERROR(CheckFinite(call->views));
+  absl::flat_hash_map<ShardId, size_t> group_of;
+  for (const PartView& view : call->views) {
+    Table* const table = view.entry->table.get();
+    if (std::find(call->tables.begin(), call->tables.end(), table) == call->tables.end()) {
+      if (!table->is_dense()) LODESTONE_RETURN_IF_ERROR(catalog_.CheckMemory(*table, 0));
+      call->tables.push_back(table);
+    }
+    const auto [group, inserted] = group_of.try_emplace(view.shard, call->shards.size());
+    if (inserted) {
+      call->shards.emplace_back();
+      call->shards.back().shard = shards_[view.shard].get();
+    }
+    call->shards[group->second].parts.push_back({table, view.blocks, view.keys, view.row_count, view.gradients});
+    table->counters().updates.fetch_add(1, std::memory_order_relaxed);
+  }
+  return absl::OkStatus();
+}
+
+void Store::Impl::Refuse(const absl::Status& status, Incarnation worker) {
+  pushes_refused_.fetch_add(1, std::memory_order_relaxed);
+  sessions_.PushRefused(worker);
+  MutexLock lock(&status_mu_);
+  last_refusal_ = absl::StrCat("worker incarnation ", worker, ": ", status.ToString());
+}
+
+void Store::Impl::Push(v1::PushRequest header, Payload payload, PushDone done) {
+  auto call = std::make_shared<PushCall>();
+  call->header = std::move(header);
+  call->payload = std::move(payload);
+  call->done = std::move(done);
+  if (absl::Status status = PreparePush(call.get()); !status.ok()) {
+    Refuse(status, call->header.worker_incarnation());
+    call->done(std::move(status));
+    return;
+  }
+  push_bytes_.fetch_add(call->payload.size(), std::memory_order_relaxed);
+  RunPush(call);
+}
+
+void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
+  std::vector<std::vector<ShardPush*>> by_executor(executors_.size());
+  for (ShardPush& push : call->shards) by_executor[ExecutorOf(push.shard->id())].push_back(&push);
+  const size_t used = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
+  if (used == 0) return FinishPush(call.get());
+  call->executors_left.store(used, std::memory_order_relaxed);
+  const uint64_t now_ms = options_.time->NowMs();
+  for (size_t e = 0; e < executors_.size(); ++e) {
+    if (by_executor[e].empty()) continue;
+    executors_[e]->Submit([this, call, now_ms, pushes = std::move(by_executor[e])] {
+      for (ShardPush* push : pushes) {
+        push->result =
+            push->shard->Push(call->header.worker_incarnation(), call->header.sequence(), push->parts, now_ms);
+      }
+      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get());
+    });
+  }
+}
+
+void Store::Impl::FinishPush(PushCall* call) {
+  v1::PushResponse response;
+  bool applied = call->shards.empty();
+  for (const ShardPush& push : call->shards) {
+    if (!push.result.ok()) {
+      Refuse(push.result.status(), call->header.worker_incarnation());
+      call->done(push.result.status());
+      return;
+    }
+    v1::PushResponse::ShardResult* out = response.add_shards();
+    out->set_shard(push.shard->id());
+    out->set_version(push.result->version);
+    out->set_duplicate(push.result->duplicate);
+    applied |= !push.result->duplicate;
+  }
+  if (applied) {
+    pushes_.fetch_add(1, std::memory_order_relaxed);
+    sessions_.PushApplied(call->header.worker_incarnation());
+  } else {
+    pushes_duplicate_.fetch_add(1, std::memory_order_relaxed);
+  }
+  call->done(std::move(response));
+  if (!applied || !broadcast_listener_) return;
+  for (Table* table : call->tables) {
+    const uint32_t every = table->spec().broadcast().every_pushes();
+    if (every == 0) continue;
+    if ((table->counters().pushes.fetch_add(1, std::memory_order_relaxed) + 1) % every == 0) {
+      broadcast_listener_(table->id());
+    }
+  }
+}
+
+void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
+  if (absl::Status status = CheckReady(); !status.ok()) return done(std::move(status));
+  if (absl::Status status = CheckQueues(); !status.ok()) return done(std::move(status));
+  sessions_.Contact(header.worker_incarnation(), options_.time->NowMs());
+  auto call = std::make_shared<PullCall>();
+  call->header = std::move(header);
+  call->payload = std::move(payload);
+  call->done = std::move(done);
+  const std::shared_ptr<const TableMap> map = tables();
+  auto views =
+      ViewParts(PartKind::kPull, call->header.parts(), call->payload.data(), call->payload.size(), *map, owned_);
+  if (!views.ok()) return call->done(views.status());
+  call->views = *std::move(views);
+  RunPull(call);
+}
+
+void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
+  v1::PullResponse& header = call->values.header;
+  call->rows.resize(call->views.size());
+  call->row_parts.resize(executors_.size());
+  for (size_t i = 0; i < call->views.size(); ++i) {
+    const PartView& view = call->views[i];
+    v1::Part* out = header.add_parts();
+    out->set_shard(view.shard);
+    out->set_table(view.entry->table->id());
+    header.add_shard_versions(shards_[view.shard]->version());
+    if (view.entry->table->is_dense()) {
+      const DenseTable* const dense = view.entry->dense[view.shard];
+      for (const BlockIndex block : view.blocks) {
+        DenseTable::BlockValue value = dense->Read(block);
+        out->add_blocks(block);
+        out->add_block_versions(value.version);
+        const size_t bytes = value.values->size_bytes();
+        call->values.payload.push_back(SliceOf(std::move(value.values), bytes));
+      }
+    } else {
+      out->set_row_count(static_cast<uint32_t>(view.row_count));
+      BufferRef rows = BufferRef::New(view.values * sizeof(float));
+      call->values.payload.push_back(SliceOf(rows, view.values * sizeof(float)));
+      call->rows[i] = std::move(rows);
+      call->row_parts[ExecutorOf(view.shard)].push_back(i);
+    }
+  }
+  const size_t used =
+      std::count_if(call->row_parts.begin(), call->row_parts.end(), [](const auto& parts) { return !parts.empty(); });
+  if (used == 0) return FinishPull(call.get());
+  call->executors_left.store(used, std::memory_order_relaxed);
+  const uint64_t now_ms = options_.time->NowMs();
+  for (size_t e = 0; e < executors_.size(); ++e) {
+    if (call->row_parts[e].empty()) continue;
+    executors_[e]->Submit([this, call, now_ms, e] {
+      for (const size_t i : call->row_parts[e]) {
+        const PartView& view = call->views[i];
+        const Version version =
+            shards_[view.shard]->Read(*view.entry->table, view.keys, view.row_count, now_ms, call->rows[i]->floats());
+        call->values.header.set_shard_versions(static_cast<int>(i), version);
+      }
+      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPull(call.get());
+    });
+  }
+}
+
+void Store::Impl::FinishPull(PullCall* call) {
+  uint64_t bytes = 0;
+  for (const grpc::Slice& slice : call->values.payload) bytes += slice.size();
+  pulls_.fetch_add(1, std::memory_order_relaxed);
+  pull_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  call->done(std::move(call->values));
+}
+
+void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Version> from,
+                                std::function<void(ShardChange)> done) {
+  std::vector<const Table*> wanted;
+  const std::shared_ptr<const TableMap> map = tables();
+  for (const Subscription::Table& table : subscription.tables) {
+    const Table* const found = map->find(table.id)->second->table.get();
+    if (found->is_dense() || table.rows) wanted.push_back(found);
+  }
+  executors_[ExecutorOf(shard)]->Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
+    const Shard& source = *shards_[shard];
+    std::optional<Version> base = from;
+    // Rows remember the low half of their version only.
+    if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
+    auto snapshot = source.Collect(wanted, base.has_value() ? &*base : nullptr);
+    if (!snapshot.has_value()) {
+      base.reset();
+      snapshot = source.Collect(wanted, nullptr);
+    }
+    if (snapshot->rows.empty()) return done(AssembleChange(*snapshot, base, limits::kDeltaBytesTarget));
+    // Copying rows takes longer than the executor should be away.
+    background_->Submit([snapshot = *std::move(snapshot), base, done] {
+      done(AssembleChange(snapshot, base, limits::kDeltaBytesTarget));
+    });
+  });
+}
+
+}  // namespace lodestone

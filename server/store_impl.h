@@ -1,0 +1,133 @@
+// What a Store is made of. Included by store.cc (tables, status) and data_path.cc (push, pull, change) only.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/mutex.h"
+#include "server/catalog.h"
+#include "server/parts.h"
+#include "server/sessions.h"
+#include "server/shard/executor.h"
+#include "server/shard/shard.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+class Store::Impl {
+ public:
+  explicit Impl(const Options& options)
+      : options_(options), catalog_(options.seed, options.shards, options.memory_max_bytes) {
+    for (uint32_t i = 0; i < std::max(1u, options.executors); ++i) {
+      executors_.push_back(std::make_unique<Executor>());
+    }
+    shards_.resize(options.shards);
+    owned_.resize(options.shards, false);
+  }
+
+  ~Impl() {
+    executors_.clear();  // Their last messages may still hand something to the background.
+    background_.reset();
+  }
+
+  void OwnShards(const std::vector<ShardId>& shards);
+  absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
+  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
+  void Push(v1::PushRequest header, Payload payload, PushDone done);
+  void Pull(v1::PullRequest header, Payload payload, PullDone done);
+  absl::StatusOr<Subscription> MakeSubscription(const v1::SubscribeRequest& request) const;
+  void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Version> from,
+                     std::function<void(ShardChange)> done);
+  std::vector<ShardId> owned_shards() const;
+  Version VersionOf(ShardId shard) const { return shards_[shard]->version(); }
+  std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
+  void SetBroadcastListener(std::function<void(TableId)> listener) { broadcast_listener_ = std::move(listener); }
+  void Tick();
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  // One shard's share of a push.
+  struct ShardPush {
+    Shard* shard = nullptr;
+    std::vector<Shard::PushPart> parts;
+    absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
+  };
+  // A push on its way through the executors; whoever finishes last answers.
+  struct PushCall {
+    v1::PushRequest header;
+    Payload payload;
+    std::vector<PartView> views;
+    std::vector<ShardPush> shards;
+    std::vector<Table*> tables;  // Distinct.
+    std::atomic<size_t> executors_left{0};
+    PushDone done;
+  };
+  struct PullCall {
+    v1::PullRequest header;
+    Payload payload;
+    std::vector<PartView> views;
+    Values values;
+    std::vector<BufferRef> rows;                 // By part; null for dense ones.
+    std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
+    std::atomic<size_t> executors_left{0};
+    PullDone done;
+  };
+
+  std::shared_ptr<const TableMap> tables() const { return catalog_.tables(); }
+  size_t ExecutorOf(ShardId shard) const { return executor_of_[shard]; }
+  absl::Status CheckReady() const {
+    if (ready_.load(std::memory_order_acquire)) return absl::OkStatus();
+    return absl::UnavailableError("this ps owns no shards yet: it waits for the other servers of the cluster");
+  }
+  // RESOURCE_EXHAUSTED if an executor has too much to do.
+  absl::Status CheckQueues() const;
+
+  void AddToShards(TableEntry* entry);
+  absl::Status PreparePush(PushCall* call);
+  void RunPush(const std::shared_ptr<PushCall>& call);
+  void FinishPush(PushCall* call);
+  void Refuse(const absl::Status& status, Incarnation worker);
+  void RunPull(const std::shared_ptr<PullCall>& call);
+  void FinishPull(PullCall* call);
+
+  // Constant after construction.
+  const Options options_;
+  std::function<void(TableId)> broadcast_listener_;
+
+  // Constant once ready_.
+  std::vector<std::unique_ptr<Shard>> shards_;  // By id; null where not owned. Each is owned by its executor.
+  std::vector<bool> owned_;
+  std::vector<size_t> executor_of_;
+  std::atomic<bool> ready_{false};
+
+  // Synchronise themselves.
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::unique_ptr<Executor> background_ = std::make_unique<Executor>(Executor::Mode::kThread);
+  Catalog catalog_;
+  Sessions sessions_;
+  std::atomic<uint64_t> pushes_{0};
+  std::atomic<uint64_t> pushes_duplicate_{0};
+  std::atomic<uint64_t> pushes_refused_{0};
+  std::atomic<uint64_t> pulls_{0};
+  std::atomic<uint64_t> push_bytes_{0};
+  std::atomic<uint64_t> pull_bytes_{0};
+
+  // What a tick saw.
+  struct RateSample {
+    int64_t now_ms = 0;
+    uint64_t pushes = 0;
+    uint64_t pulls = 0;
+  };
+  mutable Mutex status_mu_;
+  std::deque<RateSample> rate_samples_ ABSL_GUARDED_BY(status_mu_);
+  std::string last_refusal_ ABSL_GUARDED_BY(status_mu_);
+};
+
+}  // namespace lodestone
