@@ -39,8 +39,8 @@ void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const flo
 void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
                    float* drows);
 
-// DLRM's interaction (Naumov et al. 2019): x is [samples, vectors, dim]; out[s, col + p] is the dot product of pair p of
-// distinct vectors, pairs (1,0), (2,0), (2,1), (3,0), …; out has `stride` columns.
+// DLRM's interaction (Naumov et al. 2019): x is [samples, vectors, dim]; out[s, col + p] is the dot product of pair p
+// of distinct vectors, pairs (1,0), (2,0), (2,1), (3,0), …; out has `stride` columns.
 void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col, float* out);
 
 // dx[s, v, d] += sum over pairs with v of dout[pair] * x[other].

@@ -7,6 +7,7 @@ namespace lodestone::kernels::cpu {
 
 // c[m, n] = alpha * op(a)[m, k] * op(b)[k, n] + beta * c, where op transposes if asked. Matrices are contiguous: a is
 // [m, k] ([k, m] if transposed), b is [k, n] ([n, k] if transposed). With beta == 0, c may be uninitialised.
+// REQUIRES: m, n, k < 2^31. Thread-safe.
 void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
             const float* b, float beta, float* c);
 

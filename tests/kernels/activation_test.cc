@@ -1,0 +1,232 @@
+#include "kernels/activation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/backend.h"
+#include "tests/kernels/exact.h"
+
+namespace lodestone::kernels {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class ActivationTest : public KernelTest {
+ protected:
+  // Calls check(rows, cols, name) for all sizes of matrices.
+  template <class Check>
+  void ForShapes(const Check& check) {
+    for (const size_t rows : kSizes) {
+      for (const size_t cols : kSizes) check(rows, cols, std::to_string(rows) + "x" + std::to_string(cols));
+    }
+  }
+};
+
+TEST_P(ActivationTest, AddsTheBiasToEveryRow) {
+  ForShapes([&](size_t rows, size_t cols, const std::string& name) {
+    const std::vector<float> bias = Random(cols);
+    std::vector<float> x = Random(rows * cols);
+    std::vector<float> want = x;
+    for (size_t i = 0; i < want.size(); ++i) want[i] += bias[i % cols];
+    GetParam().add_bias(rows, cols, bias.data(), x.data());
+    ExpectEqual(x, want, name);  // One addition rounds the same everywhere.
+  });
+}
+
+TEST_P(ActivationTest, AddsTheBiasAndCutsOffBelowZero) {
+  ForShapes([&](size_t rows, size_t cols, const std::string& name) {
+    const std::vector<float> bias = Random(cols);
+    std::vector<float> x = Random(rows * cols);
+    std::vector<float> want = x;
+    for (size_t i = 0; i < want.size(); ++i) want[i] = std::max(0.0f, want[i] + bias[i % cols]);
+    GetParam().add_bias_relu(rows, cols, bias.data(), x.data());
+    ExpectEqual(x, want, name);
+  });
+}
+
+TEST_P(ActivationTest, ReluKeepsNanAndInfinity) {
+  for (const size_t cols : {1, 17}) {
+    const std::vector<float> bias(cols, 0.0f);
+    std::vector<float> x(4 * cols);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = i % 4 == 0 ? kNan : i % 4 == 1 ? kInf : i % 4 == 2 ? -kInf : 1.0f;
+    const std::vector<float> before = x;
+    GetParam().add_bias_relu(4, cols, bias.data(), x.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(before[i])) {
+        EXPECT_TRUE(std::isnan(x[i])) << i;
+      } else {
+        EXPECT_EQ(x[i], std::max(0.0f, before[i])) << i;
+      }
+    }
+  }
+}
+
+TEST_P(ActivationTest, ReluBackwardPassesTheGradientWhereTheOutputIsPositive) {
+  for (const size_t n : kSizes) {
+    std::vector<float> y = Random(n);
+    for (size_t i = 0; i < n; i += 3) y[i] = 0.0f;
+    std::vector<float> dx = Random(n);
+    std::vector<float> want = dx;
+    for (size_t i = 0; i < n; ++i) want[i] = y[i] > 0 ? dx[i] : 0.0f;
+    GetParam().relu_backward(n, y.data(), dx.data());
+    ExpectEqual(dx, want, std::to_string(n));
+  }
+}
+
+TEST_P(ActivationTest, ReluBackwardIsTheDerivativeOfRelu) {
+  constexpr size_t kCols = 33;
+  constexpr double kStep = 0x1p-10;
+  std::vector<float> x = Random(kCols);
+  // A step must not cross the kink at 0.
+  for (float& value : x) value += value < 0 ? -0.01f : 0.01f;
+  const std::vector<float> weight = Random(kCols);
+  const auto loss = [&](const std::vector<double>& at) {
+    double sum = 0;
+    for (size_t i = 0; i < kCols; ++i) sum += weight[i] * std::max(0.0, at[i]);
+    return sum;
+  };
+  std::vector<double> wide = Widen(x);
+  std::vector<Exact> want(kCols);
+  for (size_t i = 0; i < kCols; ++i) {
+    want[i].SetValue(CentralDifference(loss, wide, i, kStep), 2 * 0x1p-53 * kCols / kStep);
+  }
+  const std::vector<float> bias(kCols, 0.0f);
+  std::vector<float> y = x;
+  GetParam().add_bias_relu(1, kCols, bias.data(), y.data());
+  std::vector<float> dx = weight;
+  GetParam().relu_backward(kCols, y.data(), dx.data());
+  ExpectClose(dx, want, "relu");
+}
+
+TEST_P(ActivationTest, DropoutZeroesTheGivenShareAndScalesTheOthers) {
+  constexpr size_t kCount = 100003;
+  for (const float rate : {0.1f, 0.5f, 0.75f}) {
+    std::vector<float> x(kCount, 3.0f);
+    GetParam().dropout(kCount, rate, 7, x.data());
+    size_t zeros = 0;
+    for (const float value : x) {
+      if (value == 0.0f) {
+        ++zeros;
+      } else {
+        ASSERT_EQ(value, 3.0f * (1.0f / (1.0f - rate)));
+      }
+    }
+    // A binomial count is within five standard deviations of its mean but for one seed in a million; the seed is fixed.
+    const double deviation = std::sqrt(kCount * rate * (1.0 - rate));
+    EXPECT_NEAR(static_cast<double>(zeros), kCount * static_cast<double>(rate), 5 * deviation) << rate;
+  }
+}
+
+TEST_P(ActivationTest, DropoutFollowsFromSeedAndIndexAlone) {
+  constexpr size_t kCount = 1000;
+  std::vector<float> x = Random(kCount);
+  for (float& value : x) value += value < 0 ? -1.0f : 1.0f;
+  std::vector<float> dropped = x, again(kCount, 1.0f), other(kCount, 1.0f);
+  GetParam().dropout(kCount, 0.5f, 1, dropped.data());
+  GetParam().dropout(kCount, 0.5f, 1, again.data());
+  GetParam().dropout(kCount, 0.5f, 2, other.data());
+  size_t same_as_other = 0, same_as_neighbour = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(dropped[i] == 0.0f, again[i] == 0.0f) << i;
+    EXPECT_EQ(dropped[i], x[i] * again[i]) << i;
+    same_as_other += again[i] == other[i];
+    if (i > 0) same_as_neighbour += again[i] == again[i - 1];
+  }
+  // Independent fates agree half the time; 5 standard deviations, as above.
+  const double deviations = 5 * std::sqrt(kCount * 0.25);
+  EXPECT_NEAR(static_cast<double>(same_as_other), kCount / 2.0, deviations);
+  EXPECT_NEAR(static_cast<double>(same_as_neighbour), kCount / 2.0, deviations);
+  // Shorter arrays, which end in other vectors, share the beginning.
+  for (const size_t n : kSizes) {
+    std::vector<float> shorter(x.begin(), x.begin() + n);
+    GetParam().dropout(n, 0.5f, 1, shorter.data());
+    ExpectEqual(shorter, std::vector<float>(dropped.begin(), dropped.begin() + n), std::to_string(n));
+  }
+}
+
+TEST_P(ActivationTest, DropoutOfNothingKeepsAllAndDropoutOfAllKeepsNothing) {
+  const std::vector<float> x = Random(65);
+  std::vector<float> kept = x, gone = x;
+  GetParam().dropout(65, 0.0f, 1, kept.data());
+  GetParam().dropout(65, 1.0f, 1, gone.data());
+  ExpectEqual(kept, x, "rate 0");
+  ExpectEqual(gone, std::vector<float>(65, 0.0f), "rate 1");
+}
+
+TEST_P(ActivationTest, DropoutIsTheSameOnEveryBackend) {
+  // The fates as activation.cc defines them, written out one by one.
+  constexpr uint64_t kDropoutSeed = 42;
+  constexpr float kRate = 0.3f;
+  const auto mix64 = [](uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  };
+  const auto mix32 = [](uint32_t x) {
+    x = (x ^ (x >> 16)) * 0x21f0aaadu;
+    x = (x ^ (x >> 15)) * 0xd35a2d97u;
+    return x ^ (x >> 15);
+  };
+  const uint64_t key = mix64(mix64(kDropoutSeed));
+  std::vector<float> x(1001, 1.0f);
+  std::vector<float> want = x;
+  for (uint32_t i = 0; i < want.size(); ++i) {
+    const uint32_t hash = mix32(mix32(i ^ static_cast<uint32_t>(key)) + static_cast<uint32_t>(key >> 32));
+    want[i] = hash < static_cast<double>(kRate) * 0x1p32 ? 0.0f : 1.0f / (1.0f - kRate);
+  }
+  GetParam().dropout(x.size(), kRate, kDropoutSeed, x.data());
+  ExpectEqual(x, want, "dropout");
+}
+
+TEST_P(ActivationTest, SumsColumnsOverWhatWasThere) {
+  ForShapes([&](size_t rows, size_t cols, const std::string& name) {
+    const std::vector<float> x = Random(rows * cols);
+    std::vector<float> sums(cols, kNan);
+    std::vector<Exact> want(cols);
+    for (size_t i = 0; i < x.size(); ++i) want[i % cols].Add(x[i], 0);
+    GetParam().column_sums(rows, cols, x.data(), sums.data());
+    ExpectClose(sums, want, name);
+  });
+}
+
+TEST_P(ActivationTest, AxpyAddsAMultiple) {
+  for (const size_t n : kSizes) {
+    const std::vector<float> x = Random(n);
+    std::vector<float> y = Random(n);
+    std::vector<Exact> want;
+    for (size_t i = 0; i < n; ++i) {
+      want.emplace_back(y[i]);
+      want.back().Add(static_cast<double>(-0.3f) * x[i]);
+    }
+    GetParam().axpy(n, -0.3f, x.data(), y.data());
+    ExpectClose(y, want, std::to_string(n));
+  }
+}
+
+TEST_P(ActivationTest, CopiesColumnsIntoAWiderMatrixAndBack) {
+  ForShapes([&](size_t rows, size_t cols, const std::string& name) {
+    constexpr size_t kCol = 3;
+    const size_t stride = cols + 5;
+    const std::vector<float> x = Random(rows * cols);
+    std::vector<float> wide = Random(rows * stride);
+    std::vector<float> want = wide;
+    for (size_t r = 0; r < rows; ++r) {
+      for (size_t c = 0; c < cols; ++c) want[r * stride + kCol + c] = x[r * cols + c];
+    }
+    GetParam().copy_columns(rows, cols, x.data(), stride, kCol, wide.data());
+    ExpectEqual(wide, want, name);
+    std::vector<float> back(rows * cols, kNan);
+    GetParam().extract_columns(rows, cols, wide.data(), stride, kCol, back.data());
+    ExpectEqual(back, x, name);
+  });
+}
+
+LODESTONE_ON_EVERY_BACKEND(ActivationTest);
+
+}  // namespace
+}  // namespace lodestone::kernels

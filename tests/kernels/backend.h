@@ -1,0 +1,133 @@
+// The backends that every kernel test runs on, each as a row of functions.
+//
+// Functions take host pointers. A backend whose memory is elsewhere puts functions into its row that copy there and
+// back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hwy/targets.h"
+#include "kernels/activation.h"
+#include "kernels/embedding.h"
+#include "kernels/loss.h"
+#include "kernels/matmul.h"
+
+namespace lodestone::kernels {
+
+struct Backend {
+  std::string name;
+  int64_t instruction_set =
+      0;  // Highway's bit for the instruction set that the CPU's kernels shall use; 0: they choose.
+
+  decltype(&cpu::MatMul) mat_mul;
+
+  decltype(&cpu::AddBias) add_bias;
+  decltype(&cpu::AddBiasRelu) add_bias_relu;
+  decltype(&cpu::ReluBackward) relu_backward;
+  decltype(&cpu::Dropout) dropout;
+  decltype(&cpu::ColumnSums) column_sums;
+  decltype(&cpu::Axpy) axpy;
+  decltype(&cpu::CopyColumns) copy_columns;
+  decltype(&cpu::ExtractColumns) extract_columns;
+
+  decltype(&cpu::LogisticLoss) logistic_loss;
+  decltype(&cpu::SoftmaxLoss) softmax_loss;
+  decltype(&cpu::SquaredLoss) squared_loss;
+
+  decltype(&cpu::SparseLinear) sparse_linear;
+  decltype(&cpu::SparseLinearBackward) sparse_linear_backward;
+  decltype(&cpu::FactorizationMachine) factorization_machine;
+  decltype(&cpu::FactorizationMachineBackward) factorization_machine_backward;
+  decltype(&cpu::GatherFields) gather_fields;
+  decltype(&cpu::ScatterFields) scatter_fields;
+  decltype(&cpu::DotInteraction) dot_interaction;
+  decltype(&cpu::DotInteractionBackward) dot_interaction_backward;
+};
+
+inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
+
+// The CPU's kernels, once for each instruction set that this machine and they know.
+inline std::vector<Backend> Backends() {
+  // Those that kernels/BUILD leaves out, and one of the two names of the code without any instruction set.
+  constexpr int64_t kLeftOut = HWY_SSSE3 | HWY_AVX3_DL | HWY_SCALAR;
+  std::vector<Backend> backends;
+  for (int64_t bits = hwy::SupportedTargets() & ~kLeftOut; bits != 0; bits &= bits - 1) {
+    const int64_t bit = bits & -bits;
+    backends.push_back({.name = std::string("cpu_") + hwy::TargetName(bit),
+                        .instruction_set = bit,
+                        .mat_mul = cpu::MatMul,
+                        .add_bias = cpu::AddBias,
+                        .add_bias_relu = cpu::AddBiasRelu,
+                        .relu_backward = cpu::ReluBackward,
+                        .dropout = cpu::Dropout,
+                        .column_sums = cpu::ColumnSums,
+                        .axpy = cpu::Axpy,
+                        .copy_columns = cpu::CopyColumns,
+                        .extract_columns = cpu::ExtractColumns,
+                        .logistic_loss = cpu::LogisticLoss,
+                        .softmax_loss = cpu::SoftmaxLoss,
+                        .squared_loss = cpu::SquaredLoss,
+                        .sparse_linear = cpu::SparseLinear,
+                        .sparse_linear_backward = cpu::SparseLinearBackward,
+                        .factorization_machine = cpu::FactorizationMachine,
+                        .factorization_machine_backward = cpu::FactorizationMachineBackward,
+                        .gather_fields = cpu::GatherFields,
+                        .scatter_fields = cpu::ScatterFields,
+                        .dot_interaction = cpu::DotInteraction,
+                        .dot_interaction_backward = cpu::DotInteractionBackward});
+  }
+  return backends;
+}
+
+// The fixture: one backend, and random numbers from a fixed seed.
+class KernelTest : public testing::TestWithParam<Backend> {
+ protected:
+  static constexpr uint32_t kSeed = 20240229;
+
+  void SetUp() override {
+    std::printf("seed %u\n", kSeed);
+    UseInstructionSet(GetParam().instruction_set);
+  }
+  void TearDown() override { UseInstructionSet(0); }
+
+  // n numbers, evenly from [-limit, limit).
+  std::vector<float> Random(size_t n, float limit = 1.0f) {
+    std::uniform_real_distribution<float> distribution(-limit, limit);
+    std::vector<float> values(n);
+    for (float& value : values) value = distribution(random_);
+    return values;
+  }
+
+  // n indices, evenly from [0, end).
+  std::vector<uint32_t> RandomIndices(size_t n, uint32_t end) {
+    std::uniform_int_distribution<uint32_t> distribution(0, end - 1);
+    std::vector<uint32_t> indices(n);
+    for (uint32_t& index : indices) index = distribution(random_);
+    return indices;
+  }
+
+  std::mt19937 random_{kSeed};
+
+ private:
+  static void UseInstructionSet(int64_t bit) {
+    hwy::SetSupportedTargetsForTest(bit);
+    hwy::GetChosenTarget().DeInit();
+  }
+};
+
+// Around the widths of all vectors, and nothing at all.
+inline constexpr size_t kSizes[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65};
+
+// Runs the fixture's tests, a subclass of KernelTest, on every backend.
+#define LODESTONE_ON_EVERY_BACKEND(fixture)                                  \
+  INSTANTIATE_TEST_SUITE_P(Backends, fixture, testing::ValuesIn(Backends()), \
+                           [](const auto& test) { return test.param.name; })
+
+}  // namespace lodestone::kernels

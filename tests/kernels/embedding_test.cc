@@ -1,0 +1,351 @@
+#include "kernels/embedding.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/backend.h"
+#include "tests/kernels/exact.h"
+
+namespace lodestone::kernels {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr size_t kDistinct = 7;  // Rows; few, so that they occur several times in a batch and in a sample.
+constexpr size_t kFeaturesMax = 9;
+constexpr double kStep = 0.125;  // Of central differences of functions of degree two, which any step serves.
+
+struct Batch {
+  std::vector<uint32_t> offsets = {0};
+  std::vector<uint32_t> row;
+  std::vector<float> value;
+  bool has_values = false;
+
+  size_t samples() const { return offsets.size() - 1; }
+  float Value(size_t f) const { return has_values ? value[f] : 1.0f; }
+  cpu::SparseBatch View() const { return {samples(), offsets.data(), row.data(), has_values ? value.data() : nullptr}; }
+};
+
+// How far the central difference of a function may be off that sums up `terms` products in double, each of magnitude at
+// most 2 (1 + step)^2 features: two such sums' rounding, over two steps.
+double DifferenceError(size_t terms) {
+  return static_cast<double>(terms) * 0x1p-53 * static_cast<double>(terms) * 3 * kFeaturesMax / kStep;
+}
+
+class EmbeddingTest : public KernelTest {
+ protected:
+  // Samples with `features` features each, or from none to kFeaturesMax if that is null.
+  Batch MakeBatch(size_t samples, bool has_values, const size_t* features) {
+    Batch batch;
+    const std::vector<uint32_t> counts = RandomIndices(samples, kFeaturesMax + 1);
+    for (size_t s = 0; s < samples; ++s) {
+      batch.offsets.push_back(batch.offsets.back() +
+                              static_cast<uint32_t>(features != nullptr ? *features : counts[s]));
+    }
+    batch.row = RandomIndices(batch.offsets.back(), kDistinct);
+    batch.value = Random(batch.offsets.back());
+    batch.has_values = has_values;
+    return batch;
+  }
+
+  // Calls check(batch, dim, name) for batches of several sizes, with and without values, and all widths of rows.
+  template <class Check>
+  void ForBatches(const Check& check, const size_t* features = nullptr) {
+    for (const size_t dim : kSizes) {
+      for (const size_t samples : {0, 1, 6}) {
+        for (const bool has_values : {false, true}) {
+          check(MakeBatch(samples, has_values, features), dim,
+                "dim " + std::to_string(dim) + " samples " + std::to_string(samples) + " values " +
+                    std::to_string(has_values));
+        }
+      }
+    }
+  }
+
+  // Compares a kernel's gradient, added to `before`, with central differences of `loss`, whose terms are `terms`.
+  // `magnitudes` holds the terms that the kernel adds up, for the tolerance.
+  template <class Loss>
+  void CheckGradient(const std::vector<float>& got, const std::vector<float>& before, const std::vector<float>& at,
+                     const Loss& loss, size_t terms, std::vector<Exact> magnitudes, const std::string& name) {
+    std::vector<double> x = Widen(at);
+    for (size_t i = 0; i < x.size(); ++i) {
+      magnitudes[i].SetValue(before[i] + CentralDifference(loss, x, i, kStep), DifferenceError(terms));
+    }
+    ExpectClose(got, magnitudes, name);
+  }
+
+  static std::vector<Exact> StartAt(const std::vector<float>& before) { return {before.begin(), before.end()}; }
+};
+
+// Calls visit(sample, feature, row) for every feature of the batch.
+template <class Visit>
+void ForFeatures(const Batch& batch, const Visit& visit) {
+  for (size_t s = 0; s < batch.samples(); ++s) {
+    for (size_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) visit(s, f, batch.row[f]);
+  }
+}
+
+TEST_P(EmbeddingTest, SparseLinearAddsUpRows) {
+  ForBatches([&](const Batch& batch, size_t dim, const std::string& name) {
+    const std::vector<float> rows = Random(kDistinct * dim);
+    std::vector<float> out = Random(batch.samples() * dim);
+    std::vector<Exact> want = StartAt(out);
+    ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+      for (size_t d = 0; d < dim; ++d) {
+        want[s * dim + d].Add(static_cast<double>(batch.Value(f)) * rows[row * dim + d]);
+      }
+    });
+    GetParam().sparse_linear(batch.View(), dim, rows.data(), out.data());
+    ExpectClose(out, want, name);
+  });
+}
+
+TEST_P(EmbeddingTest, SparseLinearBackwardIsItsDerivative) {
+  ForBatches([&](const Batch& batch, size_t dim, const std::string& name) {
+    const std::vector<float> rows = Random(kDistinct * dim);
+    const std::vector<float> dout = Random(batch.samples() * dim);
+    const std::vector<float> before = Random(kDistinct * dim);
+    std::vector<float> drows = before;
+    std::vector<Exact> magnitudes = StartAt(before);
+    ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+      for (size_t d = 0; d < dim; ++d) magnitudes[row * dim + d].Add(batch.Value(f) * dout[s * dim + d]);
+    });
+    const auto loss = [&](const std::vector<double>& at) {
+      double sum = 0;
+      ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+        for (size_t d = 0; d < dim; ++d) sum += dout[s * dim + d] * batch.Value(f) * at[row * dim + d];
+      });
+      return sum;
+    };
+    GetParam().sparse_linear_backward(batch.View(), dim, dout.data(), drows.data());
+    CheckGradient(drows, before, rows, loss, batch.row.size() * dim, magnitudes, name);
+  });
+}
+
+// The sums that the factorization machine leaves behind, with the tolerances of its float arithmetic.
+std::vector<Exact> MachineSums(const Batch& batch, size_t dim, const std::vector<float>& rows) {
+  std::vector<Exact> sums(batch.samples() * dim);
+  ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+    for (size_t d = 0; d < dim; ++d) sums[s * dim + d].Add(static_cast<double>(batch.Value(f)) * rows[row * dim + d]);
+  });
+  return sums;
+}
+
+// Per sample, by the definition: the sum over pairs of features of the products of their rows.
+std::vector<double> PairProducts(const Batch& batch, size_t dim, const std::vector<double>& rows) {
+  std::vector<double> products(batch.samples());
+  for (size_t s = 0; s < batch.samples(); ++s) {
+    for (size_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
+      for (size_t g = batch.offsets[s]; g < f; ++g) {
+        for (size_t d = 0; d < dim; ++d) {
+          products[s] += static_cast<double>(batch.Value(f)) * batch.Value(g) * rows[batch.row[f] * dim + d] *
+                         rows[batch.row[g] * dim + d];
+        }
+      }
+    }
+  }
+  return products;
+}
+
+TEST_P(EmbeddingTest, FactorizationMachineAddsThePairsProducts) {
+  ForBatches([&](const Batch& batch, size_t dim, const std::string& name) {
+    const std::vector<float> rows = Random(kDistinct * dim);
+    const std::vector<float> before = Random(batch.samples());
+    std::vector<float> out = before;
+    std::vector<float> sums(batch.samples() * dim, kNan);
+    GetParam().factorization_machine(batch.View(), dim, rows.data(), sums.data(), out.data());
+    const std::vector<Exact> want_sums = MachineSums(batch, dim, rows);
+    ExpectClose(sums, want_sums, name + " sums");
+    const std::vector<double> products = PairProducts(batch, dim, Widen(rows));
+    std::vector<Exact> want = StartAt(before);
+    for (size_t s = 0; s < batch.samples(); ++s) {
+      for (size_t d = 0; d < dim; ++d) {
+        // Half the square of the sum, and half the squares, which that covers; each is a sum over the features, whose
+        // error counts twice in the square.
+        const double magnitude = want_sums[s * dim + d].magnitude();
+        want[s].AddWithMagnitude(0, magnitude * magnitude, 2 * kFeaturesMax + 4);
+      }
+      want[s].SetValue(before[s] + products[s], DifferenceError(batch.row.size() * dim));
+    }
+    ExpectClose(out, want, name);
+  });
+}
+
+TEST_P(EmbeddingTest, FactorizationMachineBackwardIsItsDerivative) {
+  ForBatches([&](const Batch& batch, size_t dim, const std::string& name) {
+    const std::vector<float> rows = Random(kDistinct * dim);
+    const std::vector<float> dout = Random(batch.samples());
+    const std::vector<float> before = Random(kDistinct * dim);
+    std::vector<float> drows = before, out(batch.samples()), sums(batch.samples() * dim);
+    GetParam().factorization_machine(batch.View(), dim, rows.data(), sums.data(), out.data());
+    GetParam().factorization_machine_backward(batch.View(), dim, rows.data(), sums.data(), dout.data(), drows.data());
+    const std::vector<Exact> machine_sums = MachineSums(batch, dim, rows);
+    std::vector<Exact> magnitudes = StartAt(before);
+    ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+      for (size_t d = 0; d < dim; ++d) {
+        const double others = machine_sums[s * dim + d].magnitude() + std::abs(batch.Value(f) * rows[row * dim + d]);
+        magnitudes[row * dim + d].AddWithMagnitude(0, std::abs(dout[s] * batch.Value(f)) * others, kFeaturesMax + 5);
+      }
+    });
+    // A row that a sample has twice makes a pair with itself: still of degree two in each element.
+    const auto loss = [&](const std::vector<double>& at) {
+      const std::vector<double> products = PairProducts(batch, dim, at);
+      double sum = 0;
+      for (size_t s = 0; s < batch.samples(); ++s) sum += dout[s] * products[s];
+      return sum;
+    };
+    // The kernel treats the features of a sample as different ones, f and g; so does the sum over pairs f > g.
+    CheckGradient(drows, before, rows, loss, batch.row.size() * kFeaturesMax * dim, magnitudes, name);
+  });
+}
+
+TEST_P(EmbeddingTest, FieldsAreGatheredIntoColumnsAndScatteredBack) {
+  for (const size_t fields : {0, 1, 3, 5}) {
+    constexpr size_t kCol = 3;
+    const auto check = [&](const Batch& batch, size_t dim, const std::string& name) {
+      const size_t stride = kCol + fields * dim + 2;
+      const std::vector<float> rows = Random(kDistinct * dim);
+      std::vector<float> out = Random(batch.samples() * stride);
+      std::vector<float> want = out;
+      const std::vector<float> dx = Random(batch.samples() * stride);
+      std::vector<float> drows = Random(kDistinct * dim);
+      std::vector<Exact> want_drows = StartAt(drows);
+      ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+        for (size_t d = 0; d < dim; ++d) {
+          const size_t at = s * stride + kCol + (f - batch.offsets[s]) * dim + d;
+          want[at] = batch.Value(f) * rows[row * dim + d];
+          // The forward pass is linear: its derivative is the value itself.
+          want_drows[row * dim + d].Add(static_cast<double>(batch.Value(f)) * dx[at]);
+        }
+      });
+      GetParam().gather_fields(batch.View(), fields, dim, rows.data(), stride, kCol, out.data());
+      ExpectEqual(out, want, name);  // One multiplication rounds the same everywhere.
+      GetParam().scatter_fields(batch.View(), fields, dim, dx.data(), stride, kCol, drows.data());
+      ExpectClose(drows, want_drows, name);
+    };
+    ForBatches(check, &fields);
+  }
+}
+
+TEST_P(EmbeddingTest, ScatterFieldsIsTheDerivativeOfGatherFields) {
+  constexpr size_t kFields = 4;
+  const auto check = [&](const Batch& batch, size_t dim, const std::string& name) {
+    const size_t stride = kFields * dim;
+    const std::vector<float> rows = Random(kDistinct * dim);
+    const std::vector<float> dx = Random(batch.samples() * stride);
+    const std::vector<float> before = Random(kDistinct * dim);
+    std::vector<float> drows = before;
+    std::vector<Exact> magnitudes = StartAt(before);
+    ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+      const float* from = dx.data() + s * stride + (f - batch.offsets[s]) * dim;
+      for (size_t d = 0; d < dim; ++d) magnitudes[row * dim + d].Add(batch.Value(f) * from[d]);
+    });
+    const auto loss = [&](const std::vector<double>& at) {
+      double sum = 0;
+      ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+        const float* from = dx.data() + s * stride + (f - batch.offsets[s]) * dim;
+        for (size_t d = 0; d < dim; ++d) sum += static_cast<double>(from[d]) * batch.Value(f) * at[row * dim + d];
+      });
+      return sum;
+    };
+    GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), stride, 0, drows.data());
+    CheckGradient(drows, before, rows, loss, batch.row.size() * dim, magnitudes, name);
+  };
+  ForBatches(check, &kFields);
+}
+
+class InteractionTest : public EmbeddingTest {
+ protected:
+  static constexpr size_t kCol = 2;
+
+  // Calls check(samples, vectors, dim, name) for all numbers and widths of vectors.
+  template <class Check>
+  void ForVectors(std::vector<size_t> counts, const Check& check) {
+    for (const size_t samples : {0, 1, 3}) {
+      for (const size_t vectors : counts) {
+        for (const size_t dim : kSizes) {
+          check(samples, vectors, dim,
+                std::to_string(samples) + "x" + std::to_string(vectors) + "x" + std::to_string(dim));
+        }
+      }
+    }
+  }
+
+  // Calls visit(pair, i, j) for the pairs j < i in their order.
+  template <class Visit>
+  static void ForPairs(size_t vectors, const Visit& visit) {
+    size_t pair = 0;
+    for (size_t i = 1; i < vectors; ++i) {
+      for (size_t j = 0; j < i; ++j) visit(pair++, i, j);
+    }
+  }
+
+  static size_t Stride(size_t vectors) { return kCol + (vectors == 0 ? 0 : vectors * (vectors - 1) / 2) + 3; }
+};
+
+TEST_P(InteractionTest, WritesThePairsDotProductsAndNothingBesides) {
+  ForVectors({kSizes, std::end(kSizes)}, [&](size_t samples, size_t vectors, size_t dim, const std::string& name) {
+    const size_t stride = Stride(vectors);
+    const std::vector<float> x = Random(samples * vectors * dim);
+    std::vector<float> out = Random(samples * stride);
+    std::vector<Exact> want = StartAt(out);
+    for (size_t s = 0; s < samples; ++s) {
+      ForPairs(vectors, [&](size_t pair, size_t i, size_t j) {
+        Exact& product = want[s * stride + kCol + pair];
+        product = Exact();
+        for (size_t d = 0; d < dim; ++d) {
+          product.Add(static_cast<double>(x[(s * vectors + i) * dim + d]) * x[(s * vectors + j) * dim + d]);
+        }
+      });
+    }
+    const std::vector<float> before = out;
+    GetParam().dot_interaction(samples, vectors, dim, x.data(), stride, kCol, out.data());
+    ExpectClose(out, want, name);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (i % stride < kCol || i % stride >= stride - 3) {
+        ASSERT_EQ(out[i], before[i]) << name << " column " << i % stride;
+      }
+    }
+  });
+}
+
+TEST_P(InteractionTest, BackwardIsItsDerivative) {
+  const auto check = [&](size_t samples, size_t vectors, size_t dim, const std::string& name) {
+    const size_t stride = Stride(vectors);
+    const size_t count = samples * vectors * dim;
+    const std::vector<float> x = Random(count), dout = Random(samples * stride), before = Random(count);
+    std::vector<float> dx = before;
+    std::vector<Exact> magnitudes = StartAt(before);
+    for (size_t s = 0; s < samples; ++s) {
+      ForPairs(vectors, [&](size_t pair, size_t i, size_t j) {
+        const double gradient = dout[s * stride + kCol + pair];
+        for (size_t d = 0; d < dim; ++d) {
+          const size_t at_i = (s * vectors + i) * dim + d, at_j = (s * vectors + j) * dim + d;
+          magnitudes[at_i].Add(gradient * x[at_j]);
+          magnitudes[at_j].Add(gradient * x[at_i]);
+        }
+      });
+    }
+    const auto loss = [&](const std::vector<double>& at) {
+      double sum = 0;
+      for (size_t s = 0; s < samples; ++s) {
+        ForPairs(vectors, [&](size_t pair, size_t i, size_t j) {
+          for (size_t d = 0; d < dim; ++d) {
+            sum += dout[s * stride + kCol + pair] * at[(s * vectors + i) * dim + d] * at[(s * vectors + j) * dim + d];
+          }
+        });
+      }
+      return sum;
+    };
+    GetParam().dot_interaction_backward(samples, vectors, dim, x.data(), stride, kCol, dout.data(), dx.data());
+    CheckGradient(dx, before, x, loss, samples * vectors * vectors * dim, magnitudes, name);
+  };
+  ForVectors({0, 1, 2, 3, 8}, check);
+}
+
+LODESTONE_ON_EVERY_BACKEND(EmbeddingTest);
+LODESTONE_ON_EVERY_BACKEND(InteractionTest);
+
+}  // namespace
+}  // namespace lodestone::kernels
