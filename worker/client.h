@@ -1,12 +1,12 @@
 // A worker's side of the wire: joins the cluster, finds each shard's server, pushes and pulls, subscribes.
 //
-// Push and Pull are asynchronous: they return when the request is on its way and call back from a thread of gRPC's or of
-// the client's own; callbacks must be quick and must not call blocking methods. A call that fails for a passing reason
-// (unreachable, overloaded, deadline) is tried again with the same sequence until `worker.retry_timeout_ms` has passed.
-// Thread-safe unless a method says otherwise.
+// Push and Pull are asynchronous: they return when the request is on its way and call back from a thread of gRPC's or
+// of the client's own; callbacks must be quick and must not call blocking methods. A call that fails for a passing
+// reason (unreachable, overloaded, deadline) is tried again with the same sequence until `worker.retry_timeout_ms` has
+// passed. Thread-safe unless a method says otherwise.
 //
-// The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and leaves
-// the cluster.
+// The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and
+// leaves the cluster.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,9 @@
 #include "proto/config.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/table.pb.h"
+#include "worker/table_handle.h"
 
 namespace lodestone {
-
-// A table that exists on all servers.
-struct TableHandle {
-  TableId id = 0;
-  v1::TableSpec spec;
-  BlockLayout layout;  // Dense tables.
-  uint32_t dim = 0;    // Embedding tables.
-};
 
 // Gradients of a whole dense table: layout.elements floats.
 struct DenseGradient {
@@ -68,7 +61,7 @@ struct BlockUpdate {
   TableId table = 0;
   BlockIndex block = 0;
   ShardId shard = 0;
-  Version version = 0;  // At which the block last changed.
+  Version version = 0;              // At which the block last changed.
   const uint8_t* values = nullptr;  // Unaligned little-endian floats, valid during the callback only.
   size_t count = 0;
 };
@@ -94,21 +87,23 @@ class Client {
     double staleness_pushes = 0;
   };
   // Sends gradients as the push of step `clock`. The data is copied before Push returns. Blocks while
-  // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` (may be empty) are those of the values that the
-  // gradients were computed from. `done` runs once, when every server has acknowledged or one has failed for good.
+  // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` (may be empty) are those of the values that
+  // the gradients were computed from. `done` runs once, when every server has acknowledged or failed for good; if Push
+  // itself returns an error, nothing was sent and `done` does not run.
   virtual absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                             const ShardVersions& read_versions, std::function<void(PushResult)> done) = 0;
 
-  // Reads values; `done` runs once all dst are filled or it failed. keys and dst must stay until then.
+  // Reads values; `done` runs once all dst are filled or it failed. Tables, keys and dst must stay until then.
   virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
                     std::function<void(absl::Status, ShardVersions)> done) = 0;
   // The same, waiting.
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
-  // Subscribes to dense tables on all servers, with renewal after a lost connection. `on_block` is called for each block
-  // and `on_shard` after each complete shard delta with the version now held; calls for one server are in order, those
-  // of several servers may be concurrent.
-  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
+  // Subscribes to dense tables on all servers, with renewal after a lost connection. `on_block` is called for each
+  // block and `on_shard` after each complete shard delta with the version now held; calls for one server are in order,
+  // those of several servers may be concurrent.
+  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables,
+                                 std::function<void(const BlockUpdate&)> on_block,
                                  std::function<void(ShardId, Version)> on_shard) = 0;
 
   // Waits until no push is unacknowledged; the first error that a push ended with, if any.

@@ -24,8 +24,8 @@ struct Schema {
   // Classes by label (loss other than squared): names as in the file, and training samples of each.
   std::vector<std::string> class_names;
   std::vector<uint64_t> class_counts;
-  double label_mean = 0;        // Over the training files; of numbers (squared loss) or of class indices.
-  uint64_t train_samples = 0;   // Of all partitions.
+  double label_mean = 0;       // Over the training files; of numbers (squared loss) or of class indices.
+  uint64_t train_samples = 0;  // Of all partitions.
 };
 
 // Some samples. Sample i's sparse or categorical features are keys[offsets[i]] … keys[offsets[i + 1] - 1].
@@ -35,7 +35,7 @@ struct Batch {
   std::vector<float> numeric;     // [size, numeric_count]
   std::vector<uint32_t> offsets;  // [size + 1]
   std::vector<Key> keys;
-  std::vector<float> values;      // Beside keys; empty if all are 1 (categorical).
+  std::vector<float> values;  // Beside keys; empty if all are 1 (categorical).
 };
 
 // Samples that can be read in any order. Thread-safe: immutable after loading.
@@ -66,13 +66,13 @@ struct LoadedData {
   std::string best_reachable_metric;
 };
 
-// Reads the data that `config` names. Errors name file, line and column. `progress` (may be null) is called now and then
-// with bytes or samples read and their total.
+// Reads the data that `config` names. Errors name file, line and column. `progress` (may be null) is called now and
+// then with bytes or samples read and their total.
 absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
                                     const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-// The order in which an epoch visits `size` samples: a permutation that is a function of (seed, epoch, position), and is
-// computed without memory (a Feistel network walked in cycles), so that files sorted by label are well mixed.
+// The order in which an epoch visits `size` samples: a permutation that is a function of (seed, epoch, position), and
+// is computed without memory (a Feistel network walked in cycles), so that files sorted by label are well mixed.
 class EpochOrder {
  public:
   EpochOrder(uint64_t size, uint64_t seed, uint64_t epoch, bool shuffle);

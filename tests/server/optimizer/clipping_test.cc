@@ -33,14 +33,6 @@ TEST(GradientNorm, DoesNotOverflow) {
   EXPECT_EQ(GradientNorm(BytesOf({huge, huge, huge, huge}), 4, 0), 2.0 * huge);
 }
 
-TEST(NormScale, BringsANormDownToTheBoundAndNeverUp) {
-  EXPECT_EQ(NormScale(10, 0), 1.0f);
-  EXPECT_EQ(NormScale(10, 20), 1.0f);
-  EXPECT_EQ(NormScale(10, 10), 1.0f);
-  EXPECT_EQ(NormScale(10, 5), 0.5f);
-  EXPECT_EQ(NormScale(0, 5), 1.0f);
-}
-
 TEST(FirstNonFinite, FindsNanAndInfinityAtEveryPosition) {
   const float infinity = std::numeric_limits<float>::infinity();
   float signalling;

@@ -1,0 +1,18 @@
+// What a misspelt name was probably meant to be.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lodestone {
+
+// The least number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal
+// string alignment). Case counts.
+int EditDistance(std::string_view a, std::string_view b);
+
+// The first of the names of `valid` that is nearest to `name`, compared without regard to case and to "-" for "_";
+// empty if none is near enough to be a likely slip.
+std::string Nearest(std::string_view name, const std::vector<std::string>& valid);
+
+}  // namespace lodestone

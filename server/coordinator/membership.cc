@@ -1,0 +1,304 @@
+#include "server/coordinator/membership.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/host_port.h"
+#include "common/shard_map.h"
+#include "common/status.h"
+
+namespace lodestone {
+namespace {
+
+constexpr size_t kTextBytesMax = 1024;  // Of any text that a process tells about itself.
+constexpr size_t kNamesMax = 16;        // Named in one message.
+constexpr int64_t kRateWindowMs = 5000;
+constexpr int64_t kRateStepMs = 250;  // Closer observations replace each other.
+
+// `text`, cut at a character's boundary.
+std::string Bounded(const std::string& text) {
+  if (text.size() <= kTextBytesMax) return text;
+  size_t end = kTextBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "worker"; }
+
+}  // namespace
+
+Incarnation FirstIncarnation(std::chrono::system_clock::time_point now) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
+  return static_cast<Incarnation>(std::max<int64_t>(1, us));
+}
+
+Membership::Membership(Options options)
+    : options_(std::move(options)),
+      servers_(options_.servers),
+      workers_(options_.workers),
+      next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)) {
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    servers_[i].role = v1::ROLE_SERVER;
+    servers_[i].index = i;
+  }
+  for (uint32_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].role = v1::ROLE_WORKER;
+    workers_[i].index = i;
+  }
+}
+
+bool Membership::Alive(const Place& place) const {
+  return place.incarnation != 0 && !place.left && options_.time->NowMs() - place.last_contact_ms < options_.lease_ms;
+}
+
+double Membership::SecondsSinceContact(const Place& place) const {
+  return static_cast<double>(options_.time->NowMs() - place.last_contact_ms) / 1000.0;
+}
+
+std::string Membership::Describe(const Place& place) const {
+  std::string where = place.peer;
+  if (place.role == v1::ROLE_SERVER) where = absl::StrCat(place.address, where.empty() ? "" : ", ", where);
+  return absl::StrCat(RoleName(place.role), " ", place.index, " (", where.empty() ? "unnamed" : where, ")");
+}
+
+absl::Status Membership::CheckJoin(const v1::JoinRequest& request) const {
+  if (request.role() != v1::ROLE_SERVER && request.role() != v1::ROLE_WORKER) {
+    return absl::InvalidArgumentError("who joins must say whether it is a server or a worker (role)");
+  }
+  if (request.peer().size() > kTextBytesMax || request.address().size() > kTextBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("peer and address must be at most ", kTextBytesMax, " bytes long"));
+  }
+  if (request.cluster() != options_.cluster) {
+    return absl::InvalidArgumentError(absl::StrCat("this is the cluster `", options_.cluster, "`, and the ",
+                                                   RoleName(request.role()), " that joins is of cluster `",
+                                                   Bounded(request.cluster()), "` (cluster.name)"));
+  }
+  if (request.role() == v1::ROLE_WORKER) return absl::OkStatus();
+  if (request.shards() != options_.shards) {
+    return absl::InvalidArgumentError(absl::StrCat("this cluster has ", options_.shards,
+                                                   " shards, and the ps that joins has ", request.shards(),
+                                                   " (cluster.shards)"));
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(request.address());
+  if (!address.ok()) return Annotate(address.status(), "the address of the ps that joins");
+  if (address->port == 0 || IsWildcard(address->host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the address of the ps that joins, ", request.address(), ", cannot be connected to"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Membership::Place*> Membership::ChoosePlace(const v1::JoinRequest& request) {
+  const bool is_server = request.role() == v1::ROLE_SERVER;
+  std::vector<Place>& places = is_server ? servers_ : workers_;
+  if (request.index_plus_one() > 0) {
+    const uint32_t index = request.index_plus_one() - 1;
+    if (index >= places.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "there is no ", RoleName(request.role()), " ", index, " in this cluster: ",
+          is_server ? "cluster.servers" : "cluster.workers", " is ", places.size(), ", and indices start at 0"));
+    }
+    Place& place = places[index];
+    const bool comes_back = is_server && place.address == request.address();
+    if (!Alive(place) || comes_back) return &place;
+    return absl::AlreadyExistsError(absl::StrFormat("index %d is held by %s, last heard of %.1f s ago", index,
+                                                    Describe(place), SecondsSinceContact(place)));
+  }
+  Place* done = nullptr;
+  for (Place& place : places) {
+    if (Alive(place)) continue;
+    if (!place.left) return &place;
+    if (done == nullptr) done = &place;
+  }
+  if (done != nullptr) return done;
+  return absl::ResourceExhaustedError(absl::StrCat("all ", places.size(), " places for a ", RoleName(request.role()),
+                                                   " are held by processes that live (",
+                                                   is_server ? "cluster.servers" : "cluster.workers", ")"));
+}
+
+absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckJoin(request));
+  LODESTONE_ASSIGN_OR_RETURN(Place* const place, ChoosePlace(request));
+  by_incarnation_.erase(place->incarnation);
+  Place next;
+  next.role = place->role;
+  next.index = place->index;
+  next.incarnation = next_incarnation_++;
+  next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
+  next.peer = request.peer();
+  next.last_contact_ms = options_.time->NowMs();
+  *place = std::move(next);
+  by_incarnation_[place->incarnation] = place;
+  if (request.role() == v1::ROLE_SERVER) ServerJoined();
+  v1::JoinResponse response;
+  response.set_index(place->index);
+  response.set_incarnation(place->incarnation);
+  response.set_lease_ms(options_.lease_ms);
+  return response;
+}
+
+void Membership::ServerJoined() {
+  if (epoch_ > 0 || std::all_of(servers_.begin(), servers_.end(), [&](const Place& p) { return Alive(p); })) ++epoch_;
+}
+
+absl::Status Membership::CheckAlive(Incarnation incarnation) const {
+  const auto found = by_incarnation_.find(incarnation);
+  if (found == by_incarnation_.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "incarnation ", incarnation, " has not joined this coordinator, or another process has taken its place"));
+  }
+  const Place& place = *found->second;
+  if (Alive(place)) return absl::OkStatus();
+  if (place.left) return absl::FailedPreconditionError(absl::StrCat(Describe(place), " has left the cluster"));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the lease of %s has ended: it was not heard of for %.1f s and its lease is %.1f s",
+                      Describe(place), SecondsSinceContact(place), options_.lease_ms / 1000.0));
+}
+
+absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckAlive(request.incarnation()));
+  Place& place = *by_incarnation_.find(request.incarnation())->second;
+  place.last_contact_ms = options_.time->NowMs();
+  place.left = request.leaving();
+  if (place.role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(&place, request.progress());
+  v1::HeartbeatResponse response;
+  response.set_route_epoch(epoch_);
+  return response;
+}
+
+void Membership::RecordProgress(Place* place, const v1::WorkerProgress& progress) {
+  place->progress = progress;
+  place->progress.set_waiting_for(Bounded(progress.waiting_for()));
+  place->progress.DiscardUnknownFields();
+  const int64_t now_ms = options_.time->NowMs();
+  auto& samples = place->samples;
+  if (samples.size() >= 2 && now_ms - samples[samples.size() - 2].first < kRateStepMs) samples.pop_back();
+  samples.emplace_back(now_ms, progress.samples());
+  while (samples.size() > 2 && samples[1].first <= now_ms - kRateWindowMs) samples.pop_front();
+}
+
+double Membership::SamplesPerSecond(const Place& place) const {
+  if (!Alive(place) || place.samples.size() < 2) return 0;
+  const auto& [first_ms, first] = place.samples.front();
+  const auto& [last_ms, last] = place.samples.back();
+  if (last_ms <= first_ms || last < first) return 0;
+  return static_cast<double>(last - first) * 1000.0 / static_cast<double>(last_ms - first_ms);
+}
+
+absl::StatusOr<v1::RouteResponse> Membership::Route() const {
+  if (epoch_ == 0) {
+    std::vector<uint32_t> missing;
+    for (const Place& place : servers_) {
+      if (!Alive(place)) missing.push_back(place.index);
+    }
+    std::string names = absl::StrJoin(missing.begin(), missing.begin() + std::min(missing.size(), kNamesMax), ", ");
+    if (missing.size() > kNamesMax) absl::StrAppend(&names, ", ...");
+    return absl::UnavailableError(absl::StrCat("waiting for ", missing.size(), " of ", servers_.size(),
+                                               " servers: index ", names,
+                                               missing.size() == 1 ? " has not joined" : " have not joined"));
+  }
+  v1::RouteResponse response;
+  response.set_epoch(epoch_);
+  for (const Place& place : servers_) {
+    v1::RouteResponse::Server* const server = response.add_servers();
+    server->set_address(place.address);
+    server->set_incarnation(place.incarnation);
+  }
+  for (const uint32_t owner : InitialOwners(options_.shards, options_.servers)) response.add_owners(owner);
+  return response;
+}
+
+Membership::LowestClocks Membership::Lowest() const {
+  LowestClocks clocks;
+  for (const Place& place : workers_) {
+    if (!Alive(place) || place.progress.phase() >= v1::PHASE_WAITING) continue;
+    const Clock clock = place.progress.clock();
+    if (clock < clocks.lowest) {
+      clocks.lowest_of_others = clocks.lowest;
+      clocks.lowest = clock;
+      clocks.holder = place.incarnation;
+    } else {
+      clocks.lowest_of_others = std::min(clocks.lowest_of_others, clock);
+    }
+  }
+  return clocks;
+}
+
+std::vector<std::string> Membership::Behind(Incarnation asker, Clock clock) const {
+  std::vector<std::string> lines;
+  size_t more = 0;
+  for (const Place& place : workers_) {
+    if (place.incarnation == asker || !Alive(place) || place.progress.phase() >= v1::PHASE_WAITING) continue;
+    if (place.progress.clock() >= clock) continue;
+    if (lines.size() < kNamesMax) {
+      lines.push_back(absl::StrFormat("%s is at clock %d, last heard of %.1f s ago", Describe(place),
+                                      place.progress.clock(), SecondsSinceContact(place)));
+    } else {
+      ++more;
+    }
+  }
+  if (more > 0) lines.push_back(absl::StrCat("and ", more, " more"));
+  return lines;
+}
+
+std::vector<std::string> Membership::TakeExpired() {
+  std::vector<std::string> lines;
+  for (std::vector<Place>* places : {&servers_, &workers_}) {
+    for (Place& place : *places) {
+      if (place.incarnation == 0 || place.left || place.expiry_told || Alive(place)) continue;
+      place.expiry_told = true;
+      lines.push_back(absl::StrFormat("%s was not heard of for %.1f s", Describe(place), SecondsSinceContact(place)));
+    }
+  }
+  return lines;
+}
+
+std::optional<int64_t> Membership::NextExpiryMs() const {
+  std::optional<int64_t> next_ms;
+  for (const std::vector<Place>* places : {&servers_, &workers_}) {
+    for (const Place& place : *places) {
+      if (place.incarnation == 0 || place.left || place.expiry_told) continue;
+      const int64_t ends_ms = place.last_contact_ms + options_.lease_ms;
+      next_ms = std::min(next_ms.value_or(ends_ms), ends_ms);
+    }
+  }
+  return next_ms;
+}
+
+std::string Membership::NameOf(Incarnation incarnation) const {
+  const auto found = by_incarnation_.find(incarnation);
+  return found == by_incarnation_.end() ? absl::StrCat("incarnation ", incarnation) : Describe(*found->second);
+}
+
+v1::MemberStatus Membership::StatusOf(const Place& place) const {
+  v1::MemberStatus status;
+  status.set_index(place.index);
+  status.set_incarnation(place.incarnation);
+  status.set_peer(place.role == v1::ROLE_SERVER ? place.address : place.peer);
+  status.set_last_contact_seconds(SecondsSinceContact(place));
+  status.set_alive(Alive(place));
+  status.set_left(place.left);
+  if (place.role == v1::ROLE_WORKER) {
+    *status.mutable_progress() = place.progress;
+    status.set_samples_per_second(SamplesPerSecond(place));
+  }
+  return status;
+}
+
+v1::ClusterStatus Membership::Status() const {
+  v1::ClusterStatus status;
+  status.set_name(options_.cluster);
+  status.set_route_epoch(epoch_);
+  status.set_servers_expected(options_.servers);
+  for (const Place& place : servers_) {
+    if (place.incarnation != 0) *status.add_servers() = StatusOf(place);
+  }
+  for (const Place& place : workers_) {
+    if (place.incarnation != 0) *status.add_workers() = StatusOf(place);
+  }
+  return status;
+}
+
+}  // namespace lodestone

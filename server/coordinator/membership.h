@@ -1,0 +1,125 @@
+// Who belongs to the cluster: the processes that have joined, their leases, the workers' progress, and the shard map.
+//
+// A process that is not heard of for the length of its lease is dead: for good, under its incarnation; its index is
+// free for the next that joins. Time is only looked at when a method is called; nothing happens by itself.
+//
+// Not thread-safe: CoordinatorService guards it. Memory is bounded by the configured numbers of servers and workers:
+// each index remembers its latest holder.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/time_source.h"
+#include "common/types.h"
+#include "proto/admin.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace lodestone {
+
+// The first incarnation of a coordinator that starts at `now`: microseconds of wall-clock time, so that incarnations
+// grow over restarts too.
+Incarnation FirstIncarnation(std::chrono::system_clock::time_point now);
+
+class Membership {
+ public:
+  struct Options {
+    std::string cluster;   // cluster.name.
+    uint32_t servers = 1;  // Places for servers.
+    uint32_t workers = 1;  // Places for workers.
+    uint32_t shards = 1;
+    uint32_t lease_ms = 10'000;
+    Incarnation first_incarnation = 1;
+    const TimeSource* time = nullptr;  // Must outlive this.
+  };
+  explicit Membership(Options options);
+
+  // Gives a place to a process. INVALID_ARGUMENT: another cluster's, another number of shards, no such index, a server
+  // without an address. ALREADY_EXISTS, naming the holder: the index is held by a process that lives (a server that
+  // comes back at the holder's own address takes over at once: nobody else can listen there). RESOURCE_EXHAUSTED: no
+  // index was asked for and none is free. Indices that nobody held or whose holder died are given before those of
+  // processes that left in good order, lowest first.
+  absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request);
+
+  // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
+
+  // UNAVAILABLE, naming the missing, until all servers have joined and live.
+  absl::StatusOr<v1::RouteResponse> Route() const;
+
+  // OK if the process lives, else what Heartbeat would say.
+  absl::Status CheckAlive(Incarnation incarnation) const;
+
+  // How far the live workers that still take steps have come: enough to answer any number of askers.
+  struct LowestClocks {
+    Incarnation holder = 0;
+    Clock lowest = std::numeric_limits<Clock>::max();  // The holder's.
+    Clock lowest_of_others = std::numeric_limits<Clock>::max();
+
+    // Nobody but `asker` itself is behind `clock`.
+    bool Reached(Incarnation asker, Clock clock) const {
+      return (asker == holder ? lowest_of_others : lowest) >= clock;
+    }
+  };
+  LowestClocks Lowest() const;
+
+  // The live workers other than `asker` that are behind `clock`, one line each; a last line counts those beyond 16.
+  std::vector<std::string> Behind(Incarnation asker, Clock clock) const;
+
+  // Those whose lease has ended since the last call, one line each.
+  std::vector<std::string> TakeExpired();
+
+  // When the next lease ends that TakeExpired has not told of, on the time source; nullopt if there is none.
+  std::optional<int64_t> NextExpiryMs() const;
+
+  // "worker 1 (host:4711)"; "incarnation N" if it is not known.
+  std::string NameOf(Incarnation incarnation) const;
+
+  v1::ClusterStatus Status() const;
+
+  // 0 until there is a shard map.
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  // An index and its latest holder.
+  struct Place {
+    v1::Role role = v1::ROLE_UNSPECIFIED;
+    uint32_t index = 0;
+    Incarnation incarnation = 0;  // 0: nobody yet.
+    std::string address;
+    std::string peer;
+    int64_t last_contact_ms = 0;
+    bool left = false;
+    bool expiry_told = false;
+    v1::WorkerProgress progress;
+    std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
+  };
+
+  bool Alive(const Place& place) const;
+  double SecondsSinceContact(const Place& place) const;
+  std::string Describe(const Place& place) const;
+  absl::Status CheckJoin(const v1::JoinRequest& request) const;
+  absl::StatusOr<Place*> ChoosePlace(const v1::JoinRequest& request);
+  void ServerJoined();
+  void RecordProgress(Place* place, const v1::WorkerProgress& progress);
+  double SamplesPerSecond(const Place& place) const;
+  v1::MemberStatus StatusOf(const Place& place) const;
+
+  const Options options_;
+  std::vector<Place> servers_;  // By index; never resized.
+  std::vector<Place> workers_;  // By index; never resized.
+  absl::flat_hash_map<Incarnation, Place*> by_incarnation_;
+  Incarnation next_incarnation_;
+  uint64_t epoch_ = 0;
+};
+
+}  // namespace lodestone

@@ -1,0 +1,262 @@
+#include "server/coordinator/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/status.h"
+
+namespace lodestone {
+namespace {
+
+constexpr size_t kHeldPerWorkerMax = 4;  // Calls of AwaitClock held, per place for a worker.
+constexpr size_t kWaitsShownMax = 64;    // In a status.
+
+}  // namespace
+
+// One call of AwaitClock. Owned by gRPC until OnDone. `request` and `response` live as long.
+class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
+ public:
+  HeldCall(CoordinatorService* service, const v1::AwaitClockRequest* request, v1::AwaitClockResponse* response)
+      : service_(service),
+        request_(request),
+        response_(response),
+        since_ms_(service->time_->NowMs()),
+        deadline_ms_(since_ms_ + std::min(request->timeout_ms(), limits::kAwaitTimeoutMaxMs)) {}
+
+  const v1::AwaitClockRequest& request() const { return *request_; }
+  v1::AwaitClockResponse* response() { return response_; }
+  int64_t since_ms() const { return since_ms_; }
+  int64_t deadline_ms() const { return deadline_ms_; }
+
+  // Set by who removed the call from the held ones, and used by it to finish.
+  void set_end(absl::Status end) { end_ = std::move(end); }
+  void FinishNow() { Finish(ToGrpc(end_)); }
+
+  void OnCancel() override {
+    if (service_->Forget(this)) Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone"));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  CoordinatorService* const service_;
+  const v1::AwaitClockRequest* const request_;
+  v1::AwaitClockResponse* const response_;
+  const int64_t since_ms_;
+  const int64_t deadline_ms_;
+  absl::Status end_;
+};
+
+CoordinatorService::CoordinatorService(const Membership::Options& options)
+    : time_(options.time),
+      held_max_(kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax),
+      membership_(options),
+      timer_([this] { RunTimer(); }) {}
+
+CoordinatorService::~CoordinatorService() {
+  Shutdown();
+  timer_.join();
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
+                                                   v1::JoinResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const std::string role = request->role() == v1::ROLE_SERVER ? "ps" : "worker";
+  absl::Status status;
+  CheckTime();
+  {
+    MutexLock lock(&mu_);
+    const uint64_t epoch_before = membership_.epoch();
+    auto joined = membership_.Join(*request);
+    status = joined.status();
+    if (joined.ok()) {
+      *response = *std::move(joined);
+      LODESTONE_LOG(INFO, "coordinator", "{} joined index={} incarnation={} address={} peer={}", role,
+                    response->index(), response->incarnation(), request->address(), request->peer());
+      if (epoch_before != membership_.epoch()) {
+        LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.epoch());
+      }
+      wake_timer_.NotifyOne();
+    }
+  }
+  if (!status.ok()) {
+    LODESTONE_LOG(WARN, "coordinator", "{} was refused peer={} error={}", role, request->peer(), status.ToString());
+  }
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerContext* context,
+                                                        const v1::HeartbeatRequest* request,
+                                                        v1::HeartbeatResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  absl::Status status;
+  std::vector<HeldCall*> answered;
+  {
+    MutexLock lock(&mu_);
+    auto beat = membership_.Heartbeat(*request);
+    status = beat.status();
+    if (beat.ok()) {
+      *response = *beat;
+      if (request->leaving()) {
+        LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.NameOf(request->incarnation()));
+      }
+      answered = TakeAnswered();
+    }
+  }
+  for (HeldCall* const call : answered) call->FinishNow();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerContext*,
+                                                         const v1::AwaitClockRequest* request,
+                                                         v1::AwaitClockResponse* response) {
+  auto* const call = new HeldCall(this, request, response);
+  std::vector<HeldCall*> answered;
+  {
+    MutexLock lock(&mu_);
+    if (shut_down_ || held_.size() >= held_max_) {
+      call->set_end(shut_down_ ? absl::UnavailableError("the coordinator shuts down")
+                               : absl::ResourceExhaustedError(
+                                     absl::StrCat("the coordinator holds ", held_.size(), " calls, its limit")));
+      answered.push_back(call);
+    } else {
+      held_.insert(call);
+      answered = TakeAnswered();
+      wake_timer_.NotifyOne();
+    }
+  }
+  for (HeldCall* const other : answered) other->FinishNow();
+  return call;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext* context, const v1::RouteRequest*,
+                                                    v1::RouteResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    auto route = membership_.Route();
+    status = route.status();
+    if (route.ok()) *response = *std::move(route);
+  }
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+bool CoordinatorService::Answer(HeldCall* call, const Membership::LowestClocks& clocks, int64_t now_ms) {
+  const Incarnation asker = call->request().incarnation();
+  if (asker != 0) {
+    if (absl::Status alive = membership_.CheckAlive(asker); !alive.ok()) {
+      call->set_end(std::move(alive));
+      return true;
+    }
+  }
+  if (clocks.Reached(asker, call->request().clock())) {
+    call->response()->set_reached(true);
+    return true;
+  }
+  if (now_ms < call->deadline_ms()) return false;
+  for (std::string& line : membership_.Behind(asker, call->request().clock())) {
+    call->response()->add_waiting_for(std::move(line));
+  }
+  return true;
+}
+
+std::vector<CoordinatorService::HeldCall*> CoordinatorService::TakeAnswered() {
+  std::vector<HeldCall*> answered;
+  if (held_.empty()) return answered;
+  const Membership::LowestClocks clocks = membership_.Lowest();
+  const int64_t now_ms = time_->NowMs();
+  for (HeldCall* const call : held_) {
+    if (Answer(call, clocks, now_ms)) answered.push_back(call);
+  }
+  for (HeldCall* const call : answered) held_.erase(call);
+  return answered;
+}
+
+bool CoordinatorService::Forget(HeldCall* call) {
+  MutexLock lock(&mu_);
+  return held_.erase(call) > 0;
+}
+
+void CoordinatorService::LogExpired() {
+  for (const std::string& line : membership_.TakeExpired()) {
+    LODESTONE_LOG(WARN, "coordinator", "a lease has ended: {}", line);
+  }
+}
+
+void CoordinatorService::CheckTime() {
+  std::vector<HeldCall*> answered;
+  {
+    MutexLock lock(&mu_);
+    LogExpired();
+    answered = TakeAnswered();
+  }
+  for (HeldCall* const call : answered) call->FinishNow();
+}
+
+std::optional<int64_t> CoordinatorService::NextWakeMs() const {
+  std::optional<int64_t> next_ms = membership_.NextExpiryMs();
+  for (const HeldCall* const call : held_) {
+    next_ms = std::min(next_ms.value_or(call->deadline_ms()), call->deadline_ms());
+  }
+  return next_ms;
+}
+
+void CoordinatorService::RunTimer() {
+  MutexLock lock(&mu_);
+  while (!shut_down_) {
+    const std::optional<int64_t> next_ms = NextWakeMs();
+    if (!next_ms.has_value()) {
+      wake_timer_.Wait(&mu_);
+      continue;
+    }
+    const int64_t pause_ms = *next_ms - time_->NowMs();
+    if (pause_ms > 0) {
+      wake_timer_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(pause_ms));
+      continue;
+    }
+    mu_.Unlock();
+    CheckTime();
+    mu_.Lock();
+  }
+}
+
+void CoordinatorService::Shutdown() {
+  std::vector<HeldCall*> ended;
+  {
+    MutexLock lock(&mu_);
+    shut_down_ = true;
+    ended.assign(held_.begin(), held_.end());
+    held_.clear();
+    wake_timer_.NotifyAll();
+  }
+  for (HeldCall* const call : ended) {
+    call->set_end(absl::UnavailableError("the coordinator shuts down"));
+    call->FinishNow();
+  }
+}
+
+void CoordinatorService::FillStatus(v1::StatusResponse* status) const {
+  MutexLock lock(&mu_);
+  *status->mutable_cluster() = membership_.Status();
+  const int64_t now_ms = time_->NowMs();
+  size_t shown = 0;
+  for (const HeldCall* const call : held_) {
+    if (++shown > kWaitsShownMax) break;
+    const Incarnation asker = call->request().incarnation();
+    v1::WaitStatus* const wait = status->add_waits();
+    wait->set_who(asker == 0 ? "an observer" : membership_.NameOf(asker));
+    wait->set_what(absl::StrCat("clock ", call->request().clock(), ": ",
+                                absl::StrJoin(membership_.Behind(asker, call->request().clock()), "; ")));
+    wait->set_seconds(static_cast<double>(now_ms - call->since_ms()) / 1000.0);
+  }
+}
+
+}  // namespace lodestone

@@ -1,0 +1,24 @@
+// Where a ps listens and how others find it.
+//
+// Thread safety: pure functions, but for CheckCanBind, which asks the system.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lodestone {
+
+// Checks server.listen and server.advertise before anything is bound: INVALID_ARGUMENT if one is malformed, if
+// `advertise` is a wildcard, or if `listen` is one and `advertise` is empty.
+absl::Status CheckAddresses(const std::string& listen, const std::string& advertise);
+
+// The address that others are told, once `listen` is bound to `bound_port`: `advertise`, or `listen` if that is empty;
+// port 0 stands for the bound one. REQUIRES: CheckAddresses is OK.
+std::string AdvertisedAddress(const std::string& listen, const std::string& advertise, int bound_port);
+
+// Tries whether `listen` can be bound, and lets it go again. UNAVAILABLE "cannot listen on HOST:PORT: reason" if not.
+absl::Status CheckCanBind(const std::string& listen);
+
+}  // namespace lodestone

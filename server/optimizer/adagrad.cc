@@ -1,0 +1,81 @@
+#include "server/optimizer/adagrad.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "server/optimizer/adagrad.cc"
+#include "hwy/foreach_target.h"
+#include "server/optimizer/elementwise-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lodestone {
+namespace HWY_NAMESPACE {
+
+struct AdagradRule {
+  static constexpr int kVectors = 1;
+  float rate;
+  float epsilon;
+
+  template <class D, class V>
+  HWY_INLINE void operator()(D d, V g, V& w, V& s) const {
+    s = AtMostFinite(d, hn::Add(s, hn::Mul(g, g)));
+    w = hn::Sub(w, hn::Div(hn::Mul(hn::Set(d, rate), g), hn::Add(hn::Sqrt(s), hn::Set(d, epsilon))));
+  }
+};
+
+void AdagradUpdate(const UpdateArrays& arrays, const GradientTransform& transform, float rate, float epsilon) {
+  UpdateAll(arrays, transform, AdagradRule{rate, epsilon});
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lodestone
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestone {
+namespace {
+
+HWY_EXPORT(AdagradUpdate);
+
+class Adagrad final : public Optimizer {
+ public:
+  Adagrad(float initial_accumulator, float epsilon) : initial_accumulator_(initial_accumulator), epsilon_(epsilon) {}
+
+  const char* name() const override { return "adagrad"; }
+  StateLayout state_layout() const override { return {.vectors = 1}; }
+  void InitializeState(float* state, size_t n) const override { std::fill_n(state, n, initial_accumulator_); }
+  void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in, const float* state_in,
+              float* values_out, float* state_out) const override {
+    const UpdateArrays arrays{n, gradient, values_in, state_in, values_out, state_out};
+    HWY_DYNAMIC_DISPATCH(AdagradUpdate)(arrays, GradientTransform(step), step.learning_rate, epsilon_);
+  }
+
+ private:
+  const float initial_accumulator_;
+  const float epsilon_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad& config) {
+  const float initial = config.initial_accumulator();
+  const float epsilon = config.epsilon();
+  if (!(initial >= 0 && std::isfinite(initial))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer.adagrad.initial_accumulator must not be negative, is ", initial));
+  }
+  if (!(epsilon >= 0 && std::isfinite(epsilon))) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer.adagrad.epsilon must not be negative, is ", epsilon));
+  }
+  if (initial == 0 && epsilon == 0) {
+    return absl::InvalidArgumentError("optimizer.adagrad.epsilon and initial_accumulator must not both be 0");
+  }
+  return std::make_unique<const Adagrad>(initial, epsilon);
+}
+
+}  // namespace lodestone
+#endif  // HWY_ONCE

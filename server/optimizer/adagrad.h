@@ -1,0 +1,15 @@
+// Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon). State: s.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/table.pb.h"
+#include "server/optimizer/optimizer.h"
+
+namespace lodestone {
+
+// INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense.
+absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad& config);
+
+}  // namespace lodestone

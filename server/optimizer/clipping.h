@@ -1,0 +1,15 @@
+// What is asked of a gradient before it is used. Pure functions, whose results do not depend on the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lodestone {
+
+// Euclidean norm of `n` unaligned floats after clamping each to [-clip_value, clip_value] (0: no clamp).
+double GradientNorm(const uint8_t* gradient, size_t n, float clip_value);
+
+// Index of the first of `n` unaligned floats that is NaN or infinite; n if all are finite.
+size_t FirstNonFinite(const uint8_t* values, size_t n);
+
+}  // namespace lodestone

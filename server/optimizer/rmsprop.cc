@@ -1,0 +1,79 @@
+#include "server/optimizer/rmsprop.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "server/optimizer/rmsprop.cc"
+#include "hwy/foreach_target.h"
+#include "server/optimizer/elementwise-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lodestone {
+namespace HWY_NAMESPACE {
+
+struct RmsPropRule {
+  static constexpr int kVectors = 1;
+  float rate;
+  float rho;
+  float rho_rest;  // 1 - rho
+  float epsilon;
+
+  template <class D, class V>
+  HWY_INLINE void operator()(D d, V g, V& w, V& s) const {
+    s = hn::Add(hn::Mul(hn::Set(d, rho), s), hn::Mul(hn::Mul(hn::Set(d, rho_rest), g), g));
+    s = AtMostFinite(d, s);
+    w = hn::Sub(w, hn::Div(hn::Mul(hn::Set(d, rate), g), hn::Add(hn::Sqrt(s), hn::Set(d, epsilon))));
+  }
+};
+
+void RmsPropUpdate(const UpdateArrays& arrays, const GradientTransform& transform, float rate, float rho,
+                   float epsilon) {
+  UpdateAll(arrays, transform, RmsPropRule{rate, rho, 1.0f - rho, epsilon});
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lodestone
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestone {
+namespace {
+
+HWY_EXPORT(RmsPropUpdate);
+
+class RmsProp final : public Optimizer {
+ public:
+  RmsProp(float rho, float epsilon) : rho_(rho), epsilon_(epsilon) {}
+
+  const char* name() const override { return "rmsprop"; }
+  StateLayout state_layout() const override { return {.vectors = 1}; }
+  void InitializeState(float* state, size_t n) const override { std::fill_n(state, n, 0.0f); }
+  void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in, const float* state_in,
+              float* values_out, float* state_out) const override {
+    const UpdateArrays arrays{n, gradient, values_in, state_in, values_out, state_out};
+    HWY_DYNAMIC_DISPATCH(RmsPropUpdate)(arrays, GradientTransform(step), step.learning_rate, rho_, epsilon_);
+  }
+
+ private:
+  const float rho_;
+  const float epsilon_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Optimizer>> CreateRmsProp(const v1::RmsProp& config) {
+  if (!(config.rho() >= 0 && config.rho() < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer.rmsprop.rho must be in [0, 1), is ", config.rho()));
+  }
+  if (!(config.epsilon() > 0 && std::isfinite(config.epsilon()))) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer.rmsprop.epsilon must be above 0, is ", config.epsilon()));
+  }
+  return std::make_unique<const RmsProp>(config.rho(), config.epsilon());
+}
+
+}  // namespace lodestone
+#endif  // HWY_ONCE

@@ -1,0 +1,288 @@
+#include "server/process.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/channel.h"
+#include "common/log.h"
+#include "common/mutex.h"
+#include "common/status.h"
+#include "common/time_source.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "server/broadcast.h"
+#include "server/coordinator/service.h"
+#include "server/listen.h"
+#include "server/member.h"
+#include "server/service.h"
+#include "server/status.h"
+#include "server/store.h"
+
+namespace lodestone {
+namespace {
+
+constexpr std::chrono::milliseconds kTickPeriod{1000};
+constexpr int kSyncThreadsMax = 8;   // Only reflection uses gRPC's synchronous threads.
+constexpr int kSyncPollMs = 60'000;  // An idle one wakes this often.
+
+// Health is asked for by these names, and by "" for the ps as a whole.
+constexpr char kParameterServerName[] = "lodestone.v1.ParameterServer";
+constexpr char kCoordinatorName[] = "lodestone.v1.Coordinator";
+constexpr char kAdminName[] = "lodestone.v1.Admin";
+
+Incarnation RandomIncarnation() {
+  std::random_device device;
+  const Incarnation drawn = (uint64_t{device()} << 32) | device();
+  return std::max<Incarnation>(1, drawn);
+}
+
+Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
+  Store::Options options;
+  options.seed = config.cluster().seed();
+  options.shards = config.cluster().shards();
+  options.executors =
+      config.server().executors() > 0 ? config.server().executors() : std::max(1u, std::thread::hardware_concurrency());
+  options.memory_max_bytes = config.server().memory_max_bytes();
+  options.time = time;
+  return options;
+}
+
+Membership::Options MembershipOptions(const v1::Config& config, const TimeSource* time) {
+  Membership::Options options;
+  options.cluster = config.cluster().name();
+  options.servers = config.cluster().servers();
+  options.workers = config.cluster().workers();
+  options.shards = config.cluster().shards();
+  options.lease_ms = config.coordinator().lease_ms();
+  options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
+  options.time = time;
+  return options;
+}
+
+absl::Status CheckConfig(const v1::Config& config) {
+  const v1::ServerConfig& server = config.server();
+  LODESTONE_RETURN_IF_ERROR(CheckAddresses(server.listen(), server.advertise()));
+  if (server.index() >= config.cluster().servers()) {
+    return absl::InvalidArgumentError(absl::StrCat("server.index is ", server.index(), ", and cluster.servers is ",
+                                                   config.cluster().servers(), ": indices start at 0"));
+  }
+  if (server.index() > 0 && config.coordinator().address().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server.index is ", server.index(), ": coordinator.address must be the host:port of the ps with index 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+class ServerProcess::Impl {
+ public:
+  Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready);
+  ~Impl() { Shutdown(0); }
+
+  // Binds and starts everything. Call once.
+  absl::Status Start();
+  const std::string& address() const { return identity_.address; }
+  absl::Status WaitUntilReady();
+  void Shutdown(int64_t grace_ms);
+
+ private:
+  absl::Status Listen();
+  void StartMember();
+  void OnRoute(absl::StatusOr<ShardMap> map);
+  void SetServing(bool serving);
+  void FillStatus(v1::StatusResponse* status) const;
+  void RunTicks();
+
+  // Constant after Start.
+  const v1::Config config_;
+  const std::function<void(absl::Status)> on_ready_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
+  std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
+  SteadyTime time_;
+  Store store_;
+  Broadcaster broadcaster_;
+  std::optional<CoordinatorService> coordinator_;  // On the ps with index 0.
+  ParameterService parameters_;
+  AdminService admin_;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
+  std::thread ticks_;
+};
+
+ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready)
+    : config_(config),
+      on_ready_(std::move(on_ready)),
+      store_(StoreOptions(config, &time_)),
+      broadcaster_(&store_, config.server().subscribers_max()),
+      parameters_(&store_, &broadcaster_, identity_.incarnation = RandomIncarnation()),
+      admin_({[this](v1::StatusResponse* status) { FillStatus(status); }}) {
+  identity_.index = config.server().index();
+  identity_.started = std::chrono::steady_clock::now();
+  if (identity_.index == 0) coordinator_.emplace(MembershipOptions(config, &time_));
+}
+
+absl::Status ServerProcess::Impl::Start() {
+  LODESTONE_RETURN_IF_ERROR(Listen());
+  StartMember();
+  ticks_ = std::thread([this] { RunTicks(); });
+  return absl::OkStatus();
+}
+
+absl::Status ServerProcess::Impl::Listen() {
+  const v1::ServerConfig& config = config_.server();
+  LODESTONE_RETURN_IF_ERROR(CheckCanBind(config.listen()));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(config.listen(), grpc::InsecureServerCredentials(), &port);
+  ApplyServerSettings(&builder, config.message_max_bytes());
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, kSyncPollMs);
+  builder.SetResourceQuota(grpc::ResourceQuota("ps").SetMaxThreads(kSyncThreadsMax));
+  builder.RegisterService(&parameters_);
+  builder.RegisterService(&admin_);
+  if (coordinator_.has_value()) builder.RegisterService(&*coordinator_);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", config.listen(), ": gRPC could not bind it"));
+  }
+  {
+    MutexLock lock(&mu_);
+    identity_.address = AdvertisedAddress(config.listen(), config.advertise(), port);
+  }
+  SetServing(false);
+  LODESTONE_LOG(INFO, "server", "listens on={} port={} address={}", config.listen(), port, identity_.address);
+  return absl::OkStatus();
+}
+
+void ServerProcess::Impl::StartMember() {
+  const bool own = coordinator_.has_value();
+  Member::Options options;
+  options.coordinator = own ? identity_.address : config_.coordinator().address();
+  options.index = identity_.index;
+  options.address = identity_.address;
+  options.cluster = config_.cluster().name();
+  options.shards = config_.cluster().shards();
+  options.lease_ms = config_.coordinator().lease_ms();
+  options.join_timeout_ms = config_.coordinator().join_timeout_ms();
+  const uint32_t message_max_bytes = config_.server().message_max_bytes();
+  const std::shared_ptr<grpc::Channel> channel = own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
+                                                     : MakeChannel(options.coordinator, message_max_bytes);
+  auto member = std::make_shared<Member>(std::move(options), channel,
+                                         [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
+  MutexLock lock(&mu_);
+  member_ = std::move(member);
+}
+
+void ServerProcess::Impl::OnRoute(absl::StatusOr<ShardMap> map) {
+  if (map.ok()) {
+    const std::vector<ShardId> shards = map->ShardsOf(identity_.index);
+    store_.OwnShards(shards);
+    SetServing(true);
+    LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map->shards(), map->epoch());
+  }
+  {
+    MutexLock lock(&mu_);
+    ready_ = map.status();
+    changed_.NotifyAll();
+  }
+  if (on_ready_) on_ready_(map.status());
+}
+
+void ServerProcess::Impl::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  health->SetServingStatus(kParameterServerName, serving);
+  // These answer from the start: others need them to get ready.
+  health->SetServingStatus(kAdminName, true);
+  if (coordinator_.has_value()) health->SetServingStatus(kCoordinatorName, true);
+}
+
+absl::Status ServerProcess::Impl::WaitUntilReady() {
+  MutexLock lock(&mu_);
+  while (!ready_.has_value() && !stopping_) changed_.Wait(&mu_);
+  return ready_.has_value() ? *ready_ : absl::CancelledError("the ps shuts down");
+}
+
+void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
+  store_.FillStatus(status);
+  broadcaster_.FillStatus(status);
+  if (coordinator_.has_value()) coordinator_->FillStatus(status);
+  std::shared_ptr<Member> member;
+  {
+    MutexLock lock(&mu_);
+    FillProcess(identity_, status->mutable_server());
+    member = member_;
+  }
+  if (member != nullptr) member->FillStatus(status);
+}
+
+void ServerProcess::Impl::RunTicks() {
+  auto next = std::chrono::steady_clock::now() + kTickPeriod;
+  MutexLock lock(&mu_);
+  while (!stopping_) {
+    if (changed_.WaitUntil(&mu_, next)) continue;
+    mu_.Unlock();
+    store_.Tick();
+    mu_.Lock();
+    next = std::chrono::steady_clock::now() + kTickPeriod;
+  }
+}
+
+void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
+  std::shared_ptr<Member> member;
+  {
+    MutexLock lock(&mu_);
+    if (stopping_) return;
+    stopping_ = true;
+    member = member_;
+    changed_.NotifyAll();
+  }
+  if (server_ != nullptr) server_->GetHealthCheckService()->Shutdown();
+  if (member != nullptr) member->Leave();
+  if (coordinator_.has_value()) coordinator_->Shutdown();
+  broadcaster_.Shutdown();
+  if (server_ != nullptr) {
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
+    LODESTONE_LOG(INFO, "server", "has shut down address={}", identity_.address);
+  }
+  if (ticks_.joinable()) ticks_.join();
+}
+
+ServerProcess::ServerProcess(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ServerProcess::~ServerProcess() = default;
+
+absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Config& config,
+                                                                    std::function<void(absl::Status)> on_ready) {
+  LODESTONE_RETURN_IF_ERROR(CheckConfig(config));
+  auto impl = std::make_unique<Impl>(config, std::move(on_ready));
+  LODESTONE_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<ServerProcess>(new ServerProcess(std::move(impl)));
+}
+
+const std::string& ServerProcess::address() const { return impl_->address(); }
+absl::Status ServerProcess::WaitUntilReady() { return impl_->WaitUntilReady(); }
+void ServerProcess::Shutdown(int64_t grace_ms) { impl_->Shutdown(grace_ms); }
+
+}  // namespace lodestone

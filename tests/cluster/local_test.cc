@@ -1,0 +1,210 @@
+// `psctl local` with real processes.
+#include <signal.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/psctl_run.h"
+
+namespace lodestone {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+// A model that is trained in a moment, with further arguments.
+std::vector<std::string> Small(std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {"--set", "data.generated.train_samples=4000",
+                                        "--set", "data.generated.test_samples=1000",
+                                        "--set", "train.epochs=1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// `psctl local configs/local.yaml` that would train for days.
+std::vector<std::string> Endless() {
+  return {"local", ProjectFile("configs/local.yaml"), "--set", "train.epochs=1000000"};
+}
+
+// Waits until the cluster trains, then returns all its processes.
+std::vector<pid_t> AwaitTraining(PsctlRun* run) {
+  EXPECT_TRUE(run->WaitForOutput("psctl: training")) << run->output();
+  const std::vector<pid_t> processes = run->Processes("");
+  EXPECT_THAT(processes, SizeIs(4)) << "2 ps and 2 workers";
+  return processes;
+}
+
+void ExpectAllGone(const std::vector<pid_t>& processes) {
+  for (const pid_t pid : processes) EXPECT_FALSE(Lives(pid)) << "process " << pid << " is left";
+}
+
+TEST(PsctlLocal, TrainsAndWritesTheResult) {
+  const RunSummary summary = TrainLocally("local", Small());
+  EXPECT_EQ(summary.samples, 4000u);
+  EXPECT_EQ(summary.model, "deepfm");
+  EXPECT_GT(summary.seconds, 0);
+  EXPECT_GT(summary.samples_per_second, 0);
+  EXPECT_EQ(MetricOf(summary.test, "samples"), 1000);
+  EXPECT_GT(MetricOf(summary.test, "loss"), 0);
+  EXPECT_GT(MetricOf(summary.test, "auc"), 0);
+  EXPECT_GT(MetricOf(summary.train, "loss"), 0);
+  EXPECT_GT(MetricOf(summary.best_reachable, "auc"), 0.5);
+}
+
+TEST(PsctlLocal, RunsOtherNumbersOfServersAndWorkers) {
+  for (const auto& [servers, workers] : {std::pair("1", "1"), std::pair("4", "3")}) {
+    const RunSummary summary = TrainLocally("local", Small({"--set", std::string("cluster.servers=") + servers, "--set",
+                                                            std::string("cluster.workers=") + workers}));
+    EXPECT_EQ(summary.samples, 4000u) << workers << " workers";
+  }
+}
+
+TEST(PsctlLocal, SharesTheCoresAmongTheWorkersIfToldTo) {
+  EXPECT_EQ(TrainLocally("local", Small({"--set", "worker.threads=0"})).samples, 4000u);
+}
+
+TEST(PsctlLocal, PrintsATableAndPrefixesTheLogs) {
+  std::vector<std::string> arguments = Small();
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(arguments);
+  EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+  for (const char* text : {"ps 0 | ", "ps 1 | ", "worker 0 | ", "worker 1 | ", "best reachable", "2 ps, 2 workers"}) {
+    EXPECT_THAT(run.output(), HasSubstr(text));
+  }
+}
+
+TEST(PsctlLocal, QuietPrintsTheResultOnly) {
+  std::vector<std::string> arguments = Small({"--quiet"});
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(arguments);
+  EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+  EXPECT_THAT(run.output(), Not(HasSubstr(" | ")));
+  EXPECT_THAT(run.output(), HasSubstr("best reachable"));
+}
+
+TEST(PsctlLocal, AWorkerThatIsKilledStopsEverythingAndIsNamed) {
+  PsctlRun run(Endless());
+  const std::vector<pid_t> processes = AwaitTraining(&run);
+  const std::vector<pid_t> workers = run.Processes("worker");
+  ASSERT_THAT(workers, SizeIs(2));
+  kill(workers[1], SIGKILL);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("(pid " + std::to_string(workers[1]) + ") was killed by signal 9"));
+  ExpectAllGone(processes);
+}
+
+TEST(PsctlLocal, AServerThatIsKilledStopsEverythingAndIsNamed) {
+  PsctlRun run(Endless());
+  const std::vector<pid_t> processes = AwaitTraining(&run);
+  const std::vector<pid_t> servers = run.Processes("ps");
+  ASSERT_THAT(servers, SizeIs(2));
+  kill(servers[0], SIGKILL);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("(pid " + std::to_string(servers[0]) + ") was killed by signal 9"));
+  ExpectAllGone(processes);
+}
+
+TEST(PsctlLocal, CtrlCStopsEverything) {
+  PsctlRun run(Endless());
+  const std::vector<pid_t> processes = AwaitTraining(&run);
+  run.Signal(SIGINT);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130"));
+  ExpectAllGone(processes);
+}
+
+TEST(PsctlLocal, ASecondCtrlCKillsAtOnce) {
+  PsctlRun run(Endless());
+  const std::vector<pid_t> processes = AwaitTraining(&run);
+  for (const pid_t pid : processes) kill(pid, SIGSTOP);  // They cannot end by themselves.
+  run.Signal(SIGINT);
+  EXPECT_TRUE(run.WaitForOutput("Ctrl-C again"));
+  run.Signal(SIGINT);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130"));
+  ExpectAllGone(processes);
+}
+
+TEST(PsctlLocal, NothingIsLeftWhenPsctlItselfIsKilled) {
+  PsctlRun run(Endless());
+  const std::vector<pid_t> processes = AwaitTraining(&run);
+  run.Signal(SIGKILL);
+  // The end of the output: nobody holds its other end any more.
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("killed by signal 9"));
+  for (const pid_t pid : processes) {
+    while (Lives(pid)) {
+    }
+  }
+}
+
+TEST(PsctlLocal, MissingDataFailsWithTheWorkersReason) {
+  PsctlRun run({"local", ProjectFile("configs/a9a.yaml"), "--set", "data.train=/nowhere/a9a"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("psctl: worker "));
+  EXPECT_THAT(run.output(), HasSubstr("/nowhere/a9a"));
+}
+
+TEST(PsctlLocal, AWrongConfigurationIsAUsageError) {
+  EXPECT_THAT(PsctlRun({"local", "/nowhere/config.yaml"}).WaitForEnd(), HasSubstr("exit code 2"));
+  const std::string path = TestFile("wrong.yaml");
+  std::ofstream(path) << "model:\n  tipe: linear\n";
+  PsctlRun run({"local", path});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 2"));
+  EXPECT_THAT(run.output(), HasSubstr("wrong.yaml:2:"));
+  EXPECT_THAT(run.output(), HasSubstr("`type`"));
+}
+
+TEST(PsctlLocal, AnUnwritableSummaryIsRefusedBeforeTheTraining) {
+  PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--summary", "/nowhere/summary.json"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 2"));
+  EXPECT_THAT(run.output(), HasSubstr("/nowhere/summary.json"));
+}
+
+TEST(PsctlLocal, AMissingProgramIsNamed) {
+  PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--worker-binary", "/nowhere/worker"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("/nowhere/worker"));
+}
+
+TEST(PsctlStatus, ShowsARunningCluster) {
+  PsctlRun cluster(Endless());
+  AwaitTraining(&cluster);
+  const std::string said = "psctl status --address ";
+  const size_t at = cluster.output().find(said) + said.size();
+  const std::string address = cluster.output().substr(at, cluster.output().find(')', at) - at);
+  PsctlRun table({"status", "--address", address});
+  EXPECT_EQ(table.WaitForEnd(), "ended") << table.output();
+  for (const char* text : {"ps 0 at ", "workers", "tables", "sessions", "training"}) {
+    EXPECT_THAT(table.output(), HasSubstr(text));
+  }
+  PsctlRun json({"status", "--address", address, "--json"});
+  EXPECT_EQ(json.WaitForEnd(), "ended");
+  EXPECT_THAT(json.output(), HasSubstr("\"servers_expected\": 2"));
+}
+
+TEST(PsctlStatus, SaysThatNothingListens) {
+  PsctlRun run({"status", "--address", "127.0.0.1:1"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("no ps answers at 127.0.0.1:1"));
+}
+
+TEST(PsctlCheck, PrintsWhatHoldsOrWhatIsWrong) {
+  PsctlRun good({"check", ProjectFile("configs/local.yaml")});
+  EXPECT_EQ(good.WaitForEnd(), "ended");
+  EXPECT_THAT(good.output(), HasSubstr("embedding_dim: 8"));
+  PsctlRun bad({"check", ProjectFile("configs/local.yaml"), "--set", "cluster.servers=0"});
+  EXPECT_THAT(bad.WaitForEnd(), HasSubstr("exit code 2"));
+  EXPECT_THAT(bad.output(), HasSubstr("cluster.servers"));
+}
+
+TEST(Psctl, HelpTeachesByExample) {
+  PsctlRun run({"--help"});
+  EXPECT_EQ(run.WaitForEnd(), "ended");
+  EXPECT_THAT(run.output(), HasSubstr("psctl local configs/local.yaml"));
+  EXPECT_THAT(PsctlRun({"frobnicate"}).WaitForEnd(), HasSubstr("exit code 2"));
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,336 @@
+#include "server/process.h"
+
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/channel.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "tests/server/raw_call.h"
+
+namespace lodestone {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kMessageBytesMax = 64 << 20;
+
+v1::Config ConfigOf(uint32_t servers, uint32_t index, const std::string& coordinator = "") {
+  v1::Config config;
+  config.mutable_cluster()->set_servers(servers);
+  config.mutable_cluster()->set_shards(8);
+  config.mutable_coordinator()->set_address(coordinator);
+  config.mutable_coordinator()->set_lease_ms(1000);
+  config.mutable_server()->set_index(index);
+  config.mutable_server()->set_executors(1);
+  return config;
+}
+
+std::unique_ptr<ServerProcess> StartOrFail(const v1::Config& config) {
+  auto process = ServerProcess::Start(config);
+  EXPECT_TRUE(process.ok()) << process.status();
+  return process.ok() ? *std::move(process) : nullptr;
+}
+
+v1::StatusResponse StatusOf(const ServerProcess& process) {
+  grpc::ClientContext context;
+  v1::StatusResponse response;
+  const auto stub = v1::Admin::NewStub(MakeChannel(process.address(), kMessageBytesMax));
+  const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+// Waits until the status of `process` satisfies `condition`.
+template <typename Condition>
+v1::StatusResponse AwaitStatus(const ServerProcess& process, Condition condition) {
+  for (;;) {
+    v1::StatusResponse status = StatusOf(process);
+    if (condition(status)) return status;
+    std::this_thread::yield();
+  }
+}
+
+enum class Health { kUnknown, kServing, kNotServing };
+
+// Asks grpc.health.v1.Health/Check for `service`.
+Health HealthOf(const ServerProcess& process, const std::string& service) {
+  std::string request;
+  if (!service.empty()) request = std::string("\x0a") + static_cast<char>(service.size()) + service;
+  std::string response;
+  const grpc::Status status =
+      RawCall(MakeChannel(process.address(), kMessageBytesMax), "/grpc.health.v1.Health/Check", request, &response);
+  if (!status.ok()) return Health::kUnknown;
+  if (response == "\x08\x01") return Health::kServing;
+  return response == "\x08\x02" ? Health::kNotServing : Health::kUnknown;
+}
+
+TEST(ServerProcess, TwoServersFormAClusterAndShareTheShards) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_NE(ps1, nullptr);
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+
+  grpc::ClientContext context;
+  v1::RouteResponse route;
+  const auto coordinator = v1::Coordinator::NewStub(MakeChannel(ps0->address(), kMessageBytesMax));
+  ASSERT_TRUE(coordinator->Route(&context, v1::RouteRequest(), &route).ok());
+  EXPECT_EQ(route.epoch(), 1);
+  ASSERT_EQ(route.servers_size(), 2);
+  EXPECT_EQ(route.servers(0).address(), ps0->address());
+  EXPECT_EQ(route.servers(1).address(), ps1->address());
+
+  const v1::StatusResponse status0 = StatusOf(*ps0);
+  const v1::StatusResponse status1 = StatusOf(*ps1);
+  EXPECT_EQ(status0.server().shards_owned(), 4);
+  EXPECT_EQ(status1.server().shards_owned(), 4);
+  EXPECT_EQ(status0.server().shards_total(), 8);
+  EXPECT_EQ(status1.server().index(), 1);
+  EXPECT_EQ(status1.server().address(), ps1->address());
+  EXPECT_NE(status0.server().incarnation(), 0);
+  EXPECT_NE(status0.server().incarnation(), status1.server().incarnation());
+  EXPECT_FALSE(status0.server().version().empty());
+  EXPECT_GT(status0.server().uptime_seconds(), 0);
+  EXPECT_GT(status0.server().resident_bytes(), 1 << 20);
+  EXPECT_EQ(status0.executors_size(), 1);
+  EXPECT_EQ(status0.cluster().servers_size(), 2);
+  EXPECT_TRUE(status0.cluster().servers(1).alive());
+  EXPECT_FALSE(status1.has_cluster());
+  EXPECT_EQ(status0.waits_size(), 0);
+  EXPECT_EQ(status1.waits_size(), 0);
+}
+
+TEST(ServerProcess, HealthAndStatusTellThatItWaitsForTheOthers) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  const v1::StatusResponse waiting =
+      AwaitStatus(*ps0, [](const v1::StatusResponse& status) { return status.waits_size() == 1; });
+  EXPECT_EQ(waiting.waits(0).who(), "ps 0");
+  EXPECT_THAT(waiting.waits(0).what(), HasSubstr("waiting for 1 of 2 servers: index 1 has not joined"));
+  EXPECT_EQ(HealthOf(*ps0, ""), Health::kNotServing);
+  EXPECT_EQ(HealthOf(*ps0, "lodestone.v1.ParameterServer"), Health::kNotServing);
+  EXPECT_EQ(HealthOf(*ps0, "lodestone.v1.Coordinator"), Health::kServing);
+  EXPECT_EQ(HealthOf(*ps0, "lodestone.v1.Admin"), Health::kServing);
+  EXPECT_EQ(HealthOf(*ps0, "nonsense"), Health::kUnknown);
+
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_NE(ps1, nullptr);
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  EXPECT_EQ(HealthOf(*ps0, ""), Health::kServing);
+  EXPECT_EQ(HealthOf(*ps1, ""), Health::kServing);
+  EXPECT_EQ(HealthOf(*ps1, "lodestone.v1.ParameterServer"), Health::kServing);
+  EXPECT_EQ(HealthOf(*ps1, "lodestone.v1.Coordinator"), Health::kUnknown) << "ps 1 has none";
+}
+
+TEST(ServerProcess, ReflectionListsTheServices) {
+  const auto ps0 = StartOrFail(ConfigOf(1, 0));
+  ASSERT_NE(ps0, nullptr);
+  std::string response;
+  // ServerReflectionRequest{list_services: "*"}.
+  const grpc::Status status =
+      RawCall(MakeChannel(ps0->address(), kMessageBytesMax),
+              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*", &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  for (const char* service :
+       {"lodestone.v1.ParameterServer", "lodestone.v1.Coordinator", "lodestone.v1.Admin", "grpc.health.v1.Health"}) {
+    EXPECT_THAT(response, HasSubstr(service));
+  }
+}
+
+TEST(ServerProcess, TellsOnReadyWhatWaitUntilReadyTells) {
+  absl::Status told = absl::UnknownError("not called");
+  {
+    auto process = ServerProcess::Start(ConfigOf(1, 0), [&](absl::Status status) { told = std::move(status); });
+    ASSERT_TRUE(process.ok()) << process.status();
+    EXPECT_TRUE((*process)->WaitUntilReady().ok());
+  }
+  EXPECT_TRUE(told.ok()) << told;
+}
+
+TEST(ServerProcess, ATakenPortIsAClearError) {
+  const auto first = StartOrFail(ConfigOf(1, 0));
+  ASSERT_NE(first, nullptr);
+  v1::Config config = ConfigOf(1, 0);
+  config.mutable_server()->set_listen(first->address());
+  const auto second = ServerProcess::Start(config);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(second.status().message(), "cannot listen on " + first->address() + ": Address already in use");
+}
+
+TEST(ServerProcess, ConfigurationsThatCannotWorkAreRefused) {
+  v1::Config config = ConfigOf(1, 0);
+  config.mutable_server()->set_listen("0.0.0.0:0");
+  EXPECT_THAT(std::string(ServerProcess::Start(config).status().message()), HasSubstr("set server.advertise"));
+  EXPECT_THAT(std::string(ServerProcess::Start(ConfigOf(2, 2, "x:1")).status().message()),
+              HasSubstr("server.index is 2"));
+  EXPECT_THAT(std::string(ServerProcess::Start(ConfigOf(2, 1)).status().message()), HasSubstr("coordinator.address"));
+}
+
+TEST(ServerProcess, AWildcardIsBoundAndTheAdvertisedAddressTold) {
+  v1::Config config = ConfigOf(1, 0);
+  config.mutable_server()->set_listen("0.0.0.0:0");
+  config.mutable_server()->set_advertise("localhost:0");
+  const auto process = StartOrFail(config);
+  ASSERT_NE(process, nullptr);
+  EXPECT_EQ(process->address().rfind("localhost:", 0), 0);
+  EXPECT_NE(process->address(), "localhost:0");
+  EXPECT_EQ(StatusOf(*process).server().address(), process->address());
+}
+
+TEST(ServerProcess, GivesUpWhenTheOthersDoNotCome) {
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_coordinator()->set_join_timeout_ms(300);
+  const auto process = StartOrFail(config);
+  ASSERT_NE(process, nullptr);
+  const absl::Status status = process->WaitUntilReady();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("index 1 has not joined"));
+}
+
+TEST(ServerProcess, GivesUpWhenTheCoordinatorCannotBeReached) {
+  v1::Config config = ConfigOf(2, 1, "127.0.0.1:1");
+  config.mutable_coordinator()->set_join_timeout_ms(300);
+  const auto process = StartOrFail(config);
+  ASSERT_NE(process, nullptr);
+  const absl::Status status = process->WaitUntilReady();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("coordinator 127.0.0.1:1"));
+}
+
+TEST(ServerProcess, AServerOfAnotherClusterOrWithAnotherNumberOfShardsIsTurnedAway) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  v1::Config config = ConfigOf(2, 1, ps0->address());
+  config.mutable_cluster()->set_name("other");
+  const auto stranger = StartOrFail(config);
+  EXPECT_THAT(std::string(stranger->WaitUntilReady().message()), HasSubstr("cluster `other`"));
+  config = ConfigOf(2, 1, ps0->address());
+  config.mutable_cluster()->set_shards(16);
+  const auto misfit = StartOrFail(config);
+  EXPECT_THAT(std::string(misfit->WaitUntilReady().message()), HasSubstr("(cluster.shards)"));
+}
+
+TEST(ServerProcess, AServerWhoseIndexIsHeldByALivingOneGivesUp) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  const auto twin = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  const absl::Status status = twin->WaitUntilReady();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(ps1->address()));
+}
+
+TEST(ServerProcess, ACoordinatorAddressThatIsNotPsZeroIsNamed) {
+  const auto ps0 = StartOrFail(ConfigOf(3, 0));
+  ASSERT_NE(ps0, nullptr);
+  const auto ps1 = StartOrFail(ConfigOf(3, 1, ps0->address()));
+  ASSERT_NE(ps1, nullptr);
+  const auto lost = StartOrFail(ConfigOf(3, 2, ps1->address()));
+  const absl::Status status = lost->WaitUntilReady();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is not the ps with index 0"));
+}
+
+TEST(ServerProcess, AServerGoesOnWithoutTheCoordinatorAndJoinsItAgain) {
+  auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  const std::string address = ps0->address();
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, address));
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  ps0.reset();
+  const v1::StatusResponse alone =
+      AwaitStatus(*ps1, [](const v1::StatusResponse& status) { return status.waits_size() == 1; });
+  EXPECT_THAT(alone.waits(0).what(), HasSubstr("goes on serving"));
+  EXPECT_EQ(HealthOf(*ps1, ""), Health::kServing);
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_server()->set_listen(address);
+  ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  EXPECT_TRUE(ps0->WaitUntilReady().ok()) << "ps 1 has joined again";
+  AwaitStatus(*ps1, [](const v1::StatusResponse& status) { return status.waits_size() == 0; });
+  EXPECT_EQ(StatusOf(*ps1).server().shards_owned(), 4);
+}
+
+TEST(ServerProcess, AServerThatComesBackIsInTheRouteUnderItsNewAddress) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  ps1.reset();  // Leaves in good order.
+  ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  const v1::ClusterStatus cluster = StatusOf(*ps0).cluster();
+  EXPECT_EQ(cluster.route_epoch(), 2);
+  EXPECT_EQ(cluster.servers(1).peer(), ps1->address());
+}
+
+TEST(ServerProcess, ShutdownEndsHeldCallsAndStreams) {
+  const auto ps0 = StartOrFail(ConfigOf(1, 0));
+  ASSERT_NE(ps0, nullptr);
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  const auto channel = MakeChannel(ps0->address(), kMessageBytesMax);
+  const auto coordinator = v1::Coordinator::NewStub(channel);
+  {
+    grpc::ClientContext context;
+    v1::JoinRequest request;
+    request.set_role(v1::ROLE_WORKER);
+    request.set_cluster("lodestone");
+    v1::JoinResponse response;
+    ASSERT_TRUE(coordinator->Join(&context, request, &response).ok());
+  }
+  const auto parameters = v1::ParameterServer::NewStub(channel);
+  v1::EnsureTablesRequest tables;
+  tables.add_tables()->set_name("t");
+  tables.mutable_tables(0)->mutable_dense()->add_dims(10);
+  v1::EnsureTablesResponse made;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(parameters->EnsureTables(&context, tables, &made).ok());
+  }
+  v1::SubscribeRequest subscribe;
+  subscribe.add_tables()->set_table(made.tables(0).id());
+  grpc::ClientContext stream_context;
+  const auto stream = parameters->Subscribe(&stream_context, subscribe);
+  v1::Delta delta;
+  ASSERT_TRUE(stream->Read(&delta));
+
+  grpc::Status awaited;
+  std::thread await([&] {
+    grpc::ClientContext context;
+    v1::AwaitClockRequest request;
+    request.set_clock(7);
+    request.set_timeout_ms(60'000);
+    v1::AwaitClockResponse response;
+    awaited = coordinator->AwaitClock(&context, request, &response);
+  });
+  AwaitStatus(*ps0, [](const v1::StatusResponse& status) { return status.waits_size() == 1; });
+  ps0->Shutdown();
+  await.join();
+  EXPECT_EQ(awaited.error_code(), grpc::StatusCode::UNAVAILABLE);
+  while (stream->Read(&delta)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(ServerProcess, ShutdownWhileItWaitsForOthersIsQuickAndTold) {
+  const auto ps0 = StartOrFail(ConfigOf(2, 0));
+  ASSERT_NE(ps0, nullptr);
+  std::thread stop([&] { ps0->Shutdown(); });
+  EXPECT_EQ(ps0->WaitUntilReady().code(), absl::StatusCode::kCancelled);
+  stop.join();
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,93 @@
+#include "tools/psctl/status_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(AlignedTable, AlignsWordsLeftAndNumbersRight) {
+  EXPECT_EQ(AlignedTable({{"name", "rows"}, {"a", "5"}, {"long name", "1,000"}}),
+            "  name        rows\n"
+            "  a              5\n"
+            "  long name  1,000\n");
+}
+
+TEST(WithUnit, TakesTheLargestUnitThatFits) {
+  EXPECT_EQ(WithUnit(0), "0 B");
+  EXPECT_EQ(WithUnit(1023), "1023 B");
+  EXPECT_EQ(WithUnit(1536), "1.5 KiB");
+  EXPECT_EQ(WithUnit(3ull << 30), "3.0 GiB");
+}
+
+v1::StatusResponse Example() {
+  v1::StatusResponse status;
+  v1::ServerStatus* server = status.mutable_server();
+  server->set_index(1);
+  server->set_address("127.0.0.1:7001");
+  server->set_shards_owned(32);
+  server->set_shards_total(64);
+  server->set_pushes(12345);
+  server->set_pushes_refused(2);
+  server->set_last_refusal("table embedding: gradient is not finite");
+  v1::TableStatus* table = status.add_tables();
+  table->set_name("embedding");
+  table->set_shape("embedding dim 16");
+  table->set_rows(987654);
+  return status;
+}
+
+TEST(StatusText, ShowsTheServerAndItsTables) {
+  const std::string text = StatusText(Example());
+  EXPECT_THAT(text, HasSubstr("ps 1 at 127.0.0.1:7001"));
+  EXPECT_THAT(text, HasSubstr("32 of 64"));
+  EXPECT_THAT(text, HasSubstr("12,345"));
+  EXPECT_THAT(text, HasSubstr("gradient is not finite"));
+  EXPECT_THAT(text, HasSubstr("embedding dim 16"));
+  EXPECT_THAT(text, HasSubstr("987,654"));
+}
+
+TEST(StatusText, LeavesOutWhatIsEmpty) {
+  const std::string text = StatusText(Example());
+  EXPECT_THAT(text, Not(HasSubstr("workers")));
+  EXPECT_THAT(text, Not(HasSubstr("waits")));
+}
+
+TEST(StatusText, ShowsWorkersWithClockStalenessAndLastContact) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* worker = status.mutable_cluster()->add_workers();
+  worker->set_peer("host:4711");
+  worker->set_alive(true);
+  worker->set_last_contact_seconds(0.25);
+  worker->mutable_progress()->set_phase(v1::PHASE_TRAINING);
+  worker->mutable_progress()->set_clock(4242);
+  worker->mutable_progress()->set_staleness_pushes(1.5f);
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("host:4711  alive"));
+  EXPECT_THAT(text, HasSubstr("0.2 s"));
+  EXPECT_THAT(text, HasSubstr("training"));
+  EXPECT_THAT(text, HasSubstr("4,242"));
+  EXPECT_THAT(text, HasSubstr("1.5"));
+}
+
+TEST(StatusText, ShowsSessionsSubscribersExecutorsAndWaits) {
+  v1::StatusResponse status = Example();
+  status.add_sessions()->set_worker_incarnation(0xabcd);
+  status.add_subscribers()->set_peer("ipv4:127.0.0.1:555");
+  status.add_executors()->set_queue_length(17);
+  v1::WaitStatus* wait = status.add_waits();
+  wait->set_who("worker 1");
+  wait->set_what("clock 7 of worker 0");
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("abcd"));
+  EXPECT_THAT(text, HasSubstr("observer"));
+  EXPECT_THAT(text, HasSubstr("ipv4:127.0.0.1:555"));
+  EXPECT_THAT(text, HasSubstr("17"));
+  EXPECT_THAT(text, HasSubstr("clock 7 of worker 0"));
+}
+
+}  // namespace
+}  // namespace lodestone

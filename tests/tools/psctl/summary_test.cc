@@ -1,0 +1,128 @@
+#include "tools/psctl/summary.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::Pair;
+
+std::string Written(const std::string& text) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/summary.json";
+  std::ofstream(path) << text;
+  return path;
+}
+
+RunSummary Example() {
+  RunSummary summary;
+  summary.config = "configs/local.yaml";
+  summary.model = "deepfm";
+  summary.samples = 2000;
+  summary.seconds = 4;
+  summary.samples_per_second = 500;
+  summary.staleness_pushes = 1.5;
+  summary.servers = 2;
+  summary.workers = 2;
+  summary.train = {{"loss", 0.25}};
+  summary.test = {{"loss", 0.5}, {"auc", 0.75}};
+  summary.best_reachable = {{"auc", 0.8}};
+  return summary;
+}
+
+TEST(ReadWorkerSummary, ReadsWhatAWorkerWrites) {
+  const absl::StatusOr<RunSummary> summary = ReadWorkerSummary(
+      Written(R"({"model": "mf", "samples": 10, "seconds": 0.5, "samples_per_second": 20, "staleness_pushes": 1.25,
+                  "train": {"loss": 1.5}, "test": {"loss": 2.5, "rmse": null}, "best_reachable": {"rmse": 0.3}})"));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->model, "mf");
+  EXPECT_EQ(summary->samples, 10u);
+  EXPECT_EQ(summary->seconds, 0.5);
+  EXPECT_EQ(summary->staleness_pushes, 1.25);
+  EXPECT_THAT(summary->train, ElementsAre(Pair("loss", 1.5)));
+  ASSERT_EQ(summary->test.size(), 2u);
+  EXPECT_EQ(summary->test[1].first, "rmse");
+  EXPECT_TRUE(std::isnan(summary->test[1].second));
+  EXPECT_THAT(summary->best_reachable, ElementsAre(Pair("rmse", 0.3)));
+}
+
+TEST(ReadWorkerSummary, NamesTheFileThatIsMissingOrBroken) {
+  EXPECT_THAT(std::string(ReadWorkerSummary("/nowhere/summary.json").status().message()),
+              HasSubstr("/nowhere/summary.json"));
+  EXPECT_THAT(std::string(ReadWorkerSummary(Written("{\"samples\": ")).status().message()),
+              HasSubstr("no JSON object"));
+  EXPECT_THAT(std::string(ReadWorkerSummary(Written("[1]")).status().message()), HasSubstr("no JSON object"));
+  EXPECT_THAT(std::string(ReadWorkerSummary(Written(R"({"samples": "many", "seconds": 1})")).status().message()),
+              HasSubstr("lacks samples or seconds"));
+}
+
+TEST(Combine, AddsSamplesAndTakesTheSlowestWorkersTime) {
+  RunSummary first = Example();
+  RunSummary second = Example();
+  second.samples = 6000;
+  second.seconds = 8;
+  second.staleness_pushes = 3.5;
+  second.test.clear();
+  const RunSummary all = Combine({first, second});
+  EXPECT_EQ(all.samples, 8000u);
+  EXPECT_EQ(all.seconds, 8);
+  EXPECT_EQ(all.samples_per_second, 1000);
+  EXPECT_EQ(all.staleness_pushes, 3.0) << "(1.5 * 2000 + 3.5 * 6000) / 8000";
+  EXPECT_EQ(all.workers, 2u);
+  EXPECT_EQ(all.test, first.test);
+}
+
+TEST(Combine, OfNoWorkAtAllIsFinite) {
+  RunSummary idle = Example();
+  idle.samples = 0;
+  idle.seconds = 0;
+  const RunSummary all = Combine({idle, idle});
+  EXPECT_EQ(all.samples_per_second, 0);
+  EXPECT_EQ(all.staleness_pushes, 0);
+}
+
+TEST(ToJson, ReadsBackToTheSame) {
+  const absl::StatusOr<RunSummary> again = ReadWorkerSummary(Written(ToJson(Example())));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->model, "deepfm");
+  EXPECT_EQ(again->samples, 2000u);
+  EXPECT_EQ(again->test, Example().test);
+  EXPECT_EQ(again->best_reachable, Example().best_reachable);
+}
+
+TEST(ToJson, WritesWhatIsNotFiniteAsNullAndNoEmptyGroup) {
+  RunSummary summary = Example();
+  summary.test = {{"loss", std::numeric_limits<double>::infinity()}};
+  summary.best_reachable.clear();
+  summary.config = "a \"b\" \\ \xff.yaml";
+  const std::string json = ToJson(summary);
+  EXPECT_THAT(json, HasSubstr("\"loss\": null"));
+  EXPECT_THAT(json, Not(HasSubstr("best_reachable")));
+  EXPECT_THAT(json, HasSubstr(R"(a \"b\" \\)"));
+}
+
+TEST(ToTable, TellsTheShareOfTheBestReachable) {
+  const std::string table = ToTable(Example());
+  EXPECT_THAT(table, HasSubstr("auc 0.8000, of which the model reached 93.8 %"));
+  EXPECT_THAT(table, HasSubstr("2 ps, 2 workers"));
+  EXPECT_THAT(table, HasSubstr("2,000 in 4.0 s: 500/s"));
+}
+
+TEST(ToTable, TellsAnErrorsMultipleOfTheBestReachable) {
+  RunSummary summary = Example();
+  summary.test = {{"rmse", 0.33}};
+  summary.best_reachable = {{"rmse", 0.3}};
+  EXPECT_THAT(ToTable(summary), HasSubstr("rmse 0.3000, the model's is 1.100 times that"));
+}
+
+}  // namespace
+}  // namespace lodestone

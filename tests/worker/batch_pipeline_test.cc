@@ -1,0 +1,85 @@
+#include "worker/batch_pipeline.h"
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/worker/fake_client.h"
+#include "tests/worker/memory_dataset.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint64_t kSamples = 40;
+
+class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
+ protected:
+  void SetUp() override {
+    v1::TableSpec spec;
+    spec.set_name("embedding");
+    spec.mutable_embedding()->set_dim(2);
+    spec.mutable_initializer()->mutable_normal()->set_stddev(1);
+    auto tables = client_.EnsureTables({spec});
+    ASSERT_TRUE(tables.ok());
+    tables_ = *std::move(tables);
+    std::vector<MemoryDataset::Sample> samples;
+    for (uint64_t i = 0; i < kSamples; ++i) samples.push_back({static_cast<float>(i), {}, {i, i % 3, i}, {}});
+    data_ = std::make_unique<MemoryDataset>(std::move(samples));
+  }
+
+  // Batches of five, in order.
+  std::unique_ptr<BatchPipeline> Start() {
+    return std::make_unique<BatchPipeline>(&client_, data_.get(), std::vector<const TableHandle*>{&tables_[0]},
+                                           GetParam(), [this](std::vector<uint64_t>* indices) {
+                                             if (at_ == kSamples) return false;
+                                             indices->resize(5);
+                                             std::iota(indices->begin(), indices->end(), at_);
+                                             at_ += 5;
+                                             return true;
+                                           });
+  }
+
+  FakeClient client_;
+  std::vector<TableHandle> tables_;
+  std::unique_ptr<MemoryDataset> data_;
+  uint64_t at_ = 0;
+};
+
+TEST_P(BatchPipelineTest, BringsEveryBatchInOrderWithTheRowsOfItsKeys) {
+  auto pipeline = Start();
+  for (uint64_t n = 0; n < kSamples / 5; ++n) {
+    auto item = pipeline->Next();
+    ASSERT_TRUE(item.ok());
+    ASSERT_NE(*item, nullptr);
+    const KeyedBatch& keyed = (*item)->keyed;
+    ASSERT_EQ(keyed.batch.labels[0], static_cast<float>(5 * n));
+    for (size_t k = 0; k < keyed.keys.size(); ++k) {
+      const std::vector<float> row = client_.RowValues("embedding", keyed.keys[k]);
+      EXPECT_EQ((*item)->rows[0][2 * k], row[0]);
+      EXPECT_EQ((*item)->rows[0][2 * k + 1], row[1]);
+    }
+    pipeline->Release();
+  }
+  EXPECT_EQ(*pipeline->Next(), nullptr);
+  EXPECT_EQ(*pipeline->Next(), nullptr);
+}
+
+TEST_P(BatchPipelineTest, ReportsAFailedPull) {
+  client_.FailPulls(absl::UnavailableError("gone"));
+  auto pipeline = Start();
+  EXPECT_EQ(pipeline->Next().status().message(), "pulling a batch's rows: gone");
+}
+
+TEST_P(BatchPipelineTest, EndsEarlyWithBatchesUnderWay) {
+  auto pipeline = Start();
+  ASSERT_TRUE(pipeline->Next().ok());
+  pipeline.reset();
+  auto unread = Start();
+  unread.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ahead, BatchPipelineTest, testing::Values(0u, 1u, 3u, 20u));
+
+}  // namespace
+}  // namespace lodestone

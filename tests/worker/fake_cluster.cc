@@ -1,0 +1,318 @@
+#include "tests/worker/fake_cluster.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace lodestone {
+namespace {
+
+template <typename Message>
+Message Parse(const grpc::ByteBuffer& buffer, Payload* payload) {
+  Message message;
+  const absl::Status status = ParseMessage(buffer, &message, payload);
+  LODESTONE_CHECK(status.ok());
+  return message;
+}
+
+template <typename Message>
+Message Parse(const grpc::ByteBuffer& buffer) {
+  Payload payload;
+  return Parse<Message>(buffer, &payload);
+}
+
+grpc::ByteBuffer Build(const google::protobuf::MessageLite& header, const std::vector<float>& values) {
+  const grpc::Slice payload(values.data(), values.size() * sizeof(float));
+  return BuildMessage(header, {&payload, 1});
+}
+
+}  // namespace
+
+std::string BytesOf(const grpc::ByteBuffer& buffer) {
+  grpc::Slice slice;
+  LODESTONE_CHECK(buffer.DumpToSingleSlice(&slice).ok());
+  return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+}
+
+FakeCluster::FakeCluster(uint32_t servers, uint32_t shards)
+    : shards_(shards), owners_(InitialOwners(shards, servers)), versions_(shards, 0) {
+  for (uint32_t server = 0; server < servers; ++server) {
+    servers_.push_back(
+        std::make_unique<FakeServer>([this, server](std::shared_ptr<FakeCall> call) { Handle(server, call); }));
+  }
+  MutexLock lock(&mu_);
+  for (const auto& server : servers_) addresses_.push_back(server->address());
+  config_.mutable_cluster()->set_servers(servers);
+  config_.mutable_cluster()->set_shards(shards);
+  config_.mutable_coordinator()->set_address(addresses_[0]);
+  config_.mutable_worker()->set_call_timeout_ms(60'000);
+  config_.mutable_worker()->set_retry_timeout_ms(60'000);
+}
+
+FakeCluster::~FakeCluster() { servers_.clear(); }
+
+v1::Config FakeCluster::config() const { return config_; }
+
+void FakeCluster::SetFaults(Faults faults) {
+  MutexLock lock(&mu_);
+  faults_ = std::move(faults);
+}
+
+void FakeCluster::Handle(uint32_t server, std::shared_ptr<FakeCall> call) {
+  MutexLock lock(&mu_);
+  const uint64_t number = ++calls_[{server, call->method()}];
+  called_.NotifyAll();
+  const Fault fault = faults_ ? faults_(server, call->method(), number) : Fault::kNone;
+  if (fault == Fault::kRefuse || fault == Fault::kForget) {
+    call->Finish(fault == Fault::kRefuse ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "refused by the test")
+                                         : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "who are you?"));
+    return;
+  }
+  std::optional<grpc::ByteBuffer> answer = Work(server, call, fault == Fault::kShort);
+  if (!answer.has_value()) return;
+  switch (fault) {
+    case Fault::kDropReply:
+      call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "reply dropped by the test"));
+      return;
+    case Fault::kSilence:
+      return;
+    case Fault::kHold:
+      held_.emplace_back(call, *std::move(answer));
+      return;
+    case Fault::kGarbage: {
+      const grpc::Slice garbage("\x07\xff\xff garbage");
+      call->Reply(grpc::ByteBuffer(&garbage, 1));
+      return;
+    }
+    default:
+      call->Reply(*std::move(answer));
+  }
+}
+
+std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::shared_ptr<FakeCall>& call,
+                                                  bool shorten) {
+  const std::string& method = call->method();
+  if (method == "EnsureTables") return EnsureTables(call->request(), shorten);
+  if (method == "Push") return Push(server, *call, shorten);
+  if (method == "Pull") return Pull(call->request(), shorten);
+  if (method == "Route") return BuildMessage(Route(), {});
+  if (method == "Subscribe") {
+    const auto request = Parse<v1::SubscribeRequest>(call->request());
+    Stream stream{server, call, {}, {}};
+    for (const auto& table : request.tables()) stream.tables.insert(table.table());
+    streams_.push_back(std::move(stream));
+    SendDelta(&streams_.back(), true, false);
+    return std::nullopt;
+  }
+  if (method == "Join") {
+    v1::JoinResponse response;
+    response.set_index(joined_++);
+    response.set_incarnation(1000 + joined_);
+    response.set_lease_ms(10'000);
+    return BuildMessage(response, {});
+  }
+  if (method == "Heartbeat") {
+    heartbeats_.push_back(Parse<v1::HeartbeatRequest>(call->request()));
+    return BuildMessage(v1::HeartbeatResponse(), {});
+  }
+  if (method == "AwaitClock") {
+    v1::AwaitClockResponse response;
+    response.set_reached(calls_[{server, method}] > 1);
+    if (!response.reached()) response.add_waiting_for("worker 7 at clock 3");
+    return BuildMessage(response, {});
+  }
+  call->Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, method));
+  return std::nullopt;
+}
+
+v1::RouteResponse FakeCluster::Route() const {
+  v1::RouteResponse route;
+  route.set_epoch(1);
+  for (const std::string& address : addresses_) route.add_servers()->set_address(address);
+  route.mutable_owners()->Add(owners_.begin(), owners_.end());
+  return route;
+}
+
+grpc::ByteBuffer FakeCluster::EnsureTables(const grpc::ByteBuffer& request, bool shorten) {
+  v1::EnsureTablesResponse response;
+  const auto asked = Parse<v1::EnsureTablesRequest>(request);
+  for (const v1::TableSpec& spec : asked.tables()) {
+    auto* answer = response.add_tables();
+    answer->set_id(TableIdOf(spec.name()));
+    Table& table = tables_[answer->id()];
+    table.spec = spec;
+    if (!spec.has_dense()) continue;
+    table.layout.elements = 1;
+    for (uint64_t dim : spec.dense().dims()) table.layout.elements *= dim;
+    table.layout.block_elements = spec.dense().block_elements() > 0
+                                      ? spec.dense().block_elements()
+                                      : DefaultBlockElements(table.layout.elements, shards_);
+    answer->set_block_elements(table.layout.block_elements);
+    answer->set_block_count(table.layout.block_count() - (shorten ? 1 : 0));
+    for (BlockIndex block = 0; block < table.layout.block_count(); ++block) {
+      table.blocks[block].resize(table.layout.ElementsOf(block));
+    }
+  }
+  return BuildMessage(response, {});
+}
+
+size_t FakeCluster::ApplyPart(const v1::Part& part, const Payload& payload, size_t offset, bool apply) {
+  Table& table = tables_.at(part.table());
+  const auto add = [&](std::vector<float>* values, size_t count) {
+    LODESTONE_CHECK(offset + count * sizeof(float) <= payload.size());
+    values->resize(count);
+    for (size_t i = 0; apply && i < count; ++i) (*values)[i] += LoadAt<float>(payload.data() + offset, i);
+    offset += count * sizeof(float);
+  };
+  for (BlockIndex block : part.blocks()) {
+    LODESTONE_CHECK(ShardOfBlock(part.table(), block, shards_) == part.shard());
+    add(&table.blocks.at(block), table.layout.ElementsOf(block));
+    if (apply) table.block_versions[block] = versions_[part.shard()];
+  }
+  const uint8_t* keys = payload.data() + offset;
+  LODESTONE_CHECK(offset + part.row_count() * sizeof(Key) <= payload.size());
+  offset += part.row_count() * sizeof(Key);
+  for (uint32_t i = 0; i < part.row_count(); ++i) {
+    const Key key = LoadAt<Key>(keys, i);
+    LODESTONE_CHECK(ShardOfKey(key, shards_) == part.shard());
+    add(&table.rows[key], table.spec.embedding().dim());
+  }
+  return offset;
+}
+
+grpc::ByteBuffer FakeCluster::Push(uint32_t server, const FakeCall& call, bool shorten) {
+  Payload payload;
+  const auto request = Parse<v1::PushRequest>(call.request(), &payload);
+  pushes_.push_back(Seen{server, BytesOf(call.request()), request, call.peer()});
+  v1::PushResponse response;
+  size_t offset = 0;
+  std::set<ShardId> shards;
+  bool fresh = false;
+  for (const v1::Part& part : request.parts()) {
+    LODESTONE_CHECK(owners_[part.shard()] == server);
+    if (response.shards_size() == 0 || response.shards(response.shards_size() - 1).shard() != part.shard()) {
+      LODESTONE_CHECK(shards.insert(part.shard()).second);  // Parts of a shard are adjacent.
+      fresh = marks_.insert({request.worker_incarnation(), request.sequence(), part.shard()}).second;
+      if (fresh) ++versions_[part.shard()];
+      auto* result = response.add_shards();
+      result->set_shard(part.shard());
+      result->set_version(versions_[part.shard()]);
+      result->set_duplicate(!fresh);
+    }
+    offset = ApplyPart(part, payload, offset, fresh);
+  }
+  LODESTONE_CHECK(offset == payload.size());
+  if (shorten) response.mutable_shards()->RemoveLast();
+  return BuildMessage(response, {});
+}
+
+grpc::ByteBuffer FakeCluster::Pull(const grpc::ByteBuffer& buffer, bool shorten) {
+  Payload payload;
+  const auto request = Parse<v1::PullRequest>(buffer, &payload);
+  v1::PullResponse response;
+  std::vector<float> values;
+  size_t key = 0;
+  for (const v1::Part& part : request.parts()) {
+    Table& table = tables_.at(part.table());
+    v1::Part* answer = response.add_parts();
+    *answer = part;
+    response.add_shard_versions(versions_[part.shard()]);
+    for (BlockIndex block : part.blocks()) {
+      answer->add_block_versions(table.block_versions[block]);
+      values.insert(values.end(), table.blocks.at(block).begin(), table.blocks.at(block).end());
+    }
+    for (uint32_t i = 0; i < part.row_count(); ++i) {
+      std::vector<float>& row = table.rows[LoadAt<Key>(payload.data(), key++)];
+      row.resize(table.spec.embedding().dim());
+      values.insert(values.end(), row.begin(), row.end());
+    }
+  }
+  LODESTONE_CHECK(key * sizeof(Key) == payload.size());
+  if (shorten) values.pop_back();
+  return Build(response, values);
+}
+
+void FakeCluster::SendDelta(Stream* stream, bool anchor, bool gap) {
+  v1::Delta delta;
+  std::vector<float> values;
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    if (owners_[shard] != stream->server) continue;
+    auto* change = delta.add_shards();
+    change->set_shard(shard);
+    change->set_anchor(anchor);
+    change->set_from_version(gap ? stream->sent[shard] + 1000 : stream->sent[shard]);
+    change->set_version(versions_[shard]);
+    change->set_complete(true);
+    stream->sent[shard] = versions_[shard];
+    for (TableId id : stream->tables) {
+      Table& table = tables_.at(id);
+      v1::Part* part = change->add_parts();
+      part->set_shard(shard);
+      part->set_table(id);
+      for (const auto& [block, block_values] : table.blocks) {
+        if (ShardOfBlock(id, block, shards_) != shard) continue;
+        part->add_blocks(block);
+        part->add_block_versions(table.block_versions[block]);
+        values.insert(values.end(), block_values.begin(), block_values.end());
+      }
+    }
+  }
+  stream->call->Write(Build(delta, values));
+}
+
+void FakeCluster::Broadcast(uint32_t server, bool gap) {
+  MutexLock lock(&mu_);
+  for (Stream& stream : streams_) {
+    if (stream.server == server && !stream.call->over()) SendDelta(&stream, false, gap);
+  }
+}
+
+void FakeCluster::EndStreams(uint32_t server) {
+  MutexLock lock(&mu_);
+  for (Stream& stream : streams_) {
+    if (stream.server == server) stream.call->Finish(grpc::Status::OK);
+  }
+}
+
+void FakeCluster::ReleaseHeld() {
+  MutexLock lock(&mu_);
+  for (auto held = held_.rbegin(); held != held_.rend(); ++held) held->first->Reply(held->second);
+  held_.clear();
+}
+
+std::vector<FakeCluster::Seen> FakeCluster::pushes() const {
+  MutexLock lock(&mu_);
+  return pushes_;
+}
+
+std::vector<v1::HeartbeatRequest> FakeCluster::heartbeats() const {
+  MutexLock lock(&mu_);
+  return heartbeats_;
+}
+
+uint64_t FakeCluster::calls(uint32_t server, const std::string& method) const {
+  MutexLock lock(&mu_);
+  const auto calls = calls_.find({server, method});
+  return calls == calls_.end() ? 0 : calls->second;
+}
+
+void FakeCluster::AwaitCalls(uint32_t server, const std::string& method, uint64_t calls) {
+  MutexLock lock(&mu_);
+  while (calls_[{server, method}] < calls) called_.Wait(&mu_);
+}
+
+float FakeCluster::ValueOf(TableId table, uint64_t element) const {
+  MutexLock lock(&mu_);
+  const Table& found = tables_.at(table);
+  return found.blocks.at(static_cast<BlockIndex>(element / found.layout.block_elements))
+      .at(element % found.layout.block_elements);
+}
+
+std::vector<float> FakeCluster::RowOf(TableId table, Key key) const {
+  MutexLock lock(&mu_);
+  const Table& found = tables_.at(table);
+  const auto row = found.rows.find(key);
+  return row == found.rows.end() ? std::vector<float>(found.spec.embedding().dim()) : row->second;
+}
+
+}  // namespace lodestone

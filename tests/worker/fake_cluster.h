@@ -1,0 +1,128 @@
+// A cluster of servers, for tests of the client: a coordinator and some ps that add what is pushed to values that start
+// from zero, exactly once per (incarnation, sequence, shard), and that misbehave as they are told.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/mutex.h"
+#include "common/shard_map.h"
+#include "common/types.h"
+#include "common/wire.h"
+#include "proto/config.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "tests/worker/fake_server.h"
+
+namespace lodestone {
+
+// What is done to one call.
+enum class Fault {
+  kNone,
+  kRefuse,     // UNAVAILABLE, and nothing is done.
+  kForget,     // FAILED_PRECONDITION, and nothing is done.
+  kDropReply,  // The work is done; the caller gets UNAVAILABLE.
+  kSilence,    // The work is done; no answer ever.
+  kHold,       // The work is done; the answer waits for ReleaseHeld.
+  kGarbage,    // The work is done; the answer is bytes that are no message.
+  kShort,      // The work is done; the answer lacks its last shard, value or block.
+};
+
+class FakeCluster {
+ public:
+  FakeCluster(uint32_t servers, uint32_t shards);
+  ~FakeCluster();
+
+  // The configuration of a worker of this cluster, with short timeouts.
+  v1::Config config() const;
+
+  // Decides what is done to call number `call`, from 1, of `method` at `server`. Called under a lock.
+  using Faults = std::function<Fault(uint32_t server, const std::string& method, uint64_t call)>;
+  void SetFaults(Faults faults);
+  // Answers what is held, the latest first.
+  void ReleaseHeld();
+
+  // Sends every subscriber of `server` the current values of its shards, as changes from what it was sent before; with
+  // `gap`, as changes from a version that it never had.
+  void Broadcast(uint32_t server, bool gap = false);
+  // Ends the streams of `server`.
+  void EndStreams(uint32_t server);
+
+  // A request of Push as it came.
+  struct Seen {
+    uint32_t server = 0;
+    std::string bytes;
+    v1::PushRequest header;
+    std::string peer;
+  };
+  std::vector<Seen> pushes() const;
+  std::vector<v1::HeartbeatRequest> heartbeats() const;
+  // Calls of `method` at `server` so far, and waiting until they are that many.
+  uint64_t calls(uint32_t server, const std::string& method) const;
+  void AwaitCalls(uint32_t server, const std::string& method, uint64_t calls);
+
+  float ValueOf(TableId table, uint64_t element) const;
+  std::vector<float> RowOf(TableId table, Key key) const;
+
+ private:
+  struct Stream {
+    uint32_t server = 0;
+    std::shared_ptr<FakeCall> call;
+    std::set<TableId> tables;
+    std::map<ShardId, Version> sent;
+  };
+  struct Table {
+    v1::TableSpec spec;
+    BlockLayout layout;
+    std::map<BlockIndex, std::vector<float>> blocks;
+    std::map<BlockIndex, Version> block_versions;
+    std::map<Key, std::vector<float>> rows;
+  };
+
+  void Handle(uint32_t server, std::shared_ptr<FakeCall> call);
+  // The answer to a call, after its work; nullopt for one that stays open.
+  std::optional<grpc::ByteBuffer> Work(uint32_t server, const std::shared_ptr<FakeCall>& call, bool shorten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::ByteBuffer EnsureTables(const grpc::ByteBuffer& request, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::ByteBuffer Push(uint32_t server, const FakeCall& call, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::ByteBuffer Pull(const grpc::ByteBuffer& request, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  size_t ApplyPart(const v1::Part& part, const Payload& payload, size_t offset, bool apply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendDelta(Stream* stream, bool anchor, bool gap) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::RouteResponse Route() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const uint32_t shards_;
+  const std::vector<uint32_t> owners_;
+  v1::Config config_;
+
+  mutable Mutex mu_;
+  CondVar called_;
+  Faults faults_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);
+  std::map<std::pair<uint32_t, std::string>, uint64_t> calls_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<std::shared_ptr<FakeCall>, grpc::ByteBuffer>> held_ ABSL_GUARDED_BY(mu_);
+  std::vector<Stream> streams_ ABSL_GUARDED_BY(mu_);
+  std::vector<Seen> pushes_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mu_);
+  std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);
+  std::vector<Version> versions_ ABSL_GUARDED_BY(mu_);  // By shard.
+  std::set<std::tuple<Incarnation, Sequence, ShardId>> marks_ ABSL_GUARDED_BY(mu_);
+  uint32_t joined_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::vector<std::unique_ptr<FakeServer>> servers_;  // Last: their calls use all of the above.
+};
+
+// All bytes of `buffer`.
+std::string BytesOf(const grpc::ByteBuffer& buffer);
+
+}  // namespace lodestone

@@ -1,0 +1,224 @@
+#include "worker/model/model_plan.h"
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using v1::ModelConfig;
+
+Schema MakeSchema(uint32_t numeric, uint32_t fields, bool sparse, uint32_t classes) {
+  Schema schema;
+  schema.numeric_count = numeric;
+  schema.field_count = fields;
+  schema.sparse = sparse;
+  for (uint32_t c = 0; c < classes; ++c) {
+    schema.class_names.push_back(absl::StrCat(c));
+    schema.class_counts.push_back(10);
+  }
+  return schema;
+}
+
+v1::Config MakeConfig(ModelConfig::Type type) {
+  v1::Config config;
+  config.mutable_model()->set_type(type);
+  config.mutable_model()->set_embedding_dim(4);
+  config.mutable_model()->add_hidden(6);
+  config.mutable_cluster()->set_workers(3);
+  return config;
+}
+
+// "name[dims]" of dense tables, "name{dim}" of embedding tables.
+std::vector<std::string> Shapes(const v1::Config& config, const Schema& schema) {
+  auto plan = PlanModel(config, schema);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  auto tables = TablesOf(*plan, config);
+  EXPECT_TRUE(tables.ok()) << tables.status();
+  std::vector<std::string> shapes;
+  for (const v1::TableSpec& table : *tables) {
+    shapes.push_back(table.has_dense() ? absl::StrCat(table.name(), "[", absl::StrJoin(table.dense().dims(), ","), "]")
+                                       : absl::StrCat(table.name(), "{", table.embedding().dim(), "}"));
+  }
+  return shapes;
+}
+
+std::map<std::string, v1::TableSpec> Tables(const v1::Config& config, const Schema& schema) {
+  std::map<std::string, v1::TableSpec> by_name;
+  auto tables = TablesOf(*PlanModel(config, schema), config);
+  for (const v1::TableSpec& table : *tables) by_name[table.name()] = table;
+  return by_name;
+}
+
+TEST(ModelPlan, GivesEachTypeTheTablesOfItsTerms) {
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::LINEAR), MakeSchema(0, 0, true, 2)), ElementsAre("bias[1]", "linear{1}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::LINEAR), MakeSchema(5, 2, false, 4)),
+              ElementsAre("bias[4]", "numeric[5,4]", "linear{4}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::FM), MakeSchema(5, 2, false, 2)),
+              ElementsAre("bias[1]", "numeric[5,1]", "linear{1}", "embedding{4}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MF), MakeSchema(0, 2, false, 0)),
+              ElementsAre("bias[1]", "linear{1}", "embedding{4}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::DEEPFM), MakeSchema(5, 2, false, 2)),
+              ElementsAre("bias[1]", "numeric[5,1]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]",
+                          "linear{1}", "embedding{4}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3)),
+              ElementsAre("bias[3]", "mlp/0/weight[5,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]"));
+  v1::Config dlrm = MakeConfig(ModelConfig::DLRM);
+  dlrm.mutable_model()->add_bottom_hidden(7);
+  EXPECT_THAT(Shapes(dlrm, MakeSchema(5, 3, false, 2)),
+              ElementsAre("bias[1]", "mlp/0/weight[10,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]", "bottom/0/weight[5,7]",
+                          "bottom/0/bias[7]", "bottom/1/weight[7,4]", "bottom/1/bias[4]", "embedding{4}"));
+}
+
+TEST(ModelPlan, ChoosesTheLossFromTheLabels) {
+  const auto loss = [](ModelConfig::Type type, const Schema& schema) { return PlanModel(MakeConfig(type), schema)->loss; };
+  EXPECT_EQ(loss(ModelConfig::LINEAR, MakeSchema(1, 0, false, 2)), ModelConfig::LOGISTIC);
+  EXPECT_EQ(loss(ModelConfig::LINEAR, MakeSchema(1, 0, false, 3)), ModelConfig::SOFTMAX);
+  EXPECT_EQ(loss(ModelConfig::MF, MakeSchema(0, 2, false, 0)), ModelConfig::SQUARED);
+
+  v1::Config config = MakeConfig(ModelConfig::MF);
+  EXPECT_EQ(LabelsOf(config.model()), LabelKind::kNumber);
+  config.mutable_model()->set_loss(ModelConfig::LOGISTIC);
+  EXPECT_EQ(LabelsOf(config.model()), LabelKind::kClass);
+  config = MakeConfig(ModelConfig::LINEAR);
+  EXPECT_EQ(LabelsOf(config.model()), LabelKind::kClass);
+  config.mutable_model()->set_loss(ModelConfig::SQUARED);
+  EXPECT_EQ(LabelsOf(config.model()), LabelKind::kNumber);
+  config.mutable_model()->set_loss(ModelConfig::SOFTMAX);
+  EXPECT_EQ(PlanModel(config, MakeSchema(1, 0, false, 2))->outputs, 2u);
+}
+
+TEST(ModelPlan, SaysWhatToChangeWhereModelAndDataDoNotFit) {
+  const struct {
+    ModelConfig::Type type;
+    ModelConfig::Loss loss;
+    Schema schema;
+    const char* message;
+  } kCases[] = {
+      {ModelConfig::MLP, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "use linear or fm"},
+      {ModelConfig::MLP, ModelConfig::AUTO, MakeSchema(3, 2, false, 2), "use deepfm or dlrm"},
+      {ModelConfig::DEEPFM, ModelConfig::AUTO, MakeSchema(3, 0, false, 2), "needs categorical fields"},
+      {ModelConfig::DEEPFM, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "use fm"},
+      {ModelConfig::DLRM, ModelConfig::AUTO, MakeSchema(0, 4, false, 2), "use deepfm"},
+      {ModelConfig::DLRM, ModelConfig::AUTO, MakeSchema(4, 0, false, 2), "use mlp"},
+      {ModelConfig::DLRM, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "libsvm"},
+      {ModelConfig::MF, ModelConfig::AUTO, MakeSchema(0, 3, false, 0), "exactly two categorical fields"},
+      {ModelConfig::MF, ModelConfig::AUTO, MakeSchema(1, 2, false, 0), "exactly two categorical fields"},
+      {ModelConfig::MF, ModelConfig::AUTO, MakeSchema(0, 0, true, 0), "libsvm"},
+      {ModelConfig::FM, ModelConfig::AUTO, MakeSchema(3, 0, false, 2), "use linear or mlp"},
+      {ModelConfig::FM, ModelConfig::AUTO, MakeSchema(0, 3, false, 5), "cannot tell 5 classes apart"},
+      {ModelConfig::DEEPFM, ModelConfig::AUTO, MakeSchema(0, 3, false, 5), "cannot tell 5 classes apart"},
+      {ModelConfig::LINEAR, ModelConfig::LOGISTIC, MakeSchema(1, 0, false, 3), "takes two classes"},
+      {ModelConfig::LINEAR, ModelConfig::AUTO, MakeSchema(1, 0, false, 1), "all the same"},
+      {ModelConfig::LINEAR, ModelConfig::AUTO, MakeSchema(0, 0, false, 2), "no features"},
+  };
+  for (const auto& c : kCases) {
+    v1::Config config = MakeConfig(c.type);
+    config.mutable_model()->set_loss(c.loss);
+    const auto plan = PlanModel(config, c.schema);
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(std::string(plan.status().message()), HasSubstr(c.message));
+  }
+}
+
+TEST(ModelPlan, RefusesAdmissionAndEvictionOfDenseTables) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR);
+  config.mutable_model()->mutable_dense()->mutable_eviction()->set_rows_max(5);
+  const auto tables = TablesOf(*PlanModel(config, MakeSchema(1, 0, false, 2)), config);
+  EXPECT_EQ(tables.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ModelPlan, StartsTheBiasAtTheLabels) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR);
+  Schema schema = MakeSchema(1, 0, false, 2);
+  schema.class_counts = {29, 9};
+  EXPECT_FLOAT_EQ(Tables(config, schema)["bias"].initializer().constant().value(),
+                  static_cast<float>(std::log(9.5 / 29.5)));
+  schema.class_counts = {30, 0};  // A class without samples: finite.
+  EXPECT_FLOAT_EQ(Tables(config, schema)["bias"].initializer().constant().value(),
+                  static_cast<float>(std::log(0.5 / 30.5)));
+
+  schema = MakeSchema(1, 0, false, 3);
+  schema.class_counts = {4, 0, 6};
+  const ModelPlan softmax = *PlanModel(config, schema);
+  EXPECT_THAT(softmax.prior, ElementsAre(testing::FloatEq(std::log(4.5f / 11.5f)), testing::FloatEq(std::log(0.5f / 11.5f)),
+                                         testing::FloatEq(std::log(6.5f / 11.5f))));
+  EXPECT_EQ(Tables(config, schema)["bias"].initializer().constant().value(), 0);
+
+  config.mutable_model()->set_loss(ModelConfig::SQUARED);
+  schema = MakeSchema(1, 0, false, 0);
+  schema.label_mean = 3.5;
+  EXPECT_FLOAT_EQ(Tables(config, schema)["bias"].initializer().constant().value(), 3.5f);
+  config.mutable_train()->set_bias_from_labels(false);
+  EXPECT_TRUE(Tables(config, schema)["bias"].initializer().has_zeros());
+}
+
+TEST(ModelPlan, TakesOptimizersByGroupThenByModelThenAdagrad) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM);
+  const Schema schema = MakeSchema(2, 2, false, 2);
+  auto tables = Tables(config, schema);
+  for (const auto& [name, table] : tables) {
+    EXPECT_TRUE(table.optimizer().has_adagrad()) << name;
+    EXPECT_FLOAT_EQ(table.optimizer().learning_rate(), 0.05f) << name;
+  }
+  config.mutable_model()->mutable_optimizer()->mutable_adam();
+  config.mutable_model()->mutable_linear()->mutable_optimizer()->mutable_ftrl();
+  config.mutable_model()->mutable_embedding()->mutable_optimizer()->mutable_momentum();
+  tables = Tables(config, schema);
+  EXPECT_TRUE(tables["linear"].optimizer().has_ftrl());
+  EXPECT_TRUE(tables["embedding"].optimizer().has_momentum());
+  EXPECT_TRUE(tables["bias"].optimizer().has_adam());
+  config.mutable_model()->mutable_dense()->mutable_optimizer()->mutable_rmsprop();
+  tables = Tables(config, schema);
+  EXPECT_TRUE(tables["mlp/0/weight"].optimizer().has_rmsprop());
+  EXPECT_TRUE(tables["numeric"].optimizer().has_rmsprop());
+}
+
+TEST(ModelPlan, CarriesEveryFieldOfATableGroupIntoItsTables) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM);
+  const Schema schema = MakeSchema(2, 2, false, 2);
+  v1::TableConfig* embedding = config.mutable_model()->mutable_embedding();
+  embedding->mutable_initializer()->mutable_uniform()->set_high(0.5);
+  embedding->mutable_admission()->set_count_min(3);
+  embedding->mutable_eviction()->set_rows_max(99);
+  embedding->set_memory_max_bytes(1000);
+  v1::TableConfig* dense = config.mutable_model()->mutable_dense();
+  dense->mutable_broadcast()->set_every_ms(7);
+  dense->mutable_initializer()->mutable_constant()->set_value(0.25);
+  dense->set_memory_max_bytes(2000);
+  auto tables = Tables(config, schema);
+  EXPECT_FLOAT_EQ(tables["embedding"].initializer().uniform().high(), 0.5f);
+  EXPECT_EQ(tables["embedding"].embedding().admission().count_min(), 3u);
+  EXPECT_EQ(tables["embedding"].embedding().eviction().rows_max(), 99u);
+  EXPECT_EQ(tables["embedding"].memory_max_bytes(), 1000u);
+  EXPECT_FALSE(tables["linear"].embedding().has_admission());
+  EXPECT_FLOAT_EQ(tables["mlp/0/weight"].initializer().constant().value(), 0.25f);
+  EXPECT_EQ(tables["mlp/0/weight"].broadcast().every_ms(), 7u);
+  EXPECT_EQ(tables["mlp/0/weight"].broadcast().every_pushes(), 0u);
+  EXPECT_EQ(tables["numeric"].memory_max_bytes(), 2000u);
+}
+
+TEST(ModelPlan, InitializesReluLayersByHeAndTheLastByXavier) {
+  auto tables = Tables(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3));
+  EXPECT_TRUE(tables["mlp/0/weight"].initializer().has_he());
+  EXPECT_TRUE(tables["mlp/0/bias"].initializer().has_zeros());
+  EXPECT_TRUE(tables["mlp/1/weight"].initializer().has_xavier());
+}
+
+TEST(ModelPlan, BroadcastsAfterAboutOneStepOfEveryWorker) {
+  auto tables = Tables(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3));
+  EXPECT_EQ(tables["bias"].broadcast().every_pushes(), 3u);
+  EXPECT_EQ(tables["bias"].broadcast().every_ms(), 100u);
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,313 @@
+#include "worker/model/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using v1::ModelConfig;
+
+constexpr uint64_t kSeed = 20261121;
+constexpr size_t kSamples = 6;
+
+float Uniform(uint64_t n, float low, float high) {
+  return low + (high - low) * static_cast<float>(RandomUniform(kSeed, n));
+}
+
+struct Case {
+  std::string name;
+  ModelConfig::Type type = ModelConfig::LINEAR;
+  ModelConfig::Loss loss = ModelConfig::AUTO;
+  uint32_t numeric = 0;
+  uint32_t fields = 0;
+  bool sparse = false;
+  uint32_t classes = 0;
+  float l2 = 0;
+  float dropout = 0;
+
+  uint32_t outputs() const { return loss == ModelConfig::AUTO && classes > 2 ? classes : 1; }
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+v1::Config ConfigOf(const Case& c) {
+  v1::Config config;
+  ModelConfig* model = config.mutable_model();
+  model->set_type(c.type);
+  model->set_loss(c.loss);
+  model->set_embedding_dim(3);
+  model->add_hidden(5);
+  if (c.type != ModelConfig::DLRM) model->add_hidden(4);
+  model->add_bottom_hidden(4);
+  model->set_l2(c.l2);
+  model->set_dropout(c.dropout);
+  return config;
+}
+
+Schema SchemaOf(const Case& c) {
+  Schema schema;
+  schema.numeric_count = c.numeric;
+  schema.field_count = c.fields;
+  schema.sparse = c.sparse;
+  for (uint32_t k = 0; k < c.classes; ++k) {
+    schema.class_names.push_back(absl::StrCat(k));
+    schema.class_counts.push_back(3 + k);
+  }
+  return schema;
+}
+
+// A batch in which keys repeat, within a sample too where it is sparse.
+KeyedBatch BatchOf(const Case& c) {
+  KeyedBatch keyed;
+  Batch& batch = keyed.batch;
+  batch.size = kSamples;
+  batch.offsets = {0};
+  uint64_t n = 1000;
+  for (size_t s = 0; s < kSamples; ++s) {
+    batch.labels.push_back(c.classes > 0 ? static_cast<float>(s % c.classes) : Uniform(n++, -2, 2));
+    for (uint32_t i = 0; i < c.numeric; ++i) batch.numeric.push_back(Uniform(n++, -1, 1));
+    const size_t features = c.sparse ? s : c.fields;  // The first sparse sample has none.
+    for (size_t f = 0; f < features; ++f) {
+      const Key value = RandomBits(kSeed, n++) % 3;
+      batch.keys.push_back(c.sparse ? value : 100 * f + value);
+      if (c.sparse) batch.values.push_back(Uniform(n++, 0.5, 1));
+    }
+    batch.offsets.push_back(static_cast<uint32_t>(batch.keys.size()));
+  }
+  KeyIndexer().Index(&keyed);
+  return keyed;
+}
+
+// A model on a batch with made-up parameters.
+struct Instance {
+  std::unique_ptr<Model> model;
+  KeyedBatch batch;
+  std::vector<AlignedFloats> values;
+  std::vector<AlignedFloats> gradients;
+  ParameterPointers parameters;
+  GradientPointers outputs;
+
+  explicit Instance(const Case& c) : batch(BatchOf(c)) {
+    auto created = Model::Create(ConfigOf(c), SchemaOf(c));
+    EXPECT_TRUE(created.ok()) << created.status();
+    model = *std::move(created);
+    uint64_t n = 0;
+    for (const v1::TableSpec& table : model->tables()) {
+      size_t size = batch.keys.size() * table.embedding().dim();
+      if (table.has_dense()) {
+        size = 1;
+        for (uint64_t dim : table.dense().dims()) size *= dim;
+      }
+      AlignedFloats& v = values.emplace_back(size);
+      // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
+      // and the products beside them mostly below 1.
+      const bool bias = table.name().ends_with("/bias");
+      const float range = !table.name().ends_with("/weight") ? 0.7f : table.dense().dims(1) == c.outputs() ? 1.0f : 0.3f;
+      for (float& x : v) x = bias ? 2.0f : Uniform(n, -range, range), ++n;
+      if (bias) v[0] = -2;
+      gradients.emplace_back(size, std::nanf(""));
+    }
+    for (size_t t = 0; t < values.size(); ++t) {
+      parameters.push_back(values[t].data());
+      outputs.push_back(gradients[t].data());
+    }
+  }
+
+  // What Gradients differentiates, by dropout's own seed.
+  double Objective(double l2) {
+    std::vector<AlignedFloats> unused = gradients;
+    GradientPointers pointers;
+    for (AlignedFloats& g : unused) pointers.push_back(g.data());
+    double value = model->Gradients(batch, parameters, kSeed, pointers) / kSamples;
+    for (size_t t = model->dense_table_count(); t < values.size(); ++t) {
+      for (float x : values[t]) value += l2 / 2 * x * x;
+    }
+    return value;
+  }
+};
+
+class GradientTest : public testing::TestWithParam<Case> {};
+
+TEST_P(GradientTest, EqualsTheDifferenceQuotientOfTheLoss) {
+  Instance setup(GetParam());
+  SCOPED_TRACE(absl::StrCat("seed ", kSeed));
+  setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs);
+  // The fourth-order quotient (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Truncation is h^4 / 30 f^(5) < 1e-6 here. A
+  // loss is a sum of fewer than 64 products of total magnitude below 8, in float: its error is below 64 * 8 * 2^-24, and
+  // the quotient multiplies it by at most 18 / 12h.
+  constexpr double h = 1.0 / 16;
+  constexpr double kTolerance = 18 / (12 * h) * 64 * 8 * 0x1p-24;
+  for (size_t t = 0; t < setup.values.size(); ++t) {
+    double largest = 0;
+    for (size_t i = 0; i < setup.values[t].size(); ++i) {
+      float& x = setup.values[t][i];
+      const float before = x;
+      const auto at = [&](double dx) {
+        x = static_cast<float>(before + dx);
+        const double value = setup.Objective(GetParam().l2);
+        x = before;
+        return value;
+      };
+      const double quotient = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+      const double gradient = setup.gradients[t][i];
+      ASSERT_NEAR(gradient, quotient, kTolerance) << setup.model->tables()[t].name() << "[" << i << "]";
+      largest = std::max(largest, std::abs(gradient));
+    }
+    EXPECT_GT(largest, 8 * kTolerance) << "too small to tell: " << setup.model->tables()[t].name();
+  }
+}
+
+TEST_P(GradientTest, IsTheSameToTheBitTwice) {
+  Instance a(GetParam()), b(GetParam());
+  const double loss = a.model->Gradients(a.batch, a.parameters, kSeed, a.outputs);
+  EXPECT_EQ(loss, b.model->Gradients(b.batch, b.parameters, kSeed, b.outputs));
+  EXPECT_EQ(a.gradients, b.gradients);
+  EXPECT_EQ(loss, a.model->Gradients(a.batch, a.parameters, kSeed, a.outputs));
+  EXPECT_EQ(a.gradients, b.gradients);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GradientTest,
+    testing::Values(Case{"LinearSparse", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0, 0},
+                    Case{"LinearSoftmax", ModelConfig::LINEAR, ModelConfig::AUTO, 3, 2, false, 4, 0, 0},
+                    Case{"LeastSquares", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 0, false, 0, 0, 0},
+                    Case{"LinearL2", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0.3, 0},
+                    Case{"FmSparse", ModelConfig::FM, ModelConfig::AUTO, 0, 0, true, 2, 0, 0},
+                    Case{"FmFields", ModelConfig::FM, ModelConfig::AUTO, 2, 3, false, 2, 0.2, 0},
+                    Case{"Mf", ModelConfig::MF, ModelConfig::AUTO, 0, 2, false, 0, 0.1, 0},
+                    Case{"DeepFm", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0},
+                    Case{"DeepFmFieldsOnly", ModelConfig::DEEPFM, ModelConfig::SQUARED, 0, 2, false, 0, 0.1, 0},
+                    Case{"Dlrm", ModelConfig::DLRM, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0},
+                    Case{"DlrmSoftmax", ModelConfig::DLRM, ModelConfig::AUTO, 3, 2, false, 3, 0, 0},
+                    Case{"MlpSoftmax", ModelConfig::MLP, ModelConfig::AUTO, 4, 0, false, 3, 0, 0},
+                    Case{"MlpDropout", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.3}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+TEST(Model, MatrixFactorizationIsMeanPlusBiasesPlusDotProduct) {
+  Instance setup({"mf", ModelConfig::MF, ModelConfig::AUTO, 0, 2, false, 0, 0, 0});
+  std::vector<float> predictions(kSamples);
+  const double loss = setup.model->Predict(setup.batch, setup.parameters, predictions.data());
+  double expected_loss = 0;
+  for (size_t s = 0; s < kSamples; ++s) {
+    const uint32_t user = setup.batch.row[2 * s], item = setup.batch.row[2 * s + 1];
+    double expected = setup.values[0][0] + setup.values[1][user] + setup.values[1][item];
+    for (size_t d = 0; d < 3; ++d) expected += setup.values[2][3 * user + d] * setup.values[2][3 * item + d];
+    EXPECT_NEAR(predictions[s], expected, 16 * 4 * 0x1p-24);
+    const double error = expected - setup.batch.batch.labels[s];
+    expected_loss += error * error / 2;
+  }
+  EXPECT_NEAR(loss, expected_loss, expected_loss * 1e-5);
+}
+
+TEST(Model, FactorizationMachineSumsAllPairsOfASample) {
+  Instance setup({"fm", ModelConfig::FM, ModelConfig::SQUARED, 0, 0, true, 0, 0, 0});
+  std::vector<float> predictions(kSamples);
+  setup.model->Predict(setup.batch, setup.parameters, predictions.data());
+  const Batch& batch = setup.batch.batch;
+  for (size_t s = 0; s < kSamples; ++s) {
+    double expected = setup.values[0][0];
+    for (uint32_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
+      const uint32_t row = setup.batch.row[f];
+      expected += setup.values[1][row] * batch.values[f];
+      for (uint32_t g = f + 1; g < batch.offsets[s + 1]; ++g) {
+        const uint32_t other = setup.batch.row[g];
+        for (size_t d = 0; d < 3; ++d) {
+          expected += setup.values[2][3 * row + d] * setup.values[2][3 * other + d] * batch.values[f] * batch.values[g];
+        }
+      }
+    }
+    EXPECT_NEAR(predictions[s], expected, 64 * 8 * 0x1p-24) << "sample " << s;
+  }
+}
+
+TEST(Model, LinearSoftmaxPredictsTheLargestLogit) {
+  const Case c{"softmax", ModelConfig::LINEAR, ModelConfig::AUTO, 3, 0, false, 4, 0, 0};
+  Instance setup(c);
+  std::vector<float> predictions(kSamples);
+  const double loss = setup.model->Predict(setup.batch, setup.parameters, predictions.data());
+  double expected_loss = 0;
+  for (size_t s = 0; s < kSamples; ++s) {
+    std::vector<double> logits(4);
+    double sum = 0;
+    for (size_t k = 0; k < 4; ++k) {
+      logits[k] = setup.values[0][k] + setup.model->plan().prior[k];
+      for (size_t i = 0; i < 3; ++i) logits[k] += setup.batch.batch.numeric[3 * s + i] * setup.values[1][4 * i + k];
+      sum += std::exp(logits[k]);
+    }
+    EXPECT_EQ(predictions[s], std::max_element(logits.begin(), logits.end()) - logits.begin());
+    expected_loss += std::log(sum) - logits[static_cast<size_t>(setup.batch.batch.labels[s])];
+  }
+  EXPECT_NEAR(loss, expected_loss, expected_loss * 1e-5);
+}
+
+TEST(Model, RowGradientsFollowTheKeysWhateverTheirOrder) {
+  const Case c{"fm", ModelConfig::FM, ModelConfig::AUTO, 0, 3, false, 2, 0, 0};
+  Instance forward(c), reordered(c);
+  // The same batch with its distinct keys numbered the other way round.
+  const uint32_t last = static_cast<uint32_t>(forward.batch.keys.size()) - 1;
+  std::reverse(reordered.batch.keys.begin(), reordered.batch.keys.end());
+  for (uint32_t& row : reordered.batch.row) row = last - row;
+  for (size_t t : {size_t{1}, size_t{2}}) {
+    const size_t dim = t == 1 ? 1 : 3;
+    for (uint32_t row = 0; row <= last; ++row) {
+      std::copy_n(&forward.values[t][row * dim], dim, &reordered.values[t][(last - row) * dim]);
+    }
+  }
+  forward.model->Gradients(forward.batch, forward.parameters, 0, forward.outputs);
+  reordered.model->Gradients(reordered.batch, reordered.parameters, 0, reordered.outputs);
+  for (size_t t : {size_t{1}, size_t{2}}) {
+    const size_t dim = t == 1 ? 1 : 3;
+    for (uint32_t row = 0; row <= last; ++row) {
+      for (size_t d = 0; d < dim; ++d) {
+        EXPECT_EQ(forward.gradients[t][row * dim + d], reordered.gradients[t][(last - row) * dim + d]);
+      }
+    }
+  }
+}
+
+TEST(Model, DropsOnlyInTraining) {
+  const Case with{"with", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.5};
+  Case without = with;
+  without.dropout = 0;
+  Instance a(with), b(without);
+  std::vector<float> x(kSamples), y(kSamples);
+  a.model->Predict(a.batch, a.parameters, x.data());
+  b.model->Predict(b.batch, b.parameters, y.data());
+  EXPECT_EQ(x, y);
+  const double first = a.model->Gradients(a.batch, a.parameters, 1, a.outputs);
+  EXPECT_NE(first, a.model->Gradients(a.batch, a.parameters, 2, a.outputs));
+  EXPECT_EQ(first, a.model->Gradients(a.batch, a.parameters, 1, a.outputs));
+}
+
+TEST(Model, ScratchOfALargeBatchDoesNotLeakIntoASmallOne) {
+  const Case c{"deepfm", ModelConfig::DEEPFM, ModelConfig::AUTO, 2, 2, false, 2, 0, 0};
+  Instance setup(c), fresh(c);
+  const auto shrink = [](KeyedBatch* keyed) {
+    Batch& batch = keyed->batch;
+    batch.size = 2;
+    batch.labels.resize(2);
+    batch.numeric.resize(4);
+    batch.offsets.resize(3);
+    batch.keys.resize(4);
+    keyed->row.resize(4);  // The distinct keys stay: rows that no sample has get a gradient of zero.
+  };
+  setup.model->Gradients(setup.batch, setup.parameters, 0, setup.outputs);
+  shrink(&setup.batch);
+  shrink(&fresh.batch);
+  const double loss = setup.model->Gradients(setup.batch, setup.parameters, 0, setup.outputs);
+  EXPECT_EQ(loss, fresh.model->Gradients(fresh.batch, fresh.parameters, 0, fresh.outputs));
+  EXPECT_EQ(setup.gradients, fresh.gradients);
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,74 @@
+#include "tools/psctl/admin_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "proto/admin.grpc.pb.h"
+
+namespace lodestone {
+namespace {
+
+absl::StatusOr<v1::StatusResponse> Ask(v1::Admin::Stub* stub, const std::string& address, int timeout_ms) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  v1::StatusResponse response;
+  const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &response);
+  if (status.ok()) return response;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(absl::StrCat("no ps answers at ", address, " within ", timeout_ms, " ms"));
+  }
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return absl::UnimplementedError(absl::StrCat("what listens at ", address, " is no ps: ", status.error_message()));
+  }
+  return Annotate(FromGrpc(status), absl::StrCat("no ps answers at ", address));
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt("grpc.enable_http_proxy", 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms) {
+  return Ask(v1::Admin::NewStub(Connect(address)).get(), address, timeout_ms);
+}
+
+StatusPoller::StatusPoller(std::string address, int every_ms)
+    : address_(std::move(address)), every_ms_(every_ms), thread_([this] { Run(); }) {}
+
+StatusPoller::~StatusPoller() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    stop_changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+std::optional<v1::StatusResponse> StatusPoller::Take() {
+  MutexLock lock(&mutex_);
+  return std::exchange(newest_, std::nullopt);
+}
+
+void StatusPoller::Run() {
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address_));
+  for (;;) {
+    absl::StatusOr<v1::StatusResponse> response = Ask(stub.get(), address_, every_ms_);
+    const auto next = std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms_);
+    MutexLock lock(&mutex_);
+    if (response.ok()) newest_ = *std::move(response);
+    while (!stop_ && std::chrono::steady_clock::now() < next) stop_changed_.WaitUntil(&mutex_, next);
+    if (stop_) return;
+  }
+}
+
+}  // namespace lodestone

@@ -1,0 +1,45 @@
+// Asks a ps for its status.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone {
+
+// The status of the ps at `address` (host:port). UNAVAILABLE, with the address, if nothing answers there in time.
+absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms);
+
+// Keeps asking one ps, on a thread of its own. Thread-safe.
+class StatusPoller {
+ public:
+  // Asks `address` every `every_ms`.
+  StatusPoller(std::string address, int every_ms);
+  ~StatusPoller();  // Waits for the question under way, at most about `every_ms`.
+  StatusPoller(const StatusPoller&) = delete;
+  StatusPoller& operator=(const StatusPoller&) = delete;
+
+  // The newest answer that Take has not returned before; nullopt if none has come since.
+  std::optional<v1::StatusResponse> Take();
+
+ private:
+  void Run();
+
+  const std::string address_;
+  const int every_ms_;
+
+  Mutex mutex_;
+  CondVar stop_changed_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::StatusResponse> newest_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;  // Last: it uses everything above.
+};
+
+}  // namespace lodestone

@@ -1,0 +1,57 @@
+// What the workers of a cluster have done together, and how it is shown while it goes on.
+//
+// Thread safety: pure functions and plain values.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "proto/admin.pb.h"
+
+namespace lodestone {
+
+// The sum of the workers' progress.
+struct ClusterView {
+  v1::Phase phase = v1::PHASE_JOINED;  // Of the worker that is furthest behind.
+  uint32_t workers_joined = 0;
+  uint32_t workers_expected = 0;
+  uint64_t samples = 0;
+  uint64_t samples_total = 0;  // 0: not every worker knows yet.
+  float loss = 0;              // Mean over the workers that train.
+  float staleness_pushes = 0;  // Likewise.
+  uint64_t evaluated = 0;
+  uint64_t evaluated_total = 0;
+  std::string waiting_for;  // What the first waiting worker says; empty if none waits.
+};
+
+// The view that ps 0's status gives; `workers_expected` as configured.
+ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected);
+
+// Measures the speed of a count over the last seconds.
+class RateMeter {
+ public:
+  // The count was `count` at `seconds` of some clock. Times must not decrease.
+  void Observe(double seconds, uint64_t count);
+  // Per second; 0 until two observations differ.
+  double per_second() const;
+
+ private:
+  std::deque<std::pair<double, uint64_t>> window_;
+};
+
+// "starting", "loading data", "training", "waiting", "evaluating" or "finished".
+std::string PhaseText(const ClusterView& view);
+// Seconds until the training samples are done; nullopt if that cannot be said.
+std::optional<double> SecondsLeft(const ClusterView& view, double samples_per_second);
+// "training  120,000 of 800,000 samples (15 %)  41,200/s  loss 0.4312  staleness 2.1  0:16 left".
+std::string ProgressLine(const ClusterView& view, double samples_per_second);
+// The same for a terminal of `width` columns, with a bar.
+std::string ProgressBar(const ClusterView& view, double samples_per_second, size_t width);
+
+// 1234567 as "1,234,567".
+std::string WithThousands(uint64_t number);
+
+}  // namespace lodestone

@@ -1,0 +1,22 @@
+// `psctl local`: a whole cluster from one configuration, as child processes, until the workers are done.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lodestone {
+
+struct LocalOptions {
+  std::string config_path;
+  std::vector<std::string> sets;  // "a.b=VALUE"
+  std::string summary_path;       // Where the result goes as JSON; empty: nowhere.
+  std::string ps_binary;          // Empty: beside psctl.
+  std::string worker_binary;      // Likewise.
+  bool quiet = false;             // Print errors and the result only.
+};
+
+// Runs it, with messages on standard error and the result on standard output. Returns the exit code: 0; 1 if a process
+// failed; 2 for a wrong configuration; 130 after Ctrl-C.
+int RunLocal(const LocalOptions& options);
+
+}  // namespace lodestone

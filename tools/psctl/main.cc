@@ -1,0 +1,121 @@
+// psctl: runs, watches and checks clusters.
+#include <signal.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/status/statusor.h"
+#include "common/config.h"
+#include "common/host_port.h"
+#include "common/options.h"
+#include "common/version.h"
+#include "google/protobuf/util/json_util.h"
+#include "tools/psctl/admin_client.h"
+#include "tools/psctl/local.h"
+#include "tools/psctl/status_table.h"
+
+namespace lodestone {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  psctl local configs/local.yaml                         train on a cluster of this machine's processes
+  psctl local configs/a9a.yaml --set data.train=a9a --set data.test=a9a.t --summary result.json
+  psctl local configs/mnist.yaml --set cluster.workers=3 --set cluster.servers=4
+  psctl status --address 127.0.0.1:7000                  what that ps knows, as tables
+  psctl status --address 127.0.0.1:7000 --json           the same for programs
+  psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
+
+Exit codes: 0 success, 1 failure, 2 wrong command line or configuration, 130 interrupted.)";
+
+struct StatusOptions {
+  std::string address = "127.0.0.1:7000";
+  bool json = false;
+  int timeout_ms = 2000;
+};
+
+int RunStatus(const StatusOptions& options) {
+  if (const absl::StatusOr<HostPort> address = ParseHostPort(options.address); !address.ok()) {
+    std::fprintf(stderr, "psctl status: --address: %s\n", std::string(address.status().message()).c_str());
+    return kExitUsage;
+  }
+  const absl::StatusOr<v1::StatusResponse> status = FetchStatus(options.address, options.timeout_ms);
+  if (!status.ok()) {
+    std::fprintf(stderr, "psctl status: %s\n", std::string(status.status().message()).c_str());
+    return 1;
+  }
+  std::string text;
+  if (options.json) {
+    google::protobuf::util::JsonPrintOptions print;
+    print.add_whitespace = true;
+    print.always_print_primitive_fields = true;
+    print.preserve_proto_field_names = true;
+    if (const auto printed = google::protobuf::util::MessageToJsonString(*status, &text, print); !printed.ok()) {
+      std::fprintf(stderr, "psctl status: %s\n", printed.ToString().c_str());
+      return 1;
+    }
+  } else {
+    text = StatusText(*status);
+  }
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+int RunCheck(const std::string& path, const std::vector<std::string>& sets) {
+  const absl::StatusOr<v1::Config> config = LoadConfig(path, sets);
+  if (!config.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
+    return kExitUsage;
+  }
+  std::fputs(PrintConfig(*config).c_str(), stdout);
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  CLI::App app("psctl runs, watches and checks Lodestone clusters.", "psctl");
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("psctl ") + kVersion);
+  app.require_subcommand(1);
+
+  LocalOptions local;
+  CLI::App* local_command = app.add_subcommand("local", "Trains on a cluster of this machine's processes");
+  local_command->add_option("CONFIG", local.config_path, "YAML file that describes the cluster")->required();
+  local_command->add_option("--set", local.sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
+  local_command->add_option("--summary", local.summary_path, "Writes the result to this file as JSON");
+  local_command->add_option("--ps-binary", local.ps_binary, "The ps program (default: beside psctl)");
+  local_command->add_option("--worker-binary", local.worker_binary, "The worker program (default: beside psctl)");
+  local_command->add_flag("--quiet", local.quiet, "Prints errors and the result only");
+
+  StatusOptions status;
+  CLI::App* status_command = app.add_subcommand("status", "Shows what a ps knows");
+  status_command->add_option("--address", status.address, "host:port of the ps; ps 0 knows the workers")
+      ->capture_default_str();
+  status_command->add_flag("--json", status.json, "Prints admin.proto's StatusResponse as JSON");
+  status_command->add_option("--timeout-ms", status.timeout_ms, "How long to wait for the answer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3'600'000));
+
+  std::string check_path;
+  std::vector<std::string> check_sets;
+  CLI::App* check_command = app.add_subcommand("check", "Checks a configuration and prints it with all defaults");
+  check_command->add_option("CONFIG", check_path, "YAML file")->required();
+  check_command->add_option("--set", check_sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  if (*local_command) return RunLocal(local);
+  if (*status_command) return RunStatus(status);
+  return RunCheck(check_path, check_sets);
+}
+
+}  // namespace
+}  // namespace lodestone
+
+int main(int argc, char** argv) { return lodestone::Main(argc, argv); }

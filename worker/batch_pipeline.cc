@@ -1,0 +1,128 @@
+#include "worker/batch_pipeline.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/status.h"
+
+namespace lodestone {
+
+BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables,
+                             uint32_t ahead, Source source)
+    : client_(client),
+      data_(data),
+      row_tables_(std::move(row_tables)),
+      source_(std::move(source)),
+      slots_(size_t{ahead} + 1) {
+  for (Slot& slot : slots_) slot.item.rows.resize(row_tables_.size());
+  thread_ = std::thread([this] { Run(); });
+}
+
+BatchPipeline::~BatchPipeline() {
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  MutexLock lock(&mu_);
+  for (const Slot& slot : slots_) {
+    while (slot.state == Slot::State::kPulling) changed_.Wait(&mu_);
+  }
+}
+
+absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
+  Slot& slot = slots_[taken_ % slots_.size()];
+  MutexLock lock(&mu_);
+  while (slot.state != Slot::State::kFilled) {
+    if (slot.state == Slot::State::kFree && ended_ && taken_ == prepared_) {
+      if (!error_.ok()) return error_;
+      return nullptr;
+    }
+    changed_.Wait(&mu_);
+  }
+  if (!slot.status.ok()) return slot.status;
+  return &slot.item;
+}
+
+void BatchPipeline::Release() {
+  MutexLock lock(&mu_);
+  Slot& slot = slots_[taken_ % slots_.size()];
+  LODESTONE_CHECK(slot.state == Slot::State::kFilled);
+  slot.state = Slot::State::kFree;
+  ++taken_;
+  changed_.NotifyAll();
+}
+
+void BatchPipeline::Run() {
+  for (uint64_t n = 0;; ++n) {
+    Slot& slot = slots_[n % slots_.size()];
+    {
+      MutexLock lock(&mu_);
+      while (!stop_ && slot.state != Slot::State::kFree) changed_.Wait(&mu_);
+      if (stop_) return;
+    }
+    bool end = false;
+    const absl::Status status = Prepare(&slot, &end);
+    {
+      MutexLock lock(&mu_);
+      if (end || !status.ok()) {
+        ended_ = true;
+        error_ = status;
+        changed_.NotifyAll();
+        return;
+      }
+      ++prepared_;
+      slot.status = absl::OkStatus();
+      slot.state = Slot::State::kPulling;
+    }
+    Pull(&slot);
+  }
+}
+
+absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
+  slot->indices.clear();
+  if (!source_(&slot->indices)) {
+    *end = true;
+    return absl::OkStatus();
+  }
+  Item& item = slot->item;
+  data_->Read(slot->indices, &item.keyed.batch);
+  const size_t features = item.keyed.batch.keys.size();
+  if (features > limits::kRowsPerBatchMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a batch of ", slot->indices.size(), " samples has ", features,
+                                                     " features, the limit is ", limits::kRowsPerBatchMax,
+                                                     "; lower train.batch_size"));
+  }
+  indexer_.Index(&item.keyed);
+  item.versions.clear();
+  for (size_t t = 0; t < row_tables_.size(); ++t) {
+    item.rows[t].resize(item.keyed.keys.size() * row_tables_[t]->dim);
+  }
+  return absl::OkStatus();
+}
+
+void BatchPipeline::Pull(Slot* slot) {
+  std::vector<RowPull> pulls;
+  if (!slot->item.keyed.keys.empty()) {
+    for (size_t t = 0; t < row_tables_.size(); ++t) {
+      pulls.push_back({row_tables_[t], slot->item.keyed.keys, slot->item.rows[t].data()});
+    }
+  }
+  auto done = [this, slot](absl::Status status, ShardVersions versions) {
+    slot->item.versions = std::move(versions);
+    MutexLock lock(&mu_);
+    slot->status = Annotate(status, "pulling a batch's rows");
+    slot->state = Slot::State::kFilled;
+    changed_.NotifyAll();
+  };
+  if (pulls.empty()) {
+    done(absl::OkStatus(), {});
+  } else {
+    client_->Pull({}, std::move(pulls), std::move(done));
+  }
+}
+
+}  // namespace lodestone

@@ -1,0 +1,88 @@
+// Batches on their way: a thread of its own reads samples, counts their keys and asks for their rows, some batches ahead
+// of the one that is being computed.
+//
+// Thread safety: Next and Release belong to one thread, the consumer. The client's threads deliver rows.
+//
+// The pipeline owns its batches and their rows. Its destructor waits for the rows that are under way; client, data and
+// handles must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "worker/aligned_vector.h"
+#include "worker/client.h"
+#include "worker/data/dataset.h"
+#include "worker/model/keyed_batch.h"
+
+namespace lodestone {
+
+class BatchPipeline {
+ public:
+  // A batch with the rows of its keys.
+  struct Item {
+    KeyedBatch keyed;
+    std::vector<AlignedFloats> rows;  // Per row table: [keys, dim].
+    ShardVersions versions;           // At which the rows were read; empty without row tables or keys.
+  };
+
+  // Fills `indices` with the samples of the next batch; false after the last. Called by the pipeline's thread.
+  using Source = std::function<bool(std::vector<uint64_t>* indices)>;
+
+  // Works up to `ahead` batches ahead of the one that the consumer holds.
+  BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables, uint32_t ahead,
+                Source source);
+  ~BatchPipeline();
+  BatchPipeline(const BatchPipeline&) = delete;
+  BatchPipeline& operator=(const BatchPipeline&) = delete;
+
+  // The next batch in order, with all of its rows; null after the last. Waits for it. An error is final.
+  // REQUIRES: the batch before was released.
+  absl::StatusOr<const Item*> Next();
+  // Gives the batch of the last Next back.
+  void Release();
+
+ private:
+  struct Slot {
+    Item item;
+    // Owned by the pipeline's thread between `free` and `filled`, then by the consumer.
+    std::vector<uint64_t> indices;
+    // Guarded by mu_.
+    enum class State { kFree, kPulling, kFilled } state = State::kFree;
+    absl::Status status;
+  };
+
+  void Run();
+  absl::Status Prepare(Slot* slot, bool* end);
+  void Pull(Slot* slot);
+
+  // Constant after construction.
+  Client* const client_;
+  const Dataset* const data_;
+  const std::vector<const TableHandle*> row_tables_;
+  const Source source_;
+  std::vector<Slot> slots_;
+
+  // Owned by the pipeline's thread.
+  KeyIndexer indexer_;
+  // Owned by the consumer.
+  uint64_t taken_ = 0;
+
+  Mutex mu_;
+  CondVar changed_;
+  uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches that the thread has begun; the n-th lies in slot n mod size.
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;     // No batch comes after prepared_.
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);     // Of the thread itself, after batch prepared_.
+
+  std::thread thread_;
+};
+
+}  // namespace lodestone

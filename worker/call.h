@@ -1,0 +1,81 @@
+// Calls to one ps, each tried again until it succeeds or fails for good.
+//
+// Thread-safe. Callbacks run on a thread of gRPC's or the timer's (or the caller's own, if calls have been cancelled)
+// and must be quick.
+//
+// The caller of a call owns nothing of it; the destructor cancels what is under way and waits for the callbacks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "common/retry.h"
+#include "common/time_source.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "worker/timer.h"
+
+namespace lodestone {
+
+class Caller {
+ public:
+  // `peer` is what messages call the ps: "ps 1 at host:port". Calls take turns on `channels`. `timer` must outlive
+  // this.
+  Caller(std::string peer, std::vector<std::shared_ptr<grpc::Channel>> channels, const RetryPolicy& policy,
+         Timer* timer, uint64_t seed);
+  ~Caller();
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  using Done = std::function<void(absl::StatusOr<grpc::ByteBuffer>)>;
+  // Sends `request` to `method` ("Push") of ParameterServer. `what` names the call in messages. An error that `done`
+  // gets names the call, the peer and the attempts; its code is the last attempt's, CANCELLED after Cancel().
+  void Call(const std::string& method, std::string what, grpc::ByteBuffer request, Done done);
+
+  // Ends all calls with CANCELLED, those to come at once, and waits until no callback runs.
+  void Cancel();
+
+  // What the oldest call waits for and since when, if that is longer than `ms`: "push sequence=12 to ps 1 at host:port,
+  // attempt 4 since 3.1 s: UNAVAILABLE: …". Empty otherwise.
+  std::string WaitingLongerThan(int64_t ms) const;
+
+  const std::string& peer() const { return peer_; }
+
+ private:
+  struct Pending;
+
+  void Attempt(Pending* call);
+  void OnAttemptDone(Pending* call, absl::Status status);
+  void OnPauseOver(Pending* call);
+  void Finish(Pending* call, absl::Status status);
+  void Report();
+
+  const std::string peer_;
+  const std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  const RetryPolicy policy_;
+  const uint64_t seed_;
+  const SteadyTime time_;
+  Timer* const timer_;  // Synchronises itself.
+
+  mutable Mutex mu_;
+  CondVar idle_;
+  std::list<std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mu_);  // In the order of their first attempts.
+  uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t next_channel_ ABSL_GUARDED_BY(mu_) = 0;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  Timer::Id report_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Calls and waits for the answer.
+absl::StatusOr<grpc::ByteBuffer> CallAndWait(Caller* caller, const std::string& method, std::string what,
+                                             grpc::ByteBuffer request);
+
+}  // namespace lodestone

@@ -1,0 +1,280 @@
+#include "worker/client.h"
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/channel.h"
+#include "common/log.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "proto/parameter_server.pb.h"
+#include "worker/call.h"
+#include "worker/membership.h"
+#include "worker/pull.h"
+#include "worker/push.h"
+#include "worker/subscription.h"
+#include "worker/timer.h"
+
+namespace lodestone {
+namespace {
+
+// A call that has lasted for longer is what heartbeats say that the process waits for.
+constexpr int64_t kWaitingTellMs = 1'000;
+
+// Number of elements of a dense table; INVALID_ARGUMENT if that is 0 or beyond 64 bits.
+absl::StatusOr<uint64_t> ElementsOf(const v1::TableSpec& spec) {
+  uint64_t elements = 1;
+  for (uint64_t dim : spec.dense().dims()) {
+    if (dim == 0 || __builtin_mul_overflow(elements, dim, &elements)) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": its shape has no valid size"));
+    }
+  }
+  return elements;
+}
+
+// What the answer of one server makes of `spec`; INTERNAL if it cannot be.
+absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::EnsureTablesResponse::Table& answer,
+                                       uint32_t shards) {
+  TableHandle table{answer.id(), spec, {}, 0};
+  if (!spec.has_dense()) {
+    table.dim = spec.embedding().dim();
+    return table;
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const uint64_t elements, ElementsOf(spec));
+  const uint32_t block_elements =
+      spec.dense().block_elements() > 0 ? spec.dense().block_elements() : DefaultBlockElements(elements, shards);
+  table.layout = BlockLayout{elements, block_elements};
+  if (answer.block_elements() == block_elements && answer.block_count() == table.layout.block_count()) return table;
+  return absl::InternalError(absl::StrCat("table ", spec.name(), ": the server has ", answer.block_count(),
+                                          " blocks of ", answer.block_elements(), " elements, expected are ",
+                                          table.layout.block_count(), " of ", block_elements));
+}
+
+class ClientImpl final : public Client {
+ public:
+  explicit ClientImpl(const v1::Config& config) : config_(config) {}
+  ~ClientImpl() override;
+
+  absl::Status Connect();
+
+  uint32_t index() const override { return membership_->index(); }
+  Incarnation incarnation() const override { return membership_->incarnation(); }
+  const ShardMap& shard_map() const override { return membership_->shard_map(); }
+  absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
+  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                    const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
+  void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+            std::function<void(absl::Status, ShardVersions)> done) override;
+  absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
+  absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
+                         std::function<void(ShardId, Version)> on_shard) override;
+  absl::Status Flush() override { return pusher_->Flush(); }
+  void ReportProgress(const v1::WorkerProgress& progress) override { membership_->ReportProgress(progress); }
+  absl::Status AwaitClock(Clock clock) override;
+  absl::Status Health() const override;
+
+ private:
+  std::string PeerOf(uint32_t server) const {
+    return absl::StrCat("ps ", server, " at ", shard_map().AddressOf(server));
+  }
+  uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
+  void Lose(const absl::Status& status);
+  std::string WaitingFor() const;
+  absl::StatusOr<v1::EnsureTablesResponse> EnsureTablesOn(uint32_t server, const v1::EnsureTablesRequest& request);
+
+  const v1::Config config_;
+  Timer timer_;
+
+  mutable Mutex mu_;
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Subscription>> subscriptions_ ABSL_GUARDED_BY(mu_);
+
+  // Constant once connected_. Synchronise themselves.
+  std::atomic<bool> connected_{false};
+  std::vector<std::unique_ptr<Caller>> callers_;  // By server.
+  std::unique_ptr<Pusher> pusher_;
+  std::unique_ptr<Puller> puller_;
+  std::unique_ptr<WorkerMembership> membership_;
+};
+
+absl::Status ClientImpl::Connect() {
+  LODESTONE_ASSIGN_OR_RETURN(
+      membership_, WorkerMembership::Join(config_, {.on_lost = [this](const absl::Status& status) { Lose(status); },
+                                                    .waiting_for = [this] { return WaitingFor(); }}));
+  const uint32_t message_max_bytes = config_.server().message_max_bytes();
+  const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
+  for (uint32_t server = 0; server < shard_map().servers(); ++server) {
+    std::vector<std::shared_ptr<grpc::Channel>> channels;
+    for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
+      channels.push_back(MakeChannel(shard_map().AddressOf(server), message_max_bytes));
+    }
+    callers_.push_back(
+        std::make_unique<Caller>(PeerOf(server), std::move(channels), policy, &timer_, SeedOf(2 * server)));
+  }
+  const Servers servers{.map = &shard_map(),
+                        .callers = callers_,
+                        .incarnation = incarnation(),
+                        .limits = {.bytes_max = message_max_bytes},
+                        .on_lost = [this](const absl::Status& status) { Lose(status); }};
+  pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
+                                     policy.retry_timeout_ms + policy.call_timeout_ms);
+  puller_ = std::make_unique<Puller>(servers);
+  connected_.store(true);
+  LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} shards={}", index(), incarnation(),
+                shard_map().servers(), shard_map().shards());
+  return Health();
+}
+
+ClientImpl::~ClientImpl() {
+  std::vector<std::unique_ptr<Subscription>> subscriptions;
+  {
+    MutexLock lock(&mu_);
+    subscriptions.swap(subscriptions_);
+  }
+  subscriptions.clear();
+  for (const auto& caller : callers_) caller->Cancel();
+  membership_.reset();
+}
+
+absl::StatusOr<v1::EnsureTablesResponse> ClientImpl::EnsureTablesOn(uint32_t server,
+                                                                    const v1::EnsureTablesRequest& request) {
+  LODESTONE_ASSIGN_OR_RETURN(
+      const grpc::ByteBuffer answer,
+      CallAndWait(callers_[server].get(), "EnsureTables", "creation of tables", BuildMessage(request, {})));
+  v1::EnsureTablesResponse response;
+  Payload payload;
+  if (absl::Status status = ParseMessage(answer, &response, &payload); !status.ok()) {
+    return absl::InternalError(absl::StrCat(PeerOf(server), ": ", status.message()));
+  }
+  if (response.tables_size() == request.tables_size()) return response;
+  return absl::InternalError(absl::StrCat(PeerOf(server), " answered for ", response.tables_size(),
+                                          " tables, asked were ", request.tables_size()));
+}
+
+absl::StatusOr<std::vector<TableHandle>> ClientImpl::EnsureTables(const std::vector<v1::TableSpec>& specs) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(incarnation());
+  for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
+  std::vector<TableHandle> tables;
+  for (uint32_t server = 0; server < shard_map().servers(); ++server) {
+    LODESTONE_ASSIGN_OR_RETURN(const v1::EnsureTablesResponse response, EnsureTablesOn(server, request));
+    for (size_t i = 0; i < specs.size(); ++i) {
+      absl::StatusOr<TableHandle> table =
+          MakeHandle(specs[i], response.tables(static_cast<int>(i)), shard_map().shards());
+      if (!table.ok()) return Annotate(table.status(), PeerOf(server));
+      if (server == 0) {
+        tables.push_back(*std::move(table));
+      } else if (table->id != tables[i].id) {
+        return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", tables[i].id, " on ", PeerOf(0),
+                                                " and ", table->id, " on ", PeerOf(server)));
+      }
+    }
+  }
+  return tables;
+}
+
+absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                              const ShardVersions& read_versions, std::function<void(PushResult)> done) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  return pusher_->Push(clock, dense, rows, read_versions, std::move(done));
+}
+
+void ClientImpl::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                      std::function<void(absl::Status, ShardVersions)> done) {
+  if (absl::Status status = Health(); !status.ok()) {
+    done(std::move(status), {});
+    return;
+  }
+  puller_->Pull(std::move(dense), std::move(rows), std::move(done));
+}
+
+absl::StatusOr<ShardVersions> ClientImpl::PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) {
+  struct {
+    Mutex mu;
+    CondVar done;
+    std::optional<absl::StatusOr<ShardVersions>> result ABSL_GUARDED_BY(mu);
+  } wait;
+  Pull(std::move(dense), std::move(rows), [&wait](absl::Status status, ShardVersions versions) {
+    MutexLock lock(&wait.mu);
+    if (status.ok()) {
+      wait.result = std::move(versions);
+    } else {
+      wait.result = std::move(status);
+    }
+    wait.done.NotifyAll();
+  });
+  MutexLock lock(&wait.mu);
+  while (!wait.result.has_value()) wait.done.Wait(&wait.mu);
+  return *std::move(wait.result);
+}
+
+absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
+                                   std::function<void(const BlockUpdate&)> on_block,
+                                   std::function<void(ShardId, Version)> on_shard) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  if (tables.empty()) return absl::OkStatus();
+  for (const TableHandle* table : tables) {
+    if (table->spec.has_dense()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name(), " is not dense"));
+  }
+  std::vector<std::unique_ptr<Subscription>> subscriptions;
+  for (uint32_t server = 0; server < shard_map().servers(); ++server) {
+    subscriptions.push_back(std::make_unique<Subscription>(Subscription::Options{
+        .peer = PeerOf(server),
+        .channel = MakeChannel(shard_map().AddressOf(server), config_.server().message_max_bytes()),
+        .incarnation = incarnation(),
+        .shards = shard_map().shards(),
+        .tables = tables,
+        .listener = {on_block, on_shard},
+        .on_lost = [this](const absl::Status& status) { Lose(status); },
+        .timer = &timer_,
+        .seed = SeedOf(2 * server + 1)}));
+  }
+  MutexLock lock(&mu_);
+  for (auto& subscription : subscriptions) subscriptions_.push_back(std::move(subscription));
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::AwaitClock(Clock clock) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  return membership_->AwaitClock(clock);
+}
+
+absl::Status ClientImpl::Health() const {
+  MutexLock lock(&mu_);
+  return health_;
+}
+
+void ClientImpl::Lose(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    if (!health_.ok()) return;
+    health_ = Annotate(status, "this worker is no longer part of the cluster");
+  }
+  LODESTONE_LOG(ERROR, "client", "this worker is no longer part of the cluster reason={}", status.ToString());
+  if (connected_.load()) pusher_->Fail(Health());
+}
+
+std::string ClientImpl::WaitingFor() const {
+  if (!connected_.load()) return "the other servers";
+  for (const auto& caller : callers_) {
+    std::string waiting = caller->WaitingLongerThan(kWaitingTellMs);
+    if (!waiting.empty()) return waiting;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const v1::Config& config) {
+  auto client = std::make_unique<ClientImpl>(config);
+  LODESTONE_RETURN_IF_ERROR(client->Connect());
+  return client;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,38 @@
+// A file's bytes, unpacked if it is a gz (one member or several).
+//
+// Not thread-safe. Owns the open file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace lodestone {
+
+class ByteSource {
+ public:
+  // NOT_FOUND or PERMISSION_DENIED as the system says; INVALID_ARGUMENT for a directory.
+  static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const std::string& path);
+  ~ByteSource();
+  ByteSource(const ByteSource&) = delete;
+  ByteSource& operator=(const ByteSource&) = delete;
+
+  // Reads up to `size` bytes (at most 1 GiB); fewer only at the end of the file. DATA_LOSS, naming the file and the
+  // offset within it, if a gz is damaged or ends too early.
+  absl::StatusOr<size_t> Read(char* to, size_t size);
+
+  // Bytes of the file itself that have been read: packed ones, for a gz.
+  uint64_t file_offset() const;
+  const std::string& path() const { return path_; }
+
+ private:
+  ByteSource(std::string path, void* file) : path_(std::move(path)), file_(file) {}
+
+  const std::string path_;
+  void* const file_;  // zlib's gzFile, which reads plain files as they are.
+};
+
+}  // namespace lodestone

@@ -1,0 +1,58 @@
+#include "worker/data/csv.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/hash.h"
+#include "worker/data/number.h"
+#include "worker/data/transform.h"
+
+namespace lodestone {
+namespace {
+
+constexpr size_t kShownBytesMax = 40;
+
+}  // namespace
+
+LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineError* error) {
+  if (line.find_first_not_of(' ') == absl::string_view::npos) return LineOutcome::kBlank;
+  if (!SplitCsv(line, layout_.delimiter, &fields_, &scratch_, error)) return LineOutcome::kMalformed;
+  if (fields_.size() != layout_.names.size()) {
+    const bool more = fields_.size() > layout_.names.size();
+    error->column = more ? fields_[layout_.names.size()].column : line.size() + 1;
+    error->message = absl::StrCat(fields_.size(), " columns instead of ", layout_.names.size());
+    return LineOutcome::kMalformed;
+  }
+  const CsvField& label = fields_[layout_.label];
+  if (layout_.IsMissing(label.text)) {
+    error->column = label.column;
+    error->message = absl::StrCat("the label (", layout_.names[layout_.label], ") is missing");
+    return LineOutcome::kMalformed;
+  }
+  parsed->label = label.text;
+  parsed->label_column = label.column;
+  parsed->numeric.clear();
+  parsed->keys.clear();
+  for (const CsvLayout::NumericColumn& column : layout_.numeric) {
+    const CsvField& field = fields_[column.index];
+    double number = 0;
+    if (layout_.IsMissing(field.text)) {
+      parsed->numeric.push_back(MissingNumber(column.transform));
+    } else if (ParseNumber(field.text, &number)) {
+      parsed->numeric.push_back(TransformNumber(column.transform, number));
+    } else {
+      error->column = field.column;
+      error->message = absl::StrCat("\"", absl::CHexEscape(field.text.substr(0, kShownBytesMax)), "\" in ",
+                                    layout_.names[column.index],
+                                    " is not a number; csv.categorical, csv.ignore or csv.missing could name it");
+      return LineOutcome::kMalformed;
+    }
+  }
+  for (size_t i = 0; i < layout_.categorical.size(); ++i) {
+    const absl::string_view text = fields_[layout_.categorical[i]].text;
+    const size_t size = layout_.IsMissing(text) ? 0 : text.size();
+    parsed->keys.push_back(StableHash({text.data(), size}, i));
+  }
+  return LineOutcome::kSample;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,233 @@
+#include "worker/data/csv_layout.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status.h"
+#include "worker/data/csv_split.h"
+#include "worker/data/number.h"
+#include "worker/data/transform.h"
+
+namespace lodestone {
+namespace {
+
+// What a specification of columns names.
+struct Columns {
+  std::vector<size_t> indices;
+  bool range = false;
+};
+
+enum class Role { kNone, kLabel, kNumeric, kCategorical, kIgnored };
+
+bool IsNumber(absl::string_view text) {
+  double value;
+  return ParseNumber(text, &value);
+}
+
+bool IsDigits(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Whether `spec` is an index, an index from the end or a range; sets them (last == first but for a range).
+bool ParseIndices(absl::string_view spec, int64_t* first, int64_t* last) {
+  if (const size_t dash = spec.find('-', 1); dash != absl::string_view::npos) {
+    return IsDigits(spec.substr(0, dash)) && IsDigits(spec.substr(dash + 1)) &&
+           absl::SimpleAtoi(spec.substr(0, dash), first) && absl::SimpleAtoi(spec.substr(dash + 1), last);
+  }
+  if (!IsDigits(spec.substr(spec.substr(0, 1) == "-" ? 1 : 0)) || !absl::SimpleAtoi(spec, first)) return false;
+  *last = *first;
+  return true;
+}
+
+// Resolves specifications against one file's columns.
+class Resolver {
+ public:
+  Resolver(absl::string_view file, std::vector<std::string> header, size_t columns)
+      : file_(file), header_(std::move(header)), columns_(columns), roles_(columns, Role::kNone) {}
+
+  absl::StatusOr<Columns> Find(absl::string_view option, const std::string& spec) const {
+    Columns found;
+    const auto named = std::find(header_.begin(), header_.end(), spec);
+    if (named != header_.end()) {
+      if (std::find(named + 1, header_.end(), spec) != header_.end()) {
+        return Error(absl::StrCat(option, ": two columns are named \"", spec, "\"; use an index"));
+      }
+      found.indices.push_back(named - header_.begin());
+      return found;
+    }
+    int64_t first = 0;
+    int64_t last = 0;
+    if (!ParseIndices(spec, &first, &last)) {
+      return Error(header_.empty()
+                       ? absl::StrCat(option, ": there is no column \"", spec, "\", the file has no header")
+                       : absl::StrCat(option, ": there is no column \"", spec, "\"; the header has ", HeaderText()));
+    }
+    const auto columns = static_cast<int64_t>(columns_);
+    if (first < 0) first += columns, last += columns;
+    if (first < 0 || last >= columns || first > last) {
+      return Error(
+          absl::StrCat(option, ": there is no column ", spec, "; the file has ", columns_, " columns, counted from 0"));
+    }
+    found.range = first != last;
+    for (int64_t i = first; i <= last; ++i) found.indices.push_back(static_cast<size_t>(i));
+    return found;
+  }
+
+  // Gives the columns of `specs` the role and appends those that got it to *taken. A range leaves out the label and
+  // ignored columns.
+  template <typename Specs>
+  absl::Status Take(absl::string_view option, const Specs& specs, Role role, std::vector<size_t>* taken) {
+    for (const std::string& spec : specs) {
+      LODESTONE_ASSIGN_OR_RETURN(const Columns columns, Find(option, spec));
+      for (size_t index : columns.indices) {
+        Role& now = roles_[index];
+        if (now == Role::kNone) {
+          now = role;
+          taken->push_back(index);
+        } else if (!(columns.range && (now == Role::kLabel || now == Role::kIgnored))) {
+          return Error(absl::StrCat(option, ": column \"", spec, "\" is already ", RoleText(now),
+                                    columns.range ? absl::StrCat(" (index ", index, ")") : ""));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Role role(size_t index) const { return roles_[index]; }
+
+  absl::Status Error(absl::string_view message) const {
+    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", message));
+  }
+
+ private:
+  static absl::string_view RoleText(Role role) {
+    switch (role) {
+      case Role::kLabel:
+        return "the label";
+      case Role::kNumeric:
+        return "numeric";
+      case Role::kCategorical:
+        return "categorical";
+      case Role::kIgnored:
+        return "ignored";
+      case Role::kNone:
+        break;
+    }
+    return "unused";
+  }
+
+  std::string HeaderText() const {
+    constexpr size_t kNamesShown = 20;
+    const size_t shown = std::min(header_.size(), kNamesShown);
+    return absl::StrCat(absl::StrJoin(header_.begin(), header_.begin() + shown, ", "),
+                        shown < header_.size() ? ", ..." : "");
+  }
+
+  const absl::string_view file_;
+  const std::vector<std::string> header_;
+  const size_t columns_;
+  std::vector<Role> roles_;
+};
+
+bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& header) {
+  const auto named = [&](const std::string& spec) {
+    int64_t first, last;
+    return !ParseIndices(spec, &first, &last) && std::find(header.begin(), header.end(), spec) != header.end();
+  };
+  const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
+  return named(config.label()) || any(config.numeric()) || any(config.categorical()) || any(config.ignore()) ||
+         std::any_of(config.transform().begin(), config.transform().end(),
+                     [&](const auto& entry) { return named(entry.first); });
+}
+
+bool HasHeader(const v1::CsvConfig& config, const std::vector<std::string>& first,
+               const std::vector<CsvField>& second) {
+  if (config.header() != v1::CsvConfig::DETECT) return config.header() == v1::CsvConfig::YES;
+  if (NamesColumn(config, first)) return true;
+  for (size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
+    const bool missing = first[i].empty() || std::find(config.missing().begin(), config.missing().end(), first[i]) !=
+                                                 config.missing().end();
+    if (IsNumber(second[i].text) && !IsNumber(first[i]) && !missing) return true;
+  }
+  return false;
+}
+
+std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
+  if (config.delimiter().empty()) return DetectCsvDelimiter(first);
+  return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
+}
+
+absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLayout* layout,
+                         std::vector<size_t>* numeric) {
+  std::vector<size_t> label;
+  LODESTONE_RETURN_IF_ERROR(
+      resolver->Take("csv.label", std::vector<std::string>{config.label()}, Role::kLabel, &label));
+  if (label.size() != 1) return resolver->Error("csv.label has to be one column");
+  layout->label = label[0];
+  std::vector<size_t> ignored;
+  LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.ignore", config.ignore(), Role::kIgnored, &ignored));
+  LODESTONE_RETURN_IF_ERROR(
+      resolver->Take("csv.categorical", config.categorical(), Role::kCategorical, &layout->categorical));
+  LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.numeric", config.numeric(), Role::kNumeric, numeric));
+  layout->numeric_by_default = config.categorical().empty() && config.numeric().empty();
+  for (size_t i = 0; layout->numeric_by_default && i < layout->names.size(); ++i) {
+    if (resolver->role(i) == Role::kNone) numeric->push_back(i);
+  }
+  if (numeric->empty() && layout->categorical.empty()) {
+    return resolver->Error(
+        absl::StrCat("no feature columns among its ", layout->names.size(), " columns; is csv.delimiter right?"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
+                                        absl::string_view first, std::optional<absl::string_view> second) {
+  CsvLayout layout;
+  layout.delimiter = Delimiter(config, first);
+  layout.missing.assign(config.missing().begin(), config.missing().end());
+  std::vector<CsvField> fields;
+  std::string scratch;
+  LineError error;
+  if (!SplitCsv(first, layout.delimiter, &fields, &scratch, &error)) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": first line: column ", error.column, ": ", error.message));
+  }
+  std::vector<std::string> header;
+  for (const CsvField& field : fields) header.emplace_back(field.text);
+  // A malformed second line is reported, or tolerated, when it is read.
+  if (second.has_value()) SplitCsv(*second, layout.delimiter, &fields, &scratch, &error);
+  if (!second.has_value()) fields.clear();
+  layout.has_header = HasHeader(config, header, fields);
+  const size_t columns = header.size();
+  for (size_t i = 0; i < columns; ++i) {
+    layout.names.push_back(layout.has_header ? absl::StrCat("column \"", header[i], "\"") : absl::StrCat("column ", i));
+  }
+  if (!layout.has_header) header.clear();
+  Resolver resolver(file, std::move(header), columns);
+  std::vector<size_t> numeric;
+  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, &resolver, &layout, &numeric));
+
+  std::map<size_t, v1::Transform> transforms;
+  for (const auto& entry : config.transform()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.transform", entry.first));
+    for (size_t index : named.indices) {
+      const bool is_numeric = std::find(numeric.begin(), numeric.end(), index) != numeric.end();
+      if (!is_numeric && named.range) continue;
+      if (!is_numeric) return resolver.Error(absl::StrCat("csv.transform: \"", entry.first, "\" is not numeric"));
+      if (!transforms.emplace(index, entry.second).second) {
+        return resolver.Error(absl::StrCat("csv.transform: ", layout.names[index], " has two transforms"));
+      }
+    }
+  }
+  for (size_t index : numeric) {
+    const auto own = transforms.find(index);
+    layout.numeric.push_back({index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});
+  }
+  return layout;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,46 @@
+// Which column of a CSV file is what.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/config.pb.h"
+
+namespace lodestone {
+
+// A file's columns, found from the configuration and the file's first two lines.
+struct CsvLayout {
+  struct NumericColumn {
+    size_t index = 0;
+    v1::Transform transform = v1::NONE;  // Never DEFAULT.
+  };
+
+  std::string delimiter;
+  bool has_header = false;
+  bool numeric_by_default = false;  // No feature column was named, so all are numeric.
+  std::vector<std::string> names;   // Of all columns, as errors say them: column "age", or column 3.
+  size_t label = 0;
+  std::vector<NumericColumn> numeric;
+  std::vector<size_t> categorical;
+  std::vector<std::string> missing;  // What stands for a missing value, beside the empty field.
+
+  bool IsMissing(absl::string_view text) const {
+    if (text.empty()) return true;
+    for (const std::string& m : missing) {
+      if (text == m) return true;
+    }
+    return false;
+  }
+};
+
+// Finds the layout of `file` (its name, for errors), whose first lines with anything on them are `first` and `second`
+// (absent if there is but one). `transform` is what numeric columns have unless csv.transform says otherwise.
+// INVALID_ARGUMENT, naming file, option and column, if a column is not there or is two things at once.
+absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
+                                        absl::string_view first, std::optional<absl::string_view> second);
+
+}  // namespace lodestone

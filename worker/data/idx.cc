@@ -1,0 +1,286 @@
+#include "worker/data/idx.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/label_index.h"
+#include "worker/data/transform.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint64_t kPixelsMax = 1 << 26;  // Per image.
+constexpr uint64_t kImagesPerProgress = 4096;
+
+// Pixels to numbers: (table[byte] - mean) * factor, the latter by pixel if the transform standardizes.
+struct PixelTransform {
+  std::vector<float> table;
+  std::vector<float> means;
+  std::vector<float> factors;
+};
+
+class IdxDataset final : public Dataset {
+ public:
+  explicit IdxDataset(uint32_t pixels) : pixels_(pixels) {}
+
+  void Append(float label, const uint8_t* image) {
+    labels_.push_back(label);
+    images_.insert(images_.end(), image, image + pixels_);
+  }
+  uint64_t bytes() const { return images_.size() + labels_.size() * sizeof(float); }
+  void Reserve(uint64_t samples) {
+    labels_.reserve(samples);
+    images_.reserve(samples * pixels_);
+  }
+  void Finish(const LabelIndex* labels, std::shared_ptr<const PixelTransform> transform) {
+    if (labels != nullptr) {
+      for (float& label : labels_) label = labels->Final(label);
+    }
+    transform_ = std::move(transform);
+  }
+
+  uint64_t size() const override { return labels_.size(); }
+
+  void Read(std::span<const uint64_t> indices, Batch* batch) const override {
+    const PixelTransform& transform = *transform_;
+    batch->size = indices.size();
+    batch->labels.resize(indices.size());
+    batch->numeric.resize(indices.size() * pixels_);
+    batch->offsets.assign(indices.size() + 1, 0);
+    batch->keys.clear();
+    batch->values.clear();
+    for (size_t i = 0; i < indices.size(); ++i) {
+      batch->labels[i] = labels_[indices[i]];
+      const uint8_t* from = images_.data() + indices[i] * pixels_;
+      float* to = batch->numeric.data() + i * pixels_;
+      for (uint32_t p = 0; p < pixels_; ++p) to[p] = transform.table[from[p]];
+      if (transform.means.empty()) continue;
+      for (uint32_t p = 0; p < pixels_; ++p) to[p] = (to[p] - transform.means[p]) * transform.factors[p];
+    }
+  }
+
+ private:
+  const uint32_t pixels_;
+  std::vector<float> labels_;
+  std::vector<uint8_t> images_;
+  std::shared_ptr<const PixelTransform> transform_;
+};
+
+// Counts each pixel's numbers, for its mean and deviation.
+class PixelStatistics {
+ public:
+  PixelStatistics(v1::Transform transform, uint32_t pixels) {
+    for (int byte = 0; byte < 256; ++byte) table_.push_back(TransformNumber(transform, byte));
+    if (Standardizes(transform)) sums_.resize(2 * size_t{pixels});
+  }
+
+  void Add(const uint8_t* image) {
+    for (size_t p = 0; 2 * p < sums_.size(); ++p) {
+      const double x = table_[image[p]];
+      sums_[2 * p] += x;
+      sums_[2 * p + 1] += x * x;
+    }
+    ++count_;
+  }
+
+  std::shared_ptr<const PixelTransform> Finish() const {
+    auto transform = std::make_shared<PixelTransform>();
+    transform->table = table_;
+    const auto count = static_cast<double>(count_);
+    for (size_t p = 0; 2 * p < sums_.size(); ++p) {
+      const double mean = sums_[2 * p] / count;
+      const double variance = sums_[2 * p + 1] / count - mean * mean;
+      transform->means.push_back(static_cast<float>(mean));
+      // Sums of up to 2^32 bytes' squares are exact or nearly so: a constant pixel's variance is below the bound.
+      transform->factors.push_back(variance > 1e-9 * (1 + mean * mean) ? static_cast<float>(1 / std::sqrt(variance))
+                                                                       : 1);
+    }
+    return transform;
+  }
+
+ private:
+  std::vector<float> table_;
+  std::vector<double> sums_;  // Of each pixel: numbers and their squares; empty unless they are needed.
+  uint64_t count_ = 0;
+};
+
+absl::Status Truncated(const ByteSource& source, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(source.path(), ": the file ends within ", what));
+}
+
+// Reads the header of an IDX file of unsigned bytes; gives its dimensions.
+absl::StatusOr<std::vector<uint32_t>> ReadHeader(ByteSource* source, bool labels) {
+  uint8_t bytes[4];
+  LODESTONE_ASSIGN_OR_RETURN(size_t size, source->Read(reinterpret_cast<char*>(bytes), 4));
+  if (size < 4) return Truncated(*source, "its magic number");
+  const bool rank_fits = labels ? bytes[3] == 1 : bytes[3] >= 2 && bytes[3] <= 4;
+  if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8 || !rank_fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source->path(), ": the magic number is 0x",
+                     absl::Hex(bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3], absl::kZeroPad8),
+                     " and not that of IDX ", labels ? "labels, 0x00000801" : "images of bytes, 0x00000803"));
+  }
+  std::vector<uint32_t> dimensions;
+  for (int i = bytes[3]; i > 0; --i) {
+    LODESTONE_ASSIGN_OR_RETURN(size, source->Read(reinterpret_cast<char*>(bytes), 4));
+    if (size < 4) return Truncated(*source, "its header");
+    dimensions.push_back(uint32_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3]);
+  }
+  return dimensions;
+}
+
+absl::Status CheckEnd(ByteSource* source) {
+  char extra;
+  LODESTONE_ASSIGN_OR_RETURN(const size_t size, source->Read(&extra, 1));
+  if (size == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(source->path(), ": more bytes than its header says"));
+}
+
+// An image file and its label file, side by side.
+struct IdxPair {
+  std::unique_ptr<ByteSource> images;
+  std::unique_ptr<ByteSource> labels;
+  uint64_t count = 0;
+  uint32_t pixels = 0;
+};
+
+absl::StatusOr<IdxPair> Open(const std::string& images, const std::string& labels) {
+  IdxPair pair;
+  LODESTONE_ASSIGN_OR_RETURN(pair.images, ByteSource::Open(images));
+  LODESTONE_ASSIGN_OR_RETURN(pair.labels, ByteSource::Open(labels));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> dimensions, ReadHeader(pair.images.get(), false));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> label_dimensions, ReadHeader(pair.labels.get(), true));
+  uint64_t pixels = 1;
+  for (size_t i = 1; i < dimensions.size(); ++i) pixels = std::min(pixels, kPixelsMax + 1) * dimensions[i];
+  if (pixels == 0 || pixels > kPixelsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(images, ": images have 1 to ", kPixelsMax, " pixels, not ", pixels));
+  }
+  if (dimensions[0] != label_dimensions[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(images, " has ", dimensions[0], " images, but its label file ",
+                                                   labels, " has ", label_dimensions[0], " labels"));
+  }
+  pair.count = dimensions[0];
+  pair.pixels = static_cast<uint32_t>(pixels);
+  return pair;
+}
+
+using Sink = absl::FunctionRef<absl::Status(const uint8_t* image, uint8_t label, const IdxPair& pair, uint64_t index)>;
+
+absl::Status ReadPair(IdxPair* pair, const Progress& progress, Sink sink) {
+  std::vector<uint8_t> image(pair->pixels);
+  for (uint64_t i = 0; i < pair->count; ++i) {
+    if (i % kImagesPerProgress == 0) progress.At(pair->images->file_offset());
+    uint8_t label = 0;
+    LODESTONE_ASSIGN_OR_RETURN(size_t size, pair->images->Read(reinterpret_cast<char*>(image.data()), image.size()));
+    if (size < image.size()) return Truncated(*pair->images, absl::StrCat("image ", i, " of ", pair->count));
+    LODESTONE_ASSIGN_OR_RETURN(size, pair->labels->Read(reinterpret_cast<char*>(&label), 1));
+    if (size < 1) return Truncated(*pair->labels, absl::StrCat("label ", i, " of ", pair->count));
+    LODESTONE_RETURN_IF_ERROR(sink(image.data(), label, *pair, i));
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckEnd(pair->images.get()));
+  return CheckEnd(pair->labels.get());
+}
+
+absl::Status CheckMemory(const v1::DataConfig& config, uint64_t bytes) {
+  if (bytes <= config.memory_max_bytes()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the data takes more than ", config.memory_max_bytes(),
+                   " bytes of memory; raise data.memory_max_bytes or use more workers"));
+}
+
+absl::Status AtImage(const IdxPair& pair, uint64_t index, absl::string_view message) {
+  return absl::InvalidArgumentError(absl::StrCat(pair.labels->path(), ": label ", index, ": ", message));
+}
+
+// Reads one data set; `keep` says which samples are appended, `find` what their labels are.
+class Reader {
+ public:
+  Reader(const v1::DataConfig& config, Progress* progress) : config_(config), progress_(*progress) {}
+
+  absl::Status Read(const IdxFiles& files, uint32_t pixels, Partition partition, uint64_t bytes_before,
+                    absl::FunctionRef<absl::Status(const uint8_t*, uint8_t, const IdxPair&, uint64_t, float*)> find,
+                    IdxDataset* dataset) {
+    uint64_t index = 0;  // Over all files.
+    for (size_t f = 0; f < files.images.size(); ++f) {
+      LODESTONE_ASSIGN_OR_RETURN(IdxPair pair, Open(files.images[f], files.labels[f]));
+      if (pair.pixels != pixels) {
+        return absl::InvalidArgumentError(absl::StrCat(files.images[f], ": ", pair.pixels, " pixels per image, but ",
+                                                       pixels, " in the first training file"));
+      }
+      const uint64_t kept = pair.count / partition.count + 1;
+      LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before + dataset->bytes() + (kept - 1) * pixels));
+      dataset->Reserve(dataset->size() + kept);
+      LODESTONE_RETURN_IF_ERROR(
+          ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t byte, const IdxPair& from, uint64_t i) {
+            float label = 0;
+            LODESTONE_RETURN_IF_ERROR(find(image, byte, from, i, &label));
+            if (index++ % partition.count == partition.index) dataset->Append(label, image);
+            return CheckMemory(config_, bytes_before + dataset->bytes());
+          }));
+      progress_.FileDone();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const v1::DataConfig& config_;
+  Progress& progress_;
+};
+
+}  // namespace
+
+absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train_files,
+                                   const IdxFiles& test_files, LabelKind kind, Partition partition,
+                                   const Progress::Callback& callback) {
+  std::vector<std::string> all = train_files.images;
+  all.insert(all.end(), test_files.images.begin(), test_files.images.end());
+  Progress progress(callback, all);
+  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config));
+  LODESTONE_ASSIGN_OR_RETURN(const IdxPair first, Open(train_files.images.at(0), train_files.labels.at(0)));
+  PixelStatistics statistics(ResolveTransform(config.numeric(), v1::UNIT), first.pixels);
+  Reader reader(config, &progress);
+
+  auto train = std::make_unique<IdxDataset>(first.pixels);
+  LODESTONE_RETURN_IF_ERROR(reader.Read(
+      train_files, first.pixels, partition, 0,
+      [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i, float* label) {
+        std::string error;
+        if (!labels.Add(absl::StrCat(byte), label, &error)) return AtImage(pair, i, error);
+        statistics.Add(image);
+        return absl::OkStatus();
+      },
+      train.get()));
+  labels.Finish();
+
+  LoadedData data;
+  data.schema.numeric_count = first.pixels;
+  labels.FillSchema(&data.schema);
+  if (data.schema.train_samples == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(train_files.images[0], ": no image in the training files"));
+  }
+  const auto transform = statistics.Finish();
+  train->Finish(&labels, transform);
+  if (!test_files.images.empty()) {
+    auto test = std::make_unique<IdxDataset>(first.pixels);
+    LODESTONE_RETURN_IF_ERROR(reader.Read(
+        test_files, first.pixels, Partition{}, train->bytes(),
+        [&](const uint8_t*, uint8_t byte, const IdxPair& pair, uint64_t i, float* label) {
+          std::string error;
+          return labels.Find(absl::StrCat(byte), label, &error) ? absl::OkStatus() : AtImage(pair, i, error);
+        },
+        test.get()));
+    test->Finish(nullptr, transform);
+    if (test->size() > 0) data.test = std::move(test);
+  }
+  data.train = std::move(train);
+  return data;
+}
+
+}  // namespace lodestone

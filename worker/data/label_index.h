@@ -1,0 +1,70 @@
+// Labels as text and what they mean: a class or a number.
+//
+// Not thread-safe. While the training files are read every label gets a provisional value, since the classes' order is
+// known only in the end: Add for each sample, then Finish, then Final for what Add gave. Equal numbers are one class,
+// however they are written: 1, +1 and 1.0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/config.pb.h"
+#include "worker/data/dataset.h"
+
+namespace lodestone {
+
+class LabelIndex {
+ public:
+  // With data.label_map, labels are what it says; otherwise classes are the distinct labels in ascending order, or
+  // numbers. INVALID_ARGUMENT if the map leaves a class without label, maps equal numbers to different classes or comes
+  // with numbers.
+  static absl::StatusOr<LabelIndex> Create(LabelKind kind, const v1::DataConfig& config);
+
+  // Counts the label of a training sample and gives its provisional value; false, and *error says why, if it is none.
+  bool Add(absl::string_view text, float* provisional, std::string* error);
+
+  // No more training samples follow.
+  void Finish();
+
+  // What a provisional value comes to. REQUIRES: Finish was called.
+  float Final(float provisional) const;
+
+  // The label of a test sample; false, and *error says why, if it is none or not a class of the training files.
+  // REQUIRES: Finish was called.
+  bool Find(absl::string_view text, float* label, std::string* error) const;
+
+  // Sets the schema's label fields and train_samples. REQUIRES: Finish was called.
+  void FillSchema(Schema* schema) const;
+
+ private:
+  explicit LabelIndex(LabelKind kind) : kind_(kind) {}
+
+  absl::Status SetMap(const v1::DataConfig& config);
+  // The id of `text` or of a number equal to it among those known; -1 if there is none.
+  int64_t IdOf(absl::string_view text) const;
+  std::string UnknownLabel(absl::string_view text) const;
+
+  LabelKind kind_;
+  bool mapped_ = false;  // By data.label_map.
+  bool finished_ = false;
+  uint64_t samples_ = 0;
+  double sum_ = 0;  // Of numbers.
+
+  // Texts seen (or mapped), by order of appearance: ids. ids_ holds all spellings, numbers_ those that are numbers.
+  absl::flat_hash_map<std::string, uint32_t> ids_;
+  absl::flat_hash_map<double, uint32_t> numbers_;
+  std::vector<std::string> texts_;  // By id: the first spelling.
+  std::vector<uint64_t> counts_;    // By id.
+  bool all_numbers_ = true;
+  std::string last_text_;  // The label before, most likely the same one.
+  uint32_t last_id_ = 0;
+
+  std::vector<uint32_t> class_of_id_;  // Set by Finish or SetMap.
+  std::vector<std::string> class_names_;
+};
+
+}  // namespace lodestone

@@ -1,0 +1,50 @@
+// What a line of a data file says, whatever its format.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/types.h"
+
+namespace lodestone {
+
+// A sample as its line has it.
+struct ParsedLine {
+  absl::string_view label;     // As text; lives until the parser's next line.
+  size_t label_column = 1;     // Byte within the line that the label begins at, from 1.
+  std::vector<float> numeric;  // Transformed as far as the line alone allows; NaN: missing, to be standardized.
+  std::vector<Key> keys;
+  std::vector<float> values;  // Beside keys; empty if all are 1.
+};
+
+// What is wrong with a line, and where.
+struct LineError {
+  size_t column = 0;  // Byte within the line, from 1.
+  std::string message;
+};
+
+enum class LineOutcome {
+  kSample,
+  kBlank,      // Nothing on it.
+  kMalformed,  // *error says why.
+};
+
+// One format's parser. Not thread-safe: it keeps scratch memory from line to line.
+class LineParser {
+ public:
+  virtual ~LineParser() = default;
+
+  // Parses `line`, any bytes, into `parsed`, whose vectors are reused.
+  virtual LineOutcome Parse(absl::string_view line, ParsedLine* parsed, LineError* error) = 0;
+
+  // Whether `text` ends within quotes, so that its line goes on after the newline; `inside`: it begins within them.
+  virtual bool EndsInQuotes(absl::string_view text, bool inside) const {
+    (void)text;
+    (void)inside;
+    return false;
+  }
+};
+
+}  // namespace lodestone

@@ -1,0 +1,114 @@
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/dataset.h"
+#include "worker/data/file_list.h"
+#include "worker/data/format.h"
+#include "worker/data/generated_clicks.h"
+#include "worker/data/generated_ratings.h"
+#include "worker/data/idx.h"
+#include "worker/data/text_loader.h"
+#include "worker/data/transform.h"
+
+namespace lodestone {
+namespace {
+
+using Format = v1::DataConfig;
+
+std::vector<std::string> List(const google::protobuf::RepeatedPtrField<std::string>& list) {
+  return {list.begin(), list.end()};
+}
+
+absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
+                                    const Progress::Callback& progress) {
+  const v1::DataConfig& data = config.data();
+  const v1::GeneratedConfig& generated = data.generated();
+  if (data.label_map_size() > 0) {
+    return absl::InvalidArgumentError("data.label_map is for labels in files, but the data is generated");
+  }
+  if (generated.train_samples() == 0 || generated.values_per_field() == 0 || generated.users() == 0 ||
+      generated.items() == 0) {
+    return absl::InvalidArgumentError("data.generated: numbers of samples, values, users and items are at least 1");
+  }
+  if (generated.kind() == v1::GeneratedConfig::CLICKS) {
+    return GenerateClicks(generated, ResolveTransform(data.numeric(), v1::NONE), config.cluster().seed(), labels,
+                          partition, with_test, progress);
+  }
+  if (labels == LabelKind::kClass) {
+    return absl::InvalidArgumentError("generated ratings are numbers, not classes: set model.loss to squared");
+  }
+  return GenerateRatings(generated, config.cluster().seed(), partition, with_test, progress);
+}
+
+// The label files of `images`, given or derived.
+absl::StatusOr<IdxFiles> WithLabels(std::vector<std::string> images, absl::Span<const std::string> labels,
+                                    absl::string_view option) {
+  IdxFiles files;
+  if (labels.empty()) {
+    for (const std::string& image : images) {
+      LODESTONE_ASSIGN_OR_RETURN(files.labels.emplace_back(), LabelFileOf(image, option));
+    }
+  } else {
+    LODESTONE_ASSIGN_OR_RETURN(files.labels, ExpandFiles(labels, option));
+    if (files.labels.size() != images.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option, ": ", files.labels.size(), " label files for ", images.size(), " image files"));
+    }
+  }
+  files.images = std::move(images);
+  return files;
+}
+
+absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind labels, Partition partition,
+                                     bool with_test, const Progress::Callback& progress) {
+  if (config.train().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.train is empty, but data.format is ", Format::Format_Name(config.format())));
+  }
+  DataFiles files;
+  LODESTONE_ASSIGN_OR_RETURN(files.train, ExpandFiles(List(config.train()), "data.train"));
+  if (with_test) {
+    LODESTONE_ASSIGN_OR_RETURN(files.test, ExpandFiles(List(config.test()), "data.test"));
+  }
+  Format::Format format = config.format();
+  if (format == Format::AUTO) {
+    LODESTONE_ASSIGN_OR_RETURN(format, DetectFormat(files.train[0]));
+    // Whoever describes columns has a CSV file.
+    if (config.csv().ByteSizeLong() > 0 && format != Format::IDX) format = Format::CSV;
+  }
+  if (format != Format::IDX) {
+    if (!config.train_labels().empty() || !config.test_labels().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("data.train_labels and data.test_labels are for IDX files, but ",
+                                                     files.train[0], " is read as ", Format::Format_Name(format)));
+    }
+    return LoadText(config, format, files, labels, partition, progress);
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const IdxFiles train,
+                             WithLabels(std::move(files.train), List(config.train_labels()), "data.train_labels"));
+  IdxFiles test;
+  if (!files.test.empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(test, WithLabels(std::move(files.test), List(config.test_labels()), "data.test_labels"));
+  }
+  return LoadIdx(config, train, test, labels, partition, progress);
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
+                                    const std::function<void(uint64_t done, uint64_t total)>& progress) {
+  if (partition.count == 0 || partition.index >= partition.count) {
+    return absl::InvalidArgumentError(absl::StrCat("partition ", partition.index, " of ", partition.count));
+  }
+  const Format::Format format = config.data().format();
+  const bool generated = format == Format::GENERATED || (format == Format::AUTO && config.data().train().empty());
+  try {
+    if (generated) return Generate(config, labels, partition, with_test, progress);
+    return LoadFiles(config.data(), labels, partition, with_test, progress);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("not enough memory for the data; use more workers");
+  }
+}
+
+}  // namespace lodestone

@@ -1,0 +1,26 @@
+// Data sets in text files: libsvm, CSV and Criteo's format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+#include "worker/data/dataset.h"
+#include "worker/data/file_list.h"
+
+namespace lodestone {
+
+// The files of a data set.
+struct DataFiles {
+  std::vector<std::string> train;
+  std::vector<std::string> test;  // Empty: no test set.
+};
+
+// Reads text files of `format` (LIBSVM, CSV or CRITEO). Every line is checked and every label counted; kept are those
+// of the partition. Errors name file, line and column.
+absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
+                                    LabelKind labels, Partition partition, const Progress::Callback& progress);
+
+}  // namespace lodestone

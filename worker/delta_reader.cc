@@ -1,0 +1,87 @@
+#include "worker/delta_reader.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/shard_map.h"
+#include "common/status.h"
+
+namespace lodestone {
+namespace {
+
+// Takes `bytes` bytes of the payload.
+absl::Status Take(const Payload& payload, uint64_t bytes, size_t* offset) {
+  if (bytes > payload.size() - *offset) {
+    return absl::InternalError(absl::StrCat("the delta's payload ends at byte ", payload.size(), ", needed are ", bytes,
+                                            " bytes at ", *offset));
+  }
+  *offset += bytes;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DeltaReader::Read(const v1::Delta& header, const Payload& payload) {
+  size_t offset = 0;
+  for (const auto& delta : header.shards()) {
+    LODESTONE_RETURN_IF_ERROR(Annotate(ReadShard(delta, payload, &offset), absl::StrCat("shard ", delta.shard())));
+  }
+  if (offset == payload.size()) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the delta's payload has ", payload.size(), " bytes, its parts describe ", offset));
+}
+
+absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, const Payload& payload, size_t* offset) {
+  if (delta.shard() >= shards_) return absl::InternalError(absl::StrCat("there are only ", shards_, " shards"));
+  Shard& shard = state_[delta.shard()];
+  const bool continues = shard.incoming == delta.version();
+  if (!continues && shard.incoming.has_value()) {
+    return absl::InternalError(absl::StrCat("a change to version ", delta.version(), " begins before the one to ",
+                                            *shard.incoming, " is complete"));
+  }
+  if (!continues && !delta.anchor() && shard.held != delta.from_version()) {
+    return absl::InternalError(
+        absl::StrCat("a gap: the change starts from version ", delta.from_version(), ", held is ",
+                     shard.held.has_value() ? absl::StrCat("version ", *shard.held) : "nothing"));
+  }
+  shard.incoming = delta.version();
+  for (const v1::Part& part : delta.parts()) {
+    if (part.shard() != delta.shard()) return absl::InternalError(absl::StrCat("a part of shard ", part.shard()));
+    const auto table = tables_->find(part.table());
+    if (table == tables_->end())
+      return absl::InternalError(absl::StrCat("table id ", part.table(), " was not asked for"));
+    if (table->second->spec.has_dense()) {
+      LODESTONE_RETURN_IF_ERROR(
+          Annotate(ReadBlocks(part, *table->second, payload, offset), table->second->spec.name()));
+    } else {
+      const uint64_t row_bytes = sizeof(Key) + sizeof(float) * table->second->dim;
+      LODESTONE_RETURN_IF_ERROR(
+          Take(payload, sizeof(Key) * part.evicted_count() + row_bytes * part.row_count(), offset));
+    }
+  }
+  if (!delta.complete()) return absl::OkStatus();
+  shard.held = delta.version();
+  shard.incoming.reset();
+  listener_->on_shard(delta.shard(), delta.version());
+  return absl::OkStatus();
+}
+
+absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, const Payload& payload,
+                                     size_t* offset) {
+  if (part.row_count() != 0 || part.evicted_count() != 0) return absl::InternalError("rows of a dense table");
+  if (part.block_versions_size() != part.blocks_size()) {
+    return absl::InternalError(
+        absl::StrCat(part.blocks_size(), " blocks with ", part.block_versions_size(), " versions"));
+  }
+  for (int i = 0; i < part.blocks_size(); ++i) {
+    const BlockIndex block = part.blocks(i);
+    if (block >= table.layout.block_count() || ShardOfBlock(table.id, block, shards_) != part.shard()) {
+      return absl::InternalError(absl::StrCat("block ", block, " is not of this table and shard"));
+    }
+    const uint8_t* values = payload.data() + *offset;
+    const size_t count = table.layout.ElementsOf(block);
+    LODESTONE_RETURN_IF_ERROR(Take(payload, count * sizeof(float), offset));
+    listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone

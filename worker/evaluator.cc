@@ -1,0 +1,58 @@
+#include "worker/evaluator.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "worker/batch_pipeline.h"
+
+namespace lodestone {
+namespace {
+
+// Samples per pull: large, since nothing is learned in between.
+constexpr uint64_t kBatchSize = 2048;
+
+}  // namespace
+
+absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
+  const uint64_t size = evaluation.data->size(), samples = evaluation.samples;
+  LODESTONE_CHECK(samples <= size);
+  const size_t dense = evaluation.model->dense_table_count();
+  std::vector<const TableHandle*> row_tables;
+  ParameterPointers parameters(evaluation.tables->size());
+  for (size_t t = 0; t < parameters.size(); ++t) {
+    if (t < dense) {
+      parameters[t] = evaluation.parameters->values(t);
+    } else {
+      row_tables.push_back(&(*evaluation.tables)[t]);
+    }
+  }
+  uint64_t at = 0;
+  BatchPipeline pipeline(evaluation.client, evaluation.data, row_tables,
+                         std::max<uint32_t>(1, evaluation.prefetch_batches), [&](std::vector<uint64_t>* indices) {
+                           for (; at < samples && indices->size() < kBatchSize; ++at) {
+                             indices->push_back(
+                                 static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
+                           }
+                           return !indices->empty();
+                         });
+  Metrics metrics(evaluation.model->metrics_kind());
+  std::vector<float> predictions;
+  uint64_t done = 0;
+  while (true) {
+    if (evaluation.stop->load(std::memory_order_relaxed)) return absl::CancelledError("stopped during the evaluation");
+    LODESTONE_RETURN_IF_ERROR(evaluation.client->Health());
+    LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
+    if (item == nullptr) return metrics.Finish();
+    const Batch& batch = item->keyed.batch;
+    for (size_t t = dense; t < parameters.size(); ++t) parameters[t] = item->rows[t - dense].data();
+    predictions.resize(batch.size);
+    const double loss = evaluation.model->Predict(item->keyed, parameters, predictions.data());
+    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss);
+    done += batch.size;
+    pipeline.Release();
+    if (evaluation.progress) evaluation.progress(done);
+  }
+}
+
+}  // namespace lodestone

@@ -1,0 +1,22 @@
+// All that a worker does between joining the cluster and leaving it: it makes the model's tables, trains on its
+// partition, waits for the others and, if it is worker 0, evaluates what came out.
+//
+// Thread safety: for one thread; others may set `stop`.
+#pragma once
+
+#include <atomic>
+
+#include "absl/status/statusor.h"
+#include "common/time_source.h"
+#include "proto/config.pb.h"
+#include "worker/client.h"
+#include "worker/data/dataset.h"
+#include "worker/summary.h"
+
+namespace lodestone {
+
+// CANCELLED if `stop` was set before the end; all pushes are acknowledged then.
+absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
+                               const std::atomic<bool>* stop);
+
+}  // namespace lodestone

@@ -1,0 +1,136 @@
+// The worker: joins the cluster, reads its partition of the data, trains, and writes what came out.
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/status.h"
+#include "common/time_source.h"
+#include "kernels/matmul.h"
+#include "worker/client.h"
+#include "worker/data/dataset.h"
+#include "worker/job.h"
+#include "worker/model/model_plan.h"
+#include "worker/summary.h"
+
+namespace lodestone {
+namespace {
+
+// A stopped worker gets this long to finish its step and have its pushes acknowledged.
+constexpr time_t kStopGraceSeconds = 10;
+constexpr int kSignalExitBase = 128;
+
+// Waits for SIGINT and SIGTERM on a thread of its own. The first one sets `stop` if the worker can end by itself, and
+// ends the process otherwise; the second one, or the grace period's end, ends it in any case.
+class SignalWatch {
+ public:
+  // Call before any other thread starts: they must all leave the signals to this one.
+  SignalWatch() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    std::thread([this] { Run(); }).detach();
+  }
+
+  const std::atomic<bool>* stop() const { return &stop_; }
+  int signal() const { return signal_; }
+  // Whether the worker looks at `stop` and ends by itself.
+  void SetGraceful(bool graceful) { graceful_ = graceful; }
+
+ private:
+  void Run() {
+    int signal = 0;
+    if (sigwait(&signals_, &signal) != 0) return;
+    signal_ = signal;
+    stop_ = true;
+    LODESTONE_LOG(WARN, "worker", "stopping signal={}", signal == SIGINT ? "SIGINT" : "SIGTERM");
+    if (graceful_) {
+      const timespec grace = {kStopGraceSeconds, 0};
+      sigtimedwait(&signals_, nullptr, &grace);
+      LODESTONE_LOG(WARN, "worker", "ending without waiting for pushes under way");
+    }
+    _exit(kSignalExitBase + signal);
+  }
+
+  sigset_t signals_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> graceful_{false};
+  std::atomic<int> signal_{0};
+};
+
+absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
+  v1::WorkerProgress progress;
+  progress.set_phase(v1::PHASE_LOADING);
+  client->ReportProgress(progress);
+  const Partition partition{client->index(), config.cluster().workers()};
+  if (partition.index >= partition.count) {
+    return absl::InvalidArgumentError(absl::StrCat("this is worker ", partition.index, " and cluster.workers is ",
+                                                   partition.count, ": no part of the training data is left for it"));
+  }
+  const SteadyTime time;
+  const int64_t start_ms = time.NowMs();
+  auto data = LoadData(config, LabelsOf(config.model()), partition, partition.index == 0, nullptr);
+  if (!data.ok()) return data;
+  LODESTONE_LOG(INFO, "worker", "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "
+                "sparse={} classes={} seconds={:.1f}", partition.index, partition.count, data->train->size(),
+                data->schema.train_samples, data->test == nullptr ? 0 : data->test->size(), data->schema.numeric_count,
+                data->schema.field_count, data->schema.sparse, data->schema.class_names.size(),
+                static_cast<double>(time.NowMs() - start_ms) / 1000);
+  return data;
+}
+
+absl::Status Run(const v1::Config& config, const std::string& summary_path, SignalWatch* signals) {
+  const uint32_t threads = config.worker().threads();
+  kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads)
+                                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  const SteadyTime time;
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config));
+  SetLogId(absl::StrCat(client->index()));
+  LODESTONE_ASSIGN_OR_RETURN(const LoadedData data, Load(config, client.get()));
+  signals->SetGraceful(true);
+  LODESTONE_ASSIGN_OR_RETURN(const Summary summary, RunJob(config, client.get(), data, &time, signals->stop()));
+  if (!summary_path.empty()) LODESTONE_RETURN_IF_ERROR(WriteFileAtomically(summary_path, SummaryJson(summary)));
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  // Lives until the process ends, as its thread does.
+  static SignalWatch* const signals = new SignalWatch;
+  std::string summary_path;
+  OptionsSpec spec;
+  spec.program = "worker";
+  spec.description = "Trains a model of a Lodestone cluster on this worker's partition of the data.";
+  spec.examples = "worker --config cluster.yaml --set coordinator.address=10.0.0.1:7000";
+  spec.flags = {{"--summary", "FILE", "Write the final result to FILE as JSON.", &summary_path}};
+  ProcessOptions options;
+  if (const std::optional<int> exit_code = ParseOptions(argc, argv, spec, &options)) return *exit_code;
+  const v1::Config& config = options.config;
+  InitLog(config.log(), "worker", config.worker().has_index() ? absl::StrCat(config.worker().index()) : "");
+
+  const absl::Status status = Run(config, summary_path, signals);
+  if (status.ok()) return 0;
+  if (signals->signal() != 0) {
+    LODESTONE_LOG(WARN, "worker", "ended early: {}", status.ToString());
+    return kSignalExitBase + signals->signal();
+  }
+  LODESTONE_LOG(ERROR, "worker", "failed: {}", status.ToString());
+  return 1;
+}
+
+}  // namespace
+}  // namespace lodestone
+
+int main(int argc, char** argv) { return lodestone::Main(argc, argv); }

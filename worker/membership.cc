@@ -1,0 +1,256 @@
+#include "worker/membership.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/channel.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/retry.h"
+#include "common/status.h"
+#include "common/time_source.h"
+
+namespace lodestone {
+namespace {
+
+constexpr int64_t kJoinLogEveryMs = 1'000;
+constexpr int64_t kHeartbeatLogEveryMs = 3'000;
+// Heartbeats come often enough to watch progress by, however long the lease.
+constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
+constexpr uint32_t kAwaitHoldMs = 5'000;
+static_assert(kAwaitHoldMs <= limits::kAwaitTimeoutMaxMs);
+
+int64_t NowMs() { return SteadyTime().NowMs(); }
+
+void SetTimeout(grpc::ClientContext* context, int64_t timeout_ms) {
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(std::max<int64_t>(timeout_ms, 1)));
+}
+
+void Sleep(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+std::string HostAndPid() {
+  char host[256] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  return absl::StrCat(host[0] == '\0' ? "unknown" : host, " pid ", getpid());
+}
+
+// Calls `attempt(timeout_ms)` until it succeeds, fails for good, or the deadline has passed.
+template <typename Attempt, typename MayPass>
+absl::Status TryUntil(int64_t deadline_ms, int64_t call_timeout_ms, const std::string& what, Attempt attempt,
+                      MayPass may_pass) {
+  Backoff backoff(static_cast<uint64_t>(getpid()));
+  int64_t logged_ms = 0;
+  for (;;) {
+    const absl::Status status = attempt(std::min(call_timeout_ms, deadline_ms - NowMs()));
+    if (status.ok()) return status;
+    if (!may_pass(status)) return Annotate(status, what);
+    const int64_t pause_ms = std::min<int64_t>(backoff.NextMs(), kJoinLogEveryMs / 2);
+    if (NowMs() + pause_ms >= deadline_ms) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, ": gave up after coordinator.join_timeout_ms; last: ", status.ToString()));
+    }
+    if (logged_ms == 0 || NowMs() - logged_ms >= kJoinLogEveryMs) {
+      logged_ms = NowMs();
+      LODESTONE_LOG(INFO, "client", "waiting for={} reason={}", what, status.ToString());
+    }
+    Sleep(pause_ms);
+  }
+}
+
+}  // namespace
+
+WorkerMembership::WorkerMembership(const v1::Config& config, Events events)
+    : config_(config),
+      events_(std::move(events)),
+      coordinator_(absl::StrCat("coordinator at ", config.coordinator().address())),
+      stub_(
+          v1::Coordinator::NewStub(MakeChannel(config.coordinator().address(), config.server().message_max_bytes()))) {}
+
+absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v1::Config& config, Events events) {
+  if (config.coordinator().address().empty()) return absl::InvalidArgumentError("coordinator.address is not set");
+  const int64_t deadline_ms = NowMs() + config.coordinator().join_timeout_ms();
+  std::unique_ptr<WorkerMembership> membership(new WorkerMembership(config, std::move(events)));
+  LODESTONE_RETURN_IF_ERROR(membership->JoinUntil(deadline_ms));
+  membership->thread_ = std::thread([raw = membership.get()] { raw->SendHeartbeats(); });
+  LODESTONE_RETURN_IF_ERROR(membership->FetchRouteUntil(deadline_ms));
+  return membership;
+}
+
+absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
+  v1::JoinRequest request;
+  request.set_role(v1::ROLE_WORKER);
+  if (config_.worker().has_index()) request.set_index_plus_one(config_.worker().index() + 1);
+  request.set_cluster(config_.cluster().name());
+  request.set_shards(config_.cluster().shards());
+  request.set_peer(HostAndPid());
+  // A worker that was killed and started again finds its own index taken until its former lease ends.
+  const int64_t former_lease_ms = NowMs() + 2 * int64_t{config_.coordinator().lease_ms()};
+  return TryUntil(
+      deadline_ms, config_.worker().call_timeout_ms(), absl::StrCat("join at ", coordinator_),
+      [&](int64_t timeout_ms) {
+        grpc::ClientContext context;
+        SetTimeout(&context, timeout_ms);
+        return FromGrpc(stub_->Join(&context, request, &joined_));
+      },
+      [&](const absl::Status& status) {
+        return IsRetryable(status.code()) || (absl::IsAlreadyExists(status) && NowMs() < former_lease_ms);
+      });
+}
+
+absl::Status WorkerMembership::FetchRouteUntil(int64_t deadline_ms) {
+  v1::RouteResponse route;
+  LODESTONE_RETURN_IF_ERROR(TryUntil(
+      deadline_ms, config_.worker().call_timeout_ms(), absl::StrCat("shard map of ", coordinator_),
+      [&](int64_t timeout_ms) {
+        grpc::ClientContext context;
+        SetTimeout(&context, timeout_ms);
+        return FromGrpc(stub_->Route(&context, v1::RouteRequest(), &route));
+      },
+      [](const absl::Status& status) { return IsRetryable(status.code()); }));
+  LODESTONE_ASSIGN_OR_RETURN(shard_map_, ShardMap::FromProto(route));
+  if (shard_map_->shards() == config_.cluster().shards()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the cluster has ", shard_map_->shards(),
+                   " shards, this worker's configuration says cluster.shards: ", config_.cluster().shards()));
+}
+
+WorkerMembership::~WorkerMembership() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    if (heartbeat_ != nullptr) heartbeat_->TryCancel();
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  absl::Status lost;
+  {
+    MutexLock lock(&mu_);
+    lost = lost_;
+  }
+  if (!lost.ok()) return;
+  if (absl::Status status = SendHeartbeat(true); !status.ok()) {
+    LODESTONE_LOG(WARN, "client", "could not tell that this worker leaves reason={}", status.ToString());
+  }
+}
+
+void WorkerMembership::ReportProgress(const v1::WorkerProgress& progress) {
+  MutexLock lock(&mu_);
+  if (progress.phase() != progress_.phase()) {
+    report_now_ = true;
+    changed_.NotifyAll();
+  }
+  progress_ = progress;
+}
+
+void WorkerMembership::SendHeartbeats() {
+  const int64_t every_ms = std::clamp<int64_t>(joined_.lease_ms() / 3, 1, kHeartbeatEveryMaxMs);
+  int64_t logged_ms = 0;
+  for (;;) {
+    const auto next = std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms);
+    {
+      MutexLock lock(&mu_);
+      while (!stopping_ && !report_now_ && changed_.WaitUntil(&mu_, next)) {
+      }
+      if (stopping_) return;
+      report_now_ = false;
+    }
+    const absl::Status status = SendHeartbeat(false);
+    if (absl::IsFailedPrecondition(status)) {
+      Lose(Annotate(status, absl::StrCat("the lease at the ", coordinator_, " is lost")));
+      return;
+    }
+    if (!status.ok() && (logged_ms == 0 || NowMs() - logged_ms >= kHeartbeatLogEveryMs)) {
+      MutexLock lock(&mu_);
+      if (stopping_) return;
+      logged_ms = NowMs();
+      LODESTONE_LOG(WARN, "client", "heartbeat failed peer={} reason={}", coordinator_, status.ToString());
+    }
+  }
+}
+
+absl::Status WorkerMembership::SendHeartbeat(bool leaving) {
+  v1::HeartbeatRequest request;
+  request.set_incarnation(joined_.incarnation());
+  request.set_leaving(leaving);
+  std::string waiting_for = events_.waiting_for && !leaving ? events_.waiting_for() : "";
+  grpc::ClientContext context;
+  SetTimeout(&context, leaving ? limits::kShutdownGraceMs : joined_.lease_ms());
+  {
+    MutexLock lock(&mu_);
+    if (stopping_ && !leaving) return absl::CancelledError("the client is closing");
+    heartbeat_ = &context;
+    *request.mutable_progress() = progress_;
+    if (request.progress().waiting_for().empty()) {
+      request.mutable_progress()->set_waiting_for(awaits_.empty() ? std::move(waiting_for) : awaits_);
+    }
+  }
+  v1::HeartbeatResponse response;
+  const absl::Status status = FromGrpc(stub_->Heartbeat(&context, request, &response));
+  MutexLock lock(&mu_);
+  heartbeat_ = nullptr;
+  return status;
+}
+
+void WorkerMembership::Lose(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    lost_ = status;
+  }
+  if (events_.on_lost) events_.on_lost(status);
+}
+
+absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskForClock(Clock clock) {
+  v1::AwaitClockRequest request;
+  request.set_incarnation(joined_.incarnation());
+  request.set_clock(clock);
+  request.set_timeout_ms(kAwaitHoldMs);
+  grpc::ClientContext context;
+  SetTimeout(&context, kAwaitHoldMs + config_.worker().call_timeout_ms());
+  v1::AwaitClockResponse response;
+  LODESTONE_RETURN_IF_ERROR(FromGrpc(stub_->AwaitClock(&context, request, &response)));
+  return response;
+}
+
+absl::Status WorkerMembership::AwaitClock(Clock clock) {
+  {
+    MutexLock lock(&mu_);  // Others may be waiting for what this worker has reached.
+    report_now_ = true;
+    changed_.NotifyAll();
+  }
+  const std::string what = absl::StrCat("clock ", clock, " of the other workers, by the ", coordinator_);
+  const SteadyTime time;
+  const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
+  std::optional<Retry> retry;  // Of the failures since the last answer.
+  absl::Status ended;
+  for (bool reached = false; ended.ok() && !reached;) {
+    const absl::StatusOr<v1::AwaitClockResponse> answer = AskForClock(clock);
+    std::string awaits;
+    if (answer.ok()) {
+      retry.reset();
+      reached = answer->reached();
+      if (!reached) {
+        awaits = absl::StrCat("clock ", clock, " of ", absl::StrJoin(answer->waiting_for(), "; "));
+        Sleep(limits::kRetryBackoffMinMs);  // Should the coordinator not have held the call.
+      }
+    } else {
+      if (!retry.has_value()) retry.emplace(policy, &time, static_cast<uint64_t>(time.NowMs()));
+      const std::optional<int64_t> pause_ms = retry->Next(answer.status().code());
+      if (!pause_ms.has_value()) ended = Annotate(answer.status(), what);
+      awaits = absl::StrCat(what, ": ", answer.status().ToString());
+      if (pause_ms.has_value()) Sleep(*pause_ms);
+    }
+    if (!reached && ended.ok()) LODESTONE_LOG(INFO, "client", "waiting for={}", awaits);
+    MutexLock lock(&mu_);
+    awaits_ = reached || !ended.ok() ? "" : awaits;
+    if (ended.ok() && !reached) ended = lost_;
+  }
+  return ended;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,43 @@
+// A batch whose keys have been counted: each distinct key once, and for every feature which one it has. Rows are pulled,
+// and their gradients pushed, once per distinct key.
+//
+// Thread safety: a KeyIndexer and a KeyedBatch belong to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/types.h"
+#include "kernels/embedding.h"
+#include "worker/data/dataset.h"
+
+namespace lodestone {
+
+struct KeyedBatch {
+  Batch batch;
+  std::vector<Key> keys;      // Distinct, in the order of their first appearance.
+  std::vector<uint32_t> row;  // Beside batch.keys: where each one's key stands in `keys`.
+
+  // The features in the kernels' form; valid while the batch stays as it is.
+  kernels::cpu::SparseBatch sparse() const {
+    return {batch.size, batch.offsets.data(), row.data(), batch.values.empty() ? nullptr : batch.values.data()};
+  }
+};
+
+// Counts keys. Keeps its memory from batch to batch.
+class KeyIndexer {
+ public:
+  // Fills batch->keys and batch->row from batch->batch.keys. REQUIRES: at most limits::kRowsPerBatchMax features.
+  void Index(KeyedBatch* batch);
+
+ private:
+  struct Slot {
+    Key key = 0;
+    uint32_t row = 0;
+    uint32_t round = 0;  // The slot is taken if this is the current round.
+  };
+  std::vector<Slot> slots_;  // Open addressing, linear probing; its size is a power of two.
+  uint32_t round_ = 0;
+};
+
+}  // namespace lodestone

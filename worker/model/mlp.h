@@ -1,0 +1,47 @@
+// Fully connected layers with ReLU between them, and dropout.
+//
+// Not thread-safe: Forward keeps what Backward needs. The tensors belong to the caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "worker/aligned_vector.h"
+#include "worker/model/model_plan.h"
+
+namespace lodestone {
+
+class Mlp {
+ public:
+  // In training, a share `dropout` of the outputs of each layer but the last is dropped.
+  Mlp(std::vector<DenseLayer> layers, float dropout);
+
+  // Tensors, in order: for each layer its weight [in, out] and, with ReLU, its bias [out].
+  size_t tensor_count() const { return tensor_count_; }
+
+  // x is [rows, in]. Returns the last layer's output [rows, out], which stays until the next call. Without a
+  // `dropout_seed` nothing is dropped. REQUIRES: at least one layer.
+  const float* Forward(size_t rows, const float* x, std::span<const float* const> tensors,
+                       std::optional<uint64_t> dropout_seed);
+
+  // The gradients of all tensors and, unless dx is null, of x, from dy [rows, out]. REQUIRES: x, rows and tensors are
+  // those of the last Forward.
+  void Backward(size_t rows, const float* x, std::span<const float* const> tensors, const float* dy,
+                std::span<float* const> gradients, float* dx);
+
+ private:
+  bool Drops(size_t layer) const { return dropout_seed_ && dropout_ > 0 && layer + 1 < layers_.size(); }
+
+  const std::vector<DenseLayer> layers_;
+  const float dropout_;
+  size_t tensor_count_ = 0;
+  // Of the last Forward.
+  std::optional<uint64_t> dropout_seed_;
+  std::vector<AlignedFloats> outputs_;    // Of each layer.
+  std::vector<AlignedFloats> gradients_;  // With respect to outputs_.
+};
+
+}  // namespace lodestone

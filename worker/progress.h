@@ -1,0 +1,56 @@
+// What this worker has done so far, for the coordinator and the log. Reports are made a few times a second, however
+// short the steps.
+//
+// Not thread-safe: for the thread that trains and evaluates.
+#pragma once
+
+#include <cstdint>
+
+#include "common/time_source.h"
+#include "proto/coordinator.pb.h"
+#include "worker/client.h"
+
+namespace lodestone {
+
+class Progress {
+ public:
+  // Both must outlive it.
+  Progress(Client* client, const TimeSource* time) : client_(client), time_(time) {}
+
+  // A new phase; reported at once.
+  void Enter(v1::Phase phase);
+  // The training phase begins.
+  void StartTraining(uint64_t samples_total);
+
+  // After a step.
+  struct StepCounts {
+    uint64_t clock = 0;
+    uint64_t samples = 0;        // Of all steps.
+    uint64_t batch = 0;          // Of this step.
+    double loss_sum = 0;         // Of this step.
+    uint64_t acknowledged = 0;   // Pushes so far.
+    double staleness_sum = 0;    // Of those.
+  };
+  void Step(const StepCounts& counts);
+
+  // The evaluation's progress.
+  void Evaluated(uint64_t samples, uint64_t samples_total);
+
+ private:
+  // True every now and then.
+  bool Due();
+  void Report();
+
+  Client* const client_;
+  const TimeSource* const time_;
+  v1::WorkerProgress progress_;
+  int64_t reported_ms_ = 0;
+  int64_t logged_ms_ = 0;
+  // Since the last report.
+  uint64_t samples_ = 0;
+  double loss_sum_ = 0;
+  uint64_t acknowledged_before_ = 0;
+  double staleness_before_ = 0;
+};
+
+}  // namespace lodestone

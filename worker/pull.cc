@@ -1,0 +1,225 @@
+#include "worker/pull.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/mutex.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "proto/parameter_server.pb.h"
+
+namespace lodestone {
+namespace {
+
+// Messages of one pull that are under way to each server at a time. Enough to keep a connection busy; more would only
+// wait, with their deadlines running.
+constexpr size_t kMessagesPerServerMax = 8;
+
+// Indices of `messages` such that servers take turns.
+std::vector<size_t> TakeTurns(const std::vector<RoutedMessage>& messages) {
+  std::vector<std::pair<size_t, size_t>> turns;  // Turn of the message's server, index.
+  for (size_t i = 0, turn = 0; i < messages.size(); ++i) {
+    turn = i > 0 && messages[i].server == messages[i - 1].server ? turn + 1 : 0;
+    turns.emplace_back(turn, i);
+  }
+  std::sort(turns.begin(), turns.end());
+  std::vector<size_t> order;
+  order.reserve(turns.size());
+  for (const auto& [turn, index] : turns) order.push_back(index);
+  return order;
+}
+
+// Checks that `part` of an answer is what `asked` wanted.
+absl::Status CheckPart(const v1::Part& part, const RoutedPart& asked) {
+  const auto wrong = [&](const auto&... what) {
+    return absl::InternalError(
+        absl::StrCat("table ", asked.table->spec.name(), ", shard ", asked.shard, ": ", what...));
+  };
+  if (part.shard() != asked.shard || part.table() != asked.table->id) {
+    return wrong("the answer has table id ", part.table(), ", shard ", part.shard(), " in its place");
+  }
+  const size_t blocks = asked.dense ? asked.items.size() : 0;
+  const size_t rows = asked.dense ? 0 : asked.items.size();
+  if (part.row_count() != rows) return wrong("the answer has ", part.row_count(), " rows, asked were ", rows);
+  if (part.blocks_size() != blocks || part.block_versions_size() != blocks) {
+    return wrong("the answer has ", part.blocks_size(), " blocks and ", part.block_versions_size(),
+                 " block versions, asked were ", blocks);
+  }
+  for (size_t i = 0; i < blocks; ++i) {
+    if (part.blocks(i) != asked.items[i]) {
+      return wrong("the answer has block ", part.blocks(i), " in the place of block ", asked.items[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message) {
+  if (response.parts_size() != message.parts.size() || response.shard_versions_size() != message.parts.size()) {
+    return absl::InternalError(absl::StrCat("the answer has ", response.parts_size(), " parts and ",
+                                            response.shard_versions_size(), " shard versions, asked were ",
+                                            message.parts.size(), " parts"));
+  }
+  size_t size = 0;
+  for (size_t i = 0; i < message.parts.size(); ++i) {
+    LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
+    size += ValueCount(message.parts[i]) * sizeof(float);
+  }
+  if (payload.size() != size) {
+    return absl::InternalError(
+        absl::StrCat("the answer's payload has ", payload.size(), " bytes, expected were ", size));
+  }
+  return absl::OkStatus();
+}
+
+// Copies a part's values from `from` to where they belong; returns the end of them.
+const uint8_t* Scatter(const RoutedPart& part, const uint8_t* from, float* dst) {
+  const BlockLayout& layout = part.table->layout;
+  for (uint32_t item : part.items) {
+    const uint64_t offset = uint64_t{item} * (part.dense ? layout.block_elements : part.table->dim);
+    const size_t bytes = sizeof(float) * (part.dense ? layout.ElementsOf(item) : part.table->dim);
+    std::memcpy(dst + offset, from, bytes);
+    from += bytes;
+  }
+  return from;
+}
+
+// Names of the tables in `message`.
+std::string TablesOf(const RoutedMessage& message) {
+  std::set<std::string> names;
+  for (const RoutedPart& part : message.parts) names.insert(part.table->spec.name());
+  return absl::StrJoin(names, ",");
+}
+
+}  // namespace
+
+// One pull: done when no message of it is under way and none is left, or none need be sent any more.
+struct Puller::Operation {
+  // Constant.
+  std::vector<DensePull> dense;
+  std::vector<RowPull> rows;
+  Routing routing;
+  std::vector<size_t> order;  // In which messages are sent.
+  std::function<void(absl::Status, ShardVersions)> done;
+
+  Mutex mu;
+  size_t next ABSL_GUARDED_BY(mu) = 0;  // Index into order.
+  size_t under_way ABSL_GUARDED_BY(mu) = 0;
+  bool finished ABSL_GUARDED_BY(mu) = false;
+  absl::Status status ABSL_GUARDED_BY(mu);
+  ShardVersions versions ABSL_GUARDED_BY(mu);
+
+  // The message to send now; null if there is none.
+  const RoutedMessage* Next() {
+    MutexLock lock(&mu);
+    if (!status.ok() || next == order.size()) return nullptr;
+    ++under_way;
+    return &routing.messages[order[next++]];
+  }
+
+  void End(const absl::Status& message_status) {
+    MutexLock lock(&mu);
+    if (status.ok()) status = message_status;
+    --under_way;
+  }
+
+  // Once true, when all is over.
+  bool Finish() {
+    MutexLock lock(&mu);
+    if (finished || under_way > 0 || (status.ok() && next < order.size())) return false;
+    finished = true;
+    return true;
+  }
+};
+
+void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                  std::function<void(absl::Status, ShardVersions)> done) {
+  auto operation = std::make_shared<Operation>();
+  operation->dense = std::move(dense);
+  operation->rows = std::move(rows);
+  operation->done = std::move(done);
+  std::vector<const TableHandle*> tables;
+  for (const DensePull& pull : operation->dense) tables.push_back(pull.table);
+  std::vector<KeysOfTable> keys;
+  for (const RowPull& pull : operation->rows) keys.push_back({pull.table, pull.keys});
+  absl::StatusOr<Routing> routing = Route(*servers_.map, {tables, keys}, servers_.limits);
+  if (!routing.ok()) {
+    operation->done(routing.status(), {});
+    return;
+  }
+  operation->routing = *std::move(routing);
+  operation->order = TakeTurns(operation->routing.messages);
+  {
+    MutexLock lock(&operation->mu);
+    operation->versions.assign(servers_.map->shards(), 0);
+  }
+  const size_t first =
+      std::max<size_t>(1, std::min(operation->order.size(), kMessagesPerServerMax * servers_.map->servers()));
+  for (size_t i = 0; i < first; ++i) SendNext(operation);
+}
+
+void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
+  const RoutedMessage* message = operation->Next();
+  if (message != nullptr) {
+    v1::PullRequest request;
+    request.set_worker_incarnation(servers_.incarnation);
+    std::vector<Key> keys;
+    for (const RoutedPart& part : message->parts) {
+      *request.add_parts() = ToProto(part);
+      if (part.dense) continue;
+      for (uint32_t row : part.items) keys.push_back(operation->rows[part.source].keys[row]);
+    }
+    const grpc::Slice payload(keys.data(), keys.size() * sizeof(Key));
+    servers_.callers[message->server]->Call(
+        "Pull", absl::StrCat("pull of ", TablesOf(*message)), BuildMessage(request, {&payload, 1}),
+        [this, message, operation](const absl::StatusOr<grpc::ByteBuffer>& answer) {
+          absl::Status status = answer.status();
+          if (status.ok()) {
+            status = Annotate(OnAnswer(*answer, *message, operation.get()),
+                              absl::StrCat("pull from ", servers_.callers[message->server]->peer()));
+          } else if (absl::IsFailedPrecondition(status)) {
+            servers_.on_lost(status);
+          }
+          operation->End(status);
+          SendNext(operation);
+        });
+    return;
+  }
+  if (!operation->Finish()) return;
+  absl::Status status;
+  ShardVersions versions;
+  {
+    MutexLock lock(&operation->mu);
+    status = operation->status;
+    versions = std::move(operation->versions);
+  }
+  operation->done(std::move(status), std::move(versions));
+}
+
+absl::Status Puller::OnAnswer(const grpc::ByteBuffer& answer, const RoutedMessage& message, Operation* operation) {
+  v1::PullResponse response;
+  Payload payload;
+  if (absl::Status status = ParseMessage(answer, &response, &payload); !status.ok()) {
+    return absl::InternalError(absl::StrCat("the answer is malformed: ", status.message()));
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, payload, message));
+  const uint8_t* from = payload.data();
+  for (const RoutedPart& part : message.parts) {
+    float* dst = part.dense ? operation->dense[part.source].dst : operation->rows[part.source].dst;
+    from = Scatter(part, from, dst);
+  }
+  MutexLock lock(&operation->mu);
+  for (size_t i = 0; i < message.parts.size(); ++i) {
+    // The oldest counts, where several messages read one shard.
+    Version& version = operation->versions[message.parts[i].shard];
+    const Version read = response.shard_versions(static_cast<int>(i));
+    version = version == 0 ? read : std::min(version, read);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone

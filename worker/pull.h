@@ -1,0 +1,36 @@
+// Reads values: asks each server for what it holds, in messages of moderate size, and puts the answers where they
+// belong.
+//
+// Thread-safe. Callbacks run on a thread of gRPC's or the timer's.
+//
+// The callers must outlive this, and must be cancelled before this is destroyed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/client.h"
+#include "worker/push.h"
+
+namespace lodestone {
+
+class Puller {
+ public:
+  explicit Puller(const Servers& servers) : servers_(servers) {}
+
+  // As Client::Pull.
+  void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+            std::function<void(absl::Status, ShardVersions)> done);
+
+ private:
+  struct Operation;
+
+  void SendNext(const std::shared_ptr<Operation>& operation);
+  absl::Status OnAnswer(const grpc::ByteBuffer& answer, const RoutedMessage& message, Operation* operation);
+
+  const Servers servers_;
+};
+
+}  // namespace lodestone

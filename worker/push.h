@@ -1,0 +1,74 @@
+// Sends gradients: one message or more per server, each with a sequence of its own that its retries keep, so that every
+// shard applies it exactly once.
+//
+// Thread-safe. Callbacks run on a thread of gRPC's or the timer's.
+//
+// The callers must outlive this, and must be cancelled before this is destroyed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/shard_map.h"
+#include "common/types.h"
+#include "grpcpp/support/slice.h"
+#include "worker/call.h"
+#include "worker/client.h"
+#include "worker/router.h"
+#include "worker/staleness.h"
+#include "worker/window.h"
+
+namespace lodestone {
+
+// What is on the other side: a caller per server, by index, and this worker's name there.
+struct Servers {
+  const ShardMap* map = nullptr;
+  std::span<const std::unique_ptr<Caller>> callers;
+  Incarnation incarnation = 0;
+  MessageLimits limits;
+  // Called when a server says that it does not know this worker or does not own what it is asked for.
+  std::function<void(const absl::Status&)> on_lost;
+};
+
+class Pusher {
+ public:
+  // A wait for room in the window ends after `window_timeout_ms`.
+  Pusher(const Servers& servers, size_t pushes_max, int64_t window_timeout_ms)
+      : servers_(servers),
+        window_timeout_ms_(window_timeout_ms),
+        window_(pushes_max),
+        staleness_(servers.map->shards()) {}
+
+  // As Client::Push.
+  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                    const ShardVersions& read_versions, std::function<void(Client::PushResult)> done);
+  // As Client::Flush.
+  absl::Status Flush() { return window_.Flush(); }
+  // Pushes to come, and those that wait for room, end with `status`.
+  void Fail(const absl::Status& status) { window_.Fail(status); }
+
+ private:
+  struct Operation;
+
+  void Send(const RoutedMessage& message, Sequence sequence, Clock clock, grpc::Slice payload,
+            std::shared_ptr<Operation> operation);
+  void OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer, uint32_t server, Sequence sequence,
+                std::span<const ShardId> shards, Operation* operation);
+  void EndMessage(Operation* operation, const absl::Status& status);
+
+  const Servers servers_;
+  const int64_t window_timeout_ms_;
+  PushWindow window_;         // Synchronises itself.
+  StalenessMeter staleness_;  // Synchronises itself.
+};
+
+// The numbers of `message`, laid out as parameter_server.proto says: for each part its blocks' gradients, or its keys
+// and then their gradients.
+grpc::Slice PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
+                        std::span<const RowGradients> rows);
+
+}  // namespace lodestone

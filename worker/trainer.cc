@@ -1,0 +1,156 @@
+#include "worker/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "worker/epoch_batches.h"
+
+namespace lodestone {
+namespace {
+
+// Streams of cluster.seed, so that shuffling, dropout and initial values are unrelated.
+constexpr uint64_t kShuffleStream = 0x5f;
+constexpr uint64_t kDropoutStream = 0xd0;
+
+uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) {
+  return StreamSeed(StreamSeed(config.cluster().seed(), stream), worker);
+}
+
+}  // namespace
+
+// What became of the pushes so far.
+class Trainer::Tally {
+ public:
+  struct Counts {
+    uint64_t acknowledged = 0;
+    double staleness_sum = 0;
+    absl::Status error;  // The first.
+  };
+
+  void Add(const Client::PushResult& result) {
+    MutexLock lock(&mu_);
+    if (!result.status.ok()) {
+      if (counts_.error.ok()) counts_.error = result.status;
+      return;
+    }
+    ++counts_.acknowledged;
+    counts_.staleness_sum += result.staleness_pushes;
+  }
+  Counts Get() {
+    MutexLock lock(&mu_);
+    return counts_;
+  }
+
+ private:
+  Mutex mu_;
+  Counts counts_ ABSL_GUARDED_BY(mu_);
+};
+
+Trainer::Trainer(const Parts& parts) : parts_(parts), tally_(std::make_shared<Tally>()) {
+  const size_t tables = parts.tables->size(), dense = parts.model->dense_table_count();
+  LODESTONE_CHECK(tables == parts.model->tables().size());
+  gradients_.resize(tables);
+  parameter_pointers_.resize(tables);
+  gradient_pointers_.resize(tables);
+  for (size_t t = 0; t < dense; ++t) gradients_[t].resize((*parts.tables)[t].layout.elements);
+  for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*parts.tables)[t]);
+}
+
+Trainer::~Trainer() = default;
+
+absl::StatusOr<Trainer::Result> Trainer::Train() {
+  const v1::Config& config = *parts_.config;
+  const uint32_t worker = parts_.client->index();
+  EpochBatches batches(parts_.data->size(), config.train().epochs(), config.train().batch_size(),
+                       WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
+  parts_.progress->StartTraining(batches.total_samples());
+  Result result;
+  const int64_t start_ms = parts_.time->NowMs();
+  {
+    BatchPipeline pipeline(parts_.client, parts_.data, row_tables_, config.worker().prefetch_batches(),
+                           [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); });
+    while (true) {
+      result.stopped = parts_.stop->load(std::memory_order_relaxed);
+      if (result.stopped) break;
+      LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
+      if (item == nullptr) break;
+      LODESTONE_RETURN_IF_ERROR(Step(*item));
+      pipeline.Release();
+    }
+  }
+  LODESTONE_RETURN_IF_ERROR(parts_.client->Flush());
+  const Tally::Counts counts = tally_->Get();
+  LODESTONE_RETURN_IF_ERROR(counts.error);
+  result.steps = steps_;
+  result.samples = samples_;
+  result.seconds = static_cast<double>(parts_.time->NowMs() - start_ms) / 1000;
+  if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
+  LODESTONE_LOG(INFO, "trainer", "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} dense_pulls={} "
+                "broadcast_blocks={}", steps_, samples_, result.seconds, result.staleness_pushes,
+                parts_.parameters->pulls(), parts_.parameters->blocks_from_broadcasts());
+  return result;
+}
+
+absl::Status Trainer::Step(const BatchPipeline::Item& item) {
+  LODESTONE_RETURN_IF_ERROR(parts_.client->Health());
+  const Tally::Counts counts = tally_->Get();
+  LODESTONE_RETURN_IF_ERROR(counts.error);
+  LODESTONE_RETURN_IF_ERROR(parts_.parameters->Refresh(counts.acknowledged));
+
+  const size_t dense = parts_.model->dense_table_count();
+  for (size_t t = 0; t < gradients_.size(); ++t) {
+    if (t < dense) {
+      parameter_pointers_[t] = parts_.parameters->values(t);
+    } else {
+      parameter_pointers_[t] = item.rows[t - dense].data();
+      gradients_[t].resize(item.rows[t - dense].size());
+    }
+    gradient_pointers_[t] = gradients_[t].data();
+  }
+  const uint64_t dropout_seed = StreamSeed(WorkerSeed(*parts_.config, parts_.client->index(), kDropoutStream), steps_);
+  const double loss = parts_.model->Gradients(item.keyed, parameter_pointers_, dropout_seed, gradient_pointers_);
+  if (!std::isfinite(loss)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the training loss is ", loss, " at step ", steps_ + 1,
+                     ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
+                     "standardize the numeric features (data.numeric)"));
+  }
+  LODESTONE_RETURN_IF_ERROR(Push(item));
+  samples_ += item.keyed.batch.size;
+  parts_.progress->Step({steps_, samples_, item.keyed.batch.size, loss, counts.acknowledged, counts.staleness_sum});
+  return absl::OkStatus();
+}
+
+ShardVersions Trainer::ReadVersions(const ShardVersions& rows) const {
+  ShardVersions versions = parts_.parameters->versions();
+  for (size_t s = 0; s < rows.size() && s < versions.size(); ++s) {
+    if (versions[s] == 0 || (rows[s] != 0 && rows[s] < versions[s])) versions[s] = rows[s];
+  }
+  return versions;
+}
+
+absl::Status Trainer::Push(const BatchPipeline::Item& item) {
+  const size_t dense_count = parts_.model->dense_table_count();
+  std::vector<DenseGradient> dense;
+  std::vector<RowGradients> rows;
+  for (size_t t = 0; t < gradients_.size(); ++t) {
+    const TableHandle* const table = &(*parts_.tables)[t];
+    if (t < dense_count) {
+      dense.push_back({table, gradients_[t].data()});
+    } else if (!item.keyed.keys.empty()) {
+      rows.push_back({table, item.keyed.keys, gradients_[t].data()});
+    }
+  }
+  ++steps_;
+  return parts_.client->Push(steps_, dense, rows, ReadVersions(item.versions),
+                             [tally = tally_](const Client::PushResult& result) { tally->Add(result); });
+}
+
+}  // namespace lodestone

@@ -1,0 +1,76 @@
+// The training loop of one worker: batches come with their rows from a pipeline, gradients leave asynchronously, dense
+// values are refreshed by broadcasts.
+//
+// A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and pushing
+// of different steps overlap, so a gradient may be older than the values it is applied to; how much is measured.
+//
+// Not thread-safe. Owns nothing that it is given; all must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/time_source.h"
+#include "proto/config.pb.h"
+#include "worker/aligned_vector.h"
+#include "worker/batch_pipeline.h"
+#include "worker/client.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+#include "worker/parameters.h"
+#include "worker/progress.h"
+
+namespace lodestone {
+
+class Trainer {
+ public:
+  // What a trainer works with.
+  struct Parts {
+    const v1::Config* config = nullptr;
+    Client* client = nullptr;
+    const Dataset* data = nullptr;  // This worker's partition.
+    Model* model = nullptr;
+    const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
+    Parameters* parameters = nullptr;                  // Of the dense ones.
+    Progress* progress = nullptr;
+    const TimeSource* time = nullptr;
+    const std::atomic<bool>* stop = nullptr;  // Set to end after the step under way.
+  };
+  struct Result {
+    uint64_t steps = 0;
+    uint64_t samples = 0;
+    double seconds = 0;           // From the first step to the last push's acknowledgement.
+    double staleness_pushes = 0;  // Mean over the pushes.
+    bool stopped = false;         // By `stop`, before the last step.
+  };
+
+  explicit Trainer(const Parts& parts);
+  ~Trainer();
+
+  // Trains for train.epochs and waits until all pushes are acknowledged. Call once. Errors: of calls, of the client's
+  // health, and FAILED_PRECONDITION if the loss is no longer a number.
+  absl::StatusOr<Result> Train();
+
+ private:
+  class Tally;  // Of pushes; their callbacks share it.
+
+  absl::Status Step(const BatchPipeline::Item& item);
+  // Of each shard the older of the versions at which dense values and rows were read.
+  ShardVersions ReadVersions(const ShardVersions& rows) const;
+  absl::Status Push(const BatchPipeline::Item& item);
+
+  const Parts parts_;
+  const std::shared_ptr<Tally> tally_;
+  std::vector<const TableHandle*> row_tables_;
+
+  uint64_t steps_ = 0;
+  uint64_t samples_ = 0;
+  std::vector<AlignedFloats> gradients_;  // Per table.
+  ParameterPointers parameter_pointers_;
+  GradientPointers gradient_pointers_;
+};
+
+}  // namespace lodestone
