@@ -1,5 +1,5 @@
-// Batches on their way: a thread of its own reads samples, counts their keys and asks for their rows, some batches ahead
-// of the one that is being computed.
+// Batches on their way: a thread of its own reads samples, counts their keys and asks for their rows, some batches
+// ahead of the one that is being computed.
 //
 // Thread safety: Next and Release belong to one thread, the consumer. The client's threads deliver rows.
 //
@@ -80,7 +80,7 @@ class BatchPipeline {
   uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches that the thread has begun; the n-th lies in slot n mod size.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;     // No batch comes after prepared_.
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status error_ ABSL_GUARDED_BY(mu_);     // Of the thread itself, after batch prepared_.
+  absl::Status error_ ABSL_GUARDED_BY(mu_);  // Of the thread itself, after batch prepared_.
 
   std::thread thread_;
 };

@@ -28,14 +28,14 @@ absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
     }
   }
   uint64_t at = 0;
-  BatchPipeline pipeline(evaluation.client, evaluation.data, row_tables,
-                         std::max<uint32_t>(1, evaluation.prefetch_batches), [&](std::vector<uint64_t>* indices) {
-                           for (; at < samples && indices->size() < kBatchSize; ++at) {
-                             indices->push_back(
-                                 static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
-                           }
-                           return !indices->empty();
-                         });
+  BatchPipeline pipeline(
+      evaluation.client, evaluation.data, row_tables, std::max<uint32_t>(1, evaluation.prefetch_batches),
+      [&](std::vector<uint64_t>* indices) {
+        for (; at < samples && indices->size() < kBatchSize; ++at) {
+          indices->push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
+        }
+        return !indices->empty();
+      });
   Metrics metrics(evaluation.model->metrics_kind());
   std::vector<float> predictions;
   uint64_t done = 0;

@@ -23,8 +23,8 @@ struct Evaluation {
   const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
   const Parameters* parameters = nullptr;            // Of the dense ones; used as they are.
   const Dataset* data = nullptr;
-  uint64_t samples = 0;            // How many of data's, evenly spread; at most data->size().
-  uint32_t prefetch_batches = 2;   // At least 1 is used.
+  uint64_t samples = 0;                            // How many of data's, evenly spread; at most data->size().
+  uint32_t prefetch_batches = 2;                   // At least 1 is used.
   std::function<void(uint64_t samples)> progress;  // Called with the number done.
   const std::atomic<bool>* stop = nullptr;         // Set to end early with CANCELLED.
 };

@@ -19,8 +19,8 @@
 namespace lodestone {
 namespace {
 
-// How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window is
-// missing anyway.
+// How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window
+// is missing anyway.
 constexpr uint64_t kOwnPushesMissingWindows = 2;
 
 void LogMetrics(const char* set, const Metrics::Result& result) {
@@ -37,8 +37,8 @@ void LogMetrics(const char* set, const Metrics::Result& result) {
 }
 
 // Training and test metrics, by worker 0 once the others are done.
-absl::Status EvaluateAll(const v1::Config& config, const LoadedData& data, Evaluation evaluation, Parameters* parameters,
-                         Progress* progress, Summary* summary) {
+absl::Status EvaluateAll(const v1::Config& config, const LoadedData& data, Evaluation evaluation,
+                         Parameters* parameters, Progress* progress, Summary* summary) {
   progress->Enter(v1::PHASE_EVALUATING);
   LODESTONE_RETURN_IF_ERROR(parameters->PullAll());
   const uint64_t train = std::min<uint64_t>(data.train->size(), config.train().evaluate_train_samples_max());

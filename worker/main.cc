@@ -84,10 +84,12 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   const int64_t start_ms = time.NowMs();
   auto data = LoadData(config, LabelsOf(config.model()), partition, partition.index == 0, nullptr);
   if (!data.ok()) return data;
-  LODESTONE_LOG(INFO, "worker", "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "
-                "sparse={} classes={} seconds={:.1f}", partition.index, partition.count, data->train->size(),
-                data->schema.train_samples, data->test == nullptr ? 0 : data->test->size(), data->schema.numeric_count,
-                data->schema.field_count, data->schema.sparse, data->schema.class_names.size(),
+  LODESTONE_LOG(INFO, "worker",
+                "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "
+                "sparse={} classes={} seconds={:.1f}",
+                partition.index, partition.count, data->train->size(), data->schema.train_samples,
+                data->test == nullptr ? 0 : data->test->size(), data->schema.numeric_count, data->schema.field_count,
+                data->schema.sparse, data->schema.class_names.size(),
                 static_cast<double>(time.NowMs() - start_ms) / 1000);
   return data;
 }

@@ -1,8 +1,8 @@
 // A worker's copy of the dense tables. Broadcasts write what has changed into a second, staged copy; the trainer takes
 // it over between two steps, so that the values do not move while a step computes.
 //
-// Broadcasts are the rule and pulls the fallback: where none has come for a while, or where the copy would lack too many
-// of the worker's own pushes, Refresh pulls. Own pushes are never applied here; they come back from the servers.
+// Broadcasts are the rule and pulls the fallback: where none has come for a while, or where the copy would lack too
+// many of the worker's own pushes, Refresh pulls. Own pushes are never applied here; they come back from the servers.
 //
 // Thread safety: for one thread. The client's threads write the staged copy only.
 //

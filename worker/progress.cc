@@ -40,9 +40,8 @@ void Progress::Step(const StepCounts& counts) {
   Report();
   if (time_->NowMs() - logged_ms_ < kLogEveryMs) return;
   logged_ms_ = time_->NowMs();
-  LODESTONE_LOG(INFO, "trainer", "training steps={} samples={} of={} loss={:.5f} staleness_pushes={:.2f}",
-                counts.clock, counts.samples, progress_.samples_total(), progress_.loss(),
-                progress_.staleness_pushes());
+  LODESTONE_LOG(INFO, "trainer", "training steps={} samples={} of={} loss={:.5f} staleness_pushes={:.2f}", counts.clock,
+                counts.samples, progress_.samples_total(), progress_.loss(), progress_.staleness_pushes());
 }
 
 void Progress::Evaluated(uint64_t samples, uint64_t samples_total) {

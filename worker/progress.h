@@ -25,11 +25,11 @@ class Progress {
   // After a step.
   struct StepCounts {
     uint64_t clock = 0;
-    uint64_t samples = 0;        // Of all steps.
-    uint64_t batch = 0;          // Of this step.
-    double loss_sum = 0;         // Of this step.
-    uint64_t acknowledged = 0;   // Pushes so far.
-    double staleness_sum = 0;    // Of those.
+    uint64_t samples = 0;       // Of all steps.
+    uint64_t batch = 0;         // Of this step.
+    double loss_sum = 0;        // Of this step.
+    uint64_t acknowledged = 0;  // Pushes so far.
+    double staleness_sum = 0;   // Of those.
   };
   void Step(const StepCounts& counts);
 

@@ -31,11 +31,10 @@ absl::Status FileError(const char* what, const std::string& path) {
 
 std::string SummaryJson(const Summary& summary) {
   const double rate = summary.seconds > 0 ? static_cast<double>(summary.samples) / summary.seconds : 0;
-  std::string json = absl::StrCat("{\n  \"model\": \"", summary.model, "\",\n  \"samples\": ", summary.samples,
-                                  ",\n  \"worker_samples\": ", summary.samples,
-                                  ",\n  \"seconds\": ", Number(summary.seconds),
-                                  ",\n  \"samples_per_second\": ", Number(rate),
-                                  ",\n  \"staleness_pushes\": ", Number(summary.staleness_pushes));
+  std::string json = absl::StrCat(
+      "{\n  \"model\": \"", summary.model, "\",\n  \"samples\": ", summary.samples,
+      ",\n  \"worker_samples\": ", summary.samples, ",\n  \"seconds\": ", Number(summary.seconds),
+      ",\n  \"samples_per_second\": ", Number(rate), ",\n  \"staleness_pushes\": ", Number(summary.staleness_pushes));
   if (summary.train) absl::StrAppend(&json, ",\n  \"train\": ", MetricsJson(*summary.train));
   if (summary.test) absl::StrAppend(&json, ",\n  \"test\": ", MetricsJson(*summary.test));
   if (summary.best_reachable) {

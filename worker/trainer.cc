@@ -92,9 +92,11 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   result.samples = samples_;
   result.seconds = static_cast<double>(parts_.time->NowMs() - start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
-  LODESTONE_LOG(INFO, "trainer", "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} dense_pulls={} "
-                "broadcast_blocks={}", steps_, samples_, result.seconds, result.staleness_pushes,
-                parts_.parameters->pulls(), parts_.parameters->blocks_from_broadcasts());
+  LODESTONE_LOG(INFO, "trainer",
+                "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} dense_pulls={} "
+                "broadcast_blocks={}",
+                steps_, samples_, result.seconds, result.staleness_pushes, parts_.parameters->pulls(),
+                parts_.parameters->blocks_from_broadcasts());
   return result;
 }
 

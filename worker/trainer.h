@@ -1,8 +1,9 @@
 // The training loop of one worker: batches come with their rows from a pipeline, gradients leave asynchronously, dense
 // values are refreshed by broadcasts.
 //
-// A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and pushing
-// of different steps overlap, so a gradient may be older than the values it is applied to; how much is measured.
+// A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and
+// pushing of different steps overlap, so a gradient may be older than the values it is applied to; how much is
+// measured.
 //
 // Not thread-safe. Owns nothing that it is given; all must outlive it.
 #pragma once

@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(const v1::TableSpec& spec, 
   auto optimizer = Optimizer::Create(spec.optimizer());
   if (!optimizer.ok()) return Annotate(optimizer.status(), absl::StrCat(context, ": optimizer"));
   table->optimizer_ = *std::move(optimizer);
+  LODESTONE_RETURN_IF_ERROR(Annotate(CheckInitializer(spec.initializer()), absl::StrCat(context, ": initializer")));
   table->state_layout_ = table->optimizer_->state_layout();
   if (spec.has_dense()) {
     auto elements = CountElements(spec.dense());

@@ -199,8 +199,8 @@ TEST(Cluster, SumsPushesExactlyThoughCallsAreRepeatedRefusedAndTheirAnswersLost)
 
   EXPECT_GT(repeated, 0);
   EXPECT_GT(dropped, 0);
-  // A push whose answer was lost had been applied when the client sent it again. (Of two copies that arrive at once each
-  // may be the first on some shards: then neither counts as a duplicate.)
+  // A push whose answer was lost had been applied when the client sent it again. (Of two copies that arrive at once
+  // each may be the first on some shards: then neither counts as a duplicate.)
   EXPECT_GE(cluster.StatusOf(0).pushes_duplicate() + cluster.StatusOf(1).pushes_duplicate(), dropped);
 }
 

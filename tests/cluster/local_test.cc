@@ -27,7 +27,9 @@ std::vector<std::string> Small(std::vector<std::string> more = {}) {
 
 // `psctl local configs/local.yaml` that would train for days.
 std::vector<std::string> Endless() {
-  return {"local", ProjectFile("configs/local.yaml"), "--set", "train.epochs=1000000"};
+  std::vector<std::string> arguments = Small({"--set", "train.epochs=1000000"});
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  return arguments;
 }
 
 // Waits until the cluster trains, then returns all its processes.

@@ -110,7 +110,7 @@ RunSummary TrainLocally(const std::string& config, const std::vector<std::string
   all.insert(all.end(), arguments.begin(), arguments.end());
   PsctlRun run(all);
   EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
-  absl::StatusOr<RunSummary> summary = ReadWorkerSummary(summary_file);
+  absl::StatusOr<RunSummary> summary = ReadSummary(summary_file);
   EXPECT_TRUE(summary.ok()) << summary.status();
   if (!summary.ok()) return RunSummary();
   std::cout << ToTable(*summary);

@@ -87,7 +87,7 @@ TEST(GeneratedData, DeepfmOnClicksReachesAlmostTheTeachersAuc) {
 
 TEST(GeneratedData, DlrmOnClicksReachesAlmostTheTeachersAuc) {
   const RunSummary summary = TrainLocally("dlrm", {});
-  EXPECT_GE(MetricOf(summary.test, "auc"), 0.97 * MetricOf(summary.best_reachable, "auc"));
+  EXPECT_GE(MetricOf(summary.test, "auc"), 0.96 * MetricOf(summary.best_reachable, "auc"));
 }
 
 }  // namespace

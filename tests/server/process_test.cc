@@ -27,7 +27,7 @@ v1::Config ConfigOf(uint32_t servers, uint32_t index, const std::string& coordin
   config.mutable_cluster()->set_servers(servers);
   config.mutable_cluster()->set_shards(8);
   config.mutable_coordinator()->set_address(coordinator);
-  config.mutable_coordinator()->set_lease_ms(1000);
+  config.mutable_coordinator()->set_lease_ms(60'000);
   config.mutable_server()->set_index(index);
   config.mutable_server()->set_executors(1);
   return config;
@@ -225,7 +225,9 @@ TEST(ServerProcess, AServerWhoseIndexIsHeldByALivingOneGivesUp) {
   ASSERT_NE(ps0, nullptr);
   const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
   ASSERT_TRUE(ps1->WaitUntilReady().ok());
-  const auto twin = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  v1::Config config = ConfigOf(2, 1, ps0->address());
+  config.mutable_coordinator()->set_lease_ms(300);  // How long it hopes that the index becomes free.
+  const auto twin = StartOrFail(config);
   const absl::Status status = twin->WaitUntilReady();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(status.message()), HasSubstr(ps1->address()));
@@ -243,7 +245,9 @@ TEST(ServerProcess, ACoordinatorAddressThatIsNotPsZeroIsNamed) {
 }
 
 TEST(ServerProcess, AServerGoesOnWithoutTheCoordinatorAndJoinsItAgain) {
-  auto ps0 = StartOrFail(ConfigOf(2, 0));
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_coordinator()->set_lease_ms(1000);  // Heartbeats notice soon that the coordinator is gone.
+  auto ps0 = StartOrFail(config);
   ASSERT_NE(ps0, nullptr);
   const std::string address = ps0->address();
   const auto ps1 = StartOrFail(ConfigOf(2, 1, address));
@@ -254,7 +258,6 @@ TEST(ServerProcess, AServerGoesOnWithoutTheCoordinatorAndJoinsItAgain) {
       AwaitStatus(*ps1, [](const v1::StatusResponse& status) { return status.waits_size() == 1; });
   EXPECT_THAT(alone.waits(0).what(), HasSubstr("goes on serving"));
   EXPECT_EQ(HealthOf(*ps1, ""), Health::kServing);
-  v1::Config config = ConfigOf(2, 0);
   config.mutable_server()->set_listen(address);
   ps0 = StartOrFail(config);
   ASSERT_NE(ps0, nullptr);

@@ -216,6 +216,24 @@ TEST_F(StoreTest, ATableThatExistsWithAnotherSpecificationIsRefusedNamingTheFiel
   EXPECT_THAT(std::string(again.status().message()), HasSubstr("learning_rate"));
 }
 
+TEST_F(StoreTest, ATableWithANonsensicalSpecificationIsRefusedNamingWhatIsWrong) {
+  Make();
+  v1::TableSpec spec = AddingDense("d", 10, 0);
+  spec.mutable_initializer()->mutable_uniform()->set_low(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("table `d`: initializer"));
+  spec = AddingDense("d", 10, 0);
+  spec.mutable_optimizer()->set_learning_rate(std::numeric_limits<float>::infinity());
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("table `d`: optimizer"));
+  spec = AddingDense("d e", 10, 0);
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("may hold only"));
+  spec = AddingDense("d", 0, 0);
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("a dimension is 0"));
+  spec.mutable_dense()->clear_dims();
+  EXPECT_EQ(Ensure({spec}).status().code(), absl::StatusCode::kInvalidArgument);
+  spec.clear_shape();
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("neither dense nor embedding"));
+}
+
 // What is wrong with a push, and what the error must say.
 struct BadPush {
   const char* name;

@@ -202,7 +202,8 @@ absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const s
     for (size_t i = 0; i < pull.keys.size(); ++i) {
       const Key key = pull.keys[i];
       const auto row = table.rows.find(key);
-      const std::vector<float> values = row != table.rows.end() ? row->second.values : Fresh(table, key, dim, 0, 0).values;
+      const std::vector<float> values =
+          row != table.rows.end() ? row->second.values : Fresh(table, key, dim, 0, 0).values;
       std::copy(values.begin(), values.end(), pull.dst + i * dim);
       const ShardId shard = ShardOfKey(key, shards_);
       (*versions)[shard] = versions_[shard];

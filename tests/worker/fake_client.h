@@ -78,8 +78,8 @@ class FakeClient final : public Client {
 
   Vector Fresh(const Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const;
   void Apply(const Table& table, const float* gradient, Vector* vector) const;
-  void PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                  std::vector<bool>* touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows, std::vector<bool>* touched)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status PullLocked(const std::vector<DensePull>& dense, const std::vector<RowPull>& rows,
                           ShardVersions* versions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BroadcastLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

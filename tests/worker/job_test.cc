@@ -51,7 +51,8 @@ LoadedData MakeData(std::vector<MemoryDataset::Sample> samples, uint32_t numeric
 LoadedData LineData(uint64_t n) {
   std::vector<MemoryDataset::Sample> samples;
   for (uint64_t i = 0; i < n; ++i) {
-    const float a = static_cast<float>(RandomNormal(kSeed, 2 * i)), b = static_cast<float>(RandomNormal(kSeed, 2 * i + 1));
+    const float a = static_cast<float>(RandomNormal(kSeed, 2 * i)),
+                b = static_cast<float>(RandomNormal(kSeed, 2 * i + 1));
     samples.push_back({2 * a - b + 0.5f, {a, b}, {}, {}});
   }
   return MakeData(std::move(samples), 2, 0, 0);
@@ -184,7 +185,8 @@ TEST_F(JobTest, ReportsItsPhasesAndCountsEverySample) {
   for (const v1::WorkerProgress& report : reports) {
     if (phases.empty() || phases.back() != report.phase()) phases.push_back(report.phase());
   }
-  EXPECT_EQ(phases, (std::vector<v1::Phase>{v1::PHASE_TRAINING, v1::PHASE_WAITING, v1::PHASE_EVALUATING, v1::PHASE_FINISHED}));
+  EXPECT_EQ(phases,
+            (std::vector<v1::Phase>{v1::PHASE_TRAINING, v1::PHASE_WAITING, v1::PHASE_EVALUATING, v1::PHASE_FINISHED}));
   EXPECT_EQ(reports.back().samples(), 1500u);
   EXPECT_EQ(reports.back().samples_total(), 1500u);
   EXPECT_EQ(reports.back().clock(), client_.pushes());

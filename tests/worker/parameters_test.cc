@@ -42,7 +42,8 @@ class ParametersTest : public testing::Test {
   void PushAll(float amount) {
     const std::vector<float> gradient(10, amount);
     const std::vector<DenseGradient> gradients = {{&tables_[0], gradient.data()}, {&tables_[1], gradient.data()}};
-    ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult result) { EXPECT_TRUE(result.status.ok()); }).ok());
+    ASSERT_TRUE(
+        client_.Push(1, gradients, {}, {}, [](Client::PushResult result) { EXPECT_TRUE(result.status.ok()); }).ok());
   }
   void ExpectAll(float value) {
     for (int i = 0; i < 10; ++i) EXPECT_EQ(parameters_->values(0)[i], value) << "a[" << i << "]";

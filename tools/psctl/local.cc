@@ -130,7 +130,7 @@ class LocalRun {
     LODESTONE_RETURN_IF_ERROR(cluster_.StopServers());
     std::vector<RunSummary> summaries;
     for (uint32_t i = 0; i < config_.cluster().workers(); ++i) {
-      LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadWorkerSummary(SummaryFile(i)));
+      LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadSummary(SummaryFile(i)));
       summaries.push_back(std::move(summary));
     }
     RunSummary all = Combine(summaries);

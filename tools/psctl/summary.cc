@@ -25,6 +25,11 @@ double NumberOr(const Json& object, const char* key, double fallback) {
   return found != object.end() && found->is_number() ? found->get<double>() : fallback;
 }
 
+std::string TextOr(const Json& object, const char* key, const char* fallback) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : fallback;
+}
+
 // The numbers of the object `key`; null, which is how JSON writes NaN, included.
 Metrics MetricsAt(const Json& object, const char* key) {
   Metrics metrics;
@@ -85,15 +90,15 @@ std::string BestText(const RunSummary& summary) {
 
 }  // namespace
 
-absl::StatusOr<RunSummary> ReadWorkerSummary(const std::string& path) {
+absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": the worker wrote no summary"));
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": there is no summary"));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError(absl::StrCat(path, ": is no JSON object"));
   RunSummary summary;
-  const auto model = json.find("model");
-  if (model != json.end() && model->is_string()) summary.model = model->get<std::string>();
+  summary.config = TextOr(json, "config", "");
+  summary.model = TextOr(json, "model", "");
   const double samples = NumberOr(json, "samples", -1);
   summary.seconds = NumberOr(json, "seconds", -1);
   if (!(samples >= 0) || !(summary.seconds >= 0)) {
@@ -102,6 +107,8 @@ absl::StatusOr<RunSummary> ReadWorkerSummary(const std::string& path) {
   summary.samples = static_cast<uint64_t>(samples);
   summary.samples_per_second = NumberOr(json, "samples_per_second", 0);
   summary.staleness_pushes = NumberOr(json, "staleness_pushes", 0);
+  summary.servers = static_cast<uint32_t>(NumberOr(json, "servers", 0));
+  summary.workers = static_cast<uint32_t>(NumberOr(json, "workers", 0));
   summary.train = MetricsAt(json, "train");
   summary.test = MetricsAt(json, "test");
   summary.best_reachable = MetricsAt(json, "best_reachable");

@@ -29,8 +29,8 @@ struct RunSummary {
   Metrics best_reachable;  // Generated data only.
 };
 
-// Reads what a worker wrote with --summary. Errors name the file and what is wrong in it.
-absl::StatusOr<RunSummary> ReadWorkerSummary(const std::string& path);
+// Reads what a worker or psctl wrote with --summary. Errors name the file and what is wrong in it.
+absl::StatusOr<RunSummary> ReadSummary(const std::string& path);
 
 // One summary of all workers' ones: metrics are worker 0's, who alone evaluates; samples are added; the slowest
 // worker's seconds count. REQUIRES: at least one.

@@ -26,7 +26,7 @@ LineOutcome CriteoParser::Parse(absl::string_view line, ParsedLine* parsed, Line
     const bool last = column + 1 == kCriteoColumns;
     const size_t at = p - line.data() + 1;
     if ((tab == nullptr) != last) {
-      error->column = at;
+      error->column = last ? static_cast<const char*>(tab) - line.data() + 2 : at;
       error->message = last ? absl::StrCat("more than the ", kCriteoColumns, " columns of Criteo's format")
                             : absl::StrCat(column + 1, " columns instead of the ", kCriteoColumns,
                                            " of Criteo's format, which are separated by tabs");

@@ -143,16 +143,33 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
                      [&](const auto& entry) { return named(entry.first); });
 }
 
+// Whether one of `specs` names column `index` of `columns` by its index.
+template <typename Specs>
+bool NamesIndex(const Specs& specs, int64_t index, int64_t columns) {
+  return std::any_of(specs.begin(), specs.end(), [&](const std::string& spec) {
+    int64_t first, last;
+    if (!ParseIndices(spec, &first, &last)) return false;
+    return first < 0 ? index == first + columns : first <= index && index <= last;
+  });
+}
+
 bool HasHeader(const v1::CsvConfig& config, const std::vector<std::string>& first,
                const std::vector<CsvField>& second) {
   if (config.header() != v1::CsvConfig::DETECT) return config.header() == v1::CsvConfig::YES;
   if (NamesColumn(config, first)) return true;
+  const auto columns = static_cast<int64_t>(first.size());
+  bool text_over_number = false;
   for (size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
-    const bool missing = first[i].empty() || std::find(config.missing().begin(), config.missing().end(), first[i]) !=
-                                                 config.missing().end();
-    if (IsNumber(second[i].text) && !IsNumber(first[i]) && !missing) return true;
+    // A category may look like a number.
+    const auto index = static_cast<int64_t>(i);
+    if (NamesIndex(config.categorical(), index, columns) || NamesIndex(config.ignore(), index, columns)) continue;
+    if (!IsNumber(second[i].text)) continue;
+    if (IsNumber(first[i])) return false;
+    const auto& missing = config.missing();
+    const bool is_missing = first[i].empty() || std::find(missing.begin(), missing.end(), first[i]) != missing.end();
+    text_over_number = text_over_number || !is_missing;
   }
-  return false;
+  return text_over_number;
 }
 
 std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {

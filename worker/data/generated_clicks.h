@@ -4,15 +4,15 @@
 // click probability:
 //   logit = bias + weights of the values + products of factors between every two fields + weights of the numbers.
 // All of the teacher's parameters are hashes of (seed, field, value). Its three terms have fixed shares of the logit's
-// variance, which puts its AUC at 0.8 to 0.88 for moderate shares of positives. Rare values have smaller parameters, so
-// that what a model cannot learn from few occurrences matters little.
+// variance, which puts its AUC at 0.86 to 0.88 for moderate shares of positives. Factor r has amplitude 1 / (1 + r),
+// and rare values have smaller parameters, so that what a model cannot learn from few occurrences matters little: with
+// the defaults a factorization machine reaches 0.99 of the teacher's AUC in one pass, a linear model 0.96 to 0.97.
 //
 // Thread-safe: immutable.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <functional>
 
 #include "proto/config.pb.h"
 #include "worker/data/dataset.h"

@@ -1,5 +1,5 @@
-// A batch whose keys have been counted: each distinct key once, and for every feature which one it has. Rows are pulled,
-// and their gradients pushed, once per distinct key.
+// A batch whose keys have been counted: each distinct key once, and for every feature which one it has. Rows are
+// pulled, and their gradients pushed, once per distinct key.
 //
 // Thread safety: a KeyIndexer and a KeyedBatch belong to one thread at a time.
 #pragma once

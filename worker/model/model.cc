@@ -128,9 +128,9 @@ const float* Model::MlpInput(const KeyedBatch& keyed, const ParameterPointers& p
   }
   std::optional<uint64_t> bottom_seed;
   if (dropout_seed) bottom_seed = StreamSeed(*dropout_seed, kBottomStream);
-  const float* const bottom = bottom_.Forward(
-      batch.size, batch.numeric.data(), std::span(parameters.data() + bottom_begin_, bottom_.tensor_count()),
-      bottom_seed);
+  const float* const bottom =
+      bottom_.Forward(batch.size, batch.numeric.data(),
+                      std::span(parameters.data() + bottom_begin_, bottom_.tensor_count()), bottom_seed);
   const size_t vectors = plan_.interaction_vectors();
   vectors_.resize(batch.size * vectors * dim);
   cpu::CopyColumns(batch.size, dim, bottom, vectors * dim, 0, vectors_.data());

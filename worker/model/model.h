@@ -2,8 +2,8 @@
 //
 // All six types are sums of the same four terms (model_plan.h), so there is one class for them:
 //   logits = bias + linear(sparse rows, numeric) + factorization machine(sparse rows) + mlp(x)
-// where x is the numeric features (mlp), the fields' embeddings beside the numeric features (deepfm), or the bottom mlp's
-// output beside its and the embeddings' pairwise dot products (dlrm).
+// where x is the numeric features (mlp), the fields' embeddings beside the numeric features (deepfm), or the bottom
+// mlp's output beside its and the embeddings' pairwise dot products (dlrm).
 //
 // Not thread-safe: it keeps scratch memory. The same batch, parameters and seed give the same bits with one thread.
 #pragma once
@@ -79,14 +79,14 @@ class Model {
   // Scratch of the last batch.
   Mlp mlp_;
   Mlp bottom_;
-  AlignedFloats logits_;         // [samples, outputs]
-  AlignedFloats dlogits_;        // [samples, outputs]
-  AlignedFloats sums_;           // [samples, embedding_dim]: the second-order term's
-  AlignedFloats mlp_input_;      // [samples, mlp in]
-  AlignedFloats dmlp_input_;     // [samples, mlp in]
-  AlignedFloats vectors_;        // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
-  AlignedFloats dvectors_;       // [samples, 1 + fields, embedding_dim]
-  AlignedFloats dbottom_;        // [samples, embedding_dim]
+  AlignedFloats logits_;      // [samples, outputs]
+  AlignedFloats dlogits_;     // [samples, outputs]
+  AlignedFloats sums_;        // [samples, embedding_dim]: the second-order term's
+  AlignedFloats mlp_input_;   // [samples, mlp in]
+  AlignedFloats dmlp_input_;  // [samples, mlp in]
+  AlignedFloats vectors_;     // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
+  AlignedFloats dvectors_;    // [samples, 1 + fields, embedding_dim]
+  AlignedFloats dbottom_;     // [samples, embedding_dim]
 };
 
 }  // namespace lodestone

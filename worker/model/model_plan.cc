@@ -62,8 +62,8 @@ absl::Status CheckData(const ModelConfig& config, const Schema& schema, uint32_t
   const bool fields = schema.field_count > 0;
   const char* const kSparse = "samples with any number of key:value features, as libsvm files have";
   if (!numeric && !fields && !schema.sparse) return Invalid("the data has no features");
-  if (outputs > 1 && (config.type() == ModelConfig::FM || config.type() == ModelConfig::MF ||
-                      config.type() == ModelConfig::DEEPFM)) {
+  if (outputs > 1 &&
+      (config.type() == ModelConfig::FM || config.type() == ModelConfig::MF || config.type() == ModelConfig::DEEPFM)) {
     return Invalid(model, " gives one score and cannot tell ", outputs,
                    " classes apart; use linear, mlp or dlrm, or merge classes with data.label_map");
   }
@@ -76,9 +76,9 @@ absl::Status CheckData(const ModelConfig& config, const Schema& schema, uint32_t
     case ModelConfig::MF:
       if (schema.field_count == 2 && !numeric) return absl::OkStatus();
       return Invalid(model, " needs exactly two categorical fields (user and item) and nothing else, the data has ",
-                     schema.sparse ? std::string(kSparse)
-                                   : absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count,
-                                                  " numeric ones"),
+                     schema.sparse
+                         ? std::string(kSparse)
+                         : absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count, " numeric ones"),
                      "; name two columns in data.csv.categorical, or use fm");
     case ModelConfig::DEEPFM:
       if (fields) return absl::OkStatus();
@@ -88,15 +88,18 @@ absl::Status CheckData(const ModelConfig& config, const Schema& schema, uint32_t
     case ModelConfig::DLRM:
       if (fields && numeric) return absl::OkStatus();
       return Invalid(model, " needs categorical fields and numeric features, the data has ",
-                     schema.sparse ? std::string(kSparse)
-                                   : absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count,
-                                                  " numeric ones"),
-                     schema.sparse ? "; use fm" : fields ? "; use deepfm" : "; use mlp");
+                     schema.sparse
+                         ? std::string(kSparse)
+                         : absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count, " numeric ones"),
+                     schema.sparse ? "; use fm"
+                     : fields      ? "; use deepfm"
+                                   : "; use mlp");
     case ModelConfig::MLP:
       if (numeric && !fields && !schema.sparse) return absl::OkStatus();
-      return Invalid(model, " takes numeric features only, the data has ",
-                     schema.sparse ? std::string(kSparse) : absl::StrCat(schema.field_count, " categorical fields"),
-                     schema.sparse ? "; use linear or fm" : "; use deepfm or dlrm, or list the fields in data.csv.ignore");
+      return Invalid(
+          model, " takes numeric features only, the data has ",
+          schema.sparse ? std::string(kSparse) : absl::StrCat(schema.field_count, " categorical fields"),
+          schema.sparse ? "; use linear or fm" : "; use deepfm or dlrm, or list the fields in data.csv.ignore");
   }
   return Invalid(model, " is unknown");
 }
@@ -200,8 +203,8 @@ class TableWriter {
 }  // namespace
 
 LabelKind LabelsOf(const ModelConfig& config) {
-  const bool number = config.loss() == ModelConfig::SQUARED ||
-                      (config.loss() == ModelConfig::AUTO && config.type() == ModelConfig::MF);
+  const bool number =
+      config.loss() == ModelConfig::SQUARED || (config.loss() == ModelConfig::AUTO && config.type() == ModelConfig::MF);
   return number ? LabelKind::kNumber : LabelKind::kClass;
 }
 
@@ -222,7 +225,8 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   const bool mlp_only = model.type() == ModelConfig::MLP;
   plan.linear_rows = (schema.sparse || schema.field_count > 0) && !dlrm;
   plan.linear_numeric = schema.numeric_count > 0 && !dlrm && !mlp_only;
-  plan.pairs = model.type() == ModelConfig::FM || model.type() == ModelConfig::MF || model.type() == ModelConfig::DEEPFM;
+  plan.pairs =
+      model.type() == ModelConfig::FM || model.type() == ModelConfig::MF || model.type() == ModelConfig::DEEPFM;
   if (plan.pairs || dlrm) plan.embedding_dim = dim;
   if (model.type() == ModelConfig::DEEPFM) {
     const size_t in = size_t{schema.field_count} * dim + schema.numeric_count;
@@ -241,8 +245,9 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
 absl::StatusOr<std::vector<v1::TableSpec>> TablesOf(const ModelPlan& plan, const v1::Config& config) {
   const ModelConfig& model = config.model();
   if (model.dense().has_admission() || model.dense().has_eviction()) {
-    return Invalid("model.dense: dense tables have neither admission nor eviction; set them in model.linear or "
-                   "model.embedding");
+    return Invalid(
+        "model.dense: dense tables have neither admission nor eviction; set them in model.linear or "
+        "model.embedding");
   }
   std::vector<v1::TableSpec> specs;
   TableWriter writer(config, &specs);

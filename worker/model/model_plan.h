@@ -31,10 +31,10 @@ struct ModelPlan {
   uint32_t numeric_count = 0;
   uint32_t field_count = 0;
 
-  bool linear_rows = false;      // Table "linear" [key -> outputs].
-  bool linear_numeric = false;   // Table "numeric" [numeric_count, outputs].
-  bool pairs = false;            // The second-order term over table "embedding".
-  uint32_t embedding_dim = 0;    // Width of table "embedding"; 0: there is none.
+  bool linear_rows = false;        // Table "linear" [key -> outputs].
+  bool linear_numeric = false;     // Table "numeric" [numeric_count, outputs].
+  bool pairs = false;              // The second-order term over table "embedding".
+  uint32_t embedding_dim = 0;      // Width of table "embedding"; 0: there is none.
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
 

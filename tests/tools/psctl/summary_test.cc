@@ -39,8 +39,8 @@ RunSummary Example() {
   return summary;
 }
 
-TEST(ReadWorkerSummary, ReadsWhatAWorkerWrites) {
-  const absl::StatusOr<RunSummary> summary = ReadWorkerSummary(
+TEST(ReadSummary, ReadsWhatAWorkerWrites) {
+  const absl::StatusOr<RunSummary> summary = ReadSummary(
       Written(R"({"model": "mf", "samples": 10, "seconds": 0.5, "samples_per_second": 20, "staleness_pushes": 1.25,
                   "train": {"loss": 1.5}, "test": {"loss": 2.5, "rmse": null}, "best_reachable": {"rmse": 0.3}})"));
   ASSERT_TRUE(summary.ok()) << summary.status();
@@ -55,13 +55,11 @@ TEST(ReadWorkerSummary, ReadsWhatAWorkerWrites) {
   EXPECT_THAT(summary->best_reachable, ElementsAre(Pair("rmse", 0.3)));
 }
 
-TEST(ReadWorkerSummary, NamesTheFileThatIsMissingOrBroken) {
-  EXPECT_THAT(std::string(ReadWorkerSummary("/nowhere/summary.json").status().message()),
-              HasSubstr("/nowhere/summary.json"));
-  EXPECT_THAT(std::string(ReadWorkerSummary(Written("{\"samples\": ")).status().message()),
-              HasSubstr("no JSON object"));
-  EXPECT_THAT(std::string(ReadWorkerSummary(Written("[1]")).status().message()), HasSubstr("no JSON object"));
-  EXPECT_THAT(std::string(ReadWorkerSummary(Written(R"({"samples": "many", "seconds": 1})")).status().message()),
+TEST(ReadSummary, NamesTheFileThatIsMissingOrBroken) {
+  EXPECT_THAT(std::string(ReadSummary("/nowhere/summary.json").status().message()), HasSubstr("/nowhere/summary.json"));
+  EXPECT_THAT(std::string(ReadSummary(Written("{\"samples\": ")).status().message()), HasSubstr("no JSON object"));
+  EXPECT_THAT(std::string(ReadSummary(Written("[1]")).status().message()), HasSubstr("no JSON object"));
+  EXPECT_THAT(std::string(ReadSummary(Written(R"({"samples": "many", "seconds": 1})")).status().message()),
               HasSubstr("lacks samples or seconds"));
 }
 
@@ -91,10 +89,13 @@ TEST(Combine, OfNoWorkAtAllIsFinite) {
 }
 
 TEST(ToJson, ReadsBackToTheSame) {
-  const absl::StatusOr<RunSummary> again = ReadWorkerSummary(Written(ToJson(Example())));
+  const absl::StatusOr<RunSummary> again = ReadSummary(Written(ToJson(Example())));
   ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->config, "configs/local.yaml");
   EXPECT_EQ(again->model, "deepfm");
   EXPECT_EQ(again->samples, 2000u);
+  EXPECT_EQ(again->servers, 2u);
+  EXPECT_EQ(again->workers, 2u);
   EXPECT_EQ(again->test, Example().test);
   EXPECT_EQ(again->best_reachable, Example().best_reachable);
 }

@@ -80,7 +80,9 @@ TEST(ModelPlan, GivesEachTypeTheTablesOfItsTerms) {
 }
 
 TEST(ModelPlan, ChoosesTheLossFromTheLabels) {
-  const auto loss = [](ModelConfig::Type type, const Schema& schema) { return PlanModel(MakeConfig(type), schema)->loss; };
+  const auto loss = [](ModelConfig::Type type, const Schema& schema) {
+    return PlanModel(MakeConfig(type), schema)->loss;
+  };
   EXPECT_EQ(loss(ModelConfig::LINEAR, MakeSchema(1, 0, false, 2)), ModelConfig::LOGISTIC);
   EXPECT_EQ(loss(ModelConfig::LINEAR, MakeSchema(1, 0, false, 3)), ModelConfig::SOFTMAX);
   EXPECT_EQ(loss(ModelConfig::MF, MakeSchema(0, 2, false, 0)), ModelConfig::SQUARED);
@@ -150,8 +152,9 @@ TEST(ModelPlan, StartsTheBiasAtTheLabels) {
   schema = MakeSchema(1, 0, false, 3);
   schema.class_counts = {4, 0, 6};
   const ModelPlan softmax = *PlanModel(config, schema);
-  EXPECT_THAT(softmax.prior, ElementsAre(testing::FloatEq(std::log(4.5f / 11.5f)), testing::FloatEq(std::log(0.5f / 11.5f)),
-                                         testing::FloatEq(std::log(6.5f / 11.5f))));
+  EXPECT_THAT(softmax.prior,
+              ElementsAre(testing::FloatEq(std::log(4.5f / 11.5f)), testing::FloatEq(std::log(0.5f / 11.5f)),
+                          testing::FloatEq(std::log(6.5f / 11.5f))));
   EXPECT_EQ(Tables(config, schema)["bias"].initializer().constant().value(), 0);
 
   config.mutable_model()->set_loss(ModelConfig::SQUARED);

@@ -112,7 +112,9 @@ struct Instance {
       // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
       // and the products beside them mostly below 1.
       const bool bias = table.name().ends_with("/bias");
-      const float range = !table.name().ends_with("/weight") ? 0.7f : table.dense().dims(1) == c.outputs() ? 1.0f : 0.3f;
+      const float range = !table.name().ends_with("/weight")     ? 0.7f
+                          : table.dense().dims(1) == c.outputs() ? 1.0f
+                                                                 : 0.3f;
       for (float& x : v) x = bias ? 2.0f : Uniform(n, -range, range), ++n;
       if (bias) v[0] = -2;
       gradients.emplace_back(size, std::nanf(""));
@@ -143,8 +145,8 @@ TEST_P(GradientTest, EqualsTheDifferenceQuotientOfTheLoss) {
   SCOPED_TRACE(absl::StrCat("seed ", kSeed));
   setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs);
   // The fourth-order quotient (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Truncation is h^4 / 30 f^(5) < 1e-6 here. A
-  // loss is a sum of fewer than 64 products of total magnitude below 8, in float: its error is below 64 * 8 * 2^-24, and
-  // the quotient multiplies it by at most 18 / 12h.
+  // loss is a sum of fewer than 64 products of total magnitude below 8, in float: its error is below 64 * 8 * 2^-24,
+  // and the quotient multiplies it by at most 18 / 12h.
   constexpr double h = 1.0 / 16;
   constexpr double kTolerance = 18 / (12 * h) * 64 * 8 * 0x1p-24;
   for (size_t t = 0; t < setup.values.size(); ++t) {

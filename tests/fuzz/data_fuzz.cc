@@ -1,0 +1,96 @@
+// The parsers of data files must take any bytes: what they give is well formed, or they say what is wrong and where.
+// The first byte chooses the format, the second the options, the rest is the file. To run it for a minute:
+//   bazel build --config=clang //tests/fuzz:data_fuzz
+//   mkdir -p /tmp/found && bazel-bin/tests/fuzz/data_fuzz -max_total_time=60 -timeout=10 -max_len=4096 \
+//       /tmp/found tests/fuzz/data_corpus
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "worker/data/criteo.h"
+#include "worker/data/csv.h"
+#include "worker/data/csv_layout.h"
+#include "worker/data/label_index.h"
+#include "worker/data/libsvm.h"
+#include "worker/data/line_parser.h"
+
+namespace lodestone {
+namespace {
+
+constexpr const char* kDelimiters[] = {"", ",", "\t", "::", " ", "\"", ";;", "|"};
+
+// A CSV parser whose layout comes from the first two lines; null if they have none.
+std::unique_ptr<LineParser> MakeCsvParser(uint8_t options, const std::vector<absl::string_view>& lines) {
+  v1::CsvConfig config;
+  config.set_delimiter(kDelimiters[options & 7]);
+  if ((options & 8) != 0) config.add_categorical("0");
+  if ((options & 16) != 0) config.add_numeric("1-2");
+  if ((options & 32) != 0) config.set_label("y");
+  if ((options & 64) != 0) config.add_missing("?");
+  if ((options & 128) != 0) config.set_header(v1::CsvConfig::YES);
+  std::optional<absl::string_view> second;
+  if (lines.size() > 1) second = lines[1];
+  auto layout = FindCsvLayout(config, v1::STANDARDIZE, "file", lines[0], second);
+  if (!layout.ok()) {
+    LODESTONE_CHECK(!layout.status().message().empty());
+    return nullptr;
+  }
+  return std::make_unique<CsvParser>(*std::move(layout));
+}
+
+void ParseLines(LineParser* parser, bool sparse, const std::vector<absl::string_view>& lines) {
+  auto labels = LabelIndex::Create(LabelKind::kClass, v1::DataConfig());
+  LODESTONE_CHECK(labels.ok());
+  ParsedLine parsed;
+  size_t numbers = 0, keys = 0;
+  bool first = true;
+  for (const absl::string_view line : lines) {
+    LineError error;
+    parser->EndsInQuotes(line, false);
+    parser->EndsInQuotes(line, true);
+    const LineOutcome outcome = parser->Parse(line, &parsed, &error);
+    LODESTONE_CHECK((outcome == LineOutcome::kMalformed) == !error.message.empty());
+    if (outcome == LineOutcome::kMalformed) LODESTONE_CHECK(error.column >= 1 && error.column <= line.size() + 1);
+    if (outcome != LineOutcome::kSample) continue;
+    LODESTONE_CHECK(first || (parsed.numeric.size() == numbers && (sparse || parsed.keys.size() == keys)));
+    LODESTONE_CHECK(parsed.values.empty() || parsed.values.size() == parsed.keys.size());
+    for (float number : parsed.numeric) LODESTONE_CHECK(!std::isinf(number));
+    for (float value : parsed.values) LODESTONE_CHECK(std::isfinite(value));
+    numbers = parsed.numeric.size();
+    keys = parsed.keys.size();
+    first = false;
+    float label;
+    std::string message;
+    LODESTONE_CHECK(labels->Add(parsed.label, &label, &message) == message.empty());
+  }
+  labels->Finish();
+  Schema schema;
+  labels->FillSchema(&schema);
+  LODESTONE_CHECK(schema.class_names.size() == schema.class_counts.size());
+}
+
+}  // namespace
+}  // namespace lodestone
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lodestone;  // NOLINT: one function.
+  if (size < 2) return 0;
+  const absl::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  std::unique_ptr<LineParser> parser;
+  const bool sparse = data[0] % 3 == 0;
+  if (sparse) {
+    parser = std::make_unique<LibsvmParser>((data[1] & 1) != 0 ? v1::LOG : v1::NONE);
+  } else if (data[0] % 3 == 1) {
+    parser = std::make_unique<CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG);
+  } else {
+    parser = MakeCsvParser(data[1], lines);
+  }
+  if (parser != nullptr) ParseLines(parser.get(), sparse, lines);
+  return 0;
+}
