@@ -22,7 +22,7 @@ configs/lodestone.schema.json lets an editor complete them. --set overrides sing
   --set 'model.optimizer={adam: {beta1: 0.8}, learning_rate: 0.001}'
 )";
 
-// The first line of `text` with the program's name before it, the others indented below.
+// The lines of `text`, each with the program's name before it.
 std::string ErrorText(const std::string& program, const std::string& text) {
   std::ostringstream out;
   std::istringstream lines(text);

@@ -23,8 +23,8 @@ using google::protobuf::Reflection;
 using google::protobuf::TextFormat;
 using Kind = YamlNode::Kind;
 
-constexpr int kMessageDepthMax = 64;      // Messages within each other, aliases followed.
-constexpr size_t kVisitsMax = 200'000;    // Nodes read, aliases followed.
+constexpr int kMessageDepthMax = 64;    // Messages within each other, aliases followed.
+constexpr size_t kVisitsMax = 200'000;  // Nodes read, aliases followed.
 
 bool IsMessage(const FieldDescriptor& field) { return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE; }
 
@@ -198,8 +198,8 @@ class YamlReader::Walk {
   // Calls `read` with an override's value as a node: parsed, or the text itself where `field` takes it.
   template <typename Function>
   void WithValue(const std::string& value, const FieldDescriptor& field, Function read) {
-    const bool yaml = value.starts_with('"') || value.starts_with('\'') ||
-                      (field.is_repeated() && value.starts_with('['));
+    const bool yaml =
+        value.starts_with('"') || value.starts_with('\'') || (field.is_repeated() && value.starts_with('['));
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING && !yaml) {
       YamlNode node;
       node.kind = Kind::kScalar;

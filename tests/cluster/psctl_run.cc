@@ -48,6 +48,7 @@ std::string ProgramOf(const std::string& pid) {
 }  // namespace
 
 PsctlRun::PsctlRun(const std::vector<std::string>& arguments) {
+  setenv("TMPDIR", std::getenv("TEST_TMPDIR"), /*overwrite=*/1);  // A killed psctl leaves its folder there.
   std::vector<std::string> argv = {ProjectFile("tools/psctl/psctl")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   absl::StatusOr<std::unique_ptr<Child>> child = Child::Start("psctl", argv);

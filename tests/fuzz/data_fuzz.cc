@@ -1,8 +1,7 @@
 // The parsers of data files must take any bytes: what they give is well formed, or they say what is wrong and where.
 // The first byte chooses the format, the second the options, the rest is the file. To run it for a minute:
 //   bazel build --config=clang //tests/fuzz:data_fuzz
-//   mkdir -p /tmp/found && bazel-bin/tests/fuzz/data_fuzz -max_total_time=60 -timeout=10 -max_len=4096 \
-//       /tmp/found tests/fuzz/data_corpus
+//   bazel-bin/tests/fuzz/data_fuzz -max_total_time=60 -timeout=10 -max_len=4096 "$(mktemp -d)" tests/fuzz/data_corpus
 #include <cmath>
 #include <cstdint>
 #include <memory>

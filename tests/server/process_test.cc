@@ -179,11 +179,11 @@ TEST(ServerProcess, ConfigurationsThatCannotWorkAreRefused) {
 TEST(ServerProcess, AWildcardIsBoundAndTheAdvertisedAddressTold) {
   v1::Config config = ConfigOf(1, 0);
   config.mutable_server()->set_listen("0.0.0.0:0");
-  config.mutable_server()->set_advertise("localhost:0");
+  config.mutable_server()->set_advertise("127.0.0.1:0");
   const auto process = StartOrFail(config);
   ASSERT_NE(process, nullptr);
-  EXPECT_EQ(process->address().rfind("localhost:", 0), 0);
-  EXPECT_NE(process->address(), "localhost:0");
+  EXPECT_EQ(process->address().rfind("127.0.0.1:", 0), 0);
+  EXPECT_NE(process->address(), "127.0.0.1:0");
   EXPECT_EQ(StatusOf(*process).server().address(), process->address());
 }
 

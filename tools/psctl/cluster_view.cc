@@ -84,6 +84,7 @@ ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) 
 }
 
 void RateMeter::Observe(double seconds, uint64_t count) {
+  if (count == 0) window_.clear();  // The time before the first is nobody's speed.
   window_.emplace_back(seconds, count);
   while (window_.size() > 2 && window_.front().first < seconds - kRateWindowSeconds) window_.pop_front();
 }

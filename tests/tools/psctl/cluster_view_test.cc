@@ -80,6 +80,13 @@ TEST(RateMeter, MeasuresTheLastSecondsOnly) {
   EXPECT_EQ(meter.per_second(), 10) << "the fast first second has left the window";
 }
 
+TEST(RateMeter, TheTimeBeforeTheFirstDoesNotCount) {
+  RateMeter meter;
+  for (int second = 0; second <= 4; ++second) meter.Observe(second, 0);
+  meter.Observe(5, 1000);
+  EXPECT_EQ(meter.per_second(), 1000);
+}
+
 TEST(RateMeter, ACountThatFallsGivesNoRate) {
   RateMeter meter;
   meter.Observe(0, 100);
