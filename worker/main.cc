@@ -1,12 +1,13 @@
 // The worker: joins the cluster, reads its partition of the data, trains, and writes what came out.
 
-#include <pthread.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <ctime>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,20 +30,37 @@ namespace lodestone {
 namespace {
 
 // A stopped worker gets this long to finish its step and have its pushes acknowledged.
-constexpr time_t kStopGraceSeconds = 10;
+constexpr int kStopGraceMs = 10'000;
 constexpr int kSignalExitBase = 128;
 
-// Waits for SIGINT and SIGTERM on a thread of its own. The first one sets `stop` if the worker can end by itself, and
-// ends the process otherwise; the second one, or the grace period's end, ends it in any case.
+// Where the signal handler writes the signal's number, as a byte.
+int signal_pipe[2] = {-1, -1};
+
+void OnSignal(int signal) {
+  const int saved_errno = errno;
+  const char byte = static_cast<char>(signal);
+  (void)!write(signal_pipe[1], &byte, 1);
+  errno = saved_errno;
+}
+
+// Acts on SIGINT and SIGTERM, on a thread of its own. The first one sets `stop` if the worker can end by itself, and
+// ends the process otherwise; the second one, or the grace period's end, ends it in any case. (A handler, since waiting
+// for blocked signals would miss those that go to threads which libraries start before main.)
 class SignalWatch {
  public:
-  // Call before any other thread starts: they must all leave the signals to this one.
   SignalWatch() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    if (pipe2(signal_pipe, O_CLOEXEC) != 0) return;  // Signals then end the process at once.
     std::thread([this] { Run(); }).detach();
+    struct sigaction action = {};
+    action.sa_handler = OnSignal;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+    sigset_t signals;  // Whoever started this process may have blocked them.
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   }
 
   const std::atomic<bool>* stop() const { return &stop_; }
@@ -52,20 +70,20 @@ class SignalWatch {
 
  private:
   void Run() {
-    int signal = 0;
-    if (sigwait(&signals_, &signal) != 0) return;
-    signal_ = signal;
+    char byte = 0;
+    while (read(signal_pipe[0], &byte, 1) != 1) {
+    }
+    signal_ = byte;
     stop_ = true;
-    LODESTONE_LOG(WARN, "worker", "stopping signal={}", signal == SIGINT ? "SIGINT" : "SIGTERM");
+    LODESTONE_LOG(WARN, "worker", "stopping signal={}", byte == SIGINT ? "SIGINT" : "SIGTERM");
     if (graceful_) {
-      const timespec grace = {kStopGraceSeconds, 0};
-      sigtimedwait(&signals_, nullptr, &grace);
+      pollfd second = {signal_pipe[0], POLLIN, 0};
+      poll(&second, 1, kStopGraceMs);
       LODESTONE_LOG(WARN, "worker", "ending without waiting for pushes under way");
     }
-    _exit(kSignalExitBase + signal);
+    _exit(kSignalExitBase + byte);
   }
 
-  sigset_t signals_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> graceful_{false};
   std::atomic<int> signal_{0};

@@ -223,6 +223,8 @@ Membership::LowestClocks Membership::Lowest() const {
       clocks.lowest_of_others = std::min(clocks.lowest_of_others, clock);
     }
   }
+  // Nobody is beyond the start while a worker has yet to come: its part of the data is its own.
+  if (!NeverJoined().empty()) clocks = {.holder = 0, .lowest = 0, .lowest_of_others = 0};
   return clocks;
 }
 
@@ -239,8 +241,23 @@ std::vector<std::string> Membership::Behind(Incarnation asker, Clock clock) cons
       ++more;
     }
   }
+  for (const uint32_t index : clock > 0 ? NeverJoined() : std::vector<uint32_t>()) {
+    if (lines.size() < kNamesMax) {
+      lines.push_back(absl::StrCat("worker ", index, " has not joined"));
+    } else {
+      ++more;
+    }
+  }
   if (more > 0) lines.push_back(absl::StrCat("and ", more, " more"));
   return lines;
+}
+
+std::vector<uint32_t> Membership::NeverJoined() const {
+  std::vector<uint32_t> indices;
+  for (uint32_t index = 0; index < options_.workers; ++index) {
+    if (index >= workers_.size() || workers_[index].incarnation == 0) indices.push_back(index);
+  }
+  return indices;
 }
 
 std::vector<std::string> Membership::TakeExpired() {

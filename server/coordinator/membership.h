@@ -59,7 +59,8 @@ class Membership {
   // OK if the process lives, else what Heartbeat would say.
   absl::Status CheckAlive(Incarnation incarnation) const;
 
-  // How far the live workers that still take steps have come: enough to answer any number of askers.
+  // How far the live workers that still take steps have come: enough to answer any number of askers. While one of
+  // Options::workers has never joined, that is nowhere.
   struct LowestClocks {
     Incarnation holder = 0;
     Clock lowest = std::numeric_limits<Clock>::max();  // The holder's.
@@ -72,7 +73,8 @@ class Membership {
   };
   LowestClocks Lowest() const;
 
-  // The live workers other than `asker` that are behind `clock`, one line each; a last line counts those beyond 16.
+  // The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a last
+  // line counts those beyond 16.
   std::vector<std::string> Behind(Incarnation asker, Clock clock) const;
 
   // Those whose lease has ended since the last call, one line each.
@@ -90,6 +92,8 @@ class Membership {
   uint64_t epoch() const { return epoch_; }
 
  private:
+  // Indices below Options::workers that no worker has ever had.
+  std::vector<uint32_t> NeverJoined() const;
   // An index and its latest holder.
   struct Place {
     v1::Role role = v1::ROLE_UNSPECIFIED;

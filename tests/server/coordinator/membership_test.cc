@@ -241,6 +241,7 @@ TEST_F(MembershipTest, TheRouteOutlivesAServer) {
 TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
   const Incarnation w0 = Join(Worker(1, "alpha:1"));
   const Incarnation w1 = Join(Worker(2, "beta:2"));
+  EXPECT_TRUE(Beat(Join(Worker(3)), true).ok());  // The third has come and gone.
   EXPECT_TRUE(Reached(w0, 0));
   EXPECT_FALSE(Reached(w0, 1));
   Progress(w0, 5);
@@ -256,9 +257,25 @@ TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
   EXPECT_THAT(members_.Behind(0, 9), SizeIs(2));
 }
 
+// Worker 0 once evaluated what it had trained alone, because the others had not started yet.
+TEST_F(MembershipTest, AWorkerThatHasNeverJoinedIsWaitedForByName) {
+  const Incarnation w0 = Join(Worker(1));
+  const Incarnation w1 = Join(Worker(2));
+  Progress(w1, 9, 0, v1::PHASE_WAITING);
+  EXPECT_TRUE(Reached(w0, 0));
+  EXPECT_FALSE(Reached(w0, 1));
+  EXPECT_FALSE(Reached(0, 1));
+  EXPECT_THAT(members_.Behind(w0, 1), ElementsAre("worker 2 has not joined"));
+  const Incarnation w2 = Join(Worker(3));
+  EXPECT_FALSE(Reached(w0, 1));
+  Progress(w2, 0, 0, v1::PHASE_FINISHED);
+  EXPECT_TRUE(Reached(w0, 1));
+}
+
 TEST_F(MembershipTest, WorkersThatWaitFinishedLeftOrDiedAreBehindNothing) {
   const Incarnation w0 = Join(Worker(1));
   const Incarnation w1 = Join(Worker(2));
+  EXPECT_TRUE(Beat(Join(Worker(3)), true).ok());  // The third has come and gone.
   Progress(w1, 1);
   EXPECT_FALSE(Reached(w0, 2));
   Progress(w1, 1, 0, v1::PHASE_WAITING);

@@ -79,6 +79,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   Incarnation JoinWorker() {
+    ++joined_;
     grpc::ClientContext context;
     v1::JoinRequest request;
     request.set_role(v1::ROLE_WORKER);
@@ -88,6 +89,11 @@ class CoordinatorServiceTest : public ::testing::Test {
     const grpc::Status status = stub_->Join(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.incarnation();
+  }
+
+  // Lets a worker come and go in every place that is left, so that nobody waits for them.
+  void FillTheOtherPlaces() {
+    while (joined_ < kWorkers) ASSERT_TRUE(Beat(JoinWorker(), 0, true).ok());
   }
 
   grpc::Status Beat(Incarnation incarnation, Clock clock, bool leaving = false) {
@@ -111,6 +117,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   ManualTime manual_;
+  uint32_t joined_ = 0;  // Workers.
   SteadyTime steady_;
   std::unique_ptr<CoordinatorService> service_;
   std::unique_ptr<grpc::Server> server_;
@@ -151,6 +158,7 @@ TEST_F(CoordinatorServiceTest, AwaitClockAnswersAtOnceWhatIsReached) {
   Start(&manual_, 1000);
   const Incarnation w0 = JoinWorker();
   const Incarnation w1 = JoinWorker();
+  FillTheOtherPlaces();
   ASSERT_TRUE(Beat(w1, 7).ok());
   Await await(stub_.get(), w0, 7, 60'000);
   EXPECT_TRUE(await.status().ok());
@@ -162,6 +170,7 @@ TEST_F(CoordinatorServiceTest, AwaitClockHoldsUntilTheLastWorkerGetsThere) {
   const Incarnation w0 = JoinWorker();
   const Incarnation w1 = JoinWorker();
   const Incarnation w2 = JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), w0, 7, 60'000);
   const v1::StatusResponse held = AwaitHeld(1);
   EXPECT_EQ(held.waits(0).who(), "worker 0 (host:1)");
@@ -180,6 +189,7 @@ TEST_F(CoordinatorServiceTest, AwaitClockIsReleasedByAWorkerThatLeaves) {
   Start(&manual_, 1000);
   const Incarnation w0 = JoinWorker();
   const Incarnation w1 = JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), w0, 7, 60'000);
   AwaitHeld(1);
   ASSERT_TRUE(Beat(w1, 0, true).ok());
@@ -190,6 +200,7 @@ TEST_F(CoordinatorServiceTest, AwaitClockTellsAfterItsTimeoutWhomItWaitsFor) {
   Start(&manual_, 100'000);
   const Incarnation w0 = JoinWorker();
   const Incarnation w1 = JoinWorker();
+  FillTheOtherPlaces();
   ASSERT_TRUE(Beat(w1, 3).ok());
   Await await(stub_.get(), w0, 7, 500);
   AwaitHeld(1);
@@ -208,6 +219,7 @@ TEST_F(CoordinatorServiceTest, AwaitClockIsNeverHeldLongerThanItsLimit) {
   Start(&manual_, 3'600'000);
   const Incarnation w0 = JoinWorker();
   JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), w0, 7, 0xffffffff);
   AwaitHeld(1);
   manual_.AdvanceMs(60'000);
@@ -220,6 +232,7 @@ TEST_F(CoordinatorServiceTest, AnAskerThatHasLostItsLeaseIsTold) {
   Start(&manual_, 1000);
   const Incarnation w0 = JoinWorker();
   JoinWorker();
+  FillTheOtherPlaces();
   Await unknown(stub_.get(), 4711, 0, 60'000);
   EXPECT_EQ(unknown.status().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   Await await(stub_.get(), w0, 7, 60'000);
@@ -234,6 +247,7 @@ TEST_F(CoordinatorServiceTest, AnAskerThatHasLostItsLeaseIsTold) {
 TEST_F(CoordinatorServiceTest, TheEndOfALeaseReleasesThoseWhoWaitForItsHolder) {
   Start(&steady_, 100);
   JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), 0, 7, 60'000);
   EXPECT_TRUE(await.status().ok());
   EXPECT_TRUE(await.response().reached());
@@ -242,6 +256,7 @@ TEST_F(CoordinatorServiceTest, TheEndOfALeaseReleasesThoseWhoWaitForItsHolder) {
 TEST_F(CoordinatorServiceTest, ATimeoutEndsAHeldCall) {
   Start(&steady_, 3'600'000);
   JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), 0, 7, 50);
   EXPECT_TRUE(await.status().ok());
   EXPECT_FALSE(await.response().reached());
@@ -250,6 +265,7 @@ TEST_F(CoordinatorServiceTest, ATimeoutEndsAHeldCall) {
 TEST_F(CoordinatorServiceTest, ACallerThatGoesAwayIsForgotten) {
   Start(&steady_, 3'600'000);
   JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), 0, 7, 60'000);
   AwaitHeld(1);
   await.Cancel();
@@ -260,6 +276,7 @@ TEST_F(CoordinatorServiceTest, ACallerThatGoesAwayIsForgotten) {
 TEST_F(CoordinatorServiceTest, HeldCallsAreBounded) {
   Start(&steady_, 3'600'000);
   JoinWorker();
+  FillTheOtherPlaces();
   const size_t held_max = 4 * kWorkers + 4;
   std::vector<std::unique_ptr<Await>> held;
   for (size_t i = 0; i < held_max; ++i) held.push_back(std::make_unique<Await>(stub_.get(), 0, 7, 60'000));
@@ -271,6 +288,7 @@ TEST_F(CoordinatorServiceTest, HeldCallsAreBounded) {
 TEST_F(CoordinatorServiceTest, ShutdownEndsHeldCallsAndRefusesNewOnes) {
   Start(&steady_, 3'600'000);
   JoinWorker();
+  FillTheOtherPlaces();
   Await await(stub_.get(), 0, 7, 60'000);
   AwaitHeld(1);
   service_->Shutdown();
@@ -282,6 +300,7 @@ TEST_F(CoordinatorServiceTest, ShutdownEndsHeldCallsAndRefusesNewOnes) {
 TEST_F(CoordinatorServiceTest, ManyWaitersAreReleasedByOneHeartbeatWhileOthersCancel) {
   Start(&steady_, 3'600'000);
   const Incarnation slow = JoinWorker();
+  FillTheOtherPlaces();
   for (int round = 1; round <= 50; ++round) {
     std::vector<std::unique_ptr<Await>> waiters;
     for (int i = 0; i < 16; ++i) waiters.push_back(std::make_unique<Await>(stub_.get(), 0, round, 60'000));
