@@ -143,7 +143,7 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
 
 void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   v1::PullResponse& header = call->values.header;
-  call->rows.resize(call->views.size());
+  call->row_slices.resize(call->views.size());
   call->row_parts.resize(executors_.size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
@@ -162,9 +162,8 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
       }
     } else {
       out->set_row_count(static_cast<uint32_t>(view.row_count));
-      BufferRef rows = BufferRef::New(view.values * sizeof(float));
-      call->values.payload.push_back(SliceOf(rows, view.values * sizeof(float)));
-      call->rows[i] = std::move(rows);
+      call->row_slices[i] = call->values.payload.size();
+      call->values.payload.emplace_back();
       call->row_parts[ExecutorOf(view.shard)].push_back(i);
     }
   }
@@ -178,8 +177,11 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
     executors_[e]->Submit([this, call, now_ms, e] {
       for (const size_t i : call->row_parts[e]) {
         const PartView& view = call->views[i];
+        // Memory is taken only now, not while the message waited.
+        BufferRef rows = BufferRef::New(view.values * sizeof(float));
         const Version version =
-            shards_[view.shard]->Read(*view.entry->table, view.keys, view.row_count, now_ms, call->rows[i]->floats());
+            shards_[view.shard]->Read(*view.entry->table, view.keys, view.row_count, now_ms, rows->floats());
+        call->values.payload[call->row_slices[i]] = SliceOf(std::move(rows), view.values * sizeof(float));
         call->values.header.set_shard_versions(static_cast<int>(i), version);
       }
       if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPull(call.get());

@@ -1,5 +1,7 @@
 #include "server/process.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -54,6 +56,11 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   options.executors =
       config.server().executors() > 0 ? config.server().executors() : std::max(1u, std::thread::hardware_concurrency());
   options.memory_max_bytes = config.server().memory_max_bytes();
+  if (options.memory_max_bytes == 0) {
+    // Nine tenths of the machine's memory: a table beyond it is refused, not the process killed.
+    const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+    options.memory_max_bytes = pages / 10 * 9 * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
   options.time = time;
   return options;
 }

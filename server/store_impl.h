@@ -74,7 +74,7 @@ class Store::Impl {
     Payload payload;
     std::vector<PartView> views;
     Values values;
-    std::vector<BufferRef> rows;                 // By part; null for dense ones.
+    std::vector<size_t> row_slices;              // By part: where its rows go in the payload.
     std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
     std::atomic<size_t> executors_left{0};
     PullDone done;

@@ -19,13 +19,15 @@ size_t CountBlocks(const Table& table, BlockIndex first) {
 }  // namespace
 
 uint64_t DenseTable::BytesNeeded(const Table& table, ShardId shard) {
-  uint64_t bytes = 0;
-  const uint64_t blocks = table.layout().block_count();
-  for (uint64_t block = FirstBlock(table, shard); block < blocks; block += table.shards()) {
-    const size_t n = table.layout().ElementsOf(static_cast<BlockIndex>(block));
-    bytes += sizeof(float) * (n + table.state_layout().FloatsFor(n)) + sizeof(Slot);
-  }
-  return bytes;
+  const BlockIndex first = FirstBlock(table, shard);
+  const uint64_t blocks = CountBlocks(table, first);
+  if (blocks == 0) return 0;
+  const auto block_bytes = [&table](uint64_t n) {
+    const uint64_t state = table.state_layout().FloatsFor(n) * sizeof(float);
+    return n * sizeof(float) + Buffer::kAlignment + (state > 0 ? state + Buffer::kAlignment : 0) + sizeof(Slot);
+  };
+  const BlockIndex last = static_cast<BlockIndex>(first + (blocks - 1) * table.shards());
+  return (blocks - 1) * block_bytes(table.layout().block_elements) + block_bytes(table.layout().ElementsOf(last));
 }
 
 DenseTable::DenseTable(Table* table, ShardId shard)

@@ -20,7 +20,7 @@ constexpr size_t kEvictedShare = 16;  // A full table evicts this part of its ro
 size_t RowsMax(const Table& table) {
   const uint64_t rows_max = table.spec().embedding().eviction().rows_max();
   if (rows_max == 0) return SIZE_MAX;
-  return (rows_max + table.shards() - 1) / table.shards();
+  return rows_max / table.shards() + (rows_max % table.shards() != 0);
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ void EmbeddingTable::Touch(RowId row, Version version) {
 
 void EmbeddingTable::Use(RowId row, uint64_t now_ms) {
   Usage& usage = usage_[row >> layout_.rows_log2][row & (layout_.rows() - 1)];
-  usage.last_used = static_cast<uint32_t>((now_ms - made_ms_) / kTickMs);
+  usage.last_used = static_cast<uint32_t>((std::max(now_ms, made_ms_) - made_ms_) / kTickMs);
   if (usage.count < UINT32_MAX) ++usage.count;
 }
 
@@ -240,7 +240,8 @@ void EmbeddingTable::EvictColdest(Version version) {
 
 bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version) {
   const uint64_t ttl_ms = table_->spec().embedding().eviction().ttl_ms();
-  if (ttl_ms == 0) return false;
+  // A sweep may have read the clock before the table was made.
+  if (ttl_ms == 0 || now_ms <= made_ms_) return false;
   const uint64_t now_ticks = (now_ms - made_ms_) / kTickMs;
   const uint64_t ttl_ticks = (ttl_ms + kTickMs - 1) / kTickMs;
   bool any = false;

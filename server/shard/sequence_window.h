@@ -31,7 +31,7 @@ class SequenceWindow {
       if (sequence - newest_ >= limits::kSequenceWindow) {
         applied_.reset();
       } else {
-        for (Sequence s = newest_ + 1; s <= sequence; ++s) applied_.reset(s % limits::kSequenceWindow);
+        for (Sequence s = newest_; s != sequence;) applied_.reset(++s % limits::kSequenceWindow);
       }
       newest_ = sequence;
     }

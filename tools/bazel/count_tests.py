@@ -13,11 +13,16 @@ import xml.etree.ElementTree
 TARGET = re.compile(r"^(//[^\s:]*:\S+)\s+(?:\(cached\) )?"
                     r"(PASSED|FAILED TO BUILD|FAILED|TIMEOUT|FLAKY|NO STATUS|INCOMPLETE|REMOTE FAILURE|SKIPPED)\b")
 
+# Characters that no XML file may hold.
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
 
 def cases_of(path):
     """The (name, outcome, message) of each test case of a test.xml file."""
     cases = []
-    for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = NOT_XML.sub("?", file.read())  # gtest copies what a test printed as it is.
+    for case in xml.etree.ElementTree.fromstring(text).iter("testcase"):
         name = "%s.%s" % (case.get("classname", ""), case.get("name", ""))
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:

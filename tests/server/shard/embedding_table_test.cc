@@ -161,6 +161,22 @@ TEST_F(EmbeddingTableTest, EvictsWhatOutlivedItsTtlAndStartsItAnew) {
   EXPECT_EQ(Read({1}), std::vector<float>{3.5f});
 }
 
+// The age was a difference of unsigned numbers: a table made after the sweep read the clock lost all of its rows.
+TEST_F(EmbeddingTableTest, ASweepThatReadTheClockBeforeTheTableWasMadeEvictsNothing) {
+  spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
+  Make();
+  Push({{1, 1}});
+  EXPECT_FALSE(rows_->EvictExpired(now_ms_ - 1, version_ + 1));
+  EXPECT_EQ(rows_->rows(), 1u);
+}
+
+TEST_F(EmbeddingTableTest, ARowLimitNearTheLargestNumberIsNoLimit) {
+  spec_.mutable_embedding()->mutable_eviction()->set_rows_max(UINT64_MAX);
+  Make();
+  Push({{1, 1}, {2, 2}, {3, 3}});
+  EXPECT_EQ(rows_->rows(), 3u);
+}
+
 TEST_F(EmbeddingTableTest, AdmitsAboutTheConfiguredShareOfNewKeysAndTheSameOnesAgain) {
   spec_.mutable_embedding()->mutable_admission()->set_probability(0.25f);
   Make();

@@ -43,6 +43,16 @@ TEST(SequenceWindow, ForgetsOldMarksWhenItJumpsFarAhead) {
   EXPECT_EQ(window.Check(same_bit), Verdict::kNew);
 }
 
+// The loop that clears the skipped marks once never ended at the last sequence there is.
+TEST(SequenceWindow, TakesTheLastSequenceThereIs) {
+  SequenceWindow window;
+  window.Mark(UINT64_MAX - 1);
+  EXPECT_EQ(window.Check(UINT64_MAX), Verdict::kNew);
+  window.Mark(UINT64_MAX);
+  EXPECT_EQ(window.Check(UINT64_MAX), Verdict::kDuplicate);
+  EXPECT_EQ(window.Check(UINT64_MAX - 1), Verdict::kDuplicate);
+}
+
 TEST(SequenceWindow, AgreesWithASetOverRandomTraffic) {
   constexpr unsigned kSeed = 20261121;
   SCOPED_TRACE(kSeed);
