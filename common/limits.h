@@ -7,10 +7,10 @@
 namespace lodestone::limits {
 
 // Server: bookkeeping of pushes.
-inline constexpr uint64_t kSequenceWindow = 1024;          // Sequences in flight per worker span at most this many.
-inline constexpr size_t kSessionsMax = 16384;              // Worker sessions per ps.
+inline constexpr uint64_t kSequenceWindow = 1024;           // Sequences in flight per worker span at most this many.
+inline constexpr size_t kSessionsMax = 16384;               // Worker sessions per ps.
 inline constexpr int64_t kSessionIdleMaxMs = 6 * 3600'000;  // A session without any call for this long is forgotten.
-inline constexpr size_t kExecutorQueueMax = 4096;          // Messages waiting per executor before back-pressure.
+inline constexpr size_t kExecutorQueueMax = 4096;           // Messages waiting per executor before back-pressure.
 
 // Server: shape of tables.
 inline constexpr size_t kTablesMax = 4096;                        // Tables per ps.

@@ -73,8 +73,8 @@ class Membership {
   };
   LowestClocks Lowest() const;
 
-  // The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a last
-  // line counts those beyond 16.
+  // The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a
+  // last line counts those beyond 16.
   std::vector<std::string> Behind(Incarnation asker, Clock clock) const;
 
   // Those whose lease has ended since the last call, one line each.

@@ -1,6 +1,6 @@
-// What the sanitizers must know about the system's libraries, which are not instrumented: ThreadSanitizer does not see how
-// gRPC, protobuf and Abseil synchronise, and c-ares keeps a few bytes at exit. Linked into everything that uses gRPC;
-// empty in builds without a sanitizer.
+// What the sanitizers must know about the system's libraries, which are not instrumented: ThreadSanitizer does not see
+// how gRPC, protobuf and Abseil synchronise, and c-ares keeps a few bytes at exit. Linked into everything that uses
+// gRPC; empty in builds without a sanitizer.
 #ifdef LODESTONE_SANITIZER
 
 extern "C" {
