@@ -56,6 +56,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t 
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(message_max_bytes));
 }
 
+bool Reconnect(grpc::Channel* channel) {
+  const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/false);
+  if (state != GRPC_CHANNEL_TRANSIENT_FAILURE && state != GRPC_CHANNEL_CONNECTING) return false;
+  grpc::experimental::ChannelResetConnectionBackoff(channel);
+  return true;
+}
+
 void ApplyServerSettings(grpc::ServerBuilder* builder, uint32_t message_max_bytes) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(message_max_bytes));
   builder->SetMaxSendMessageSize(-1);  // Answers are bounded by what they answer, deltas are cut by the server.

@@ -1,7 +1,7 @@
 // How connections are set up, on both sides: the settings under which bulk data moved fastest (large read chunks and
 // frames), keepalive that both ends agree on, and the limits on messages.
 //
-// Thread safety: pure functions.
+// Thread safety: the functions may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,12 @@ grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes);
 // A channel to `address` (host:port) with a connection of its own: two channels to one address never share one.
 // Connects when first used; an unreachable peer shows in the calls.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes);
+
+// If the peer or its name could not be reached, tries that again now, however long gRPC would pause (up to 2 minutes
+// between two look-ups of a name). False if that is not why there is no connection, or there is one: a peer that ends
+// every connection is not hurried. In a process that serves nothing, the attempt goes on only while some thread is in a
+// call or in the channel's WaitForConnected; while all of them sleep, gRPC looks after it every 5 s.
+bool Reconnect(grpc::Channel* channel);
 
 // Settings of a server, the counterpart of ChannelSettings. Messages longer than `message_max_bytes` are refused with
 // RESOURCE_EXHAUSTED before they are read.

@@ -1,6 +1,6 @@
 #include "common/wire.h"
 
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -14,56 +14,74 @@ enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFix
 // Walks over one protobuf message without interpreting it.
 class Cursor {
  public:
-  explicit Cursor(std::string_view bytes) : bytes_(bytes) {}
+  explicit Cursor(ByteView bytes) : rest_(bytes), size_(bytes.size()) {}
 
-  bool done() const { return at_ == bytes_.size(); }
-  size_t at() const { return at_; }
+  bool done() const { return rest_.empty(); }
+  size_t at() const { return size_ - rest_.size(); }
 
   bool ReadVarint(uint64_t* value) {
     *value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
       if (done()) return false;
-      const uint64_t byte = static_cast<unsigned char>(bytes_[at_++]);
+      const uint64_t byte = *rest_.front().data;
+      rest_.Take(1);
       *value |= (byte & 0x7f) << shift;
       if (byte < 0x80) return true;
     }
     return false;
   }
 
-  bool Skip(uint64_t n) {
-    if (n > bytes_.size() - at_) return false;
-    at_ += n;
+  // The next `n` bytes; false if there are not that many.
+  bool Skip(uint64_t n, ByteView* skipped = nullptr) {
+    if (n > rest_.size()) return false;
+    const ByteView taken = rest_.Take(n);
+    if (skipped != nullptr) *skipped = taken;
     return true;
   }
 
  private:
-  const std::string_view bytes_;
-  size_t at_ = 0;
+  ByteView rest_;
+  const size_t size_;
 };
 
 absl::Status Malformed(size_t offset, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed message at byte ", offset, ": ", what));
 }
 
-// One slice with all bytes of `buffer`: the buffer's own if it has just one.
-absl::Status Flatten(const grpc::ByteBuffer& buffer, grpc::Slice* slice) {
-  if (buffer.TrySingleSlice(slice).ok()) return absl::OkStatus();
-  if (buffer.DumpToSingleSlice(slice).ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError("the message could not be read");
+void AppendVarint(uint64_t value, std::string* to) {
+  for (; value >= 0x80; value >>= 7) to->push_back(static_cast<char>((value & 0x7f) | 0x80));
+  to->push_back(static_cast<char>(value));
+}
+
+void Append(ByteView bytes, std::string* to) {
+  const size_t at = to->size();
+  to->resize(at + bytes.size());
+  bytes.CopyTo(to->data() + at);
 }
 
 }  // namespace
 
-absl::Status SplitMessage(std::string_view message, std::string* header, std::string_view* payload) {
+Payload::Payload(std::vector<grpc::Slice> slices) {
+  auto memory = std::make_shared<Memory>();
+  memory->slices = std::move(slices);
+  memory->runs.reserve(memory->slices.size());
+  for (const grpc::Slice& slice : memory->slices) memory->runs.push_back({slice.begin(), slice.size()});
+  bytes_ = ByteView(memory->runs);
+  memory_ = std::move(memory);
+}
+
+absl::Status SplitMessage(ByteView message, std::string* header, ByteView* payload) {
   *payload = {};
   bool has_payload = false;
-  size_t header_from = 0;
+  ByteView rest = message;  // From the first byte that is not yet in `header`.
+  size_t rest_from = 0;
   Cursor cursor(message);
   while (!cursor.done()) {
     const size_t field_at = cursor.at();
     uint64_t tag = 0;
     if (!cursor.ReadVarint(&tag) || tag >> 32 != 0 || tag >> 3 == 0) return Malformed(field_at, "bad field tag");
     uint64_t value = 0;
+    ByteView field;
     switch (tag & 7) {
       case kVarint:
         if (!cursor.ReadVarint(&value)) return Malformed(field_at, "bad varint");
@@ -76,7 +94,9 @@ absl::Status SplitMessage(std::string_view message, std::string* header, std::st
         break;
       case kLengthDelimited:
         if (!cursor.ReadVarint(&value)) return Malformed(field_at, "bad length");
-        if (!cursor.Skip(value)) return Malformed(field_at, absl::StrCat("truncated: a field of ", value, " bytes"));
+        if (!cursor.Skip(value, &field)) {
+          return Malformed(field_at, absl::StrCat("truncated: a field of ", value, " bytes"));
+        }
         break;
       default:
         return Malformed(field_at, absl::StrCat("wire type ", tag & 7));
@@ -85,46 +105,43 @@ absl::Status SplitMessage(std::string_view message, std::string* header, std::st
     if ((tag & 7) != kLengthDelimited) return Malformed(field_at, "the payload is not of type bytes");
     if (has_payload) return Malformed(field_at, "two payloads");
     has_payload = true;
-    *payload = message.substr(cursor.at() - value, value);
-    header->append(message.substr(header_from, field_at - header_from));
-    header_from = cursor.at();
+    *payload = field;
+    Append(rest.Take(field_at - rest_from), header);
+    rest.Take(cursor.at() - field_at);
+    rest_from = cursor.at();
   }
-  header->append(message.substr(header_from));
+  Append(rest, header);
   return absl::OkStatus();
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload) {
-  grpc::Slice slice;
-  if (absl::Status status = Flatten(buffer, &slice); !status.ok()) return status;
-  const std::string_view message(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  std::vector<grpc::Slice> slices;
+  if (!buffer.Dump(&slices).ok()) return absl::InvalidArgumentError("the message could not be read");
+  *payload = Payload(std::move(slices));
   std::string header_bytes;
-  std::string_view payload_bytes;
-  if (absl::Status status = SplitMessage(message, &header_bytes, &payload_bytes); !status.ok()) {
+  ByteView payload_bytes;
+  if (absl::Status status = SplitMessage(payload->bytes(), &header_bytes, &payload_bytes); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(header->GetTypeName(), ": ", status.message()));
   }
   if (!header->ParseFromString(header_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("the bytes are not a ", header->GetTypeName()));
   }
-  const auto* data = reinterpret_cast<const uint8_t*>(payload_bytes.data());
-  // The payload may lie in the slice itself (short slices are stored inline), so it is found again after the move.
-  const size_t offset = payload_bytes.empty() ? 0 : static_cast<size_t>(data - slice.begin());
-  *payload = Payload(std::move(slice), offset, payload_bytes.size());
+  payload->bytes_ = payload_bytes;
   return absl::OkStatus();
 }
 
 grpc::ByteBuffer BuildMessage(const google::protobuf::MessageLite& header, std::span<const grpc::Slice> payload) {
-  size_t payload_size = 0;
-  for (const grpc::Slice& slice : payload) payload_size += slice.size();
   std::string head;
   LODESTONE_CHECK(header.SerializeToString(&head));
+  return BuildMessage(std::move(head), payload);
+}
+
+grpc::ByteBuffer BuildMessage(std::string head, std::span<const grpc::Slice> payload) {
+  size_t payload_size = 0;
+  for (const grpc::Slice& slice : payload) payload_size += slice.size();
   if (payload_size > 0) {
     head.push_back(static_cast<char>(kPayloadField << 3 | kLengthDelimited));
-    for (uint64_t rest = payload_size;;) {
-      const bool last = rest < 0x80;
-      head.push_back(static_cast<char>((rest & 0x7f) | (last ? 0 : 0x80)));
-      if (last) break;
-      rest >>= 7;
-    }
+    AppendVarint(payload_size, &head);
   }
   std::vector<grpc::Slice> slices;
   slices.reserve(payload.size() + 1);
@@ -133,6 +150,14 @@ grpc::ByteBuffer BuildMessage(const google::protobuf::MessageLite& header, std::
     if (slice.size() > 0) slices.push_back(slice);
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+void AppendField(int number, const google::protobuf::MessageLite& message, std::string* to) {
+  const size_t size = message.ByteSizeLong();
+  to->reserve(to->size() + size + 12);
+  AppendVarint(static_cast<uint64_t>(number) << 3 | kLengthDelimited, to);
+  AppendVarint(size, to);
+  LODESTONE_CHECK(message.AppendToString(to));
 }
 
 }  // namespace lodestone

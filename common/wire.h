@@ -7,36 +7,48 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "common/byte_view.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
 namespace lodestone {
 
-// Bytes of a received payload, kept alive by the slice they lie in. Not aligned.
+// Bytes of a received payload, kept alive by the slices they lie in. Copies share the slices.
 class Payload {
  public:
   Payload() = default;
-  // The `size` bytes from `offset` of `slice`. REQUIRES: they lie within it.
-  Payload(grpc::Slice slice, size_t offset, size_t size) : slice_(std::move(slice)), offset_(offset), size_(size) {}
+  // All bytes of `slices`, in order.
+  explicit Payload(std::vector<grpc::Slice> slices);
 
-  // Valid until this object is moved from or destroyed (a short slice holds its bytes inline).
-  const uint8_t* data() const { return slice_.begin() + offset_; }
-  size_t size() const { return size_; }
+  // Valid while this object, or one made from it, lives.
+  const ByteView& bytes() const { return bytes_; }
+  size_t size() const { return bytes_.size(); }
 
-  // A part of it, which keeps the whole alive. REQUIRES: offset + size <= this->size().
-  Payload Sub(size_t offset, size_t size) const { return Payload(slice_, offset_ + offset, size); }
+  // The first `size` bytes, taken away from this one. REQUIRES: size <= this->size().
+  Payload Take(size_t size) {
+    Payload taken = *this;
+    taken.bytes_ = bytes_.Take(size);
+    return taken;
+  }
 
  private:
-  grpc::Slice slice_;
-  size_t offset_ = 0;
-  size_t size_ = 0;
+  friend absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
+                                   Payload* payload);
+  // What the bytes lie in. Short slices hold theirs inline, so slices do not move any more.
+  struct Memory {
+    std::vector<grpc::Slice> slices;
+    std::vector<ByteView::Run> runs;
+  };
+
+  std::shared_ptr<const Memory> memory_;
+  ByteView bytes_;
 };
 
 // The field number of every payload.
@@ -45,15 +57,21 @@ inline constexpr int kPayloadField = 15;
 // Splits `message` into the bytes of its payload field and those of all other fields, which are appended to `header`.
 // The payload may stand anywhere, as protobuf allows, and is empty if absent. INVALID_ARGUMENT, with the offset, if
 // `message` is no protobuf message or holds two payloads.
-absl::Status SplitMessage(std::string_view message, std::string* header, std::string_view* payload);
+absl::Status SplitMessage(ByteView message, std::string* header, ByteView* payload);
 
-// Parses the header of `buffer` into `header` (whose payload field stays empty) and points `payload` at the rest.
-// INVALID_ARGUMENT, naming the message's type, if the bytes are not such a message.
+// Parses the header of `buffer` into `header` (whose payload field stays empty) and points `payload` at the rest, where
+// it lies. INVALID_ARGUMENT, naming the message's type, if the bytes are not such a message.
 absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload);
 
 // The message with `header` (whose payload field must be empty) and the concatenation of `payload` as its payload. The
 // slices are referenced, not copied.
 grpc::ByteBuffer BuildMessage(const google::protobuf::MessageLite& header, std::span<const grpc::Slice> payload);
+
+// The same of a header that is serialized already.
+grpc::ByteBuffer BuildMessage(std::string header, std::span<const grpc::Slice> payload);
+
+// Appends field `number` of a message, which is itself a message, in serialized form.
+void AppendField(int number, const google::protobuf::MessageLite& message, std::string* to);
 
 // Reads element `i` of an unaligned little-endian array.
 template <typename T>

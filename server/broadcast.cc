@@ -80,15 +80,15 @@ void Subscriber::Pump() {
   for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
     std::optional<Version> from;
-    grpc::ByteBuffer message;
+    v1::Delta delta;
+    std::vector<grpc::Slice> payload;
     absl::Status status;
     if (action == Action::kCollect) {
       from = held_[shard_index];
       ++next_shard_;
     } else if (action == Action::kWrite) {
-      message = BuildMessage(message_, message_payload_);
-      message_.Clear();
-      message_payload_.clear();
+      delta.Swap(&message_);
+      payload.swap(message_payload_);
       message_bytes_ = 0;
     } else {
       status = *end_;
@@ -101,7 +101,7 @@ void Subscriber::Pump() {
             [self, shard_index](Store::ShardChange change) { self->OnCollected(shard_index, std::move(change)); });
         break;
       case Action::kWrite:
-        sink_->Write(std::move(message));
+        sink_->Write(std::move(delta), std::move(payload));
         break;
       case Action::kFinish:
         sink_->Finish(std::move(status));

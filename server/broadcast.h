@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
-#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/store.h"
@@ -36,8 +36,8 @@ namespace lodestone {
 class DeltaSink {
  public:
   virtual ~DeltaSink() = default;
-  // Starts writing a serialized v1::Delta.
-  virtual void Write(grpc::ByteBuffer message) = 0;
+  // Starts writing a delta: its header, without payload, and the payload.
+  virtual void Write(v1::Delta delta, std::vector<grpc::Slice> payload) = 0;
   // Ends the stream.
   virtual void Finish(absl::Status status) = 0;
 };

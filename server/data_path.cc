@@ -32,8 +32,8 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
       sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
   LODESTONE_RETURN_IF_ERROR(CheckQueues());
   const std::shared_ptr<const TableMap> map = tables();
-  LODESTONE_ASSIGN_OR_RETURN(call->views, ViewParts(PartKind::kPush, header.parts(), call->payload.data(),
-                                                    call->payload.size(), *map, owned_));
+  LODESTONE_ASSIGN_OR_RETURN(call->views,
+                             ViewParts(PartKind::kPush, header.parts(), call->payload.bytes(), *map, owned_));
   LODESTONE_RETURN_IF_ERROR(CheckFinite(call->views));
   absl::flat_hash_map<ShardId, size_t> group_of;
   for (const PartView& view : call->views) {
@@ -48,7 +48,6 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
       call->shards.back().shard = shards_[view.shard].get();
     }
     call->shards[group->second].parts.push_back({table, view.blocks, view.keys, view.row_count, view.gradients});
-    table->counters().updates.fetch_add(1, std::memory_order_relaxed);
   }
   return absl::OkStatus();
 }
@@ -109,6 +108,7 @@ void Store::Impl::FinishPush(PushCall* call) {
     applied |= !push.result->duplicate;
   }
   if (applied) {
+    for (Table* table : call->tables) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
     pushes_.fetch_add(1, std::memory_order_relaxed);
     sessions_.PushApplied(call->header.worker_incarnation());
   } else {
@@ -134,8 +134,7 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
   call->payload = std::move(payload);
   call->done = std::move(done);
   const std::shared_ptr<const TableMap> map = tables();
-  auto views =
-      ViewParts(PartKind::kPull, call->header.parts(), call->payload.data(), call->payload.size(), *map, owned_);
+  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.bytes(), *map, owned_);
   if (!views.ok()) return call->done(views.status());
   call->views = *std::move(views);
   RunPull(call);

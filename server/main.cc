@@ -20,6 +20,7 @@
 #include "common/mutex.h"
 #include "common/options.h"
 #include "common/status.h"
+#include "common/tuning.h"
 #include "grpc/support/log.h"
 #include "server/process.h"
 
@@ -124,4 +125,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace lodestone
 
-int main(int argc, char** argv) { return lodestone::Main(argc, argv); }
+int main(int argc, char** argv) {
+  lodestone::TuneLibraries();
+  return lodestone::Main(argc, argv);
+}

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/channel.h"
 #include "common/log.h"
+#include "common/nonce.h"
 #include "common/retry.h"
 #include "common/status.h"
 
@@ -19,6 +21,7 @@ constexpr int64_t kCallTimeoutMsMax = 5000;
 constexpr int64_t kLeaveTimeoutMs = 500;
 constexpr int64_t kPollMs = 100;        // Between two attempts at the start.
 constexpr int64_t kRetryMs = 1000;      // Between two attempts later.
+constexpr int64_t kReconnectMs = 2000;  // Between two times that gRPC's own pauses are cut short.
 constexpr int64_t kWaitLogMs = 10'000;  // A wait that stays the same is logged this often.
 
 std::string PeerName() {
@@ -32,8 +35,10 @@ std::string PeerName() {
 Member::Member(Options options, std::shared_ptr<grpc::Channel> channel,
                std::function<void(absl::StatusOr<ShardMap>)> on_route)
     : options_(std::move(options)),
-      stub_(v1::Coordinator::NewStub(channel)),
+      channel_(std::move(channel)),
+      stub_(v1::Coordinator::NewStub(channel_)),
       on_route_(std::move(on_route)),
+      token_(DrawNonce()),
       lease_ms_(options_.lease_ms),
       thread_([this] { Run(); }) {}
 
@@ -132,6 +137,7 @@ absl::Status Member::Join() {
   request.set_cluster(options_.cluster);
   request.set_shards(options_.shards);
   request.set_peer(PeerName());
+  request.set_token(token_);
   v1::JoinResponse response;
   LODESTONE_RETURN_IF_ERROR(
       Call(kCallTimeoutMsMax, [&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); }));
@@ -188,6 +194,11 @@ absl::Status Member::Call(int64_t timeout_ms, const std::function<grpc::Status(g
 
 bool Member::Pause(int64_t ms) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  const int64_t now_ms = time_.NowMs();
+  if (options_.index > 0 && now_ms - reconnected_ms_ >= kReconnectMs) {  // Index 0 needs no connection to itself.
+    reconnected_ms_ = now_ms;
+    Reconnect(channel_.get());
+  }
   MutexLock lock(&mu_);
   while (!leaving_ && changed_.WaitUntil(&mu_, until)) {
   }

@@ -61,7 +61,7 @@ class Member {
   bool MayPass(const absl::Status& status, int64_t elapsed_ms) const;
   // Makes a call that Leave can cut short; its error names the coordinator.
   absl::Status Call(int64_t timeout_ms, const std::function<grpc::Status(grpc::ClientContext*)>& call);
-  // Sleeps; false if Leave was called.
+  // Sleeps, after trying to reach a coordinator that could not be reached; false if Leave was called.
   bool Pause(int64_t ms);
   bool leaving() const;
   // Notes what is waited for, empty for nothing; logs it when it is new, and every 10 s.
@@ -70,8 +70,10 @@ class Member {
   // Constant after construction.
   const Options options_;
   const SteadyTime time_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
   const std::function<void(absl::StatusOr<ShardMap>)> on_route_;
+  const uint64_t token_;  // Of every Join.
 
   // Owned by the member's thread; after it has ended, by Leave.
   Incarnation incarnation_ = 0;
@@ -79,6 +81,7 @@ class Member {
   int64_t lease_ms_;
   int64_t next_heartbeat_ms_ = 0;
   int64_t wait_logged_ms_ = 0;
+  int64_t reconnected_ms_ = 0;
 
   mutable Mutex mu_;
   CondVar changed_;

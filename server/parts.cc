@@ -56,12 +56,28 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
 
 absl::Status CheckKeys(int index, const PartView& view) {
   const Table& table = *view.entry->table;
-  for (size_t i = 0; i < view.row_count; ++i) {
-    const Key key = LoadAt<Key>(view.keys, i);
-    if (ShardOfKey(key, table.shards()) == view.shard) continue;
-    return Invalid(index, table.name(), absl::StrCat("key ", key, " is not on shard ", view.shard));
-  }
-  return absl::OkStatus();
+  absl::Status status;
+  view.keys.ForEachRun<Key>([&](const uint8_t* keys, size_t count) {
+    for (size_t i = 0; i < count && status.ok(); ++i) {
+      const Key key = LoadAt<Key>(keys, i);
+      if (ShardOfKey(key, table.shards()) == view.shard) continue;
+      status = Invalid(index, table.name(), absl::StrCat("key ", key, " is not on shard ", view.shard));
+    }
+  });
+  return status;
+}
+
+// Index of the first of the view's gradients that is NaN or infinite; view.values if all are finite.
+size_t FirstBadGradient(const PartView& view) {
+  size_t checked = 0;
+  bool finite = true;
+  view.gradients.ForEachRun<float>([&](const uint8_t* run, size_t count) {
+    if (!finite) return;
+    const size_t bad = FirstNonFinite(run, count);
+    checked += bad;
+    finite = bad == count;
+  });
+  return checked;
 }
 
 }  // namespace
@@ -77,15 +93,14 @@ absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tabl
   return total;
 }
 
-absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, const uint8_t* payload,
-                                                size_t payload_size, const TableMap& tables,
-                                                const std::vector<bool>& owned) {
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
+                                                const TableMap& tables, const std::vector<bool>& owned) {
   if (parts.size() > static_cast<int>(limits::kMessagePartsMax)) {
     return absl::InvalidArgumentError(
         absl::StrCat(parts.size(), " parts in one message; the limit is ", limits::kMessagePartsMax));
   }
   std::vector<PartView> views(parts.size());
-  size_t at = 0;
+  const size_t payload_size = payload.size();
   uint64_t answer_bytes = 0;
   for (int i = 0; i < parts.size(); ++i) {
     PartView& view = views[i];
@@ -96,9 +111,8 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
     uint64_t bytes = 0;
     LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &bytes));
     const std::string& table = view.entry->table->name();
-    if (bytes > payload_size - at) {
-      return Invalid(i, table,
-                     absl::StrCat("needs ", bytes, " bytes of payload, but ", payload_size - at, " are left"));
+    if (bytes > payload.size()) {
+      return Invalid(i, table, absl::StrCat("needs ", bytes, " bytes of payload, but ", payload.size(), " are left"));
     }
     if (kind == PartKind::kPull) {
       answer_bytes += view.values * sizeof(float);
@@ -108,32 +122,29 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
                                     " bytes; pull in several calls"));
       }
     }
-    const uint8_t* const data = payload + at;
-    at += bytes;
-    if (view.entry->table->is_dense()) {
-      view.gradients = data;
-    } else {
-      view.keys = data;
-      view.gradients = data + view.row_count * sizeof(Key);
+    if (!view.entry->table->is_dense()) {
+      view.keys = payload.Take(view.row_count * sizeof(Key));
+      bytes -= view.keys.size();
       LODESTONE_RETURN_IF_ERROR(CheckKeys(i, view));
     }
+    view.gradients = payload.Take(bytes);
   }
-  if (at != payload_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the payload has ", payload_size, " bytes, but the parts describe ", at));
+  if (!payload.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("the payload has ", payload_size, " bytes, but the parts describe ",
+                                                   payload_size - payload.size()));
   }
   return views;
 }
 
 absl::Status CheckFinite(std::span<const PartView> views) {
   for (const PartView& view : views) {
-    const size_t bad = FirstNonFinite(view.gradients, view.values);
+    const size_t bad = FirstBadGradient(view);
     if (bad == view.values) continue;
     const Table& table = *view.entry->table;
-    const float value = LoadAt<float>(view.gradients, bad);
+    const float value = view.gradients.Load<float>(bad);
     if (!table.is_dense()) {
       return absl::InvalidArgumentError(absl::StrCat("gradient of table `", table.name(), "`, key ",
-                                                     LoadAt<Key>(view.keys, bad / table.dim()), ", element ",
+                                                     view.keys.Load<Key>(bad / table.dim()), ", element ",
                                                      bad % table.dim(), " is ", value));
     }
     size_t element = bad;

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/byte_view.h"
 #include "common/types.h"
 #include "proto/parameter_server.pb.h"
 #include "server/shard/dense_table.h"
@@ -37,10 +38,10 @@ struct PartView {
   const TableEntry* entry = nullptr;
   ShardId shard = 0;
   std::span<const BlockIndex> blocks;  // Dense.
-  const uint8_t* keys = nullptr;       // Embedding: row_count unaligned keys.
+  ByteView keys;                       // Embedding: row_count unaligned keys.
   size_t row_count = 0;
-  const uint8_t* gradients = nullptr;  // Push: unaligned floats.
-  uint64_t values = 0;                 // Floats that are pushed or asked for.
+  ByteView gradients;   // Push: unaligned floats.
+  uint64_t values = 0;  // Floats that are pushed or asked for.
 };
 
 using Parts = google::protobuf::RepeatedPtrField<v1::Part>;
@@ -48,11 +49,10 @@ using Parts = google::protobuf::RepeatedPtrField<v1::Part>;
 // Bytes of `parts` in a push's payload. NOT_FOUND for an unknown table, INVALID_ARGUMENT for parts that contradict it.
 absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables);
 
-// Views of `parts` in `payload` (`payload_size` bytes, all of which the parts must cover). `owned[shard]` tells which
-// shards are here. Errors as ParameterServer documents them, naming part, table, block or key.
-absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, const uint8_t* payload,
-                                                size_t payload_size, const TableMap& tables,
-                                                const std::vector<bool>& owned);
+// Views of `parts` in `payload`, all of which the parts must cover. `owned[shard]` tells which shards are here. Errors
+// as ParameterServer documents them, naming part, table, block or key.
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
+                                                const TableMap& tables, const std::vector<bool>& owned);
 
 // INVALID_ARGUMENT, naming table and block or key, if a gradient is NaN or infinite.
 absl::Status CheckFinite(std::span<const PartView> views);

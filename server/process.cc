@@ -1,7 +1,5 @@
 #include "server/process.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -25,7 +23,10 @@
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
 #include "server/coordinator/service.h"
+#include "server/exchange.h"
+#include "server/incarnation.h"
 #include "server/listen.h"
+#include "server/machine_memory.h"
 #include "server/member.h"
 #include "server/service.h"
 #include "server/status.h"
@@ -57,9 +58,8 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
       config.server().executors() > 0 ? config.server().executors() : std::max(1u, std::thread::hardware_concurrency());
   options.memory_max_bytes = config.server().memory_max_bytes();
   if (options.memory_max_bytes == 0) {
-    // Nine tenths of the machine's memory: a table beyond it is refused, not the process killed.
-    const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
-    options.memory_max_bytes = pages / 10 * 9 * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    // Nine tenths of what there is: a table beyond it is refused, not the process killed.
+    options.memory_max_bytes = MachineMemoryBytes() / 10 * 9;
   }
   options.time = time;
   return options;
@@ -127,6 +127,7 @@ class ServerProcess::Impl {
   Store store_;
   Broadcaster broadcaster_;
   std::optional<CoordinatorService> coordinator_;  // On the ps with index 0.
+  Exchange exchange_;
   ParameterService parameters_;
   AdminService admin_;
   std::unique_ptr<grpc::Server> server_;
@@ -139,7 +140,8 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       on_ready_(std::move(on_ready)),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
-      parameters_(&store_, &broadcaster_, identity_.incarnation = RandomIncarnation()),
+      exchange_(&store_, &broadcaster_, identity_.incarnation = RandomIncarnation()),
+      parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
       admin_({[this](v1::StatusResponse* status) { FillStatus(status); }}) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
@@ -270,6 +272,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   if (member != nullptr) member->Leave();
   if (coordinator_.has_value()) coordinator_->Shutdown();
   broadcaster_.Shutdown();
+  exchange_.Drain();
   if (server_ != nullptr) {
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
     LODESTONE_LOG(INFO, "server", "has shut down address={}", identity_.address);

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/wire.h"
+#include "server/calls.h"
 
 namespace lodestone {
 namespace {
@@ -25,27 +25,6 @@ absl::Status Open(const grpc::CallbackServerContext& context, const grpc::ByteBu
   return ParseMessage(request, header, payload);
 }
 
-// A PushPull under way.
-struct PushPullCall {
-  v1::PushPullRequest header;
-  Payload push_payload;
-  Payload pull_payload;
-};
-
-absl::Status SplitPushPull(const Store& store, Payload payload, PushPullCall* call) {
-  if (!call->header.push().payload().empty() || !call->header.pull().payload().empty()) {
-    return absl::InvalidArgumentError("the payload fields of push and pull must be empty: PushPull has its own");
-  }
-  LODESTONE_ASSIGN_OR_RETURN(const size_t push_bytes, store.PushPayloadBytes(call->header.push()));
-  if (push_bytes > payload.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the push's parts need ", push_bytes, " bytes of payload, and the message has ", payload.size()));
-  }
-  call->push_payload = payload.Sub(0, push_bytes);
-  call->pull_payload = payload.Sub(push_bytes, payload.size() - push_bytes);
-  return absl::OkStatus();
-}
-
 // One subscriber's stream. Owned by gRPC until OnDone.
 class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public DeltaSink {
  public:
@@ -56,8 +35,8 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
     subscriber_->Start();
   }
 
-  void Write(grpc::ByteBuffer message) override {
-    message_ = std::move(message);
+  void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
+    message_ = BuildMessage(delta, payload);
     StartWrite(&message_);
   }
   void Finish(absl::Status status) override { grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpc(status)); }
@@ -84,11 +63,10 @@ grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerCon
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::Status status = CheckDeadline(*context);
   if (status.ok()) {
-    auto result = store_->EnsureTables(*request);
+    auto result = RunEnsureTables(store_, incarnation_, *request);
     status = result.status();
     if (result.ok()) *response = *std::move(result);
   }
-  response->set_server_incarnation(incarnation_);
   reactor->Finish(ToGrpc(status));
   return reactor;
 }
@@ -128,27 +106,17 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  auto call = std::make_shared<PushPullCall>();
+  v1::PushPullRequest header;
   Payload payload;
-  absl::Status status = Open(*context, *request, &call->header, &payload);
-  if (status.ok()) status = SplitPushPull(*store_, std::move(payload), call.get());
-  if (!status.ok()) {
+  if (absl::Status status = Open(*context, *request, &header, &payload); !status.ok()) {
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  const auto pull = [store = store_, reactor, response, call](absl::StatusOr<v1::PushResponse> pushed) {
-    if (!pushed.ok()) return reactor->Finish(ToGrpc(pushed.status()));
-    store->Pull(std::move(*call->header.mutable_pull()), std::move(call->pull_payload),
-                [reactor, response, pushed = *std::move(pushed)](absl::StatusOr<Store::Values> values) {
-                  if (!values.ok()) return reactor->Finish(ToGrpc(values.status()));
-                  v1::PushPullResponse header;
-                  *header.mutable_push() = pushed;
-                  *header.mutable_pull() = std::move(values->header);
-                  *response = BuildMessage(header, values->payload);
-                  reactor->Finish(grpc::Status::OK);
-                });
-  };
-  store_->Push(std::move(*call->header.mutable_push()), std::move(call->push_payload), pull);
+  RunPushPull(store_, std::move(header), std::move(payload),
+              [reactor, response](absl::StatusOr<PushPullValues> values) {
+                if (values.ok()) *response = BuildMessage(values->header, values->payload);
+                reactor->Finish(ToGrpc(values.status()));
+              });
   return reactor;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/limits.h"
+#include "server/incarnation.h"
 
 namespace lodestone {
 
@@ -18,6 +19,15 @@ absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker incarnation ", worker, " may have had a session here that was forgotten after ",
                      limits::kSessionIdleMaxMs / 1000, " s without a call; it must join again as a new incarnation"));
+  }
+  // A session lives for kSessionIdleMaxMs at least. Then its incarnation, and so forgotten_max_, is below those that
+  // workers join with.
+  const std::chrono::milliseconds ahead_max(limits::kSessionIdleMaxMs);
+  if (worker > FirstIncarnation(wall_clock_() + ahead_max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker incarnation ", worker, " is more than ", limits::kSessionIdleMaxMs / 3600'000,
+                     " h ahead of this ps's clock: no coordinator gave it, or the clocks of this machine and of the "
+                     "coordinator's are wrong"));
   }
   if (sessions_.size() >= limits::kSessionsMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", sessions_.size(), " worker sessions, its limit"));

@@ -6,7 +6,10 @@
 // Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,8 +22,12 @@ namespace lodestone {
 
 class Sessions {
  public:
+  using WallClock = std::function<std::chrono::system_clock::time_point()>;
+  explicit Sessions(WallClock wall_clock = std::chrono::system_clock::now) : wall_clock_(std::move(wall_clock)) {}
+
   // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it was forgotten before; RESOURCE_EXHAUSTED if
-  // there are too many.
+  // there are too many. INVALID_ARGUMENT if the incarnation is of a time so far ahead of the wall clock that, once the
+  // session was forgotten, it would keep later workers out.
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
@@ -43,6 +50,8 @@ class Sessions {
     uint64_t pushes = 0;
     uint64_t refused = 0;
   };
+
+  const WallClock wall_clock_;
 
   mutable Mutex mu_;
   absl::flat_hash_map<Incarnation, Session> sessions_ ABSL_GUARDED_BY(mu_);

@@ -1,7 +1,6 @@
 #include "worker/call.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -11,16 +10,12 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/status.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/generic/generic_stub.h"
 
 namespace lodestone {
 namespace {
 
 // A call that has waited for this long is spoken of, every so often.
 constexpr int64_t kReportEveryMs = 3'000;
-
-constexpr char kService[] = "/lodestone.v1.ParameterServer/";
 
 }  // namespace
 
@@ -29,89 +24,72 @@ constexpr char kService[] = "/lodestone.v1.ParameterServer/";
 struct Caller::Pending {
   Pending(const RetryPolicy& policy, const TimeSource* time, uint64_t seed) : retry(policy, time, seed) {}
 
-  std::string method;
+  v1::Call call;
+  std::vector<grpc::Slice> payload;
   std::string what;
-  grpc::ByteBuffer request;
   Done done;
   std::list<std::unique_ptr<Pending>>::iterator self;
 
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<grpc::ClientContext> context;  // Of the attempt under way; null during a pause.
-  grpc::ByteBuffer response;
   Timer::Id pause = 0;
   Retry retry;
   absl::Status last_error;
 };
 
-Caller::Caller(std::string peer, std::vector<std::shared_ptr<grpc::Channel>> channels, const RetryPolicy& policy,
+Caller::Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connections, const RetryPolicy& policy,
                Timer* timer, uint64_t seed)
-    : peer_(std::move(peer)), channels_(std::move(channels)), policy_(policy), seed_(seed), timer_(timer) {
-  LODESTONE_CHECK(!channels_.empty());
+    : peer_(std::move(peer)), connections_(std::move(connections)), policy_(policy), seed_(seed), timer_(timer) {
+  LODESTONE_CHECK(!connections_.empty());
   MutexLock lock(&mu_);
   report_ = timer_->After(kReportEveryMs, [this] { Report(); });
 }
 
 Caller::~Caller() { Cancel(); }
 
-void Caller::Call(const std::string& method, std::string what, grpc::ByteBuffer request, Done done) {
-  Pending* call = nullptr;
+void Caller::Call(v1::Call call, std::vector<grpc::Slice> payload, std::string what, Done done) {
+  Pending* pending = nullptr;
   {
     MutexLock lock(&mu_);
     if (!cancelled_) {
       pending_.push_back(std::make_unique<Pending>(policy_, &time_, StreamSeed(seed_, ++calls_)));
-      call = pending_.back().get();
-      call->self = std::prev(pending_.end());
-      call->method = absl::StrCat(kService, method);
-      call->what = std::move(what);
-      call->request = std::move(request);
-      call->done = std::move(done);
-      call->channel = channels_[next_channel_++ % channels_.size()];
+      pending = pending_.back().get();
+      pending->self = std::prev(pending_.end());
+      pending->call = std::move(call);
+      pending->payload = std::move(payload);
+      pending->what = std::move(what);
+      pending->done = std::move(done);
     }
   }
-  if (call == nullptr) {
+  if (pending == nullptr) {
     done(absl::CancelledError(absl::StrCat(what, " to ", peer_, ": the client is closing")));
     return;
   }
-  Attempt(call);
+  Attempt(pending);
 }
 
 void Caller::Attempt(Pending* call) {
-  auto context = std::make_unique<grpc::ClientContext>();
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(policy_.call_timeout_ms));
-  grpc::ClientContext* raw_context = context.get();
-  bool cancelled = false;
+  Connection* connection = nullptr;
   {
     MutexLock lock(&mu_);
-    cancelled = cancelled_;
-    if (!cancelled) {
-      call->context = std::move(context);
-      call->response.Clear();
-    }
+    connection = connections_[next_connection_++ % connections_.size()].get();
   }
-  if (cancelled) {
-    Finish(call, absl::CancelledError("the client is closing"));
-    return;
-  }
-  // The request's slices are referenced, not copied, so that it can be sent again.
-  grpc::GenericStub(call->channel)
-      .UnaryCall(raw_context, call->method, grpc::StubOptions(), &call->request, &call->response,
-                 [this, call](grpc::Status status) { OnAttemptDone(call, FromGrpc(status)); });
+  // The payload's slices are referenced, not copied, so that they can be sent again.
+  connection->Send(&call->call, call->payload,
+                   [this, call](absl::StatusOr<Connection::Answer> answer) { OnAttemptDone(call, std::move(answer)); });
 }
 
-void Caller::OnAttemptDone(Pending* call, absl::Status status) {
-  if (status.ok()) {
-    Finish(call, absl::OkStatus());
+void Caller::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer) {
+  if (answer.ok()) {
+    Finish(call, std::move(answer));
     return;
   }
+  absl::Status status = answer.status();
   // A ps that shuts down cancels the calls under way.
   if (absl::IsCancelled(status)) status = absl::UnavailableError(status.message());
   {
     MutexLock lock(&mu_);
-    call->context.reset();
     call->last_error = status;
     if (!cancelled_) {
       if (const std::optional<int64_t> pause_ms = call->retry.Next(status.code())) {
-        call->channel = channels_[next_channel_++ % channels_.size()];
         call->pause = timer_->After(*pause_ms, [this, call] { OnPauseOver(call); });
         return;
       }
@@ -130,19 +108,18 @@ void Caller::OnPauseOver(Pending* call) {
   Attempt(call);
 }
 
-void Caller::Finish(Pending* call, absl::Status status) {
+void Caller::Finish(Pending* call, absl::StatusOr<Connection::Answer> answer) {
   {
     const Done done = std::move(call->done);  // Gone before the client may be: it may hold things of the caller's.
-    if (status.ok()) {
-      done(std::move(call->response));
+    if (answer.ok()) {
+      done(std::move(answer));
     } else {
       const std::string where =
           absl::StrFormat("%s to %s, attempt %d, %.1f s", call->what, peer_, call->retry.attempts(),
                           static_cast<double>(call->retry.elapsed_ms()) / 1000);
-      done(Annotate(status, where));
+      done(Annotate(answer.status(), where));
     }
   }
-  // Destroyed before anybody is told: a channel must not end on one of gRPC's own threads.
   MutexLock lock(&mu_);
   pending_.erase(call->self);
   if (pending_.empty()) idle_.NotifyAll();
@@ -154,10 +131,10 @@ void Caller::Cancel() {
     MutexLock lock(&mu_);
     cancelled_ = true;
     for (const auto& call : pending_) {
-      if (call->context != nullptr) call->context->TryCancel();
       if (call->pause != 0 && timer_->Cancel(call->pause)) paused.push_back(call.get());
     }
   }
+  for (const auto& connection : connections_) connection->Close();
   for (Pending* call : paused) Finish(call, absl::CancelledError("the client is closing"));
   MutexLock lock(&mu_);
   if (timer_->Cancel(report_)) report_ = 0;
@@ -183,14 +160,13 @@ void Caller::Report() {
   idle_.NotifyAll();
 }
 
-absl::StatusOr<grpc::ByteBuffer> CallAndWait(Caller* caller, const std::string& method, std::string what,
-                                             grpc::ByteBuffer request) {
+absl::StatusOr<Connection::Answer> CallAndWait(Caller* caller, v1::Call call, std::string what) {
   struct {
     Mutex mu;
     CondVar done;
-    std::optional<absl::StatusOr<grpc::ByteBuffer>> answer ABSL_GUARDED_BY(mu);
+    std::optional<absl::StatusOr<Connection::Answer>> answer ABSL_GUARDED_BY(mu);
   } wait;
-  caller->Call(method, std::move(what), std::move(request), [&wait](absl::StatusOr<grpc::ByteBuffer> answer) {
+  caller->Call(std::move(call), {}, std::move(what), [&wait](absl::StatusOr<Connection::Answer> answer) {
     MutexLock lock(&wait.mu);
     wait.answer = std::move(answer);
     wait.done.NotifyAll();

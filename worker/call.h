@@ -1,7 +1,7 @@
 // Calls to one ps, each tried again until it succeeds or fails for good.
 //
-// Thread-safe. Callbacks run on a thread of gRPC's or the timer's (or the caller's own, if calls have been cancelled)
-// and must be quick.
+// Thread-safe. Callbacks run on a connection's thread or the timer's (or the caller's own, if calls have been
+// cancelled) and must be quick.
 //
 // The caller of a call owns nothing of it; the destructor cancels what is under way and waits for the callbacks.
 #pragma once
@@ -19,26 +19,28 @@
 #include "common/mutex.h"
 #include "common/retry.h"
 #include "common/time_source.h"
-#include "grpcpp/channel.h"
-#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "proto/parameter_server.pb.h"
+#include "worker/connection.h"
 #include "worker/timer.h"
 
 namespace lodestone {
 
 class Caller {
  public:
-  // `peer` is what messages call the ps: "ps 1 at host:port". Calls take turns on `channels`. `timer` must outlive
+  // `peer` is what messages call the ps: "ps 1 at host:port". Calls take turns on `connections`. `timer` must outlive
   // this.
-  Caller(std::string peer, std::vector<std::shared_ptr<grpc::Channel>> channels, const RetryPolicy& policy,
+  Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connections, const RetryPolicy& policy,
          Timer* timer, uint64_t seed);
   ~Caller();
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
-  using Done = std::function<void(absl::StatusOr<grpc::ByteBuffer>)>;
-  // Sends `request` to `method` ("Push") of ParameterServer. `what` names the call in messages. An error that `done`
-  // gets names the call, the peer and the attempts; its code is the last attempt's, CANCELLED after Cancel().
-  void Call(const std::string& method, std::string what, grpc::ByteBuffer request, Done done);
+  using Done = Connection::Done;
+  // Makes `call`, which has no id yet, with `payload`, which is kept until it is answered. `what` names the call in
+  // messages. An error that `done` gets names the call, the peer and the attempts; its code is the last attempt's,
+  // CANCELLED after Cancel().
+  void Call(v1::Call call, std::vector<grpc::Slice> payload, std::string what, Done done);
 
   // Ends all calls with CANCELLED, those to come at once, and waits until no callback runs.
   void Cancel();
@@ -53,13 +55,13 @@ class Caller {
   struct Pending;
 
   void Attempt(Pending* call);
-  void OnAttemptDone(Pending* call, absl::Status status);
+  void OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer);
   void OnPauseOver(Pending* call);
-  void Finish(Pending* call, absl::Status status);
+  void Finish(Pending* call, absl::StatusOr<Connection::Answer> answer);
   void Report();
 
   const std::string peer_;
-  const std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  const std::vector<std::unique_ptr<Connection>> connections_;
   const RetryPolicy policy_;
   const uint64_t seed_;
   const SteadyTime time_;
@@ -69,13 +71,12 @@ class Caller {
   CondVar idle_;
   std::list<std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mu_);  // In the order of their first attempts.
   uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t next_channel_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t next_connection_ ABSL_GUARDED_BY(mu_) = 0;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   Timer::Id report_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Calls and waits for the answer.
-absl::StatusOr<grpc::ByteBuffer> CallAndWait(Caller* caller, const std::string& method, std::string what,
-                                             grpc::ByteBuffer request);
+absl::StatusOr<Connection::Answer> CallAndWait(Caller* caller, v1::Call call, std::string what);
 
 }  // namespace lodestone

@@ -1,7 +1,9 @@
 #include "worker/client.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,9 +12,9 @@
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/status.h"
-#include "common/wire.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/call.h"
+#include "worker/connection.h"
 #include "worker/membership.h"
 #include "worker/pull.h"
 #include "worker/push.h"
@@ -24,6 +26,10 @@ namespace {
 
 // A call that has lasted for longer is what heartbeats say that the process waits for.
 constexpr int64_t kWaitingTellMs = 1'000;
+
+// Threads that connections are spread over, at most, and never more than half the cores: each moves some gigabytes per
+// second, and what one of them receives for another has to change cores.
+constexpr size_t kThreadsMax = 4;
 
 // Number of elements of a dense table; INVALID_ARGUMENT if that is 0 or beyond 64 bits.
 absl::StatusOr<uint64_t> ElementsOf(const v1::TableSpec& spec) {
@@ -56,7 +62,10 @@ absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::Ensu
 
 class ClientImpl final : public Client {
  public:
-  explicit ClientImpl(const v1::Config& config) : config_(config) {}
+  explicit ClientImpl(const v1::Config& config) : config_(config) {
+    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, kThreadsMax);
+    for (size_t i = 0; i < threads; ++i) threads_.push_back(std::make_unique<ConnectionThread>());
+  }
   ~ClientImpl() override;
 
   absl::Status Connect();
@@ -82,12 +91,16 @@ class ClientImpl final : public Client {
     return absl::StrCat("ps ", server, " at ", shard_map().AddressOf(server));
   }
   uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
+  // The queues take turns, so that connections spread over the threads.
+  grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
   void Lose(const absl::Status& status);
   std::string WaitingFor() const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTablesOn(uint32_t server, const v1::EnsureTablesRequest& request);
 
   const v1::Config config_;
   Timer timer_;
+  std::vector<std::unique_ptr<ConnectionThread>> threads_;  // Constant after construction.
+  std::atomic<size_t> next_thread_{0};
 
   mutable Mutex mu_;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
@@ -108,17 +121,19 @@ absl::Status ClientImpl::Connect() {
   const uint32_t message_max_bytes = config_.server().message_max_bytes();
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
   for (uint32_t server = 0; server < shard_map().servers(); ++server) {
-    std::vector<std::shared_ptr<grpc::Channel>> channels;
+    std::vector<std::unique_ptr<Connection>> connections;
     for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
-      channels.push_back(MakeChannel(shard_map().AddressOf(server), message_max_bytes));
+      connections.push_back(std::make_unique<Connection>(MakeChannel(shard_map().AddressOf(server), message_max_bytes),
+                                                         NextQueue(), &timer_, policy.call_timeout_ms));
     }
     callers_.push_back(
-        std::make_unique<Caller>(PeerOf(server), std::move(channels), policy, &timer_, SeedOf(2 * server)));
+        std::make_unique<Caller>(PeerOf(server), std::move(connections), policy, &timer_, SeedOf(2 * server)));
   }
   const Servers servers{.map = &shard_map(),
                         .callers = callers_,
                         .incarnation = incarnation(),
                         .limits = {.bytes_max = message_max_bytes},
+                        .timer = &timer_,
                         .on_lost = [this](const absl::Status& status) { Lose(status); }};
   pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
                                      policy.retry_timeout_ms + policy.call_timeout_ms);
@@ -138,18 +153,16 @@ ClientImpl::~ClientImpl() {
   subscriptions.clear();
   for (const auto& caller : callers_) caller->Cancel();
   membership_.reset();
+  callers_.clear();  // With their channels goes the last that refers to gradients under way.
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> ClientImpl::EnsureTablesOn(uint32_t server,
                                                                     const v1::EnsureTablesRequest& request) {
-  LODESTONE_ASSIGN_OR_RETURN(
-      const grpc::ByteBuffer answer,
-      CallAndWait(callers_[server].get(), "EnsureTables", "creation of tables", BuildMessage(request, {})));
-  v1::EnsureTablesResponse response;
-  Payload payload;
-  if (absl::Status status = ParseMessage(answer, &response, &payload); !status.ok()) {
-    return absl::InternalError(absl::StrCat(PeerOf(server), ": ", status.message()));
-  }
+  v1::Call call;
+  *call.mutable_ensure_tables() = request;
+  LODESTONE_ASSIGN_OR_RETURN(Connection::Answer answer,
+                             CallAndWait(callers_[server].get(), std::move(call), "creation of tables"));
+  v1::EnsureTablesResponse response = std::move(*answer.header.mutable_ensure_tables());
   if (response.tables_size() == request.tables_size()) return response;
   return absl::InternalError(absl::StrCat(PeerOf(server), " answered for ", response.tables_size(),
                                           " tables, asked were ", request.tables_size()));
@@ -227,6 +240,7 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
     subscriptions.push_back(std::make_unique<Subscription>(Subscription::Options{
         .peer = PeerOf(server),
         .channel = MakeChannel(shard_map().AddressOf(server), config_.server().message_max_bytes()),
+        .queue = NextQueue(),
         .incarnation = incarnation(),
         .shards = shard_map().shards(),
         .tables = tables,

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/byte_view.h"
 #include "common/shard_map.h"
 #include "common/types.h"
 #include "proto/config.pb.h"
@@ -31,6 +32,9 @@ namespace lodestone {
 struct DenseGradient {
   const TableHandle* table = nullptr;
   const float* values = nullptr;
+  // The values are sent from where they lie: they must stay, unchanged, until the push's `done` runs. Otherwise they
+  // are copied.
+  bool borrowed = false;
 };
 
 // Gradients of some rows: keys are distinct; values is [keys.size(), dim].
@@ -61,8 +65,8 @@ struct BlockUpdate {
   TableId table = 0;
   BlockIndex block = 0;
   ShardId shard = 0;
-  Version version = 0;              // At which the block last changed.
-  const uint8_t* values = nullptr;  // Unaligned little-endian floats, valid during the callback only.
+  Version version = 0;  // At which the block last changed.
+  ByteView values;      // Unaligned little-endian floats, `count` of them, valid during the callback only.
   size_t count = 0;
 };
 
@@ -86,7 +90,7 @@ class Client {
     // Mean over the shards of how many pushes by others came between `read_versions` and this one.
     double staleness_pushes = 0;
   };
-  // Sends gradients as the push of step `clock`. The data is copied before Push returns. Blocks while
+  // Sends gradients as the push of step `clock`. What is not borrowed is copied before Push returns. Blocks while
   // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` (may be empty) are those of the values that
   // the gradients were computed from. `done` runs once, when every server has acknowledged or failed for good; if Push
   // itself returns an error, nothing was sent and `done` does not run.
@@ -99,6 +103,7 @@ class Client {
   // The same, waiting.
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
+  // The tables must stay where they are, and the callbacks be callable, for as long as the client lives.
   // Subscribes to dense tables on all servers, with renewal after a lost connection. `on_block` is called for each
   // block and `on_shard` after each complete shard delta with the version now held; calls for one server are in order,
   // those of several servers may be concurrent.

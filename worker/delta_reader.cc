@@ -7,29 +7,26 @@
 namespace lodestone {
 namespace {
 
-// Takes `bytes` bytes of the payload.
-absl::Status Take(const Payload& payload, uint64_t bytes, size_t* offset) {
-  if (bytes > payload.size() - *offset) {
-    return absl::InternalError(absl::StrCat("the delta's payload ends at byte ", payload.size(), ", needed are ", bytes,
-                                            " bytes at ", *offset));
-  }
-  *offset += bytes;
-  return absl::OkStatus();
+// Takes `bytes` bytes from the front of `payload`.
+absl::StatusOr<ByteView> Take(ByteView* payload, uint64_t bytes) {
+  if (bytes <= payload->size()) return payload->Take(bytes);
+  return absl::InternalError(
+      absl::StrCat("the delta's payload has ", payload->size(), " bytes left, needed are ", bytes));
 }
 
 }  // namespace
 
 absl::Status DeltaReader::Read(const v1::Delta& header, const Payload& payload) {
-  size_t offset = 0;
+  ByteView rest = payload.bytes();
   for (const auto& delta : header.shards()) {
-    LODESTONE_RETURN_IF_ERROR(Annotate(ReadShard(delta, payload, &offset), absl::StrCat("shard ", delta.shard())));
+    LODESTONE_RETURN_IF_ERROR(Annotate(ReadShard(delta, &rest), absl::StrCat("shard ", delta.shard())));
   }
-  if (offset == payload.size()) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the delta's payload has ", payload.size(), " bytes, its parts describe ", offset));
+  if (rest.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the delta's payload has ", payload.size(), " bytes, its parts describe ",
+                                          payload.size() - rest.size()));
 }
 
-absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, const Payload& payload, size_t* offset) {
+absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, ByteView* payload) {
   if (delta.shard() >= shards_) return absl::InternalError(absl::StrCat("there are only ", shards_, " shards"));
   Shard& shard = state_[delta.shard()];
   const bool continues = shard.incoming == delta.version();
@@ -49,12 +46,11 @@ absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, const Pa
     if (table == tables_->end())
       return absl::InternalError(absl::StrCat("table id ", part.table(), " was not asked for"));
     if (table->second->spec.has_dense()) {
-      LODESTONE_RETURN_IF_ERROR(
-          Annotate(ReadBlocks(part, *table->second, payload, offset), table->second->spec.name()));
+      LODESTONE_RETURN_IF_ERROR(Annotate(ReadBlocks(part, *table->second, payload), table->second->spec.name()));
     } else {
       const uint64_t row_bytes = sizeof(Key) + sizeof(float) * table->second->dim;
       LODESTONE_RETURN_IF_ERROR(
-          Take(payload, sizeof(Key) * part.evicted_count() + row_bytes * part.row_count(), offset));
+          Take(payload, sizeof(Key) * part.evicted_count() + row_bytes * part.row_count()).status());
     }
   }
   if (!delta.complete()) return absl::OkStatus();
@@ -64,8 +60,7 @@ absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, const Pa
   return absl::OkStatus();
 }
 
-absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, const Payload& payload,
-                                     size_t* offset) {
+absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, ByteView* payload) {
   if (part.row_count() != 0 || part.evicted_count() != 0) return absl::InternalError("rows of a dense table");
   if (part.block_versions_size() != part.blocks_size()) {
     return absl::InternalError(
@@ -76,9 +71,8 @@ absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& ta
     if (block >= table.layout.block_count() || ShardOfBlock(table.id, block, shards_) != part.shard()) {
       return absl::InternalError(absl::StrCat("block ", block, " is not of this table and shard"));
     }
-    const uint8_t* values = payload.data() + *offset;
     const size_t count = table.layout.ElementsOf(block);
-    LODESTONE_RETURN_IF_ERROR(Take(payload, count * sizeof(float), offset));
+    LODESTONE_ASSIGN_OR_RETURN(const ByteView values, Take(payload, count * sizeof(float)));
     listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
   }
   return absl::OkStatus();

@@ -39,8 +39,8 @@ class DeltaReader {
     std::optional<Version> incoming;  // The version of the change whose pieces are coming.
   };
 
-  absl::Status ReadShard(const v1::Delta::ShardDelta& delta, const Payload& payload, size_t* offset);
-  absl::Status ReadBlocks(const v1::Part& part, const TableHandle& table, const Payload& payload, size_t* offset);
+  absl::Status ReadShard(const v1::Delta::ShardDelta& delta, ByteView* payload);
+  absl::Status ReadBlocks(const v1::Part& part, const TableHandle& table, ByteView* payload);
 
   const std::map<TableId, const TableHandle*>* const tables_;
   const uint32_t shards_;

@@ -19,6 +19,7 @@
 #include "common/options.h"
 #include "common/status.h"
 #include "common/time_source.h"
+#include "common/tuning.h"
 #include "kernels/matmul.h"
 #include "worker/client.h"
 #include "worker/data/dataset.h"
@@ -153,4 +154,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace lodestone
 
-int main(int argc, char** argv) { return lodestone::Main(argc, argv); }
+int main(int argc, char** argv) {
+  lodestone::TuneLibraries();
+  return lodestone::Main(argc, argv);
+}

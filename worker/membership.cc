@@ -11,6 +11,7 @@
 #include "common/channel.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/nonce.h"
 #include "common/retry.h"
 #include "common/status.h"
 #include "common/time_source.h"
@@ -19,6 +20,7 @@ namespace lodestone {
 namespace {
 
 constexpr int64_t kJoinLogEveryMs = 1'000;
+constexpr int64_t kPauseMaxMs = 500;  // Between two attempts, if what they wait for does not end the pause by itself.
 constexpr int64_t kHeartbeatLogEveryMs = 3'000;
 // Heartbeats come often enough to watch progress by, however long the lease.
 constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
@@ -39,37 +41,14 @@ std::string HostAndPid() {
   return absl::StrCat(host[0] == '\0' ? "unknown" : host, " pid ", getpid());
 }
 
-// Calls `attempt(timeout_ms)` until it succeeds, fails for good, or the deadline has passed.
-template <typename Attempt, typename MayPass>
-absl::Status TryUntil(int64_t deadline_ms, int64_t call_timeout_ms, const std::string& what, Attempt attempt,
-                      MayPass may_pass) {
-  Backoff backoff(static_cast<uint64_t>(getpid()));
-  int64_t logged_ms = 0;
-  for (;;) {
-    const absl::Status status = attempt(std::min(call_timeout_ms, deadline_ms - NowMs()));
-    if (status.ok()) return status;
-    if (!may_pass(status)) return Annotate(status, what);
-    const int64_t pause_ms = std::min<int64_t>(backoff.NextMs(), kJoinLogEveryMs / 2);
-    if (NowMs() + pause_ms >= deadline_ms) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(what, ": gave up after coordinator.join_timeout_ms; last: ", status.ToString()));
-    }
-    if (logged_ms == 0 || NowMs() - logged_ms >= kJoinLogEveryMs) {
-      logged_ms = NowMs();
-      LODESTONE_LOG(INFO, "client", "waiting for={} reason={}", what, status.ToString());
-    }
-    Sleep(pause_ms);
-  }
-}
-
 }  // namespace
 
 WorkerMembership::WorkerMembership(const v1::Config& config, Events events)
     : config_(config),
       events_(std::move(events)),
       coordinator_(absl::StrCat("coordinator at ", config.coordinator().address())),
-      stub_(
-          v1::Coordinator::NewStub(MakeChannel(config.coordinator().address(), config.server().message_max_bytes()))) {}
+      channel_(MakeChannel(config.coordinator().address(), config.server().message_max_bytes())),
+      stub_(v1::Coordinator::NewStub(channel_)) {}
 
 absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v1::Config& config, Events events) {
   if (config.coordinator().address().empty()) return absl::InvalidArgumentError("coordinator.address is not set");
@@ -81,6 +60,35 @@ absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v
   return membership;
 }
 
+absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& what,
+                                        const std::function<absl::Status(int64_t timeout_ms)>& attempt,
+                                        const std::function<bool(const absl::Status&)>& may_pass) {
+  Backoff backoff(static_cast<uint64_t>(getpid()));
+  int64_t logged_ms = 0;
+  for (;;) {
+    const int64_t left_ms = deadline_ms - NowMs();
+    const absl::Status status = attempt(std::min<int64_t>(config_.worker().call_timeout_ms(), left_ms));
+    if (status.ok()) return status;
+    if (!may_pass(status)) return Annotate(status, what);
+    const bool unreachable = Reconnect(channel_.get());
+    const int64_t pause_ms = unreachable ? backoff.NextMs() : std::min(backoff.NextMs(), kPauseMaxMs);
+    if (NowMs() + pause_ms >= deadline_ms) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, ": gave up after coordinator.join_timeout_ms; last: ", status.ToString()));
+    }
+    if (logged_ms == 0 || NowMs() - logged_ms >= kJoinLogEveryMs) {
+      logged_ms = NowMs();
+      LODESTONE_LOG(INFO, "client", "waiting for={} reason={}", what, status.ToString());
+    }
+    const auto until = std::chrono::system_clock::now() + std::chrono::milliseconds(pause_ms);
+    if (unreachable) {
+      channel_->WaitForConnected(until);  // The pause ends when there is somebody to ask.
+    } else {
+      std::this_thread::sleep_until(until);
+    }
+  }
+}
+
 absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);
@@ -88,10 +96,11 @@ absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
   request.set_cluster(config_.cluster().name());
   request.set_shards(config_.cluster().shards());
   request.set_peer(HostAndPid());
+  request.set_token(DrawNonce());  // The same in every attempt: an answer may get lost.
   // A worker that was killed and started again finds its own index taken until its former lease ends.
   const int64_t former_lease_ms = NowMs() + 2 * int64_t{config_.coordinator().lease_ms()};
   return TryUntil(
-      deadline_ms, config_.worker().call_timeout_ms(), absl::StrCat("join at ", coordinator_),
+      deadline_ms, absl::StrCat("join at ", coordinator_),
       [&](int64_t timeout_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);
@@ -105,7 +114,7 @@ absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
 absl::Status WorkerMembership::FetchRouteUntil(int64_t deadline_ms) {
   v1::RouteResponse route;
   LODESTONE_RETURN_IF_ERROR(TryUntil(
-      deadline_ms, config_.worker().call_timeout_ms(), absl::StrCat("shard map of ", coordinator_),
+      deadline_ms, absl::StrCat("shard map of ", coordinator_),
       [&](int64_t timeout_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);

@@ -17,6 +17,7 @@
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
+#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -52,6 +53,11 @@ class WorkerMembership {
  private:
   WorkerMembership(const v1::Config& config, Events events);
 
+  // Calls `attempt(timeout_ms)` until it succeeds, fails with what `may_pass` denies, or the deadline has passed.
+  // `what` is for messages.
+  absl::Status TryUntil(int64_t deadline_ms, const std::string& what,
+                        const std::function<absl::Status(int64_t timeout_ms)>& attempt,
+                        const std::function<bool(const absl::Status&)>& may_pass);
   absl::Status JoinUntil(int64_t deadline_ms);
   absl::Status FetchRouteUntil(int64_t deadline_ms);
   void SendHeartbeats();
@@ -66,7 +72,9 @@ class WorkerMembership {
   v1::JoinResponse joined_;
   std::optional<ShardMap> shard_map_;
 
-  std::unique_ptr<v1::Coordinator::Stub> stub_;  // Synchronises itself.
+  // Synchronise themselves.
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
 
   Mutex mu_;
   CondVar changed_;

@@ -46,8 +46,7 @@ class Parameters::Staging {
         return;
       }
       if (update.version < table.versions[update.block]) return;
-      std::memcpy(table.values.data() + uint64_t{update.block} * table.layout.block_elements, update.values,
-                  update.count * sizeof(float));
+      update.values.CopyTo(table.values.data() + uint64_t{update.block} * table.layout.block_elements);
       table.versions[update.block] = update.version;
       if (!table.waiting[update.block]) waiting_.push_back({t, update.block});
       table.waiting[update.block] = true;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/copy_counter.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "common/wire.h"
@@ -76,16 +77,14 @@ absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payloa
   return absl::OkStatus();
 }
 
-// Copies a part's values from `from` to where they belong; returns the end of them.
-const uint8_t* Scatter(const RoutedPart& part, const uint8_t* from, float* dst) {
+// Copies a part's values from the front of `from`, which loses them, to where they belong.
+void Scatter(const RoutedPart& part, ByteView* from, float* dst) {
   const BlockLayout& layout = part.table->layout;
   for (uint32_t item : part.items) {
     const uint64_t offset = uint64_t{item} * (part.dense ? layout.block_elements : part.table->dim);
     const size_t bytes = sizeof(float) * (part.dense ? layout.ElementsOf(item) : part.table->dim);
-    std::memcpy(dst + offset, from, bytes);
-    from += bytes;
+    from->Take(bytes).CopyTo(dst + offset);
   }
-  return from;
 }
 
 // Names of the tables in `message`.
@@ -165,7 +164,8 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
 void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
   const RoutedMessage* message = operation->Next();
   if (message != nullptr) {
-    v1::PullRequest request;
+    v1::Call call;
+    v1::PullRequest& request = *call.mutable_pull();
     request.set_worker_incarnation(servers_.incarnation);
     std::vector<Key> keys;
     for (const RoutedPart& part : message->parts) {
@@ -173,10 +173,11 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
       if (part.dense) continue;
       for (uint32_t row : part.items) keys.push_back(operation->rows[part.source].keys[row]);
     }
-    const grpc::Slice payload(keys.data(), keys.size() * sizeof(Key));
+    std::vector<grpc::Slice> payload;
+    if (!keys.empty()) payload.emplace_back(keys.data(), keys.size() * sizeof(Key));
     servers_.callers[message->server]->Call(
-        "Pull", absl::StrCat("pull of ", TablesOf(*message)), BuildMessage(request, {&payload, 1}),
-        [this, message, operation](const absl::StatusOr<grpc::ByteBuffer>& answer) {
+        std::move(call), std::move(payload), absl::StrCat("pull of ", TablesOf(*message)),
+        [this, message, operation](const absl::StatusOr<Connection::Answer>& answer) {
           absl::Status status = answer.status();
           if (status.ok()) {
             status = Annotate(OnAnswer(*answer, *message, operation.get()),
@@ -200,17 +201,14 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
   operation->done(std::move(status), std::move(versions));
 }
 
-absl::Status Puller::OnAnswer(const grpc::ByteBuffer& answer, const RoutedMessage& message, Operation* operation) {
-  v1::PullResponse response;
-  Payload payload;
-  if (absl::Status status = ParseMessage(answer, &response, &payload); !status.ok()) {
-    return absl::InternalError(absl::StrCat("the answer is malformed: ", status.message()));
-  }
-  LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, payload, message));
-  const uint8_t* from = payload.data();
+absl::Status Puller::OnAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation) {
+  if (!answer.header.has_pull()) return absl::InternalError("the answer is not one to a pull");
+  const v1::PullResponse& response = answer.header.pull();
+  LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, answer.payload, message));
+  CountCopied(answer.payload.size());
+  ByteView from = answer.payload.bytes();
   for (const RoutedPart& part : message.parts) {
-    float* dst = part.dense ? operation->dense[part.source].dst : operation->rows[part.source].dst;
-    from = Scatter(part, from, dst);
+    Scatter(part, &from, part.dense ? operation->dense[part.source].dst : operation->rows[part.source].dst);
   }
   MutexLock lock(&operation->mu);
   for (size_t i = 0; i < message.parts.size(); ++i) {

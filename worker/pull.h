@@ -28,7 +28,7 @@ class Puller {
   struct Operation;
 
   void SendNext(const std::shared_ptr<Operation>& operation);
-  absl::Status OnAnswer(const grpc::ByteBuffer& answer, const RoutedMessage& message, Operation* operation);
+  absl::Status OnAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation);
 
   const Servers servers_;
 };

@@ -1,9 +1,9 @@
 // Sends gradients: one message or more per server, each with a sequence of its own that its retries keep, so that every
 // shard applies it exactly once.
 //
-// Thread-safe. Callbacks run on a thread of gRPC's or the timer's.
+// Thread-safe. Callbacks run on a connection's thread or the timer's.
 //
-// The callers must outlive this, and must be cancelled before this is destroyed.
+// The callers must have been cancelled, and their connections be gone, before this is destroyed.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
 #include "grpcpp/support/slice.h"
@@ -20,6 +21,7 @@
 #include "worker/client.h"
 #include "worker/router.h"
 #include "worker/staleness.h"
+#include "worker/timer.h"
 #include "worker/window.h"
 
 namespace lodestone {
@@ -30,6 +32,7 @@ struct Servers {
   std::span<const std::unique_ptr<Caller>> callers;
   Incarnation incarnation = 0;
   MessageLimits limits;
+  Timer* timer = nullptr;
   // Called when a server says that it does not know this worker or does not own what it is asked for.
   std::function<void(const absl::Status&)> on_lost;
 };
@@ -42,6 +45,7 @@ class Pusher {
         window_timeout_ms_(window_timeout_ms),
         window_(pushes_max),
         staleness_(servers.map->shards()) {}
+  ~Pusher();
 
   // As Client::Push.
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
@@ -53,10 +57,11 @@ class Pusher {
 
  private:
   struct Operation;
+  class Release;
 
-  void Send(const RoutedMessage& message, Sequence sequence, Clock clock, grpc::Slice payload,
+  void Send(const RoutedMessage& message, Sequence sequence, Clock clock, std::vector<grpc::Slice> payload,
             std::shared_ptr<Operation> operation);
-  void OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer, uint32_t server, Sequence sequence,
+  void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, uint32_t server, Sequence sequence,
                 std::span<const ShardId> shards, Operation* operation);
   void EndMessage(Operation* operation, const absl::Status& status);
 
@@ -64,11 +69,16 @@ class Pusher {
   const int64_t window_timeout_ms_;
   PushWindow window_;         // Synchronises itself.
   StalenessMeter staleness_;  // Synchronises itself.
+
+  Mutex mu_;
+  CondVar released_;
+  size_t borrowed_ ABSL_GUARDED_BY(mu_) = 0;  // Operations whose gradients gRPC may still read.
 };
 
 // The numbers of `message`, laid out as parameter_server.proto says: for each part its blocks' gradients, or its keys
-// and then their gradients.
-grpc::Slice PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
-                        std::span<const RowGradients> rows);
+// and then their gradients. Borrowed gradients are referenced; `release` is destroyed once nothing refers to them any
+// more. The rest is copied.
+std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
+                                     std::span<const RowGradients> rows, std::shared_ptr<void> release);
 
 }  // namespace lodestone

@@ -18,6 +18,7 @@
 #include "common/types.h"
 #include "grpcpp/channel.h"
 #include "worker/client.h"
+#include "worker/connection.h"
 #include "worker/delta_reader.h"
 #include "worker/timer.h"
 
@@ -28,6 +29,7 @@ class Subscription {
   struct Options {
     std::string peer;  // "ps 1 at host:port".
     std::shared_ptr<grpc::Channel> channel;
+    grpc::CompletionQueue* queue = nullptr;  // As Connection's; must outlive the subscription.
     Incarnation incarnation = 0;
     uint32_t shards = 0;
     std::vector<const TableHandle*> tables;  // Must outlive the subscription.
@@ -43,21 +45,20 @@ class Subscription {
   Subscription& operator=(const Subscription&) = delete;
 
  private:
-  class Stream;
-
   void Start();
-  void OnStreamEnd(const absl::Status& status);
+  void OnEnd(const absl::Status& status);
 
   const Options options_;
   std::map<TableId, const TableHandle*> tables_;  // Constant after construction.
+  Connection connection_;                         // Synchronises itself.
 
   Mutex mu_;
   CondVar stopped_;
   Backoff backoff_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mu_);  // Null during a pause.
-  int64_t stream_started_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t started_ms_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t logged_ms_ ABSL_GUARDED_BY(mu_) = 0;
-  Timer::Id pause_ ABSL_GUARDED_BY(mu_) = 0;  // Until the next stream.
+  Timer::Id pause_ ABSL_GUARDED_BY(mu_) = 0;    // Until the next attempt.
+  bool starting_ ABSL_GUARDED_BY(mu_) = false;  // Start is at work.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 

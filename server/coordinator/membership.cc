@@ -29,11 +29,6 @@ std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "w
 
 }  // namespace
 
-Incarnation FirstIncarnation(std::chrono::system_clock::time_point now) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
-  return static_cast<Incarnation>(std::max<int64_t>(1, us));
-}
-
 Membership::Membership(Options options)
     : options_(std::move(options)),
       servers_(options_.servers),
@@ -90,6 +85,15 @@ absl::Status Membership::CheckJoin(const v1::JoinRequest& request) const {
   return absl::OkStatus();
 }
 
+Membership::Place* Membership::PlaceOfRetry(const v1::JoinRequest& request) {
+  if (request.token() == 0) return nullptr;
+  for (Place& place : request.role() == v1::ROLE_SERVER ? servers_ : workers_) {
+    if (place.token != request.token() || !Alive(place)) continue;
+    if (request.index_plus_one() == 0 || request.index_plus_one() == place.index + 1) return &place;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<Membership::Place*> Membership::ChoosePlace(const v1::JoinRequest& request) {
   const bool is_server = request.role() == v1::ROLE_SERVER;
   std::vector<Place>& places = is_server ? servers_ : workers_;
@@ -120,21 +124,30 @@ absl::StatusOr<Membership::Place*> Membership::ChoosePlace(const v1::JoinRequest
 
 absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request) {
   LODESTONE_RETURN_IF_ERROR(CheckJoin(request));
+  if (Place* const retried = PlaceOfRetry(request); retried != nullptr) {
+    retried->last_contact_ms = options_.time->NowMs();
+    return AnswerTo(*retried);
+  }
   LODESTONE_ASSIGN_OR_RETURN(Place* const place, ChoosePlace(request));
   by_incarnation_.erase(place->incarnation);
   Place next;
   next.role = place->role;
   next.index = place->index;
   next.incarnation = next_incarnation_++;
+  next.token = request.token();
   next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
   next.peer = request.peer();
   next.last_contact_ms = options_.time->NowMs();
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
   if (request.role() == v1::ROLE_SERVER) ServerJoined();
+  return AnswerTo(*place);
+}
+
+v1::JoinResponse Membership::AnswerTo(const Place& place) const {
   v1::JoinResponse response;
-  response.set_index(place->index);
-  response.set_incarnation(place->incarnation);
+  response.set_index(place.index);
+  response.set_incarnation(place.incarnation);
   response.set_lease_ms(options_.lease_ms);
   return response;
 }

@@ -7,7 +7,6 @@
 // each index remembers its latest holder.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -26,10 +25,6 @@
 
 namespace lodestone {
 
-// The first incarnation of a coordinator that starts at `now`: microseconds of wall-clock time, so that incarnations
-// grow over restarts too.
-Incarnation FirstIncarnation(std::chrono::system_clock::time_point now);
-
 class Membership {
  public:
   struct Options {
@@ -38,8 +33,8 @@ class Membership {
     uint32_t workers = 1;  // Places for workers.
     uint32_t shards = 1;
     uint32_t lease_ms = 10'000;
-    Incarnation first_incarnation = 1;
-    const TimeSource* time = nullptr;  // Must outlive this.
+    Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
+    const TimeSource* time = nullptr;   // Must outlive this.
   };
   explicit Membership(Options options);
 
@@ -47,7 +42,8 @@ class Membership {
   // without an address. ALREADY_EXISTS, naming the holder: the index is held by a process that lives (a server that
   // comes back at the holder's own address takes over at once: nobody else can listen there). RESOURCE_EXHAUSTED: no
   // index was asked for and none is free. Indices that nobody held or whose holder died are given before those of
-  // processes that left in good order, lowest first.
+  // processes that left in good order, lowest first. A process that lives, known by its token, is told again what it
+  // was told before: the answer may have been lost.
   absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request);
 
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
@@ -99,6 +95,7 @@ class Membership {
     v1::Role role = v1::ROLE_UNSPECIFIED;
     uint32_t index = 0;
     Incarnation incarnation = 0;  // 0: nobody yet.
+    uint64_t token = 0;           // Of its Join; 0: it sent none.
     std::string address;
     std::string peer;
     int64_t last_contact_ms = 0;
@@ -112,7 +109,10 @@ class Membership {
   double SecondsSinceContact(const Place& place) const;
   std::string Describe(const Place& place) const;
   absl::Status CheckJoin(const v1::JoinRequest& request) const;
+  // The place that a live process has which joins once more; null if there is none.
+  Place* PlaceOfRetry(const v1::JoinRequest& request);
   absl::StatusOr<Place*> ChoosePlace(const v1::JoinRequest& request);
+  v1::JoinResponse AnswerTo(const Place& place) const;
   void ServerJoined();
   void RecordProgress(Place* place, const v1::WorkerProgress& progress);
   double SamplesPerSecond(const Place& place) const;

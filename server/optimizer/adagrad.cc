@@ -10,7 +10,7 @@ namespace lodestone {
 namespace HWY_NAMESPACE {
 
 struct AdagradRule {
-  static constexpr int kVectors = 1;
+  static constexpr uint32_t kVectors = 1;
   float rate;
   float epsilon;
 
@@ -21,8 +21,8 @@ struct AdagradRule {
   }
 };
 
-void AdagradUpdate(const UpdateArrays& arrays, const GradientTransform& transform, float rate, float epsilon) {
-  UpdateAll(arrays, transform, AdagradRule{rate, epsilon});
+void AdagradUpdate(const UpdateWork& work, const GradientTransform& transform, float rate, float epsilon) {
+  UpdateAll(work, transform, [&](const Arrays&) { return AdagradRule{rate, epsilon}; });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -48,10 +48,8 @@ class Adagrad final : public Optimizer {
   const char* name() const override { return "adagrad"; }
   StateLayout state_layout() const override { return {.vectors = 1}; }
   void InitializeState(float* state, size_t n) const override { std::fill_n(state, n, initial_accumulator_); }
-  void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in, const float* state_in,
-              float* values_out, float* state_out) const override {
-    const UpdateArrays arrays{n, gradient, values_in, state_in, values_out, state_out};
-    HWY_DYNAMIC_DISPATCH(AdagradUpdate)(arrays, GradientTransform(step), step.learning_rate, epsilon_);
+  void Run(const Step& step, const UpdateWork& work) const override {
+    HWY_DYNAMIC_DISPATCH(AdagradUpdate)(work, GradientTransform(step), step.learning_rate, epsilon_);
   }
 
  private:

@@ -1,10 +1,9 @@
-// What Adam and AdamW share: bias correction by a count that stands behind the two state vectors. Pure functions.
+// What Adam and AdamW share: bias correction by a count that stands behind the two state vectors. Thread-safe, as
+// optimizers are.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "absl/status/status.h"
+#include "server/optimizer/update.h"
 
 namespace lodestone {
 
@@ -18,22 +17,20 @@ struct AdamParameters {
 // INVALID_ARGUMENT, naming the field of optimizer.`method`, if they make no sense.
 absl::Status CheckAdam(const char* method, const AdamParameters& parameters);
 
-// Counts exactly up to 2^24, where it stays: no beta below 1 in float has a power left there that would matter.
-float NextAdamCount(float count);
+// Base of both.
+class AdamCore : public Optimizer {
+ public:
+  StateLayout state_layout() const override { return {.vectors = 2, .scalars = 1}; }
+  void InitializeState(float* state, size_t n) const override;
 
-// The constants of one step.
-struct AdamStep {
-  float beta1 = 0;
-  float beta1_rest = 0;  // 1 - beta1
-  float beta2 = 0;
-  float beta2_rest = 0;  // 1 - beta2
-  float rate = 0;        // learning rate / (1 - beta1 ^ count)
-  float root_scale = 0;  // 1 / sqrt(1 - beta2 ^ count)
-  float epsilon = 0;
-  float keep = 1;  // What decoupled weight decay leaves of the value.
+ protected:
+  // `decoupled`: weight decay shrinks the values instead of joining the gradient (AdamW).
+  AdamCore(const AdamParameters& parameters, bool decoupled) : parameters_(parameters), decoupled_(decoupled) {}
+  void Run(const Step& step, const UpdateWork& work) const override;
+
+ private:
+  const AdamParameters parameters_;
+  const bool decoupled_;
 };
-
-// Step number `count`, from 1.
-AdamStep MakeAdamStep(const AdamParameters& parameters, float learning_rate, float count);
 
 }  // namespace lodestone

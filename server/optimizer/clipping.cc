@@ -30,21 +30,41 @@ bool IsNonFinite(const uint8_t* value) {
   return (bits & kExponentBits) == kExponentBits;
 }
 
+// Partial sums of GradientNorm.
+constexpr size_t kSums = 8;
+
+// Adds the squares of the `count` <= kSums clamped floats at `run` to as many sums.
+inline void AddSquares(const uint8_t* run, size_t count, float bound, double* sums) {
+  float g[kSums];
+  std::memcpy(g, run, count * sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
+    const double x = std::min(std::max(g[i], -bound), bound);
+    sums[i] += x * x;
+  }
+}
+
 }  // namespace
 
-double GradientNorm(const uint8_t* gradient, size_t n, float clip_value) {
+double GradientNorm(ByteView gradient, float clip_value) {
   const float bound = clip_value > 0 ? clip_value : std::numeric_limits<float>::max();
-  // Element i goes to sum i mod 8 whatever the machine, so the result is the same everywhere. Squares of floats do not
-  // overflow in double.
-  double sums[8] = {};
-  for (size_t i = 0; i < n; i += 8) {
-    float g[8] = {};
-    std::memcpy(g, gradient + i * sizeof(float), std::min<size_t>(8, n - i) * sizeof(float));
-    for (size_t lane = 0; lane < 8; ++lane) {
-      const double x = std::min(std::max(g[lane], -bound), bound);
-      sums[lane] += x * x;
+  // Element i goes to sum i mod 8 whatever the machine and the runs, so the result is the same everywhere. Squares of
+  // floats do not overflow in double.
+  double sums[kSums] = {};
+  size_t next = 0;  // The sum of the next element.
+  gradient.ForEachRun<float>([&](const uint8_t* run, size_t count) {
+    while (count > 0) {
+      // The usual case has a constant length, so that the compiler vectorizes it.
+      const size_t taken = std::min(count, kSums - next);
+      if (taken == kSums) {
+        AddSquares(run, kSums, bound, sums);
+      } else {
+        AddSquares(run, taken, bound, sums + next);
+      }
+      next = (next + taken) % kSums;
+      run += taken * sizeof(float);
+      count -= taken;
     }
-  }
+  });
   return std::sqrt(((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7])));
 }
 

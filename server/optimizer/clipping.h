@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/byte_view.h"
+
 namespace lodestone {
 
-// Euclidean norm of `n` unaligned floats after clamping each to [-clip_value, clip_value] (0: no clamp).
-double GradientNorm(const uint8_t* gradient, size_t n, float clip_value);
+// Euclidean norm of the floats in `gradient` after clamping each to [-clip_value, clip_value] (0: no clamp). The same
+// bits in whatever runs they lie.
+double GradientNorm(ByteView gradient, float clip_value);
 
 // Index of the first of `n` unaligned floats that is NaN or infinite; n if all are finite.
 size_t FirstNonFinite(const uint8_t* values, size_t n);

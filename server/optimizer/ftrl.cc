@@ -26,7 +26,7 @@ namespace lodestone {
 namespace HWY_NAMESPACE {
 
 struct FtrlRule {
-  static constexpr int kVectors = 2;
+  static constexpr uint32_t kVectors = 2;
   FtrlStep step;
 
   template <class D, class V>
@@ -49,8 +49,8 @@ struct FtrlRule {
   }
 };
 
-void FtrlUpdate(const UpdateArrays& arrays, const GradientTransform& transform, const FtrlStep& step) {
-  UpdateAll(arrays, transform, FtrlRule{step});
+void FtrlUpdate(const UpdateWork& work, const GradientTransform& transform, const FtrlStep& step) {
+  UpdateAll(work, transform, [&](const Arrays&) { return FtrlRule{step}; });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -81,12 +81,10 @@ class Ftrl final : public Optimizer {
 
   const char* name() const override { return "ftrl"; }
   StateLayout state_layout() const override { return {.vectors = 2}; }
-  void InitializeState(float* state, size_t n) const override { std::fill_n(state, 2 * n, 0.0f); }
-  void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in, const float* state_in,
-              float* values_out, float* state_out) const override {
-    const UpdateArrays arrays{n, gradient, values_in, state_in, values_out, state_out};
+  void InitializeState(float* state, size_t n) const override { std::fill_n(state, state_layout().FloatsFor(n), 0.0f); }
+  void Run(const Step& step, const UpdateWork& work) const override {
     const FtrlStep ftrl{.rate = step.learning_rate, .offset = offset_, .l1 = l1_};
-    HWY_DYNAMIC_DISPATCH(FtrlUpdate)(arrays, GradientTransform(step), ftrl);
+    HWY_DYNAMIC_DISPATCH(FtrlUpdate)(work, GradientTransform(step), ftrl);
   }
 
  private:

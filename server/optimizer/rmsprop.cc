@@ -10,7 +10,7 @@ namespace lodestone {
 namespace HWY_NAMESPACE {
 
 struct RmsPropRule {
-  static constexpr int kVectors = 1;
+  static constexpr uint32_t kVectors = 1;
   float rate;
   float rho;
   float rho_rest;  // 1 - rho
@@ -24,9 +24,8 @@ struct RmsPropRule {
   }
 };
 
-void RmsPropUpdate(const UpdateArrays& arrays, const GradientTransform& transform, float rate, float rho,
-                   float epsilon) {
-  UpdateAll(arrays, transform, RmsPropRule{rate, rho, 1.0f - rho, epsilon});
+void RmsPropUpdate(const UpdateWork& work, const GradientTransform& transform, float rate, float rho, float epsilon) {
+  UpdateAll(work, transform, [&](const Arrays&) { return RmsPropRule{rate, rho, 1.0f - rho, epsilon}; });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -52,10 +51,8 @@ class RmsProp final : public Optimizer {
   const char* name() const override { return "rmsprop"; }
   StateLayout state_layout() const override { return {.vectors = 1}; }
   void InitializeState(float* state, size_t n) const override { std::fill_n(state, n, 0.0f); }
-  void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in, const float* state_in,
-              float* values_out, float* state_out) const override {
-    const UpdateArrays arrays{n, gradient, values_in, state_in, values_out, state_out};
-    HWY_DYNAMIC_DISPATCH(RmsPropUpdate)(arrays, GradientTransform(step), step.learning_rate, rho_, epsilon_);
+  void Run(const Step& step, const UpdateWork& work) const override {
+    HWY_DYNAMIC_DISPATCH(RmsPropUpdate)(work, GradientTransform(step), step.learning_rate, rho_, epsilon_);
   }
 
  private:

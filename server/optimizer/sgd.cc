@@ -10,7 +10,7 @@ namespace lodestone {
 namespace HWY_NAMESPACE {
 
 struct SgdRule {
-  static constexpr int kVectors = 0;
+  static constexpr uint32_t kVectors = 0;
   float rate;
 
   template <class D, class V>
@@ -19,8 +19,8 @@ struct SgdRule {
   }
 };
 
-void SgdUpdate(const UpdateArrays& arrays, const GradientTransform& transform, float rate) {
-  UpdateAll(arrays, transform, SgdRule{rate});
+void SgdUpdate(const UpdateWork& work, const GradientTransform& transform, float rate) {
+  UpdateAll(work, transform, [&](const Arrays&) { return SgdRule{rate}; });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -39,10 +39,8 @@ class Sgd final : public Optimizer {
   const char* name() const override { return "sgd"; }
   StateLayout state_layout() const override { return {}; }
   void InitializeState(float* state, size_t n) const override { (void)state, (void)n; }
-  void Update(const Step& step, size_t n, const uint8_t* gradient, const float* values_in, const float* state_in,
-              float* values_out, float* state_out) const override {
-    const UpdateArrays arrays{n, gradient, values_in, state_in, values_out, state_out};
-    HWY_DYNAMIC_DISPATCH(SgdUpdate)(arrays, GradientTransform(step), step.learning_rate);
+  void Run(const Step& step, const UpdateWork& work) const override {
+    HWY_DYNAMIC_DISPATCH(SgdUpdate)(work, GradientTransform(step), step.learning_rate);
   }
 };
 

@@ -1,23 +1,11 @@
 // What an optimizer hands to its SIMD loop: plain data, shared by all of the CPU's instruction sets.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 
 #include "server/optimizer/optimizer.h"
 
 namespace lodestone {
-
-// The arrays of one Optimizer::Update. State vector j begins at state + j * n.
-struct UpdateArrays {
-  size_t n = 0;
-  const uint8_t* gradient = nullptr;  // Not aligned.
-  const float* values_in = nullptr;
-  const float* state_in = nullptr;
-  float* values_out = nullptr;
-  float* state_out = nullptr;
-};
 
 // What happens to each gradient element before a rule sees it: clamp(g, -bound, bound) * scale + decay * w.
 struct GradientTransform {

@@ -1,4 +1,4 @@
-// Reference-counted, 64-byte-aligned memory: what blocks and pages are made of.
+// Reference-counted, aligned memory: what blocks and pages are made of.
 //
 // A Buffer is written only by a shard's executor, and only while it holds the one reference (`BufferRef::unique`);
 // everybody who holds another reference reads bytes that never change.
@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "server/shard/memory.h"
+
 namespace lodestone {
 
 class BufferRef;
@@ -19,7 +21,8 @@ class BufferRef;
 // The memory itself; handled through BufferRef.
 class Buffer {
  public:
-  static constexpr size_t kAlignment = 64;
+  // Two cache lines: processors fetch them in pairs, and a row of values and state of the usual size is one.
+  static constexpr size_t kAlignment = SlabPool::kAlignment;
 
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -30,10 +33,11 @@ class Buffer {
 
  private:
   friend class BufferRef;
-  explicit Buffer(size_t size_bytes) : size_bytes_(size_bytes) {}
+  Buffer(size_t size_bytes, SlabPool::Slab* slab) : size_bytes_(size_bytes), slab_(slab) {}
 
   std::atomic<uint32_t> references_{1};
   const size_t size_bytes_;
+  SlabPool::Slab* const slab_;  // That the memory is of; null if it is plain.
 };
 
 // A counted reference to a Buffer, or null.
@@ -41,6 +45,8 @@ class BufferRef {
  public:
   // A fresh, uninitialised buffer. Ends the process when memory is exhausted, as operator new does.
   static BufferRef New(size_t size_bytes);
+  // The same for what stays: a block or a page, of which there are many of one size.
+  static BufferRef NewKept(size_t size_bytes);
 
   BufferRef() = default;
   BufferRef(const BufferRef& other) : buffer_(other.buffer_) {

@@ -16,6 +16,16 @@ size_t CountBlocks(const Table& table, BlockIndex first) {
   return first < blocks ? (blocks - first - 1) / table.shards() + 1 : 0;
 }
 
+// Updates all `n` values from a gradient in any runs.
+void UpdateBlock(const Optimizer& optimizer, const Optimizer::Step& step, size_t n, ByteView gradient,
+                 const float* values_in, const float* state_in, float* values_out, float* state_out) {
+  size_t begin = 0;
+  gradient.ForEachRun<float>([&](const uint8_t* run, size_t count) {
+    optimizer.Update(step, {n, begin, count}, run, values_in, state_in, values_out, state_out);
+    begin += count;
+  });
+}
+
 }  // namespace
 
 uint64_t DenseTable::BytesNeeded(const Table& table, ShardId shard) {
@@ -40,11 +50,11 @@ DenseTable::DenseTable(Table* table, ShardId shard)
     const BlockIndex block = static_cast<BlockIndex>(first_ + i * table_->shards());
     const size_t n = layout.ElementsOf(block);
     Slot& slot = slots_[i];
-    BufferRef values = BufferRef::New(n * sizeof(float));
+    BufferRef values = BufferRef::NewKept(n * sizeof(float));
     table_->InitializeDense(uint64_t{block} * layout.block_elements, n, values->floats());
     const size_t state_floats = table_->state_layout().FloatsFor(n);
     if (state_floats > 0) {
-      slot.state = BufferRef::New(state_floats * sizeof(float));
+      slot.state = BufferRef::NewKept(state_floats * sizeof(float));
       table_->optimizer().InitializeState(slot.state->floats(), n);
     }
     MutexLock lock(&slot.mu);
@@ -59,14 +69,14 @@ DenseTable::BlockValue DenseTable::Read(BlockIndex block) const {
   return {slot.values, slot.version};
 }
 
-void DenseTable::Apply(BlockIndex block, const uint8_t* gradient, Version version) {
+void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version) {
   Slot& slot = SlotOf(block);
   const size_t n = table_->layout().ElementsOf(block);
   const Optimizer::Step step =
-      table_->StepFor(slot.updates++, gradient, n, table_->spec().optimizer().clip().block_norm());
+      table_->StepFor(slot.updates++, gradient, table_->spec().optimizer().clip().block_norm());
   float* const state = slot.state ? slot.state->floats() : nullptr;
   BufferRef fresh_state;
-  if (slot.state && !slot.state.unique()) fresh_state = BufferRef::New(slot.state->size_bytes());
+  if (slot.state && !slot.state.unique()) fresh_state = BufferRef::NewKept(slot.state->size_bytes());
   float* const state_out = fresh_state ? fresh_state->floats() : state;
 
   BufferRef shared;  // The values, if somebody else holds them too.
@@ -74,15 +84,15 @@ void DenseTable::Apply(BlockIndex block, const uint8_t* gradient, Version versio
     MutexLock lock(&slot.mu);
     if (slot.values.unique()) {
       float* const values = slot.values->floats();
-      table_->optimizer().Update(step, n, gradient, values, state, values, state_out);
+      UpdateBlock(table_->optimizer(), step, n, gradient, values, state, values, state_out);
       slot.version = version;
     } else {
       shared = slot.values;
     }
   }
   if (shared) {
-    BufferRef fresh = BufferRef::New(shared->size_bytes());
-    table_->optimizer().Update(step, n, gradient, shared->floats(), state, fresh->floats(), state_out);
+    BufferRef fresh = BufferRef::NewKept(shared->size_bytes());
+    UpdateBlock(table_->optimizer(), step, n, gradient, shared->floats(), state, fresh->floats(), state_out);
     MutexLock lock(&slot.mu);
     slot.values = std::move(fresh);
     slot.version = version;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/byte_view.h"
 #include "common/mutex.h"
 #include "common/types.h"
 #include "server/shard/buffer.h"
@@ -36,7 +37,7 @@ class DenseTable {
 
   // Applies a gradient, ElementsOf(block) unaligned floats, as part of the update that makes the shard's version
   // `version`.
-  void Apply(BlockIndex block, const uint8_t* gradient, Version version);
+  void Apply(BlockIndex block, ByteView gradient, Version version);
 
   // A block with its optimizer state, for snapshots.
   struct BlockState {

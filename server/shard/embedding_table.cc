@@ -12,8 +12,9 @@
 namespace lodestone {
 namespace {
 
-constexpr size_t kLookupBatch = 32;
-constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are two years.
+constexpr size_t kCacheLine = 64;
+constexpr size_t kPrefetchBytesMax = 512;  // Of a row; the processor itself fetches the rest of a longer one.
+constexpr uint64_t kTickMs = 16;           // Resolution of last-used stamps: 2^32 of them are two years.
 constexpr uint64_t kAdmissionStream = 0x61646d6974ull;
 constexpr size_t kEvictedShare = 16;  // A full table evicts this part of its rows at once.
 
@@ -21,6 +22,23 @@ size_t RowsMax(const Table& table) {
   const uint64_t rows_max = table.spec().embedding().eviction().rows_max();
   if (rows_max == 0) return SIZE_MAX;
   return rows_max / table.shards() + (rows_max % table.shards() != 0);
+}
+
+// The next `bytes` of `view`: where they lie, or, if they do not lie together, copied to `scratch`.
+const uint8_t* TakeBytes(size_t bytes, ByteView* view, uint8_t* scratch) {
+  const ByteView taken = view->Take(bytes);
+  if (taken.contiguous() != nullptr) return taken.contiguous();
+  taken.CopyTo(scratch);
+  return scratch;
+}
+
+// memcpy, inlined for the usual rows: a call costs as much as the copy.
+void CopyFloats(const float* from, size_t n, float* to) {
+  if (n % 4 != 0 || n > 64) {
+    std::memcpy(to, from, n * sizeof(float));
+    return;
+  }
+  for (size_t i = 0; i < n; i += 4) std::memcpy(to + i, from + i, 4 * sizeof(float));
 }
 
 }  // namespace
@@ -43,77 +61,106 @@ EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
 
 EmbeddingTable::~EmbeddingTable() = default;
 
-RowId EmbeddingTable::Find(Key key) const {
-  return index_.Find(key, index_.Prepare(key), [this](RowId row) { return KeyOf(row); });
-}
-
-void EmbeddingTable::FindBatch(const uint8_t* keys, size_t count, RowId* rows) const {
-  RowIndex::Probe probes[kLookupBatch];
-  for (size_t i = 0; i < count; ++i) probes[i] = index_.Prepare(LoadAt<Key>(keys, i));
-  for (size_t i = 0; i < count; ++i) {
-    const RowId guess = index_.Guess(probes[i]);
-    if (guess == kNoRow) continue;
-    const Snapshot::Page& page = pages_[guess >> layout_.rows_log2];
-    const uint32_t at = guess & (layout_.rows() - 1);
-    __builtin_prefetch(&layout_.Keys(page.page)[at]);
-    __builtin_prefetch(layout_.Row(page.page, at));
-  }
-  for (size_t i = 0; i < count; ++i) {
-    rows[i] = index_.Find(LoadAt<Key>(keys, i), probes[i], [this](RowId row) { return KeyOf(row); });
+template <typename Visit>
+void EmbeddingTable::ForEachBatch(ByteView keys, size_t count, bool writes, const Visit& visit) {
+  Batch batch;
+  for (; batch.begin < count; batch.begin += batch.count) {
+    batch.count = std::min(kBatchRows, count - batch.begin);
+    batch.keys = TakeBytes(batch.count * sizeof(Key), &keys, batch.straddling);
+    FindRows(writes, &batch);
+    visit(batch);
   }
 }
 
-void EmbeddingTable::Read(const uint8_t* keys, size_t count, uint64_t now_ms, float* dst) {
+void EmbeddingTable::FindRows(bool writes, Batch* batch) const {
+  // Copies, which the compiler knows not to change when the batch is written.
+  const PageLayout layout = layout_;
+  const Page* const pages = pages_.data();
+  const uint8_t* const keys = batch->keys;
+  const size_t count = batch->count;
+  const size_t bytes = std::min((writes ? layout.row_floats : table_->dim()) * sizeof(float), kPrefetchBytesMax);
+  uint32_t homes[kBatchRows];
+  for (size_t i = 0; i < count; ++i) homes[i] = index_.Prepare(LoadAt<Key>(keys, i));
+  for (size_t i = 0; i < count; ++i) {
+    const RowId row = index_.Find(LoadAt<Key>(keys, i), homes[i]);
+    batch->rows[i] = row;
+    if (row == kNoRow) continue;
+    const BufferRef& page = pages[row >> layout.rows_log2].buffer;
+    const uint32_t place = row & (layout.rows() - 1);
+    batch->values[i] = layout.Row(page, place);
+    const auto* const begin = reinterpret_cast<const uint8_t*>(batch->values[i]);
+    __builtin_prefetch(begin);
+    for (size_t at = kCacheLine; at < bytes; at += kCacheLine) __builtin_prefetch(begin + at);
+    if (writes) __builtin_prefetch(&layout.Changed(page)[place]);
+  }
+  batch->evictions = evictions_;
+}
+
+void EmbeddingTable::Read(ByteView keys, size_t count, uint64_t now_ms, float* dst) {
   const size_t dim = table_->dim();
-  RowId rows[kLookupBatch];
-  for (size_t begin = 0; begin < count; begin += kLookupBatch) {
-    const size_t n = std::min(kLookupBatch, count - begin);
-    FindBatch(keys + begin * sizeof(Key), n, rows);
-    for (size_t i = 0; i < n; ++i) {
-      float* const out = dst + (begin + i) * dim;
-      if (rows[i] == kNoRow) {
-        table_->InitializeRow(LoadAt<Key>(keys, begin + i), out);
+  ForEachBatch(keys, count, /*writes=*/false, [&](const Batch& batch) {
+    for (size_t i = 0; i < batch.count; ++i) {
+      float* const out = dst + (batch.begin + i) * dim;
+      const RowId row = batch.rows[i];
+      if (row == kNoRow) {
+        table_->InitializeRow(LoadAt<Key>(batch.keys, i), out);
         continue;
       }
-      std::memcpy(out, RowOf(rows[i]), dim * sizeof(float));
-      if (track_usage_) Use(rows[i], now_ms);
+      CopyFloats(batch.values[i], dim, out);
+      if (track_usage_) Use(row, now_ms);
     }
-  }
+  });
 }
 
-void EmbeddingTable::Apply(const uint8_t* keys, const uint8_t* gradients, size_t count, uint64_t now_ms,
-                           Version version) {
-  const size_t dim = table_->dim();
-  const float row_norm = table_->spec().optimizer().clip().row_norm();
-  const uint64_t step_number = updates_++;
-  Optimizer::Step step = table_->StepFor(step_number, nullptr, 0, 0);
-  uint64_t not_admitted = 0;
-  RowId rows[kLookupBatch];
-  for (size_t begin = 0; begin < count; begin += kLookupBatch) {
-    const size_t n = std::min(kLookupBatch, count - begin);
-    FindBatch(keys + begin * sizeof(Key), n, rows);
-    bool moved = false;  // An insertion may have evicted rows that were found before it.
-    for (size_t i = 0; i < n; ++i) {
-      const Key key = LoadAt<Key>(keys, begin + i);
-      RowId row = moved ? Find(key) : rows[i];
-      if (row == kNoRow) {
-        if (!Admit(key, version)) {
-          ++not_admitted;
-          continue;
-        }
-        row = Insert(key, now_ms, version);
-        moved = true;
-      }
-      Touch(row, version);
-      if (track_usage_) Use(row, now_ms);
-      const uint8_t* const gradient = gradients + (begin + i) * dim * sizeof(float);
-      if (row_norm > 0) step = table_->StepFor(step_number, gradient, dim, row_norm);
-      float* const values = RowOf(row);
-      table_->optimizer().Update(step, dim, gradient, values, values + dim, values, values + dim);
-    }
-  }
-  table_->counters().not_admitted.fetch_add(not_admitted, std::memory_order_relaxed);
+void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version) {
+  const Optimizer::Step step = table_->StepFor(updates_++, {}, 0);
+  ForEachBatch(keys, count, /*writes=*/true, [&](const Batch& batch) {
+    ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, now_ms, version);
+  });
   CountBytes();
+}
+
+void EmbeddingTable::ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, uint64_t now_ms,
+                                Version version) {
+  const size_t row_bytes = table_->dim() * sizeof(float);
+  const uint8_t* const together = gradients.contiguous();
+  if (together == nullptr) straddling_rows_.resize(kBatchRows * row_bytes);
+  RowUpdate found[kBatchRows];
+  size_t waiting = 0;  // Rows in `found`, not updated yet.
+  for (size_t i = 0; i < batch.count; ++i) {
+    const uint8_t* const gradient = together != nullptr
+                                        ? together + i * row_bytes
+                                        : TakeBytes(row_bytes, &gradients, &straddling_rows_[i * row_bytes]);
+    RowId row = batch.rows[i];
+    if (row == kNoRow || batch.evictions != evictions_) {
+      // A new row may evict one that waits.
+      if (index_.size() >= rows_max_) UpdateRows(step, {found, std::exchange(waiting, 0)});
+      row = FindOrInsert(LoadAt<Key>(batch.keys, i), now_ms, version);
+      if (row == kNoRow) continue;
+    }
+    found[waiting++] = {gradient, Touch(row, version)};
+    if (track_usage_) Use(row, now_ms);
+  }
+  UpdateRows(step, {found, waiting});
+}
+
+RowId EmbeddingTable::FindOrInsert(Key key, uint64_t now_ms, Version version) {
+  const RowId row = index_.Find(key);
+  if (row != kNoRow) return row;
+  if (Admit(key, version)) return Insert(key, now_ms, version);
+  table_->counters().not_admitted.fetch_add(1, std::memory_order_relaxed);
+  return kNoRow;
+}
+
+void EmbeddingTable::UpdateRows(const Optimizer::Step& step, std::span<const RowUpdate> rows) const {
+  const size_t dim = table_->dim();
+  const float norm_max = table_->spec().optimizer().clip().row_norm();
+  if (norm_max <= 0) return table_->optimizer().UpdateRows(step, dim, rows);
+  for (const RowUpdate& row : rows) {
+    Optimizer::Step clipped = step;
+    clipped.gradient_scale = Table::ScaleToNorm(ByteView(row.gradient, dim * sizeof(float)), step.clip_value, norm_max);
+    table_->optimizer().UpdateRows(clipped, dim, {&row, 1});
+  }
 }
 
 bool EmbeddingTable::Admit(Key key, Version version) {
@@ -145,18 +192,17 @@ void EmbeddingTable::ForgetSomeCandidates() {
 
 RowId EmbeddingTable::Insert(Key key, uint64_t now_ms, Version version) {
   if (index_.size() >= rows_max_) EvictColdest(version);
-  if (index_.full()) GrowIndex();
+  if (index_.full()) index_.Grow();
   const RowId row = TakeFreeRow();
-  Touch(row, version);
-  layout_.Keys(pages_[row >> layout_.rows_log2].page)[row & (layout_.rows() - 1)] = key;
+  float* const values = Touch(row, version);
+  layout_.Keys(pages_[row >> layout_.rows_log2].buffer)[PlaceOf(row)] = key;
   index_.Insert(key, row);
-  float* const values = RowOf(row);
   table_->InitializeRow(key, values);
   if (table_->state_layout().FloatsFor(table_->dim()) > 0) {
     table_->optimizer().InitializeState(values + table_->dim(), table_->dim());
   }
   if (track_usage_) {
-    usage_[row >> layout_.rows_log2][row & (layout_.rows() - 1)] = {};
+    usage_[row >> layout_.rows_log2][PlaceOf(row)] = {};
     Use(row, now_ms);
   }
   return row;
@@ -165,9 +211,9 @@ RowId EmbeddingTable::Insert(Key key, uint64_t now_ms, Version version) {
 RowId EmbeddingTable::TakeFreeRow() {
   if (free_.empty()) {
     const RowId first = static_cast<RowId>(pages_.size() << layout_.rows_log2);
-    BufferRef page = BufferRef::New(layout_.bytes());
+    BufferRef page = BufferRef::NewKept(layout_.bytes());
     std::memset(layout_.Keys(page), 0, layout_.rows() * (sizeof(Key) + sizeof(uint32_t)));
-    pages_.push_back({std::move(page), 0});
+    pages_.push_back({std::move(page)});
     if (track_usage_) usage_.push_back(std::make_unique<Usage[]>(layout_.rows()));
     for (uint32_t i = layout_.rows(); i-- > 0;) free_.push_back(first + i);
   }
@@ -176,40 +222,29 @@ RowId EmbeddingTable::TakeFreeRow() {
   return row;
 }
 
-void EmbeddingTable::GrowIndex() {
-  index_.Grow();
-  for (size_t p = 0; p < pages_.size(); ++p) {
-    const Key* const keys = layout_.Keys(pages_[p].page);
-    const uint32_t* const changed = layout_.Changed(pages_[p].page);
-    for (uint32_t i = 0; i < layout_.rows(); ++i) {
-      if (changed[i] != 0) index_.Insert(keys[i], static_cast<RowId>((p << layout_.rows_log2) + i));
-    }
+void EmbeddingTable::Unshare(Page* page) {
+  if (!page->buffer.unique()) {
+    BufferRef fresh = BufferRef::NewKept(layout_.bytes());
+    std::memcpy(fresh->bytes(), page->buffer->bytes(), layout_.bytes());
+    page->buffer = std::move(fresh);
   }
-}
-
-void EmbeddingTable::Touch(RowId row, Version version) {
-  Snapshot::Page& page = pages_[row >> layout_.rows_log2];
-  if (!page.page.unique()) {
-    BufferRef fresh = BufferRef::New(layout_.bytes());
-    std::memcpy(fresh->bytes(), page.page->bytes(), layout_.bytes());
-    page.page = std::move(fresh);
-  }
-  page.version = version;
-  layout_.Changed(page.page)[row & (layout_.rows() - 1)] = ChangedStamp(version);
+  page->may_be_shared = false;
 }
 
 void EmbeddingTable::Use(RowId row, uint64_t now_ms) {
-  Usage& usage = usage_[row >> layout_.rows_log2][row & (layout_.rows() - 1)];
+  Usage& usage = usage_[row >> layout_.rows_log2][PlaceOf(row)];
   usage.last_used = static_cast<uint32_t>((std::max(now_ms, made_ms_) - made_ms_) / kTickMs);
   if (usage.count < UINT32_MAX) ++usage.count;
 }
 
 void EmbeddingTable::Evict(RowId row, Version version) {
-  const Key key = KeyOf(row);
-  index_.Erase(key, row, [this](RowId other) { return KeyOf(other); });
   Touch(row, version);
-  layout_.Changed(pages_[row >> layout_.rows_log2].page)[row & (layout_.rows() - 1)] = 0;
+  const BufferRef& page = pages_[row >> layout_.rows_log2].buffer;
+  const Key key = layout_.Keys(page)[PlaceOf(row)];
+  layout_.Changed(page)[PlaceOf(row)] = 0;
+  index_.Erase(key);
   free_.push_back(row);
+  ++evictions_;
   evicted_.emplace_back(version, key);
   if (evicted_.size() > limits::kEvictedKeysRemembered) {
     evictions_known_since_ = evicted_.front().first;
@@ -224,7 +259,7 @@ void EmbeddingTable::EvictColdest(Version version) {
   std::vector<std::pair<uint64_t, RowId>> coldness;
   coldness.reserve(index_.size());
   for (size_t p = 0; p < pages_.size(); ++p) {
-    const uint32_t* const changed = layout_.Changed(pages_[p].page);
+    const uint32_t* const changed = layout_.Changed(pages_[p].buffer);
     for (uint32_t i = 0; i < layout_.rows(); ++i) {
       if (changed[i] == 0) continue;
       const Usage& usage = usage_[p][i];
@@ -247,7 +282,7 @@ bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version) {
   bool any = false;
   for (size_t p = 0; p < pages_.size(); ++p) {
     for (uint32_t i = 0; i < layout_.rows(); ++i) {
-      if (layout_.Changed(pages_[p].page)[i] == 0 || usage_[p][i].last_used + ttl_ticks >= now_ticks) continue;
+      if (layout_.Changed(pages_[p].buffer)[i] == 0 || usage_[p][i].last_used + ttl_ticks >= now_ticks) continue;
       Evict(static_cast<RowId>((p << layout_.rows_log2) + i), version);
       any = true;
     }
@@ -257,15 +292,14 @@ bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version) {
 }
 
 std::optional<EmbeddingTable::Snapshot> EmbeddingTable::Collect(const Version* after) const {
+  if (after != nullptr && *after < evictions_known_since_) return std::nullopt;
   Snapshot snapshot;
-  if (after == nullptr) {
-    snapshot.pages = pages_;
-    return snapshot;
+  for (const Page& page : pages_) {
+    if (after != nullptr && page.version <= *after) continue;
+    snapshot.pages.push_back({page.buffer, page.version});
+    page.may_be_shared = true;
   }
-  if (*after < evictions_known_since_) return std::nullopt;
-  for (const Snapshot::Page& page : pages_) {
-    if (page.version > *after) snapshot.pages.push_back(page);
-  }
+  if (after == nullptr) return snapshot;
   for (auto it = evicted_.rbegin(); it != evicted_.rend() && it->first > *after; ++it) {
     snapshot.evicted.push_back(it->second);
   }
@@ -273,8 +307,8 @@ std::optional<EmbeddingTable::Snapshot> EmbeddingTable::Collect(const Version* a
 }
 
 void EmbeddingTable::CountBytes() {
-  const uint64_t page_bytes = layout_.bytes() + Buffer::kAlignment + sizeof(Snapshot::Page) +
-                              (track_usage_ ? layout_.rows() * sizeof(Usage) : 0);
+  const uint64_t page_bytes =
+      layout_.bytes() + Buffer::kAlignment + sizeof(Page) + (track_usage_ ? layout_.rows() * sizeof(Usage) : 0);
   const uint64_t bytes = pages_.size() * page_bytes + index_.bytes() + free_.capacity() * sizeof(RowId) +
                          candidates_.capacity() * (sizeof(std::pair<Key, uint32_t>) + 1);
   Table::Counters& counters = table_->counters();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/byte_view.h"
 #include "common/types.h"
 #include "server/shard/buffer.h"
 #include "server/shard/row_index.h"
@@ -51,11 +52,11 @@ class EmbeddingTable {
   ~EmbeddingTable();
 
   // Copies the rows of `count` unaligned keys to `dst` ([count, dim]). A key without a row reads as its initial values.
-  void Read(const uint8_t* keys, size_t count, uint64_t now_ms, float* dst);
+  void Read(ByteView keys, size_t count, uint64_t now_ms, float* dst);
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
   // makes the shard's version `version`. New keys get a row if they are admitted.
-  void Apply(const uint8_t* keys, const uint8_t* gradients, size_t count, uint64_t now_ms, Version version);
+  void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version);
 
   // Evicts rows that outlived their TTL, as the update `version`. False, and nothing changed, if there were none.
   bool EvictExpired(uint64_t now_ms, Version version);
@@ -76,28 +77,60 @@ class EmbeddingTable {
   size_t rows() const { return index_.size(); }
 
  private:
+  struct Page {
+    BufferRef buffer;
+    Version version : 63 = 0;  // When it last changed.
+    // A snapshot may hold it too. Other pages are written without a look at their references, which would be a cache
+    // miss for each row.
+    mutable bool may_be_shared : 1 = false;
+  };
   // What is kept beside the rows for eviction, by page; only if the table evicts.
   struct Usage {
     uint32_t last_used = 0;  // In kTickMs since the table was made.
     uint32_t count = 0;      // Uses, saturating.
   };
 
-  Key KeyOf(RowId row) const { return layout_.Keys(pages_[row >> layout_.rows_log2].page)[row & (layout_.rows() - 1)]; }
-  float* RowOf(RowId row) const {
-    return layout_.Row(pages_[row >> layout_.rows_log2].page, row & (layout_.rows() - 1));
-  }
-  RowId Find(Key key) const;
-  // Finds the rows of `count` <= kLookupBatch keys, memory accesses overlapping.
-  void FindBatch(const uint8_t* keys, size_t count, RowId* rows) const;
+  // Keys are looked up in batches, so that their cache misses overlap: first those of the index, then those of the
+  // rows.
+  static constexpr size_t kBatchRows = 32;
+  struct Batch {
+    size_t begin = 0;  // Of its keys among all.
+    size_t count = 0;
+    const uint8_t* keys = nullptr;  // Not aligned.
+    uint64_t evictions = 0;         // Until the rows were found.
+    RowId rows[kBatchRows];
+    const float* values[kBatchRows];               // Of the rows, unless their page is replaced.
+    uint8_t straddling[kBatchRows * sizeof(Key)];  // The keys, if they lie in several runs.
+  };
+  // Calls visit(batch) for all of `count` keys, in order. `writes`: whole rows will be used, not the values only.
+  template <typename Visit>
+  void ForEachBatch(ByteView keys, size_t count, bool writes, const Visit& visit);
+  void FindRows(bool writes, Batch* batch) const;
+  void ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, uint64_t now_ms,
+                  Version version);
+  // The row of a key that may have been inserted since its batch was looked up; a new one if there is none and it is
+  // admitted, otherwise kNoRow.
+  RowId FindOrInsert(Key key, uint64_t now_ms, Version version);
+  void UpdateRows(const Optimizer::Step& step, std::span<const RowUpdate> rows) const;
+
+  uint32_t PlaceOf(RowId row) const { return row & (layout_.rows() - 1); }
 
   bool Admit(Key key, Version version);
   void ForgetSomeCandidates();
   // Makes a row with initial values. May evict others and move the index.
   RowId Insert(Key key, uint64_t now_ms, Version version);
   RowId TakeFreeRow();
-  void GrowIndex();
-  // Makes the row's page writable (copies it if it is shared) and stamps row and page as changed at `version`.
-  void Touch(RowId row, Version version);
+  // Makes the row's page writable (copies it if it is shared), stamps row and page as changed at `version` and returns
+  // the row.
+  float* Touch(RowId row, Version version) {
+    Page& page = pages_[row >> layout_.rows_log2];
+    if (page.may_be_shared) Unshare(&page);
+    page.version = version;
+    const uint32_t place = PlaceOf(row);
+    layout_.Changed(page.buffer)[place] = ChangedStamp(version);
+    return layout_.Row(page.buffer, place);
+  }
+  void Unshare(Page* page);
   void Use(RowId row, uint64_t now_ms);
   void Evict(RowId row, Version version);
   void EvictColdest(Version version);
@@ -111,12 +144,14 @@ class EmbeddingTable {
   const size_t rows_max_;  // Of this shard; SIZE_MAX: no limit.
 
   RowIndex index_;
-  std::vector<Snapshot::Page> pages_;
+  std::vector<Page> pages_;
   std::vector<RowId> free_;
-  uint64_t updates_ = 0;  // Pushes, for the learning-rate schedule.
+  uint64_t updates_ = 0;                  // Pushes, for the learning-rate schedule.
+  std::vector<uint8_t> straddling_rows_;  // Copies of a batch's gradients that lie in several runs.
   std::vector<std::unique_ptr<Usage[]>> usage_;
   absl::flat_hash_map<Key, uint32_t> candidates_;  // Pushes of keys not yet admitted.
   std::deque<std::pair<Version, Key>> evicted_;
+  uint64_t evictions_ = 0;             // Of rows, ever.
   Version evictions_known_since_ = 0;  // Evictions at this version or before are forgotten.
   uint64_t counted_bytes_ = 0;
   size_t counted_rows_ = 0;

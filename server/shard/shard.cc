@@ -31,10 +31,9 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   for (const PushPart& part : parts) {
     if (part.table->is_dense()) {
       DenseTable& table = *dense_.find(part.table->id())->second;
-      const uint8_t* gradient = part.gradients;
+      ByteView gradients = part.gradients;
       for (const BlockIndex block : part.blocks) {
-        table.Apply(block, gradient, next);
-        gradient += part.table->layout().ElementsOf(block) * sizeof(float);
+        table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), next);
       }
     } else {
       rows_.find(part.table->id())->second->Apply(part.keys, part.gradients, part.row_count, now_ms, next);
@@ -45,7 +44,7 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   return PushResult{next, false};
 }
 
-Version Shard::Read(const Table& table, const uint8_t* keys, size_t count, uint64_t now_ms, float* dst) {
+Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst) {
   rows_.find(table.id())->second->Read(keys, count, now_ms, dst);
   return version();
 }

@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "common/byte_view.h"
 #include "common/types.h"
 #include "server/shard/dense_table.h"
 #include "server/shard/embedding_table.h"
@@ -37,9 +38,9 @@ class Shard {
   struct PushPart {
     const Table* table = nullptr;
     std::span<const BlockIndex> blocks;  // Dense.
-    const uint8_t* keys = nullptr;       // Embedding: row_count unaligned keys.
+    ByteView keys;                       // Embedding: row_count unaligned keys.
     size_t row_count = 0;
-    const uint8_t* gradients = nullptr;  // Unaligned floats.
+    ByteView gradients;  // Unaligned floats.
   };
   struct PushResult {
     Version version = 0;
@@ -51,7 +52,7 @@ class Shard {
                                   uint64_t now_ms);
 
   // Copies rows to dst and returns the version they are of.
-  Version Read(const Table& table, const uint8_t* keys, size_t count, uint64_t now_ms, float* dst);
+  Version Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst);
 
   // Forgets the window of a worker whose session has ended.
   void ForgetWorker(Incarnation worker) { windows_.erase(worker); }

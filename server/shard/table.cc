@@ -110,17 +110,19 @@ void Table::InitializeRow(Key key, float* dst) const {
   InitializeValues(spec_.initializer(), seed_, key, 0, dim_, 1, dim_, dst);
 }
 
-Optimizer::Step Table::StepFor(uint64_t step, const uint8_t* gradient, size_t n, float norm_max) const {
+Optimizer::Step Table::StepFor(uint64_t step, ByteView gradient, float norm_max) const {
   const v1::Optimizer& config = spec_.optimizer();
   Optimizer::Step result;
   result.learning_rate = LearningRateAt(config, step);
   result.weight_decay = config.weight_decay();
   result.clip_value = config.clip().value();
-  if (norm_max > 0) {
-    const double norm = GradientNorm(gradient, n, result.clip_value);
-    if (norm > norm_max) result.gradient_scale = static_cast<float>(norm_max / norm);
-  }
+  if (norm_max > 0) result.gradient_scale = ScaleToNorm(gradient, result.clip_value, norm_max);
   return result;
+}
+
+float Table::ScaleToNorm(ByteView gradient, float clip_value, float norm_max) {
+  const double norm = GradientNorm(gradient, clip_value);
+  return norm > norm_max ? static_cast<float>(norm_max / norm) : 1.0f;
 }
 
 }  // namespace lodestone

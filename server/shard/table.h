@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/byte_view.h"
 #include "common/shard_map.h"
 #include "common/types.h"
 #include "proto/table.pb.h"
@@ -45,8 +46,11 @@ class Table {
   void InitializeDense(uint64_t first, size_t n, float* dst) const;
   void InitializeRow(Key key, float* dst) const;
 
-  // The step that update number `step` (from 0) takes with `gradient` of `n` values, clipped to `norm_max` (0: not).
-  Optimizer::Step StepFor(uint64_t step, const uint8_t* gradient, size_t n, float norm_max) const;
+  // The step that update number `step` (from 0) takes with the floats of `gradient`, clipped to `norm_max` (0: not).
+  Optimizer::Step StepFor(uint64_t step, ByteView gradient, float norm_max) const;
+
+  // What brings the norm of `gradient`, clamped to [-clip_value, clip_value] (0: not), down to `norm_max`: at most 1.
+  static float ScaleToNorm(ByteView gradient, float clip_value, float norm_max);
 
   // What is counted, over all shards of this ps.
   struct Counters {

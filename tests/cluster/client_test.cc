@@ -5,9 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -126,7 +129,8 @@ struct Sums {
   std::vector<float> rows = std::vector<float>(kKeys * kDim);
 };
 
-// Pushes `count` gradients of small integers and adds them to `sums`.
+// Pushes `count` gradients of small integers and adds them to `sums`. Every other one is borrowed, and spoilt as soon
+// as its push is done: whatever is still sent or sent again from there would show in the sums.
 void PushIntegers(Client* client, const std::vector<TableHandle>& tables, uint64_t seed, int count, Sums* sums) {
   std::vector<float> dense(kElements);
   for (int push = 0; push < count; ++push) {
@@ -143,10 +147,17 @@ void PushIntegers(Client* client, const std::vector<TableHandle>& tables, uint64
       }
     }
     for (size_t i = 0; i < kElements; ++i) sums->dense[i] += dense[i] = integer(2'000'000 + i);
-    const DenseGradient dense_gradient{&tables[0], dense.data()};
+    const bool borrowed = push % 2 == 0;
+    const DenseGradient dense_gradient{&tables[0], dense.data(), borrowed};
     const RowGradients row_gradients{&tables[1], keys, rows.data()};
-    const absl::Status status = client->Push(push + 1, {&dense_gradient, 1}, {&row_gradients, 1}, {}, nullptr);
+    std::latch done(1);
+    const absl::Status status = client->Push(push + 1, {&dense_gradient, 1}, {&row_gradients, 1}, {},
+                                             borrowed ? [&done](const Client::PushResult&) { done.count_down(); }
+                                                      : std::function<void(Client::PushResult)>());
     ASSERT_TRUE(status.ok()) << status;
+    if (!borrowed) continue;
+    done.wait();
+    std::fill(dense.begin(), dense.end(), 1e9f);
   }
   const absl::Status flushed = client->Flush();
   ASSERT_TRUE(flushed.ok()) << flushed;
@@ -209,8 +220,7 @@ class Subscriber {
  public:
   void Take(const BlockUpdate& update, const BlockLayout& layout) {
     MutexLock lock(&mu_);
-    std::memcpy(values_.data() + uint64_t{update.block} * layout.block_elements, update.values,
-                update.count * sizeof(float));
+    update.values.CopyTo(values_.data() + uint64_t{update.block} * layout.block_elements);
     changed_.NotifyAll();
   }
   void Await(const std::vector<float>& values) {

@@ -1,5 +1,8 @@
 #include "common/channel.h"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
@@ -7,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "gtest/gtest.h"
@@ -82,6 +87,31 @@ TEST_F(ChannelTest, TakesMessagesUpToTheLimitAndRefusesLongerOnesOnBothSides) {
   const auto generous = MakeChannel(address(), 10 * kMessageBytesMax);  // So the server has to refuse it.
   EXPECT_EQ(Join(generous.get(), request).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(Join(generous.get(), {}).ok()) << "the server goes on serving";
+}
+
+// A worker started before its coordinator once went on pausing after the coordinator had come.
+TEST_F(ChannelTest, ReconnectsAtOnceThoughGrpcWouldPauseForAnHour) {
+  // A name that no other process can take meanwhile, unlike a port.
+  const std::string address = absl::StrCat("unix-abstract:lodestone-channel-test-", getpid());
+  grpc::ChannelArguments settings = ChannelSettings(kMessageBytesMax);
+  settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 3'600'000);
+  settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 3'600'000);
+  const auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), settings);
+  EXPECT_FALSE(Reconnect(channel.get())) << "nothing was tried yet";
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::minutes(10);
+  for (auto state = channel->GetState(true); state != GRPC_CHANNEL_TRANSIENT_FAILURE; state = channel->GetState(true)) {
+    ASSERT_TRUE(channel->WaitForStateChange(state, deadline));
+  }
+  PeerService service;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  ASSERT_TRUE(Reconnect(channel.get()));
+  EXPECT_TRUE(channel->WaitForConnected(deadline));
+  EXPECT_FALSE(Reconnect(channel.get())) << "it is connected";
+  EXPECT_TRUE(Join(channel.get(), {}).ok());
 }
 
 TEST_F(ChannelTest, RefusesAPortThatIsTaken) {

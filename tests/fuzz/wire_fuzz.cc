@@ -1,14 +1,14 @@
 // Fuzzes what a ps does with bytes from the network: the split into header and payload, and the checks of a push, which
-// must agree with protobuf's own parser and never read outside the message.
+// must agree with protobuf's own parser, never read outside the message and not depend on the runs it lies in.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/wire.h"
 #include "proto/parameter_server.pb.h"
 #include "server/parts.h"
+#include "tests/server/byte_runs.h"
 
 namespace {
 
@@ -35,24 +35,44 @@ const lodestone::TableMap& Tables() {
   return *tables;
 }
 
+// What comes of a push with these bytes, and of a pull: the statuses, in words.
+std::string Check(const lodestone::Parts& parts, lodestone::ByteView payload) {
+  using lodestone::PartKind;
+  const std::vector<bool> owned(kShards, true);
+  std::string outcome;
+  for (const PartKind kind : {PartKind::kPush, PartKind::kPull}) {
+    const auto views = ViewParts(kind, parts, payload, Tables(), owned);
+    outcome += views.status().ToString();
+    if (views.ok() && kind == PartKind::kPush) outcome += CheckFinite(*views).ToString();
+  }
+  return outcome;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lodestone;
-  const std::string_view message(reinterpret_cast<const char*>(data), size);
-  std::string header_bytes;
-  std::string_view payload;
   v1::PushRequest whole;
   const bool valid = whole.ParseFromArray(data, static_cast<int>(size));
-  const bool split = SplitMessage(message, &header_bytes, &payload).ok();
-  v1::PushRequest header;
-  if (!split || !header.ParseFromString(header_bytes)) return 0;
-  if (!valid || whole.payload() != payload) std::abort();
-  const std::vector<bool> owned(kShards, true);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
-  for (const PartKind kind : {PartKind::kPush, PartKind::kPull}) {
-    const auto views = ViewParts(kind, header.parts(), bytes, payload.size(), Tables(), owned);
-    if (views.ok() && kind == PartKind::kPush) CheckFinite(*views).IgnoreError();
+  std::string first_outcome;
+  // The same bytes in one run, and in short ones of a length that the input chooses.
+  for (const size_t run_bytes : {size, size == 0 ? 1 : size_t{data[size - 1]} % 13 + 1}) {
+    const ByteRuns runs(data, size, run_bytes);
+    std::string header_bytes;
+    ByteView payload;
+    v1::PushRequest header;
+    std::string outcome = "not a message";
+    if (SplitMessage(runs.view(), &header_bytes, &payload).ok() && header.ParseFromString(header_bytes)) {
+      std::string copy(payload.size(), '\0');
+      payload.CopyTo(copy.data());
+      if (!valid || whole.payload() != copy) std::abort();
+      outcome = Check(header.parts(), payload);
+    }
+    if (run_bytes == size) {
+      first_outcome = outcome;
+    } else if (outcome != first_outcome) {
+      std::abort();
+    }
   }
   return 0;
 }

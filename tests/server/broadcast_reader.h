@@ -32,7 +32,7 @@ class Reader final : public DeltaSink {
   void Connect(std::shared_ptr<Subscriber> subscriber) { subscriber_ = std::move(subscriber); }
   Subscriber& subscriber() { return *subscriber_; }
 
-  void Write(grpc::ByteBuffer message) override {
+  void Write(v1::Delta delta, std::vector<grpc::Slice> slices) override {
     bool answer;
     {
       MutexLock lock(&mu_);
@@ -40,10 +40,7 @@ class Reader final : public DeltaSink {
       EXPECT_FALSE(end_.has_value()) << "a write after the end";
       answer = answer_ == Answer::kAtOnce;
       writing_ = !answer;
-      v1::Delta delta;
-      Payload payload;
-      const absl::Status status = ParseMessage(message, &delta, &payload);
-      EXPECT_TRUE(status.ok()) << status;
+      const Payload payload(std::move(slices));
       Apply(delta, payload);
       deltas_.push_back({std::move(delta), payload.size()});
       changed_.NotifyAll();
@@ -152,11 +149,11 @@ class Reader final : public DeltaSink {
   }
 
   void Apply(const v1::Delta& message, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    size_t offset = 0;
+    ByteView rest = payload.bytes();
     auto take = [&](size_t size) {
-      EXPECT_LE(offset + size, payload.size());
-      std::string bytes(reinterpret_cast<const char*>(payload.data()) + offset, size);
-      offset += size;
+      EXPECT_LE(size, rest.size());
+      std::string bytes(size, '\0');
+      rest.Take(size).CopyTo(bytes.data());
       return bytes;
     };
     for (const v1::Delta::ShardDelta& delta : message.shards()) {
@@ -174,7 +171,7 @@ class Reader final : public DeltaSink {
       begun_.erase(shard);
       versions_[shard] = delta.version();
     }
-    EXPECT_EQ(offset, payload.size());
+    EXPECT_TRUE(rest.empty());
   }
 
   void ApplyPart(const v1::Part& part, ShardId shard, const std::function<std::string(size_t)>& take)

@@ -42,7 +42,9 @@ class ServiceTest : public StoreTest {
   void SetUp() override {
     Make();
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
-    service_ = std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), kServerIncarnation);
+    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation);
+    service_ =
+        std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
     grpc::ServerBuilder builder;
     ApplyServerSettings(&builder, kMessageBytesMax);
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
@@ -112,6 +114,7 @@ class ServiceTest : public StoreTest {
   static constexpr BlockLayout kLayout{kElements, kBlockElements};
   int port_ = 0;
   std::unique_ptr<Broadcaster> broadcaster_;
+  std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<ParameterService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -437,7 +440,8 @@ TEST(ServiceOfANewServer, SaysThatItOwnsNoShardsYet) {
   options.time = &time;
   Store store(options);
   Broadcaster broadcaster(&store, 1);
-  ParameterService service(&store, &broadcaster, 1);
+  Exchange exchange(&store, &broadcaster, 1);
+  ParameterService service(&store, &broadcaster, &exchange, 1);
   grpc::ServerBuilder builder;
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

@@ -86,10 +86,14 @@ class RequestBuilder {
     for (size_t i = 0; i < n; ++i) Append(value);
   }
 
-  // The payload, deliberately unaligned in its slice.
+  // The payload, deliberately unaligned, and in two slices.
   Payload payload() const {
-    const std::string padded = "x" + payload_;
-    return Payload(grpc::Slice(padded), 1, payload_.size());
+    std::string padded = payload_;
+    padded.insert(padded.begin(), 'x');
+    const size_t cut = 2 + payload_.size() / 3;
+    Payload payload({grpc::Slice(padded.substr(0, cut)), grpc::Slice(padded.size() > cut ? padded.substr(cut) : "")});
+    payload.Take(1);
+    return payload;
   }
   std::string& bytes() { return payload_; }
 

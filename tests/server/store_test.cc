@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -423,6 +424,58 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
     ASSERT_TRUE(Push(push).ok());  // Duplicates do not count.
   }
   EXPECT_EQ(called.load(), 3);
+}
+
+// Each part of a push once counted for itself, and duplicates and refused pushes counted too.
+TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
+  Make();
+  v1::TableSpec small = AddingRows("full", 2);
+  small.set_memory_max_bytes(1);  // A first push may come in.
+  const BlockLayout layout{1000, 64};
+  const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 2), small});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId dense = tables->tables(0).id();
+  const TableId rows = tables->tables(1).id();
+  const TableId full = tables->tables(2).id();
+  std::vector<std::pair<Key, float>> many;
+  for (Key key = 0; key < 100; ++key) many.emplace_back(key, 1.0f);
+
+  auto both = NewPush(1);
+  both.AddDense(dense, layout, 1.0f);
+  both.AddRows(rows, 2, many, true);
+  ASSERT_GT(both.header.parts_size(), 2) << "it goes to several shards";
+  ASSERT_TRUE(Push(both).ok());
+  const auto again = Push(both);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->shards(0).duplicate());
+
+  auto rows_alone = NewPush(2);
+  rows_alone.AddRows(rows, 2, many, true);
+  ASSERT_TRUE(Push(rows_alone).ok());
+
+  auto not_finite = NewPush(3);
+  not_finite.AddDense(dense, layout, 1.0f);
+  not_finite.AddRows(rows, 2, {{7, std::numeric_limits<float>::quiet_NaN()}}, true);
+  EXPECT_EQ(Push(not_finite).status().code(), absl::StatusCode::kInvalidArgument);
+
+  absl::Status refused;
+  uint64_t let_in = 0;  // Before the table took any memory.
+  for (Sequence sequence = 4; refused.ok() && sequence < 100; ++sequence) {
+    auto push = NewPush(sequence);
+    push.AddRows(rows, 2, many, true);
+    push.AddRows(full, 2, many, true);
+    refused = Push(push).status();
+    let_in += refused.ok();
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  std::map<std::string, uint64_t> updates;
+  for (const v1::TableStatus& table : status.tables()) updates[table.name()] = table.updates();
+  EXPECT_EQ(updates["d"], 1u);
+  EXPECT_EQ(updates["r"], 2 + let_in);
+  EXPECT_EQ(updates["full"], let_in);
 }
 
 TEST_F(StoreTest, StatusTellsTablesSessionsAndRates) {

@@ -390,7 +390,7 @@ class Held {
         [this, table](const BlockUpdate& update) {
           MutexLock lock(&mu_);
           float* dst = values_.data() + uint64_t{update.block} * table->layout.block_elements;
-          std::memcpy(dst, update.values, update.count * sizeof(float));
+          update.values.CopyTo(dst);
         },
         [this](ShardId shard, Version version) {
           MutexLock lock(&mu_);

@@ -25,7 +25,7 @@ class DeltaReaderTest : public ::testing::Test {
     tables_ = {{dense_.id, &dense_}, {rows_.id, &rows_}};
     listener_.on_block = [this](const BlockUpdate& update) {
       std::string line = absl::StrCat("block ", update.block, "@", update.version, ":");
-      for (size_t i = 0; i < update.count; ++i) absl::StrAppend(&line, " ", LoadAt<float>(update.values, i));
+      for (size_t i = 0; i < update.count; ++i) absl::StrAppend(&line, " ", update.values.Load<float>(i));
       heard_.push_back(line);
     };
     listener_.on_shard = [this](ShardId shard, Version version) {
@@ -54,7 +54,7 @@ class DeltaReaderTest : public ::testing::Test {
 
   absl::Status Read(const v1::Delta& delta, const std::vector<float>& values) {
     const size_t bytes = values.size() * sizeof(float);
-    return reader_.Read(delta, Payload(grpc::Slice(values.data(), bytes), 0, bytes));
+    return reader_.Read(delta, Payload({grpc::Slice(values.data(), bytes)}));
   }
 
   std::string Shard(BlockIndex block, Version version) const {
@@ -115,8 +115,7 @@ TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
     heard_.clear();
     DeltaReader reader(&tables_, kShards, &listener_);
     const size_t bytes = payload.size() * sizeof(float);
-    return reader.Read(delta, Payload(grpc::Slice(payload.data(), bytes), 0, bytes)).code() ==
-           absl::StatusCode::kInternal;
+    return reader.Read(delta, Payload({grpc::Slice(payload.data(), bytes)})).code() == absl::StatusCode::kInternal;
   };
   const auto part = [](v1::Delta* delta) { return delta->mutable_shards(0)->mutable_parts(0); };
   EXPECT_FALSE(refused([](v1::Delta*) {}, values));

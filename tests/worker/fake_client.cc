@@ -128,8 +128,9 @@ void FakeClient::Apply(const Table& table, const float* gradient, Vector* vector
   Optimizer::Step step;
   step.learning_rate = LearningRateAt(table.handle.spec.optimizer(), 0);
   step.weight_decay = table.handle.spec.optimizer().weight_decay();
-  table.optimizer->Update(step, vector->values.size(), reinterpret_cast<const uint8_t*>(gradient),
-                          vector->values.data(), vector->state.data(), vector->values.data(), vector->state.data());
+  const size_t n = vector->values.size();
+  table.optimizer->Update(step, {n, 0, n}, reinterpret_cast<const uint8_t*>(gradient), vector->values.data(),
+                          vector->state.data(), vector->values.data(), vector->state.data());
 }
 
 void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
@@ -249,8 +250,9 @@ void FakeClient::BroadcastLocked() {
         const ShardId shard = ShardOfBlock(id, b, shards_);
         if (table.block_versions[b] <= subscription.sent[shard]) continue;
         const float* const values = table.dense.values.data() + uint64_t{b} * table.handle.layout.block_elements;
-        subscription.on_block({id, b, shard, table.block_versions[b], reinterpret_cast<const uint8_t*>(values),
-                               table.handle.layout.ElementsOf(b)});
+        const size_t count = table.handle.layout.ElementsOf(b);
+        const ByteView bytes(reinterpret_cast<const uint8_t*>(values), count * sizeof(float));
+        subscription.on_block({id, b, shard, table.block_versions[b], bytes, count});
         changed[shard] = true;
       }
     }

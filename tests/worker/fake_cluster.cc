@@ -156,28 +156,26 @@ grpc::ByteBuffer FakeCluster::EnsureTables(const grpc::ByteBuffer& request, bool
   return BuildMessage(response, {});
 }
 
-size_t FakeCluster::ApplyPart(const v1::Part& part, const Payload& payload, size_t offset, bool apply) {
+void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply) {
   Table& table = tables_.at(part.table());
   const auto add = [&](std::vector<float>* values, size_t count) {
-    LODESTONE_CHECK(offset + count * sizeof(float) <= payload.size());
+    LODESTONE_CHECK(count * sizeof(float) <= payload->size());
+    const ByteView gradient = payload->Take(count * sizeof(float));
     values->resize(count);
-    for (size_t i = 0; apply && i < count; ++i) (*values)[i] += LoadAt<float>(payload.data() + offset, i);
-    offset += count * sizeof(float);
+    for (size_t i = 0; apply && i < count; ++i) (*values)[i] += gradient.Load<float>(i);
   };
   for (BlockIndex block : part.blocks()) {
     LODESTONE_CHECK(ShardOfBlock(part.table(), block, shards_) == part.shard());
     add(&table.blocks.at(block), table.layout.ElementsOf(block));
     if (apply) table.block_versions[block] = versions_[part.shard()];
   }
-  const uint8_t* keys = payload.data() + offset;
-  LODESTONE_CHECK(offset + part.row_count() * sizeof(Key) <= payload.size());
-  offset += part.row_count() * sizeof(Key);
+  LODESTONE_CHECK(part.row_count() * sizeof(Key) <= payload->size());
+  const ByteView keys = payload->Take(part.row_count() * sizeof(Key));
   for (uint32_t i = 0; i < part.row_count(); ++i) {
-    const Key key = LoadAt<Key>(keys, i);
+    const Key key = keys.Load<Key>(i);
     LODESTONE_CHECK(ShardOfKey(key, shards_) == part.shard());
     add(&table.rows[key], table.spec.embedding().dim());
   }
-  return offset;
 }
 
 grpc::ByteBuffer FakeCluster::Push(uint32_t server, const FakeCall& call, bool shorten) {
@@ -185,7 +183,7 @@ grpc::ByteBuffer FakeCluster::Push(uint32_t server, const FakeCall& call, bool s
   const auto request = Parse<v1::PushRequest>(call.request(), &payload);
   pushes_.push_back(Seen{server, BytesOf(call.request()), request, call.peer()});
   v1::PushResponse response;
-  size_t offset = 0;
+  ByteView rest = payload.bytes();
   std::set<ShardId> shards;
   bool fresh = false;
   for (const v1::Part& part : request.parts()) {
@@ -199,9 +197,9 @@ grpc::ByteBuffer FakeCluster::Push(uint32_t server, const FakeCall& call, bool s
       result->set_version(versions_[part.shard()]);
       result->set_duplicate(!fresh);
     }
-    offset = ApplyPart(part, payload, offset, fresh);
+    ApplyPart(part, &rest, fresh);
   }
-  LODESTONE_CHECK(offset == payload.size());
+  LODESTONE_CHECK(rest.empty());
   if (shorten) response.mutable_shards()->RemoveLast();
   return BuildMessage(response, {});
 }
@@ -222,7 +220,7 @@ grpc::ByteBuffer FakeCluster::Pull(const grpc::ByteBuffer& buffer, bool shorten)
       values.insert(values.end(), table.blocks.at(block).begin(), table.blocks.at(block).end());
     }
     for (uint32_t i = 0; i < part.row_count(); ++i) {
-      std::vector<float>& row = table.rows[LoadAt<Key>(payload.data(), key++)];
+      std::vector<float>& row = table.rows[payload.bytes().Load<Key>(key++)];
       row.resize(table.spec.embedding().dim());
       values.insert(values.end(), row.begin(), row.end());
     }

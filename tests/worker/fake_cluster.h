@@ -96,8 +96,7 @@ class FakeCluster {
   grpc::ByteBuffer EnsureTables(const grpc::ByteBuffer& request, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   grpc::ByteBuffer Push(uint32_t server, const FakeCall& call, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   grpc::ByteBuffer Pull(const grpc::ByteBuffer& request, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  size_t ApplyPart(const v1::Part& part, const Payload& payload, size_t offset, bool apply)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ApplyPart(const v1::Part& part, ByteView* payload, bool apply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendDelta(Stream* stream, bool anchor, bool gap) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::RouteResponse Route() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -1,7 +1,11 @@
 #include "tests/worker/fake_server.h"
 
 #include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
@@ -9,79 +13,224 @@
 #include "common/wire.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "proto/parameter_server.pb.h"
 
 namespace lodestone {
 
-// gRPC's side of a FakeCall.
+namespace {
+
+// Moves what `message` and `payload` say into an answer's result and payload; false if `message` is not one of
+// `method`.
+bool ToAnswer(const std::string& method, const grpc::ByteBuffer& message, v1::Answer* answer, Payload* payload) {
+  google::protobuf::Message* result = nullptr;
+  if (method == "Push") {
+    result = answer->mutable_push();
+  } else if (method == "Pull") {
+    result = answer->mutable_pull();
+  } else if (method == "PushPull") {
+    result = answer->mutable_push_pull();
+  } else if (method == "EnsureTables") {
+    result = answer->mutable_ensure_tables();
+  } else {
+    result = answer->mutable_delta();
+  }
+  if (!ParseMessage(message, result, payload).ok()) return false;
+  answer->set_payload_bytes(payload->size());
+  return true;
+}
+
+std::vector<grpc::Slice> Copy(const ByteView& bytes) {
+  std::string copy(bytes.size(), '\0');
+  bytes.CopyTo(copy.data());
+  return {grpc::Slice(copy)};
+}
+
+// The call as a message of the unary method, whose name is returned.
+std::string ToUnary(const v1::Call& call, const Payload& payload, grpc::ByteBuffer* request) {
+  const auto build = [&](const google::protobuf::MessageLite& header) {
+    *request = BuildMessage(header, Copy(payload.bytes()));
+  };
+  switch (call.request_case()) {
+    case v1::Call::kPush:
+      build(call.push());
+      return "Push";
+    case v1::Call::kPull:
+      build(call.pull());
+      return "Pull";
+    case v1::Call::kPushPull:
+      build(call.push_pull());
+      return "PushPull";
+    case v1::Call::kSubscribe:
+      build(call.subscribe());
+      return "Subscribe";
+    case v1::Call::kEnsureTables:
+      build(call.ensure_tables());
+      return "EnsureTables";
+    case v1::Call::REQUEST_NOT_SET:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+// gRPC's side of a unary call, or of a stream Exchange with its calls.
 class FakeReactor final : public grpc::ServerGenericBidiReactor {
  public:
-  FakeReactor(std::shared_ptr<FakeCall> call, const FakeServer::Handler* handler)
-      : call_(std::move(call)), handler_(handler) {
-    MutexLock lock(&call_->mu_);
-    call_->reactor_ = this;
-    StartRead(&call_->request_);
+  FakeReactor(std::string method, std::string peer, const FakeServer::Handler* handler)
+      : method_(std::move(method)),
+        peer_(std::move(peer)),
+        handler_(handler),
+        out_(std::make_shared<Out>(this, method_ == "Exchange")) {
+    StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
-    if (ok) {
-      (*handler_)(call_);
-    } else {
-      call_->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no request came"));
+    if (method_ != "Exchange") {
+      auto call = std::make_shared<FakeCall>(method_, peer_, 0, out_);
+      calls_.push_back(call);
+      if (!ok) return call->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no request came"));
+      call->request_ = message_;
+      (*handler_)(call);
+      return;
     }
+    if (!ok) return out_->End(grpc::Status::OK);
+    v1::ExchangeRequest header;
+    Payload payload;
+    LODESTONE_CHECK(ParseMessage(message_, &header, &payload).ok());
+    for (const v1::Call& received : header.calls()) {
+      grpc::ByteBuffer request;
+      std::string method = ToUnary(received, payload.Take(received.payload_bytes()), &request);
+      auto call = std::make_shared<FakeCall>(std::move(method), peer_, received.id(), out_);
+      call->request_ = std::move(request);
+      std::erase_if(calls_, [](const auto& known) { return known->over(); });
+      calls_.push_back(call);
+      (*handler_)(call);
+    }
+    message_.Clear();
+    StartRead(&message_);
   }
 
-  void OnWriteDone(bool) override {
-    MutexLock lock(&call_->mu_);
-    call_->queue_.pop_front();
-    call_->writing_ = false;
-    call_->Pump();
-  }
-
-  void OnCancel() override { call_->Finish(grpc::Status::CANCELLED); }
-
+  void OnWriteDone(bool) override { out_->OnWritten(); }
+  void OnCancel() override { out_->End(grpc::Status::CANCELLED); }
   void OnDone() override {
-    {
-      MutexLock lock(&call_->mu_);
-      call_->reactor_ = nullptr;
-      call_->finished_ = true;
-    }
+    out_->Disconnect();
+    for (const auto& call : calls_) call->Abandon();
     delete this;
   }
 
  private:
-  const std::shared_ptr<FakeCall> call_;
-  const FakeServer::Handler* const handler_;
-};
+  // Outlives the reactor if calls do.
+  class Out final : public FakeCall::Sink {
+   public:
+    Out(FakeReactor* reactor, bool exchange) : exchange_(exchange), reactor_(reactor) {}
 
-void FakeCall::Pump() {
-  if (reactor_ == nullptr || writing_ || finished_) return;
-  if (!queue_.empty()) {
-    writing_ = true;
-    reactor_->StartWrite(&queue_.front());
-  } else if (status_.has_value()) {
-    finished_ = true;
-    reactor_->Finish(*status_);
-  }
-}
+    void Write(FakeCall* call, grpc::ByteBuffer message) override {
+      v1::Answer answer;
+      Payload payload;
+      answer.set_id(call->id());
+      if (exchange_ && ToAnswer(call->method(), message, &answer, &payload)) {
+        message = Message(answer, Copy(payload.bytes()));
+      }
+      MutexLock lock(&mu_);
+      if (answer.has_delta()) {
+        queue_.push_back(std::move(message));
+      } else if (exchange_) {
+        held_[call->id()] = std::move(message);
+      } else {
+        queue_.push_back(std::move(message));
+      }
+      Pump();
+    }
+
+    void Finish(FakeCall* call, const grpc::Status& status) override {
+      if (!exchange_) return End(status);
+      MutexLock lock(&mu_);
+      const auto held = held_.find(call->id());
+      if (status.ok() && held != held_.end()) {
+        queue_.push_back(std::move(held->second));
+      } else {
+        v1::Answer answer;
+        answer.set_id(call->id());
+        answer.set_code(static_cast<uint32_t>(status.ok() ? grpc::StatusCode::UNAVAILABLE : status.error_code()));
+        answer.set_error(status.error_message());
+        queue_.push_back(Message(answer, {}));
+      }
+      if (held != held_.end()) held_.erase(held);
+      Pump();
+    }
+
+    void End(const grpc::Status& status) {
+      MutexLock lock(&mu_);
+      if (!status_.has_value()) status_ = status;
+      Pump();
+    }
+    void OnWritten() {
+      MutexLock lock(&mu_);
+      queue_.pop_front();
+      writing_ = false;
+      Pump();
+    }
+    void Disconnect() {
+      MutexLock lock(&mu_);
+      reactor_ = nullptr;
+    }
+
+   private:
+    static grpc::ByteBuffer Message(const v1::Answer& answer, const std::vector<grpc::Slice>& payload) {
+      v1::ExchangeResponse header;
+      *header.add_answers() = answer;
+      return BuildMessage(header, payload);
+    }
+    void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      if (reactor_ == nullptr || writing_ || finished_) return;
+      if (!queue_.empty()) {
+        writing_ = true;
+        reactor_->StartWrite(&queue_.front());
+      } else if (status_.has_value()) {
+        finished_ = true;
+        reactor_->Finish(*status_);
+      }
+    }
+
+    const bool exchange_;
+    Mutex mu_;
+    FakeReactor* reactor_ ABSL_GUARDED_BY(mu_);
+    std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);
+    std::map<uint64_t, grpc::ByteBuffer> held_ ABSL_GUARDED_BY(mu_);  // Results of calls that are not finished.
+    bool writing_ ABSL_GUARDED_BY(mu_) = false;
+    bool finished_ ABSL_GUARDED_BY(mu_) = false;
+    std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mu_);
+  };
+
+  const std::string method_;
+  const std::string peer_;
+  const FakeServer::Handler* const handler_;
+  const std::shared_ptr<Out> out_;
+  grpc::ByteBuffer message_;
+  std::vector<std::shared_ptr<FakeCall>> calls_;
+};
 
 bool FakeCall::over() const {
   MutexLock lock(&mu_);
-  return finished_;
+  return sink_ == nullptr;
+}
+
+void FakeCall::Abandon() {
+  MutexLock lock(&mu_);
+  sink_ = nullptr;
 }
 
 void FakeCall::Write(grpc::ByteBuffer message) {
   MutexLock lock(&mu_);
-  if (status_.has_value()) return;
-  queue_.push_back(std::move(message));
-  Pump();
+  if (sink_ != nullptr) sink_->Write(this, std::move(message));
 }
 
 void FakeCall::Write(const google::protobuf::MessageLite& message) { Write(BuildMessage(message, {})); }
 
 void FakeCall::Finish(const grpc::Status& status) {
   MutexLock lock(&mu_);
-  if (!status_.has_value()) status_ = status;
-  Pump();
+  if (const std::shared_ptr<Sink> sink = std::exchange(sink_, nullptr); sink != nullptr) sink->Finish(this, status);
 }
 
 void FakeCall::Reply(grpc::ByteBuffer message) {
@@ -109,8 +258,7 @@ std::string FakeServer::address() const { return absl::StrCat("127.0.0.1:", port
 
 grpc::ServerGenericBidiReactor* FakeServer::CreateReactor(grpc::GenericCallbackServerContext* context) {
   const std::string& path = context->method();
-  auto call = std::make_shared<FakeCall>(path.substr(path.rfind('/') + 1), context->peer());
-  return new FakeReactor(std::move(call), &handler_);
+  return new FakeReactor(path.substr(path.rfind('/') + 1), context->peer(), &handler_);
 }
 
 }  // namespace lodestone

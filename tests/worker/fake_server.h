@@ -1,15 +1,14 @@
 // A gRPC server, for tests, that takes any method and gives each call to a function, which may answer it when and how
-// it likes.
+// it likes. The calls of a stream Exchange come one by one, as if each were the unary method of its name.
 //
 // Thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "common/mutex.h"
 #include "google/protobuf/message_lite.h"
@@ -23,10 +22,19 @@ namespace lodestone {
 // One call. What is done to a call that the client has given up has no effect.
 class FakeCall {
  public:
-  FakeCall(std::string method, std::string peer) : method_(std::move(method)), peer_(std::move(peer)) {}
+  // Where answers go.
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    virtual void Write(FakeCall* call, grpc::ByteBuffer message) = 0;
+    virtual void Finish(FakeCall* call, const grpc::Status& status) = 0;
+  };
+  FakeCall(std::string method, std::string peer, uint64_t id, std::shared_ptr<Sink> sink)
+      : method_(std::move(method)), peer_(std::move(peer)), id_(id), sink_(std::move(sink)) {}
 
   const std::string& method() const { return method_; }  // "Push".
   const std::string& peer() const { return peer_; }      // The client's address and port.
+  uint64_t id() const { return id_; }                    // Within a stream Exchange.
   const grpc::ByteBuffer& request() const { return request_; }
   bool over() const;  // Answered, or given up by the client.
 
@@ -40,18 +48,16 @@ class FakeCall {
  private:
   friend class FakeReactor;
 
-  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The client has given it up.
+  void Abandon();
 
   const std::string method_;
   const std::string peer_;
+  const uint64_t id_;
   grpc::ByteBuffer request_;
 
   mutable Mutex mu_;
-  grpc::ServerGenericBidiReactor* reactor_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Sink> sink_ ABSL_GUARDED_BY(mu_);  // Null once it is over.
 };
 
 class FakeServer final : public grpc::CallbackGenericService {

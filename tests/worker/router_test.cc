@@ -1,5 +1,6 @@
 #include "worker/router.h"
 
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -102,8 +103,7 @@ TEST_P(RouterTest, CutsMessagesBelowTheTargetUnlessOneItemIsLonger) {
     request.set_clock(~0ull);
     size_t items = 0;
     for (const RoutedPart& part : message.parts) *request.add_parts() = ToProto(part), items += part.items.size();
-    const grpc::Slice payload = PushPayload(message, dense, rows);
-    const size_t bytes = BuildMessage(request, {&payload, 1}).Length();
+    const size_t bytes = BuildMessage(request, PushPayload(message, dense, rows, nullptr)).Length();
     EXPECT_TRUE(items == 1 || bytes <= limits_.bytes_target) << bytes;
     EXPECT_LE(bytes, limits_.bytes_max);
   }
@@ -118,13 +118,35 @@ TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
   for (auto* values : {&a, &b, &e, &f}) {
     for (float& value : *values) value = ++next;  // All different, all exact: fewer than 2^24.
   }
-  const std::vector<DenseGradient> dense = {{&a_, a.data()}, {&b_, b.data()}};
+  // One table is borrowed, the other copied.
+  const std::vector<DenseGradient> dense = {{&a_, a.data(), true}, {&b_, b.data()}};
   const std::vector<RowGradients> rows = {{&e_, e_keys_, e.data()}, {&f_, f_keys_, f.data()}};
+  const auto release = std::make_shared<int>();
   for (const RoutedMessage& message : routing.messages) {
-    const grpc::Slice payload = PushPayload(message, dense, rows);
+    std::string payload;
+    {
+      const std::vector<grpc::Slice> slices = PushPayload(message, dense, rows, release);
+      size_t borrowed = 0;
+      for (const grpc::Slice& slice : slices) {
+        payload.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+        const auto* const floats = reinterpret_cast<const float*>(slice.begin());
+        borrowed += floats >= a.data() && floats < a.data() + a.size() ? slice.size() / sizeof(float) : 0;
+      }
+      size_t of_a = 0;
+      for (const RoutedPart& part : message.parts) of_a += part.table == &a_ ? ValueCount(part) : 0;
+      EXPECT_EQ(borrowed, of_a);
+      EXPECT_EQ(release.use_count() > 1, of_a > 0);
+    }
+    EXPECT_EQ(release.use_count(), 1);
     size_t at = 0;
+    const auto load = [&](auto* value) {
+      std::memcpy(value, payload.data() + at, sizeof(*value));
+      at += sizeof(*value);
+      return *value;
+    };
     const auto expect_floats = [&](const float* values, size_t count) {
-      for (size_t i = 0; i < count; ++i, at += 4) ASSERT_EQ(LoadAt<float>(payload.begin() + at, 0), values[i]);
+      float value;
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(load(&value), values[i]);
     };
     for (const RoutedPart& part : message.parts) {
       const v1::Part proto = ToProto(part);
@@ -137,8 +159,8 @@ TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
       if (part.dense) continue;
       ASSERT_EQ(proto.row_count(), part.items.size());
       for (uint32_t row : part.items) {
-        ASSERT_EQ(LoadAt<Key>(payload.begin() + at, 0), rows[part.source].keys[row]);
-        at += sizeof(Key);
+        Key key;
+        ASSERT_EQ(load(&key), rows[part.source].keys[row]);
       }
       for (uint32_t row : part.items) expect_floats(rows[part.source].values + row * part.table->dim, part.table->dim);
     }

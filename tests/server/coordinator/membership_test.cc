@@ -1,10 +1,13 @@
 #include "server/coordinator/membership.h"
 
+#include <chrono>
 #include <string>
+#include <vector>
 
 #include "common/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/incarnation.h"
 
 namespace lodestone {
 namespace {
@@ -129,6 +132,68 @@ TEST_F(MembershipTest, AnIndexWhoseHolderLivesIsRefusedNamingTheHolder) {
   const absl::Status refused = members_.Join(Worker(2)).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("worker 1 (alpha:77)"));
+}
+
+// A worker whose answer got lost once took a second place, and the first was waited for until its lease ended.
+TEST_F(MembershipTest, AJoinThatIsSentAgainIsAnsweredAsTheFirstWas) {
+  v1::JoinRequest request = Worker(0);
+  request.set_token(0xfeed'0000'0000'0001);
+  const Incarnation first = Join(request);
+  time_.AdvanceMs(kLeaseMs - 1);
+  const auto again = members_.Join(request);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->index(), 0);
+  EXPECT_EQ(again->incarnation(), first);
+  EXPECT_EQ(again->lease_ms(), kLeaseMs);
+  EXPECT_THAT(members_.Status().workers(), SizeIs(1));
+  time_.AdvanceMs(kLeaseMs - 1);
+  EXPECT_TRUE(Beat(first).ok()) << "it was heard of";
+}
+
+TEST_F(MembershipTest, AJoinForAnIndexThatIsSentAgainIsNotRefusedForItself) {
+  v1::JoinRequest request = Worker(2);
+  request.set_token(7);
+  const Incarnation first = Join(request);
+  EXPECT_EQ(Join(request), first);
+  request.set_token(8);
+  EXPECT_EQ(members_.Join(request).status().code(), absl::StatusCode::kAlreadyExists) << "another process";
+  request.set_token(7);
+  request.set_index_plus_one(1);
+  EXPECT_NE(Join(request), first) << "it asks for something else";
+}
+
+TEST_F(MembershipTest, TokensTellProcessesApartAndNoneIsNoToken) {
+  v1::JoinRequest request = Worker(0);
+  std::vector<Incarnation> incarnations;
+  for (const uint64_t token : {5, 6, 0}) {
+    request.set_token(token);
+    incarnations.push_back(Join(request));
+  }
+  EXPECT_THAT(incarnations, ElementsAre(100, 101, 102));
+  EXPECT_EQ(members_.Join(request).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(MembershipTest, AServersJoinThatIsSentAgainChangesNothing) {
+  v1::JoinRequest request = Server(0, "a:1");
+  request.set_token(7);
+  const Incarnation first = Join(request);
+  Join(Server(1, "b:2"));
+  EXPECT_EQ(Join(request), first);
+  EXPECT_EQ(members_.epoch(), 1);
+  v1::JoinRequest worker = Worker(0);
+  worker.set_token(7);
+  EXPECT_NE(Join(worker), first) << "a token of the other role";
+}
+
+TEST_F(MembershipTest, WhoseLeaseHasEndedOrWhoHasLeftJoinsAnew) {
+  v1::JoinRequest request = Worker(1);
+  request.set_token(7);
+  const Incarnation first = Join(request);
+  time_.AdvanceMs(kLeaseMs);
+  const Incarnation second = Join(request);
+  EXPECT_GT(second, first);
+  EXPECT_TRUE(Beat(second, true).ok());
+  EXPECT_GT(Join(request), second);
 }
 
 TEST_F(MembershipTest, AnIndexIsFreeOnceItsHoldersLeaseHasEnded) {

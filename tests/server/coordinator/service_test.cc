@@ -78,13 +78,14 @@ class CoordinatorServiceTest : public ::testing::Test {
     stub_ = v1::Coordinator::NewStub(server_->InProcessChannel({}));
   }
 
-  Incarnation JoinWorker() {
+  Incarnation JoinWorker(uint64_t token = 0) {
     ++joined_;
     grpc::ClientContext context;
     v1::JoinRequest request;
     request.set_role(v1::ROLE_WORKER);
     request.set_cluster("test");
     request.set_peer("host:1");
+    request.set_token(token);
     v1::JoinResponse response;
     const grpc::Status status = stub_->Join(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -152,6 +153,15 @@ TEST_F(CoordinatorServiceTest, AServerJoinsAndGetsTheRoute) {
   EXPECT_EQ(route.epoch(), 1);
   EXPECT_EQ(route.servers(0).address(), "localhost:7000");
   EXPECT_EQ(route.owners_size(), 8);
+}
+
+TEST_F(CoordinatorServiceTest, AJoinSentTwiceTakesOnePlace) {
+  Start(&manual_, 1000);
+  EXPECT_EQ(JoinWorker(77), JoinWorker(77));
+  EXPECT_NE(JoinWorker(77), JoinWorker(78));
+  v1::StatusResponse status;
+  service_->FillStatus(&status);
+  EXPECT_EQ(status.cluster().workers_size(), 2);
 }
 
 TEST_F(CoordinatorServiceTest, AwaitClockAnswersAtOnceWhatIsReached) {

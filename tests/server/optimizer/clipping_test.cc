@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tests/server/byte_runs.h"
 #include "tests/server/optimizer/methods.h"
 
 namespace lodestone {
@@ -11,26 +12,39 @@ namespace {
 
 const uint8_t* BytesOf(const std::vector<float>& values) { return reinterpret_cast<const uint8_t*>(values.data()); }
 
+double NormOf(const std::vector<float>& gradient, float clip_value) {
+  return GradientNorm(ByteView(BytesOf(gradient), gradient.size() * sizeof(float)), clip_value);
+}
+
 TEST(GradientNorm, IsTheEuclideanNorm) {
-  EXPECT_EQ(GradientNorm(nullptr, 0, 0), 0.0);
-  EXPECT_EQ(GradientNorm(BytesOf({3.0f, -4.0f}), 2, 0), 5.0);
+  EXPECT_EQ(GradientNorm({}, 0), 0.0);
+  EXPECT_EQ(NormOf({3.0f, -4.0f}, 0), 5.0);
   for (size_t n = 0; n <= 67; ++n) {
     const std::vector<float> gradient = RandomFloats(n, 4);
     double sum = 0;
     for (float g : gradient) sum += double{g} * g;
     // Sums of n terms in another order, then a root.
-    EXPECT_NEAR(GradientNorm(BytesOf(gradient), n, 0), std::sqrt(sum), (n + 1) * 0x1.0p-52 * (1 + std::sqrt(sum))) << n;
+    EXPECT_NEAR(NormOf(gradient, 0), std::sqrt(sum), (n + 1) * 0x1.0p-52 * (1 + std::sqrt(sum))) << n;
   }
 }
 
 TEST(GradientNorm, ClampsElementsFirst) {
-  EXPECT_EQ(GradientNorm(BytesOf({30.0f, -40.0f, 0.0f}), 3, 2.0f), std::sqrt(8.0));
-  EXPECT_EQ(GradientNorm(BytesOf({3.0f, -40.0f}), 2, 4.0f), 5.0);
+  EXPECT_EQ(NormOf({30.0f, -40.0f, 0.0f}, 2.0f), std::sqrt(8.0));
+  EXPECT_EQ(NormOf({3.0f, -40.0f}, 4.0f), 5.0);
 }
 
 TEST(GradientNorm, DoesNotOverflow) {
   const float huge = std::numeric_limits<float>::max();
-  EXPECT_EQ(GradientNorm(BytesOf({huge, huge, huge, huge}), 4, 0), 2.0 * huge);
+  EXPECT_EQ(NormOf({huge, huge, huge, huge}, 0), 2.0 * huge);
+}
+
+TEST(GradientNorm, IsTheSameBitsInWhateverRunsTheGradientLies) {
+  const std::vector<float> gradient = RandomFloats(67, 6);
+  const double expected = NormOf(gradient, 0.5f);
+  for (size_t run_bytes = 1; run_bytes <= gradient.size() * sizeof(float); ++run_bytes) {
+    const ByteRuns runs(BytesOf(gradient), gradient.size() * sizeof(float), run_bytes);
+    ASSERT_EQ(GradientNorm(runs.view(), 0.5f), expected) << run_bytes;
+  }
 }
 
 TEST(FirstNonFinite, FindsNanAndInfinityAtEveryPosition) {

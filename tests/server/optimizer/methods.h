@@ -52,7 +52,8 @@ struct Parameters {
   }
 
   void UpdateInPlace(const Optimizer& optimizer, const Optimizer::Step& step, const uint8_t* gradient) {
-    optimizer.Update(step, values.size(), gradient, values.data(), state.data(), values.data(), state.data());
+    const size_t n = values.size();
+    optimizer.Update(step, {n, 0, n}, gradient, values.data(), state.data(), values.data(), state.data());
   }
   void UpdateInPlace(const Optimizer& optimizer, const Optimizer::Step& step, const std::vector<float>& gradient) {
     UpdateInPlace(optimizer, step, reinterpret_cast<const uint8_t*>(gradient.data()));

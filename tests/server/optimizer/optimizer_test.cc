@@ -1,6 +1,7 @@
 // What all optimizers have in common.
 #include "server/optimizer/optimizer.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "hwy/targets.h"
@@ -35,7 +36,7 @@ TEST_P(EveryOptimizer, GivesTheSameBitsInPlaceAndIntoFreshArrays) {
         const Parameters before = copied;
         std::vector<float> values(n + 1, 5.0f);  // One more, to see that it stays.
         std::vector<float> state(copied.state.size() + 1, 6.0f);
-        optimizer_->Update(step, n, reinterpret_cast<const uint8_t*>(gradient.data()), copied.values.data(),
+        optimizer_->Update(step, {n, 0, n}, reinterpret_cast<const uint8_t*>(gradient.data()), copied.values.data(),
                            copied.state.data(), values.data(), state.data());
         EXPECT_EQ(values.back(), 5.0f) << n;
         EXPECT_EQ(state.back(), 6.0f) << n;
@@ -100,6 +101,92 @@ TEST_P(EveryOptimizer, GivesTheSameBitsHoweverAnArrayIsSplit) {
     ASSERT_EQ(Bits(left.state), Bits(expected_left.state)) << split;
     ASSERT_EQ(Bits(right.values), Bits(expected_right.values)) << split;
     ASSERT_EQ(Bits(right.state), Bits(expected_right.state)) << split;
+  }
+}
+
+TEST_P(EveryOptimizer, GivesTheSameBitsInWhateverPiecesTheGradientComes) {
+  const size_t n = 67;
+  Parameters whole(*optimizer_, RandomFloats(n, 1));
+  whole.UpdateInPlace(*optimizer_, full_step_, RandomFloats(n, 2));
+  const Parameters start = whole;
+  const std::vector<float> gradient = RandomFloats(n, 3);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(gradient.data());
+  whole.UpdateInPlace(*optimizer_, full_step_, gradient);
+  for (size_t piece = 1; piece <= n; ++piece) {
+    Parameters in_place = start;
+    Parameters fresh(*optimizer_, std::vector<float>(n));
+    for (size_t begin = 0; begin < n; begin += piece) {
+      const Range range{n, begin, std::min(piece, n - begin)};
+      const uint8_t* const part = bytes + begin * sizeof(float);
+      optimizer_->Update(full_step_, range, part, in_place.values.data(), in_place.state.data(), in_place.values.data(),
+                         in_place.state.data());
+      optimizer_->Update(full_step_, range, part, start.values.data(), start.state.data(), fresh.values.data(),
+                         fresh.state.data());
+    }
+    ASSERT_EQ(Bits(in_place.values), Bits(whole.values)) << piece;
+    ASSERT_EQ(Bits(in_place.state), Bits(whole.state)) << piece;
+    ASSERT_EQ(Bits(fresh.values), Bits(whole.values)) << piece;
+    ASSERT_EQ(Bits(fresh.state), Bits(whole.state)) << piece;
+  }
+}
+
+TEST_P(EveryOptimizer, GivesALongBlockTheSameValuesAsShortOnesInPlaceAndIntoFreshArrays) {
+  const size_t n = 2 * StateLayout::kSetOffMin + 3;  // Its state vectors are set off.
+  const size_t half = n / 2;
+  static_assert(StateLayout::kSetOffMin > 1000);  // Those of the short ones are not.
+  Parameters whole(*optimizer_, RandomFloats(n, 1));
+  Parameters fresh(*optimizer_, std::vector<float>(n));
+  std::vector<Parameters> parts;
+  for (size_t begin = 0; begin < n; begin += 1000) {
+    const size_t end = std::min(n, begin + 1000);
+    parts.emplace_back(*optimizer_, std::vector<float>(whole.values.begin() + begin, whole.values.begin() + end));
+  }
+  for (uint32_t round = 0; round < 3; ++round) {
+    const std::vector<float> gradient = RandomFloats(n, 10 + round);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(gradient.data());
+    std::fill(fresh.state.begin(), fresh.state.end(), 3.0f);
+    optimizer_->Update(full_step_, {n, 0, half}, bytes, whole.values.data(), whole.state.data(), fresh.values.data(),
+                       fresh.state.data());
+    optimizer_->Update(full_step_, {n, half, n - half}, bytes + half * sizeof(float), whole.values.data(),
+                       whole.state.data(), fresh.values.data(), fresh.state.data());
+    whole.UpdateInPlace(*optimizer_, full_step_, gradient);
+    ASSERT_EQ(Bits(fresh.values), Bits(whole.values));
+    ASSERT_EQ(Bits(fresh.state), Bits(whole.state));
+    for (size_t p = 0; p < parts.size(); ++p) {
+      parts[p].UpdateInPlace(*optimizer_, full_step_, bytes + p * 1000 * sizeof(float));
+      const std::vector<float> expected(whole.values.begin() + p * 1000,
+                                        whole.values.begin() + p * 1000 + parts[p].values.size());
+      ASSERT_EQ(Bits(parts[p].values), Bits(expected)) << p;
+    }
+  }
+}
+
+TEST_P(EveryOptimizer, UpdatesRowsOneAfterTheOtherAsIfEachWereABlock) {
+  for (const size_t dim : {1, 5, 16, 67}) {
+    constexpr size_t kRows = 75;
+    std::vector<Parameters> expected;
+    std::vector<std::vector<float>> rows;  // Values, then state.
+    for (size_t r = 0; r < kRows; ++r) {
+      expected.emplace_back(*optimizer_, RandomFloats(dim, 1 + r));
+      // Different counts for methods that count.
+      for (size_t i = 0; i < r % 3; ++i) expected[r].UpdateInPlace(*optimizer_, plain_step_, RandomFloats(dim, 7));
+      rows.push_back(expected[r].values);
+      rows[r].insert(rows[r].end(), expected[r].state.begin(), expected[r].state.end());
+    }
+    std::vector<std::vector<float>> gradients;
+    std::vector<RowUpdate> updates;
+    for (size_t i = 0; i < 2 * kRows; ++i) gradients.push_back(RandomFloats(dim, 100 + i));
+    for (size_t i = 0; i < 2 * kRows; ++i) {
+      const size_t r = i * 7 % kRows;  // Each row twice.
+      expected[r].UpdateInPlace(*optimizer_, full_step_, gradients[i]);
+      updates.push_back({reinterpret_cast<const uint8_t*>(gradients[i].data()), rows[r].data()});
+    }
+    optimizer_->UpdateRows(full_step_, dim, updates);
+    for (size_t r = 0; r < kRows; ++r) {
+      std::vector<float> row = expected[r].values;
+      row.insert(row.end(), expected[r].state.begin(), expected[r].state.end());
+      ASSERT_EQ(Bits(rows[r]), Bits(row)) << "row " << r << " of dimension " << dim;
+    }
   }
 }
 

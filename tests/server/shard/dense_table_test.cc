@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/server/byte_runs.h"
+#include "tests/server/optimizer/methods.h"
 
 namespace lodestone {
 namespace {
@@ -24,6 +26,10 @@ std::unique_ptr<Table> MakeTable(const v1::TableSpec& spec, uint32_t shards) {
   auto table = Table::Create(spec, 1, shards);
   EXPECT_TRUE(table.ok()) << table.status();
   return *std::move(table);
+}
+
+ByteView BytesOf(const std::vector<float>& floats) {
+  return ByteView(reinterpret_cast<const uint8_t*>(floats.data()), floats.size() * sizeof(float));
 }
 
 TEST(DenseTable, HoldsEachBlockOnItsShardWithTheShorterLastOne) {
@@ -56,7 +62,7 @@ TEST(DenseTable, UpdatesInPlaceWhenNobodyElseHoldsTheBlockAndCopiesOtherwise) {
   const auto table = MakeTable(AddingSpec(64, 64), 1);
   DenseTable part(table.get(), 0);
   const std::vector<float> ones(64, 1.0f);
-  const auto* gradient = reinterpret_cast<const uint8_t*>(ones.data());
+  const ByteView gradient = BytesOf(ones);
   const uint8_t* place = part.Read(0).values->bytes();
   part.Apply(0, gradient, 1);
   EXPECT_EQ(part.Read(0).values->bytes(), place);
@@ -75,9 +81,9 @@ TEST(DenseTable, ASnapshotsOptimizerStateStaysAsItWas) {
   const auto table = MakeTable(spec, 1);
   DenseTable part(table.get(), 0);
   const std::vector<float> ones(8, 1.0f);
-  part.Apply(0, reinterpret_cast<const uint8_t*>(ones.data()), 1);
+  part.Apply(0, BytesOf(ones), 1);
   const auto before = part.Collect(nullptr);
-  part.Apply(0, reinterpret_cast<const uint8_t*>(ones.data()), 2);
+  part.Apply(0, BytesOf(ones), 2);
   const auto after = part.Collect(nullptr);
   EXPECT_EQ(before[0].state->floats()[0], 1.0f);
   EXPECT_EQ(after[0].state->floats()[0], 1.9f);
@@ -89,8 +95,8 @@ TEST(DenseTable, CollectsWhatChangedAfterAVersion) {
   const auto table = MakeTable(AddingSpec(40, 10), 1);
   DenseTable part(table.get(), 0);
   const std::vector<float> ones(10, 1.0f);
-  part.Apply(2, reinterpret_cast<const uint8_t*>(ones.data()), 1);
-  part.Apply(3, reinterpret_cast<const uint8_t*>(ones.data()), 2);
+  part.Apply(2, BytesOf(ones), 1);
+  part.Apply(3, BytesOf(ones), 2);
   const Version one = 1;
   const auto changed = part.Collect(&one);
   ASSERT_EQ(changed.size(), 1u);
@@ -120,7 +126,7 @@ TEST(DenseTable, AReaderDuringUpdatesNeverSeesAMixtureAndTheVersionTellsWhatItSe
   }
   const std::vector<float> ones(kElements, 1.0f);
   for (Version version = 1; version <= kPushes || reads.load() < 100; ++version) {
-    part.Apply(0, reinterpret_cast<const uint8_t*>(ones.data()), version);
+    part.Apply(0, BytesOf(ones), version);
   }
   stop.store(true);
   for (std::thread& reader : readers) reader.join();
@@ -134,9 +140,52 @@ TEST(DenseTable, ClipsABlocksNorm) {
   const auto table = MakeTable(spec, 1);
   DenseTable part(table.get(), 0);
   const std::vector<float> gradient = {3, 0, 4, 0};
-  part.Apply(0, reinterpret_cast<const uint8_t*>(gradient.data()), 1);
+  part.Apply(0, BytesOf(gradient), 1);
   EXPECT_FLOAT_EQ(part.Read(0).values->floats()[0], 0.6f);
   EXPECT_FLOAT_EQ(part.Read(0).values->floats()[2], 0.8f);
+}
+
+// A table with one block of 67 values under one of all optimizers.
+class DenseTableWithEveryOptimizer : public ::testing::TestWithParam<std::string> {
+ protected:
+  static constexpr size_t kElements = 67;
+
+  static std::unique_ptr<Table> Make() {
+    v1::TableSpec spec = AddingSpec(kElements, 0);
+    *spec.mutable_optimizer() = OptimizerConfig(GetParam());
+    spec.mutable_optimizer()->mutable_clip()->set_block_norm(2);
+    spec.mutable_optimizer()->set_weight_decay(0.1f);
+    spec.mutable_initializer()->mutable_uniform();
+    return MakeTable(spec, 1);
+  }
+  static std::vector<uint32_t> Bits(const BufferRef& buffer) {
+    if (!buffer) return {};
+    const auto* bits = reinterpret_cast<const uint32_t*>(buffer->bytes());
+    return {bits, bits + buffer->size_bytes() / sizeof(uint32_t)};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Methods, DenseTableWithEveryOptimizer, testing::ValuesIn(AllMethods()),
+                         [](const auto& info) { return info.param.substr(0, info.param.find(' ')); });
+
+TEST_P(DenseTableWithEveryOptimizer, AppliesTheSameBitsInWhateverRunsTheGradientLies) {
+  const auto table = Make();
+  for (const bool held : {false, true}) {  // In place, and into fresh buffers.
+    for (size_t run_bytes = 1; run_bytes <= kElements * sizeof(float); ++run_bytes) {
+      DenseTable whole(table.get(), 0);
+      DenseTable cut(table.get(), 0);
+      for (Version version = 1; version <= 3; ++version) {
+        const std::vector<float> gradient = RandomFloats(kElements, version);
+        const auto holds = held ? cut.Collect(nullptr) : std::vector<DenseTable::BlockState>();
+        whole.Apply(0, BytesOf(gradient), version);
+        cut.Apply(0, ByteRuns(gradient.data(), kElements * sizeof(float), run_bytes).view(), version);
+      }
+      const auto expected = whole.Collect(nullptr);
+      const auto blocks = cut.Collect(nullptr);
+      ASSERT_EQ(Bits(blocks[0].values), Bits(expected[0].values)) << run_bytes;
+      ASSERT_EQ(Bits(blocks[0].state), Bits(expected[0].state)) << run_bytes;
+    }
+  }
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include "common/limits.h"
 #include "gtest/gtest.h"
+#include "tests/server/byte_runs.h"
+#include "tests/server/optimizer/methods.h"
 
 namespace lodestone {
 namespace {
@@ -49,8 +51,8 @@ class EmbeddingTableTest : public ::testing::Test {
   }
 
   template <typename T>
-  static const uint8_t* Bytes(const std::vector<T>& values) {
-    return reinterpret_cast<const uint8_t*>(values.data());
+  static ByteView Bytes(const std::vector<T>& values) {
+    return ByteView(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T));
   }
 
   v1::TableSpec spec_;
@@ -264,6 +266,78 @@ TEST_F(EmbeddingTableTest, ClipsARowsNormAndLeavesTheOthers) {
   Make();
   Push({{1, 8}, {2, 1}, {3, -8}});
   EXPECT_EQ(Read({1, 2, 3}), (std::vector<float>{2, 1, -2}));
+}
+
+// The same with one of all optimizers.
+class EmbeddingTableWithEveryOptimizer : public EmbeddingTableTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  static constexpr size_t kKeys = 150;
+
+  void Configure(uint32_t dim, bool clips) {
+    spec_.mutable_embedding()->set_dim(dim);
+    *spec_.mutable_optimizer() = OptimizerConfig(GetParam());
+    if (clips) spec_.mutable_optimizer()->mutable_clip()->set_row_norm(1);
+    spec_.mutable_initializer()->mutable_uniform();
+    Make();
+  }
+  // Keys, some of them twice.
+  static std::vector<Key> Keys(uint32_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<Key> keys(kKeys);
+    for (Key& key : keys) key = random() % (2 * kKeys);
+    return keys;
+  }
+  std::vector<std::vector<uint8_t>> RowBytes() const {
+    std::vector<std::vector<uint8_t>> rows;
+    const auto snapshot = rows_->Collect(nullptr);
+    for (const auto& page : snapshot->pages) {
+      const PageLayout& layout = rows_->layout();
+      for (uint32_t i = 0; i < layout.rows(); ++i) {
+        if (layout.Changed(page.page)[i] == 0) continue;
+        const auto* row = reinterpret_cast<const uint8_t*>(layout.Row(page.page, i));
+        rows.emplace_back(row, row + layout.row_floats * sizeof(float));
+      }
+    }
+    return rows;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Methods, EmbeddingTableWithEveryOptimizer, testing::ValuesIn(AllMethods()),
+                         [](const auto& info) { return info.param.substr(0, info.param.find(' ')); });
+
+TEST_P(EmbeddingTableWithEveryOptimizer, AppliesAndReadsTheSameBitsInWhateverRunsKeysAndGradientsLie) {
+  constexpr unsigned kSeed = 5;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  for (const uint32_t dim : {1, 7}) {
+    for (const bool clips : {false, true}) {
+      std::vector<std::vector<uint8_t>> expected;
+      std::vector<float> expected_values;
+      for (const size_t run_bytes_max : {0, 1, 3, 8, 29, 200, 1500}) {  // 0: all in one run.
+        const auto cut = [&](ByteView bytes) {
+          std::vector<uint8_t> copy(bytes.size());
+          bytes.CopyTo(copy.data());
+          return run_bytes_max == 0 ? ByteRuns(copy.data(), copy.size(), copy.size())
+                                    : ByteRuns(copy.data(), copy.size(), run_bytes_max, &random);
+        };
+        Configure(dim, clips);
+        for (uint32_t push = 1; push <= 4; ++push) {
+          const auto held = rows_->Collect(nullptr);
+          const ByteRuns keys = cut(Bytes(Keys(push)));
+          const ByteRuns gradients = cut(Bytes(RandomFloats(kKeys * dim, push)));
+          rows_->Apply(keys.view(), gradients.view(), kKeys, now_ms_, push);
+        }
+        std::vector<float> values(kKeys * dim);
+        rows_->Read(cut(Bytes(Keys(9))).view(), kKeys, now_ms_, values.data());
+        if (run_bytes_max == 0) {
+          expected = RowBytes();
+          expected_values = values;
+        }
+        ASSERT_EQ(RowBytes(), expected) << run_bytes_max;
+        ASSERT_EQ(Bits(values), Bits(expected_values)) << run_bytes_max;
+      }
+    }
+  }
 }
 
 }  // namespace

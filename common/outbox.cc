@@ -1,0 +1,56 @@
+#include "common/outbox.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/wire.h"
+
+namespace lodestone {
+
+Outbox::Item::Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag)
+    : payload_(std::move(payload)), payload_bytes_(SizeOf(payload_)), tag_(tag) {
+  AppendField(1, message, &field_);
+}
+
+void Outbox::Add(Item item) {
+  payload_bytes_ += item.payload_bytes_;
+  items_.push_back(std::move(item));
+}
+
+void Outbox::Clear() {
+  items_.clear();
+  payload_bytes_ = 0;
+}
+
+grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
+  LODESTONE_CHECK(!items_.empty());
+  tags->clear();
+  std::string head;
+  std::vector<grpc::Slice> payload;
+  size_t bytes = 0;
+  do {
+    Item& item = items_.front();
+    bytes += item.field_.size() + item.payload_bytes_;
+    payload_bytes_ -= item.payload_bytes_;
+    tags->push_back(item.tag_);
+    if (tags->size() == 1) {
+      head = std::move(item.field_);
+      payload = std::move(item.payload_);
+    } else {
+      head.append(item.field_);
+      for (grpc::Slice& slice : item.payload_) payload.push_back(std::move(slice));
+    }
+    items_.pop_front();
+  } while (!items_.empty() &&
+           bytes + items_.front().field_.size() + items_.front().payload_bytes_ <= limits::kPackBytesTarget);
+  return BuildMessage(std::move(head), payload);
+}
+
+size_t SizeOf(const std::vector<grpc::Slice>& slices) {
+  size_t bytes = 0;
+  for (const grpc::Slice& slice : slices) bytes += slice.size();
+  return bytes;
+}
+
+}  // namespace lodestone

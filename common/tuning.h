@@ -1,0 +1,15 @@
+// How the process sets up the libraries that it runs on.
+#pragma once
+
+namespace lodestone {
+
+// Call first in main(), before other threads run.
+//
+// Makes malloc keep what is freed instead of giving it back to the kernel between messages: message buffers of a
+// megabyte come and go thousands of times a second, and fresh pages would cost as much as what is received into them.
+// Memory that was used once for messages stays with the process, some tens of megabytes as a rule.
+//
+// Turns off the search for lock cycles that Debian's build of Abseil makes at every lock of gRPC's.
+void TuneLibraries();
+
+}  // namespace lodestone

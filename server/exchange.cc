@@ -1,0 +1,296 @@
+#include "server/exchange.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/limits.h"
+#include "common/status.h"
+#include "server/calls.h"
+#include "server/exchange_stream.h"
+
+namespace lodestone {
+namespace {
+
+// Tag of an answer that nobody asks about when it was written. Tags of deltas are their calls' ids.
+constexpr uint64_t kNoTag = UINT64_MAX;
+
+}  // namespace
+
+// Writes a subscriber's deltas to the stream.
+class ExchangeStream::DeltaWriter final : public DeltaSink {
+ public:
+  DeltaWriter(std::shared_ptr<ExchangeStream> stream, uint64_t id) : stream_(std::move(stream)), id_(id) {}
+
+  void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
+    stream_->SendDelta(id_, std::move(delta), std::move(payload));
+  }
+  void Finish(absl::Status status) override { stream_->EndSubscription(id_, status); }
+
+  std::shared_ptr<Subscriber> subscriber;  // Set before the first Write.
+
+ private:
+  const std::shared_ptr<ExchangeStream> stream_;
+  const uint64_t id_;
+};
+
+void ExchangeStream::Start() {
+  self_ = shared_from_this();
+  MutexLock lock(&mu_);
+  Pump();
+}
+
+void ExchangeStream::Pump() {
+  if (finishing_) return;
+  if (!writing_ && !broken_ && !outbox_.empty()) {
+    writing_ = true;
+    outgoing_ = outbox_.Pack(&written_tags_);
+    StartWrite(&outgoing_);
+  }
+  const bool full =
+      calls_ >= limits::kExchangeCallsMax || call_bytes_ + outbox_.payload_bytes() >= limits::kExchangeBytesMax;
+  if (!reading_ && !read_closed_ && !end_.has_value() && !full) {
+    reading_ = true;
+    StartRead(&incoming_);
+  }
+  const bool idle = calls_ == 0 && subscriptions_.empty() && !writing_ && (broken_ || outbox_.empty());
+  if (idle && (read_closed_ || end_.has_value())) {
+    finishing_ = true;
+    Finish(ToGrpc(end_.value_or(absl::OkStatus())));
+  }
+}
+
+void ExchangeStream::OnReadDone(bool ok) {
+  if (!ok) {
+    std::vector<std::shared_ptr<Subscriber>> subscribers;
+    {
+      MutexLock lock(&mu_);
+      reading_ = false;
+      read_closed_ = true;
+      for (const auto& [id, writer] : subscriptions_) subscribers.push_back(writer->subscriber);
+      Pump();
+    }
+    for (const auto& subscriber : subscribers) subscriber->Cancel(absl::CancelledError("the subscriber is gone"));
+    return;
+  }
+  const grpc::ByteBuffer message = std::exchange(incoming_, {});
+  RunMessage(message);
+}
+
+void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
+  v1::ExchangeRequest header;
+  Payload payload;
+  absl::Status status = ParseMessage(message, &header, &payload);
+  uint64_t bytes = 0;
+  for (const v1::Call& call : header.calls()) {
+    if (!status.ok()) break;
+    if (call.payload_bytes() > payload.size() - bytes) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("the calls' payloads are longer than the message's, which has ", payload.size(), " bytes"));
+    } else {
+      bytes += call.payload_bytes();
+    }
+  }
+  if (status.ok() && bytes != payload.size()) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("the payload has ", payload.size(), " bytes, but the calls describe ", bytes));
+  }
+  {
+    MutexLock lock(&mu_);
+    reading_ = false;
+    if (!status.ok()) {
+      end_ = status;
+    } else {
+      calls_ += header.calls_size();
+      call_bytes_ += bytes;
+    }
+    Pump();  // The next message is received while this one's calls run.
+  }
+  if (!status.ok()) return;
+  for (v1::Call& call : *header.mutable_calls()) {
+    const size_t call_bytes = call.payload_bytes();
+    RunCall(std::move(call), payload.Take(call_bytes));
+  }
+}
+
+void ExchangeStream::RunCall(v1::Call call, Payload payload) {
+  const uint64_t id = call.id();
+  const size_t bytes = payload.size();
+  const auto self = shared_from_this();
+  // Sends what the store made of a call; `fill` moves the result into the answer and its payload.
+  const auto answer = [self, id, bytes](auto fill) {
+    return [self, id, bytes, fill](auto result) {
+      if (!result.ok()) return self->AnswerError(id, result.status(), bytes);
+      v1::Answer answer;
+      answer.set_id(id);
+      std::vector<grpc::Slice> values;
+      fill(&*result, &answer, &values);
+      self->Answer(std::move(answer), std::move(values), bytes);
+    };
+  };
+  switch (call.request_case()) {
+    case v1::Call::kPush:
+      exchange_->store_->Push(std::move(*call.mutable_push()), std::move(payload),
+                              answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+                                out->mutable_push()->Swap(result);
+                              }));
+      return;
+    case v1::Call::kPull:
+      exchange_->store_->Pull(std::move(*call.mutable_pull()), std::move(payload),
+                              answer([](Store::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+                                out->mutable_pull()->Swap(&result->header);
+                                values->swap(result->payload);
+                              }));
+      return;
+    case v1::Call::kPushPull:
+      RunPushPull(exchange_->store_, std::move(*call.mutable_push_pull()), std::move(payload),
+                  answer([](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+                    out->mutable_push_pull()->Swap(&result->header);
+                    values->swap(result->payload);
+                  }));
+      return;
+    case v1::Call::kEnsureTables:
+      answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+        out->mutable_ensure_tables()->Swap(result);
+      })(RunEnsureTables(exchange_->store_, exchange_->incarnation_, call.ensure_tables()));
+      return;
+    case v1::Call::kSubscribe:
+      RunSubscribe(id, call.subscribe());
+      return;
+    case v1::Call::REQUEST_NOT_SET:
+      break;
+  }
+  AnswerError(id, absl::UnimplementedError("this ps does not know what the call asks for"), bytes);
+}
+
+void ExchangeStream::RunSubscribe(uint64_t id, const v1::SubscribeRequest& request) {
+  bool taken = id == kNoTag;
+  {
+    MutexLock lock(&mu_);
+    taken |= subscriptions_.contains(id);  // Messages are run one after the other: nobody else adds it meanwhile.
+  }
+  if (taken) {
+    return AnswerError(id, absl::InvalidArgumentError(absl::StrCat("a subscription cannot have the id ", id)), 0);
+  }
+  const auto writer = std::make_shared<DeltaWriter>(shared_from_this(), id);
+  auto subscriber = exchange_->broadcaster_->Add(request, peer_, writer.get());
+  if (!subscriber.ok()) return AnswerError(id, subscriber.status(), 0);
+  writer->subscriber = *std::move(subscriber);
+  bool gone = false;
+  {
+    MutexLock lock(&mu_);
+    subscriptions_.emplace(id, writer);
+    --calls_;
+    gone = read_closed_;
+  }
+  if (gone) writer->subscriber->Cancel(absl::CancelledError("the subscriber is gone"));
+  writer->subscriber->Start();
+}
+
+void ExchangeStream::SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload) {
+  v1::Answer answer;
+  answer.set_id(id);
+  answer.set_payload_bytes(SizeOf(payload));
+  *answer.mutable_delta() = std::move(delta);
+  Outbox::Item item(answer, std::move(payload), id);
+  std::shared_ptr<DeltaWriter> lost;
+  {
+    MutexLock lock(&mu_);
+    if (broken_) {
+      lost = subscriptions_.at(id);
+    } else {
+      outbox_.Add(std::move(item));
+      Pump();
+    }
+  }
+  if (lost != nullptr) lost->subscriber->OnWritten(false);
+}
+
+void ExchangeStream::EndSubscription(uint64_t id, const absl::Status& status) {
+  std::shared_ptr<DeltaWriter> ended;  // Destroyed last: it is the caller.
+  {
+    MutexLock lock(&mu_);
+    const auto found = subscriptions_.find(id);
+    ended = std::move(found->second);
+    subscriptions_.erase(found);
+    ++calls_;
+  }
+  AnswerError(id, status.ok() ? absl::UnavailableError("the subscription has ended") : status, 0);
+}
+
+void ExchangeStream::OnWriteDone(bool ok) {
+  std::vector<std::shared_ptr<Subscriber>> subscribers;
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    outgoing_.Clear();
+    for (const uint64_t tag : written_tags_) {
+      const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
+      if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
+    }
+    if (!ok) {
+      broken_ = true;
+      // What still waits is lost; subscribers whose delta is among it hear of that too.
+      while (!outbox_.empty()) {
+        outbox_.Pack(&written_tags_);
+        for (const uint64_t tag : written_tags_) {
+          const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
+          if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
+        }
+      }
+    }
+    Pump();
+  }
+  for (const auto& subscriber : subscribers) subscriber->OnWritten(ok);
+}
+
+void ExchangeStream::Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes) {
+  answer.set_payload_bytes(SizeOf(payload));
+  Outbox::Item item(answer, std::move(payload), kNoTag);
+  MutexLock lock(&mu_);
+  --calls_;
+  call_bytes_ -= call_bytes;
+  if (!broken_) outbox_.Add(std::move(item));
+  Pump();
+}
+
+void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes) {
+  v1::Answer answer;
+  answer.set_id(id);
+  answer.set_code(static_cast<uint32_t>(status.code()));
+  answer.set_error(std::string(status.message()));
+  Answer(std::move(answer), {}, call_bytes);
+}
+
+void ExchangeStream::Drain() {
+  MutexLock lock(&mu_);
+  if (!end_.has_value()) end_ = absl::UnavailableError("the ps shuts down");
+  Pump();
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc::CallbackServerContext* context) {
+  const auto stream = std::make_shared<ExchangeStream>(this, *context);
+  bool draining = false;
+  {
+    MutexLock lock(&mu_);
+    std::erase_if(streams_, [](const auto& known) { return known.expired(); });
+    streams_.push_back(stream);
+    draining = draining_;
+  }
+  stream->Start();
+  if (draining) stream->Drain();
+  return stream.get();
+}
+
+void Exchange::Drain() {
+  std::vector<std::weak_ptr<ExchangeStream>> streams;
+  {
+    MutexLock lock(&mu_);
+    draining_ = true;
+    streams = streams_;
+  }
+  for (const auto& known : streams) {
+    if (const auto stream = known.lock(); stream != nullptr) stream->Drain();
+  }
+}
+
+}  // namespace lodestone

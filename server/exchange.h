@@ -1,0 +1,48 @@
+// The stream Exchange: the calls of ParameterServer, many at a time over one connection. The same work as the unary
+// methods (service.h) for a fraction of their CPU time.
+//
+// A stream is read on while its calls run, until limits::kExchangeCallsMax of them or limits::kExchangeBytesMax are
+// unanswered; then the connection's flow control holds the client back. Answers that come while one is being written
+// go together into the next message.
+//
+// Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/mutex.h"
+#include "common/types.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/broadcast.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+class ExchangeStream;
+
+class Exchange {
+ public:
+  // `incarnation`: what EnsureTables tells of this ps process.
+  Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation)
+      : store_(store), broadcaster_(broadcaster), incarnation_(incarnation) {}
+
+  // A new stream's end here, which is gRPC's.
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
+  // Ends all streams, and those to come, with UNAVAILABLE, each once the calls it has read are answered.
+  void Drain();
+
+ private:
+  friend class ExchangeStream;
+
+  Store* const store_;
+  Broadcaster* const broadcaster_;
+  const Incarnation incarnation_;
+
+  Mutex mu_;
+  std::vector<std::weak_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lodestone

@@ -1,0 +1,85 @@
+// One stream of Exchange. See exchange.h; used by exchange.cc only.
+//
+// Thread-safe. Keeps itself alive while gRPC or the store works for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "common/outbox.h"
+#include "common/wire.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/parameter_server.pb.h"
+#include "server/exchange.h"
+
+namespace lodestone {
+
+class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                             public std::enable_shared_from_this<ExchangeStream> {
+ public:
+  ExchangeStream(Exchange* exchange, const grpc::CallbackServerContext& context)
+      : exchange_(exchange), peer_(context.peer()) {}
+
+  // Call once.
+  void Start();
+  // As Exchange::Drain.
+  void Drain();
+
+  // gRPC's.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override {}  // The read under way fails.
+  void OnDone() override { self_.reset(); }
+
+ private:
+  class DeltaWriter;
+
+  // Parses a message and runs its calls.
+  void RunMessage(const grpc::ByteBuffer& message);
+  // Runs one call; each ends in Answer.
+  void RunCall(v1::Call call, Payload payload);
+  void RunSubscribe(uint64_t id, const v1::SubscribeRequest& request);
+
+  // Sends what became of call `id`, whose payload had `call_bytes`.
+  void Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes);
+  void AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes);
+  // Sends a delta of the subscription `id`.
+  void SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload);
+  void EndSubscription(uint64_t id, const absl::Status& status);
+
+  // Starts whatever can be started now: a read, a write, the end.
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Constant.
+  Exchange* const exchange_;
+  const std::string peer_;
+
+  // gRPC's.
+  std::shared_ptr<ExchangeStream> self_;  // From Start to OnDone.
+  grpc::ByteBuffer incoming_;             // Belongs to the read under way.
+  grpc::ByteBuffer outgoing_;             // Belongs to the write under way.
+
+  Mutex mu_;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool read_closed_ ABSL_GUARDED_BY(mu_) = false;  // The client sends no more, or is gone.
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;       // Nothing reaches the client any more.
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
+  size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                 // Unanswered, without subscriptions.
+  size_t call_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Payload bytes of those.
+  Outbox outbox_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.
+};
+
+}  // namespace lodestone

@@ -1,0 +1,311 @@
+#include "server/exchange.h"
+
+#include <chrono>
+#include <cstring>
+#include <latch>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/channel.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "gmock/gmock.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "server/service.h"
+#include "tests/server/store_fixture.h"
+
+namespace lodestone {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Incarnation kServerIncarnation = 4242;
+constexpr uint64_t kElements = 1000;
+constexpr uint32_t kBlockElements = 100;
+constexpr uint32_t kDim = 4;
+
+// A server with a dense and an embedding table, and a client as any other language would generate it.
+class ExchangeTest : public StoreTest {
+ protected:
+  using Stream = grpc::ClientReaderWriter<v1::ExchangeRequest, v1::ExchangeResponse>;
+
+  void SetUp() override {
+    Make();
+    broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
+    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation);
+    service_ =
+        std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
+    grpc::ServerBuilder builder;
+    ApplyServerSettings(&builder, 64 << 20);
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    stub_ = v1::ParameterServer::NewStub(MakeChannel("127.0.0.1:" + std::to_string(port), 64 << 20));
+
+    v1::ExchangeRequest request;
+    v1::EnsureTablesRequest* const ensure = request.add_calls()->mutable_ensure_tables();
+    ensure->set_worker_incarnation(kWorker);
+    *ensure->add_tables() = AddingDense("dense", kElements, kBlockElements);
+    *ensure->add_tables() = AddingRows("rows", kDim);
+    Open();
+    tables_ = Ask(request)[0].ensure_tables();
+    ASSERT_EQ(tables_.tables_size(), 2);
+    EXPECT_EQ(tables_.server_incarnation(), kServerIncarnation);
+  }
+
+  void TearDown() override {
+    broadcaster_->Shutdown();
+    exchange_->Drain();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    stream_.reset();
+    context_.reset();
+    server_.reset();
+  }
+
+  void Open() {
+    stream_.reset();
+    context_ = std::make_unique<grpc::ClientContext>();
+    context_->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    stream_ = stub_->Exchange(context_.get());
+  }
+
+  TableId dense() const { return tables_.tables(0).id(); }
+  TableId rows() const { return tables_.tables(1).id(); }
+
+  // Sends, and waits for as many answers as there are calls; by id.
+  std::map<uint64_t, v1::Answer> Ask(const v1::ExchangeRequest& request) {
+    EXPECT_TRUE(stream_->Write(request));
+    std::map<uint64_t, v1::Answer> answers;
+    payloads_.clear();
+    while (static_cast<int>(answers.size()) < request.calls_size()) {
+      v1::ExchangeResponse response;
+      if (!stream_->Read(&response)) {
+        ADD_FAILURE() << "the stream ended: " << stream_->Finish().error_message();
+        break;
+      }
+      Take(response, &answers);
+    }
+    return answers;
+  }
+
+  void Take(const v1::ExchangeResponse& response, std::map<uint64_t, v1::Answer>* answers) {
+    size_t at = 0;
+    for (const v1::Answer& answer : response.answers()) {
+      payloads_[answer.id()] = response.payload().substr(at, answer.payload_bytes());
+      at += answer.payload_bytes();
+      EXPECT_TRUE(answers->emplace(answer.id(), answer).second) << "two answers to call " << answer.id();
+    }
+    EXPECT_EQ(at, response.payload().size());
+  }
+
+  // Appends a call whose header and payload a builder made.
+  template <typename Builder, typename Header>
+  static void Add(const Builder& builder, v1::ExchangeRequest* request, Header* (v1::Call::*header)()) {
+    v1::Call* const call = request->add_calls();
+    call->set_id(request->calls_size());
+    *(call->*header)() = builder.header;
+    const Payload payload = builder.payload();
+    call->set_payload_bytes(payload.size());
+    std::string bytes(payload.size(), '\0');
+    payload.bytes().CopyTo(bytes.data());
+    request->mutable_payload()->append(bytes);
+  }
+  void AddPush(Sequence sequence, float value, v1::ExchangeRequest* request) {
+    auto push = NewPush(sequence);
+    push.AddDense(dense(), {kElements, kBlockElements}, value);
+    push.AddRows(rows(), kDim, {{7, value}, {8, value}}, true);
+    Add(push, request, &v1::Call::mutable_push);
+  }
+  void AddPull(v1::ExchangeRequest* request) {
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+    Add(pull, request, &v1::Call::mutable_pull);
+  }
+  std::vector<float> ValuesOf(uint64_t id) const {
+    const std::string& bytes = payloads_.at(id);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  std::unique_ptr<Broadcaster> broadcaster_;
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<ParameterService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::ParameterServer::Stub> stub_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<Stream> stream_;
+  v1::EnsureTablesResponse tables_;
+  std::latch silent_{1};                      // The silent client has sent a good deal.
+  std::map<uint64_t, std::string> payloads_;  // Of the last Ask's answers, by id.
+};
+
+TEST_F(ExchangeTest, RunsManyCallsOfOneMessageEachOnItsOwnPayload) {
+  v1::ExchangeRequest request;
+  for (Sequence sequence = 1; sequence <= 100; ++sequence) AddPush(sequence, 1.0f, &request);
+  const auto pushed = Ask(request);
+  for (const auto& [id, answer] : pushed) {
+    EXPECT_EQ(answer.code(), 0u) << answer.error();
+    EXPECT_GT(answer.push().shards_size(), 0);
+  }
+  v1::ExchangeRequest pull;
+  AddPull(&pull);
+  const auto answers = Ask(pull);
+  ASSERT_TRUE(answers.at(1).has_pull());
+  EXPECT_EQ(ValuesOf(1), std::vector<float>(kElements, 100.0f));
+}
+
+TEST_F(ExchangeTest, APushSentAgainOnAnotherStreamIsADuplicate) {
+  v1::ExchangeRequest request;
+  AddPush(1, 2.0f, &request);
+  const v1::PushResponse first = Ask(request).at(1).push();
+  for (const auto& result : first.shards()) EXPECT_FALSE(result.duplicate());
+  Open();
+  const v1::PushResponse second = Ask(request).at(1).push();
+  for (const auto& result : second.shards()) EXPECT_TRUE(result.duplicate());
+  EXPECT_EQ(second.shards_size(), first.shards_size());
+  EXPECT_GT(second.shards_size(), 0);
+}
+
+TEST_F(ExchangeTest, PushPullAnswersWithWhatThePushDid) {
+  auto push = NewPush(1);
+  push.AddDense(dense(), {kElements, kBlockElements}, 3.0f);
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+  RequestBuilder<v1::PushPullRequest> both(kShards);
+  *both.header.mutable_push() = push.header;
+  *both.header.mutable_pull() = pull.header;
+  both.bytes() = push.bytes();
+  v1::ExchangeRequest request;
+  Add(both, &request, &v1::Call::mutable_push_pull);
+  const auto answers = Ask(request);
+  ASSERT_TRUE(answers.at(1).has_push_pull()) << answers.at(1).error();
+  EXPECT_EQ(ValuesOf(1), std::vector<float>(kElements, 3.0f));
+}
+
+TEST_F(ExchangeTest, ACallThatIsRefusedDoesNotDisturbTheOthers) {
+  v1::ExchangeRequest request;
+  AddPush(1, 1.0f, &request);
+  request.mutable_calls(0)->mutable_push()->mutable_parts(0)->set_table(12345);
+  AddPush(2, 1.0f, &request);
+  request.add_calls()->set_id(3);  // Asks for nothing.
+  const auto answers = Ask(request);
+  EXPECT_EQ(answers.at(1).code(), static_cast<uint32_t>(grpc::StatusCode::NOT_FOUND));
+  EXPECT_THAT(answers.at(1).error(), HasSubstr("12345"));
+  EXPECT_EQ(answers.at(2).code(), 0u);
+  EXPECT_EQ(answers.at(3).code(), static_cast<uint32_t>(grpc::StatusCode::UNIMPLEMENTED));
+}
+
+TEST_F(ExchangeTest, PayloadsThatDoNotAddUpEndTheStreamAndNothingIsApplied) {
+  for (const int difference : {-4, 4}) {
+    v1::ExchangeRequest request;
+    AddPush(1, 1.0f, &request);
+    request.mutable_calls(0)->set_payload_bytes(request.calls(0).payload_bytes() + difference);
+    Open();
+    ASSERT_TRUE(stream_->Write(request));
+    v1::ExchangeResponse response;
+    EXPECT_FALSE(stream_->Read(&response));
+    const grpc::Status status = stream_->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  }
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes(), 0u);
+}
+
+TEST_F(ExchangeTest, ASubscriptionSharesTheStreamWithOtherCalls) {
+  v1::ExchangeRequest subscribe;
+  subscribe.add_calls()->set_id(77);
+  subscribe.mutable_calls(0)->mutable_subscribe()->add_tables()->set_table(dense());
+  ASSERT_TRUE(stream_->Write(subscribe));
+  size_t anchored = 0;
+  while (anchored < kShards) {
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    for (const v1::Answer& answer : response.answers()) {
+      EXPECT_EQ(answer.id(), 77u);
+      for (const auto& delta : answer.delta().shards()) anchored += delta.complete();
+    }
+  }
+  // A second one with the same id is refused, which the first survives.
+  ASSERT_TRUE(stream_->Write(subscribe));
+  v1::ExchangeResponse response;
+  ASSERT_TRUE(stream_->Read(&response));
+  EXPECT_EQ(response.answers(0).code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT));
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  EXPECT_TRUE(stream_->WritesDone());
+  while (stream_->Read(&response)) {
+  }
+  EXPECT_TRUE(stream_->Finish().ok());
+}
+
+TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
+  // Sends pulls without reading their answers until flow control stops it.
+  std::thread silent([this] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    const auto stream = stub_->Exchange(&context);
+    v1::ExchangeRequest request;
+    AddPull(&request);
+    uint64_t id = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      request.mutable_calls(0)->set_id(++id);
+      if (!stream->Write(request)) break;
+      if (i == 1'000) silent_.count_down();
+    }
+    stream->WritesDone();
+    v1::ExchangeResponse response;
+    uint64_t answers = 0;
+    while (stream->Read(&response)) answers += response.answers_size();
+    EXPECT_EQ(answers, id);
+    EXPECT_TRUE(stream->Finish().ok());
+  });
+  silent_.wait();
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  silent.join();
+}
+
+TEST_F(ExchangeTest, DrainingAnswersWhatItHasReadAndEndsTheStream) {
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  exchange_->Drain();
+  v1::ExchangeResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  // So does one that comes later.
+  Open();
+  EXPECT_FALSE(stream_->Read(&response));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ExchangeTest, ClientsThatVanishWithCallsUnderWayLeaveNothingBehind) {
+  for (int i = 0; i < 50; ++i) {
+    Open();
+    v1::ExchangeRequest request;
+    AddPush(1 + i, 1.0f, &request);
+    AddPull(&request);
+    request.add_calls()->set_id(100);
+    request.mutable_calls(2)->mutable_subscribe()->add_tables()->set_table(dense());
+    ASSERT_TRUE(stream_->Write(request));
+    context_->TryCancel();
+    EXPECT_FALSE(stream_->Finish().ok());
+  }
+}
+
+}  // namespace
+}  // namespace lodestone

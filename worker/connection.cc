@@ -1,0 +1,272 @@
+#include "worker/connection.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/completion.h"
+#include "common/outbox.h"
+#include "common/status.h"
+#include "common/time_source.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace lodestone {
+namespace {
+
+constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
+
+int64_t NowMs() { return SteadyTime().NowMs(); }
+
+}  // namespace
+
+// One stream, from its opening to its end. Keeps itself alive while gRPC works for it.
+class Connection::Stream final : public std::enable_shared_from_this<Stream> {
+ public:
+  explicit Stream(Connection* owner)
+      : owner_(owner), timer_(owner->timer_), call_timeout_ms_(owner->call_timeout_ms_) {}
+
+  void Open() {
+    stream_ = grpc::GenericStub(owner_->channel_).PrepareCall(&context_, kMethod, owner_->queue_);
+    stream_->StartCall(started_.Begin(shared_from_this()));
+  }
+
+  // False, and nothing is taken, if the stream has ended or is about to.
+  bool Send(v1::Call* call, std::vector<grpc::Slice>* payload, Waiting* waiting);
+
+  // Ends the stream, its calls with `status`.
+  void Cancel(const absl::Status& status) {
+    MutexLock lock(&mu_);
+    if (!fault_.has_value()) fault_ = status;
+    context_.TryCancel();
+  }
+
+ private:
+  using Event = StreamCompletion<Stream>;
+  using Waitings = std::map<uint64_t, Waiting>;
+
+  void OnStarted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnDeadline();
+
+  absl::Status RunAnswers(const grpc::ByteBuffer& message);
+  absl::Status RunAnswer(v1::Answer answer, Payload payload);
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Connection* const owner_;  // Lives until OnFinished has told it.
+  Timer* const timer_;
+  const int64_t call_timeout_ms_;
+
+  // gRPC's.
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  Event started_{&Stream::OnStarted};
+  Event read_{&Stream::OnRead};
+  Event written_{&Stream::OnWritten};
+  Event finished_{&Stream::OnFinished};
+  grpc::ByteBuffer incoming_;  // Belongs to the read under way.
+  grpc::Status status_;        // What the stream ended with.
+
+  Mutex mu_;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
+  std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
+  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  Outbox outbox_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
+  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
+  Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
+};
+
+bool Connection::Stream::Send(v1::Call* call, std::vector<grpc::Slice>* payload, Waiting* waiting) {
+  MutexLock lock(&mu_);
+  if (ending_ || fault_.has_value()) return false;
+  call->set_id(++last_id_);
+  waiting_.emplace(last_id_, std::move(*waiting));
+  outbox_.Add(Outbox::Item(*call, std::move(*payload), 0));
+  WatchDeadline();
+  Pump();
+  return true;
+}
+
+void Connection::Stream::Pump() {
+  if (!open_ || writing_ || outbox_.empty()) return;
+  writing_ = true;
+  stream_->Write(outbox_.Pack(&written_tags_), written_.Begin(shared_from_this()));
+}
+
+void Connection::Stream::WatchDeadline() {
+  if (deadline_timer_ != 0) return;
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting.deadline_ms == 0) continue;
+    const int64_t left_ms = std::max<int64_t>(1, waiting.deadline_ms - NowMs());
+    deadline_timer_ = timer_->After(left_ms, [weak = weak_from_this()] {
+      if (const auto stream = weak.lock(); stream != nullptr) stream->OnDeadline();
+    });
+    return;
+  }
+}
+
+void Connection::Stream::OnDeadline() {
+  MutexLock lock(&mu_);
+  deadline_timer_ = 0;
+  const int64_t now_ms = NowMs();
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting.deadline_ms == 0) continue;
+    if (waiting.deadline_ms <= now_ms && !fault_.has_value()) {
+      fault_ = absl::DeadlineExceededError(absl::StrCat("no answer within ", call_timeout_ms_, " ms"));
+      context_.TryCancel();
+    }
+    break;  // The others are younger.
+  }
+  if (!fault_.has_value()) WatchDeadline();
+}
+
+void Connection::Stream::OnStarted(bool ok) {
+  MutexLock lock(&mu_);
+  if (!ok) {
+    ending_ = true;
+    stream_->Finish(&status_, finished_.Begin(shared_from_this()));
+    return;
+  }
+  open_ = true;
+  stream_->Read(&incoming_, read_.Begin(shared_from_this()));
+  Pump();
+}
+
+void Connection::Stream::OnWritten(bool ok) {
+  MutexLock lock(&mu_);
+  writing_ = false;
+  if (ok) Pump();  // Otherwise the read under way fails too.
+}
+
+void Connection::Stream::OnRead(bool ok) {
+  if (!ok) {
+    MutexLock lock(&mu_);
+    ending_ = true;
+    stream_->Finish(&status_, finished_.Begin(shared_from_this()));
+    return;
+  }
+  const grpc::ByteBuffer message = std::exchange(incoming_, {});
+  {
+    MutexLock lock(&mu_);
+    stream_->Read(&incoming_, read_.Begin(shared_from_this()));
+  }
+  if (absl::Status status = RunAnswers(message); !status.ok()) Cancel(status);
+}
+
+absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
+  v1::ExchangeResponse header;
+  Payload payload;
+  if (absl::Status status = ParseMessage(message, &header, &payload); !status.ok()) {
+    return absl::InternalError(absl::StrCat("the answer is malformed: ", status.message()));
+  }
+  for (v1::Answer& answer : *header.mutable_answers()) {
+    const uint64_t bytes = answer.payload_bytes();
+    if (bytes > payload.size()) {
+      return absl::InternalError(
+          absl::StrCat("an answer of ", bytes, " bytes in a payload that has ", payload.size(), " left"));
+    }
+    LODESTONE_RETURN_IF_ERROR(RunAnswer(std::move(answer), payload.Take(bytes)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
+  Waiting waiting;
+  {
+    MutexLock lock(&mu_);
+    const auto found = waiting_.find(answer.id());
+    if (found == waiting_.end()) return absl::InternalError(absl::StrCat("an answer to no call: id ", answer.id()));
+    if (answer.code() == 0 && answer.has_delta()) {
+      if (!found->second.on_delta) return absl::InternalError("a delta for a call that is no subscription");
+      waiting.on_delta = found->second.on_delta;
+    } else {
+      waiting = std::move(found->second);
+      waiting_.erase(found);
+    }
+  }
+  if (!waiting.done) return waiting.on_delta(answer.delta(), payload);
+  if (answer.code() != 0) {
+    waiting.done(absl::Status(static_cast<absl::StatusCode>(answer.code()), answer.error()));
+  } else {
+    waiting.done(Answer{std::move(answer), std::move(payload)});
+  }
+  return absl::OkStatus();
+}
+
+void Connection::Stream::OnFinished(bool) {
+  absl::Status status = FromGrpc(status_);
+  Waitings failed;
+  {
+    MutexLock lock(&mu_);
+    if (fault_.has_value()) status = *fault_;
+    failed.swap(waiting_);
+    outbox_.Clear();
+    if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
+  }
+  if (status.ok()) status = absl::UnavailableError("the ps ended the stream");
+  for (const auto& [id, waiting] : failed) waiting.done(status);
+  failed.clear();  // What the callbacks hold goes before the connection may.
+  MutexLock lock(&owner_->mu_);
+  if (owner_->stream_.get() == this) owner_->stream_.reset();
+  --owner_->live_;
+  owner_->ended_.NotifyAll();
+}
+
+void Connection::Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting waiting) {
+  std::shared_ptr<Stream> stream;
+  while (true) {
+    bool opened = false;
+    {
+      MutexLock lock(&mu_);
+      if (closed_) break;
+      if (stream_ == nullptr || stream_ == stream) {  // There is none, or the one that was tried is over.
+        stream_ = std::make_shared<Stream>(this);
+        ++live_;
+        opened = true;
+      }
+      stream = stream_;
+    }
+    if (opened) stream->Open();
+    if (stream->Send(call, &payload, &waiting)) return;
+  }
+  waiting.done(absl::CancelledError("the client is closing"));
+}
+
+void Connection::Send(v1::Call* call, std::vector<grpc::Slice> payload, Done done) {
+  call->set_payload_bytes(SizeOf(payload));
+  Start(call, std::move(payload), {std::move(done), nullptr, NowMs() + call_timeout_ms_});
+}
+
+void Connection::Subscribe(v1::Call* call, OnDelta on_delta, Done done) {
+  call->set_payload_bytes(0);
+  Start(call, {}, {std::move(done), std::move(on_delta), 0});
+}
+
+void Connection::Close() {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Cancel(absl::CancelledError("the client is closing"));
+  MutexLock lock(&mu_);
+  while (live_ > 0) ended_.Wait(&mu_);
+}
+
+ConnectionThread::ConnectionThread() : thread_([this] { RunCompletions(&queue_); }) {}
+
+ConnectionThread::~ConnectionThread() {
+  queue_.Shutdown();
+  thread_.join();
+}
+
+}  // namespace lodestone

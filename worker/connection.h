@@ -1,0 +1,99 @@
+// A connection to one ps: the calls of ParameterServer over one stream Exchange, which is opened when it is needed.
+//
+// Thread-safe. Callbacks run on the thread of the completion queue (or the caller's own, once closed) and must be
+// quick.
+//
+// A call that is not answered in time ends the stream, and with it all of its calls: on a connection that does not
+// answer nothing is worth waiting for, and a late answer would find nobody. The next call opens another stream.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "common/wire.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/completion_queue.h"
+#include "grpcpp/support/slice.h"
+#include "proto/parameter_server.pb.h"
+#include "worker/timer.h"
+
+namespace lodestone {
+
+class Connection {
+ public:
+  // Somebody else runs the completions of `queue` (ConnectionThread); it and `timer` must outlive this.
+  Connection(std::shared_ptr<grpc::Channel> channel, grpc::CompletionQueue* queue, Timer* timer,
+             int64_t call_timeout_ms)
+      : channel_(std::move(channel)), queue_(queue), timer_(timer), call_timeout_ms_(call_timeout_ms) {}
+  // Closes.
+  ~Connection() { Close(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // What came for a call: the answer, whose code is 0, and its payload.
+  struct Answer {
+    v1::Answer header;
+    Payload payload;
+  };
+  using Done = std::function<void(absl::StatusOr<Answer>)>;
+
+  // Sends `call` (id and payload_bytes are set here) and calls `done` once, with the ps's error if it answers with one.
+  // The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a rule. CANCELLED after
+  // Close().
+  void Send(v1::Call* call, std::vector<grpc::Slice> payload, Done done);
+
+  // Sends a subscription: `on_delta` is called for each delta, and an error of it ends the stream. Then `done` as
+  // above; there is no limit of time.
+  using OnDelta = std::function<absl::Status(const v1::Delta&, const Payload&)>;
+  void Subscribe(v1::Call* call, OnDelta on_delta, Done done);
+
+  // Ends all calls with CANCELLED, those to come at once, and waits until no callback runs.
+  void Close();
+
+ private:
+  class Stream;
+  // What is known of a call that waits for its answer.
+  struct Waiting {
+    Done done;
+    OnDelta on_delta;         // Subscriptions only.
+    int64_t deadline_ms = 0;  // 0: none.
+  };
+
+  void Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting waiting);
+
+  // Constant.
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::CompletionQueue* const queue_;
+  Timer* const timer_;
+  const int64_t call_timeout_ms_;
+
+  Mutex mu_;
+  CondVar ended_;
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mu_);  // The newest; null before the first.
+  size_t live_ ABSL_GUARDED_BY(mu_) = 0;                 // Streams that have not ended.
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// A completion queue and its thread, for connections to share.
+//
+// REQUIRES: nothing uses the queue when this is destroyed.
+class ConnectionThread {
+ public:
+  ConnectionThread();
+  ~ConnectionThread();
+
+  grpc::CompletionQueue* queue() { return &queue_; }
+
+ private:
+  grpc::CompletionQueue queue_;
+  std::thread thread_;
+};
+
+}  // namespace lodestone
