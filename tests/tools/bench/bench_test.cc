@@ -1,0 +1,114 @@
+// Runs the benchmark as a user would, quickly: that every kind of load works against a real ps, not how fast it is.
+#include <poll.h>
+
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/bench/row.h"
+#include "tools/psctl/child.h"
+
+namespace lodestone::bench {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+
+struct Result {
+  std::string output;
+  std::string outcome;  // "… ended" or "… failed with exit code 2: …"
+};
+
+std::string ProjectFile(const std::string& path) {
+  return absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/", path);
+}
+
+std::string TestFile(const std::string& name) { return absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name); }
+
+Result RunBench(const std::vector<std::string>& arguments) {
+  setenv("TMPDIR", std::getenv("TEST_TMPDIR"), /*overwrite=*/1);
+  std::vector<std::string> argv = {ProjectFile("tools/bench/bench")};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  absl::StatusOr<std::unique_ptr<Child>> child = Child::Start("bench", argv);
+  if (!child.ok()) return {"", child.status().ToString()};
+  Result result;
+  const auto take = [&](absl::string_view line) { absl::StrAppend(&result.output, line, "\n"); };
+  while ((*child)->output_fd() >= 0) {
+    pollfd wait = {(*child)->output_fd(), POLLIN, 0};
+    poll(&wait, 1, -1);
+    (*child)->ReadOutput(take);
+  }
+  while (!(*child)->Reap(take)) poll(nullptr, 0, 1);
+  result.outcome = (*child)->Outcome();
+  return result;
+}
+
+std::vector<std::string> Quick(std::vector<std::string> names, const std::string& json) {
+  const std::vector<std::string> flags = {
+      "--quick", "--runs", "1", "--window-ms", "30", "--ps-binary", ProjectFile("server/ps"), "--json", json};
+  names.insert(names.end(), flags.begin(), flags.end());
+  return names;
+}
+
+TEST(Bench, MeasuresLimitDenseEmbeddingBroadcastAndDurabilityAgainstARealPs) {
+  const std::string json = TestFile("rows.json");
+  const Result result = RunBench(Quick({"limit", "dense", "embedding", "broadcast", "durability"}, json));
+  ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  const absl::StatusOr<Report> report = ReadReport(json);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::set<std::string> names;
+  for (const Row& row : report->rows) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_THAT(result.output, HasSubstr(row.name));
+    ASSERT_NE(row.Find(kRate), nullptr) << row.name;
+    EXPECT_GT(row.Find(kRate)->min, 0) << row.name;
+    if (row.bench == "limit") continue;
+    for (const char* metric : {kRatio, kClientCpu, kServerCpu, kLimitRate, kCpuRatio}) {
+      ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
+      EXPECT_GT(row.Find(metric)->median, 0) << row.name << " " << metric;
+    }
+  }
+  for (const char* name :
+       {"limit/memcpy/1MiB", "limit/tcp/push/4KiB/depth8", "limit/unix/push-pull/1MiB/depth8",
+        "limit/fanout/4MiB/subscribers2", "dense/pull/64B/depth1/clients1", "dense/push/4KiB/depth8/clients1",
+        "dense/push-pull/1MiB/depth8/clients1", "embedding/pull-then-push/100Krows/dim16/depth4",
+        "broadcast/4MiB/subscribers2", "durability/memory/push/64KiB/depth8"}) {
+    EXPECT_EQ(names.count(name), 1) << name;
+  }
+  EXPECT_EQ(report->machine.count("CPU"), 1);
+
+  const Result markdown = RunBench({"--markdown", json});
+  EXPECT_THAT(markdown.outcome, EndsWith("ended"));
+  EXPECT_THAT(markdown.output, HasSubstr("| dense/push/4KiB/depth8/clients1 | GB/s |"));
+  const Result model = RunBench({"--model", json});
+  EXPECT_THAT(model.outcome, EndsWith("ended"));
+  EXPECT_THAT(model.output, HasSubstr("| push, server |"));
+}
+
+TEST(Bench, ListsWhatItMeasuresAndExplainsItself) {
+  const Result list = RunBench({"--list"});
+  const Result help = RunBench({"--help"});
+  EXPECT_THAT(list.outcome, EndsWith("ended"));
+  EXPECT_THAT(help.outcome, EndsWith("ended"));
+  for (const char* name : {"limit", "dense", "embedding", "broadcast", "optimizer", "index", "durability", "train"}) {
+    EXPECT_THAT(list.output, HasSubstr(absl::StrCat(name, " ")));
+    EXPECT_THAT(help.output, HasSubstr(absl::StrCat("  ", name, " ")));
+  }
+  EXPECT_THAT(help.output, HasSubstr("ranges (least to largest of all"));
+}
+
+TEST(Bench, RefusesWhatItDoesNotKnow) {
+  EXPECT_THAT(RunBench({"sparse"}).outcome, HasSubstr("exit code 2"));
+  EXPECT_THAT(RunBench({"--compare", TestFile("none.json"), "limit"}).outcome, HasSubstr("none.json"));
+  const Result no_ps = RunBench({"dense", "--quick", "--ps-binary", TestFile("no-ps")});
+  EXPECT_THAT(no_ps.outcome, HasSubstr("exit code 1"));
+  EXPECT_THAT(no_ps.output, HasSubstr("no-ps"));
+}
+
+}  // namespace
+}  // namespace lodestone::bench

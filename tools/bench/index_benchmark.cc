@@ -1,0 +1,308 @@
+// Rows per second that an embedding table of a ps reads and updates on one core, random keys of a million and of ten
+// million, beside two ways of doing just that by hand: absl::flat_hash_map, and plain open addressing with prefetch
+// ("Plain": no pages, no versions, no snapshots, keys that never go away). Rows have 16 floats.
+//
+// Table and Plain take turns every few milliseconds, so that the ratio (a counter) tells little of what else the
+// machine does. Times are CPU times of the thread.
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "benchmark/benchmark.h"
+#include "common/hash.h"
+#include "server/shard/embedding_table.h"
+#include "server/shard/memory.h"
+
+namespace lodestone {
+namespace {
+
+constexpr int64_t kMillion = 1'000'000;
+constexpr size_t kDim = 16;
+constexpr size_t kKeysPerCall = 4096;
+constexpr size_t kTurn = 16 * kKeysPerCall;  // Lookups between two turns.
+constexpr size_t kTurns = 16;
+constexpr float kRate = 1e-3f;
+constexpr float kEpsilon = 1e-8f;
+constexpr unsigned kSeed = 1;
+
+Key KeyNumber(size_t i) { return Mix64(i); }
+
+// Random keys of `n`, enough for kTurns.
+const std::vector<Key>& QueriesFor(size_t n) {
+  static auto* const queries = new std::map<size_t, std::vector<Key>>;
+  std::vector<Key>& found = (*queries)[n];
+  if (found.empty()) {
+    std::mt19937_64 random(kSeed);
+    for (size_t i = 0; i < kTurn * kTurns; ++i) found.push_back(KeyNumber(random() % n));
+  }
+  return found;
+}
+
+const std::vector<float>& Gradients() {
+  static const auto* const gradients = new std::vector<float>(kKeysPerCall * kDim, 0.01f);
+  return *gradients;
+}
+
+ByteView BytesOf(const void* data, size_t size) { return ByteView(static_cast<const uint8_t*>(data), size); }
+
+// A table of a cluster with one shard, so that one index holds all keys.
+class LodestoneRows {
+ public:
+  LodestoneRows(size_t n, bool adagrad) {
+    v1::TableSpec spec;
+    spec.set_name("rows");
+    spec.mutable_embedding()->set_dim(kDim);
+    if (adagrad) {
+      spec.mutable_optimizer()->mutable_adagrad();
+    } else {
+      spec.mutable_optimizer()->mutable_sgd();
+    }
+    spec.mutable_optimizer()->set_learning_rate(kRate);
+    table_ = Table::Create(spec, kSeed, /*shards=*/1).value();
+    rows_ = std::make_unique<EmbeddingTable>(table_.get(), 0);
+    std::vector<Key> keys(kKeysPerCall);
+    for (size_t begin = 0; begin < n; begin += kKeysPerCall) {
+      const size_t count = std::min(kKeysPerCall, n - begin);
+      for (size_t i = 0; i < count; ++i) keys[i] = KeyNumber(begin + i);
+      Apply(keys.data(), count);
+    }
+  }
+
+  void Read(const Key* keys, size_t count, float* dst) {
+    rows_->Read(BytesOf(keys, count * sizeof(Key)), count, 0, dst);
+  }
+  void Apply(const Key* keys, size_t count) {
+    rows_->Apply(BytesOf(keys, count * sizeof(Key)), BytesOf(Gradients().data(), count * kDim * sizeof(float)), count,
+                 0, ++version_);
+  }
+
+ private:
+  std::unique_ptr<Table> table_;
+  std::unique_ptr<EmbeddingTable> rows_;
+  Version version_ = 0;
+};
+
+// What both maps keep their rows in: values, then Adagrad's accumulators if there are any.
+class RowArray {
+ public:
+  RowArray(size_t n, size_t row_floats)
+      : row_floats_(row_floats), memory_(AllocateZeroed(n * row_floats * sizeof(float))) {
+    std::fill_n(At(0), n * row_floats, 0.5f);
+  }
+  float* At(uint32_t row) const { return static_cast<float*>(memory_.get()) + row * row_floats_; }
+
+ private:
+  const size_t row_floats_;
+  LargeMemory memory_;
+};
+
+__attribute__((always_inline)) inline void AdagradLoop(float* row, const float* g) {
+  for (size_t i = 0; i < kDim; ++i) {
+    row[kDim + i] += g[i] * g[i];
+    row[i] -= kRate * g[i] / (std::sqrt(row[kDim + i]) + kEpsilon);
+  }
+}
+
+// The step for this CPU, as the compiler vectorizes it.
+#if defined(__x86_64__)
+__attribute__((target("avx512f,avx512vl,avx512dq,fma"))) void AdagradAvx512(float* row, const float* g) {
+  AdagradLoop(row, g);
+}
+__attribute__((target("avx2,fma"))) void AdagradAvx2(float* row, const float* g) { AdagradLoop(row, g); }
+void AdagradStep(float* row, const float* g) {
+  if (__builtin_cpu_supports("avx512dq")) return AdagradAvx512(row, g);
+  if (__builtin_cpu_supports("avx2")) return AdagradAvx2(row, g);
+  AdagradLoop(row, g);
+}
+#else
+void AdagradStep(float* row, const float* g) { AdagradLoop(row, g); }
+#endif
+
+class PlainRows {
+ public:
+  PlainRows(size_t n, bool adagrad) : rows_(n, adagrad ? 2 * kDim : kDim) {
+    while ((size_t{1} << capacity_log2_) < n + n / 2) ++capacity_log2_;
+    memory_ = AllocateZeroed(sizeof(Entry) << capacity_log2_);
+    for (size_t i = 0; i < n; ++i) {
+      size_t at = HomeOf(KeyNumber(i));
+      while (entries()[at].key != 0) at = Next(at);
+      entries()[at] = {KeyNumber(i), static_cast<uint32_t>(i)};
+    }
+  }
+
+  void Read(const Key* keys, size_t count, float* dst) {
+    ForEach(keys, count, kDim,
+            [&](size_t i, const float* row) { std::memcpy(dst + i * kDim, row, kDim * sizeof(float)); });
+  }
+  void Apply(const Key* keys, size_t count) {
+    ForEach(keys, count, 2 * kDim, [](size_t i, float* row) { AdagradStep(row, Gradients().data() + i * kDim); });
+  }
+
+ private:
+  static constexpr size_t kBatch = 32;
+  // A key of 0 is none; Mix64 makes it of none of those that are used.
+  struct Entry {
+    Key key;
+    uint32_t row;
+  };
+
+  Entry* entries() const { return static_cast<Entry*>(memory_.get()); }
+  size_t HomeOf(Key key) const { return key * 0x9e3779b97f4a7c15ull >> (64 - capacity_log2_); }
+  size_t Next(size_t at) const { return (at + 1) & ((size_t{1} << capacity_log2_) - 1); }
+
+  template <typename Visit>
+  void ForEach(const Key* keys, size_t count, size_t floats, const Visit& visit) {
+    for (size_t begin = 0; begin < count; begin += kBatch) {
+      const size_t n = std::min(kBatch, count - begin);
+      size_t at[kBatch];
+      float* found[kBatch];
+      for (size_t i = 0; i < n; ++i) {
+        at[i] = HomeOf(keys[begin + i]);
+        __builtin_prefetch(&entries()[at[i]]);
+      }
+      for (size_t i = 0; i < n; ++i) {
+        while (entries()[at[i]].key != keys[begin + i]) at[i] = Next(at[i]);
+        found[i] = rows_.At(entries()[at[i]].row);
+        for (size_t f = 0; f < floats; f += 16) __builtin_prefetch(found[i] + f);
+      }
+      for (size_t i = 0; i < n; ++i) visit(begin + i, found[i]);
+    }
+  }
+
+  size_t capacity_log2_ = 4;
+  LargeMemory memory_;
+  RowArray rows_;
+};
+
+class FlatHashMapRows {
+ public:
+  FlatHashMapRows(size_t n, bool adagrad) : rows_(n, adagrad ? 2 * kDim : kDim) {
+    map_.reserve(n);
+    for (size_t i = 0; i < n; ++i) map_.emplace(KeyNumber(i), static_cast<uint32_t>(i));
+  }
+
+  void Read(const Key* keys, size_t count, float* dst) {
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(dst + i * kDim, rows_.At(map_.find(keys[i])->second), kDim * sizeof(float));
+    }
+  }
+  void Apply(const Key* keys, size_t count) {
+    for (size_t i = 0; i < count; ++i) AdagradStep(rows_.At(map_.find(keys[i])->second), Gradients().data() + i * kDim);
+  }
+
+ private:
+  absl::flat_hash_map<Key, uint32_t> map_;
+  RowArray rows_;
+};
+
+// Tables take seconds to fill: the last of each kind stays.
+template <typename Rows>
+Rows& RowsFor(size_t n, bool adagrad) {
+  static std::pair<size_t, bool> which;
+  static Rows* kept = nullptr;
+  if (kept == nullptr || which != std::pair(n, adagrad)) {
+    delete kept;  // Before the next one takes memory.
+    kept = new Rows(n, adagrad);
+    which = {n, adagrad};
+  }
+  return *kept;
+}
+
+double CpuSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The time of turn number `turn` over random keys.
+template <typename Rows>
+double Turn(size_t turn, size_t n, bool adagrad, Rows* rows) {
+  static auto* const values = new std::vector<float>(kKeysPerCall * kDim);
+  const Key* const keys = QueriesFor(n).data() + turn * kTurn;
+  const double start = CpuSeconds();
+  for (size_t i = 0; i < kTurn; i += kKeysPerCall) {
+    if (adagrad) {
+      rows->Apply(keys + i, kKeysPerCall);
+    } else {
+      rows->Read(keys + i, kKeysPerCall, values->data());
+      benchmark::DoNotOptimize(values->data());
+    }
+    benchmark::ClobberMemory();
+  }
+  return CpuSeconds() - start;
+}
+
+// `adagrad`: updates rows with state; otherwise reads rows without.
+template <typename Rows>
+void Alone(benchmark::State& state, bool adagrad) {
+  const size_t n = static_cast<size_t>(state.range(0));
+  Rows& rows = RowsFor<Rows>(n, adagrad);
+  for (auto _ : state) {
+    double seconds = 0;
+    for (size_t turn = 0; turn < kTurns; ++turn) seconds += Turn(turn, n, adagrad, &rows);
+    state.SetIterationTime(seconds);
+  }
+  state.SetItemsProcessed(state.iterations() * kTurns * kTurn);
+}
+
+void BesidePlain(benchmark::State& state, bool adagrad) {
+  const size_t n = static_cast<size_t>(state.range(0));
+  LodestoneRows& rows = RowsFor<LodestoneRows>(n, adagrad);
+  PlainRows& plain_rows = RowsFor<PlainRows>(n, adagrad);
+  double plain = 0;
+  double ours = 0;
+  for (auto _ : state) {
+    double seconds = 0;
+    for (size_t turn = 0; turn < kTurns; ++turn) {
+      seconds += Turn(turn, n, adagrad, &rows);
+      plain += Turn(turn, n, adagrad, &plain_rows);
+    }
+    ours += seconds;
+    state.SetIterationTime(seconds);
+  }
+  state.SetItemsProcessed(state.iterations() * kTurns * kTurn);
+  state.counters["ratio"] = plain / ours;
+  state.counters["plain_per_second"] = static_cast<double>(state.iterations() * kTurns * kTurn) / plain;
+}
+
+double Least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+double Most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
+
+void Register() {
+  for (const int64_t n : {kMillion, 10 * kMillion}) {
+    for (const bool adagrad : {false, true}) {
+      const auto add = [&](const std::string& name, auto function) {
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { function(state, adagrad); })
+            ->Arg(n)
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond)
+            ->ComputeStatistics("min", Least)
+            ->ComputeStatistics("max", Most);
+      };
+      add(adagrad ? "Table/adagrad" : "Table/read", BesidePlain);
+      add(adagrad ? "PlainAdagrad" : "PlainRead", Alone<PlainRows>);
+      add(adagrad ? "FlatHashMap/adagrad" : "FlatHashMap/read", Alone<FlatHashMapRows>);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestone
+
+int main(int argc, char** argv) {
+  lodestone::Register();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

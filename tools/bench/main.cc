@@ -1,0 +1,237 @@
+// bench: measures Lodestone, and the machine's limits beside it. tools/bench/run builds and runs it.
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/options.h"
+#include "common/tuning.h"
+#include "common/version.h"
+#include "tools/bench/compare.h"
+#include "tools/bench/cost_model.h"
+#include "tools/bench/suites.h"
+#include "tools/bench/table.h"
+
+namespace lodestone::bench {
+
+const std::vector<Suite>& Suites() {
+  static const auto& suites = *new std::vector<Suite>{
+      {"limit", "memcpy; request/reply over raw TCP and Unix sockets; one socket server that sends to many", RunLimit},
+      {"dense", "push, pull, push-pull of 64 B to 64 MiB, 1 or 8 outstanding, 1 to 4 clients, beside raw TCP",
+       RunDense},
+      {"embedding", "4096 random keys of 1 M and 10 M rows, 16 and 64 wide, Adagrad, beside raw TCP", RunEmbedding},
+      {"broadcast", "4 MiB to 1 to 16 subscribers after every push, beside a raw server that does the same",
+       RunBroadcast},
+      {"optimizer", "elements per second of each optimizer on one core, beside plain loops", RunOptimizer},
+      {"index", "lookups of embedding rows on one core", RunIndex},
+      {"durability", "pushes of 64 KiB at each durability that this build offers", RunDurability},
+      {"train", "samples per second of whole training steps: DeepFM, 2 ps, 2 workers (configs/local.yaml)", RunTrain},
+  };
+  return suites;
+}
+
+namespace {
+
+constexpr int kQuickRuns = 3;
+constexpr int kQuickWindowMs = 60;
+
+struct CommandLine {
+  Options options;
+  std::vector<std::string> names;
+  std::string json_path;
+  std::string compare_path;
+  std::string markdown_path;
+  std::string model_path;
+  bool list = false;
+};
+
+std::string Footer() {
+  std::string text = "What can be measured (all of it if no name is given):\n";
+  for (const Suite& suite : Suites())
+    absl::StrAppend(&text, absl::StrFormat("  %-11s %s\n", suite.name, suite.meaning));
+  text.append("\nWhat the columns mean (medians over the runs; rate and x limit with their range):\n");
+  for (const Metric& metric : Metrics()) {
+    absl::StrAppend(&text, absl::StrFormat("  %-11s %-16s %s\n", metric.title, metric.key, metric.meaning));
+  }
+  absl::StrAppend(&text, "\nHow --compare judges:\n", kCompareRule, "\n");
+  text.append(R"(
+Examples:
+  tools/bench/run                                       everything; half an hour on a quiet machine
+  tools/bench/run --quick limit dense                   do the figures look right? (some seconds)
+  tools/bench/run dense embedding --json before.json    then change something, and
+  tools/bench/run dense embedding --compare before.json
+  tools/bench/run dense --set cluster.shards=64 --set server.executors=1
+  tools/bench/run --markdown before.json                the tables of README.md; --model: its cost model
+
+Exit codes: 0 success, 1 a failure or a regression, 2 wrong command line.)");
+  return text;
+}
+
+std::string FirstLineAfter(const char* path, const std::string& prefix) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, prefix))
+      return line.substr(std::min(line.size(), line.find_first_not_of(" \t:", prefix.size())));
+  }
+  return "unknown";
+}
+
+// What the figures depend on, beside us.
+std::map<std::string, std::string> DescribeMachine(const Options& options) {
+  utsname name{};
+  uname(&name);
+  return {{"CPU", FirstLineAfter("/proc/cpuinfo", "model name")},
+          {"cores", absl::StrCat(std::thread::hardware_concurrency())},
+          {"kernel", name.release},
+          {"congestion control", FirstLineAfter("/proc/sys/net/ipv4/tcp_congestion_control", "")},
+          {"load before", FirstLineAfter("/proc/loadavg", "")},
+          {"version", kVersion},
+          {"date", absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone())},
+          {"runs", absl::StrCat(options.runs, " of ", options.window_ms, " ms", options.quick ? ", quick" : "")}};
+}
+
+// The programs lie where they were built to, beside this one.
+void FindPrograms(Options* options) {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const auto beside = [&](const char* path) { return (here / path).lexically_normal().string(); };
+  if (options->ps_binary.empty()) options->ps_binary = beside("../../server/ps");
+  if (options->psctl_binary.empty()) options->psctl_binary = beside("../psctl/psctl");
+  options->benchmark_folder = here.string();
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "bench: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+// Prints what `make` makes of the report in `path`.
+template <typename Make>
+int PrintReport(const std::string& path, const Make& make) {
+  const absl::StatusOr<Report> report = ReadReport(path);
+  if (!report.ok()) return Fail(report.status());
+  const absl::StatusOr<std::string> text = make(*report);
+  if (!text.ok()) return Fail(text.status());
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+// Measures; rows are written to the file as they come, tables to standard output.
+int Measure(const CommandLine& line) {
+  Report before;
+  if (!line.compare_path.empty()) {  // Before the work, so that a wrong path is known at once.
+    absl::StatusOr<Report> report = ReadReport(line.compare_path);
+    if (!report.ok()) return Fail(report.status());
+    before = *std::move(report);
+  }
+  Report report;
+  report.machine = DescribeMachine(line.options);
+  std::FILE* json = nullptr;
+  if (!line.json_path.empty()) {
+    json = line.json_path == "-" ? stdout : std::fopen(line.json_path.c_str(), "w");
+    if (json == nullptr) return Fail(absl::UnavailableError(absl::StrCat(line.json_path, ": cannot be written")));
+    std::fprintf(json, "%s\n", ToJson(report.machine).c_str());
+  }
+  int exit_code = 0;
+  for (const Suite& suite : Suites()) {
+    const bool named = std::find(line.names.begin(), line.names.end(), suite.name) != line.names.end();
+    if (!named && !line.names.empty()) continue;
+    const size_t first = report.rows.size();
+    const absl::Status status = suite.run(line.options, [&](Row row) {
+      if (json != nullptr) std::fprintf(json, "%s\n", ToJson(row).c_str());
+      if (json != nullptr) std::fflush(json);
+      report.rows.push_back(std::move(row));
+    });
+    if (!status.ok()) exit_code = Fail(status);
+    if (json == stdout) continue;
+    std::printf("%s\n", ToTable({report.rows.begin() + first, report.rows.end()}).c_str());
+    std::fflush(stdout);
+  }
+  if (json != nullptr && json != stdout) std::fclose(json);
+  if (line.compare_path.empty()) return exit_code;
+  if (before.machine["runs"] != report.machine["runs"]) {
+    std::fprintf(stderr,
+                 "bench: %s was measured in runs of another number or length, whose ranges differ: %s, now %s\n",
+                 line.compare_path.c_str(), before.machine["runs"].c_str(), report.machine["runs"].c_str());
+  }
+  const std::vector<Difference> differences = Compare(before, report);
+  std::fputs(ToText(differences).c_str(), json == stdout ? stderr : stdout);
+  return HasRegression(differences) ? 1 : exit_code;
+}
+
+void AddOptions(CommandLine* line, CLI::App* app) {
+  std::vector<std::string> names;
+  for (const Suite& suite : Suites()) names.push_back(suite.name);
+  app->add_option("NAMES", line->names, "What to measure; see below")->check(CLI::IsMember(names));
+  app->add_flag("--quick", line->options.quick,
+                "Fewer rows, three short runs: shows that it works, not how fast it is");
+  app->add_option("--only", line->options.only,
+                  "Of dense, embedding and broadcast only the rows whose names contain this: push/1MiB");
+  app->add_option("--runs", line->options.runs, "How often each row is measured (default: 5; quick: 3)")
+      ->check(CLI::Range(1, 1000));
+  app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")
+      ->check(CLI::Range(10, 600'000));
+  app->add_option("--json", line->json_path,
+                  "Writes the rows to this file, one JSON object a line; -: standard output");
+  app->add_option("--compare", line->compare_path, "Compares with such a file, and fails if something is worse");
+  app->add_option("--markdown", line->markdown_path, "Measures nothing: prints such a file as Markdown tables");
+  app->add_option("--model", line->model_path, "Measures nothing: fits the cost model to such a file and prints it");
+  app->add_option("--set", line->options.sets, "Overrides a field of the configuration: a.b=VALUE")
+      ->allow_extra_args(false);
+  app->add_flag("--list", line->list, "Prints the names");
+  app->add_option("--root", line->options.root, "The project's folder; train needs its configs (default: here)");
+  app->add_option("--ps-binary", line->options.ps_binary, "The ps program (default: as built)");
+  app->add_option("--psctl-binary", line->options.psctl_binary, "The psctl program (default: as built)");
+}
+
+int Main(int argc, char** argv) {
+  CommandLine line;
+  line.options.runs = 0;
+  line.options.window_ms = 0;
+  line.options.root = ".";
+  CLI::App app("Measures Lodestone, and in turns with it the limits of the machine that it runs on.",
+               "tools/bench/run");
+  app.set_version_flag("--version", std::string("bench ") + kVersion);
+  app.footer(Footer());
+  AddOptions(&line, &app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  if (line.list) {
+    for (const Suite& suite : Suites()) std::printf("%-11s %s\n", suite.name, suite.meaning);
+    return 0;
+  }
+  if (!line.markdown_path.empty())
+    return PrintReport(line.markdown_path,
+                       [](const Report& report) { return absl::StatusOr<std::string>(ToMarkdown(report)); });
+  if (!line.model_path.empty()) return PrintReport(line.model_path, ModelMarkdown);
+  if (line.options.runs == 0) line.options.runs = line.options.quick ? kQuickRuns : 5;
+  if (line.options.window_ms == 0) line.options.window_ms = line.options.quick ? kQuickWindowMs : 400;
+  FindPrograms(&line.options);
+  return Measure(line);
+}
+
+}  // namespace
+}  // namespace lodestone::bench
+
+int main(int argc, char** argv) {
+  lodestone::TuneLibraries();  // As ps and worker do; clients are forked from here.
+  return lodestone::bench::Main(argc, argv);
+}

@@ -1,0 +1,169 @@
+#include "tools/bench/measure.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace lodestone::bench {
+namespace {
+
+// A percentile is told if so many operations make it up.
+constexpr size_t kOperationsForP99 = 100;
+constexpr size_t kOperationsForP999 = 1000;
+constexpr int kWindowMsMax = 20'000;  // A longer window is not tried.
+
+void SleepUntil(int64_t ns) {
+  const timespec until{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+// CPU seconds so far, and when that was.
+struct CpuReading {
+  double clients = 0;
+  double server = 0;
+  int64_t at_ns = 0;
+};
+
+CpuReading ReadCpu(std::span<const std::unique_ptr<Peer>> peers, pid_t server) {
+  CpuReading reading;
+  reading.at_ns = NowNs();
+  for (const auto& peer : peers) reading.clients += CpuSeconds(peer->pid());
+  if (server > 0) reading.server = CpuSeconds(server);
+  return reading;
+}
+
+// The values of one run, by metric.
+std::map<std::string, double> ValuesOf(const Scale& scale, Sample* run) {
+  std::map<std::string, double> values;
+  const double amount = run->operations * scale.amount;
+  values[kRate] = amount / run->seconds;
+  if (scale.count_messages) values[kMessages] = 1e-3 * run->operations / run->seconds;
+  if (!scale.cpu_unit.empty() && amount > 0) {
+    values[kClientCpu] = run->client_cpu_seconds / amount;
+    values[kServerCpu] = run->server_cpu_seconds / amount;
+  }
+  if (run->bytes_copied > 0 && amount > 0) values[kCopies] = run->bytes_copied / (run->operations * scale.bytes);
+  const size_t count = run->latencies_us.size();
+  if (count > 0) values[kP50] = Percentile(&run->latencies_us, 50);
+  if (count >= kOperationsForP99) values[kP99] = Percentile(&run->latencies_us, 99);
+  if (count >= kOperationsForP999) values[kP999] = Percentile(&run->latencies_us, 99.9);
+  return values;
+}
+
+// Adds what the limit's run says of ours.
+void AddLimit(const std::map<std::string, double>& limit, std::map<std::string, double>* values) {
+  const auto divide = [&](const char* ratio, double ours, double theirs) {
+    if (theirs > 0) (*values)[ratio] = ours / theirs;
+  };
+  (*values)[kLimitRate] = limit.at(kRate);
+  divide(kRatio, values->at(kRate), limit.at(kRate));
+  if (limit.count(kP50) > 0) {
+    (*values)[kLimitP50] = limit.at(kP50);
+    if (values->count(kP50) > 0) divide(kP50Ratio, values->at(kP50), limit.at(kP50));
+  }
+  if (limit.count(kClientCpu) == 0 || values->count(kClientCpu) == 0) return;
+  (*values)[kLimitCpu] = limit.at(kClientCpu) + limit.at(kServerCpu);
+  divide(kCpuRatio, values->at(kClientCpu) + values->at(kServerCpu), values->at(kLimitCpu));
+  divide(kServerCpuRatio, values->at(kServerCpu), limit.at(kServerCpu));
+}
+
+// Once, whatever comes of it.
+absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order>& orders,
+                                   pid_t server, int window_ms) {
+  const int64_t window_ns = int64_t{window_ms} * 1'000'000;
+  const int64_t start_ns = NowNs() + window_ns / 4;
+  for (size_t i = 0; i < peers.size(); ++i) {
+    orders[i].start_ns = start_ns;
+    orders[i].end_ns = start_ns + window_ns;
+    LODESTONE_RETURN_IF_ERROR(peers[i]->Send(orders[i]));
+  }
+  SleepUntil(start_ns);
+  const CpuReading before = ReadCpu(peers, server);
+  SleepUntil(start_ns + window_ns);
+  const CpuReading after = ReadCpu(peers, server);
+  // We may have been woken late: the CPU time is that of the window's length.
+  const double share = static_cast<double>(window_ns) / static_cast<double>(after.at_ns - before.at_ns);
+  Sample sample{.seconds = 1e-9 * static_cast<double>(window_ns),
+                .client_cpu_seconds = (after.clients - before.clients) * share,
+                .server_cpu_seconds = (after.server - before.server) * share,
+                .latencies_us = {}};
+  absl::Status status;
+  for (const auto& peer : peers) {  // All are collected, so that the next window finds nobody busy.
+    absl::StatusOr<Outcome> outcome = peer->Collect();
+    if (!outcome.ok()) {
+      if (status.ok()) status = outcome.status();
+      continue;
+    }
+    sample.operations += static_cast<double>(outcome->operations);
+    sample.bytes_copied += static_cast<double>(outcome->bytes_copied);
+    sample.latencies_us.insert(sample.latencies_us.end(), outcome->latencies_us.begin(), outcome->latencies_us.end());
+  }
+  if (!status.ok()) return status;
+  return sample;
+}
+
+}  // namespace
+
+absl::StatusOr<Sample> MeasureWindow(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order> orders,
+                                     pid_t server, int window_ms) {
+  LODESTONE_CHECK(peers.size() == orders.size());
+  for (;; window_ms *= 4) {
+    absl::StatusOr<Sample> sample = MeasureOnce(peers, orders, server, window_ms);
+    if (!sample.ok() || sample->operations > 0 || window_ms > kWindowMsMax / 4) return sample;
+  }
+}
+
+Scale BytesScale(uint64_t bytes) {
+  return {"GB/s", "s/GB", 1e-9 * static_cast<double>(bytes), static_cast<double>(bytes)};
+}
+
+Scale KeysScale(uint64_t keys, uint64_t bytes) {
+  return {"Mkeys/s", "s/Mkeys", 1e-6 * static_cast<double>(keys), static_cast<double>(bytes)};
+}
+
+absl::StatusOr<Row> MeasureInTurns(const Options& options, std::string bench, std::string name, const Scale& scale,
+                                   const Measurement& ours, const Measurement& limit) {
+  std::fprintf(stderr, "bench: %s\n", name.c_str());
+  std::vector<Sample> samples, limits;
+  for (int run = 0; run < options.runs; ++run) {
+    for (const auto& [measurement, results] : {std::pair{&limit, &limits}, std::pair{&ours, &samples}}) {
+      if (!*measurement) continue;
+      absl::StatusOr<Sample> sample = (*measurement)();
+      if (!sample.ok()) return Annotate(sample.status(), name);
+      results->push_back(*std::move(sample));
+    }
+  }
+  for (const Sample& sample : samples) {
+    if (sample.operations > 0) continue;
+    return absl::DeadlineExceededError(
+        absl::StrCat(name, ": no operation ended within ", sample.seconds, " s; a longer --window-ms may help"));
+  }
+  return MakeRow(std::move(bench), std::move(name), scale, std::move(samples), std::move(limits));
+}
+
+Row MakeRow(std::string bench, std::string name, const Scale& scale, std::vector<Sample> ours,
+            std::vector<Sample> limits) {
+  LODESTONE_CHECK(!ours.empty() && (limits.empty() || limits.size() == ours.size()));
+  std::map<std::string, std::vector<double>> values;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    std::map<std::string, double> run = ValuesOf(scale, &ours[i]);
+    if (!limits.empty()) AddLimit(ValuesOf(scale, &limits[i]), &run);
+    for (const auto& [metric, value] : run) values[metric].push_back(value);
+  }
+  Row row{std::move(bench), std::move(name), scale.unit, scale.cpu_unit, static_cast<int>(ours.size()), {}};
+  for (auto& [metric, of_runs] : values) {
+    if (of_runs.size() == ours.size()) row.values[metric] = SpreadOf(std::move(of_runs));
+  }
+  return row;
+}
+
+}  // namespace lodestone::bench

@@ -1,0 +1,79 @@
+// Measures peers and a server over a window of time, and makes rows of pairs of such measurements: ours and the
+// limit's.
+//
+// Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/bench/peer.h"
+#include "tools/bench/row.h"
+
+namespace lodestone::bench {
+
+// How to measure; from the command line.
+struct Options {
+  bool quick = false;
+  int runs = 5;
+  int window_ms = 400;    // Of one run.
+  std::string only;       // Rows whose names contain it.
+  std::string root;       // The project's folder; train needs its configs/.
+  std::string ps_binary;  // Where the programs are.
+  std::string psctl_binary;
+  std::string benchmark_folder;   // Of optimizer_benchmark and index_benchmark.
+  std::vector<std::string> sets;  // Overrides of the ps's and clients' configuration: "cluster.shards=8".
+};
+
+// Whether the row `name` is to be measured.
+inline bool IsWanted(const Options& options, const std::string& name) {
+  return name.find(options.only) != std::string::npos;
+}
+
+// Takes rows as they are ready.
+using AddRow = std::function<void(Row)>;
+
+// One run.
+struct Sample {
+  double seconds = 0;
+  double operations = 0;
+  double client_cpu_seconds = 0;  // Of all clients.
+  double server_cpu_seconds = 0;
+  double bytes_copied = 0;
+  std::vector<float> latencies_us;  // Of all clients.
+};
+
+// Lets all peers carry out their order for window_ms (and a quarter of that before, as warm-up) and adds up what they
+// did; a window in which nothing ended is repeated, four times as long, up to 20 s. Sets the orders' times. REQUIRES:
+// as many orders as peers.
+absl::StatusOr<Sample> MeasureWindow(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order> orders,
+                                     pid_t server, int window_ms);
+
+// What an operation counts for.
+struct Scale {
+  std::string unit;            // Of the rate: "GB/s".
+  std::string cpu_unit;        // "s/GB".
+  double amount = 0;           // Units per operation, 1e-9 * bytes or 1e-6 * keys.
+  double bytes = 0;            // Payload bytes per operation.
+  bool count_messages = true;  // Whether operations per second tell something.
+};
+Scale BytesScale(uint64_t bytes);
+Scale KeysScale(uint64_t keys, uint64_t bytes);
+
+using Measurement = std::function<absl::StatusOr<Sample>()>;
+
+// Measures `limit` (may be empty) and `ours` in turns, options.runs times each, and makes a row of it.
+absl::StatusOr<Row> MeasureInTurns(const Options& options, std::string bench, std::string name, const Scale& scale,
+                                   const Measurement& ours, const Measurement& limit);
+
+// The row that these runs give; `limits` is empty or pairs with `ours`. REQUIRES: `ours` is not empty.
+Row MakeRow(std::string bench, std::string name, const Scale& scale, std::vector<Sample> ours,
+            std::vector<Sample> limits);
+
+}  // namespace lodestone::bench
