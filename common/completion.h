@@ -1,6 +1,7 @@
 // What is waited for at a gRPC completion queue.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -8,23 +9,35 @@
 
 namespace lodestone {
 
-// An operation's tag. The owner keeps it until OnCompletion was called.
+// An operation's tag. The owner keeps it until it was run.
+//
+// What was done before Begin is seen by whoever runs it: gRPC sees to that, and the atomic lets the thread sanitizer,
+// which does not see into gRPC, know it too.
 class Completion {
  public:
-  virtual ~Completion() = default;
-  virtual void OnCompletion(bool ok) = 0;
+  using Run = void (*)(Completion* completion, bool ok);
+
+  // The tag of an operation that is about to start.
+  void* Begin(Run run) {
+    run_.store(run, std::memory_order_release);
+    return this;
+  }
+  void Complete(bool ok) { run_.load(std::memory_order_acquire)(this, ok); }
+
+ private:
+  std::atomic<Run> run_{nullptr};
 };
 
 // Runs the completions of `queue` (whose tags are all Completion*) until it was shut down and is empty.
 inline void RunCompletions(grpc::CompletionQueue* queue) {
   void* tag = nullptr;
   bool ok = false;
-  while (queue->Next(&tag, &ok)) static_cast<Completion*>(tag)->OnCompletion(ok);
+  while (queue->Next(&tag, &ok)) static_cast<Completion*>(tag)->Complete(ok);
 }
 
 // A completion that calls a method of `Stream` and keeps the stream alive until then.
 template <typename Stream>
-class StreamCompletion final : public Completion {
+class StreamCompletion final : private Completion {
  public:
   using Method = void (Stream::*)(bool ok);
   explicit StreamCompletion(Method method) : method_(method) {}
@@ -32,11 +45,11 @@ class StreamCompletion final : public Completion {
   // The tag of an operation of `stream` that is about to start. REQUIRES: no other operation uses it now.
   void* Begin(std::shared_ptr<Stream> stream) {
     stream_ = std::move(stream);
-    return static_cast<Completion*>(this);
-  }
-  void OnCompletion(bool ok) override {
-    const std::shared_ptr<Stream> stream = std::move(stream_);
-    ((*stream).*method_)(ok);
+    return Completion::Begin([](Completion* completion, bool ok) {
+      auto* const self = static_cast<StreamCompletion*>(completion);
+      const std::shared_ptr<Stream> stream = std::move(self->stream_);
+      ((*stream).*(self->method_))(ok);
+    });
   }
 
  private:

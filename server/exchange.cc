@@ -61,19 +61,26 @@ void ExchangeStream::Pump() {
 
 void ExchangeStream::OnReadDone(bool ok) {
   if (!ok) {
-    std::vector<std::shared_ptr<Subscriber>> subscribers;
     {
       MutexLock lock(&mu_);
       reading_ = false;
       read_closed_ = true;
-      for (const auto& [id, writer] : subscriptions_) subscribers.push_back(writer->subscriber);
       Pump();
     }
-    for (const auto& subscriber : subscribers) subscriber->Cancel(absl::CancelledError("the subscriber is gone"));
+    CancelSubscriptions(absl::CancelledError("the subscriber is gone"));
     return;
   }
   const grpc::ByteBuffer message = std::exchange(incoming_, {});
   RunMessage(message);
+}
+
+void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
+  std::vector<std::shared_ptr<Subscriber>> subscribers;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [id, writer] : subscriptions_) subscribers.push_back(writer->subscriber);
+  }
+  for (const auto& subscriber : subscribers) subscriber->Cancel(status);
 }
 
 void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
@@ -105,7 +112,7 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
     }
     Pump();  // The next message is received while this one's calls run.
   }
-  if (!status.ok()) return;
+  if (!status.ok()) return CancelSubscriptions(status);
   for (v1::Call& call : *header.mutable_calls()) {
     const size_t call_bytes = call.payload_bytes();
     RunCall(std::move(call), payload.Take(call_bytes));

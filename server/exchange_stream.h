@@ -54,6 +54,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes);
   // Sends a delta of the subscription `id`.
   void SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload);
+  void CancelSubscriptions(const absl::Status& status);
   void EndSubscription(uint64_t id, const absl::Status& status);
 
   // Starts whatever can be started now: a read, a write, the end.

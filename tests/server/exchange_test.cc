@@ -251,6 +251,19 @@ TEST_F(ExchangeTest, ASubscriptionSharesTheStreamWithOtherCalls) {
   EXPECT_TRUE(stream_->Finish().ok());
 }
 
+TEST_F(ExchangeTest, AMalformedMessageEndsTheStreamWithItsSubscriptions) {
+  v1::ExchangeRequest request;
+  request.add_calls()->mutable_subscribe()->add_tables()->set_table(dense());
+  ASSERT_TRUE(stream_->Write(request));
+  v1::ExchangeResponse response;
+  ASSERT_TRUE(stream_->Read(&response));
+  request.mutable_calls(0)->set_payload_bytes(1);
+  ASSERT_TRUE(stream_->Write(request));
+  while (stream_->Read(&response)) {
+  }
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
   // Sends pulls without reading their answers until flow control stops it.
   std::thread silent([this] {

@@ -226,7 +226,7 @@ TEST_P(EveryOptimizer, GoesOnAfterSaveAndRestoreAsIfNothingHadHappened) {
   const std::unique_ptr<const Optimizer> other_process = MakeOptimizer(GetParam());
   Parameters restored(*other_process, std::vector<float>(n));
   std::memcpy(restored.values.data(), saved_values.data(), n * sizeof(float));
-  std::memcpy(restored.state.data(), saved_state.data(), saved_state.size() * sizeof(float));
+  if (!saved_state.empty()) std::memcpy(restored.state.data(), saved_state.data(), saved_state.size() * sizeof(float));
   restored.UpdateInPlace(*other_process, full_step_, RandomFloats(n, 30));
   EXPECT_EQ(Bits(restored.values), Bits(parameters.values));
   EXPECT_EQ(Bits(restored.state), Bits(parameters.state));
