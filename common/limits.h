@@ -24,12 +24,12 @@ inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;        // Keys counte
 inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas, per shard and table.
 
 // Wire.
-inline constexpr size_t kMessagePartsMax = 1 << 20;   // Parts in one message.
-inline constexpr uint64_t kPullBytesMax = 256 << 20;  // Values in one pull's answer.
-inline constexpr size_t kDeltaBytesTarget = 1 << 20;  // Deltas are cut at about this size.
-inline constexpr size_t kPackBytesTarget = 64 << 10;  // Calls are packed into one message of Exchange up to this size.
-inline constexpr size_t kExchangeCallsMax = 1024;     // Unanswered calls of a stream before the ps reads no further.
-inline constexpr size_t kExchangeBytesMax = 256 << 20;  // The same, in payload bytes of calls and of unwritten answers.
+inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
+inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.
+inline constexpr size_t kDeltaBytesTarget = 1 << 20;    // Deltas are cut at about this size.
+inline constexpr size_t kPackBytesTarget = 64 << 10;    // Calls are packed into one message of Exchange up to this.
+inline constexpr size_t kExchangeCallsMax = 1024;       // In one message; unanswered before a ps reads no further.
+inline constexpr size_t kExchangeBytesMax = 256 << 20;  // Of unanswered calls and unwritten answers, the same.
 inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold of AwaitClock.
 
 // Worker.

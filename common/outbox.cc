@@ -14,13 +14,13 @@ Outbox::Item::Item(const google::protobuf::MessageLite& message, std::vector<grp
 }
 
 void Outbox::Add(Item item) {
-  payload_bytes_ += item.payload_bytes_;
+  bytes_ += item.bytes();
   items_.push_back(std::move(item));
 }
 
 void Outbox::Clear() {
   items_.clear();
-  payload_bytes_ = 0;
+  bytes_ = 0;
 }
 
 grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
@@ -31,8 +31,8 @@ grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
   size_t bytes = 0;
   do {
     Item& item = items_.front();
-    bytes += item.field_.size() + item.payload_bytes_;
-    payload_bytes_ -= item.payload_bytes_;
+    bytes += item.bytes();
+    bytes_ -= item.bytes();
     tags->push_back(item.tag_);
     if (tags->size() == 1) {
       head = std::move(item.field_);
@@ -42,8 +42,8 @@ grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
       for (grpc::Slice& slice : item.payload_) payload.push_back(std::move(slice));
     }
     items_.pop_front();
-  } while (!items_.empty() &&
-           bytes + items_.front().field_.size() + items_.front().payload_bytes_ <= limits::kPackBytesTarget);
+  } while (!items_.empty() && tags->size() < limits::kExchangeCallsMax &&
+           bytes + items_.front().bytes() <= pack_bytes_);
   return BuildMessage(std::move(head), payload);
 }
 

@@ -18,6 +18,9 @@ namespace lodestone {
 
 class Outbox {
  public:
+  // Items are packed together as long as a message stays below `pack_bytes`.
+  explicit Outbox(size_t pack_bytes) : pack_bytes_(pack_bytes) {}
+
   // One v1::Call or v1::Answer.
   class Item {
    public:
@@ -26,6 +29,9 @@ class Outbox {
 
    private:
     friend class Outbox;
+    // Bytes that it takes in memory and in a message.
+    size_t bytes() const { return sizeof(Item) + field_.size() + payload_bytes_; }
+
     std::string field_;  // Serialized, as field 1 of ExchangeRequest or ExchangeResponse.
     std::vector<grpc::Slice> payload_;
     size_t payload_bytes_ = 0;
@@ -34,17 +40,18 @@ class Outbox {
 
   void Add(Item item);
   bool empty() const { return items_.empty(); }
-  // Payload bytes of what waits.
-  size_t payload_bytes() const { return payload_bytes_; }
+  // Bytes of what waits, in memory.
+  size_t bytes() const { return bytes_; }
   void Clear();
 
-  // Takes items from the front, at least one, into a message of about limits::kPackBytesTarget; sets `tags` to theirs.
-  // REQUIRES: !empty().
+  // Takes items from the front into a message, at least one and at most limits::kExchangeCallsMax; sets `tags` to
+  // theirs. REQUIRES: !empty().
   grpc::ByteBuffer Pack(std::vector<uint64_t>* tags);
 
  private:
+  const size_t pack_bytes_;
   std::deque<Item> items_;
-  size_t payload_bytes_ = 0;
+  size_t bytes_ = 0;
 };
 
 // Bytes of all slices.

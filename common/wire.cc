@@ -59,18 +59,9 @@ void Append(ByteView bytes, std::string* to) {
   bytes.CopyTo(to->data() + at);
 }
 
-}  // namespace
-
-Payload::Payload(std::vector<grpc::Slice> slices) {
-  auto memory = std::make_shared<Memory>();
-  memory->slices = std::move(slices);
-  memory->runs.reserve(memory->slices.size());
-  for (const grpc::Slice& slice : memory->slices) memory->runs.push_back({slice.begin(), slice.size()});
-  bytes_ = ByteView(memory->runs);
-  memory_ = std::move(memory);
-}
-
-absl::Status SplitMessage(ByteView message, std::string* header, ByteView* payload) {
+// SplitMessage; also counts how often field 1 comes.
+absl::Status Split(ByteView message, std::string* header, ByteView* payload, size_t* repeated) {
+  *repeated = 0;
   *payload = {};
   bool has_payload = false;
   ByteView rest = message;  // From the first byte that is not yet in `header`.
@@ -101,6 +92,7 @@ absl::Status SplitMessage(ByteView message, std::string* header, ByteView* paylo
       default:
         return Malformed(field_at, absl::StrCat("wire type ", tag & 7));
     }
+    *repeated += tag >> 3 == 1;
     if (tag >> 3 != kPayloadField) continue;
     if ((tag & 7) != kLengthDelimited) return Malformed(field_at, "the payload is not of type bytes");
     if (has_payload) return Malformed(field_at, "two payloads");
@@ -114,14 +106,36 @@ absl::Status SplitMessage(ByteView message, std::string* header, ByteView* paylo
   return absl::OkStatus();
 }
 
-absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload) {
+}  // namespace
+
+Payload::Payload(std::vector<grpc::Slice> slices) {
+  auto memory = std::make_shared<Memory>();
+  memory->slices = std::move(slices);
+  memory->runs.reserve(memory->slices.size());
+  for (const grpc::Slice& slice : memory->slices) memory->runs.push_back({slice.begin(), slice.size()});
+  bytes_ = ByteView(memory->runs);
+  memory_ = std::move(memory);
+}
+
+absl::Status SplitMessage(ByteView message, std::string* header, ByteView* payload) {
+  size_t repeated = 0;
+  return Split(message, header, payload, &repeated);
+}
+
+absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload,
+                          size_t repeated_max) {
   std::vector<grpc::Slice> slices;
   if (!buffer.Dump(&slices).ok()) return absl::InvalidArgumentError("the message could not be read");
   *payload = Payload(std::move(slices));
   std::string header_bytes;
   ByteView payload_bytes;
-  if (absl::Status status = SplitMessage(payload->bytes(), &header_bytes, &payload_bytes); !status.ok()) {
+  size_t repeated = 0;
+  if (absl::Status status = Split(payload->bytes(), &header_bytes, &payload_bytes, &repeated); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(header->GetTypeName(), ": ", status.message()));
+  }
+  if (repeated > repeated_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(header->GetTypeName(), ": ", repeated, " of what at most ", repeated_max, " may be in a message"));
   }
   if (!header->ParseFromString(header_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("the bytes are not a ", header->GetTypeName()));

@@ -40,7 +40,7 @@ class Payload {
 
  private:
   friend absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
-                                   Payload* payload);
+                                   Payload* payload, size_t repeated_max);
   // What the bytes lie in. Short slices hold theirs inline, so slices do not move any more.
   struct Memory {
     std::vector<grpc::Slice> slices;
@@ -60,8 +60,10 @@ inline constexpr int kPayloadField = 15;
 absl::Status SplitMessage(ByteView message, std::string* header, ByteView* payload);
 
 // Parses the header of `buffer` into `header` (whose payload field stays empty) and points `payload` at the rest, where
-// it lies. INVALID_ARGUMENT, naming the message's type, if the bytes are not such a message.
-absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload);
+// it lies. INVALID_ARGUMENT, naming the message's type, if the bytes are not such a message, or if its field 1 comes
+// more than `repeated_max` times (which is known before memory is taken for them).
+absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload,
+                          size_t repeated_max = SIZE_MAX);
 
 // The message with `header` (whose payload field must be empty) and the concatenation of `payload` as its payload. The
 // slices are referenced, not copied.

@@ -26,7 +26,7 @@ class ExchangeStream::DeltaWriter final : public DeltaSink {
   }
   void Finish(absl::Status status) override { stream_->EndSubscription(id_, status); }
 
-  std::shared_ptr<Subscriber> subscriber;  // Set before the first Write.
+  std::shared_ptr<Subscriber> subscriber;  // Null until the broadcaster has taken it; set before the first Write.
 
  private:
   const std::shared_ptr<ExchangeStream> stream_;
@@ -43,11 +43,13 @@ void ExchangeStream::Pump() {
   if (finishing_) return;
   if (!writing_ && !broken_ && !outbox_.empty()) {
     writing_ = true;
+    writing_bytes_ = outbox_.bytes();
     outgoing_ = outbox_.Pack(&written_tags_);
+    writing_bytes_ -= outbox_.bytes();
     StartWrite(&outgoing_);
   }
-  const bool full =
-      calls_ >= limits::kExchangeCallsMax || call_bytes_ + outbox_.payload_bytes() >= limits::kExchangeBytesMax;
+  const bool full = calls_ >= limits::kExchangeCallsMax ||
+                    call_bytes_ + writing_bytes_ + outbox_.bytes() >= limits::kExchangeBytesMax;
   if (!reading_ && !read_closed_ && !end_.has_value() && !full) {
     reading_ = true;
     StartRead(&incoming_);
@@ -74,11 +76,22 @@ void ExchangeStream::OnReadDone(bool ok) {
   RunMessage(message);
 }
 
+void ExchangeStream::OnCancel() {
+  {
+    MutexLock lock(&mu_);
+    read_closed_ = true;
+    Pump();
+  }
+  CancelSubscriptions(absl::CancelledError("the subscriber is gone"));
+}
+
 void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
   std::vector<std::shared_ptr<Subscriber>> subscribers;
   {
     MutexLock lock(&mu_);
-    for (const auto& [id, writer] : subscriptions_) subscribers.push_back(writer->subscriber);
+    for (const auto& [id, writer] : subscriptions_) {
+      if (writer->subscriber != nullptr) subscribers.push_back(writer->subscriber);
+    }
   }
   for (const auto& subscriber : subscribers) subscriber->Cancel(status);
 }
@@ -86,7 +99,7 @@ void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
 void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
   v1::ExchangeRequest header;
   Payload payload;
-  absl::Status status = ParseMessage(message, &header, &payload);
+  absl::Status status = ParseMessage(message, &header, &payload, limits::kExchangeCallsMax);
   uint64_t bytes = 0;
   for (const v1::Call& call : header.calls()) {
     if (!status.ok()) break;
@@ -161,6 +174,7 @@ void ExchangeStream::RunCall(v1::Call call, Payload payload) {
       })(RunEnsureTables(exchange_->store_, exchange_->incarnation_, call.ensure_tables()));
       return;
     case v1::Call::kSubscribe:
+      if (bytes > 0) return AnswerError(id, absl::InvalidArgumentError("a subscription has no payload"), bytes);
       RunSubscribe(id, call.subscribe());
       return;
     case v1::Call::REQUEST_NOT_SET:
@@ -170,26 +184,32 @@ void ExchangeStream::RunCall(v1::Call call, Payload payload) {
 }
 
 void ExchangeStream::RunSubscribe(uint64_t id, const v1::SubscribeRequest& request) {
+  const auto writer = std::make_shared<DeltaWriter>(shared_from_this(), id);
   bool taken = id == kNoTag;
   {
+    // The id is taken before anything else is done: the next message's calls may run at the same time.
     MutexLock lock(&mu_);
-    taken |= subscriptions_.contains(id);  // Messages are run one after the other: nobody else adds it meanwhile.
+    taken = taken || !subscriptions_.try_emplace(id, writer).second;
   }
   if (taken) {
     return AnswerError(id, absl::InvalidArgumentError(absl::StrCat("a subscription cannot have the id ", id)), 0);
   }
-  const auto writer = std::make_shared<DeltaWriter>(shared_from_this(), id);
   auto subscriber = exchange_->broadcaster_->Add(request, peer_, writer.get());
-  if (!subscriber.ok()) return AnswerError(id, subscriber.status(), 0);
-  writer->subscriber = *std::move(subscriber);
+  if (!subscriber.ok()) {
+    {
+      MutexLock lock(&mu_);
+      subscriptions_.erase(id);
+    }
+    return AnswerError(id, subscriber.status(), 0);
+  }
   bool gone = false;
   {
     MutexLock lock(&mu_);
-    subscriptions_.emplace(id, writer);
+    writer->subscriber = *std::move(subscriber);
     --calls_;
-    gone = read_closed_;
+    gone = read_closed_ || end_.has_value();
   }
-  if (gone) writer->subscriber->Cancel(absl::CancelledError("the subscriber is gone"));
+  if (gone) writer->subscriber->Cancel(absl::CancelledError("the stream of the subscription ends"));
   writer->subscriber->Start();
 }
 
@@ -229,6 +249,7 @@ void ExchangeStream::OnWriteDone(bool ok) {
   {
     MutexLock lock(&mu_);
     writing_ = false;
+    writing_bytes_ = 0;
     outgoing_.Clear();
     for (const uint64_t tag : written_tags_) {
       const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
@@ -269,9 +290,13 @@ void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t
 }
 
 void ExchangeStream::Drain() {
-  MutexLock lock(&mu_);
-  if (!end_.has_value()) end_ = absl::UnavailableError("the ps shuts down");
-  Pump();
+  const absl::Status status = absl::UnavailableError("the ps shuts down");
+  {
+    MutexLock lock(&mu_);
+    if (!end_.has_value()) end_ = status;
+    Pump();
+  }
+  CancelSubscriptions(status);
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc::CallbackServerContext* context) {

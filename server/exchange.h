@@ -3,7 +3,8 @@
 //
 // A stream is read on while its calls run, until limits::kExchangeCallsMax of them or limits::kExchangeBytesMax are
 // unanswered; then the connection's flow control holds the client back. Answers that come while one is being written
-// go together into the next message.
+// go together into the next message. (The rows that a pull copies count once they are copied: what the executors are at
+// work on comes on top, at most kExchangeCallsMax answers of limits::kPullBytesMax.)
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once

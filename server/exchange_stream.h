@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "common/limits.h"
 #include "common/mutex.h"
 #include "common/outbox.h"
 #include "common/wire.h"
@@ -37,7 +38,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // gRPC's.
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
-  void OnCancel() override {}  // The read under way fails.
+  void OnCancel() override;
   void OnDone() override { self_.reset(); }
 
  private:
@@ -78,7 +79,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
   size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                 // Unanswered, without subscriptions.
   size_t call_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Payload bytes of those.
-  Outbox outbox_ ABSL_GUARDED_BY(mu_);
+  size_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // Of the write under way.
+  Outbox outbox_ ABSL_GUARDED_BY(mu_){limits::kPackBytesTarget};
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.
   absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.
 };

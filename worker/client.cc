@@ -124,7 +124,8 @@ absl::Status ClientImpl::Connect() {
     std::vector<std::unique_ptr<Connection>> connections;
     for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
       connections.push_back(std::make_unique<Connection>(MakeChannel(shard_map().AddressOf(server), message_max_bytes),
-                                                         NextQueue(), &timer_, policy.call_timeout_ms));
+                                                         NextQueue(), &timer_, policy.call_timeout_ms,
+                                                         message_max_bytes));
     }
     callers_.push_back(
         std::make_unique<Caller>(PeerOf(server), std::move(connections), policy, &timer_, SeedOf(2 * server)));
@@ -241,6 +242,7 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
         .peer = PeerOf(server),
         .channel = MakeChannel(shard_map().AddressOf(server), config_.server().message_max_bytes()),
         .queue = NextQueue(),
+        .message_max_bytes = config_.server().message_max_bytes(),
         .incarnation = incarnation(),
         .shards = shard_map().shards(),
         .tables = tables,

@@ -1,9 +1,9 @@
 // A worker's side of the wire: joins the cluster, finds each shard's server, pushes and pulls, subscribes.
 //
-// Push and Pull are asynchronous: they return when the request is on its way and call back from a thread of gRPC's or
-// of the client's own; callbacks must be quick and must not call blocking methods. A call that fails for a passing
-// reason (unreachable, overloaded, deadline) is tried again with the same sequence until `worker.retry_timeout_ms` has
-// passed. Thread-safe unless a method says otherwise.
+// Push and Pull are asynchronous: they return when the request is on its way and call back from a thread of the
+// client's own, of which there are few: callbacks must be quick and must not wait for other calls (as Push does while
+// its window is full). A call that fails for a passing reason (unreachable, overloaded, deadline) is tried again with
+// the same sequence until `worker.retry_timeout_ms` has passed. Thread-safe unless a method says otherwise.
 //
 // The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and
 // leaves the cluster.

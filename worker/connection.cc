@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/completion.h"
+#include "common/limits.h"
 #include "common/outbox.h"
 #include "common/status.h"
 #include "common/time_source.h"
@@ -18,6 +19,9 @@ namespace {
 
 constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
 
+// What a message has beside its calls: the payload's field number and length.
+constexpr size_t kMessageHeadBytes = 16;
+
 int64_t NowMs() { return SteadyTime().NowMs(); }
 
 }  // namespace
@@ -26,7 +30,10 @@ int64_t NowMs() { return SteadyTime().NowMs(); }
 class Connection::Stream final : public std::enable_shared_from_this<Stream> {
  public:
   explicit Stream(Connection* owner)
-      : owner_(owner), timer_(owner->timer_), call_timeout_ms_(owner->call_timeout_ms_) {}
+      : owner_(owner),
+        timer_(owner->timer_),
+        call_timeout_ms_(owner->call_timeout_ms_),
+        outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
 
   void Open() {
     stream_ = grpc::GenericStub(owner_->channel_).PrepareCall(&context_, kMethod, owner_->queue_);
@@ -175,7 +182,8 @@ absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
     }
     LODESTONE_RETURN_IF_ERROR(RunAnswer(std::move(answer), payload.Take(bytes)));
   }
-  return absl::OkStatus();
+  if (payload.size() == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(payload.size(), " bytes of the payload belong to no answer"));
 }
 
 absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
@@ -212,7 +220,11 @@ void Connection::Stream::OnFinished(bool) {
     if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
   }
   if (status.ok()) status = absl::UnavailableError("the ps ended the stream");
-  for (const auto& [id, waiting] : failed) waiting.done(status);
+  const int64_t now_ms = NowMs();
+  for (const auto& [id, waiting] : failed) {
+    const bool too_young = absl::IsDeadlineExceeded(status) && waiting.deadline_ms > now_ms;
+    waiting.done(too_young ? absl::UnavailableError(absl::StrCat("another call got ", status.message())) : status);
+  }
   failed.clear();  // What the callbacks hold goes before the connection may.
   MutexLock lock(&owner_->mu_);
   if (owner_->stream_.get() == this) owner_->stream_.reset();
@@ -221,6 +233,12 @@ void Connection::Stream::OnFinished(bool) {
 }
 
 void Connection::Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting waiting) {
+  call->set_id(UINT64_MAX);  // The longest there is.
+  const size_t bytes = call->ByteSizeLong() + call->payload_bytes() + 2 * kMessageHeadBytes;
+  if (bytes > message_max_bytes_) {
+    return waiting.done(absl::InvalidArgumentError(
+        absl::StrCat("the call takes ", bytes, " bytes, and server.message_max_bytes is ", message_max_bytes_)));
+  }
   std::shared_ptr<Stream> stream;
   while (true) {
     bool opened = false;

@@ -1,7 +1,7 @@
 // A connection to one ps: the calls of ParameterServer over one stream Exchange, which is opened when it is needed.
 //
-// Thread-safe. Callbacks run on the thread of the completion queue (or the caller's own, once closed) and must be
-// quick.
+// Thread-safe. Callbacks run on the thread of the completion queue (or the caller's own, once closed), must be quick,
+// and must not wait for another call.
 //
 // A call that is not answered in time ends the stream, and with it all of its calls: on a connection that does not
 // answer nothing is worth waiting for, and a late answer would find nobody. The next call opens another stream.
@@ -29,9 +29,14 @@ namespace lodestone {
 class Connection {
  public:
   // Somebody else runs the completions of `queue` (ConnectionThread); it and `timer` must outlive this.
+  // `message_max_bytes`: a call that needs more is an error, and no message is packed to more.
   Connection(std::shared_ptr<grpc::Channel> channel, grpc::CompletionQueue* queue, Timer* timer,
-             int64_t call_timeout_ms)
-      : channel_(std::move(channel)), queue_(queue), timer_(timer), call_timeout_ms_(call_timeout_ms) {}
+             int64_t call_timeout_ms, size_t message_max_bytes)
+      : channel_(std::move(channel)),
+        queue_(queue),
+        timer_(timer),
+        call_timeout_ms_(call_timeout_ms),
+        message_max_bytes_(message_max_bytes) {}
   // Closes.
   ~Connection() { Close(); }
   Connection(const Connection&) = delete;
@@ -45,8 +50,8 @@ class Connection {
   using Done = std::function<void(absl::StatusOr<Answer>)>;
 
   // Sends `call` (id and payload_bytes are set here) and calls `done` once, with the ps's error if it answers with one.
-  // The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a rule. CANCELLED after
-  // Close().
+  // The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a rule.
+  // INVALID_ARGUMENT if the call does not fit into a message. CANCELLED after Close().
   void Send(v1::Call* call, std::vector<grpc::Slice> payload, Done done);
 
   // Sends a subscription: `on_delta` is called for each delta, and an error of it ends the stream. Then `done` as
@@ -73,6 +78,7 @@ class Connection {
   grpc::CompletionQueue* const queue_;
   Timer* const timer_;
   const int64_t call_timeout_ms_;
+  const size_t message_max_bytes_;
 
   Mutex mu_;
   CondVar ended_;

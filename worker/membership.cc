@@ -71,8 +71,9 @@ absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& 
     if (status.ok()) return status;
     if (!may_pass(status)) return Annotate(status, what);
     const bool unreachable = Reconnect(channel_.get());
-    const int64_t pause_ms = unreachable ? backoff.NextMs() : std::min(backoff.NextMs(), kPauseMaxMs);
-    if (NowMs() + pause_ms >= deadline_ms) {
+    int64_t pause_ms = unreachable ? backoff.NextMs() : std::min(backoff.NextMs(), kPauseMaxMs);
+    pause_ms = std::min(pause_ms, deadline_ms - NowMs());
+    if (pause_ms <= 0) {
       return absl::DeadlineExceededError(
           absl::StrCat(what, ": gave up after coordinator.join_timeout_ms; last: ", status.ToString()));
     }
@@ -80,11 +81,12 @@ absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& 
       logged_ms = NowMs();
       LODESTONE_LOG(INFO, "client", "waiting for={} reason={}", what, status.ToString());
     }
-    const auto until = std::chrono::system_clock::now() + std::chrono::milliseconds(pause_ms);
+    const std::chrono::milliseconds pause(pause_ms);
     if (unreachable) {
-      channel_->WaitForConnected(until);  // The pause ends when there is somebody to ask.
+      // The pause ends when there is somebody to ask.
+      channel_->WaitForConnected(std::chrono::system_clock::now() + pause);
     } else {
-      std::this_thread::sleep_until(until);
+      std::this_thread::sleep_for(pause);
     }
   }
 }

@@ -1,7 +1,7 @@
 // Reads values: asks each server for what it holds, in messages of moderate size, and puts the answers where they
 // belong.
 //
-// Thread-safe. Callbacks run on a thread of gRPC's or the timer's.
+// Thread-safe. Callbacks run on a connection's thread or the timer's.
 //
 // The callers must outlive this, and must be cancelled before this is destroyed.
 #pragma once

@@ -34,7 +34,7 @@ bool IsFinal(const absl::Status& status) {
 
 Subscription::Subscription(Options options)
     : options_(std::move(options)),
-      connection_(options_.channel, options_.queue, options_.timer, /*call_timeout_ms=*/0),
+      connection_(options_.channel, options_.queue, options_.timer, /*call_timeout_ms=*/0, options_.message_max_bytes),
       backoff_(options_.seed) {
   for (const TableHandle* table : options_.tables) tables_.emplace(table->id, table);
   Start();
@@ -45,7 +45,7 @@ Subscription::~Subscription() {
     MutexLock lock(&mu_);
     stopping_ = true;
     if (pause_ != 0 && options_.timer->Cancel(pause_)) pause_ = 0;
-    while (pause_ != 0 || starting_) stopped_.Wait(&mu_);
+    while (pause_ != 0 || starting_ > 0) stopped_.Wait(&mu_);
   }
   connection_.Close();
 }
@@ -60,7 +60,7 @@ void Subscription::Start() {
     pause_ = 0;
     stopped_.NotifyAll();
     if (stopping_) return;
-    starting_ = true;
+    ++starting_;
     started_ms_ = SteadyTime().NowMs();
   }
   // Each attempt begins with an anchor, so it reads with nothing held.
@@ -73,7 +73,7 @@ void Subscription::Start() {
       },
       [this](const absl::StatusOr<Connection::Answer>& answer) { OnEnd(answer.status()); });
   MutexLock lock(&mu_);
-  starting_ = false;
+  --starting_;
   stopped_.NotifyAll();
 }
 

@@ -1,6 +1,6 @@
 // A subscription at one ps, renewed whenever the stream ends.
 //
-// Thread-safe. The listener is called on gRPC's threads, one call after the other.
+// Thread-safe. The listener is called on a connection's thread, one call after the other.
 //
 // The destructor ends the stream and waits until no callback runs.
 #pragma once
@@ -30,6 +30,7 @@ class Subscription {
     std::string peer;  // "ps 1 at host:port".
     std::shared_ptr<grpc::Channel> channel;
     grpc::CompletionQueue* queue = nullptr;  // As Connection's; must outlive the subscription.
+    size_t message_max_bytes = 64 << 20;     // As Connection's.
     Incarnation incarnation = 0;
     uint32_t shards = 0;
     std::vector<const TableHandle*> tables;  // Must outlive the subscription.
@@ -57,8 +58,8 @@ class Subscription {
   Backoff backoff_ ABSL_GUARDED_BY(mu_);
   int64_t started_ms_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t logged_ms_ ABSL_GUARDED_BY(mu_) = 0;
-  Timer::Id pause_ ABSL_GUARDED_BY(mu_) = 0;    // Until the next attempt.
-  bool starting_ ABSL_GUARDED_BY(mu_) = false;  // Start is at work.
+  Timer::Id pause_ ABSL_GUARDED_BY(mu_) = 0;  // Until the next attempt.
+  int starting_ ABSL_GUARDED_BY(mu_) = 0;     // Calls of Start at work.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -33,6 +33,7 @@ Membership::Membership(Options options)
     : options_(std::move(options)),
       servers_(options_.servers),
       workers_(options_.workers),
+      start_ms_(options_.time->NowMs()),
       next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)) {
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     servers_[i].role = v1::ROLE_SERVER;
@@ -133,6 +134,9 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   Place next;
   next.role = place->role;
   next.index = place->index;
+  // Never behind the clock that the first came from, so that they stay comparable with it.
+  const auto elapsed_us = static_cast<Incarnation>(options_.time->NowMs() - start_ms_) * 1000;
+  next_incarnation_ = std::max(next_incarnation_, options_.first_incarnation + elapsed_us);
   next.incarnation = next_incarnation_++;
   next.token = request.token();
   next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";

@@ -122,6 +122,7 @@ class Membership {
   std::vector<Place> servers_;  // By index; never resized.
   std::vector<Place> workers_;  // By index; never resized.
   absl::flat_hash_map<Incarnation, Place*> by_incarnation_;
+  const int64_t start_ms_;
   Incarnation next_incarnation_;
   uint64_t epoch_ = 0;
 };

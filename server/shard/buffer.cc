@@ -8,7 +8,7 @@ BufferRef BufferRef::New(size_t size_bytes) {
   static_assert(sizeof(Buffer) <= Buffer::kAlignment);
   void* memory = ::operator new (Buffer::kAlignment + size_bytes, std::align_val_t{Buffer::kAlignment});
   BufferRef ref;
-  ref.buffer_ = new (memory) Buffer(size_bytes, nullptr);
+  ref.buffer_ = new (memory) Buffer(size_bytes, nullptr, nullptr);
   return ref;
 }
 
@@ -21,15 +21,15 @@ BufferRef BufferRef::NewKept(size_t size_bytes) {
   if (cell > SlabPool::kCellBytesMax) return New(size_bytes);
   const SlabPool::Cell memory = SlabPool::For(cell).Allocate();
   BufferRef ref;
-  ref.buffer_ = new (memory.memory) Buffer(size_bytes, memory.slab);
+  ref.buffer_ = new (memory.memory) Buffer(size_bytes, memory.pool, memory.slab);
   return ref;
 }
 
 void BufferRef::Release(Buffer* buffer) {
   if (buffer == nullptr || buffer->references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  SlabPool::Slab* const slab = buffer->slab_;
+  const SlabPool::Cell cell{buffer, buffer->pool_, buffer->slab_};
   buffer->~Buffer();
-  SlabPool::Free({buffer, slab});
+  SlabPool::Free(cell);
 }
 
 }  // namespace lodestone

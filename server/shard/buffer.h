@@ -33,17 +33,18 @@ class Buffer {
 
  private:
   friend class BufferRef;
-  Buffer(size_t size_bytes, SlabPool::Slab* slab) : size_bytes_(size_bytes), slab_(slab) {}
+  Buffer(size_t size_bytes, SlabPool* pool, SlabPool::Slab* slab) : size_bytes_(size_bytes), pool_(pool), slab_(slab) {}
 
   std::atomic<uint32_t> references_{1};
   const size_t size_bytes_;
-  SlabPool::Slab* const slab_;  // That the memory is of; null if it is plain.
+  SlabPool* const pool_;  // Where the memory is from: SlabPool::Cell.
+  SlabPool::Slab* const slab_;
 };
 
 // A counted reference to a Buffer, or null.
 class BufferRef {
  public:
-  // A fresh, uninitialised buffer. Ends the process when memory is exhausted, as operator new does.
+  // A fresh, uninitialised buffer. When memory is exhausted, std::bad_alloc ends the process: nobody catches it.
   static BufferRef New(size_t size_bytes);
   // The same for what stays: a block or a page, of which there are many of one size.
   static BufferRef NewKept(size_t size_bytes);

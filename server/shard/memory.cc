@@ -1,6 +1,7 @@
 #include "server/shard/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,10 +26,13 @@ void* MapHuge(size_t bytes) {
   void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t aligned = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const uintptr_t end = (aligned + bytes + 4095) / 4096 * 4096;
-  if (aligned > begin) munmap(memory, aligned - begin);
-  munmap(reinterpret_cast<void*>(end), begin + mapped - end);
+  // The last boundary that leaves room. Mappings grow downwards, so what is given back lies before this one, where the
+  // next takes it: they stay adjacent, and the kernel counts them as one (it has 65530 for a process).
+  const uintptr_t aligned = (begin / kHugePageBytes + 1) * kHugePageBytes;
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t end = (aligned + bytes + page - 1) / page * page;
+  munmap(memory, aligned - begin);
+  if (begin + mapped > end) munmap(reinterpret_cast<void*>(end), begin + mapped - end);
   // Refused where the kernel has no huge pages, which is as well.
   madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE);
   return reinterpret_cast<void*>(aligned);
@@ -61,7 +65,6 @@ LargeMemory AllocateZeroed(size_t bytes) {
 
 // Guarded by its pool's mutex.
 struct SlabPool::Slab {
-  SlabPool* const pool;
   uint8_t* const begin;
   size_t used = 0;       // Cells.
   size_t cut = 0;        // Cells that were ever used: the first ones.
@@ -88,14 +91,14 @@ SlabPool::~SlabPool() {
 
 SlabPool::Slab* SlabPool::MakeSlab() {
   ++slab_count_;
-  return new Slab{this, static_cast<uint8_t*>(MapHuge(slab_bytes_))};
+  return new Slab{static_cast<uint8_t*>(MapHuge(slab_bytes_))};
 }
 
 SlabPool::Cell SlabPool::Allocate() {
   MutexLock lock(&mu_);
   if (open_.empty() && plain_bytes_ < kPlainBytes) {
     plain_bytes_ += cell_bytes_;
-    return {PlainAllocate(cell_bytes_), nullptr};
+    return {PlainAllocate(cell_bytes_), this, nullptr};
   }
   if (open_.empty()) open_.push_back(MakeSlab());
   Slab* const slab = open_.back();
@@ -106,12 +109,16 @@ SlabPool::Cell SlabPool::Allocate() {
     memory = slab->begin + slab->cut++ * cell_bytes_;
   }
   if (++slab->used == slab_bytes_ / cell_bytes_) open_.pop_back();
-  return {memory, slab};
+  return {memory, this, slab};
 }
 
 void SlabPool::Free(Cell cell) {
-  if (cell.slab == nullptr) return PlainFree(cell.memory);
-  cell.slab->pool->FreeIn(cell.slab, cell.memory);
+  if (cell.slab != nullptr) return cell.pool->FreeIn(cell.slab, cell.memory);
+  if (cell.pool != nullptr) {
+    MutexLock lock(&cell.pool->mu_);
+    cell.pool->plain_bytes_ -= cell.pool->cell_bytes_;
+  }
+  PlainFree(cell.memory);
 }
 
 void SlabPool::FreeIn(Slab* slab, void* memory) {

@@ -2,7 +2,7 @@
 // costs one cache miss, not one for the page table too).
 //
 // Small tables must not take large pages: an array lies on huge pages only as far as it fills them, and a slab pool
-// hands out plain memory until it has handed out kPlainBytes.
+// hands out plain memory as long as less than kPlainBytes of it is in use.
 //
 // Thread-safe.
 #pragma once
@@ -23,17 +23,18 @@ struct LargeDelete {
 };
 using LargeMemory = std::unique_ptr<void, LargeDelete>;
 
-// `bytes` of zeros, aligned to SlabPool::kAlignment. Ends the process when memory is exhausted, as operator new does.
+// `bytes` of zeros, aligned to SlabPool::kAlignment. When memory is exhausted it throws std::bad_alloc, as operator new
+// does, which nobody catches: the process ends.
 LargeMemory AllocateZeroed(size_t bytes);
 
 // Cells of one size, cut from slabs that are returned when all of their cells are free.
 class SlabPool {
  public:
-  // A slab's memory is taken from the kernel cell by cell, but in huge pages.
+  // The kernel gives a slab's memory one huge page after the other, as cells are first used.
   struct Slab;
 
   static constexpr size_t kAlignment = 128;
-  // What a pool hands out as plain memory before it makes slabs.
+  // What is in use of a pool's plain memory before it makes slabs.
   static constexpr size_t kPlainBytes = 8 << 20;
   // Cells are at most this large; larger memory is plain.
   static constexpr size_t kCellBytesMax = 4 << 20;
@@ -47,11 +48,11 @@ class SlabPool {
   // REQUIRES: all cells have been freed.
   ~SlabPool();
 
-  // A cell, uninitialised and aligned to kAlignment, and the slab it is of; null if it is plain. Ends the process when
-  // memory is exhausted.
+  // A cell, uninitialised and aligned to kAlignment, and where it is from. When memory is exhausted, as AllocateZeroed.
   struct Cell {
     void* memory = nullptr;
-    Slab* slab = nullptr;
+    SlabPool* pool = nullptr;  // Null if it is of none: from operator new with kAlignment.
+    Slab* slab = nullptr;      // Null if it is plain.
   };
   Cell Allocate();
   // Returns a cell to the pool that it is of.
@@ -69,7 +70,7 @@ class SlabPool {
   const size_t slab_bytes_;
 
   mutable Mutex mu_;
-  size_t plain_bytes_ ABSL_GUARDED_BY(mu_) = 0;   // Handed out, ever.
+  size_t plain_bytes_ ABSL_GUARDED_BY(mu_) = 0;   // In use.
   std::vector<Slab*> open_ ABSL_GUARDED_BY(mu_);  // Slabs with a free cell.
   size_t slab_count_ ABSL_GUARDED_BY(mu_) = 0;
 };

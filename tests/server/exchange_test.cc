@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/channel.h"
+#include "common/limits.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "gmock/gmock.h"
@@ -262,6 +263,49 @@ TEST_F(ExchangeTest, AMalformedMessageEndsTheStreamWithItsSubscriptions) {
   while (stream_->Read(&response)) {
   }
   EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ExchangeTest, TooManyCallsInAMessageEndTheStream) {
+  v1::ExchangeRequest request;
+  for (size_t i = 0; i < limits::kExchangeCallsMax; ++i) request.add_calls()->set_id(i);
+  const auto answers = Ask(request);
+  for (const auto& [id, answer] : answers) {
+    EXPECT_EQ(answer.code(), static_cast<uint32_t>(grpc::StatusCode::UNIMPLEMENTED));
+  }
+  request.add_calls();
+  ASSERT_TRUE(stream_->Write(request));
+  v1::ExchangeResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  const grpc::Status status = stream_->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("1025"));
+}
+
+TEST_F(ExchangeTest, SubscriptionsThatRaceForAnIdLeaveOneOfThem) {
+  v1::ExchangeRequest subscribe;
+  subscribe.add_calls()->mutable_subscribe()->add_tables()->set_table(dense());
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) ASSERT_TRUE(stream_->Write(subscribe));
+  int refused = 0;
+  size_t anchored = 0;
+  while (refused < kTimes - 1 || anchored < kShards) {
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    for (const v1::Answer& answer : response.answers()) {
+      refused += answer.code() == static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT);
+      for (const auto& delta : answer.delta().shards()) anchored += delta.complete();
+    }
+  }
+  EXPECT_EQ(refused, kTimes - 1);
+}
+
+TEST_F(ExchangeTest, ASubscriptionWithAPayloadIsRefused) {
+  v1::ExchangeRequest request;
+  request.add_calls()->mutable_subscribe()->add_tables()->set_table(dense());
+  request.mutable_calls(0)->set_payload_bytes(3);
+  request.set_payload("abc");
+  const auto answers = Ask(request);
+  EXPECT_EQ(answers.at(0).code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT));
 }
 
 TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {

@@ -1,8 +1,10 @@
 #include "server/shard/memory.h"
 
 #include <cstring>
+#include <fstream>
 #include <latch>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,19 +17,29 @@ namespace {
 
 constexpr size_t kCell = 9088;
 
-// A pool that has handed out its plain memory, so that it makes slabs.
+// A pool whose plain memory is in use, so that it makes slabs.
 class SlabPoolTest : public ::testing::Test {
  protected:
   explicit SlabPoolTest(size_t cell_bytes = kCell) : pool_(cell_bytes) {
     for (size_t bytes = 0; bytes < SlabPool::kPlainBytes; bytes += cell_bytes) {
-      const SlabPool::Cell cell = pool_.Allocate();
-      EXPECT_EQ(cell.slab, nullptr);
-      SlabPool::Free(cell);
+      plain_.push_back(pool_.Allocate());
+      EXPECT_EQ(plain_.back().slab, nullptr);
     }
+  }
+  ~SlabPoolTest() override {
+    for (const SlabPool::Cell& cell : plain_) SlabPool::Free(cell);
   }
 
   SlabPool pool_;
+  std::vector<SlabPool::Cell> plain_;
 };
+
+size_t Mappings() {
+  std::ifstream maps("/proc/self/maps");
+  size_t lines = 0;
+  for (std::string line; std::getline(maps, line);) ++lines;
+  return lines;
+}
 
 TEST_F(SlabPoolTest, TakesNoSlabForWhatASmallTableNeeds) {
   EXPECT_EQ(pool_.slab_bytes(), 0u);
@@ -35,6 +47,21 @@ TEST_F(SlabPoolTest, TakesNoSlabForWhatASmallTableNeeds) {
   EXPECT_NE(cell.slab, nullptr);
   EXPECT_EQ(pool_.slab_bytes(), size_t{2} << 20);
   SlabPool::Free(cell);
+}
+
+TEST(SlabPool, PlainMemoryThatComesAndGoesMakesNoSlab) {
+  SlabPool pool(kCell);
+  for (size_t bytes = 0; bytes < 2 * SlabPool::kPlainBytes; bytes += kCell) SlabPool::Free(pool.Allocate());
+  EXPECT_EQ(pool.slab_bytes(), 0u);
+}
+
+TEST(SlabPool, SlabsDoNotUseUpTheKernelsMappings) {
+  SlabPool pool(kCell);
+  const size_t before = Mappings();
+  std::vector<SlabPool::Cell> cells;
+  while (pool.slab_bytes() < size_t{400} << 20) cells.push_back(pool.Allocate());
+  EXPECT_LT(Mappings(), before + 50);
+  for (const SlabPool::Cell& cell : cells) SlabPool::Free(cell);
 }
 
 TEST_F(SlabPoolTest, GivesCellsThatDoNotOverlapAndKeepWhatIsWrittenToThem) {
