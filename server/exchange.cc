@@ -251,20 +251,15 @@ void ExchangeStream::OnWriteDone(bool ok) {
     writing_ = false;
     writing_bytes_ = 0;
     outgoing_.Clear();
-    for (const uint64_t tag : written_tags_) {
-      const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
-      if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
-    }
-    if (!ok) {
-      broken_ = true;
-      // What still waits is lost; subscribers whose delta is among it hear of that too.
-      while (!outbox_.empty()) {
-        outbox_.Pack(&written_tags_);
-        for (const uint64_t tag : written_tags_) {
-          const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
-          if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
-        }
+    broken_ |= !ok;
+    while (true) {
+      for (const uint64_t tag : written_tags_) {
+        const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
+        if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
       }
+      // If the stream is broken, what still waits is lost: subscribers whose delta is among it hear of that too.
+      if (!broken_ || outbox_.empty()) break;
+      outbox_.Pack(&written_tags_);
     }
     Pump();
   }

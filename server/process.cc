@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "common/channel.h"
 #include "common/log.h"
 #include "common/mutex.h"
+#include "common/nonce.h"
 #include "common/status.h"
 #include "common/time_source.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -43,12 +43,6 @@ constexpr int kSyncPollMs = 60'000;  // An idle one wakes this often.
 constexpr char kParameterServerName[] = "lodestone.v1.ParameterServer";
 constexpr char kCoordinatorName[] = "lodestone.v1.Coordinator";
 constexpr char kAdminName[] = "lodestone.v1.Admin";
-
-Incarnation RandomIncarnation() {
-  std::random_device device;
-  const Incarnation drawn = (uint64_t{device()} << 32) | device();
-  return std::max<Incarnation>(1, drawn);
-}
 
 Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   Store::Options options;
@@ -140,7 +134,7 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       on_ready_(std::move(on_ready)),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
-      exchange_(&store_, &broadcaster_, identity_.incarnation = RandomIncarnation()),
+      exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce()),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
       admin_({[this](v1::StatusResponse* status) { FillStatus(status); }}) {
   identity_.index = config.server().index();
