@@ -7,6 +7,7 @@
 #include <latch>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -290,6 +291,33 @@ TEST_F(ClientTest, SpreadsCallsOverItsConnections) {
   for (const auto& push : cluster_.pushes()) peers[push.server].insert(push.peer);
   EXPECT_EQ(peers[0].size(), 3);
   EXPECT_EQ(peers[1].size(), 3);
+}
+
+TEST_F(ClientTest, PacksNoMoreIntoAMessageThanAPsTakesAndRefusesACallThatFitsIntoNone) {
+  v1::Config config = cluster_.config();
+  config.mutable_server()->set_message_max_bytes(40 << 10);
+  Connect(config);
+  // Some that together are longer than a message and shorter than what is packed otherwise.
+  constexpr int kPulls = 100;
+  std::vector<Key> keys(500);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<std::vector<float>> values(kPulls, std::vector<float>(keys.size() * kDim));
+  std::latch done(kPulls);
+  for (std::vector<float>& dst : values) {
+    client_->Pull({}, {{&tables_[1], keys, dst.data()}}, [&](const absl::Status& status, const ShardVersions&) {
+      EXPECT_TRUE(status.ok()) << status;
+      done.count_down();
+    });
+  }
+  done.wait();
+
+  std::vector<v1::TableSpec> many;
+  for (int i = 0; i < 400; ++i) many.push_back(RowsSpec(std::string(150, 'n') + std::to_string(i)));
+  const absl::Status refused = client_->EnsureTables(many).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_TRUE(Contains(refused, "message_max_bytes is 40960")) << refused;
+  EXPECT_TRUE(PushOnesNow().status.ok());
+  ExpectAll(1);
 }
 
 TEST(Client, CutsALargePushIntoMessagesWithSequencesOfTheirOwn) {
