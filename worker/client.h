@@ -84,7 +84,8 @@ class Client {
   // Creates the tables on every server, or finds them there.
   virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
 
-  // What became of a push, over all shards.
+  // What became of a push, over all shards. OUT_OF_RANGE: the guard of a table refused it, or the part of it that one
+  // server got.
   struct PushResult {
     absl::Status status;
     // Mean over the shards of how many pushes by others came between `read_versions` and this one.
@@ -111,7 +112,8 @@ class Client {
                                  std::function<void(const BlockUpdate&)> on_block,
                                  std::function<void(ShardId, Version)> on_shard) = 0;
 
-  // Waits until no push is unacknowledged; the first error that a push ended with, if any.
+  // Waits until no push is unacknowledged; the first error that a push ended with, if any. OUT_OF_RANGE, with which a
+  // table's guard refuses a push, is none: the cluster is well.
   virtual absl::Status Flush() = 0;
 
   // What the next heartbeats report.

@@ -203,7 +203,7 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   }
   const absl::Status status = result.status;
   if (operation->done) operation->done(std::move(result));
-  window_.Leave(status);
+  window_.Leave(absl::IsOutOfRange(status) ? absl::OkStatus() : status);
 }
 
 namespace {

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "common/byte_view.h"
 #include "common/types.h"
 #include "server/shard/buffer.h"
+#include "server/shard/evictions.h"
 #include "server/shard/row_index.h"
 #include "server/shard/table.h"
 
@@ -55,11 +57,16 @@ class EmbeddingTable {
   void Read(ByteView keys, size_t count, uint64_t now_ms, float* dst);
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
-  // makes the shard's version `version`. New keys get a row if they are admitted.
-  void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version);
+  // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
+  // noted in `evictions`, or, in a replay, taken from there; null: nobody wants to know.
+  void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
+             Evictions* evictions = nullptr);
 
-  // Evicts rows that outlived their TTL, as the update `version`. False, and nothing changed, if there were none.
-  bool EvictExpired(uint64_t now_ms, Version version);
+  // Evicts rows that outlived their TTL, as the update `version`, and notes them in `evictions` (may be null). False,
+  // and nothing changed, if there were none.
+  bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr);
+  // Evicts these rows, as EvictExpired did when the update `version` was applied first. DATA_LOSS if one is not there.
+  absl::Status ReplayExpiry(std::span<const Key> keys, Version version);
 
   // The pages that changed after `after` (all if null), and the keys evicted since.
   struct Snapshot {
@@ -106,11 +113,16 @@ class EmbeddingTable {
   template <typename Visit>
   void ForEachBatch(ByteView keys, size_t count, bool writes, const Visit& visit);
   void FindRows(bool writes, Batch* batch) const;
-  void ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, uint64_t now_ms,
-                  Version version);
+  // The update that is being applied.
+  struct Update {
+    uint64_t now_ms = 0;
+    Version version = 0;
+    Evictions* evictions = nullptr;
+  };
+  void ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, const Update& update);
   // The row of a key that may have been inserted since its batch was looked up; a new one if there is none and it is
   // admitted, otherwise kNoRow.
-  RowId FindOrInsert(Key key, uint64_t now_ms, Version version);
+  RowId FindOrInsert(Key key, const Update& update);
   void UpdateRows(const Optimizer::Step& step, std::span<const RowUpdate> rows) const;
 
   uint32_t PlaceOf(RowId row) const { return row & (layout_.rows() - 1); }
@@ -118,7 +130,7 @@ class EmbeddingTable {
   bool Admit(Key key, Version version);
   void ForgetSomeCandidates();
   // Makes a row with initial values. May evict others and move the index.
-  RowId Insert(Key key, uint64_t now_ms, Version version);
+  RowId Insert(Key key, const Update& update);
   RowId TakeFreeRow();
   // Makes the row's page writable (copies it if it is shared), stamps row and page as changed at `version` and returns
   // the row.
@@ -133,7 +145,10 @@ class EmbeddingTable {
   void Unshare(Page* page);
   void Use(RowId row, uint64_t now_ms);
   void Evict(RowId row, Version version);
-  void EvictColdest(Version version);
+  void MakeRoom(const Update& update);
+  std::vector<Key> ColdestKeys() const;
+  // False if one has no row.
+  bool EvictKeys(std::span<const Key> keys, Version version);
   void CountBytes();
 
   // Constant after construction.
