@@ -104,17 +104,24 @@ std::vector<v1::TableSpec> Store::Impl::table_specs() const {
   return specs;
 }
 
-absl::StatusOr<std::vector<uint64_t>> Store::Impl::RollLogs() {
-  std::vector<uint64_t> segments;
-  for (const auto& log : logs_) {
-    LODESTONE_ASSIGN_OR_RETURN(const uint64_t segment, log->Roll());
-    segments.push_back(segment);
-  }
-  return segments;
+std::vector<uint64_t> Store::Impl::RollLogs() {
+  std::vector<uint64_t> marks;
+  for (const auto& log : logs_) marks.push_back(log->Roll());
+  return marks;
 }
 
-void Store::Impl::DropLogsBefore(std::span<const uint64_t> segments) {
-  for (size_t i = 0; i < segments.size(); ++i) logs_[i]->DropBefore(segments[i]);
+void Store::Impl::DropLogsBefore(std::span<const uint64_t> marks) {
+  for (size_t i = 0; i < marks.size(); ++i) logs_[i]->DropBefore(marks[i]);
+}
+
+void Store::Impl::FillLogStatus(v1::StorageStatus* status) const {
+  for (const auto& log : logs_) {
+    const ShardLog::Stats stats = log->stats();
+    status->set_log_bytes(status->log_bytes() + stats.bytes);
+    status->set_log_records(status->log_records() + stats.records);
+    status->set_log_commits(status->log_commits() + stats.commits);
+  }
+  if (const absl::Status health = CheckLogs(); !health.ok()) status->set_log_error(health.ToString());
 }
 
 }  // namespace lodestone

@@ -233,8 +233,10 @@ size_t Store::executors() const { return impl_->executors(); }
 std::vector<ShardId> Store::adopted_shards() const { return impl_->adopted_shards(); }
 std::vector<v1::TableSpec> Store::table_specs() const { return impl_->table_specs(); }
 Sessions::Known Store::sessions() const { return impl_->sessions(); }
-absl::StatusOr<std::vector<uint64_t>> Store::RollLogs() { return impl_->RollLogs(); }
-void Store::DropLogsBefore(std::span<const uint64_t> segments) { impl_->DropLogsBefore(segments); }
+std::vector<uint64_t> Store::RollLogs() { return impl_->RollLogs(); }
+void Store::DropLogsBefore(std::span<const uint64_t> marks) { impl_->DropLogsBefore(marks); }
+absl::Status Store::log_health() const { return impl_->CheckLogs(); }
+void Store::FillLogStatus(v1::StorageStatus* status) const { impl_->FillLogStatus(status); }
 absl::StatusOr<v1::EnsureTablesResponse> Store::EnsureTables(const v1::EnsureTablesRequest& request) {
   return impl_->EnsureTables(request);
 }

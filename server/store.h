@@ -69,9 +69,13 @@ class Store {
   // All tables, by name.
   std::vector<v1::TableSpec> table_specs() const;
   Sessions::Known sessions() const;
-  // Begins a new segment in each log, and deletes the segments before those that RollLogs returned.
-  absl::StatusOr<std::vector<uint64_t>> RollLogs();
-  void DropLogsBefore(std::span<const uint64_t> segments);
+  // Begins a new segment in each log, and deletes the segments before the marks that RollLogs returned.
+  std::vector<uint64_t> RollLogs();
+  void DropLogsBefore(std::span<const uint64_t> marks);
+  // Why a log takes nothing now, or OK.
+  absl::Status log_health() const;
+  // Sets the fields about the log.
+  void FillLogStatus(v1::StorageStatus* status) const;
 
   // Creates tables and opens the session of `worker` (0: none). See ParameterServer.EnsureTables.
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);

@@ -50,8 +50,10 @@ class Store::Impl {
   std::vector<ShardId> adopted_shards() const;
   std::vector<v1::TableSpec> table_specs() const;
   Sessions::Known sessions() const { return sessions_.known(); }
-  absl::StatusOr<std::vector<uint64_t>> RollLogs();
-  void DropLogsBefore(std::span<const uint64_t> segments);
+  std::vector<uint64_t> RollLogs();
+  void DropLogsBefore(std::span<const uint64_t> marks);
+  absl::Status CheckLogs() const;
+  void FillLogStatus(v1::StorageStatus* status) const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
   absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
   void Push(v1::PushRequest header, Payload payload, PushDone done);
@@ -104,9 +106,6 @@ class Store::Impl {
   }
   // RESOURCE_EXHAUSTED if an executor has too much to do.
   absl::Status CheckQueues() const;
-  // UNAVAILABLE or RESOURCE_EXHAUSTED if a log takes nothing now.
-  absl::Status CheckLogs() const;
-
   // Appends `record`, which is no shard's, to the logs `first` and on, and waits until it is durable.
   absl::Status LogForAll(const v1::LogRecord& record, size_t first, size_t count);
   absl::Status AddToShards(TableEntry* entry);

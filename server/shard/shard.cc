@@ -1,5 +1,6 @@
 #include "server/shard/shard.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -88,6 +89,11 @@ absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> ev
 Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst) {
   rows_.find(table.id())->second->Read(keys, count, now_ms, dst);
   return version();
+}
+
+void Shard::ForgetWorkersBut(std::span<const Incarnation> keep) {
+  absl::erase_if(windows_,
+                 [keep](const auto& window) { return !std::binary_search(keep.begin(), keep.end(), window.first); });
 }
 
 bool Shard::EvictExpired(uint64_t now_ms, Evictions* evictions) {

@@ -58,6 +58,8 @@ class Shard {
 
   // Forgets the window of a worker whose session has ended.
   void ForgetWorker(Incarnation worker) { windows_.erase(worker); }
+  // Forgets the windows of all workers but `keep`, ascending.
+  void ForgetWorkersBut(std::span<const Incarnation> keep);
   // Evicts rows that outlived their TTL, as one update, and notes them in `evictions` (may be null). False, and nothing
   // changed, if there were none.
   bool EvictExpired(uint64_t now_ms, Evictions* evictions = nullptr);
