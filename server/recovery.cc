@@ -34,6 +34,7 @@ class RecoveryRun {
 
  private:
   absl::Status LoadCheckpoints();
+  absl::Status LoadShard(const CheckpointReader& reader, ShardId shard);
   absl::Status ReplayLogs();
   // Replays the logs of one generation side by side: each shard's records are all in one of them.
   absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
@@ -55,6 +56,60 @@ class RecoveryRun {
   Mutex mu_;
   RecoveryReport report_ ABSL_GUARDED_BY(mu_);
 };
+
+absl::Status RecoveryRun::LoadCheckpoints() {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  Tell("checkpoints are looked through");
+  LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                             CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
+  const v1::SegmentHeader& cluster = options_.cluster;
+  LODESTONE_RETURN_IF_ERROR(reader.CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
+  const std::vector<ShardId> shards = store_->adopted_shards();
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards));
+  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->AddTable(table));
+  {
+    MutexLock lock(&mu_);
+    report_.notes = reader.problems();
+    report_.base_generation = std::numeric_limits<uint64_t>::max();
+  }
+  std::vector<absl::Status> status(store_->executors());
+  std::vector<std::thread> threads;
+  std::atomic<size_t> next{0};
+  for (absl::Status& of_thread : status) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < shards.size() && of_thread.ok(); i = next++) {
+        if (stopped()) of_thread = absl::CancelledError("the ps ends");
+        if (of_thread.ok()) of_thread = LoadShard(reader, shards[i]);
+        Tell(absl::StrCat("its checkpoint: ", i + 1, " of ", shards.size(), " shards are read"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& of_thread : status) LODESTONE_RETURN_IF_ERROR(of_thread);
+  MutexLock lock(&mu_);
+  if (report_.shards_from_checkpoints < shards.size()) report_.base_generation = 0;
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shard) {
+  std::vector<std::string> damage;
+  absl::StatusOr<std::optional<CheckpointReader::State>> state;
+  store_->UseShard(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage); });
+  MutexLock lock(&mu_);
+  report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
+  LODESTONE_RETURN_IF_ERROR(state.status());
+  if (!state->has_value()) return absl::OkStatus();
+  const v1::ServerManifest& manifest = (*state)->manifest();
+  lineage_[shard] = manifest.lineage();
+  report_.lineage = std::max(report_.lineage, manifest.lineage());
+  const bool own = manifest.server() == options_.cluster.server();
+  report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
+  ++report_.shards_from_checkpoints;
+  if (!manifest.coordinator().empty()) report_.coordinator = manifest.coordinator();
+  const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
+  store_->RestoreSessions(sessions, manifest.forgotten_max());
+  return absl::OkStatus();
+}
 
 absl::Status RecoveryRun::ReplayLogs() {
   if (options_.log_dir.empty()) return absl::OkStatus();
