@@ -23,7 +23,9 @@ constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
 class RecoveryRun {
  public:
   RecoveryRun(const RecoveryOptions& options, Store* store)
-      : options_(options), store_(store), lineage_(options.cluster.shards(), options.lineage) {}
+      : options_(options), store_(store), lineage_(options.cluster.shards(), options.lineage) {
+    report_.base_versions.resize(options.cluster.shards());
+  }
 
   absl::StatusOr<RecoveryReport> Run() {
     LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
@@ -101,6 +103,7 @@ absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shar
   if (!state->has_value()) return absl::OkStatus();
   const v1::ServerManifest& manifest = (*state)->manifest();
   lineage_[shard] = manifest.lineage();
+  report_.base_versions[shard] = (*state)->files.version;
   report_.lineage = std::max(report_.lineage, manifest.lineage());
   const bool own = manifest.server() == options_.cluster.server();
   report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);

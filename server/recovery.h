@@ -38,10 +38,11 @@ struct RecoveryReport {
   uint64_t generation = 0;       // The greatest of the logs found; 0: none was.
   uint64_t base_generation = 0;  // Of this server, the oldest start whose checkpoint is used; 0: unknown.
   uint64_t shards_from_checkpoints = 0;
-  uint64_t records = 0;            // Of logs, applied.
-  uint64_t record_bytes = 0;       // Their payloads'.
-  std::string coordinator;         // The coordinator's state, if a checkpoint had it.
-  std::vector<std::string> notes;  // What a user should know: tails that were cut, files that were passed over.
+  std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.
+  uint64_t records = 0;                // Of logs, applied.
+  uint64_t record_bytes = 0;           // Their payloads'.
+  std::string coordinator;             // The coordinator's state, if a checkpoint had it.
+  std::vector<std::string> notes;      // What a user should know: tails that were cut, files that were passed over.
 };
 
 // Brings back the adopted shards of `store`, which have no tables yet. DATA_LOSS, naming file and offset or the shard,

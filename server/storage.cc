@@ -38,7 +38,11 @@ v1::ClusterConfig::Durability DurabilityOf(const v1::Config& config) {
 }
 
 Storage::Storage(const v1::Config& config, const TimeSource* time)
-    : config_(config), time_(time), durability_(DurabilityOf(config)), checkpoint_dir_(config.checkpoint().dir()) {
+    : config_(config),
+      time_(time),
+      durability_(DurabilityOf(config)),
+      checkpoint_dir_(config.checkpoint().dir()),
+      written_versions_(config.cluster().shards()) {
   const std::string& data_dir = config.server().data_dir();
   if (!data_dir.empty()) {
     dir_ = absl::StrCat(data_dir, "/ps-", config.server().index());
@@ -164,6 +168,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, OpenLogs(store->executors()));
   replayed_records_ = report.records;
   base_generation_ = goes_back ? 0 : report.base_generation;
+  if (!goes_back) written_versions_ = report.base_versions;
   recovery_seconds_ = SecondsBetween(start_ms, time_->NowMs());
   if (report.shards_from_checkpoints > 0 || report.records > 0) {
     LODESTONE_LOG(INFO, "storage", "is back shards_from_checkpoints={} log_records={} log_bytes={} seconds={:.2f}",
@@ -192,10 +197,6 @@ absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> Storage::OpenLogs(size_t 
 }
 
 void Storage::StartCheckpoints() {
-  for (ShardId shard = 0; shard < config_.cluster().shards(); ++shard) {
-    // What came from the log is in no checkpoint yet.
-    if (written_versions_.size() <= shard) written_versions_.push_back(0);
-  }
   MutexLock lock(&mu_);
   recovered_ = true;
   thread_ = std::thread([this] { RunCheckpoints(); });
@@ -265,7 +266,6 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
     checkpoints_.set_checkpoint_error(result.status().ToString());
     return result.status();
   }
-  written_versions_.resize(config_.cluster().shards());
   for (const auto& entry : result->manifest.contents()) written_versions_[entry.shard()] = entry.version();
   // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
   if (name.empty()) DropSegments(rolled);
