@@ -23,6 +23,10 @@ inline constexpr size_t kPageBytesMax = 16 * 1024;                // Target size
 inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;        // Keys counted towards admission, per shard.
 inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas, per shard and table.
 
+// Disk.
+inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;            // Message of a record in a file.
+inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payload of a record in a file.
+
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
 inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.

@@ -9,6 +9,7 @@
 #include "common/limits.h"
 #include "common/random.h"
 #include "common/wire.h"
+#include "server/shard/embedding_restoring.h"
 
 namespace lodestone {
 namespace {
@@ -53,10 +54,10 @@ PageLayout::PageLayout(const Table& table) : row_floats(table.dim() + table.stat
 EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
     : table_(table),
       layout_(*table),
-      made_ms_(now_ms),
       track_usage_(table->spec().embedding().eviction().ttl_ms() > 0 ||
                    table->spec().embedding().eviction().rows_max() > 0),
-      rows_max_(RowsMax(*table)) {
+      rows_max_(RowsMax(*table)),
+      made_ms_(now_ms) {
   CountBytes();
 }
 

@@ -12,12 +12,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "common/byte_view.h"
 #include "common/types.h"
+#include "proto/checkpoint.pb.h"
 #include "server/shard/buffer.h"
 #include "server/shard/evictions.h"
 #include "server/shard/row_index.h"
@@ -80,8 +82,40 @@ class EmbeddingTable {
   // nullopt if the evictions since `after` are no longer all known: take a whole snapshot instead.
   std::optional<Snapshot> Collect(const Version* after) const;
 
+  const Table& table() const { return *table_; }
   const PageLayout& layout() const { return layout_; }
   size_t rows() const { return index_.size(); }
+
+  // What is kept beside the rows for eviction, by page; only if the table evicts.
+  struct Usage {
+    uint32_t last_used = 0;  // In kTickMs since the table was made.
+    uint32_t count = 0;      // Uses, saturating.
+  };
+  // What a checkpoint keeps: as a Snapshot, and all that is counted. Not the evicted keys.
+  struct State {
+    struct Page {
+      uint32_t index = 0;
+      BufferRef page;
+      Version version = 0;
+    };
+    uint64_t updates = 0;
+    uint64_t made_ms = 0;
+    uint32_t pages_total = 0;  // Changed or not.
+    std::vector<Page> pages;
+    std::vector<Usage> usage;                          // Of the rows of `pages`; empty if the table does not evict.
+    std::vector<std::pair<Key, uint32_t>> candidates;  // By key.
+  };
+  // The pages that changed after `after`; all if it is null. Uses do not count as changes.
+  State CollectState(const Version* after) const;
+
+  // Restoring (shard.h). Nothing is changed before CommitRestored.
+  absl::Status RestoreRows(const v1::RowsTable& header, ShardId shard);
+  absl::Status RestorePage(const v1::RowsPage& header, std::span<const uint8_t> payload);
+  // Checks everything together and makes the index.
+  absl::Status PrepareRestored(ShardId shard, Version version);
+  // REQUIRES: PrepareRestored was OK.
+  void CommitRestored(Version version);
+  void AbandonRestored();
 
  private:
   struct Page {
@@ -91,11 +125,7 @@ class EmbeddingTable {
     // miss for each row.
     mutable bool may_be_shared : 1 = false;
   };
-  // What is kept beside the rows for eviction, by page; only if the table evicts.
-  struct Usage {
-    uint32_t last_used = 0;  // In kTickMs since the table was made.
-    uint32_t count = 0;      // Uses, saturating.
-  };
+  struct Restoring;  // embedding_restoring.h
 
   // Keys are looked up in batches, so that their cache misses overlap: first those of the index, then those of the
   // rows.
@@ -154,10 +184,10 @@ class EmbeddingTable {
   // Constant after construction.
   Table* const table_;
   const PageLayout layout_;
-  const uint64_t made_ms_;
   const bool track_usage_;
   const size_t rows_max_;  // Of this shard; SIZE_MAX: no limit.
 
+  uint64_t made_ms_;  // Constant once restored.
   RowIndex index_;
   std::vector<Page> pages_;
   std::vector<RowId> free_;
@@ -170,6 +200,7 @@ class EmbeddingTable {
   Version evictions_known_since_ = 0;  // Evictions at this version or before are forgotten.
   uint64_t counted_bytes_ = 0;
   size_t counted_rows_ = 0;
+  std::unique_ptr<Restoring> restoring_;
 };
 
 }  // namespace lodestone

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "common/byte_view.h"
 #include "common/types.h"
+#include "proto/checkpoint.pb.h"
 #include "server/shard/dense_table.h"
 #include "server/shard/embedding_table.h"
 #include "server/shard/evictions.h"
@@ -90,6 +92,35 @@ class Shard {
   };
   // What changed after `after` in `tables`; everything if it is null. nullopt if that is no longer known.
   std::optional<Snapshot> Collect(std::span<const Table* const> tables, const Version* after) const;
+
+  // What a checkpoint keeps of the shard, at one version: all blocks and pages by reference, and copies of the rest.
+  struct State {
+    struct RowsPart {
+      const Table* table = nullptr;
+      PageLayout layout;
+      EmbeddingTable::State content;
+    };
+    ShardId shard = 0;
+    Version version = 0;
+    std::optional<Version> after;            // Blocks and pages are those that changed after it; nullopt: all.
+    std::vector<Snapshot::DensePart> dense;  // By table id.
+    std::vector<RowsPart> rows;              // By table id.
+    std::vector<std::pair<Incarnation, SequenceWindow>> windows;  // By worker.
+  };
+  // The state, of blocks and pages what changed after `after`; all if it is null.
+  State CollectState(const Version* after) const;
+
+  // Restoring: each block, table, page and window is given once, in any order, to a shard that has its tables and has
+  // applied nothing; then FinishRestore. Blocks and tables that are not given are as they were made. INVALID_ARGUMENT,
+  // naming the table and block, page or key, for what does not fit; then only AbandonRestore may follow.
+  absl::Status RestoreBlock(const v1::DenseBlock& header, std::span<const uint8_t> payload);
+  absl::Status RestoreRows(const v1::RowsTable& header);
+  absl::Status RestorePage(const v1::RowsPage& header, std::span<const uint8_t> payload);
+  absl::Status RestoreWindow(const v1::Window& window);
+  // Checks that all fits together and takes it as the state of `version`.
+  absl::Status FinishRestore(Version version);
+  // Goes back to what the shard was before anything was given. REQUIRES: FinishRestore was not OK.
+  void AbandonRestore();
 
  private:
   void ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version version, Evictions* evictions);
