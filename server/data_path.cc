@@ -137,7 +137,7 @@ void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, s
   };
   if (log == nullptr) return end();
   // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
-  log->Append(std::move(records), call, [call, e, end](const absl::Status& status) {
+  log->Append(records, call, [call, e, end](const absl::Status& status) {
     call->log_status[e] = status;
     end();
   });

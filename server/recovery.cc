@@ -1,6 +1,7 @@
 #include "server/recovery.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>

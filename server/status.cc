@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "common/status.h"
 #include "common/version.h"
 
 namespace lodestone {
@@ -31,6 +32,17 @@ grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* cont
   for (const Filler& fill : fillers_) fill(response);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
+                                                   const v1::CheckpointRequest* request,
+                                                   v1::CheckpointResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  checkpointer_(request->name(), [reactor, response](absl::StatusOr<v1::CheckpointResponse> result) {
+    if (result.ok()) *response = *std::move(result);
+    reactor->Finish(ToGrpc(result.status()));
+  });
   return reactor;
 }
 

@@ -1,4 +1,5 @@
-// The Admin service: what this ps knows about itself and, where the coordinator is, about the cluster.
+// The Admin service: what this ps knows about itself and, where the coordinator is, about the cluster; and what an
+// operator asks it to do.
 //
 // Thread-safe. Must outlive the gRPC server that it is registered with.
 #pragma once
@@ -7,8 +8,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/types.h"
 #include "proto/admin.grpc.pb.h"
 
@@ -32,13 +35,20 @@ class AdminService final : public v1::Admin::CallbackService {
  public:
   // Adds what one part of the ps knows. Called on any thread, several at a time.
   using Filler = std::function<void(v1::StatusResponse*)>;
-  explicit AdminService(std::vector<Filler> fillers) : fillers_(std::move(fillers)) {}
+  // Writes a checkpoint and calls back, on any thread. Empty: there is nowhere to write one to.
+  using CheckpointDone = std::function<void(absl::StatusOr<v1::CheckpointResponse>)>;
+  using Checkpointer = std::function<void(const std::string& name, CheckpointDone done)>;
+  AdminService(std::vector<Filler> fillers, Checkpointer checkpointer)
+      : fillers_(std::move(fillers)), checkpointer_(std::move(checkpointer)) {}
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const v1::CheckpointRequest* request,
+                                       v1::CheckpointResponse* response) override;
 
  private:
   const std::vector<Filler> fillers_;
+  const Checkpointer checkpointer_;
 };
 
 }  // namespace lodestone

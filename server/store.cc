@@ -66,7 +66,7 @@ absl::Status Store::Impl::LogForAll(const v1::LogRecord& record, size_t first, s
   for (size_t i = first; i < first + count; ++i) {
     std::vector<ShardLog::Record> records(1);
     records[0].message = record;
-    logs_[i]->Append(std::move(records), nullptr, [&wait](const absl::Status& status) {
+    logs_[i]->Append(records, nullptr, [&wait](const absl::Status& status) {
       MutexLock lock(&wait.mu);
       if (wait.status.ok()) wait.status = status;
       --wait.left;
@@ -155,7 +155,7 @@ void Store::Impl::Tick() {
   for (const Incarnation worker : logs_.empty() ? std::vector<Incarnation>() : forgotten) {
     std::vector<ShardLog::Record> records(1);
     records[0].message.set_session_forgotten(worker);
-    logs_[0]->Append(std::move(records), nullptr, [](const absl::Status&) {});
+    logs_[0]->Append(records, nullptr, [](const absl::Status&) {});
   }
   for (const ShardId shard : owned_shards()) {
     executors_[ExecutorOf(shard)]->Submit([this, shard, forgotten, now_ms] { Sweep(shard, forgotten, now_ms); });
@@ -173,7 +173,7 @@ void Store::Impl::Sweep(ShardId shard, const std::vector<Incarnation>& forgotten
   record.set_version(shards_[shard]->version());
   record.set_now_ms(now_ms);
   for (const EvictedKeys& group : evictions.groups()) *record.mutable_expiry()->add_evicted() = ToProto(group);
-  logs_[ExecutorOf(shard)]->Append(std::move(records), nullptr, [](const absl::Status&) {});
+  logs_[ExecutorOf(shard)]->Append(records, nullptr, [](const absl::Status&) {});
 }
 
 void Store::Impl::FillStatus(v1::StatusResponse* status) const {
