@@ -26,6 +26,8 @@ inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas,
 // Disk.
 inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;            // Message of a record in a file.
 inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payload of a record in a file.
+inline constexpr size_t kCheckpointNameBytesMax = 100;                 // Length of a checkpoint's name.
+inline constexpr size_t kCheckpointFilesOpenMax = 64;                  // Written, and not on the disk yet.
 
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
