@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/options.h"
 #include "common/record_file.h"
 #include "common/status.h"
 #include "common/time_source.h"
@@ -63,9 +62,12 @@ void SplitFrom(const std::string& from, RecoveryOptions* options) {
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
     has_manifest |= entry.path().extension() == ".manifest";
   }
-  options->checkpoint_dir = has_manifest ? path.parent_path().string() : path.string();
-  if (has_manifest && options->checkpoint_dir.empty()) options->checkpoint_dir = ".";
-  if (has_manifest) options->checkpoint = path.filename().string();
+  if (!has_manifest) {
+    options->checkpoint_dir = path.string();
+    return;
+  }
+  options->checkpoint_dir = path.has_parent_path() ? path.parent_path().string() : std::string(".");
+  options->checkpoint = path.filename().string();
 }
 
 // The shards of the ps: all, unless a named checkpoint has only some.
@@ -91,7 +93,7 @@ absl::StatusOr<std::string> WriteInto(const std::string& into, const RecoveryOpt
                                       Store* store) {
   const std::filesystem::path path = std::filesystem::path(into).lexically_normal();
   CheckpointWriter::Options writing;
-  writing.dir = path.has_parent_path() ? path.parent_path().string() : ".";
+  writing.dir = path.has_parent_path() ? path.parent_path().string() : std::string(".");
   writing.cluster = options.cluster.cluster();
   writing.server = options.cluster.server();
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer, CheckpointWriter::Open(writing));
