@@ -10,9 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/nonce.h"
+#include "common/ps_name.h"
 #include "common/status.h"
 #include "common/time_source.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -23,6 +25,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
 #include "server/coordinator/service.h"
+#include "server/coordinator/state_file.h"
 #include "server/exchange.h"
 #include "server/incarnation.h"
 #include "server/listen.h"
@@ -100,6 +103,7 @@ class ServerProcess::Impl {
   void Shutdown(int64_t grace_ms);
 
  private:
+  absl::Status StartCoordinator();
   absl::Status Listen();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
@@ -142,7 +146,8 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       on_ready_(std::move(on_ready)),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
-      exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce()),
+      exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
+                PsName(config.server().index(), config.cluster().name())),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
       admin_({[this](v1::StatusResponse* status) { FillStatus(status); }},
              [this](const std::string& name, Storage::CheckpointDone done) {
@@ -152,15 +157,39 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
              }) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
-  if (identity_.index == 0) coordinator_.emplace(MembershipOptions(config, &time_));
 }
 
 absl::Status ServerProcess::Impl::Start() {
   LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
+  LODESTONE_RETURN_IF_ERROR(StartCoordinator());
   LODESTONE_RETURN_IF_ERROR(Listen());
   StartMember();
   ticks_ = std::thread([this] { RunTicks(); });
   return absl::OkStatus();
+}
+
+// Just before Listen: the leases of its last life begin anew here.
+absl::Status ServerProcess::Impl::StartCoordinator() {
+  if (identity_.index != 0) return absl::OkStatus();
+  if (config_.server().data_dir().empty()) {
+    coordinator_.emplace(MembershipOptions(config_, &time_));
+    return absl::OkStatus();
+  }
+  const std::string folder = absl::StrCat(config_.server().data_dir(), "/ps-0");
+  const std::string path = absl::StrCat(folder, "/coordinator");
+  LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
+  coordinator_.emplace(MembershipOptions(config_, &time_),
+                       [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
+  if (!state.has_value()) return absl::OkStatus();
+  const bool same_servers = state->servers() == config_.cluster().servers();
+  if (!same_servers && config_.checkpoint().load().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is of a cluster of ", state->servers(),
+                                                      " servers, and cluster.servers is ", config_.cluster().servers(),
+                                                      ": to start with another number, name a checkpoint "
+                                                      "(checkpoint.load)"));
+  }
+  return Annotate(coordinator_->Restore(*state), path);
 }
 
 absl::Status ServerProcess::Impl::Listen() {
