@@ -150,11 +150,9 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
                 PsName(config.server().index(), config.cluster().name())),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
       admin_({[this](v1::StatusResponse* status) { FillStatus(status); }},
-             [this](const std::string& name, Storage::CheckpointDone done) {
-               if (storage_ != nullptr) return storage_->Checkpoint(name, std::move(done));
-               done(absl::FailedPreconditionError(
-                   "this ps has no folder for checkpoints: neither server.data_dir nor checkpoint.dir is set"));
-             }) {
+             Storage::IsWanted(config)
+                 ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
+                 : AdminService::Checkpointer()) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }

@@ -4,6 +4,7 @@
 // Thread-safe. Must outlive the gRPC server that it is registered with.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/types.h"
 #include "proto/admin.grpc.pb.h"
+#include "server/shard/executor.h"
 
 namespace lodestone {
 
@@ -35,11 +37,12 @@ class AdminService final : public v1::Admin::CallbackService {
  public:
   // Adds what one part of the ps knows. Called on any thread, several at a time.
   using Filler = std::function<void(v1::StatusResponse*)>;
-  // Writes a checkpoint and calls back, on any thread. Empty: there is nowhere to write one to.
-  using CheckpointDone = std::function<void(absl::StatusOr<v1::CheckpointResponse>)>;
-  using Checkpointer = std::function<void(const std::string& name, CheckpointDone done)>;
-  AdminService(std::vector<Filler> fillers, Checkpointer checkpointer)
-      : fillers_(std::move(fillers)), checkpointer_(std::move(checkpointer)) {}
+  // Writes a checkpoint of that name (empty: as a periodic one) and returns when it is complete. Called on a thread of
+  // the service's own, once at a time.
+  using Checkpointer = std::function<absl::StatusOr<v1::CheckpointResponse>(const std::string& name)>;
+  // `checkpoint`: null if this ps keeps nothing on disk.
+  explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr)
+      : fillers_(std::move(fillers)), checkpoint_(std::move(checkpoint)) {}
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
@@ -47,8 +50,16 @@ class AdminService final : public v1::Admin::CallbackService {
                                        v1::CheckpointResponse* response) override;
 
  private:
+  // OK if one may begin now.
+  absl::Status BeginCheckpoint(const std::string& name);
+
+  // Constant after construction.
   const std::vector<Filler> fillers_;
-  const Checkpointer checkpointer_;
+  const Checkpointer checkpoint_;
+
+  // Synchronise themselves.
+  std::atomic<bool> writing_{false};              // A checkpoint.
+  Executor background_{Executor::Mode::kThread};  // Last: it uses everything above.
 };
 
 }  // namespace lodestone

@@ -56,7 +56,7 @@ Storage::~Storage() {
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const v1::Config& config, const TimeSource* time) {
-  if (config.server().data_dir().empty() && config.checkpoint().dir().empty()) return nullptr;
+  if (!IsWanted(config)) return nullptr;
   std::unique_ptr<Storage> storage(new Storage(config, time));
   if (!storage->dir_.empty()) {
     LODESTONE_RETURN_IF_ERROR(storage->TakeFolder());
@@ -223,17 +223,19 @@ void Storage::RunCheckpoints() {
       }
       continue;
     }
-    Job job;
+    Job* job = nullptr;
     if (!jobs_.empty()) {
-      job = std::move(jobs_.front());
+      job = jobs_.front();
       jobs_.pop_front();
     }
     mu_.Unlock();
-    if (job.done != nullptr || Changed()) {
-      absl::StatusOr<v1::CheckpointResponse> result = WriteCheckpoint(job.name);
-      if (job.done != nullptr) job.done(std::move(result));
-    }
+    std::optional<absl::StatusOr<v1::CheckpointResponse>> result;
+    if (job != nullptr || Changed()) result = WriteCheckpoint(job == nullptr ? "" : job->name);
     mu_.Lock();
+    if (job != nullptr) {
+      job->result = std::move(result);
+      changed_.NotifyAll();
+    }
     if (due) next = std::chrono::steady_clock::now() + period;
   }
 }
@@ -298,16 +300,16 @@ void Storage::DropSegments(std::vector<uint64_t> rolled) {
   if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
 }
 
-void Storage::Checkpoint(const std::string& name, CheckpointDone done) {
-  {
-    MutexLock lock(&mu_);
-    if (recovered_ && !closing_) {
-      jobs_.push_back({name, std::move(done)});
-      changed_.NotifyAll();
-      return;
-    }
+absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
+  Job job{name, std::nullopt};
+  MutexLock lock(&mu_);
+  if (!recovered_ || closing_) {
+    return absl::UnavailableError("this ps has not brought its shards back yet, or ends");
   }
-  done(absl::UnavailableError("this ps has not brought its shards back yet, or ends"));
+  jobs_.push_back(&job);
+  changed_.NotifyAll();
+  while (!job.result.has_value()) changed_.Wait(&mu_);
+  return *std::move(job.result);
 }
 
 void Storage::Stop() {
@@ -316,16 +318,15 @@ void Storage::Stop() {
 }
 
 void Storage::Close() {
-  std::deque<Job> refused;
   {
     MutexLock lock(&mu_);
     if (closing_ || !recovered_) return;
     closing_ = true;
-    refused.swap(jobs_);
+    for (Job* const job : jobs_) job->result = absl::UnavailableError("this ps ends");
+    jobs_.clear();
     changed_.NotifyAll();
   }
   thread_.join();
-  for (const Job& job : refused) job.done(absl::UnavailableError("this ps ends"));
   if (stop_.load() || !config_.checkpoint().at_exit() || !Changed()) return;
   WriteCheckpoint("").IgnoreError();  // Has been logged.
 }

@@ -36,7 +36,11 @@ v1::ClusterConfig::Durability DurabilityOf(const v1::Config& config);
 
 class Storage {
  public:
-  // Null if the configuration keeps nothing on disk. UNAVAILABLE if another process has the folder; FAILED_PRECONDITION
+  // Whether the configuration keeps anything on disk.
+  static bool IsWanted(const v1::Config& config) {
+    return !config.server().data_dir().empty() || !config.checkpoint().dir().empty();
+  }
+  // Null if not IsWanted. UNAVAILABLE if another process has the folder; FAILED_PRECONDITION
   // if it is another cluster's or server's; the errors of files. `time`: the store's, must outlive this.
   static absl::StatusOr<std::unique_ptr<Storage>> Open(const v1::Config& config, const TimeSource* time);
   ~Storage();
@@ -46,9 +50,9 @@ class Storage {
   // brought back; CANCELLED after Stop.
   absl::Status Recover(Store* store, const std::vector<ShardId>& shards);
 
-  // Writes a checkpoint and calls `done`, on a thread of the storage's own.
-  using CheckpointDone = std::function<void(absl::StatusOr<v1::CheckpointResponse>)>;
-  void Checkpoint(const std::string& name, CheckpointDone done);
+  // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
+  // is back, and when it ends.
+  absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
 
   // Makes Recover, and a checkpoint under way, return soon.
   void Stop();
@@ -64,7 +68,7 @@ class Storage {
  private:
   struct Job {
     std::string name;  // Empty: a periodic one.
-    CheckpointDone done;
+    std::optional<absl::StatusOr<v1::CheckpointResponse>> result;
   };
 
   Storage(const v1::Config& config, const TimeSource* time);
@@ -108,7 +112,7 @@ class Storage {
   CondVar changed_;
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<Job> jobs_ ABSL_GUARDED_BY(mu_);
+  std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);  // Of callers that wait; their results are guarded too.
   std::string wait_ ABSL_GUARDED_BY(mu_);
   int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   v1::StorageStatus checkpoints_ ABSL_GUARDED_BY(mu_);  // The fields about them, but for the age.
