@@ -159,7 +159,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
                                                               .server = config_.server().index(),
                                                               .keep = config_.checkpoint().keep(),
                                                               .full_every = config_.checkpoint().full_every()}));
-  if (goes_back) {
+  if (goes_back && HasLog(durability_)) {
     SetWait(absl::StrCat("a first checkpoint after loading ", load));
     LODESTONE_RETURN_IF_ERROR(WriteCheckpoint("").status());
     state_.set_loaded(load);
