@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,8 +22,10 @@
 namespace lodestone {
 
 struct RecoveryOptions {
-  v1::SegmentHeader cluster;                            // What the files must agree with: cluster, shards, seed.
-  std::string log_dir;                                  // Empty: there is no log.
+  v1::SegmentHeader cluster;  // What the files must agree with: cluster, shards, seed.
+  std::string log_dir;        // Empty: there is no log.
+  // Logs of servers that the cluster had and has no more, by index: they are only looked at.
+  std::vector<std::pair<uint32_t, std::string>> former_log_dirs;
   std::string checkpoint_dir;                           // The folder of all checkpoints; empty: there are none.
   std::string checkpoint;                               // Start from this one; empty: from the newest of each shard.
   bool use_log = true;                                  // False: from the checkpoint alone.

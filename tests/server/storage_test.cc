@@ -187,7 +187,9 @@ TEST_P(StorageLifeTest, ManyLivesInARowLoseNothing) {
     if (life == 0) EnsureTables(ps);
     PushMany(ps, 1 + 5 * life, 5 + 5 * life);
     PushMany(reference, 1 + 5 * life, 5 + 5 * life);
-    if (life % 3 == 1) ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+    if (life % 3 == 1) {
+      EXPECT_TRUE(ps.storage->Checkpoint("").ok());
+    }
     EXPECT_EQ(Content(ps), Content(reference)) << "life " << life;
     config_ = Killed();
   }
@@ -350,6 +352,41 @@ TEST_P(StorageLifeTest, AnyNumberOfServersGoOnFromTheCheckpointOfAnyOther) {
       ps.storage->Close();
     }
     EXPECT_EQ(content.size(), kShards);
+  }
+}
+
+TEST_P(StorageLifeTest, ANumberOfServersCannotChangeBeforeAllIsInCheckpoints) {
+  config_.mutable_cluster()->set_servers(2);
+  {
+    v1::Config second = config_;
+    second.mutable_server()->set_index(1);
+    const Ps ps = StartWell(config_), other = StartWell(second);
+    for (const Ps* one : {&ps, &other}) {
+      EnsureTables(*one);
+      RequestBuilder<v1::PushRequest> push(kShards);
+      push.header.set_worker_incarnation(kWorker);
+      push.header.set_sequence(1);
+      std::vector<std::pair<Key, float>> rows;
+      for (Key key = 0; key < 100; ++key) {
+        if (ShardOfKey(key, kShards) % 2 == (one == &ps ? 0 : 1)) rows.emplace_back(key, 1.0f);
+      }
+      push.AddRows(TableIdOf("rows"), kDim, rows, true);
+      std::latch done(1);
+      one->store->Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+        EXPECT_TRUE(response.ok()) << response.status();
+        done.count_down();
+      });
+      done.wait();
+    }
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  for (const uint32_t servers : {1u, 3u}) {
+    v1::Config config = config_;
+    config.mutable_cluster()->set_servers(servers);
+    if (servers == 3) config.mutable_server()->set_index(1);  // Its own log; with one server, the other's.
+    const absl::Status status = Start(config).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("as many servers as before"));
   }
 }
 
