@@ -28,6 +28,7 @@ class RecoveryRun {
         store_(store),
         lineage_(options.cluster.shards(), options.lineage),
         newest_(options.cluster.shards(), {options.lineage, 0}) {
+    MutexLock lock(&mu_);
     report_.base_versions.resize(options.cluster.shards());
     adopted_.resize(options.cluster.shards());
     for (const ShardId shard : store->adopted_shards()) adopted_[shard] = true;
@@ -38,6 +39,7 @@ class RecoveryRun {
     LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
     LODESTONE_RETURN_IF_ERROR(ReplayLogs());
     ForgetStrangers();
+    MutexLock lock(&mu_);
     return std::move(report_);
   }
 
