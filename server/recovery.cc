@@ -189,6 +189,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
   report_.record_bytes += bytes;
   report_.lineage = std::max(report_.lineage, lineage);
   for (const LogReader::Cut& cut : reader->cuts()) {
+    report_.cut_damage |= cut.damaged;
     report_.notes.push_back(absl::StrCat(cut.damaged ? "the log is damaged, and what follows is left out: "
                                                      : "the end of the log was not written whole and is left out: ",
                                          cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason));

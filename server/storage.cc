@@ -162,11 +162,13 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
                                                               .server = config_.server().index(),
                                                               .keep = config_.checkpoint().keep(),
                                                               .full_every = config_.checkpoint().full_every()}));
-  if (goes_back && HasLog(durability_)) {
-    SetWait(absl::StrCat("a first checkpoint after loading ", load));
+  if ((goes_back && HasLog(durability_)) || report.cut_damage) {
+    SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
+                      : std::string("a checkpoint in place of the damaged log"));
     LODESTONE_RETURN_IF_ERROR(WriteCheckpoint("").status());
-    state_.set_loaded(load);
   }
+  if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(options.log_dir, state_.generation()));
+  if (goes_back) state_.set_loaded(load);
   LODESTONE_RETURN_IF_ERROR(SaveState());
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, OpenLogs(store->executors()));
   replayed_records_ = report.records;

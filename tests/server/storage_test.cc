@@ -422,6 +422,11 @@ TEST_P(StorageLifeTest, WithLeaveToCutADamagedLogTheRestIsThere) {
     EXPECT_LT(cut.store->VersionOf(shard), ps.store->VersionOf(shard));
   }
   EXPECT_GT(StatusOf(cut).replayed_records(), 0u);
+  PushMany(cut, 11, 12);
+  config_ = killed;
+  v1::Config later = Killed();
+  later.mutable_server()->set_cut_damaged_log(false);
+  EXPECT_EQ(Content(StartWell(later)), Content(cut)) << "the damage is gone for good";
 }
 
 TEST_P(StorageLifeTest, AnUnfinishedRecordAtTheEndIsCutOff) {
