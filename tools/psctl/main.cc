@@ -17,6 +17,7 @@
 #include "tools/psctl/admin_client.h"
 #include "tools/psctl/checkpoint.h"
 #include "tools/psctl/export.h"
+#include "tools/psctl/import.h"
 #include "tools/psctl/local.h"
 #include "tools/psctl/replay.h"
 #include "tools/psctl/status_table.h"
@@ -35,6 +36,7 @@ constexpr char kExamples[] = R"(Examples:
   psctl checkpoint --address 127.0.0.1:7000 before-move  all servers write a checkpoint of that name
   psctl verify data/checkpoints                          are the checkpoints there as they were written?
   psctl export data/checkpoints/before-move --out model.safetensors
+  psctl import model.safetensors --into data/checkpoints/model --config configs/cluster.yaml
   psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
 
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration, 130 interrupted.)";
@@ -109,6 +111,15 @@ void AddExport(CLI::App* app, ExportOptions* options) {
   command->add_flag("--signed-keys", options->signed_keys, "Keys as int64 instead of uint64: the same bits");
 }
 
+void AddImport(CLI::App* app, ImportOptions* options) {
+  CLI::App* command = app->add_subcommand("import", "Makes a checkpoint of tensors, to start with checkpoint.load");
+  command->add_option("FILE", options->file, "FILE.safetensors, as psctl export names its tensors")->required();
+  command->add_option("--into", options->into, "DIR/NAME of the checkpoint")->required();
+  command->add_option("--config", options->config_path, "YAML file that describes the cluster")->required();
+  command->add_option("--set", options->sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
+  command->add_option("--like", options->like, "A checkpoint whose tables it is to have (default: as the file notes)");
+}
+
 int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   CLI::App app("psctl runs, watches and checks Lodestone clusters.", "psctl");
@@ -156,6 +167,8 @@ int Main(int argc, char** argv) {
   AddVerify(&app, &verify);
   ExportOptions exported;
   AddExport(&app, &exported);
+  ImportOptions imported;
+  AddImport(&app, &imported);
 
   try {
     app.parse(argc, argv);
@@ -168,6 +181,7 @@ int Main(int argc, char** argv) {
   if (app.got_subcommand("checkpoint")) return RunCheckpoint(checkpoint);
   if (app.got_subcommand("verify")) return RunVerify(verify);
   if (app.got_subcommand("export")) return RunExport(exported);
+  if (app.got_subcommand("import")) return RunImport(imported);
   return RunCheck(check_path, check_sets);
 }
 

@@ -65,9 +65,9 @@ absl::string_view Text(std::span<const uint8_t> bytes) {
 }
 
 // uint64 length of the header, the header as JSON, the content.
-class Safetensors final : public TensorFile {
+class SafetensorsWriter final : public TensorFile {
  public:
-  explicit Safetensors(std::unique_ptr<Output> output) : output_(std::move(output)) {}
+  explicit SafetensorsWriter(std::unique_ptr<Output> output) : output_(std::move(output)) {}
 
   absl::Status Begin(const std::vector<Tensor>& tensors, const std::string& metadata) {
     nlohmann::ordered_json header;
@@ -114,9 +114,9 @@ class Safetensors final : public TensorFile {
 
 // A zip archive with a file TENSOR.npy for each tensor, not compressed. Sizes and offsets are always given in zip64's
 // fields too, which readers take where the others are all ones.
-class Npz final : public TensorFile {
+class NpzWriter final : public TensorFile {
  public:
-  explicit Npz(std::unique_ptr<Output> output) : output_(std::move(output)) {}
+  explicit NpzWriter(std::unique_ptr<Output> output) : output_(std::move(output)) {}
 
   absl::Status Begin(std::vector<Tensor> tensors) {
     for (Tensor& tensor : tensors) {
@@ -302,11 +302,11 @@ absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string
   LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path + ".tmp", O_WRONLY | O_CREAT | O_TRUNC));
   auto output = std::make_unique<Output>(path, std::move(file));
   if (absl::EndsWith(path, kSafetensors)) {
-    auto made = std::make_unique<Safetensors>(std::move(output));
+    auto made = std::make_unique<SafetensorsWriter>(std::move(output));
     LODESTONE_RETURN_IF_ERROR(made->Begin(tensors, metadata));
     return made;
   }
-  auto made = std::make_unique<Npz>(std::move(output));
+  auto made = std::make_unique<NpzWriter>(std::move(output));
   LODESTONE_RETURN_IF_ERROR(made->Begin(std::move(tensors)));
   return made;
 }
