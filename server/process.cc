@@ -179,15 +179,14 @@ absl::Status ServerProcess::Impl::StartCoordinator() {
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
   coordinator_.emplace(MembershipOptions(config_, &time_),
                        [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
-  if (!state.has_value()) return absl::OkStatus();
-  const bool same_servers = state->servers() == config_.cluster().servers();
-  if (!same_servers && config_.checkpoint().load().empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is of a cluster of ", state->servers(),
-                                                      " servers, and cluster.servers is ", config_.cluster().servers(),
-                                                      ": to start with another number, name a checkpoint "
-                                                      "(checkpoint.load)"));
-  }
-  return Annotate(coordinator_->Restore(*state), path);
+  storage_->KeepCoordinator([this] { return coordinator_->State(); });
+  if (state.has_value()) return Annotate(coordinator_->Restore(*state), path);
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
+  if (!kept.has_value()) return absl::OkStatus();
+  // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
+  kept->clear_places();
+  kept->clear_owners();
+  return Annotate(coordinator_->Restore(*kept), "the coordinator's state in a checkpoint");
 }
 
 absl::Status ServerProcess::Impl::Listen() {
@@ -230,6 +229,10 @@ void ServerProcess::Impl::StartMember() {
   options.shards = config_.cluster().shards();
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
+  if (storage_ != nullptr) {
+    options.token = storage_->token();
+    options.predecessor = storage_->former_token();
+  }
   const uint32_t message_max_bytes = config_.server().message_max_bytes();
   const std::shared_ptr<grpc::Channel> channel = own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
                                                      : MakeChannel(options.coordinator, message_max_bytes);

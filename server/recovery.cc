@@ -126,7 +126,6 @@ absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shar
   const bool own = manifest.server() == options_.cluster.server();
   report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
   ++report_.shards_from_checkpoints;
-  if (!manifest.coordinator().empty()) report_.coordinator = manifest.coordinator();
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
   store_->RestoreSessions(sessions, manifest.forgotten_max());
   return absl::OkStatus();

@@ -44,7 +44,6 @@ struct RecoveryReport {
   std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.
   uint64_t records = 0;                // Of logs, applied.
   uint64_t record_bytes = 0;           // Their payloads'.
-  std::string coordinator;             // The coordinator's state, if a checkpoint had it.
   bool cut_damage = false;             // The log was damaged, and what followed was left out (cut_damaged_log).
   std::vector<std::string> notes;      // What a user should know: tails that were cut, files that were passed over.
 };

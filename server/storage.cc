@@ -13,9 +13,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/nonce.h"
 #include "common/record_file.h"
 #include "common/status.h"
 #include "common/version.h"
+#include "server/checkpoint/manifest.h"
 #include "server/recovery.h"
 #include "server/shard/segment.h"
 
@@ -84,7 +86,8 @@ absl::Status Storage::LoadState() {
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(dir_));
   if (std::find(names.begin(), names.end(), "state") == names.end()) {
     state_.set_lineage(kFirstLineage);
-    return absl::OkStatus();
+    state_.set_member_token(DrawNonce());
+    return SaveState();
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader, RecordReader::Open(path));
   ByteView payload;
@@ -103,7 +106,23 @@ absl::Status Storage::LoadState() {
     return differs("server.index", state_.server(), config_.server().index());
   if (state_.shards() != cluster.shards()) return differs("cluster.shards", state_.shards(), cluster.shards());
   if (state_.seed() != cluster.seed()) return differs("cluster.seed", state_.seed(), cluster.seed());
-  return absl::OkStatus();
+  former_token_ = state_.member_token();
+  state_.set_member_token(DrawNonce());
+  return SaveState();
+}
+
+absl::StatusOr<std::optional<v1::CoordinatorState>> Storage::CoordinatorOfCheckpoints() const {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(checkpoint_dir_));
+  const v1::ServerManifest* newest = nullptr;
+  for (const FoundManifest& one : found) {
+    if (!one.manifest.ok() || one.manifest->coordinator().empty()) continue;
+    if (newest == nullptr || one.manifest->created_ms() > newest->created_ms()) newest = &*one.manifest;
+  }
+  if (newest == nullptr) return std::nullopt;
+  v1::CoordinatorState state;
+  if (state.ParseFromString(newest->coordinator())) return state;
+  return absl::DataLossError(absl::StrCat("the checkpoint ", newest->name(), " in ", checkpoint_dir_,
+                                          " holds no state of the coordinator where it should"));
 }
 
 absl::Status Storage::SaveState() {
@@ -278,6 +297,7 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
     const Sessions::Known sessions = store_->sessions();
     manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
     manifest->set_forgotten_max(sessions.forgotten_max);
+    if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
   };
   const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
   if (!result.ok()) {

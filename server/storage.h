@@ -26,6 +26,7 @@
 #include "common/types.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
+#include "proto/coordinator_state.pb.h"
 #include "proto/log.pb.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/store.h"
@@ -46,9 +47,17 @@ class Storage {
   static absl::StatusOr<std::unique_ptr<Storage>> Open(const v1::Config& config, const TimeSource* time);
   ~Storage();
 
-  // Brings back the shards as they were, whatever ended the life before, and serves them. `coordinator`: what
-  // checkpoints keep of it (may be empty). DATA_LOSS, naming file and offset, if something acknowledged cannot be
-  // brought back; CANCELLED after Stop.
+  // Drawn for this life of the ps, and for the one before in the same folder (0: there was none): what its Join says.
+  uint64_t token() const { return state_.member_token(); }
+  uint64_t former_token() const { return former_token_; }
+
+  // What checkpoints are to keep of the coordinator; call before Recover. And what the newest one has kept; nullopt if
+  // none has.
+  void KeepCoordinator(std::function<v1::CoordinatorState()> state) { coordinator_ = std::move(state); }
+  absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorOfCheckpoints() const;
+
+  // Brings back the shards as they were, whatever ended the life before, and serves them. DATA_LOSS, naming file and
+  // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.
   absl::Status Recover(Store* store, const std::vector<ShardId>& shards);
 
   // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
@@ -98,6 +107,8 @@ class Storage {
 
   // Constant once recovered.
   std::optional<File> lock_;
+  uint64_t former_token_ = 0;
+  std::function<v1::CoordinatorState()> coordinator_;  // Empty: the coordinator is elsewhere.
   v1::ServerState state_;
   Store* store_ = nullptr;
   uint64_t replayed_records_ = 0;
