@@ -30,6 +30,7 @@ EmbeddingTable::State EmbeddingTable::CollectState(const Version* after) const {
   state.updates = updates_;
   state.made_ms = made_ms_;
   state.pages_total = static_cast<uint32_t>(pages_.size());
+  if (after == nullptr) state.pages.reserve(pages_.size());
   for (uint32_t p = 0; p < pages_.size(); ++p) {
     const Page& page = pages_[p];
     if (after != nullptr && page.version <= *after) continue;
@@ -44,7 +45,6 @@ EmbeddingTable::State EmbeddingTable::CollectState(const Version* after) const {
     }
   }
   state.candidates.assign(candidates_.begin(), candidates_.end());
-  std::sort(state.candidates.begin(), state.candidates.end());
   return state;
 }
 

@@ -102,8 +102,8 @@ class EmbeddingTable {
     uint64_t made_ms = 0;
     uint32_t pages_total = 0;  // Changed or not.
     std::vector<Page> pages;
-    std::vector<Usage> usage;                          // Of the rows of `pages`; empty if the table does not evict.
-    std::vector<std::pair<Key, uint32_t>> candidates;  // By key.
+    std::vector<Usage> usage;  // Of the rows of `pages`; empty if the table does not evict.
+    std::vector<std::pair<Key, uint32_t>> candidates;
   };
   // The pages that changed after `after`; all if it is null. Uses do not count as changes.
   State CollectState(const Version* after) const;

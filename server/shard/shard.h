@@ -105,7 +105,7 @@ class Shard {
     std::optional<Version> after;            // Blocks and pages are those that changed after it; nullopt: all.
     std::vector<Snapshot::DensePart> dense;  // By table id.
     std::vector<RowsPart> rows;              // By table id.
-    std::vector<std::pair<Incarnation, SequenceWindow>> windows;  // By worker.
+    std::vector<std::pair<Incarnation, SequenceWindow>> windows;
   };
   // The state, of blocks and pages what changed after `after`; all if it is null.
   State CollectState(const Version* after) const;

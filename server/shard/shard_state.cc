@@ -9,6 +9,8 @@
 namespace lodestone {
 namespace {
 
+constexpr Version kVersionMax = (Version{1} << 62) - 1;  // There is room for more in a page's.
+
 template <typename Part>
 void SortByTable(std::vector<Part>* parts) {
   std::sort(parts->begin(), parts->end(), [](const Part& a, const Part& b) { return a.table->id() < b.table->id(); });
@@ -68,6 +70,9 @@ absl::Status Shard::RestoreWindow(const v1::Window& window) {
 }
 
 absl::Status Shard::FinishRestore(Version version) {
+  if (version > kVersionMax) {
+    return absl::InvalidArgumentError(absl::StrCat("no shard has ever come to version ", version));
+  }
   for (const auto& [id, table] : dense_) LODESTONE_RETURN_IF_ERROR(table->CheckNoneAfter(version));
   for (const auto& [id, table] : rows_) LODESTONE_RETURN_IF_ERROR(table->PrepareRestored(id_, version));
   for (const auto& [id, table] : rows_) table->CommitRestored(version);

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <map>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -86,7 +89,8 @@ void CheckAgreement(const FoundManifest& first, const FoundManifest& other, Veri
   out->damage.push_back(absl::StrCat(other.path, ": is of another cluster or another of its starts than ", first.path));
 }
 
-VerifiedCheckpoint VerifyOne(const std::string& dir, std::span<const FoundManifest> manifests) {
+// nullopt if it was removed meanwhile, as a ps does with its old ones.
+std::optional<VerifiedCheckpoint> VerifyOne(const std::string& dir, std::span<const FoundManifest> manifests) {
   VerifiedCheckpoint out;
   out.name = manifests.front().name;
   out.periodic = IsPeriodic(out.name);
@@ -105,6 +109,8 @@ VerifiedCheckpoint VerifyOne(const std::string& dir, std::span<const FoundManife
     out.shards_total = std::max(out.shards_total, each.manifest->shards());
     needs.insert(each.manifest->needs().begin(), each.manifest->needs().end());
     ManifestCheck(dir, each, &out).Run();
+    std::error_code error;
+    if (!out.damage.empty() && !std::filesystem::exists(each.path, error)) return std::nullopt;
   }
   out.needs.assign(needs.begin(), needs.end());
   std::sort(out.shards.begin(), out.shards.end());
@@ -150,10 +156,12 @@ absl::StatusOr<VerifyReport> VerifyCheckpoints(const std::string& path) {
   for (size_t begin = 0; begin < found.size();) {
     size_t end = begin;
     while (end < found.size() && found[end].name == found[begin].name) ++end;
-    report.checkpoints.push_back(VerifyOne(folder.dir, std::span(found).subspan(begin, end - begin)));
-    covered.insert(report.checkpoints.back().shards.begin(), report.checkpoints.back().shards.end());
-    shards_total = std::max(shards_total, report.checkpoints.back().shards_total);
+    auto verified = VerifyOne(folder.dir, std::span(found).subspan(begin, end - begin));
     begin = end;
+    if (!verified.has_value()) continue;
+    covered.insert(verified->shards.begin(), verified->shards.end());
+    shards_total = std::max(shards_total, verified->shards_total);
+    report.checkpoints.push_back(*std::move(verified));
   }
   if (folder.name.empty()) report.shards_missing = MissingFrom(covered, shards_total);
   return report;

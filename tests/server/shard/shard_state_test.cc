@@ -1,5 +1,6 @@
 #include <cstring>
 #include <functional>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -285,6 +286,65 @@ TEST_F(ShardStateTest, NamesAWorkerWhoseWindowDoesNotFit) {
   EXPECT_THAT(ErrorAfter([](Records* r) { r->windows[0].set_newest(2); }), HasSubstr("contradicts"));
   EXPECT_THAT(ErrorAfter([](Records* r) { r->windows[0].mutable_applied()->assign(128, '\0'); }),
               HasSubstr("contradicts"));
+}
+
+TEST_F(ShardStateTest, RefusesAVersionThatIsImpossible) {
+  EXPECT_THAT(ErrorAfter([](Records* r) { r->version = Version{1} << 63; }), HasSubstr("no shard has ever come to"));
+}
+
+// Files are under checksums, but what stands in them is not believed either.
+TEST_F(ShardStateTest, WhateverStandsInRecordsIsTakenOrRefusedAndTheShardGoesOn) {
+  constexpr uint32_t kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  const auto flip = [&](std::string* bytes) {
+    if (!bytes->empty()) (*bytes)[random() % bytes->size()] ^= static_cast<char>(1 << random() % 8);
+  };
+  // Changes a bit of a message, or leaves it if that is none any more.
+  const auto change = [&](auto* message) {
+    std::string bytes = message->SerializeAsString();
+    flip(&bytes);
+    auto changed = *message;
+    if (changed.ParseFromString(bytes)) *message = changed;
+  };
+  int taken = 0;
+  for (int i = 0; i < 400; ++i) {
+    Records changed = records_;
+    for (int edits = 1 + random() % 3; edits > 0; --edits) {
+      Page& page = changed.pages[random() % changed.pages.size()];
+      switch (random() % 5) {
+        case 0:
+          change(&changed.blocks[random() % changed.blocks.size()].header);
+          break;
+        case 1:
+          change(&changed.tables[random() % changed.tables.size()]);
+          break;
+        case 2:
+          change(&page.header);
+          break;
+        case 3:
+          change(&changed.windows[random() % changed.windows.size()]);
+          break;
+        case 4:  // Also keys and stamps, which stand in front.
+          page.payload[random() % (random() % 2 == 0 ? page.payload.size() : 500)] ^= static_cast<uint8_t>(random());
+          break;
+      }
+    }
+    FilledShard restored(1, 3, specs_);
+    if (const absl::Status status = Restore(changed, &*restored); !status.ok()) {
+      ASSERT_TRUE(absl::IsInvalidArgument(status)) << status;
+      restored->AbandonRestore();
+      ASSERT_EQ(Restore(records_, &*restored), absl::OkStatus());
+      ASSERT_EQ(restored.checksum(), original_.checksum());
+    } else {
+      ++taken;
+    }
+    restored.SetClock(original_.now_ms());
+    restored.Push(77, 1, i);
+    restored->EvictExpired(restored.now_ms());
+  }
+  EXPECT_GT(taken, 20);
+  EXPECT_LT(taken, 380);
 }
 
 TEST_F(ShardStateTest, AChangeSinceBeforeTheRestoredVersionIsAnAnchor) {
