@@ -1,5 +1,6 @@
 #include "common/config_check.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -52,6 +53,29 @@ void CheckCluster(const v1::Config& config, Problems* problems) {
   if (config.worker().has_index() && config.worker().index() >= cluster.workers()) {
     problems->push_back({"worker.index", absl::StrCat(config.worker().index(), " is out of range: cluster.workers is ",
                                                       cluster.workers(), " and the first worker is 0")});
+  }
+}
+
+bool IsCheckpointName(const std::string& name) {
+  const auto allowed = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-'; };
+  return !name.empty() && name.size() <= 100 && absl::ascii_isalnum(name[0]) &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+void CheckStorage(const v1::Config& config, Problems* problems) {
+  const v1::ClusterConfig::Durability durability = config.cluster().durability();
+  const bool has_data_dir = !config.server().data_dir().empty();
+  if (!has_data_dir && (durability == v1::ClusterConfig::PROCESS || durability == v1::ClusterConfig::MACHINE)) {
+    problems->push_back({"server.data_dir",
+                         absl::StrCat("must be set, because cluster.durability is ",
+                                      absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(durability)))});
+  }
+  const std::string& load = config.checkpoint().load();
+  if (load.empty()) return;
+  if (!IsCheckpointName(load)) {
+    problems->push_back({"checkpoint.load", absl::StrCat("`", load, "` is no checkpoint's name: A-Z a-z 0-9 _ . -")});
+  } else if (!has_data_dir && config.checkpoint().dir().empty()) {
+    problems->push_back({"checkpoint.dir", "must be set, because checkpoint.load is and server.data_dir is not"});
   }
 }
 
@@ -187,6 +211,7 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   Problems problems;
   CheckCluster(config, &problems);
   CheckAddresses(config, &problems);
+  CheckStorage(config, &problems);
   CheckModel(config.model(), &problems);
   CheckData(config.data(), &problems);
   return problems;

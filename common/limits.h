@@ -23,6 +23,14 @@ inline constexpr size_t kPageBytesMax = 16 * 1024;                // Target size
 inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;        // Keys counted towards admission, per shard.
 inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas, per shard and table.
 
+// Disk.
+inline constexpr uint64_t kLogQueueBytesMax = 64 << 20;                // Waiting for a log before back-pressure.
+inline constexpr int64_t kLogRetryMs = 1000;                           // Until a log that failed is tried again.
+inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;            // Message of a record in a file.
+inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payload of a record in a file.
+inline constexpr size_t kCheckpointNameBytesMax = 100;                 // Length of a checkpoint's name.
+inline constexpr size_t kCheckpointFilesOpenMax = 64;                  // Written, and not on the disk yet.
+
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
 inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.

@@ -11,6 +11,10 @@ namespace lodestone {
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
+// What a call of ours ended with. A connection that breaks, or a peer that shuts down, ends it with UNAVAILABLE, but
+// now and then with CANCELLED or UNKNOWN, which no method answers by itself: those are UNAVAILABLE here.
+absl::Status FromCall(const grpc::Status& status);
+
 // `status` with "context: " before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 

@@ -23,6 +23,22 @@ class SteadyTime final : public TimeSource {
   }
 };
 
+// Milliseconds since 1970: the wall clock when this was made, and the steady clock from there on. What is kept on disk
+// counts by it, so that it means the same after a restart.
+class AnchoredTime final : public TimeSource {
+ public:
+  AnchoredTime()
+      : offset_ms_(std::chrono::duration_cast<std::chrono::milliseconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count() -
+                   steady_.NowMs()) {}
+  int64_t NowMs() const override { return offset_ms_ + steady_.NowMs(); }
+
+ private:
+  const SteadyTime steady_;
+  const int64_t offset_ms_;
+};
+
 // A clock that stands still until it is moved.
 class ManualTime final : public TimeSource {
  public:

@@ -32,24 +32,28 @@ std::shared_ptr<const TableMap> Catalog::tables() const {
 
 absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(
     const v1::TableSpec& spec, std::span<const ShardId> owned,
-    const std::function<void(TableEntry*)>& add_to_shards) const {
+    const std::function<absl::Status(TableEntry*)>& add_to_shards) const {
   auto table = Table::Create(spec, cluster_seed_, shards_);
   if (!table.ok()) return table.status();
   auto entry = std::make_shared<TableEntry>();
   entry->table = *std::move(table);
+  if (spec.guard().norm_max_factor() > 0) {
+    entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
+  }
   uint64_t bytes = 0;
   if (entry->table->is_dense()) {
     entry->dense.resize(shards_, nullptr);
     for (const ShardId shard : owned) bytes += DenseTable::BytesNeeded(*entry->table, shard);
     LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, bytes));
   }
-  add_to_shards(entry.get());
+  LODESTONE_RETURN_IF_ERROR(add_to_shards(entry.get()));
   entry->table->counters().bytes.fetch_add(bytes, std::memory_order_relaxed);
   return entry;
 }
 
 absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(
-    const v1::TableSpec& spec, std::span<const ShardId> owned, const std::function<void(TableEntry*)>& add_to_shards) {
+    const v1::TableSpec& spec, std::span<const ShardId> owned,
+    const std::function<absl::Status(TableEntry*)>& add_to_shards) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
   const auto found = map->find(TableIdOf(spec.name()));

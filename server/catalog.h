@@ -25,11 +25,12 @@ class Catalog {
 
   std::shared_ptr<const TableMap> tables() const;
 
-  // Finds the table of `spec`, or makes it: `add_to_shards` makes its parts on the `owned` shards. One table is made at
-  // a time. ALREADY_EXISTS, naming the difference, if a table of that name has another specification; INVALID_ARGUMENT;
-  // RESOURCE_EXHAUSTED if it does not fit.
-  absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec, std::span<const ShardId> owned,
-                                                           const std::function<void(TableEntry*)>& add_to_shards);
+  // Finds the table of `spec`, or makes it: `add_to_shards` makes its parts on the `owned` shards; the table comes to
+  // be only if that succeeds. One table is made at a time. ALREADY_EXISTS, naming the difference, if a table of that
+  // name has another specification; INVALID_ARGUMENT; RESOURCE_EXHAUSTED if it does not fit.
+  absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(
+      const v1::TableSpec& spec, std::span<const ShardId> owned,
+      const std::function<absl::Status(TableEntry*)>& add_to_shards);
 
   // RESOURCE_EXHAUSTED if `table` may not take `more_bytes` more.
   absl::Status CheckMemory(const Table& table, uint64_t more_bytes) const;
@@ -38,8 +39,9 @@ class Catalog {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec, std::span<const ShardId> owned,
-                                                     const std::function<void(TableEntry*)>& add_to_shards) const;
+  absl::StatusOr<std::shared_ptr<TableEntry>> Create(
+      const v1::TableSpec& spec, std::span<const ShardId> owned,
+      const std::function<absl::Status(TableEntry*)>& add_to_shards) const;
   uint64_t TableBytes() const;
 
   const uint64_t cluster_seed_;

@@ -9,6 +9,25 @@
 #include "server/store_impl.h"
 
 namespace lodestone {
+namespace {
+
+// What the log keeps of one shard's share of a push: `parts` are those of `header` at `indices`.
+ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const int> indices,
+                          std::span<const Shard::PushPart> parts, const Evictions& evictions) {
+  ShardLog::Record record;
+  v1::LoggedPush& push = *record.message.mutable_push();
+  push.set_worker(header.worker_incarnation());
+  push.set_sequence(header.sequence());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    *push.add_parts() = header.parts(indices[i]);
+    if (!parts[i].keys.empty()) record.payload.push_back(parts[i].keys);
+    record.payload.push_back(parts[i].gradients);
+  }
+  for (const EvictedKeys& group : evictions.groups()) *push.add_evicted() = ToProto(group);
+  return record;
+}
+
+}  // namespace
 
 absl::Status Store::Impl::CheckQueues() const {
   for (const auto& executor : executors_) {
@@ -18,6 +37,11 @@ absl::Status Store::Impl::CheckQueues() const {
           absl::StrCat("an executor of this ps has ", length, " messages waiting, its limit; try again later"));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Store::Impl::CheckLogs() const {
+  for (const auto& log : logs_) LODESTONE_RETURN_IF_ERROR(log->health());
   return absl::OkStatus();
 }
 
@@ -31,12 +55,15 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(
       sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
   LODESTONE_RETURN_IF_ERROR(CheckQueues());
+  LODESTONE_RETURN_IF_ERROR(CheckLogs());
   const std::shared_ptr<const TableMap> map = tables();
   LODESTONE_ASSIGN_OR_RETURN(call->views,
                              ViewParts(PartKind::kPush, header.parts(), call->payload.bytes(), *map, owned_));
   LODESTONE_RETURN_IF_ERROR(CheckFinite(call->views));
+  LODESTONE_RETURN_IF_ERROR(CheckGuards(call->views));
   absl::flat_hash_map<ShardId, size_t> group_of;
-  for (const PartView& view : call->views) {
+  for (int i = 0; i < header.parts_size(); ++i) {
+    const PartView& view = call->views[i];
     Table* const table = view.entry->table.get();
     if (std::find(call->tables.begin(), call->tables.end(), table) == call->tables.end()) {
       if (!table->is_dense()) LODESTONE_RETURN_IF_ERROR(catalog_.CheckMemory(*table, 0));
@@ -47,7 +74,9 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
       call->shards.emplace_back();
       call->shards.back().shard = shards_[view.shard].get();
     }
-    call->shards[group->second].parts.push_back({table, view.blocks, view.keys, view.row_count, view.gradients});
+    ShardPush& push = call->shards[group->second];
+    push.parts.push_back({table, view.blocks, view.keys, view.row_count, view.gradients});
+    push.part_indices.push_back(i);
   }
   return absl::OkStatus();
 }
@@ -79,20 +108,45 @@ void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   const size_t used = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
   if (used == 0) return FinishPush(call.get());
   call->executors_left.store(used, std::memory_order_relaxed);
-  const uint64_t now_ms = options_.time->NowMs();
+  call->log_status.resize(executors_.size());
+  const int64_t now_ms = options_.time->NowMs();
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (by_executor[e].empty()) continue;
-    executors_[e]->Submit([this, call, now_ms, pushes = std::move(by_executor[e])] {
-      for (ShardPush* push : pushes) {
-        push->result =
-            push->shard->Push(call->header.worker_incarnation(), call->header.sequence(), push->parts, now_ms);
-      }
-      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get());
-    });
+    executors_[e]->Submit(
+        [this, call, now_ms, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes, now_ms); });
   }
 }
 
+void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes,
+                              int64_t now_ms) {
+  ShardLog* const log = logs_.empty() ? nullptr : logs_[e].get();
+  const v1::PushRequest& header = call->header;
+  std::vector<ShardLog::Record> records;
+  for (ShardPush* push : pushes) {
+    Evictions evictions;
+    push->result = push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, now_ms,
+                                     log == nullptr ? nullptr : &evictions);
+    if (log == nullptr || !push->result.ok() || push->result->duplicate) continue;
+    records.push_back(RecordOf(header, push->part_indices, push->parts, evictions));
+    records.back().message.set_shard(push->shard->id());
+    records.back().message.set_version(push->result->version);
+    records.back().message.set_now_ms(now_ms);
+  }
+  const auto end = [this, call] {
+    if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get());
+  };
+  if (log == nullptr) return end();
+  // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
+  log->Append(records, call, [call, e, end](const absl::Status& status) {
+    call->log_status[e] = status;
+    end();
+  });
+}
+
 void Store::Impl::FinishPush(PushCall* call) {
+  for (const absl::Status& status : call->log_status) {
+    if (!status.ok()) return call->done(status);
+  }
   v1::PushResponse response;
   bool applied = call->shards.empty();
   for (const ShardPush& push : call->shards) {

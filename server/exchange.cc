@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/limits.h"
+#include "common/ps_name.h"
 #include "common/status.h"
 #include "server/calls.h"
 #include "server/exchange_stream.h"
@@ -13,6 +14,8 @@ namespace {
 
 // Tag of an answer that nobody asks about when it was written. Tags of deltas are their calls' ids.
 constexpr uint64_t kNoTag = UINT64_MAX;
+
+absl::Status DrainStatus() { return absl::UnavailableError("the ps shuts down"); }
 
 }  // namespace
 
@@ -33,9 +36,10 @@ class ExchangeStream::DeltaWriter final : public DeltaSink {
   const uint64_t id_;
 };
 
-void ExchangeStream::Start() {
+void ExchangeStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
   MutexLock lock(&mu_);
+  if (!end.ok()) end_ = end;
   Pump();
 }
 
@@ -285,7 +289,7 @@ void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t
 }
 
 void ExchangeStream::Drain() {
-  const absl::Status status = absl::UnavailableError("the ps shuts down");
+  const absl::Status status = DrainStatus();
   {
     MutexLock lock(&mu_);
     if (!end_.has_value()) end_ = status;
@@ -294,17 +298,22 @@ void ExchangeStream::Drain() {
   CancelSubscriptions(status);
 }
 
+absl::Status Exchange::CheckMeant(const grpc::CallbackServerContext& context) const {
+  const auto meant = context.client_metadata().find(kMeantPsKey);
+  if (name_.empty() || meant == context.client_metadata().end() || meant->second == name_) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("this is ", name_, ", not the one that the caller means"));
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc::CallbackServerContext* context) {
   const auto stream = std::make_shared<ExchangeStream>(this, *context);
-  bool draining = false;
+  absl::Status end = CheckMeant(*context);
   {
     MutexLock lock(&mu_);
     std::erase_if(streams_, [](const auto& known) { return known.expired(); });
     streams_.push_back(stream);
-    draining = draining_;
+    if (draining_) end = DrainStatus();
   }
-  stream->Start();
-  if (draining) stream->Drain();
+  stream->Start(end);
   return stream.get();
 }
 

@@ -10,10 +10,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/mutex.h"
 #include "common/types.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/broadcast.h"
@@ -25,9 +29,10 @@ class ExchangeStream;
 
 class Exchange {
  public:
-  // `incarnation`: what EnsureTables tells of this ps process.
-  Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation)
-      : store_(store), broadcaster_(broadcaster), incarnation_(incarnation) {}
+  // `incarnation`: what EnsureTables tells of this ps process. `name`: what it is called (common/ps_name.h); a stream
+  // that means another ps is ended with UNAVAILABLE before anything is read from it.
+  Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation, std::string name = "")
+      : store_(store), broadcaster_(broadcaster), incarnation_(incarnation), name_(std::move(name)) {}
 
   // A new stream's end here, which is gRPC's.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
@@ -37,9 +42,12 @@ class Exchange {
  private:
   friend class ExchangeStream;
 
+  absl::Status CheckMeant(const grpc::CallbackServerContext& context) const;
+
   Store* const store_;
   Broadcaster* const broadcaster_;
   const Incarnation incarnation_;
+  const std::string name_;
 
   Mutex mu_;
   std::vector<std::weak_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mu_);

@@ -30,8 +30,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   ExchangeStream(Exchange* exchange, const grpc::CallbackServerContext& context)
       : exchange_(exchange), peer_(context.peer()) {}
 
-  // Call once.
-  void Start();
+  // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
+  void Start(const absl::Status& end);
   // As Exchange::Drain.
   void Drain();
 

@@ -38,7 +38,7 @@ Member::Member(Options options, std::shared_ptr<grpc::Channel> channel,
       channel_(std::move(channel)),
       stub_(v1::Coordinator::NewStub(channel_)),
       on_route_(std::move(on_route)),
-      token_(DrawNonce()),
+      token_(options_.token != 0 ? options_.token : DrawNonce()),
       lease_ms_(options_.lease_ms),
       thread_([this] { Run(); }) {}
 
@@ -80,9 +80,8 @@ absl::StatusOr<ShardMap> Member::AwaitRoute() {
       has_route_ = true;
       return map;
     }
-    const int64_t elapsed_ms = time_.NowMs() - start_ms;
-    if (!MayPass(map.status(), elapsed_ms)) return map.status();
-    if (elapsed_ms >= options_.join_timeout_ms) {
+    if (!MayPass(map.status())) return map.status();
+    if (time_.NowMs() - start_ms >= options_.join_timeout_ms) {
       return absl::DeadlineExceededError(absl::StrCat("gave up after ", options_.join_timeout_ms,
                                                       " ms (coordinator.join_timeout_ms): ", map.status().message()));
     }
@@ -138,6 +137,7 @@ absl::Status Member::Join() {
   request.set_shards(options_.shards);
   request.set_peer(PeerName());
   request.set_token(token_);
+  request.set_predecessor(options_.predecessor);
   v1::JoinResponse response;
   LODESTONE_RETURN_IF_ERROR(
       Call(kCallTimeoutMsMax, [&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); }));
@@ -166,10 +166,11 @@ absl::Status Member::Heartbeat(bool leaving) {
   return absl::OkStatus();
 }
 
-bool Member::MayPass(const absl::Status& status, int64_t elapsed_ms) const {
+bool Member::MayPass(const absl::Status& status) {
+  if (!absl::IsAlreadyExists(status)) return IsRetryable(status.code()) || absl::IsCancelled(status);
   // The place may still be held by an earlier life of this ps, whose lease then ends.
-  if (absl::IsAlreadyExists(status)) return elapsed_ms < lease_ms_ + lease_ms_ / 2;
-  return IsRetryable(status.code()) || absl::IsCancelled(status);
+  if (held_since_ms_ == 0) held_since_ms_ = time_.NowMs();
+  return time_.NowMs() - held_since_ms_ < lease_ms_ + lease_ms_ / 2;
 }
 
 absl::Status Member::Call(int64_t timeout_ms, const std::function<grpc::Status(grpc::ClientContext*)>& call) {
@@ -189,7 +190,7 @@ absl::Status Member::Call(int64_t timeout_ms, const std::function<grpc::Status(g
     return absl::UnimplementedError(
         absl::StrCat("what listens at ", options_.coordinator, " (coordinator.address) is not the ps with index 0"));
   }
-  return Annotate(FromGrpc(status), absl::StrCat("coordinator ", options_.coordinator));
+  return Annotate(FromCall(status), absl::StrCat("coordinator ", options_.coordinator));
 }
 
 bool Member::Pause(int64_t ms) {

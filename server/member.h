@@ -1,5 +1,6 @@
 // A ps as a member of its cluster: joins the coordinator, waits for the shard map, renews the lease, and joins again
-// when the lease was lost or the coordinator was away.
+// when the lease was lost. While the coordinator is away the ps goes on serving; if it comes back with its state, it
+// takes the next heartbeat as if nothing had been, otherwise the ps joins again.
 //
 // Thread-safe. One thread of its own makes all calls, on a connection that carries nothing else.
 #pragma once
@@ -33,6 +34,8 @@ class Member {
     uint32_t shards = 1;
     uint32_t lease_ms = 10'000;  // The coordinator's word counts, once it is known.
     uint32_t join_timeout_ms = 60'000;
+    uint64_t token = 0;        // Of every Join; 0: drawn.
+    uint64_t predecessor = 0;  // The token of the life before in the same data folder; 0: unknown.
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms (or for good). It does not run if Leave comes first.
@@ -57,8 +60,8 @@ class Member {
 
   absl::Status Join();
   absl::Status Heartbeat(bool leaving);
-  // Whether an error of Join or Route may pass by itself, `elapsed_ms` after the first attempt.
-  bool MayPass(const absl::Status& status, int64_t elapsed_ms) const;
+  // Whether an error of Join or Route may pass by itself.
+  bool MayPass(const absl::Status& status);
   // Makes a call that Leave can cut short; its error names the coordinator.
   absl::Status Call(int64_t timeout_ms, const std::function<grpc::Status(grpc::ClientContext*)>& call);
   // Sleeps, after trying to reach a coordinator that could not be reached; false if Leave was called.
@@ -80,6 +83,7 @@ class Member {
   bool has_route_ = false;
   int64_t lease_ms_;
   int64_t next_heartbeat_ms_ = 0;
+  int64_t held_since_ms_ = 0;  // The coordinator first said that the place is held; 0: it has not.
   int64_t wait_logged_ms_ = 0;
   int64_t reconnected_ms_ = 0;
 

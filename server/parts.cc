@@ -7,6 +7,7 @@
 #include "common/shard_map.h"
 #include "common/status.h"
 #include "common/wire.h"
+#include "server/optimizer/clipping.h"
 
 namespace lodestone {
 namespace {
@@ -158,6 +159,26 @@ absl::Status CheckFinite(std::span<const PartView> views) {
                                                    uint64_t{block} * table.layout().block_elements + element, " is ",
                                                    value));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGuards(std::span<const PartView> views) {
+  struct Sum {
+    double squares = 0;
+    uint64_t values = 0;
+  };
+  absl::flat_hash_map<const TableEntry*, Sum> sums;
+  for (const PartView& view : views) {
+    if (view.entry->guard == nullptr || view.values == 0) continue;
+    const double norm = GradientNorm(view.gradients, 0);
+    Sum& sum = sums[view.entry];
+    sum.squares += norm * norm;
+    sum.values += view.values;
+  }
+  for (const auto& [entry, sum] : sums) {
+    LODESTONE_RETURN_IF_ERROR(entry->guard->Judge(entry->table->name(), sum.squares / static_cast<double>(sum.values)));
+  }
+  for (const auto& [entry, sum] : sums) entry->guard->Take(sum.squares / static_cast<double>(sum.values));
   return absl::OkStatus();
 }
 

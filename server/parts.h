@@ -17,6 +17,7 @@
 #include "common/byte_view.h"
 #include "common/types.h"
 #include "proto/parameter_server.pb.h"
+#include "server/guard.h"
 #include "server/shard/dense_table.h"
 #include "server/shard/table.h"
 
@@ -26,6 +27,7 @@ namespace lodestone {
 struct TableEntry {
   std::unique_ptr<Table> table;
   std::vector<const DenseTable*> dense;  // By shard; null where the shard is not owned. Empty for embedding tables.
+  std::unique_ptr<NormGuard> guard;      // Null: the table has none.
 };
 
 // The tables of a ps at one time.
@@ -56,5 +58,8 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
 
 // INVALID_ARGUMENT, naming table and block or key, if a gradient is NaN or infinite.
 absl::Status CheckFinite(std::span<const PartView> views);
+
+// OUT_OF_RANGE, naming the table, if the guard of one refuses its gradients. Otherwise the guards have taken the push.
+absl::Status CheckGuards(std::span<const PartView> views);
 
 }  // namespace lodestone

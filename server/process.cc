@@ -10,9 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/nonce.h"
+#include "common/ps_name.h"
 #include "common/status.h"
 #include "common/time_source.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -23,6 +25,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
 #include "server/coordinator/service.h"
+#include "server/coordinator/state_file.h"
 #include "server/exchange.h"
 #include "server/incarnation.h"
 #include "server/listen.h"
@@ -30,6 +33,7 @@
 #include "server/member.h"
 #include "server/service.h"
 #include "server/status.h"
+#include "server/storage.h"
 #include "server/store.h"
 
 namespace lodestone {
@@ -99,9 +103,14 @@ class ServerProcess::Impl {
   void Shutdown(int64_t grace_ms);
 
  private:
+  absl::Status StartCoordinator();
   absl::Status Listen();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
+  // Brings the shards back and serves them.
+  absl::Status Begin(const ShardMap& map);
+  void SetReady(absl::Status status);
+  void CheckDisk();
   void SetServing(bool serving);
   void FillStatus(v1::StatusResponse* status) const;
   void RunTicks();
@@ -117,8 +126,9 @@ class ServerProcess::Impl {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
-  SteadyTime time_;
+  AnchoredTime time_;
   Store store_;
+  std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   Broadcaster broadcaster_;
   std::optional<CoordinatorService> coordinator_;  // On the ps with index 0.
   Exchange exchange_;
@@ -127,6 +137,8 @@ class ServerProcess::Impl {
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
   std::thread ticks_;
+  std::thread begin_;       // Runs Begin. Started by the member's thread; joined when that has ended.
+  bool disk_told_ = false;  // Owned by ticks_: that updates cannot be made durable.
 };
 
 ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready)
@@ -134,19 +146,48 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       on_ready_(std::move(on_ready)),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
-      exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce()),
+      exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
+                PsName(config.server().index(), config.cluster().name())),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
-      admin_({[this](v1::StatusResponse* status) { FillStatus(status); }}) {
+      admin_({[this](v1::StatusResponse* status) { FillStatus(status); }},
+             Storage::IsWanted(config)
+                 ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
+                 : AdminService::Checkpointer()) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
-  if (identity_.index == 0) coordinator_.emplace(MembershipOptions(config, &time_));
 }
 
 absl::Status ServerProcess::Impl::Start() {
+  LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
+  LODESTONE_RETURN_IF_ERROR(StartCoordinator());
   LODESTONE_RETURN_IF_ERROR(Listen());
   StartMember();
   ticks_ = std::thread([this] { RunTicks(); });
   return absl::OkStatus();
+}
+
+// Just before Listen: the leases of its last life begin anew here.
+absl::Status ServerProcess::Impl::StartCoordinator() {
+  if (identity_.index != 0) return absl::OkStatus();
+  if (config_.server().data_dir().empty()) {
+    coordinator_.emplace(MembershipOptions(config_, &time_));
+    return absl::OkStatus();
+  }
+  const std::string folder = absl::StrCat(config_.server().data_dir(), "/ps-0");
+  const std::string path = absl::StrCat(folder, "/coordinator");
+  LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
+  coordinator_.emplace(MembershipOptions(config_, &time_),
+                       [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
+  if (!state.has_value()) return absl::OkStatus();
+  const bool same_servers = state->servers() == config_.cluster().servers();
+  if (!same_servers && config_.checkpoint().load().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is of a cluster of ", state->servers(),
+                                                      " servers, and cluster.servers is ", config_.cluster().servers(),
+                                                      ": to start with another number, name a checkpoint "
+                                                      "(checkpoint.load)"));
+  }
+  return Annotate(coordinator_->Restore(*state), path);
 }
 
 absl::Status ServerProcess::Impl::Listen() {
@@ -199,18 +240,30 @@ void ServerProcess::Impl::StartMember() {
 }
 
 void ServerProcess::Impl::OnRoute(absl::StatusOr<ShardMap> map) {
-  if (map.ok()) {
-    const std::vector<ShardId> shards = map->ShardsOf(identity_.index);
+  if (!map.ok()) return SetReady(map.status());
+  // On a thread of its own, because the member's has the lease to renew.
+  begin_ = std::thread([this, map = *std::move(map)] { SetReady(Begin(map)); });
+}
+
+absl::Status ServerProcess::Impl::Begin(const ShardMap& map) {
+  const std::vector<ShardId> shards = map.ShardsOf(identity_.index);
+  if (storage_ != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards));
+  } else {
     store_.OwnShards(shards);
-    SetServing(true);
-    LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map->shards(), map->epoch());
   }
+  SetServing(true);
+  LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
+  return absl::OkStatus();
+}
+
+void ServerProcess::Impl::SetReady(absl::Status status) {
   {
     MutexLock lock(&mu_);
-    ready_ = map.status();
+    ready_ = status;
     changed_.NotifyAll();
   }
-  if (on_ready_) on_ready_(map.status());
+  if (on_ready_) on_ready_(std::move(status));
 }
 
 void ServerProcess::Impl::SetServing(bool serving) {
@@ -230,6 +283,7 @@ absl::Status ServerProcess::Impl::WaitUntilReady() {
 
 void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   store_.FillStatus(status);
+  if (storage_ != nullptr) storage_->FillStatus(status);
   broadcaster_.FillStatus(status);
   if (coordinator_.has_value()) coordinator_->FillStatus(status);
   std::shared_ptr<Member> member;
@@ -248,21 +302,39 @@ void ServerProcess::Impl::RunTicks() {
     if (changed_.WaitUntil(&mu_, next)) continue;
     mu_.Unlock();
     store_.Tick();
+    CheckDisk();
     mu_.Lock();
     next = std::chrono::steady_clock::now() + kTickPeriod;
   }
 }
 
+void ServerProcess::Impl::CheckDisk() {
+  if (storage_ == nullptr) return;
+  const absl::Status health = storage_->health();
+  const bool well = !absl::IsUnavailable(health);  // That too much waits for the log passes by itself.
+  if (well != disk_told_) return;
+  disk_told_ = !well;
+  SetServing(well);
+  if (well) {
+    LODESTONE_LOG(INFO, "server", "pushes can be made durable again, and are taken");
+  } else {
+    LODESTONE_LOG(ERROR, "server", "pushes cannot be made durable, and are refused: {}", health.ToString());
+  }
+}
+
 void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   std::shared_ptr<Member> member;
+  bool was_ready = false;
   {
     MutexLock lock(&mu_);
     if (stopping_) return;
     stopping_ = true;
     member = member_;
+    was_ready = ready_.has_value();
     changed_.NotifyAll();
   }
   if (server_ != nullptr) server_->GetHealthCheckService()->Shutdown();
+  if (storage_ != nullptr && !was_ready) storage_->Stop();
   if (member != nullptr) member->Leave();
   if (coordinator_.has_value()) coordinator_->Shutdown();
   broadcaster_.Shutdown();
@@ -272,6 +344,8 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
     LODESTONE_LOG(INFO, "server", "has shut down address={}", identity_.address);
   }
   if (ticks_.joinable()) ticks_.join();
+  if (begin_.joinable()) begin_.join();
+  if (storage_ != nullptr) storage_->Close();
 }
 
 ServerProcess::ServerProcess(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

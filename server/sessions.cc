@@ -72,6 +72,26 @@ void Sessions::Contact(Incarnation worker, int64_t now_ms) {
   if (found != sessions_.end()) found->second.last_contact_ms = now_ms;
 }
 
+void Sessions::Restore(Incarnation worker, int64_t now_ms) {
+  MutexLock lock(&mu_);
+  sessions_[worker].last_contact_ms = now_ms;
+}
+
+void Sessions::RestoreForgotten(Incarnation worker) {
+  MutexLock lock(&mu_);
+  sessions_.erase(worker);
+  forgotten_max_ = std::max(forgotten_max_, worker);
+}
+
+Sessions::Known Sessions::known() const {
+  MutexLock lock(&mu_);
+  Known known;
+  known.forgotten_max = forgotten_max_;
+  for (const auto& [worker, session] : sessions_) known.open.push_back(worker);
+  std::sort(known.open.begin(), known.open.end());
+  return known;
+}
+
 std::vector<Incarnation> Sessions::ForgetIdle(int64_t now_ms) {
   std::vector<Incarnation> forgotten;
   MutexLock lock(&mu_);

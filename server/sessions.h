@@ -37,6 +37,16 @@ class Sessions {
   // Notes any other call; nothing happens for observers and strangers.
   void Contact(Incarnation worker, int64_t now_ms);
 
+  // Brings back what an earlier life of the ps knew, as if each had been heard of now.
+  void Restore(Incarnation worker, int64_t now_ms);
+  // `worker`, and so everyone below it who has no session, may have been forgotten then.
+  void RestoreForgotten(Incarnation worker);
+  struct Known {
+    std::vector<Incarnation> open;
+    Incarnation forgotten_max = 0;
+  };
+  Known known() const;
+
   // Forgets the sessions that were idle for too long, and returns them.
   std::vector<Incarnation> ForgetIdle(int64_t now_ms);
 

@@ -4,7 +4,9 @@
 
 #include <fstream>
 
+#include "common/status.h"
 #include "common/version.h"
+#include "server/checkpoint/manifest.h"
 
 namespace lodestone {
 
@@ -31,6 +33,35 @@ grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* cont
   for (const Filler& fill : fillers_) fill(response);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+absl::Status AdminService::BeginCheckpoint(const std::string& name) {
+  if (!name.empty()) LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
+  if (checkpoint_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "this ps keeps nothing on disk: set server.data_dir, or checkpoint.dir, and start it again");
+  }
+  if (writing_.exchange(true)) {
+    return absl::UnavailableError("another checkpoint of this ps is being written; try again when it is done");
+  }
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
+                                                   const v1::CheckpointRequest* request,
+                                                   v1::CheckpointResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (const absl::Status status = BeginCheckpoint(request->name()); !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  background_.Submit([this, name = request->name(), reactor, response] {
+    absl::StatusOr<v1::CheckpointResponse> written = checkpoint_(name);
+    writing_.store(false);
+    if (written.ok()) *response = *std::move(written);
+    reactor->Finish(ToGrpc(written.status()));
+  });
   return reactor;
 }
 

@@ -1,16 +1,21 @@
-// The Admin service: what this ps knows about itself and, where the coordinator is, about the cluster.
+// The Admin service: what this ps knows about itself and, where the coordinator is, about the cluster; and what an
+// operator asks it to do.
 //
 // Thread-safe. Must outlive the gRPC server that it is registered with.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/types.h"
 #include "proto/admin.grpc.pb.h"
+#include "server/shard/executor.h"
 
 namespace lodestone {
 
@@ -32,13 +37,29 @@ class AdminService final : public v1::Admin::CallbackService {
  public:
   // Adds what one part of the ps knows. Called on any thread, several at a time.
   using Filler = std::function<void(v1::StatusResponse*)>;
-  explicit AdminService(std::vector<Filler> fillers) : fillers_(std::move(fillers)) {}
+  // Writes a checkpoint of that name (empty: as a periodic one) and returns when it is complete. Called on a thread of
+  // the service's own, once at a time.
+  using Checkpointer = std::function<absl::StatusOr<v1::CheckpointResponse>(const std::string& name)>;
+  // `checkpoint`: null if this ps keeps nothing on disk.
+  explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr)
+      : fillers_(std::move(fillers)), checkpoint_(std::move(checkpoint)) {}
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const v1::CheckpointRequest* request,
+                                       v1::CheckpointResponse* response) override;
 
  private:
+  // OK if one may begin now.
+  absl::Status BeginCheckpoint(const std::string& name);
+
+  // Constant after construction.
   const std::vector<Filler> fillers_;
+  const Checkpointer checkpoint_;
+
+  // Synchronise themselves.
+  std::atomic<bool> writing_{false};              // A checkpoint.
+  Executor background_{Executor::Mode::kThread};  // Last: it uses everything above.
 };
 
 }  // namespace lodestone

@@ -15,8 +15,8 @@ constexpr size_t kRateSamples = 5;  // Rates are measured over this many ticks.
 
 }  // namespace
 
-void Store::Impl::OwnShards(const std::vector<ShardId>& shards) {
-  LODESTONE_CHECK(!ready_.load());
+void Store::Impl::AdoptShards(const std::vector<ShardId>& shards) {
+  LODESTONE_CHECK(!ready_.load() && executor_of_.empty());
   executor_of_.assign(options_.shards, 0);
   for (size_t i = 0; i < shards.size(); ++i) {
     LODESTONE_CHECK(shards[i] < options_.shards);
@@ -24,32 +24,76 @@ void Store::Impl::OwnShards(const std::vector<ShardId>& shards) {
     owned_[shards[i]] = true;
     executor_of_[shards[i]] = i % executors_.size();
   }
+}
+
+void Store::Impl::Serve(std::vector<std::unique_ptr<ShardLog>> logs) {
+  LODESTONE_CHECK(!ready_.load() && (logs.empty() || logs.size() == executors_.size()));
+  logs_ = std::move(logs);
   ready_.store(true, std::memory_order_release);
 }
 
-void Store::Impl::AddToShards(TableEntry* entry) {
+absl::Status Store::Impl::AddToShards(TableEntry* entry) {
+  if (!logs_.empty()) {
+    // In each log, so that it stands before the first update that needs it.
+    v1::LogRecord record;
+    *record.mutable_table() = entry->table->spec();
+    LODESTONE_RETURN_IF_ERROR(LogForAll(record, 0, logs_.size()));
+  }
   const uint64_t now_ms = options_.time->NowMs();
   for (size_t e = 0; e < executors_.size(); ++e) {
     executors_[e]->SubmitAndWait([&] {
-      for (const ShardId shard : owned_shards()) {
+      for (const ShardId shard : adopted_shards()) {
         if (ExecutorOf(shard) != e) continue;
         const DenseTable* dense = shards_[shard]->AddTable(entry->table.get(), now_ms);
         if (dense != nullptr) entry->dense[shard] = dense;
       }
     });
   }
+  return absl::OkStatus();
+}
+
+absl::Status Store::Impl::LogForAll(const v1::LogRecord& record, size_t first, size_t count) {
+  struct {
+    Mutex mu;
+    CondVar changed;
+    size_t left ABSL_GUARDED_BY(mu);
+    absl::Status status ABSL_GUARDED_BY(mu);
+  } wait;
+  {
+    MutexLock lock(&wait.mu);
+    wait.left = count;
+  }
+  for (size_t i = first; i < first + count; ++i) {
+    std::vector<ShardLog::Record> records(1);
+    records[0].message = record;
+    logs_[i]->Append(records, nullptr, [&wait](const absl::Status& status) {
+      MutexLock lock(&wait.mu);
+      if (wait.status.ok()) wait.status = status;
+      --wait.left;
+      wait.changed.NotifyAll();
+    });
+  }
+  MutexLock lock(&wait.mu);
+  while (wait.left > 0) wait.changed.Wait(&wait.mu);
+  return wait.status;
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> Store::Impl::EnsureTables(const v1::EnsureTablesRequest& request) {
   LODESTONE_RETURN_IF_ERROR(CheckReady());
   if (request.worker_incarnation() != 0) {
+    LODESTONE_RETURN_IF_ERROR(CheckLogs());
     LODESTONE_RETURN_IF_ERROR(sessions_.Open(request.worker_incarnation(), options_.time->NowMs()));
+    if (!logs_.empty()) {
+      v1::LogRecord record;
+      record.set_session_opened(request.worker_incarnation());
+      LODESTONE_RETURN_IF_ERROR(LogForAll(record, 0, 1));
+    }
   }
   v1::EnsureTablesResponse response;
   const std::vector<ShardId> owned = owned_shards();
   for (const v1::TableSpec& spec : request.tables()) {
     LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry,
-                               catalog_.Ensure(spec, owned, [this](TableEntry* fresh) { AddToShards(fresh); }));
+                               catalog_.Ensure(spec, owned, [this](TableEntry* fresh) { return AddToShards(fresh); }));
     v1::EnsureTablesResponse::Table* out = response.add_tables();
     out->set_id(entry->table->id());
     if (entry->table->is_dense()) {
@@ -78,8 +122,11 @@ absl::StatusOr<Store::Subscription> Store::Impl::MakeSubscription(const v1::Subs
 }
 
 std::vector<ShardId> Store::Impl::owned_shards() const {
+  return ready_.load(std::memory_order_acquire) ? adopted_shards() : std::vector<ShardId>();
+}
+
+std::vector<ShardId> Store::Impl::adopted_shards() const {
   std::vector<ShardId> shards;
-  if (!ready_.load(std::memory_order_acquire)) return shards;
   for (ShardId shard = 0; shard < owned_.size(); ++shard) {
     if (owned_[shard]) shards.push_back(shard);
   }
@@ -105,12 +152,28 @@ void Store::Impl::Tick() {
   bool expires = false;
   for (const auto& [id, entry] : *tables()) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
   if (forgotten.empty() && !expires) return;
-  for (const ShardId shard : owned_shards()) {
-    executors_[ExecutorOf(shard)]->Submit([this, shard, forgotten, now_ms] {
-      for (const Incarnation worker : forgotten) shards_[shard]->ForgetWorker(worker);
-      shards_[shard]->EvictExpired(now_ms);
-    });
+  for (const Incarnation worker : logs_.empty() ? std::vector<Incarnation>() : forgotten) {
+    std::vector<ShardLog::Record> records(1);
+    records[0].message.set_session_forgotten(worker);
+    logs_[0]->Append(records, nullptr, [](const absl::Status&) {});
   }
+  for (const ShardId shard : owned_shards()) {
+    executors_[ExecutorOf(shard)]->Submit([this, shard, forgotten, now_ms] { Sweep(shard, forgotten, now_ms); });
+  }
+}
+
+void Store::Impl::Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms) {
+  for (const Incarnation worker : forgotten) shards_[shard]->ForgetWorker(worker);
+  if (!CheckLogs().ok()) return;  // The next sweep will find the same rows.
+  Evictions evictions;
+  if (!shards_[shard]->EvictExpired(now_ms, &evictions) || logs_.empty()) return;
+  std::vector<ShardLog::Record> records(1);
+  v1::LogRecord& record = records[0].message;
+  record.set_shard(shard);
+  record.set_version(shards_[shard]->version());
+  record.set_now_ms(now_ms);
+  for (const EvictedKeys& group : evictions.groups()) *record.mutable_expiry()->add_evicted() = ToProto(group);
+  logs_[ExecutorOf(shard)]->Append(records, nullptr, [](const absl::Status&) {});
 }
 
 void Store::Impl::FillStatus(v1::StatusResponse* status) const {
@@ -152,7 +215,28 @@ void Store::Impl::FillStatus(v1::StatusResponse* status) const {
 Store::Store(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 Store::~Store() = default;
 
-void Store::OwnShards(const std::vector<ShardId>& shards) { impl_->OwnShards(shards); }
+void Store::OwnShards(const std::vector<ShardId>& shards) {
+  impl_->AdoptShards(shards);
+  impl_->Serve({});
+}
+void Store::AdoptShards(const std::vector<ShardId>& shards) { impl_->AdoptShards(shards); }
+absl::Status Store::AddTable(const v1::TableSpec& spec) { return impl_->AddTable(spec); }
+void Store::UseShard(ShardId shard, const std::function<void(Shard*)>& use) { impl_->UseShard(shard, use); }
+absl::StatusOr<bool> Store::Replay(const v1::LogRecord& record, ByteView payload) {
+  return impl_->Replay(record, payload);
+}
+void Store::RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max) {
+  impl_->RestoreSessions(open, forgotten_max);
+}
+void Store::Serve(std::vector<std::unique_ptr<ShardLog>> logs) { impl_->Serve(std::move(logs)); }
+size_t Store::executors() const { return impl_->executors(); }
+std::vector<ShardId> Store::adopted_shards() const { return impl_->adopted_shards(); }
+std::vector<v1::TableSpec> Store::table_specs() const { return impl_->table_specs(); }
+Sessions::Known Store::sessions() const { return impl_->sessions(); }
+std::vector<uint64_t> Store::RollLogs() { return impl_->RollLogs(); }
+void Store::DropLogsBefore(std::span<const uint64_t> marks) { impl_->DropLogsBefore(marks); }
+absl::Status Store::log_health() const { return impl_->CheckLogs(); }
+void Store::FillLogStatus(v1::StorageStatus* status) const { impl_->FillLogStatus(status); }
 absl::StatusOr<v1::EnsureTablesResponse> Store::EnsureTables(const v1::EnsureTablesRequest& request) {
   return impl_->EnsureTables(request);
 }

@@ -16,13 +16,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/byte_view.h"
 #include "common/time_source.h"
 #include "common/types.h"
 #include "common/wire.h"
 #include "grpcpp/support/slice.h"
 #include "proto/admin.pb.h"
+#include "proto/log.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/table.pb.h"
+#include "server/sessions.h"
+#include "server/shard/shard.h"
+#include "server/shard/shard_log.h"
 
 namespace lodestone {
 
@@ -38,14 +43,47 @@ class Store {
   explicit Store(const Options& options);
   ~Store();  // Runs what is queued, then stops the executors.
 
-  // Sets the shards that this ps owns; until then every push and pull is UNAVAILABLE. Call once.
+  // Sets the shards that this ps owns, empty, and takes calls for them: AdoptShards and Serve. Without logs.
   void OwnShards(const std::vector<ShardId>& shards);
+
+  // In three steps, for a ps that remembers. First: makes the shards, empty. Until Serve, every push and pull is
+  // UNAVAILABLE. Call once.
+  void AdoptShards(const std::vector<ShardId>& shards);
+  // Then bring them back: creates a table (or finds it), as EnsureTables does.
+  absl::Status AddTable(const v1::TableSpec& spec);
+  // Runs `use` with an adopted shard on its executor, and waits.
+  void UseShard(ShardId shard, const std::function<void(Shard*)>& use);
+  // Applies a record of a log. Updates of other shards, and those that a shard has already, are skipped: false. Records
+  // of one shard must come in order; those of several may come from several threads. DATA_LOSS or so, naming the shard,
+  // if the record cannot be what happened to it.
+  absl::StatusOr<bool> Replay(const v1::LogRecord& record, ByteView payload);
+  void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
+  // At last: from now on takes calls. Updates are appended to `logs`, one for each executor (or none at all), before
+  // they are acknowledged.
+  void Serve(std::vector<std::unique_ptr<ShardLog>> logs);
+
+  // How many logs Serve wants.
+  size_t executors() const;
+  // All shards that AdoptShards was given, ascending.
+  std::vector<ShardId> adopted_shards() const;
+  // All tables, by name.
+  std::vector<v1::TableSpec> table_specs() const;
+  Sessions::Known sessions() const;
+  // Begins a new segment in each log, and deletes the segments before the marks that RollLogs returned.
+  std::vector<uint64_t> RollLogs();
+  void DropLogsBefore(std::span<const uint64_t> marks);
+  // Why a log takes nothing now, or OK.
+  absl::Status log_health() const;
+  // Sets the fields about the log.
+  void FillLogStatus(v1::StorageStatus* status) const;
 
   // Creates tables and opens the session of `worker` (0: none). See ParameterServer.EnsureTables.
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
 
   // Applies a push. `header.payload()` is empty; the numbers are in `payload`. A push is checked whole before any shard
-  // sees it: it is applied to all of its shards or refused.
+  // sees it: it is applied to all of its shards or refused. With logs, `done` runs when it is durable. UNAVAILABLE
+  // while a log cannot be written: what was applied already is acknowledged when the push is sent again and the log is
+  // well.
   using PushDone = std::function<void(absl::StatusOr<v1::PushResponse>)>;
   void Push(v1::PushRequest header, Payload payload, PushDone done);
 

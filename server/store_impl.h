@@ -21,6 +21,8 @@
 
 namespace lodestone {
 
+v1::EvictedRows ToProto(const EvictedKeys& group);
+
 class Store::Impl {
  public:
   explicit Impl(const Options& options)
@@ -33,11 +35,25 @@ class Store::Impl {
   }
 
   ~Impl() {
-    executors_.clear();  // Their last messages may still hand something to the background.
+    executors_.clear();  // Their last messages may still hand something to the background and the logs.
     background_.reset();
+    logs_.clear();  // Runs what waited to be durable.
   }
 
-  void OwnShards(const std::vector<ShardId>& shards);
+  void AdoptShards(const std::vector<ShardId>& shards);
+  absl::Status AddTable(const v1::TableSpec& spec);
+  void UseShard(ShardId shard, const std::function<void(Shard*)>& use);
+  absl::StatusOr<bool> Replay(const v1::LogRecord& record, ByteView payload);
+  void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
+  void Serve(std::vector<std::unique_ptr<ShardLog>> logs);
+  size_t executors() const { return executors_.size(); }
+  std::vector<ShardId> adopted_shards() const;
+  std::vector<v1::TableSpec> table_specs() const;
+  Sessions::Known sessions() const { return sessions_.known(); }
+  std::vector<uint64_t> RollLogs();
+  void DropLogsBefore(std::span<const uint64_t> marks);
+  absl::Status CheckLogs() const;
+  void FillLogStatus(v1::StorageStatus* status) const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
   absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
   void Push(v1::PushRequest header, Payload payload, PushDone done);
@@ -57,6 +73,7 @@ class Store::Impl {
   struct ShardPush {
     Shard* shard = nullptr;
     std::vector<Shard::PushPart> parts;
+    std::vector<int> part_indices;  // In the push's header, beside `parts`.
     absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
   };
   // A push on its way through the executors; whoever finishes last answers.
@@ -65,7 +82,8 @@ class Store::Impl {
     Payload payload;
     std::vector<PartView> views;
     std::vector<ShardPush> shards;
-    std::vector<Table*> tables;  // Distinct.
+    std::vector<Table*> tables;            // Distinct.
+    std::vector<absl::Status> log_status;  // By executor: whether what it applied is durable.
     std::atomic<size_t> executors_left{0};
     PushDone done;
   };
@@ -88,10 +106,15 @@ class Store::Impl {
   }
   // RESOURCE_EXHAUSTED if an executor has too much to do.
   absl::Status CheckQueues() const;
-
-  void AddToShards(TableEntry* entry);
+  // Appends `record`, which is no shard's, to the logs `first` and on, and waits until it is durable.
+  absl::Status LogForAll(const v1::LogRecord& record, size_t first, size_t count);
+  absl::Status AddToShards(TableEntry* entry);
+  void Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms);
+  absl::Status ReplayPush(const v1::LogRecord& record, ByteView payload);
   absl::Status PreparePush(PushCall* call);
   void RunPush(const std::shared_ptr<PushCall>& call);
+  // On executor `e`: applies what `pushes` want of its shards, and logs it.
+  void ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes, int64_t now_ms);
   void FinishPush(PushCall* call);
   void Refuse(const absl::Status& status, Incarnation worker);
   void RunPull(const std::shared_ptr<PullCall>& call);
@@ -101,8 +124,9 @@ class Store::Impl {
   const Options options_;
   std::function<void(TableId)> broadcast_listener_;
 
-  // Constant once ready_.
-  std::vector<std::unique_ptr<Shard>> shards_;  // By id; null where not owned. Each is owned by its executor.
+  // Constant once ready_. Executors still append when they end, so the logs outlive them.
+  std::vector<std::unique_ptr<ShardLog>> logs_;  // By executor; empty: none.
+  std::vector<std::unique_ptr<Shard>> shards_;   // By id; null where not owned. Each is owned by its executor.
   std::vector<bool> owned_;
   std::vector<size_t> executor_of_;
   std::atomic<bool> ready_{false};

@@ -31,19 +31,44 @@ struct Caller::Pending {
   std::list<std::unique_ptr<Pending>>::iterator self;
 
   Timer::Id pause = 0;
+  uint64_t redirects = 0;  // Of the caller when the attempt under way began.
   Retry retry;
   absl::Status last_error;
 };
 
 Caller::Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connections, const RetryPolicy& policy,
                Timer* timer, uint64_t seed)
-    : peer_(std::move(peer)), connections_(std::move(connections)), policy_(policy), seed_(seed), timer_(timer) {
-  LODESTONE_CHECK(!connections_.empty());
+    : policy_(policy), seed_(seed), timer_(timer) {
+  LODESTONE_CHECK(!connections.empty());
   MutexLock lock(&mu_);
+  place_ = std::make_shared<const Place>(Place{std::move(peer), std::move(connections)});
   report_ = timer_->After(kReportEveryMs, [this] { Report(); });
 }
 
 Caller::~Caller() { Cancel(); }
+
+void Caller::Redirect(std::string peer, std::vector<std::unique_ptr<Connection>> connections) {
+  LODESTONE_CHECK(!connections.empty());
+  auto place = std::make_shared<const Place>(Place{std::move(peer), std::move(connections)});
+  std::vector<Pending*> paused;
+  {
+    MutexLock lock(&mu_);
+    place_.swap(place);
+    ++redirects_;
+    for (const auto& call : pending_) {
+      if (call->pause == 0 || !timer_->Cancel(call->pause)) continue;
+      call->pause = 0;
+      paused.push_back(call.get());
+    }
+  }
+  for (Pending* call : paused) Attempt(call);
+  for (const auto& connection : place->connections) connection->Close();  // What is under way there is sent again.
+}
+
+std::string Caller::peer() const {
+  MutexLock lock(&mu_);
+  return place_->peer;
+}
 
 void Caller::Call(v1::Call call, std::vector<grpc::Slice> payload, std::string what, Done done) {
   Pending* pending = nullptr;
@@ -60,17 +85,20 @@ void Caller::Call(v1::Call call, std::vector<grpc::Slice> payload, std::string w
     }
   }
   if (pending == nullptr) {
-    done(absl::CancelledError(absl::StrCat(what, " to ", peer_, ": the client is closing")));
+    done(absl::CancelledError(absl::StrCat(what, " to ", peer(), ": the client is closing")));
     return;
   }
   Attempt(pending);
 }
 
 void Caller::Attempt(Pending* call) {
+  std::shared_ptr<const Place> place;
   Connection* connection = nullptr;
   {
     MutexLock lock(&mu_);
-    connection = connections_[next_connection_++ % connections_.size()].get();
+    place = place_;
+    connection = place->connections[next_connection_++ % place->connections.size()].get();
+    call->redirects = redirects_;
   }
   // The payload's slices are referenced, not copied, so that they can be sent again.
   connection->Send(&call->call, call->payload,
@@ -85,18 +113,21 @@ void Caller::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> ans
   absl::Status status = answer.status();
   // A ps that shuts down cancels the calls under way.
   if (absl::IsCancelled(status)) status = absl::UnavailableError(status.message());
+  bool moved = false;
   {
     MutexLock lock(&mu_);
     call->last_error = status;
-    if (!cancelled_) {
+    moved = !cancelled_ && call->redirects != redirects_;
+    if (cancelled_) {
+      status = absl::CancelledError("the client is closing");
+    } else if (!moved) {
       if (const std::optional<int64_t> pause_ms = call->retry.Next(status.code())) {
         call->pause = timer_->After(*pause_ms, [this, call] { OnPauseOver(call); });
         return;
       }
-    } else {
-      status = absl::CancelledError("the client is closing");
     }
   }
+  if (moved) return Attempt(call);
   Finish(call, std::move(status));
 }
 
@@ -115,7 +146,7 @@ void Caller::Finish(Pending* call, absl::StatusOr<Connection::Answer> answer) {
       done(std::move(answer));
     } else {
       const std::string where =
-          absl::StrFormat("%s to %s, attempt %d, %.1f s", call->what, peer_, call->retry.attempts(),
+          absl::StrFormat("%s to %s, attempt %d, %.1f s", call->what, peer(), call->retry.attempts(),
                           static_cast<double>(call->retry.elapsed_ms()) / 1000);
       done(Annotate(answer.status(), where));
     }
@@ -127,14 +158,16 @@ void Caller::Finish(Pending* call, absl::StatusOr<Connection::Answer> answer) {
 
 void Caller::Cancel() {
   std::vector<Pending*> paused;
+  std::shared_ptr<const Place> place;
   {
     MutexLock lock(&mu_);
     cancelled_ = true;
+    place = place_;
     for (const auto& call : pending_) {
       if (call->pause != 0 && timer_->Cancel(call->pause)) paused.push_back(call.get());
     }
   }
-  for (const auto& connection : connections_) connection->Close();
+  for (const auto& connection : place->connections) connection->Close();
   for (Pending* call : paused) Finish(call, absl::CancelledError("the client is closing"));
   MutexLock lock(&mu_);
   if (timer_->Cancel(report_)) report_ = 0;
@@ -147,7 +180,7 @@ std::string Caller::WaitingLongerThan(int64_t ms) const {
   const Pending& oldest = *pending_.front();
   const int64_t waited_ms = oldest.retry.elapsed_ms();
   if (waited_ms <= ms) return "";
-  return absl::StrFormat("%s to %s, attempt %d since %.1f s%s", oldest.what, peer_, oldest.retry.attempts(),
+  return absl::StrFormat("%s to %s, attempt %d since %.1f s%s", oldest.what, place_->peer, oldest.retry.attempts(),
                          static_cast<double>(waited_ms) / 1000,
                          oldest.last_error.ok() ? "" : absl::StrCat(": ", oldest.last_error.ToString()));
 }

@@ -1,4 +1,4 @@
-// Calls to one ps, each tried again until it succeeds or fails for good.
+// Calls to one ps, each tried again until it succeeds or fails for good, wherever the ps is by then.
 //
 // Thread-safe. Callbacks run on a connection's thread or the timer's (or the caller's own, if calls have been
 // cancelled) and must be quick.
@@ -36,6 +36,12 @@ class Caller {
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
+  // From now on the ps is at the end of `connections`, and is called `peer`. Calls under way or in a pause are sent
+  // there at once as they were sent before (a push keeps its sequence); an error that an attempt at the former place
+  // ends with counts for nothing. Returns when no callback of the former connections runs. REQUIRES: not called from a
+  // callback, nor during Cancel or the destructor.
+  void Redirect(std::string peer, std::vector<std::unique_ptr<Connection>> connections);
+
   using Done = Connection::Done;
   // Makes `call`, which has no id yet, with `payload`, which is kept until it is answered. `what` names the call in
   // messages. An error that `done` gets names the call, the peer and the attempts; its code is the last attempt's,
@@ -49,10 +55,15 @@ class Caller {
   // attempt 4 since 3.1 s: UNAVAILABLE: …". Empty otherwise.
   std::string WaitingLongerThan(int64_t ms) const;
 
-  const std::string& peer() const { return peer_; }
+  std::string peer() const;
 
  private:
   struct Pending;
+  // Where the ps is.
+  struct Place {
+    std::string peer;
+    std::vector<std::unique_ptr<Connection>> connections;
+  };
 
   void Attempt(Pending* call);
   void OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer);
@@ -60,8 +71,6 @@ class Caller {
   void Finish(Pending* call, absl::StatusOr<Connection::Answer> answer);
   void Report();
 
-  const std::string peer_;
-  const std::vector<std::unique_ptr<Connection>> connections_;
   const RetryPolicy policy_;
   const uint64_t seed_;
   const SteadyTime time_;
@@ -69,6 +78,10 @@ class Caller {
 
   mutable Mutex mu_;
   CondVar idle_;
+  // The newest. Attempts keep theirs alive, and Redirect the former one until its connections are closed, so that none
+  // is destroyed on a thread that its closing would wait for.
+  std::shared_ptr<const Place> place_ ABSL_GUARDED_BY(mu_);
+  uint64_t redirects_ ABSL_GUARDED_BY(mu_) = 0;
   std::list<std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mu_);  // In the order of their first attempts.
   uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   size_t next_connection_ ABSL_GUARDED_BY(mu_) = 0;

@@ -10,6 +10,7 @@
 #include "common/channel.h"
 #include "common/log.h"
 #include "common/mutex.h"
+#include "common/ps_name.h"
 #include "common/random.h"
 #include "common/status.h"
 #include "proto/parameter_server.pb.h"
@@ -72,7 +73,7 @@ class ClientImpl final : public Client {
 
   uint32_t index() const override { return membership_->index(); }
   Incarnation incarnation() const override { return membership_->incarnation(); }
-  const ShardMap& shard_map() const override { return membership_->shard_map(); }
+  std::shared_ptr<const ShardMap> shard_map() const override { return membership_->shard_map(); }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
@@ -87,9 +88,14 @@ class ClientImpl final : public Client {
   absl::Status Health() const override;
 
  private:
-  std::string PeerOf(uint32_t server) const {
-    return absl::StrCat("ps ", server, " at ", shard_map().AddressOf(server));
+  static std::string PeerOf(const ShardMap& map, uint32_t server) {
+    return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
   }
+  std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms);
+  // For a caller.
+  std::vector<std::unique_ptr<Connection>> MakeConnections(const ShardMap& map, uint32_t server);
+  // Turns to the servers that are elsewhere in `map`.
+  void FollowRoute(const ShardMap& map);
   uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
   // The queues take turns, so that connections spread over the threads.
   grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
@@ -104,7 +110,13 @@ class ClientImpl final : public Client {
 
   mutable Mutex mu_;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<Subscription>> subscriptions_ ABSL_GUARDED_BY(mu_);
+
+  // Held while connections are made and turned elsewhere. No callback takes it.
+  Mutex route_mu_;
+  std::vector<std::string> addresses_
+      ABSL_GUARDED_BY(route_mu_);  // By server: where callers and subscriptions turn to.
+  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions_ ABSL_GUARDED_BY(route_mu_);
+  bool closing_ ABSL_GUARDED_BY(route_mu_) = false;
 
   // Constant once connected_. Synchronise themselves.
   std::atomic<bool> connected_{false};
@@ -117,23 +129,20 @@ class ClientImpl final : public Client {
 absl::Status ClientImpl::Connect() {
   LODESTONE_ASSIGN_OR_RETURN(
       membership_, WorkerMembership::Join(config_, {.on_lost = [this](const absl::Status& status) { Lose(status); },
-                                                    .waiting_for = [this] { return WaitingFor(); }}));
-  const uint32_t message_max_bytes = config_.server().message_max_bytes();
+                                                    .waiting_for = [this] { return WaitingFor(); },
+                                                    .on_route = [this](const ShardMap& map) { FollowRoute(map); }}));
+  MutexLock lock(&route_mu_);
+  const std::shared_ptr<const ShardMap> map = shard_map();
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
-  for (uint32_t server = 0; server < shard_map().servers(); ++server) {
-    std::vector<std::unique_ptr<Connection>> connections;
-    for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
-      connections.push_back(std::make_unique<Connection>(MakeChannel(shard_map().AddressOf(server), message_max_bytes),
-                                                         NextQueue(), &timer_, policy.call_timeout_ms,
-                                                         message_max_bytes));
-    }
-    callers_.push_back(
-        std::make_unique<Caller>(PeerOf(server), std::move(connections), policy, &timer_, SeedOf(2 * server)));
+  for (uint32_t server = 0; server < map->servers(); ++server) {
+    addresses_.push_back(map->AddressOf(server));
+    callers_.push_back(std::make_unique<Caller>(PeerOf(*map, server), MakeConnections(*map, server), policy, &timer_,
+                                                SeedOf(2 * server)));
   }
-  const Servers servers{.map = &shard_map(),
+  const Servers servers{.map = [this] { return shard_map(); },
                         .callers = callers_,
                         .incarnation = incarnation(),
-                        .limits = {.bytes_max = message_max_bytes},
+                        .limits = {.bytes_max = config_.server().message_max_bytes()},
                         .timer = &timer_,
                         .on_lost = [this](const absl::Status& status) { Lose(status); }};
   pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
@@ -141,14 +150,45 @@ absl::Status ClientImpl::Connect() {
   puller_ = std::make_unique<Puller>(servers);
   connected_.store(true);
   LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} shards={}", index(), incarnation(),
-                shard_map().servers(), shard_map().shards());
+                map->servers(), map->shards());
   return Health();
 }
 
+std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms) {
+  const uint32_t message_max_bytes = config_.server().message_max_bytes();
+  return std::make_unique<Connection>(PsName(server, config_.cluster().name()),
+                                      MakeChannel(map.AddressOf(server), message_max_bytes), NextQueue(), &timer_,
+                                      call_timeout_ms, message_max_bytes);
+}
+
+std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const ShardMap& map, uint32_t server) {
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
+    connections.push_back(MakeConnection(map, server, config_.worker().call_timeout_ms()));
+  }
+  return connections;
+}
+
+void ClientImpl::FollowRoute(const ShardMap& map) {
+  MutexLock lock(&route_mu_);
+  if (closing_) return;
+  // Before Connect has made the callers there are none, and it will look at the newest map itself.
+  for (uint32_t server = 0; server < addresses_.size(); ++server) {
+    if (addresses_[server] == map.AddressOf(server)) continue;
+    LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(map, server), addresses_[server]);
+    addresses_[server] = map.AddressOf(server);
+    callers_[server]->Redirect(PeerOf(map, server), MakeConnections(map, server));
+    for (const auto& [of, subscription] : subscriptions_) {
+      if (of == server) subscription->Redirect(PeerOf(map, server), MakeConnection(map, server, 0));
+    }
+  }
+}
+
 ClientImpl::~ClientImpl() {
-  std::vector<std::unique_ptr<Subscription>> subscriptions;
+  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions;
   {
-    MutexLock lock(&mu_);
+    MutexLock lock(&route_mu_);
+    closing_ = true;
     subscriptions.swap(subscriptions_);
   }
   subscriptions.clear();
@@ -165,7 +205,7 @@ absl::StatusOr<v1::EnsureTablesResponse> ClientImpl::EnsureTablesOn(uint32_t ser
                              CallAndWait(callers_[server].get(), std::move(call), "creation of tables"));
   v1::EnsureTablesResponse response = std::move(*answer.header.mutable_ensure_tables());
   if (response.tables_size() == request.tables_size()) return response;
-  return absl::InternalError(absl::StrCat(PeerOf(server), " answered for ", response.tables_size(),
+  return absl::InternalError(absl::StrCat(callers_[server]->peer(), " answered for ", response.tables_size(),
                                           " tables, asked were ", request.tables_size()));
 }
 
@@ -175,17 +215,18 @@ absl::StatusOr<std::vector<TableHandle>> ClientImpl::EnsureTables(const std::vec
   request.set_worker_incarnation(incarnation());
   for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
   std::vector<TableHandle> tables;
-  for (uint32_t server = 0; server < shard_map().servers(); ++server) {
+  for (uint32_t server = 0; server < callers_.size(); ++server) {
     LODESTONE_ASSIGN_OR_RETURN(const v1::EnsureTablesResponse response, EnsureTablesOn(server, request));
     for (size_t i = 0; i < specs.size(); ++i) {
       absl::StatusOr<TableHandle> table =
-          MakeHandle(specs[i], response.tables(static_cast<int>(i)), shard_map().shards());
-      if (!table.ok()) return Annotate(table.status(), PeerOf(server));
+          MakeHandle(specs[i], response.tables(static_cast<int>(i)), shard_map()->shards());
+      if (!table.ok()) return Annotate(table.status(), callers_[server]->peer());
       if (server == 0) {
         tables.push_back(*std::move(table));
       } else if (table->id != tables[i].id) {
-        return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", tables[i].id, " on ", PeerOf(0),
-                                                " and ", table->id, " on ", PeerOf(server)));
+        return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", tables[i].id, " on ",
+                                                callers_[0]->peer(), " and ", table->id, " on ",
+                                                callers_[server]->peer()));
       }
     }
   }
@@ -236,23 +277,20 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
     if (table->spec.has_dense()) continue;
     return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name(), " is not dense"));
   }
-  std::vector<std::unique_ptr<Subscription>> subscriptions;
-  for (uint32_t server = 0; server < shard_map().servers(); ++server) {
-    subscriptions.push_back(std::make_unique<Subscription>(Subscription::Options{
-        .peer = PeerOf(server),
-        .channel = MakeChannel(shard_map().AddressOf(server), config_.server().message_max_bytes()),
-        .queue = NextQueue(),
-        .message_max_bytes = config_.server().message_max_bytes(),
-        .incarnation = incarnation(),
-        .shards = shard_map().shards(),
-        .tables = tables,
-        .listener = {on_block, on_shard},
-        .on_lost = [this](const absl::Status& status) { Lose(status); },
-        .timer = &timer_,
-        .seed = SeedOf(2 * server + 1)}));
+  MutexLock lock(&route_mu_);
+  const std::shared_ptr<const ShardMap> map = shard_map();
+  for (uint32_t server = 0; server < map->servers(); ++server) {
+    auto subscription = std::make_unique<Subscription>(
+        PeerOf(*map, server), MakeConnection(*map, server, 0),
+        Subscription::Options{.incarnation = incarnation(),
+                              .shards = map->shards(),
+                              .tables = tables,
+                              .listener = {on_block, on_shard},
+                              .on_lost = [this](const absl::Status& status) { Lose(status); },
+                              .timer = &timer_,
+                              .seed = SeedOf(2 * server + 1)});
+    subscriptions_.emplace_back(server, std::move(subscription));
   }
-  MutexLock lock(&mu_);
-  for (auto& subscription : subscriptions) subscriptions_.push_back(std::move(subscription));
   return absl::OkStatus();
 }
 

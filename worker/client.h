@@ -3,7 +3,9 @@
 // Push and Pull are asynchronous: they return when the request is on its way and call back from a thread of the
 // client's own, of which there are few: callbacks must be quick and must not wait for other calls (as Push does while
 // its window is full). A call that fails for a passing reason (unreachable, overloaded, deadline) is tried again with
-// the same sequence until `worker.retry_timeout_ms` has passed. Thread-safe unless a method says otherwise.
+// the same sequence until `worker.retry_timeout_ms` has passed. A ps that comes back elsewhere is followed: what is
+// unanswered is sent to its new address, and subscriptions are renewed there. Thread-safe unless a method says
+// otherwise.
 //
 // The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and
 // leaves the cluster.
@@ -79,12 +81,14 @@ class Client {
 
   virtual uint32_t index() const = 0;
   virtual Incarnation incarnation() const = 0;
-  virtual const ShardMap& shard_map() const = 0;
+  // The newest: addresses, and in time owners, may change; how many shards and servers there are does not.
+  virtual std::shared_ptr<const ShardMap> shard_map() const = 0;
 
   // Creates the tables on every server, or finds them there.
   virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
 
-  // What became of a push, over all shards.
+  // What became of a push, over all shards. OUT_OF_RANGE: the guard of a table refused it, or the part of it that one
+  // server got.
   struct PushResult {
     absl::Status status;
     // Mean over the shards of how many pushes by others came between `read_versions` and this one.
@@ -111,7 +115,8 @@ class Client {
                                  std::function<void(const BlockUpdate&)> on_block,
                                  std::function<void(ShardId, Version)> on_shard) = 0;
 
-  // Waits until no push is unacknowledged; the first error that a push ended with, if any.
+  // Waits until no push is unacknowledged; the first error that a push ended with, if any. OUT_OF_RANGE, with which a
+  // table's guard refuses a push, is none: the cluster is well.
   virtual absl::Status Flush() = 0;
 
   // What the next heartbeats report.

@@ -9,6 +9,7 @@
 #include "common/completion.h"
 #include "common/limits.h"
 #include "common/outbox.h"
+#include "common/ps_name.h"
 #include "common/status.h"
 #include "common/time_source.h"
 #include "grpcpp/client_context.h"
@@ -36,6 +37,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
         outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
 
   void Open() {
+    context_.AddMetadata(kMeantPsKey, owner_->ps_);
     stream_ = grpc::GenericStub(owner_->channel_).PrepareCall(&context_, kMethod, owner_->queue_);
     stream_->StartCall(started_.Begin(shared_from_this()));
   }
@@ -210,7 +212,7 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
 }
 
 void Connection::Stream::OnFinished(bool) {
-  absl::Status status = FromGrpc(status_);
+  absl::Status status = FromCall(status_);
   Waitings failed;
   {
     MutexLock lock(&mu_);

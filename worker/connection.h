@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,11 +29,13 @@ namespace lodestone {
 
 class Connection {
  public:
-  // Somebody else runs the completions of `queue` (ConnectionThread); it and `timer` must outlive this.
-  // `message_max_bytes`: a call that needs more is an error, and no message is packed to more.
-  Connection(std::shared_ptr<grpc::Channel> channel, grpc::CompletionQueue* queue, Timer* timer,
+  // Somebody else runs the completions of `queue` (ConnectionThread); it and `timer` must outlive this. `ps`: which one
+  // is meant (common/ps_name.h); another one that `channel` leads to answers UNAVAILABLE. `message_max_bytes`: a call
+  // that needs more is an error, and no message is packed to more.
+  Connection(std::string ps, std::shared_ptr<grpc::Channel> channel, grpc::CompletionQueue* queue, Timer* timer,
              int64_t call_timeout_ms, size_t message_max_bytes)
-      : channel_(std::move(channel)),
+      : ps_(std::move(ps)),
+        channel_(std::move(channel)),
         queue_(queue),
         timer_(timer),
         call_timeout_ms_(call_timeout_ms),
@@ -74,6 +77,7 @@ class Connection {
   void Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting waiting);
 
   // Constant.
+  const std::string ps_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::CompletionQueue* const queue_;
   Timer* const timer_;

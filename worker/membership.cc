@@ -22,6 +22,9 @@ namespace {
 constexpr int64_t kJoinLogEveryMs = 1'000;
 constexpr int64_t kPauseMaxMs = 500;  // Between two attempts, if what they wait for does not end the pause by itself.
 constexpr int64_t kHeartbeatLogEveryMs = 3'000;
+constexpr int64_t kHeartbeatTimeoutMinMs = 1'000;
+constexpr int64_t kHeartbeatTimeoutMaxMs = 5'000;
+constexpr int64_t kReconnectSliceMs = 100;  // The end of the process is noticed this often.
 // Heartbeats come often enough to watch progress by, however long the lease.
 constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
 constexpr uint32_t kAwaitHoldMs = 5'000;
@@ -100,16 +103,18 @@ absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
   request.set_peer(HostAndPid());
   request.set_token(DrawNonce());  // The same in every attempt: an answer may get lost.
   // A worker that was killed and started again finds its own index taken until its former lease ends.
-  const int64_t former_lease_ms = NowMs() + 2 * int64_t{config_.coordinator().lease_ms()};
+  int64_t held_since_ms = 0;
   return TryUntil(
       deadline_ms, absl::StrCat("join at ", coordinator_),
       [&](int64_t timeout_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);
-        return FromGrpc(stub_->Join(&context, request, &joined_));
+        return FromCall(stub_->Join(&context, request, &joined_));
       },
       [&](const absl::Status& status) {
-        return IsRetryable(status.code()) || (absl::IsAlreadyExists(status) && NowMs() < former_lease_ms);
+        if (!absl::IsAlreadyExists(status)) return IsRetryable(status.code());
+        if (held_since_ms == 0) held_since_ms = NowMs();
+        return NowMs() - held_since_ms < 2 * int64_t{config_.coordinator().lease_ms()};
       });
 }
 
@@ -120,14 +125,52 @@ absl::Status WorkerMembership::FetchRouteUntil(int64_t deadline_ms) {
       [&](int64_t timeout_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);
-        return FromGrpc(stub_->Route(&context, v1::RouteRequest(), &route));
+        LODESTONE_RETURN_IF_ERROR(FromCall(stub_->Route(&context, v1::RouteRequest(), &route)));
+        for (int server = 0; server < route.servers_size(); ++server) {
+          if (!route.servers(server).away()) continue;
+          return absl::UnavailableError(
+              absl::StrCat("ps ", server, " is away; it was at ", route.servers(server).address(), " last"));
+        }
+        return absl::OkStatus();
       },
       [](const absl::Status& status) { return IsRetryable(status.code()); }));
-  LODESTONE_ASSIGN_OR_RETURN(shard_map_, ShardMap::FromProto(route));
-  if (shard_map_->shards() == config_.cluster().shards()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the cluster has ", shard_map_->shards(),
-                   " shards, this worker's configuration says cluster.shards: ", config_.cluster().shards()));
+  LODESTONE_ASSIGN_OR_RETURN(ShardMap map, ShardMap::FromProto(route));
+  if (map.shards() != config_.cluster().shards()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the cluster has ", map.shards(),
+                     " shards, this worker's configuration says cluster.shards: ", config_.cluster().shards()));
+  }
+  MutexLock lock(&mu_);
+  shard_map_ = std::make_shared<const ShardMap>(std::move(map));
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const ShardMap> WorkerMembership::shard_map() const {
+  MutexLock lock(&mu_);
+  return shard_map_;
+}
+
+absl::Status WorkerMembership::FollowRoute(uint64_t epoch) {
+  const std::shared_ptr<const ShardMap> held = shard_map();
+  if (held == nullptr || epoch <= held->epoch()) return absl::OkStatus();
+  v1::RouteResponse route;
+  LODESTONE_RETURN_IF_ERROR(
+      CallFromThread([&](grpc::ClientContext* context) { return stub_->Route(context, v1::RouteRequest(), &route); }));
+  LODESTONE_ASSIGN_OR_RETURN(ShardMap map, ShardMap::FromProto(route));
+  if (map.epoch() <= held->epoch()) return absl::OkStatus();
+  if (map.shards() != held->shards() || map.servers() != held->servers()) {
+    return absl::FailedPreconditionError(absl::StrCat("the cluster has ", map.shards(), " shards on ", map.servers(),
+                                                      " servers now, and had ", held->shards(), " on ", held->servers(),
+                                                      " when this worker joined"));
+  }
+  const auto next = std::make_shared<const ShardMap>(std::move(map));
+  {
+    MutexLock lock(&mu_);
+    shard_map_ = next;
+  }
+  LODESTONE_LOG(INFO, "client", "the shard map is new epoch={}", next->epoch());
+  if (events_.on_route) events_.on_route(*next);
+  return absl::OkStatus();
 }
 
 WorkerMembership::~WorkerMembership() {
@@ -135,7 +178,7 @@ WorkerMembership::~WorkerMembership() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    if (heartbeat_ != nullptr) heartbeat_->TryCancel();
+    if (under_way_ != nullptr) under_way_->TryCancel();
     changed_.NotifyAll();
   }
   thread_.join();
@@ -145,9 +188,7 @@ WorkerMembership::~WorkerMembership() {
     lost = lost_;
   }
   if (!lost.ok()) return;
-  if (absl::Status status = SendHeartbeat(true); !status.ok()) {
-    LODESTONE_LOG(WARN, "client", "could not tell that this worker leaves reason={}", status.ToString());
-  }
+  Leave();
 }
 
 void WorkerMembership::ReportProgress(const v1::WorkerProgress& progress) {
@@ -161,51 +202,93 @@ void WorkerMembership::ReportProgress(const v1::WorkerProgress& progress) {
 
 void WorkerMembership::SendHeartbeats() {
   const int64_t every_ms = std::clamp<int64_t>(joined_.lease_ms() / 3, 1, kHeartbeatEveryMaxMs);
-  int64_t logged_ms = 0;
+  int64_t away_since_ms = 0, logged_ms = 0;  // 0: it answers.
   for (;;) {
-    const auto next = std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms);
-    {
-      MutexLock lock(&mu_);
-      while (!stopping_ && !report_now_ && changed_.WaitUntil(&mu_, next)) {
-      }
-      if (stopping_) return;
-      report_now_ = false;
+    if (!PauseUntil(std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms), away_since_ms > 0)) return;
+    const absl::StatusOr<v1::HeartbeatResponse> beat = SendHeartbeat();
+    absl::Status status = beat.status();
+    if (status.ok()) {
+      if (away_since_ms > 0) LODESTONE_LOG(INFO, "client", "the {} answers again", coordinator_);
+      away_since_ms = logged_ms = 0;
+      status = Annotate(FollowRoute(beat->route_epoch()), "shard map");
+    } else if (away_since_ms == 0) {
+      away_since_ms = NowMs();
     }
-    const absl::Status status = SendHeartbeat(false);
     if (absl::IsFailedPrecondition(status)) {
-      Lose(Annotate(status, absl::StrCat("the lease at the ", coordinator_, " is lost")));
-      return;
+      return Lose(beat.ok() ? status : Annotate(status, absl::StrCat("the lease at the ", coordinator_, " is lost")));
     }
-    if (!status.ok() && (logged_ms == 0 || NowMs() - logged_ms >= kHeartbeatLogEveryMs)) {
-      MutexLock lock(&mu_);
-      if (stopping_) return;
-      logged_ms = NowMs();
-      LODESTONE_LOG(WARN, "client", "heartbeat failed peer={} reason={}", coordinator_, status.ToString());
-    }
+    if (status.ok() || (logged_ms > 0 && NowMs() - logged_ms < kHeartbeatLogEveryMs)) continue;
+    MutexLock lock(&mu_);
+    if (stopping_) return;
+    logged_ms = NowMs();
+    LODESTONE_LOG(WARN, "client", "waiting for=the {}; goes on meanwhile seconds={:.1f} reason={}", coordinator_,
+                  away_since_ms == 0 ? 0.0 : static_cast<double>(logged_ms - away_since_ms) / 1000, status.ToString());
   }
 }
 
-absl::Status WorkerMembership::SendHeartbeat(bool leaving) {
+bool WorkerMembership::PauseUntil(std::chrono::steady_clock::time_point due, bool away) {
+  for (;;) {
+    const auto now = std::chrono::steady_clock::now();
+    {
+      MutexLock lock(&mu_);
+      // While the coordinator is away there is no hurry to tell it anything.
+      while (!stopping_ && !away && !report_now_ && changed_.WaitUntil(&mu_, due)) {
+      }
+      if (stopping_) return false;
+      if (!away || now >= due) {
+        report_now_ = false;
+        return true;
+      }
+    }
+    Reconnect(channel_.get());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - now);
+    const std::chrono::milliseconds slice(std::clamp<int64_t>(left.count(), 1, kReconnectSliceMs));
+    if (channel_->WaitForConnected(std::chrono::system_clock::now() + slice)) away = false;
+  }
+}
+
+absl::Status WorkerMembership::CallFromThread(const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+  grpc::ClientContext context;
+  SetTimeout(&context, std::clamp<int64_t>(joined_.lease_ms() / 3, kHeartbeatTimeoutMinMs, kHeartbeatTimeoutMaxMs));
+  {
+    MutexLock lock(&mu_);
+    if (stopping_) return absl::CancelledError("the client is closing");
+    under_way_ = &context;
+  }
+  const absl::Status status = FromCall(call(&context));
+  MutexLock lock(&mu_);
+  under_way_ = nullptr;
+  return status;
+}
+
+v1::HeartbeatRequest WorkerMembership::NextHeartbeat(bool leaving) {
   v1::HeartbeatRequest request;
   request.set_incarnation(joined_.incarnation());
   request.set_leaving(leaving);
   std::string waiting_for = events_.waiting_for && !leaving ? events_.waiting_for() : "";
-  grpc::ClientContext context;
-  SetTimeout(&context, leaving ? limits::kShutdownGraceMs : joined_.lease_ms());
-  {
-    MutexLock lock(&mu_);
-    if (stopping_ && !leaving) return absl::CancelledError("the client is closing");
-    heartbeat_ = &context;
-    *request.mutable_progress() = progress_;
-    if (request.progress().waiting_for().empty()) {
-      request.mutable_progress()->set_waiting_for(awaits_.empty() ? std::move(waiting_for) : awaits_);
-    }
-  }
-  v1::HeartbeatResponse response;
-  const absl::Status status = FromGrpc(stub_->Heartbeat(&context, request, &response));
   MutexLock lock(&mu_);
-  heartbeat_ = nullptr;
-  return status;
+  *request.mutable_progress() = progress_;
+  if (request.progress().waiting_for().empty()) {
+    request.mutable_progress()->set_waiting_for(awaits_.empty() ? std::move(waiting_for) : awaits_);
+  }
+  return request;
+}
+
+absl::StatusOr<v1::HeartbeatResponse> WorkerMembership::SendHeartbeat() {
+  const v1::HeartbeatRequest request = NextHeartbeat(/*leaving=*/false);
+  v1::HeartbeatResponse response;
+  LODESTONE_RETURN_IF_ERROR(
+      CallFromThread([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }));
+  return response;
+}
+
+void WorkerMembership::Leave() {
+  grpc::ClientContext context;
+  SetTimeout(&context, limits::kShutdownGraceMs);
+  v1::HeartbeatResponse response;
+  const absl::Status status = FromGrpc(stub_->Heartbeat(&context, NextHeartbeat(/*leaving=*/true), &response));
+  if (status.ok()) return;
+  LODESTONE_LOG(WARN, "client", "could not tell that this worker leaves reason={}", status.ToString());
 }
 
 void WorkerMembership::Lose(const absl::Status& status) {
@@ -224,7 +307,7 @@ absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskForClock(Clock clock
   grpc::ClientContext context;
   SetTimeout(&context, kAwaitHoldMs + config_.worker().call_timeout_ms());
   v1::AwaitClockResponse response;
-  LODESTONE_RETURN_IF_ERROR(FromGrpc(stub_->AwaitClock(&context, request, &response)));
+  LODESTONE_RETURN_IF_ERROR(FromCall(stub_->AwaitClock(&context, request, &response)));
   return response;
 }
 

@@ -1,14 +1,18 @@
-// This worker's place in the cluster: joins the coordinator, keeps the lease by heartbeats, waits for others' clocks.
+// This worker's place in the cluster: joins the coordinator, keeps the lease by heartbeats, follows the shard map,
+// waits for others' clocks.
+//
+// While the coordinator is away the worker goes on: heartbeats are tried until one is answered, for as long as the
+// worker lives. Only the coordinator's word that the lease is lost ends that.
 //
 // Thread-safe.
 //
 // The destructor tells the coordinator that the worker leaves, and ends the thread that sends heartbeats.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -32,8 +36,10 @@ class WorkerMembership {
     std::function<void(const absl::Status&)> on_lost;
     // What the process waits for, empty if nothing; heartbeats carry it unless progress says so itself.
     std::function<std::string()> waiting_for;
+    // Called with every map that is newer than the one before, from the thread that sends heartbeats, which waits.
+    std::function<void(const ShardMap&)> on_route;
   };
-  // Joins within coordinator.join_timeout_ms, then waits, within what is left of it, until all servers have joined.
+  // Joins within coordinator.join_timeout_ms, then waits, within what is left of it, until all servers are there.
   // Logs what it waits for, at most once a second. The errors are the coordinator's, or DEADLINE_EXCEEDED with its last
   // word.
   static absl::StatusOr<std::unique_ptr<WorkerMembership>> Join(const v1::Config& config, Events events);
@@ -43,7 +49,8 @@ class WorkerMembership {
 
   uint32_t index() const { return joined_.index(); }
   Incarnation incarnation() const { return joined_.incarnation(); }
-  const ShardMap& shard_map() const { return *shard_map_; }
+  // The newest.
+  std::shared_ptr<const ShardMap> shard_map() const;
 
   // What the next heartbeats report. A change of phase is reported at once.
   void ReportProgress(const v1::WorkerProgress& progress);
@@ -61,7 +68,16 @@ class WorkerMembership {
   absl::Status JoinUntil(int64_t deadline_ms);
   absl::Status FetchRouteUntil(int64_t deadline_ms);
   void SendHeartbeats();
-  absl::Status SendHeartbeat(bool leaving);
+  // Waits until the next heartbeat is due at `due`, trying to reach a coordinator that is `away`; false if it ends.
+  bool PauseUntil(std::chrono::steady_clock::time_point due, bool away);
+  // Makes a call of that thread's, which the destructor cancels, with a deadline that leaves time for others before the
+  // lease ends.
+  absl::Status CallFromThread(const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  v1::HeartbeatRequest NextHeartbeat(bool leaving);
+  absl::StatusOr<v1::HeartbeatResponse> SendHeartbeat();
+  void Leave();
+  // Takes over the map of `epoch` if it is newer. FAILED_PRECONDITION if it is of a cluster of another shape.
+  absl::Status FollowRoute(uint64_t epoch);
   absl::StatusOr<v1::AwaitClockResponse> AskForClock(Clock clock);
   void Lose(const absl::Status& status);
 
@@ -70,20 +86,20 @@ class WorkerMembership {
   const Events events_;
   const std::string coordinator_;  // "coordinator at host:port".
   v1::JoinResponse joined_;
-  std::optional<ShardMap> shard_map_;
 
   // Synchronise themselves.
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
+  std::shared_ptr<const ShardMap> shard_map_ ABSL_GUARDED_BY(mu_);  // Null before FetchRouteUntil.
   v1::WorkerProgress progress_ ABSL_GUARDED_BY(mu_);
   std::string awaits_ ABSL_GUARDED_BY(mu_);  // What AwaitClock waits for.
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  grpc::ClientContext* heartbeat_ ABSL_GUARDED_BY(mu_) = nullptr;  // The call under way.
+  grpc::ClientContext* under_way_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of CallFromThread.
 
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -100,9 +100,9 @@ class Parameters::Staging {
 Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, const Options& options)
     : client_(client),
       options_(options),
-      staging_(std::make_shared<Staging>(tables, client->shard_map().shards())),
-      versions_(client->shard_map().shards(), 0) {
-  const uint32_t shards = client->shard_map().shards();
+      staging_(std::make_shared<Staging>(tables, client->shard_map()->shards())),
+      versions_(client->shard_map()->shards(), 0) {
+  const uint32_t shards = client->shard_map()->shards();
   std::vector<bool> holds(shards, false);
   for (const TableHandle* handle : tables) {
     const BlockIndex blocks = handle->layout.block_count();

@@ -145,7 +145,7 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
   for (const DensePull& pull : operation->dense) tables.push_back(pull.table);
   std::vector<KeysOfTable> keys;
   for (const RowPull& pull : operation->rows) keys.push_back({pull.table, pull.keys});
-  absl::StatusOr<Routing> routing = Route(*servers_.map, {tables, keys}, servers_.limits);
+  absl::StatusOr<Routing> routing = Route(*servers_.map(), {tables, keys}, servers_.limits);
   if (!routing.ok()) {
     operation->done(routing.status(), {});
     return;
@@ -154,10 +154,10 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
   operation->order = TakeTurns(operation->routing.messages);
   {
     MutexLock lock(&operation->mu);
-    operation->versions.assign(servers_.map->shards(), 0);
+    operation->versions.assign(servers_.map()->shards(), 0);
   }
   const size_t first =
-      std::max<size_t>(1, std::min(operation->order.size(), kMessagesPerServerMax * servers_.map->servers()));
+      std::max<size_t>(1, std::min(operation->order.size(), kMessagesPerServerMax * servers_.callers.size()));
   for (size_t i = 0; i < first; ++i) SendNext(operation);
 }
 

@@ -131,7 +131,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
   for (const DenseGradient& gradient : dense) tables.push_back(gradient.table);
   std::vector<KeysOfTable> keys;
   for (const RowGradients& gradients : rows) keys.push_back({gradients.table, gradients.keys});
-  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, Route(*servers_.map, {tables, keys}, servers_.limits));
+  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, Route(*servers_.map(), {tables, keys}, servers_.limits));
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
   auto operation = std::make_shared<Operation>();
@@ -203,7 +203,7 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   }
   const absl::Status status = result.status;
   if (operation->done) operation->done(std::move(result));
-  window_.Leave(status);
+  window_.Leave(absl::IsOutOfRange(status) ? absl::OkStatus() : status);
 }
 
 namespace {

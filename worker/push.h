@@ -28,7 +28,7 @@ namespace lodestone {
 
 // What is on the other side: a caller per server, by index, and this worker's name there.
 struct Servers {
-  const ShardMap* map = nullptr;
+  std::function<std::shared_ptr<const ShardMap>()> map;  // The newest.
   std::span<const std::unique_ptr<Caller>> callers;
   Incarnation incarnation = 0;
   MessageLimits limits;
@@ -44,7 +44,7 @@ class Pusher {
       : servers_(servers),
         window_timeout_ms_(window_timeout_ms),
         window_(pushes_max),
-        staleness_(servers.map->shards()) {}
+        staleness_(servers.map()->shards()) {}
   ~Pusher();
 
   // As Client::Push.

@@ -32,22 +32,38 @@ bool IsFinal(const absl::Status& status) {
 
 }  // namespace
 
-Subscription::Subscription(Options options)
+Subscription::Subscription(std::string peer, std::unique_ptr<Connection> connection, Options options)
     : options_(std::move(options)),
-      connection_(options_.channel, options_.queue, options_.timer, /*call_timeout_ms=*/0, options_.message_max_bytes),
+      peer_(std::move(peer)),
+      connection_(std::move(connection)),
       backoff_(options_.seed) {
   for (const TableHandle* table : options_.tables) tables_.emplace(table->id, table);
   Start();
 }
 
 Subscription::~Subscription() {
+  std::shared_ptr<Connection> connection;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
     if (pause_ != 0 && options_.timer->Cancel(pause_)) pause_ = 0;
     while (pause_ != 0 || starting_ > 0) stopped_.Wait(&mu_);
+    connection = connection_;
   }
-  connection_.Close();
+  connection->Close();
+}
+
+void Subscription::Redirect(std::string peer, std::unique_ptr<Connection> connection) {
+  std::shared_ptr<Connection> former = std::move(connection);
+  {
+    MutexLock lock(&mu_);
+    connection_.swap(former);
+    peer_ = std::move(peer);
+    ++redirects_;
+    backoff_.Reset();
+    if (pause_ != 0 && options_.timer->Cancel(pause_)) pause_ = options_.timer->After(0, [this] { Start(); });
+  }
+  former->Close();  // If a stream is open there, its end starts the next.
 }
 
 void Subscription::Start() {
@@ -55,39 +71,49 @@ void Subscription::Start() {
   v1::SubscribeRequest& request = *call.mutable_subscribe();
   request.set_worker_incarnation(options_.incarnation);
   for (const TableHandle* table : options_.tables) request.add_tables()->set_table(table->id);
+  std::shared_ptr<Connection> connection;
+  uint64_t redirects = 0;
   {
     MutexLock lock(&mu_);
     pause_ = 0;
     stopped_.NotifyAll();
     if (stopping_) return;
+    connection = connection_;
+    redirects = redirects_;
     ++starting_;
     started_ms_ = SteadyTime().NowMs();
   }
   // Each attempt begins with an anchor, so it reads with nothing held.
   auto reader = std::make_shared<DeltaReader>(&tables_, options_.shards, &options_.listener);
-  connection_.Subscribe(
+  connection->Subscribe(
       &call,
       [reader](const v1::Delta& delta, const Payload& payload) {
         const absl::Status status = reader->Read(delta, payload);
         return status.ok() ? status : absl::InternalError(status.message());
       },
-      [this](const absl::StatusOr<Connection::Answer>& answer) { OnEnd(answer.status()); });
+      [this, redirects](const absl::StatusOr<Connection::Answer>& answer) { OnEnd(answer.status(), redirects); });
+  connection.reset();  // Before the destructor may go on.
   MutexLock lock(&mu_);
   --starting_;
   stopped_.NotifyAll();
 }
 
-void Subscription::OnEnd(const absl::Status& status) {
-  const absl::Status named = Annotate(status.ok() ? absl::InternalError("an answer that is no delta") : status,
-                                      absl::StrCat("subscription at ", options_.peer));
+void Subscription::OnEnd(const absl::Status& status, uint64_t redirects) {
+  absl::Status named;
   bool final = false;
   {
     MutexLock lock(&mu_);
-    final = !stopping_ && IsFinal(status);
+    named = Annotate(status.ok() ? absl::InternalError("an answer that is no delta") : status,
+                     absl::StrCat("subscription at ", peer_));
+    final = !stopping_ && redirects == redirects_ && IsFinal(status);
   }
   if (final) options_.on_lost(named);
   MutexLock lock(&mu_);
   if (stopping_ || final) return;
+  if (redirects != redirects_) {
+    pause_ = options_.timer->After(0, [this] { Start(); });
+    return;
+  }
   const int64_t now_ms = SteadyTime().NowMs();
   if (now_ms - started_ms_ > limits::kRetryBackoffMaxMs) backoff_.Reset();
   if (logged_ms_ == 0 || now_ms - logged_ms_ >= kLogEveryMs) {

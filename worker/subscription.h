@@ -1,4 +1,4 @@
-// A subscription at one ps, renewed whenever the stream ends.
+// A subscription at one ps, renewed whenever the stream ends, wherever the ps is by then.
 //
 // Thread-safe. The listener is called on a connection's thread, one call after the other.
 //
@@ -16,7 +16,6 @@
 #include "common/mutex.h"
 #include "common/retry.h"
 #include "common/types.h"
-#include "grpcpp/channel.h"
 #include "worker/client.h"
 #include "worker/connection.h"
 #include "worker/delta_reader.h"
@@ -27,10 +26,6 @@ namespace lodestone {
 class Subscription {
  public:
   struct Options {
-    std::string peer;  // "ps 1 at host:port".
-    std::shared_ptr<grpc::Channel> channel;
-    grpc::CompletionQueue* queue = nullptr;  // As Connection's; must outlive the subscription.
-    size_t message_max_bytes = 64 << 20;     // As Connection's.
     Incarnation incarnation = 0;
     uint32_t shards = 0;
     std::vector<const TableHandle*> tables;  // Must outlive the subscription.
@@ -39,22 +34,30 @@ class Subscription {
     Timer* timer = nullptr;                            // Must outlive the subscription.
     uint64_t seed = 0;
   };
-  // Starts it.
-  explicit Subscription(Options options);
+  // Starts it, over `connection`. `peer`: "ps 1 at host:port".
+  Subscription(std::string peer, std::unique_ptr<Connection> connection, Options options);
   ~Subscription();
   Subscription(const Subscription&) = delete;
   Subscription& operator=(const Subscription&) = delete;
 
+  // From now on the ps is at the end of `connection`, and is called `peer`: the subscription is renewed there at once.
+  // Returns when no callback of the former connection runs.
+  // REQUIRES: not called from a callback, nor during the destructor.
+  void Redirect(std::string peer, std::unique_ptr<Connection> connection);
+
  private:
   void Start();
-  void OnEnd(const absl::Status& status);
+  // A stream over what was the newest connection after so many redirects has ended.
+  void OnEnd(const absl::Status& status, uint64_t redirects);
 
   const Options options_;
   std::map<TableId, const TableHandle*> tables_;  // Constant after construction.
-  Connection connection_;                         // Synchronises itself.
 
   Mutex mu_;
   CondVar stopped_;
+  std::string peer_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mu_);  // As Caller::place_.
+  uint64_t redirects_ ABSL_GUARDED_BY(mu_) = 0;
   Backoff backoff_ ABSL_GUARDED_BY(mu_);
   int64_t started_ms_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t logged_ms_ ABSL_GUARDED_BY(mu_) = 0;

@@ -30,12 +30,17 @@ class Trainer::Tally {
  public:
   struct Counts {
     uint64_t acknowledged = 0;
+    uint64_t refused = 0;  // By a table's guard.
     double staleness_sum = 0;
     absl::Status error;  // The first.
   };
 
   void Add(const Client::PushResult& result) {
     MutexLock lock(&mu_);
+    if (absl::IsOutOfRange(result.status)) {
+      if (++counts_.refused == 1) LODESTONE_LOG(WARN, "trainer", "a push was refused: {}", result.status.ToString());
+      return;
+    }
     if (!result.status.ok()) {
       if (counts_.error.ok()) counts_.error = result.status;
       return;
@@ -93,9 +98,9 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   result.seconds = static_cast<double>(parts_.time->NowMs() - start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
   LODESTONE_LOG(INFO, "trainer",
-                "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} dense_pulls={} "
+                "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} refused={} dense_pulls={} "
                 "broadcast_blocks={}",
-                steps_, samples_, result.seconds, result.staleness_pushes, parts_.parameters->pulls(),
+                steps_, samples_, result.seconds, result.staleness_pushes, counts.refused, parts_.parameters->pulls(),
                 parts_.parameters->blocks_from_broadcasts());
   return result;
 }

@@ -34,7 +34,8 @@ Membership::Membership(Options options)
       servers_(options_.servers),
       workers_(options_.workers),
       start_ms_(options_.time->NowMs()),
-      next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)) {
+      next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)),
+      owners_(InitialOwners(options_.shards, options_.servers)) {
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     servers_[i].role = v1::ROLE_SERVER;
     servers_[i].index = i;
@@ -49,8 +50,18 @@ bool Membership::Alive(const Place& place) const {
   return place.incarnation != 0 && !place.left && options_.time->NowMs() - place.last_contact_ms < options_.lease_ms;
 }
 
+bool Membership::TakesSteps(const Place& place) const {
+  return Alive(place) && (place.silent || place.progress.phase() < v1::PHASE_WAITING);
+}
+
 double Membership::SecondsSinceContact(const Place& place) const {
   return static_cast<double>(options_.time->NowMs() - place.last_contact_ms) / 1000.0;
+}
+
+std::string Membership::LastHeard(const Place& place) const {
+  return absl::StrFormat("%s %.1f s ago",
+                         place.silent ? "not heard of since the coordinator was started again" : "last heard of",
+                         SecondsSinceContact(place));
 }
 
 std::string Membership::Describe(const Place& place) const {
@@ -106,10 +117,11 @@ absl::StatusOr<Membership::Place*> Membership::ChoosePlace(const v1::JoinRequest
           is_server ? "cluster.servers" : "cluster.workers", " is ", places.size(), ", and indices start at 0"));
     }
     Place& place = places[index];
-    const bool comes_back = is_server && place.address == request.address();
+    const bool succeeds = request.predecessor() != 0 && request.predecessor() == place.token;
+    const bool comes_back = is_server && (succeeds || place.address == request.address());
     if (!Alive(place) || comes_back) return &place;
-    return absl::AlreadyExistsError(absl::StrFormat("index %d is held by %s, last heard of %.1f s ago", index,
-                                                    Describe(place), SecondsSinceContact(place)));
+    return absl::AlreadyExistsError(
+        absl::StrCat("index ", index, " is held by ", Describe(place), ", ", LastHeard(place)));
   }
   Place* done = nullptr;
   for (Place& place : places) {
@@ -127,6 +139,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   LODESTONE_RETURN_IF_ERROR(CheckJoin(request));
   if (Place* const retried = PlaceOfRetry(request); retried != nullptr) {
     retried->last_contact_ms = options_.time->NowMs();
+    retried->silent = false;
     return AnswerTo(*retried);
   }
   LODESTONE_ASSIGN_OR_RETURN(Place* const place, ChoosePlace(request));
@@ -144,6 +157,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   next.last_contact_ms = options_.time->NowMs();
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
+  ++changes_;
   if (request.role() == v1::ROLE_SERVER) ServerJoined();
   return AnswerTo(*place);
 }
@@ -157,7 +171,8 @@ v1::JoinResponse Membership::AnswerTo(const Place& place) const {
 }
 
 void Membership::ServerJoined() {
-  if (epoch_ > 0 || std::all_of(servers_.begin(), servers_.end(), [&](const Place& p) { return Alive(p); })) ++epoch_;
+  mapped_ = mapped_ || std::all_of(servers_.begin(), servers_.end(), [&](const Place& p) { return Alive(p); });
+  if (mapped_) ++epoch_;
 }
 
 absl::Status Membership::CheckAlive(Incarnation incarnation) const {
@@ -179,9 +194,11 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   Place& place = *by_incarnation_.find(request.incarnation())->second;
   place.last_contact_ms = options_.time->NowMs();
   place.left = request.leaving();
+  place.silent = false;
+  if (place.left) ++changes_;
   if (place.role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(&place, request.progress());
   v1::HeartbeatResponse response;
-  response.set_route_epoch(epoch_);
+  response.set_route_epoch(epoch());
   return response;
 }
 
@@ -205,7 +222,7 @@ double Membership::SamplesPerSecond(const Place& place) const {
 }
 
 absl::StatusOr<v1::RouteResponse> Membership::Route() const {
-  if (epoch_ == 0) {
+  if (!mapped_) {
     std::vector<uint32_t> missing;
     for (const Place& place : servers_) {
       if (!Alive(place)) missing.push_back(place.index);
@@ -222,16 +239,17 @@ absl::StatusOr<v1::RouteResponse> Membership::Route() const {
     v1::RouteResponse::Server* const server = response.add_servers();
     server->set_address(place.address);
     server->set_incarnation(place.incarnation);
+    server->set_away(!Alive(place));
   }
-  for (const uint32_t owner : InitialOwners(options_.shards, options_.servers)) response.add_owners(owner);
+  response.mutable_owners()->Add(owners_.begin(), owners_.end());
   return response;
 }
 
 Membership::LowestClocks Membership::Lowest() const {
   LowestClocks clocks;
   for (const Place& place : workers_) {
-    if (!Alive(place) || place.progress.phase() >= v1::PHASE_WAITING) continue;
-    const Clock clock = place.progress.clock();
+    if (!TakesSteps(place)) continue;
+    const Clock clock = ClockOf(place);
     if (clock < clocks.lowest) {
       clocks.lowest_of_others = clocks.lowest;
       clocks.lowest = clock;
@@ -249,11 +267,10 @@ std::vector<std::string> Membership::Behind(Incarnation asker, Clock clock) cons
   std::vector<std::string> lines;
   size_t more = 0;
   for (const Place& place : workers_) {
-    if (place.incarnation == asker || !Alive(place) || place.progress.phase() >= v1::PHASE_WAITING) continue;
-    if (place.progress.clock() >= clock) continue;
+    if (place.incarnation == asker || !TakesSteps(place) || ClockOf(place) >= clock) continue;
     if (lines.size() < kNamesMax) {
-      lines.push_back(absl::StrFormat("%s is at clock %d, last heard of %.1f s ago", Describe(place),
-                                      place.progress.clock(), SecondsSinceContact(place)));
+      const std::string is = place.silent ? " was " : absl::StrCat(" is at clock ", place.progress.clock(), ", ");
+      lines.push_back(absl::StrCat(Describe(place), is, LastHeard(place)));
     } else {
       ++more;
     }
@@ -283,6 +300,7 @@ std::vector<std::string> Membership::TakeExpired() {
     for (Place& place : *places) {
       if (place.incarnation == 0 || place.left || place.expiry_told || Alive(place)) continue;
       place.expiry_told = true;
+      ++changes_;
       lines.push_back(absl::StrFormat("%s was not heard of for %.1f s", Describe(place), SecondsSinceContact(place)));
     }
   }

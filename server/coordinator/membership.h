@@ -3,6 +3,9 @@
 // A process that is not heard of for the length of its lease is dead: for good, under its incarnation; its index is
 // free for the next that joins. Time is only looked at when a method is called; nothing happens by itself.
 //
+// Its state can be written down and taken up again by another life of the coordinator, which then goes on as if the
+// first had only been silent for a while.
+//
 // Not thread-safe: CoordinatorService guards it. Memory is bounded by the configured numbers of servers and workers:
 // each index remembers its latest holder.
 #pragma once
@@ -22,6 +25,7 @@
 #include "common/types.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_state.pb.h"
 
 namespace lodestone {
 
@@ -38,9 +42,23 @@ class Membership {
   };
   explicit Membership(Options options);
 
+  // What must survive the coordinator, and a number that grows with every change of it.
+  v1::CoordinatorState SaveState() const;
+  uint64_t changes() const { return changes_; }
+
+  // Goes on from what SaveState gave in another life. Whoever lived then gets a whole lease from now on to be heard of
+  // (but for the ps with index 0, which has ended with its coordinator); what a worker has reached is unknown, so that
+  // it is behind every clock, until then. Incarnations and the epoch go on above those of the state. With another
+  // number of servers than then, all must join before there is a map again; of workers, places come or go at the end.
+  // A run that all workers have left in good order is over: those of the next one are waited for as at the first start.
+  // FAILED_PRECONDITION if it is the state of another cluster, DATA_LOSS if it contradicts itself; nothing is changed.
+  // REQUIRES: nobody has joined.
+  absl::Status Restore(const v1::CoordinatorState& state);
+
   // Gives a place to a process. INVALID_ARGUMENT: another cluster's, another number of shards, no such index, a server
   // without an address. ALREADY_EXISTS, naming the holder: the index is held by a process that lives (a server that
-  // comes back at the holder's own address takes over at once: nobody else can listen there). RESOURCE_EXHAUSTED: no
+  // comes back at the holder's own address, where nobody else can listen, or that names the holder as its predecessor,
+  // whose data folder it could not have otherwise, takes over at once). RESOURCE_EXHAUSTED: no
   // index was asked for and none is free. Indices that nobody held or whose holder died are given before those of
   // processes that left in good order, lowest first. A process that lives, known by its token, is told again what it
   // was told before: the answer may have been lost.
@@ -49,7 +67,8 @@ class Membership {
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
 
-  // UNAVAILABLE, naming the missing, until all servers have joined and live.
+  // UNAVAILABLE, naming the missing, until all servers have joined and live. From then on there is a map: it says of
+  // each server where it is or was last, and whether it is away.
   absl::StatusOr<v1::RouteResponse> Route() const;
 
   // OK if the process lives, else what Heartbeat would say.
@@ -85,7 +104,7 @@ class Membership {
   v1::ClusterStatus Status() const;
 
   // 0 until there is a shard map.
-  uint64_t epoch() const { return epoch_; }
+  uint64_t epoch() const { return mapped_ ? epoch_ : 0; }
 
  private:
   // Indices below Options::workers that no worker has ever had.
@@ -101,12 +120,17 @@ class Membership {
     int64_t last_contact_ms = 0;
     bool left = false;
     bool expiry_told = false;
+    bool silent = false;  // Restored, and not heard of since: its progress is of then.
     v1::WorkerProgress progress;
     std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
   };
 
   bool Alive(const Place& place) const;
+  // Alive, and still takes steps; then the clock it has reached for certain.
+  bool TakesSteps(const Place& place) const;
+  Clock ClockOf(const Place& place) const { return place.silent ? 0 : place.progress.clock(); }
   double SecondsSinceContact(const Place& place) const;
+  std::string LastHeard(const Place& place) const;
   std::string Describe(const Place& place) const;
   absl::Status CheckJoin(const v1::JoinRequest& request) const;
   // The place that a live process has which joins once more; null if there is none.
@@ -114,6 +138,8 @@ class Membership {
   absl::StatusOr<Place*> ChoosePlace(const v1::JoinRequest& request);
   v1::JoinResponse AnswerTo(const Place& place) const;
   void ServerJoined();
+  absl::Status CheckState(const v1::CoordinatorState& state) const;
+  void RestorePlace(const v1::CoordinatorState::Place& state, Place* place);
   void RecordProgress(Place* place, const v1::WorkerProgress& progress);
   double SamplesPerSecond(const Place& place) const;
   v1::MemberStatus StatusOf(const Place& place) const;
@@ -124,7 +150,10 @@ class Membership {
   absl::flat_hash_map<Incarnation, Place*> by_incarnation_;
   const int64_t start_ms_;
   Incarnation next_incarnation_;
+  uint64_t changes_ = 0;
   uint64_t epoch_ = 0;
+  bool mapped_ = false;  // There is a shard map.
+  std::vector<uint32_t> owners_;
 };
 
 }  // namespace lodestone

@@ -13,8 +13,9 @@
 namespace lodestone {
 namespace {
 
-constexpr size_t kHeldPerWorkerMax = 4;  // Calls of AwaitClock held, per place for a worker.
-constexpr size_t kWaitsShownMax = 64;    // In a status.
+constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker.
+constexpr size_t kUnsavedPerPlaceMax = 4;  // Answers that wait for the state to be saved, per place.
+constexpr size_t kWaitsShownMax = 64;      // In a status.
 
 }  // namespace
 
@@ -51,15 +52,36 @@ class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
   absl::Status end_;
 };
 
-CoordinatorService::CoordinatorService(const Membership::Options& options)
+CoordinatorService::CoordinatorService(const Membership::Options& options, Save save)
     : time_(options.time),
       held_max_(kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax),
+      unsaved_max_(kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers)),
+      save_(std::move(save)),
       membership_(options),
-      timer_([this] { RunTimer(); }) {}
+      timer_([this] { RunTimer(); }) {
+  if (save_ != nullptr) saver_ = std::thread([this] { RunSaves(); });
+}
 
 CoordinatorService::~CoordinatorService() {
   Shutdown();
   timer_.join();
+  if (saver_.joinable()) saver_.join();
+}
+
+absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
+  MutexLock lock(&mu_);
+  LODESTONE_RETURN_IF_ERROR(membership_.Restore(state));
+  saved_changes_ = membership_.changes();
+  saved_epoch_ = membership_.epoch();
+  wake_timer_.NotifyOne();
+  LODESTONE_LOG(INFO, "coordinator", "goes on from the state of its last life epoch={} members={}", state.epoch(),
+                state.places_size());
+  return absl::OkStatus();
+}
+
+v1::CoordinatorState CoordinatorService::State() const {
+  MutexLock lock(&mu_);
+  return membership_.SaveState();
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
@@ -67,6 +89,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const std::string role = request->role() == v1::ROLE_SERVER ? "ps" : "worker";
   absl::Status status;
+  bool waits = false;
   CheckTime();
   {
     MutexLock lock(&mu_);
@@ -82,11 +105,12 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
       }
       wake_timer_.NotifyOne();
     }
+    waits = WaitForSave(reactor, AllSaved(), &status);
   }
   if (!status.ok()) {
     LODESTONE_LOG(WARN, "coordinator", "{} was refused peer={} error={}", role, request->peer(), status.ToString());
   }
-  reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(ToGrpc(status));
   return reactor;
 }
 
@@ -95,6 +119,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
                                                         v1::HeartbeatResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::Status status;
+  bool waits = false;
   std::vector<HeldCall*> answered;
   {
     MutexLock lock(&mu_);
@@ -102,14 +127,16 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
     status = beat.status();
     if (beat.ok()) {
       *response = *beat;
-      if (request->leaving()) {
-        LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.NameOf(request->incarnation()));
-      }
+      if (save_ != nullptr) response->set_route_epoch(saved_epoch_);
       answered = TakeAnswered();
+    }
+    if (status.ok() && request->leaving()) {
+      LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.NameOf(request->incarnation()));
+      waits = WaitForSave(reactor, AllSaved(), &status);
     }
   }
   for (HeldCall* const call : answered) call->FinishNow();
-  reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(ToGrpc(status));
   return reactor;
 }
 
@@ -139,13 +166,15 @@ grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext*
                                                     v1::RouteResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::Status status;
+  bool waits = false;
   {
     MutexLock lock(&mu_);
     auto route = membership_.Route();
     status = route.status();
     if (route.ok()) *response = *std::move(route);
+    waits = WaitForSave(reactor, AllSaved() || membership_.epoch() == saved_epoch_, &status);
   }
-  reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(ToGrpc(status));
   return reactor;
 }
 
@@ -188,7 +217,9 @@ bool CoordinatorService::Forget(HeldCall* call) {
 void CoordinatorService::LogExpired() {
   for (const std::string& line : membership_.TakeExpired()) {
     LODESTONE_LOG(WARN, "coordinator", "a lease has ended: {}", line);
+    save_wanted_ = true;
   }
+  if (save_wanted_) wake_saver_.NotifyOne();
 }
 
 void CoordinatorService::CheckTime() {
@@ -228,6 +259,63 @@ void CoordinatorService::RunTimer() {
   }
 }
 
+bool CoordinatorService::WaitForSave(grpc::ServerUnaryReactor* reactor, bool saved, absl::Status* status) {
+  if (!status->ok() || saved) return false;
+  if (shut_down_) {
+    *status = absl::UnavailableError("the coordinator shuts down");
+    return false;
+  }
+  if (unsaved_.size() >= unsaved_max_) {
+    *status = absl::ResourceExhaustedError(
+        absl::StrCat(unsaved_.size(), " answers wait for the coordinator's state to be saved, its limit"));
+    return false;
+  }
+  unsaved_.push_back(reactor);
+  save_wanted_ = true;
+  wake_saver_.NotifyOne();
+  return true;
+}
+
+void CoordinatorService::RunSaves() {
+  for (bool last = false; !last;) {
+    std::vector<grpc::ServerUnaryReactor*> waiting;
+    std::optional<v1::CoordinatorState> state;
+    uint64_t changes = 0, epoch = 0;
+    {
+      MutexLock lock(&mu_);
+      while (!shut_down_ && !save_wanted_) wake_saver_.Wait(&mu_);
+      last = shut_down_;
+      save_wanted_ = false;
+      waiting.swap(unsaved_);
+      changes = membership_.changes();
+      epoch = membership_.epoch();
+      if (!AllSaved()) state = membership_.SaveState();
+    }
+    absl::Status status;
+    if (state.has_value()) {
+      status = Annotate(save_(*state), "the coordinator's state cannot be saved");
+      MutexLock lock(&mu_);
+      NoteSaveError(status);
+      if (status.ok()) {
+        saved_changes_ = changes;
+        saved_epoch_ = epoch;
+      }
+    }
+    if (!status.ok()) status = absl::UnavailableError(status.message());
+    for (grpc::ServerUnaryReactor* const reactor : waiting) reactor->Finish(ToGrpc(status));
+  }
+}
+
+void CoordinatorService::NoteSaveError(const absl::Status& status) {
+  if (!status.ok() && save_error_.ok()) {
+    save_error_since_ms_ = time_->NowMs();
+    LODESTONE_LOG(ERROR, "coordinator", "nobody can join or leave: {}", status.ToString());
+  } else if (status.ok() && !save_error_.ok()) {
+    LODESTONE_LOG(INFO, "coordinator", "the state can be saved again");
+  }
+  save_error_ = status;
+}
+
 void CoordinatorService::Shutdown() {
   std::vector<HeldCall*> ended;
   {
@@ -236,6 +324,7 @@ void CoordinatorService::Shutdown() {
     ended.assign(held_.begin(), held_.end());
     held_.clear();
     wake_timer_.NotifyAll();
+    wake_saver_.NotifyAll();
   }
   for (HeldCall* const call : ended) {
     call->set_end(absl::UnavailableError("the coordinator shuts down"));
@@ -247,6 +336,12 @@ void CoordinatorService::FillStatus(v1::StatusResponse* status) const {
   MutexLock lock(&mu_);
   *status->mutable_cluster() = membership_.Status();
   const int64_t now_ms = time_->NowMs();
+  if (!save_error_.ok()) {
+    v1::WaitStatus* const wait = status->add_waits();
+    wait->set_who("who joins or leaves");
+    wait->set_what(std::string(save_error_.message()));
+    wait->set_seconds(static_cast<double>(now_ms - save_error_since_ms_) / 1000.0);
+  }
   size_t shown = 0;
   for (const HeldCall* const call : held_) {
     if (++shown > kWaitsShownMax) break;

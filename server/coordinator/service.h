@@ -3,12 +3,18 @@
 // AwaitClock holds calls without a thread each: whatever may end one (progress, a worker that leaves, the end of a
 // lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends.
 //
+// With somewhere to save the state, nothing is told to anybody that another life of the coordinator would not know:
+// answers that tell news (Join, Route, leaving) wait until it is saved, by another thread, so that a slow disk keeps
+// nobody's heartbeat waiting. If it cannot be saved they are UNAVAILABLE; who then asks again gets the same place.
+//
 // Thread-safe. Must outlive the gRPC server that it is registered with; call Shutdown before that server's, whose
 // shutdown waits for held calls.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,14 +23,24 @@
 #include "common/mutex.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/coordinator_state.pb.h"
 #include "server/coordinator/membership.h"
 
 namespace lodestone {
 
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  explicit CoordinatorService(const Membership::Options& options);
+  // Puts the state where it outlives the process; what it was before counts until this returns OK. Called by one thread
+  // at a time, without a lock.
+  using Save = std::function<absl::Status(const v1::CoordinatorState&)>;
+  // `save` may be null: then the state ends with the process.
+  explicit CoordinatorService(const Membership::Options& options, Save save = nullptr);
   ~CoordinatorService() override;
+
+  // As Membership::Restore. Leases begin now: call it when the first calls can come soon, and before they do.
+  absl::Status Restore(const v1::CoordinatorState& state);
+  // The state, whether saved or not.
+  v1::CoordinatorState State() const;
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;
@@ -39,15 +55,14 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // tests that move the time by hand.
   void CheckTime();
 
-  // Ends all held calls with UNAVAILABLE, and refuses further ones.
+  // Ends all held calls with UNAVAILABLE, and refuses further ones. What has changed is saved once more.
   void Shutdown();
 
-  // Sets the cluster and adds the held calls to the waits.
+  // Sets the cluster and adds the held calls, and a state that cannot be saved, to the waits.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
   class HeldCall;
-
   // Removes the held calls that can be answered and writes their answers; the caller finishes them without the lock.
   std::vector<HeldCall*> TakeAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether `call` can be answered; then it is.
@@ -57,19 +72,39 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // When the next lease or hold ends.
   std::optional<int64_t> NextWakeMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunTimer();
+  // Whether a call that is answered with `status` has to wait until everything is saved (`saved`: what its answer tells
+  // already is): then RunSaves ends it, otherwise the caller does, without the lock.
+  bool WaitForSave(grpc::ServerUnaryReactor* reactor, bool saved, absl::Status* status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllSaved() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return save_ == nullptr || saved_changes_ == membership_.changes();
+  }
+  void RunSaves();
+  void NoteSaveError(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes `call`; false if it is no longer held.
   bool Forget(HeldCall* call);
 
   // Constant after construction.
   const TimeSource* const time_;
   const size_t held_max_;
+  const size_t unsaved_max_;
+  const Save save_;
 
   mutable Mutex mu_;
   CondVar wake_timer_;
   Membership membership_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<HeldCall*> held_ ABSL_GUARDED_BY(mu_);
+  CondVar wake_saver_;
+  bool save_wanted_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<grpc::ServerUnaryReactor*> unsaved_ ABSL_GUARDED_BY(mu_);  // Answered, but for RunSaves.
+  uint64_t saved_changes_ ABSL_GUARDED_BY(mu_) = 0;                      // Membership::changes() of the saved state.
+  uint64_t saved_epoch_ ABSL_GUARDED_BY(mu_) = 0;                        // Membership::epoch() of the saved state.
+  absl::Status save_error_ ABSL_GUARDED_BY(mu_);                         // Of the last attempt.
+  int64_t save_error_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  // Last: they use all of the above.
   std::thread timer_;
+  std::thread saver_;  // Only if there is somewhere to save.
 };
 
 }  // namespace lodestone

@@ -1,6 +1,10 @@
 #include "server/shard/dense_table.h"
 
+#include <cstring>
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace lodestone {
 namespace {
@@ -45,22 +49,26 @@ DenseTable::DenseTable(Table* table, ShardId shard)
       first_(FirstBlock(*table, shard)),
       slot_count_(CountBlocks(*table, first_)),
       slots_(std::make_unique<Slot[]>(slot_count_)) {
-  const BlockLayout& layout = table_->layout();
-  for (size_t i = 0; i < slot_count_; ++i) {
-    const BlockIndex block = static_cast<BlockIndex>(first_ + i * table_->shards());
-    const size_t n = layout.ElementsOf(block);
-    Slot& slot = slots_[i];
-    BufferRef values = BufferRef::NewKept(n * sizeof(float));
-    table_->InitializeDense(uint64_t{block} * layout.block_elements, n, values->floats());
-    const size_t state_floats = table_->state_layout().FloatsFor(n);
-    if (state_floats > 0) {
-      slot.state = BufferRef::NewKept(state_floats * sizeof(float));
-      table_->optimizer().InitializeState(slot.state->floats(), n);
-    }
-    MutexLock lock(&slot.mu);
-    slot.values = std::move(values);
-  }
+  for (size_t i = 0; i < slot_count_; ++i) Initialize(i);
   table_->counters().blocks.fetch_add(slot_count_, std::memory_order_relaxed);
+}
+
+void DenseTable::Initialize(size_t i) {
+  const BlockLayout& layout = table_->layout();
+  const BlockIndex block = static_cast<BlockIndex>(first_ + i * table_->shards());
+  const size_t n = layout.ElementsOf(block);
+  Slot& slot = slots_[i];
+  BufferRef values = BufferRef::NewKept(n * sizeof(float));
+  table_->InitializeDense(uint64_t{block} * layout.block_elements, n, values->floats());
+  const size_t state_floats = table_->state_layout().FloatsFor(n);
+  if (state_floats > 0) {
+    slot.state = BufferRef::NewKept(state_floats * sizeof(float));
+    table_->optimizer().InitializeState(slot.state->floats(), n);
+  }
+  slot.updates = 0;
+  MutexLock lock(&slot.mu);
+  slot.values = std::move(values);
+  slot.version = 0;
 }
 
 DenseTable::BlockValue DenseTable::Read(BlockIndex block) const {
@@ -110,6 +118,53 @@ std::vector<DenseTable::BlockState> DenseTable::Collect(const Version* after) co
         {static_cast<BlockIndex>(first_ + i * table_->shards()), slot.values, slot.state, slot.version, slot.updates});
   }
   return blocks;
+}
+
+absl::Status DenseTable::Restore(const v1::DenseBlock& header, std::span<const uint8_t> payload) {
+  const BlockIndex block = header.block();
+  const auto error = [&](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat("table `", table_->name(), "`, block ", block, ": ", what));
+  };
+  const BlockLayout& layout = table_->layout();
+  if (block >= layout.block_count()) return error(absl::StrCat("the table has ", layout.block_count()));
+  if (block % table_->shards() != first_ % table_->shards()) return error("is of another shard");
+  const size_t n = layout.ElementsOf(block);
+  const size_t state_floats = table_->state_layout().FloatsFor(n);
+  if (header.values() != n || header.state() != state_floats) {
+    return error(absl::StrCat("has ", header.values(), " values and ", header.state(), " floats of state, not ", n,
+                              " and ", state_floats));
+  }
+  if (payload.size() != (n + state_floats) * sizeof(float)) {
+    return error(absl::StrCat("has ", payload.size(), " bytes, not ", (n + state_floats) * sizeof(float)));
+  }
+  BufferRef values = BufferRef::NewKept(n * sizeof(float));
+  std::memcpy(values->bytes(), payload.data(), n * sizeof(float));
+  Slot& slot = SlotOf(block);
+  if (state_floats > 0) {
+    slot.state = BufferRef::NewKept(state_floats * sizeof(float));
+    std::memcpy(slot.state->bytes(), payload.data() + n * sizeof(float), state_floats * sizeof(float));
+  }
+  slot.updates = header.updates();
+  MutexLock lock(&slot.mu);
+  slot.values = std::move(values);
+  slot.version = header.version();
+  return absl::OkStatus();
+}
+
+absl::Status DenseTable::CheckNoneAfter(Version version) const {
+  for (size_t i = 0; i < slot_count_; ++i) {
+    const Slot& slot = slots_[i];
+    MutexLock lock(&slot.mu);
+    if (slot.version <= version) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table `", table_->name(), "`, block ",
+                                                   first_ + i * table_->shards(), ": is of version ", slot.version,
+                                                   ", the shard of ", version));
+  }
+  return absl::OkStatus();
+}
+
+void DenseTable::Reset() {
+  for (size_t i = 0; i < slot_count_; ++i) Initialize(i);
 }
 
 }  // namespace lodestone

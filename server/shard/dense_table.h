@@ -9,11 +9,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/byte_view.h"
 #include "common/mutex.h"
 #include "common/types.h"
+#include "proto/checkpoint.pb.h"
 #include "server/shard/buffer.h"
 #include "server/shard/table.h"
 
@@ -50,6 +53,15 @@ class DenseTable {
   // All blocks that changed after `after`; all if it is null.
   std::vector<BlockState> Collect(const Version* after) const;
 
+  // Restoring (shard.h): gives a block the values and state that follow `header`.
+  absl::Status Restore(const v1::DenseBlock& header, std::span<const uint8_t> payload);
+  // INVALID_ARGUMENT if a block has changed after `version`.
+  absl::Status CheckNoneAfter(Version version) const;
+  // All blocks as they were made.
+  void Reset();
+
+  const Table& table() const { return *table_; }
+
  private:
   struct Slot {
     mutable Mutex mu;
@@ -60,6 +72,7 @@ class DenseTable {
     uint64_t updates = 0;
   };
 
+  void Initialize(size_t slot);
   Slot& SlotOf(BlockIndex block) const { return slots_[(block - first_) / table_->shards()]; }
 
   Table* const table_;

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/limits.h"
 #include "common/random.h"
 #include "common/wire.h"
+#include "server/shard/embedding_restoring.h"
 
 namespace lodestone {
 namespace {
@@ -52,10 +54,10 @@ PageLayout::PageLayout(const Table& table) : row_floats(table.dim() + table.stat
 EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
     : table_(table),
       layout_(*table),
-      made_ms_(now_ms),
       track_usage_(table->spec().embedding().eviction().ttl_ms() > 0 ||
                    table->spec().embedding().eviction().rows_max() > 0),
-      rows_max_(RowsMax(*table)) {
+      rows_max_(RowsMax(*table)),
+      made_ms_(now_ms) {
   CountBytes();
 }
 
@@ -112,16 +114,18 @@ void EmbeddingTable::Read(ByteView keys, size_t count, uint64_t now_ms, float* d
   });
 }
 
-void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version) {
+void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
+                           Evictions* evictions) {
+  const Update update{now_ms, version, evictions};
   const Optimizer::Step step = table_->StepFor(updates_++, {}, 0);
   ForEachBatch(keys, count, /*writes=*/true, [&](const Batch& batch) {
-    ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, now_ms, version);
+    ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);
   });
   CountBytes();
 }
 
-void EmbeddingTable::ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, uint64_t now_ms,
-                                Version version) {
+void EmbeddingTable::ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step,
+                                const Update& update) {
   const size_t row_bytes = table_->dim() * sizeof(float);
   const uint8_t* const together = gradients.contiguous();
   if (together == nullptr) straddling_rows_.resize(kBatchRows * row_bytes);
@@ -135,19 +139,19 @@ void EmbeddingTable::ApplyBatch(const Batch& batch, ByteView gradients, const Op
     if (row == kNoRow || batch.evictions != evictions_) {
       // A new row may evict one that waits.
       if (index_.size() >= rows_max_) UpdateRows(step, {found, std::exchange(waiting, 0)});
-      row = FindOrInsert(LoadAt<Key>(batch.keys, i), now_ms, version);
+      row = FindOrInsert(LoadAt<Key>(batch.keys, i), update);
       if (row == kNoRow) continue;
     }
-    found[waiting++] = {gradient, Touch(row, version)};
-    if (track_usage_) Use(row, now_ms);
+    found[waiting++] = {gradient, Touch(row, update.version)};
+    if (track_usage_) Use(row, update.now_ms);
   }
   UpdateRows(step, {found, waiting});
 }
 
-RowId EmbeddingTable::FindOrInsert(Key key, uint64_t now_ms, Version version) {
+RowId EmbeddingTable::FindOrInsert(Key key, const Update& update) {
   const RowId row = index_.Find(key);
   if (row != kNoRow) return row;
-  if (Admit(key, version)) return Insert(key, now_ms, version);
+  if (Admit(key, update.version)) return Insert(key, update);
   table_->counters().not_admitted.fetch_add(1, std::memory_order_relaxed);
   return kNoRow;
 }
@@ -190,11 +194,11 @@ void EmbeddingTable::ForgetSomeCandidates() {
   }
 }
 
-RowId EmbeddingTable::Insert(Key key, uint64_t now_ms, Version version) {
-  if (index_.size() >= rows_max_) EvictColdest(version);
+RowId EmbeddingTable::Insert(Key key, const Update& update) {
+  if (index_.size() >= rows_max_) MakeRoom(update);
   if (index_.full()) index_.Grow();
   const RowId row = TakeFreeRow();
-  float* const values = Touch(row, version);
+  float* const values = Touch(row, update.version);
   layout_.Keys(pages_[row >> layout_.rows_log2].buffer)[PlaceOf(row)] = key;
   index_.Insert(key, row);
   table_->InitializeRow(key, values);
@@ -203,7 +207,7 @@ RowId EmbeddingTable::Insert(Key key, uint64_t now_ms, Version version) {
   }
   if (track_usage_) {
     usage_[row >> layout_.rows_log2][PlaceOf(row)] = {};
-    Use(row, now_ms);
+    Use(row, update.now_ms);
   }
   return row;
 }
@@ -253,7 +257,30 @@ void EmbeddingTable::Evict(RowId row, Version version) {
   table_->counters().evicted.fetch_add(1, std::memory_order_relaxed);
 }
 
-void EmbeddingTable::EvictColdest(Version version) {
+void EmbeddingTable::MakeRoom(const Update& update) {
+  Evictions* const evictions = update.evictions;
+  if (evictions != nullptr && evictions->replays()) {
+    const EvictedKeys* const noted = evictions->Next(table_->id());
+    if (noted != nullptr && !EvictKeys(noted->keys, update.version)) {
+      evictions->Fail(absl::StrCat("table `", table_->name(), "`: a row that made room is not there in the replay"));
+    }
+    return;
+  }
+  std::vector<Key> keys = ColdestKeys();
+  EvictKeys(keys, update.version);
+  if (evictions != nullptr) evictions->Note({table_->id(), std::move(keys)});
+}
+
+bool EmbeddingTable::EvictKeys(std::span<const Key> keys, Version version) {
+  for (const Key key : keys) {
+    const RowId row = index_.Find(key);
+    if (row == kNoRow) return false;
+    Evict(row, version);
+  }
+  return true;
+}
+
+std::vector<Key> EmbeddingTable::ColdestKeys() const {
   const bool by_count = table_->spec().embedding().eviction().policy() == v1::Eviction::LEAST_FREQUENT;
   // Ties between equal stamps are broken by the other measure, then by row, so that replays agree.
   std::vector<std::pair<uint64_t, RowId>> coldness;
@@ -270,25 +297,39 @@ void EmbeddingTable::EvictColdest(Version version) {
   }
   const size_t going = std::min(coldness.size(), std::max<size_t>(1, rows_max_ / kEvictedShare));
   std::nth_element(coldness.begin(), coldness.begin() + (going - 1), coldness.end());
-  for (size_t i = 0; i < going; ++i) Evict(coldness[i].second, version);
+  std::vector<Key> keys(going);
+  for (size_t i = 0; i < going; ++i) {
+    const RowId row = coldness[i].second;
+    keys[i] = layout_.Keys(pages_[row >> layout_.rows_log2].buffer)[PlaceOf(row)];
+  }
+  return keys;
 }
 
-bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version) {
+bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version, Evictions* evictions) {
   const uint64_t ttl_ms = table_->spec().embedding().eviction().ttl_ms();
   // A sweep may have read the clock before the table was made.
   if (ttl_ms == 0 || now_ms <= made_ms_) return false;
   const uint64_t now_ticks = (now_ms - made_ms_) / kTickMs;
   const uint64_t ttl_ticks = (ttl_ms + kTickMs - 1) / kTickMs;
-  bool any = false;
+  std::vector<Key> keys;
   for (size_t p = 0; p < pages_.size(); ++p) {
     for (uint32_t i = 0; i < layout_.rows(); ++i) {
       if (layout_.Changed(pages_[p].buffer)[i] == 0 || usage_[p][i].last_used + ttl_ticks >= now_ticks) continue;
-      Evict(static_cast<RowId>((p << layout_.rows_log2) + i), version);
-      any = true;
+      keys.push_back(layout_.Keys(pages_[p].buffer)[i]);
     }
   }
-  if (any) CountBytes();
-  return any;
+  if (keys.empty()) return false;
+  EvictKeys(keys, version);
+  CountBytes();
+  if (evictions != nullptr) evictions->Note({table_->id(), std::move(keys)});
+  return true;
+}
+
+absl::Status EmbeddingTable::ReplayExpiry(std::span<const Key> keys, Version version) {
+  const bool all = EvictKeys(keys, version);
+  CountBytes();
+  if (all) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("table `", table_->name(), "`: an expired row is not there in the replay"));
 }
 
 std::optional<EmbeddingTable::Snapshot> EmbeddingTable::Collect(const Version* after) const {

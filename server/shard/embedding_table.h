@@ -12,12 +12,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "common/byte_view.h"
 #include "common/types.h"
+#include "proto/checkpoint.pb.h"
 #include "server/shard/buffer.h"
+#include "server/shard/evictions.h"
 #include "server/shard/row_index.h"
 #include "server/shard/table.h"
 
@@ -55,11 +59,16 @@ class EmbeddingTable {
   void Read(ByteView keys, size_t count, uint64_t now_ms, float* dst);
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
-  // makes the shard's version `version`. New keys get a row if they are admitted.
-  void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version);
+  // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
+  // noted in `evictions`, or, in a replay, taken from there; null: nobody wants to know.
+  void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
+             Evictions* evictions = nullptr);
 
-  // Evicts rows that outlived their TTL, as the update `version`. False, and nothing changed, if there were none.
-  bool EvictExpired(uint64_t now_ms, Version version);
+  // Evicts rows that outlived their TTL, as the update `version`, and notes them in `evictions` (may be null). False,
+  // and nothing changed, if there were none.
+  bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr);
+  // Evicts these rows, as EvictExpired did when the update `version` was applied first. DATA_LOSS if one is not there.
+  absl::Status ReplayExpiry(std::span<const Key> keys, Version version);
 
   // The pages that changed after `after` (all if null), and the keys evicted since.
   struct Snapshot {
@@ -73,8 +82,40 @@ class EmbeddingTable {
   // nullopt if the evictions since `after` are no longer all known: take a whole snapshot instead.
   std::optional<Snapshot> Collect(const Version* after) const;
 
+  const Table& table() const { return *table_; }
   const PageLayout& layout() const { return layout_; }
   size_t rows() const { return index_.size(); }
+
+  // What is kept beside the rows for eviction, by page; only if the table evicts.
+  struct Usage {
+    uint32_t last_used = 0;  // In kTickMs since the table was made.
+    uint32_t count = 0;      // Uses, saturating.
+  };
+  // What a checkpoint keeps: as a Snapshot, and all that is counted. Not the evicted keys.
+  struct State {
+    struct Page {
+      uint32_t index = 0;
+      BufferRef page;
+      Version version = 0;
+    };
+    uint64_t updates = 0;
+    uint64_t made_ms = 0;
+    uint32_t pages_total = 0;  // Changed or not.
+    std::vector<Page> pages;
+    std::vector<Usage> usage;                          // Of the rows of `pages`; empty if the table does not evict.
+    std::vector<std::pair<Key, uint32_t>> candidates;  // By key.
+  };
+  // The pages that changed after `after`; all if it is null. Uses do not count as changes.
+  State CollectState(const Version* after) const;
+
+  // Restoring (shard.h). Nothing is changed before CommitRestored.
+  absl::Status RestoreRows(const v1::RowsTable& header, ShardId shard);
+  absl::Status RestorePage(const v1::RowsPage& header, std::span<const uint8_t> payload);
+  // Checks everything together and makes the index.
+  absl::Status PrepareRestored(ShardId shard, Version version);
+  // REQUIRES: PrepareRestored was OK.
+  void CommitRestored(Version version);
+  void AbandonRestored();
 
  private:
   struct Page {
@@ -84,11 +125,7 @@ class EmbeddingTable {
     // miss for each row.
     mutable bool may_be_shared : 1 = false;
   };
-  // What is kept beside the rows for eviction, by page; only if the table evicts.
-  struct Usage {
-    uint32_t last_used = 0;  // In kTickMs since the table was made.
-    uint32_t count = 0;      // Uses, saturating.
-  };
+  struct Restoring;  // embedding_restoring.h
 
   // Keys are looked up in batches, so that their cache misses overlap: first those of the index, then those of the
   // rows.
@@ -106,11 +143,16 @@ class EmbeddingTable {
   template <typename Visit>
   void ForEachBatch(ByteView keys, size_t count, bool writes, const Visit& visit);
   void FindRows(bool writes, Batch* batch) const;
-  void ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, uint64_t now_ms,
-                  Version version);
+  // The update that is being applied.
+  struct Update {
+    uint64_t now_ms = 0;
+    Version version = 0;
+    Evictions* evictions = nullptr;
+  };
+  void ApplyBatch(const Batch& batch, ByteView gradients, const Optimizer::Step& step, const Update& update);
   // The row of a key that may have been inserted since its batch was looked up; a new one if there is none and it is
   // admitted, otherwise kNoRow.
-  RowId FindOrInsert(Key key, uint64_t now_ms, Version version);
+  RowId FindOrInsert(Key key, const Update& update);
   void UpdateRows(const Optimizer::Step& step, std::span<const RowUpdate> rows) const;
 
   uint32_t PlaceOf(RowId row) const { return row & (layout_.rows() - 1); }
@@ -118,7 +160,7 @@ class EmbeddingTable {
   bool Admit(Key key, Version version);
   void ForgetSomeCandidates();
   // Makes a row with initial values. May evict others and move the index.
-  RowId Insert(Key key, uint64_t now_ms, Version version);
+  RowId Insert(Key key, const Update& update);
   RowId TakeFreeRow();
   // Makes the row's page writable (copies it if it is shared), stamps row and page as changed at `version` and returns
   // the row.
@@ -133,16 +175,19 @@ class EmbeddingTable {
   void Unshare(Page* page);
   void Use(RowId row, uint64_t now_ms);
   void Evict(RowId row, Version version);
-  void EvictColdest(Version version);
+  void MakeRoom(const Update& update);
+  std::vector<Key> ColdestKeys() const;
+  // False if one has no row.
+  bool EvictKeys(std::span<const Key> keys, Version version);
   void CountBytes();
 
   // Constant after construction.
   Table* const table_;
   const PageLayout layout_;
-  const uint64_t made_ms_;
   const bool track_usage_;
   const size_t rows_max_;  // Of this shard; SIZE_MAX: no limit.
 
+  uint64_t made_ms_;  // Constant once restored.
   RowIndex index_;
   std::vector<Page> pages_;
   std::vector<RowId> free_;
@@ -155,6 +200,7 @@ class EmbeddingTable {
   Version evictions_known_since_ = 0;  // Evictions at this version or before are forgotten.
   uint64_t counted_bytes_ = 0;
   size_t counted_rows_ = 0;
+  std::unique_ptr<Restoring> restoring_;
 };
 
 }  // namespace lodestone

@@ -8,6 +8,10 @@
 #pragma once
 
 #include <bitset>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "common/limits.h"
 #include "common/types.h"
@@ -39,6 +43,28 @@ class SequenceWindow {
   }
 
   Sequence newest() const { return newest_; }
+
+  // The applied ones as proto/checkpoint.proto's Window has them: bit i % 8 of byte i / 8 tells of newest() - i.
+  std::string AppliedBits() const {
+    std::string bits(limits::kSequenceWindow / 8, '\0');
+    for (size_t i = 0; i < limits::kSequenceWindow && i < newest_; ++i) {
+      if (applied_[(newest_ - i) % limits::kSequenceWindow]) bits[i / 8] |= static_cast<char>(1 << i % 8);
+    }
+    return bits;
+  }
+  // The window with these; nullopt if no window can have them.
+  static std::optional<SequenceWindow> Make(Sequence newest, std::string_view applied_bits) {
+    if (applied_bits.size() != limits::kSequenceWindow / 8) return std::nullopt;
+    SequenceWindow window;
+    window.newest_ = newest;
+    for (size_t i = 0; i < limits::kSequenceWindow; ++i) {
+      if ((applied_bits[i / 8] >> i % 8 & 1) == 0) continue;
+      if (i >= newest) return std::nullopt;
+      window.applied_.set((newest - i) % limits::kSequenceWindow);
+    }
+    if (newest > 0 && window.Check(newest) != Verdict::kDuplicate) return std::nullopt;
+    return window;
+  }
 
  private:
   Sequence newest_ = 0;

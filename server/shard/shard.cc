@@ -1,8 +1,11 @@
 #include "server/shard/shard.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status.h"
 
 namespace lodestone {
 
@@ -15,7 +18,7 @@ const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms) {
 }
 
 absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
-                                              uint64_t now_ms) {
+                                              uint64_t now_ms, Evictions* evictions) {
   SequenceWindow& window = windows_[worker];
   switch (window.Check(sequence)) {
     case SequenceWindow::Verdict::kDuplicate:
@@ -28,20 +31,59 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
       break;
   }
   const Version next = version() + 1;
+  ApplyParts(parts, now_ms, next, evictions);
+  window.Mark(sequence);
+  version_.store(next, std::memory_order_release);
+  return PushResult{next, false};
+}
+
+void Shard::ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version version, Evictions* evictions) {
   for (const PushPart& part : parts) {
     if (part.table->is_dense()) {
       DenseTable& table = *dense_.find(part.table->id())->second;
       ByteView gradients = part.gradients;
       for (const BlockIndex block : part.blocks) {
-        table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), next);
+        table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), version);
       }
     } else {
-      rows_.find(part.table->id())->second->Apply(part.keys, part.gradients, part.row_count, now_ms, next);
+      rows_.find(part.table->id())
+          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions);
     }
   }
-  window.Mark(sequence);
-  version_.store(next, std::memory_order_release);
-  return PushResult{next, false};
+}
+
+absl::Status Shard::CheckFollows(Version logged) const {
+  if (logged == version() + 1) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("shard ", id_, " is at version ", version(),
+                                          " and the log goes on with version ", logged,
+                                          ": updates between them are missing"));
+}
+
+absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
+                               uint64_t now_ms, Evictions* evictions) {
+  LODESTONE_RETURN_IF_ERROR(CheckFollows(logged));
+  const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions);
+  LODESTONE_RETURN_IF_ERROR(result.status());
+  const std::string what = absl::StrCat("shard ", id_, " version ", logged);
+  if (result->duplicate) {
+    return absl::DataLossError(
+        absl::StrCat(what, ": the push ", sequence, " of worker incarnation ", worker, " is logged twice"));
+  }
+  return Annotate(evictions->Finish(), what);
+}
+
+absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> evicted) {
+  LODESTONE_RETURN_IF_ERROR(CheckFollows(logged));
+  for (const EvictedKeys& group : evicted) {
+    const auto table = rows_.find(group.table);
+    if (table == rows_.end()) {
+      return absl::DataLossError(
+          absl::StrCat("shard ", id_, " version ", logged, ": rows of the unknown table id ", group.table, " expired"));
+    }
+    LODESTONE_RETURN_IF_ERROR(table->second->ReplayExpiry(group.keys, logged));
+  }
+  version_.store(logged, std::memory_order_release);
+  return absl::OkStatus();
 }
 
 Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst) {
@@ -49,11 +91,17 @@ Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t no
   return version();
 }
 
-void Shard::EvictExpired(uint64_t now_ms) {
+void Shard::ForgetWorkersBut(std::span<const Incarnation> keep) {
+  absl::erase_if(windows_,
+                 [keep](const auto& window) { return !std::binary_search(keep.begin(), keep.end(), window.first); });
+}
+
+bool Shard::EvictExpired(uint64_t now_ms, Evictions* evictions) {
   const Version next = version() + 1;
   bool any = false;
-  for (auto& [id, table] : rows_) any |= table->EvictExpired(now_ms, next);
+  for (auto& [id, table] : rows_) any |= table->EvictExpired(now_ms, next, evictions);
   if (any) version_.store(next, std::memory_order_release);
+  return any;
 }
 
 std::optional<Shard::Snapshot> Shard::Collect(std::span<const Table* const> tables, const Version* after) const {

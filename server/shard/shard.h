@@ -11,14 +11,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/byte_view.h"
 #include "common/types.h"
+#include "proto/checkpoint.pb.h"
 #include "server/shard/dense_table.h"
 #include "server/shard/embedding_table.h"
+#include "server/shard/evictions.h"
 #include "server/shard/sequence_window.h"
 
 namespace lodestone {
@@ -46,18 +50,28 @@ class Shard {
     Version version = 0;
     bool duplicate = false;
   };
-  // Applies all parts as one update, once per (worker, sequence). The parts have been checked. OUT_OF_RANGE if the
-  // sequence is older than the worker's window.
+  // Applies all parts as one update, once per (worker, sequence). The parts have been checked. The rows that made room
+  // are noted in `evictions` (may be null). OUT_OF_RANGE if the sequence is older than the worker's window.
   absl::StatusOr<PushResult> Push(Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
-                                  uint64_t now_ms);
+                                  uint64_t now_ms, Evictions* evictions = nullptr);
 
   // Copies rows to dst and returns the version they are of.
   Version Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst);
 
   // Forgets the window of a worker whose session has ended.
   void ForgetWorker(Incarnation worker) { windows_.erase(worker); }
-  // Evicts rows that outlived their TTL, as one update.
-  void EvictExpired(uint64_t now_ms);
+  // Forgets the windows of all workers but `keep`, ascending.
+  void ForgetWorkersBut(std::span<const Incarnation> keep);
+  // Evicts rows that outlived their TTL, as one update, and notes them in `evictions` (may be null). False, and nothing
+  // changed, if there were none.
+  bool EvictExpired(uint64_t now_ms, Evictions* evictions = nullptr);
+
+  // Applies what was logged as the update `version`; the parts of a push have been checked, and `evictions` says what
+  // made room then. DATA_LOSS, naming the shard, if it does not follow on version(), or goes another way than when it
+  // was logged; the shard is of no use then.
+  absl::Status ReplayPush(Version version, Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
+                          uint64_t now_ms, Evictions* evictions);
+  absl::Status ReplayExpiry(Version version, std::span<const EvictedKeys> evicted);
 
   // All blocks and pages of some tables at one version, by reference: takes microseconds and stays as it is while
   // pushes go on.
@@ -79,7 +93,40 @@ class Shard {
   // What changed after `after` in `tables`; everything if it is null. nullopt if that is no longer known.
   std::optional<Snapshot> Collect(std::span<const Table* const> tables, const Version* after) const;
 
+  // What a checkpoint keeps of the shard, at one version: all blocks and pages by reference, and copies of the rest.
+  struct State {
+    struct RowsPart {
+      const Table* table = nullptr;
+      PageLayout layout;
+      EmbeddingTable::State content;
+    };
+    ShardId shard = 0;
+    Version version = 0;
+    std::optional<Version> after;            // Blocks and pages are those that changed after it; nullopt: all.
+    std::vector<Snapshot::DensePart> dense;  // By table id.
+    std::vector<RowsPart> rows;              // By table id.
+    std::vector<std::pair<Incarnation, SequenceWindow>> windows;  // By worker.
+  };
+  // The state, of blocks and pages what changed after `after`; all if it is null.
+  State CollectState(const Version* after) const;
+
+  // Restoring: each block, table, page and window is given once, in any order, to a shard that has its tables and has
+  // applied nothing; then FinishRestore. Blocks and tables that are not given are as they were made. INVALID_ARGUMENT,
+  // naming the table and block, page or key, for what does not fit; then only AbandonRestore may follow.
+  absl::Status RestoreBlock(const v1::DenseBlock& header, std::span<const uint8_t> payload);
+  absl::Status RestoreRows(const v1::RowsTable& header);
+  absl::Status RestorePage(const v1::RowsPage& header, std::span<const uint8_t> payload);
+  absl::Status RestoreWindow(const v1::Window& window);
+  // Checks that all fits together and takes it as the state of `version`.
+  absl::Status FinishRestore(Version version);
+  // Goes back to what the shard was before anything was given. REQUIRES: FinishRestore was not OK.
+  void AbandonRestore();
+
  private:
+  void ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version version, Evictions* evictions);
+  // DATA_LOSS unless `version` is the next one.
+  absl::Status CheckFollows(Version version) const;
+
   const ShardId id_;
   std::atomic<Version> version_{0};  // Written by the executor.
   absl::flat_hash_map<TableId, std::unique_ptr<DenseTable>> dense_;

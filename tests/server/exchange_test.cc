@@ -13,6 +13,7 @@
 
 #include "common/channel.h"
 #include "common/limits.h"
+#include "common/ps_name.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "gmock/gmock.h"
@@ -41,7 +42,7 @@ class ExchangeTest : public StoreTest {
   void SetUp() override {
     Make();
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
-    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation);
+    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation, PsName(1, "here"));
     service_ =
         std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
     grpc::ServerBuilder builder;
@@ -73,9 +74,11 @@ class ExchangeTest : public StoreTest {
     server_.reset();
   }
 
-  void Open() {
+  // Opens a stream that means the ps called `meant`; empty: any.
+  void Open(const std::string& meant = "") {
     stream_.reset();
     context_ = std::make_unique<grpc::ClientContext>();
+    if (!meant.empty()) context_->AddMetadata(kMeantPsKey, meant);
     context_->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
     stream_ = stub_->Exchange(context_.get());
   }
@@ -334,6 +337,26 @@ TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
   AddPush(1, 1.0f, &push);
   EXPECT_EQ(Ask(push).at(1).code(), 0u);
   silent.join();
+}
+
+TEST_F(ExchangeTest, AStreamThatMeansAnotherPsIsTurnedAwayBeforeAnythingIsDone) {
+  for (const std::string& other : {PsName(2, "here"), PsName(1, "elsewhere"), std::string("\xff\0\n", 3)}) {
+    Open(other);
+    v1::ExchangeRequest push;
+    AddPush(1, 1.0f, &push);
+    stream_->Write(push);
+    v1::ExchangeResponse response;
+    EXPECT_FALSE(stream_->Read(&response));
+    const grpc::Status status = stream_->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(status.error_message(), "this is ps 1 of cluster `here`, not the one that the caller means");
+  }
+  Open(PsName(1, "here"));
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  const auto answers = Ask(push);
+  EXPECT_EQ(answers.at(1).code(), 0u);
+  EXPECT_FALSE(answers.at(1).push().shards(0).duplicate());
 }
 
 TEST_F(ExchangeTest, DrainingAnswersWhatItHasReadAndEndsTheStream) {

@@ -1,6 +1,9 @@
 #include "server/process.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "common/channel.h"
+#include "common/types.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
@@ -57,6 +61,56 @@ v1::StatusResponse AwaitStatus(const ServerProcess& process, Condition condition
     std::this_thread::yield();
   }
 }
+
+// A folder of the test's own.
+std::string Folder() {
+  std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/process_XXXXXX";
+  EXPECT_NE(mkdtemp(path.data()), nullptr);
+  return path;
+}
+
+std::string Content(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+void SetContent(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+// A worker of which there are only its calls to the coordinator.
+class BareWorker {
+ public:
+  explicit BareWorker(const std::string& coordinator)
+      : stub_(v1::Coordinator::NewStub(MakeChannel(coordinator, kMessageBytesMax))) {
+    grpc::ClientContext context;
+    v1::JoinRequest request;
+    request.set_role(v1::ROLE_WORKER);
+    request.set_cluster("lodestone");
+    v1::JoinResponse response;
+    const grpc::Status status = stub_->Join(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    incarnation_ = response.incarnation();
+  }
+  // Waits for a coordinator that is away.
+  grpc::Status Beat(v1::HeartbeatResponse* response) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    v1::HeartbeatRequest request;
+    request.set_incarnation(incarnation_);
+    return stub_->Heartbeat(&context, request, response);
+  }
+  v1::RouteResponse Route() {
+    grpc::ClientContext context;
+    v1::RouteResponse route;
+    const grpc::Status status = stub_->Route(&context, v1::RouteRequest(), &route);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return route;
+  }
+
+ private:
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  Incarnation incarnation_ = 0;
+};
 
 enum class Health { kUnknown, kServing, kNotServing };
 
@@ -264,6 +318,116 @@ TEST(ServerProcess, AServerGoesOnWithoutTheCoordinatorAndJoinsItAgain) {
   EXPECT_TRUE(ps0->WaitUntilReady().ok()) << "ps 1 has joined again";
   AwaitStatus(*ps1, [](const v1::StatusResponse& status) { return status.waits_size() == 0; });
   EXPECT_EQ(StatusOf(*ps1).server().shards_owned(), 4);
+}
+
+TEST(ServerProcess, PsZeroComesBackFromItsFolderAndTheOthersGoOnWithoutNoticing) {
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_coordinator()->set_lease_ms(9000);  // Heartbeats notice within 3 s that the coordinator is gone.
+  config.mutable_server()->set_data_dir(Folder());
+  auto ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  const std::string address = ps0->address();
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, address));
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  BareWorker worker(address);
+  const Incarnation incarnation1 = StatusOf(*ps0).cluster().servers(1).incarnation();
+  ps0.reset();
+  AwaitStatus(*ps1, [](const v1::StatusResponse& s) { return s.waits_size() == 1; });
+  EXPECT_EQ(HealthOf(*ps1, ""), Health::kServing);
+
+  config.mutable_server()->set_listen(address);
+  ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  EXPECT_TRUE(ps0->WaitUntilReady().ok()) << "the map is known, whoever is there";
+  v1::HeartbeatResponse beat;
+  const grpc::Status status = worker.Beat(&beat);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(beat.route_epoch(), 2) << "ps 0 has come back";
+  const v1::ClusterStatus cluster = StatusOf(*ps0).cluster();
+  EXPECT_EQ(cluster.servers(1).incarnation(), incarnation1);
+  EXPECT_EQ(cluster.servers(1).peer(), ps1->address());
+  EXPECT_TRUE(cluster.servers(1).alive());
+  AwaitStatus(*ps1, [](const v1::StatusResponse& s) { return s.waits_size() == 0; });
+  EXPECT_EQ(StatusOf(*ps0).cluster().servers(1).incarnation(), incarnation1) << "it did not have to join again";
+  EXPECT_EQ(StatusOf(*ps0).cluster().route_epoch(), 2);
+}
+
+TEST(ServerProcess, AWholeClusterComesBackElsewhereAndTheRouteFollows) {
+  const std::string folder = Folder();
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_coordinator()->set_lease_ms(1500);
+  config.mutable_server()->set_data_dir(folder);
+  std::string state, former_address;
+  {
+    const auto ps0 = StartOrFail(config);
+    ASSERT_NE(ps0, nullptr);
+    const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+    ASSERT_TRUE(ps0->WaitUntilReady().ok());
+    ASSERT_TRUE(ps1->WaitUntilReady().ok());
+    former_address = ps1->address();
+    state = Content(folder + "/ps-0/coordinator");
+  }
+  SetContent(folder + "/ps-0/coordinator", state);  // As if nobody had had the time to leave.
+
+  const auto ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  EXPECT_TRUE(ps0->WaitUntilReady().ok()) << "it has its place at once";
+  BareWorker worker(ps0->address());
+  EXPECT_EQ(worker.Route().servers(0).address(), ps0->address());
+  EXPECT_EQ(worker.Route().servers(1).address(), former_address) << "it may live";
+  while (!worker.Route().servers(1).away()) std::this_thread::yield();
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  EXPECT_EQ(worker.Route().servers(1).address(), ps1->address());
+  EXPECT_FALSE(worker.Route().servers(1).away());
+  EXPECT_GE(worker.Route().epoch(), 3);
+  EXPECT_EQ(StatusOf(*ps1).server().shards_owned(), 4);
+}
+
+TEST(ServerProcess, AServerThatIsBackSoonerThanItsFormerLeaseEndsWaitsForThat) {
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_coordinator()->set_lease_ms(1500);
+  const std::string folder = Folder();
+  config.mutable_server()->set_data_dir(folder);
+  std::string state;
+  {
+    const auto ps0 = StartOrFail(config);
+    const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+    ASSERT_TRUE(ps1->WaitUntilReady().ok());
+    state = Content(folder + "/ps-0/coordinator");
+  }
+  SetContent(folder + "/ps-0/coordinator", state);
+  const auto ps0 = StartOrFail(config);
+  v1::Config config1 = ConfigOf(2, 1, ps0->address());
+  const auto ps1 = StartOrFail(config1);
+  const absl::Status ready = ps1->WaitUntilReady();
+  EXPECT_TRUE(ready.ok()) << ready;
+  EXPECT_EQ(StatusOf(*ps0).cluster().servers(1).peer(), ps1->address());
+}
+
+TEST(ServerProcess, DoesNotStartWithADamagedOrStrangeCoordinatorsState) {
+  const std::string folder = Folder(), path = folder + "/ps-0/coordinator";
+  v1::Config config = ConfigOf(1, 0);
+  config.mutable_server()->set_data_dir(folder);
+  ASSERT_TRUE(StartOrFail(config)->WaitUntilReady().ok());
+  const std::string good = Content(path);
+
+  std::string damaged = good;
+  damaged[damaged.size() / 2] = static_cast<char>(~damaged[damaged.size() / 2]);
+  SetContent(path, damaged);
+  const absl::Status refused = ServerProcess::Start(config).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(path));
+
+  SetContent(path, good);
+  v1::Config other = config;
+  other.mutable_cluster()->set_shards(16);
+  EXPECT_THAT(std::string(ServerProcess::Start(other).status().message()), HasSubstr("with 8 shards"));
+  other = config;
+  other.mutable_cluster()->set_servers(2);
+  EXPECT_THAT(std::string(ServerProcess::Start(other).status().message()), HasSubstr("cluster.servers is 2"));
+  EXPECT_TRUE(StartOrFail(config)->WaitUntilReady().ok());
 }
 
 TEST(ServerProcess, AServerThatComesBackIsInTheRouteUnderItsNewAddress) {

@@ -478,6 +478,35 @@ TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
   EXPECT_EQ(updates["full"], let_in);
 }
 
+TEST_F(StoreTest, APushFarAboveTheUsualIsRefusedWholeAndCountedForItsWorker) {
+  Make();
+  v1::TableSpec guarded = AddingDense("guarded", 1000, 64);
+  guarded.mutable_guard()->set_norm_max_factor(10);
+  const auto tables = Ensure({guarded, AddingRows("free", 2)});
+  ASSERT_TRUE(tables.ok());
+  const BlockLayout layout{1000, 64};
+  Sequence sequence = 0;
+  for (uint64_t i = 0; i < NormGuard::kPushesUnjudged; ++i) {
+    auto push = NewPush(++sequence);
+    push.AddDense(tables->tables(0).id(), layout, 1.0f);
+    ASSERT_TRUE(Push(push).ok());
+  }
+  auto poison = NewPush(++sequence);
+  poison.AddRows(tables->tables(1).id(), 2, {{7, 1.0f}}, true);
+  poison.AddDense(tables->tables(0).id(), layout, 11.0f);
+  EXPECT_EQ(Push(poison).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(PullRows(tables->tables(1).id(), 2, {7}), std::vector<float>{0.0f});
+  auto usual = NewPush(++sequence);
+  usual.AddDense(tables->tables(0).id(), layout, 9.0f);
+  EXPECT_TRUE(Push(usual).ok());
+
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  ASSERT_EQ(status.sessions_size(), 1);
+  EXPECT_EQ(status.sessions(0).refused(), 1u);
+  EXPECT_THAT(status.server().last_refusal(), testing::HasSubstr("table `guarded`"));
+}
+
 TEST_F(StoreTest, StatusTellsTablesSessionsAndRates) {
   Make();
   const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 4)});

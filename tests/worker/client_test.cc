@@ -72,17 +72,58 @@ class ClientTest : public ::testing::Test {
     values->assign(kElements, -1);
     return client_->PullNow({{&tables_[0], values->data()}}, {}).status();
   }
+  // Lets the next heartbeat go out now.
+  void HurryHeartbeat() {
+    v1::WorkerProgress progress;
+    phase_ = phase_ == v1::PHASE_TRAINING ? v1::PHASE_LOADING : v1::PHASE_TRAINING;
+    progress.set_phase(phase_);
+    client_->ReportProgress(progress);
+  }
   void ExpectAll(float value) {
     std::vector<float> values;
     ASSERT_TRUE(PullDense(&values).ok());
     EXPECT_EQ(values, std::vector<float>(kElements, value));
   }
 
+  void SumFromManyThreads(const std::function<void()>& meanwhile);
+
   FakeCluster cluster_{2, 8};
   const std::vector<float> ones_ = std::vector<float>(kElements, 1);
   std::vector<TableHandle> tables_;
+  v1::Phase phase_ = v1::PHASE_JOINED;
   std::unique_ptr<Client> client_;  // Before the cluster goes.
 };
+
+// Pushes from four threads, some of whose calls fail, while `meanwhile` runs; then checks the sums.
+void ClientTest::SumFromManyThreads(const std::function<void()>& meanwhile) {
+  constexpr int kThreads = 4, kPushes = 25;
+  constexpr uint64_t kSeed = 20'261'121;
+  RecordProperty("seed", std::to_string(kSeed));
+  cluster_.SetFaults([](uint32_t server, const std::string& method, uint64_t call) {
+    if (method != "Push") return Fault::kNone;
+    const uint64_t bits = RandomBits(kSeed + server, call) % 10;
+    return bits < 2 ? Fault::kDropReply : bits < 4 ? Fault::kRefuse : Fault::kNone;
+  });
+  Connect();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<Key> keys = {1, 2, 3, static_cast<Key>(100 + t)};
+      const std::vector<float> rows(keys.size() * kDim, 2);
+      const DenseGradient dense{&tables_[0], ones_.data()};
+      const RowGradients embedding{&tables_[1], keys, rows.data()};
+      for (int i = 0; i < kPushes; ++i) {
+        EXPECT_TRUE(client_->Push(i, {&dense, 1}, {&embedding, 1}, {}, nullptr).ok());
+      }
+    });
+  }
+  meanwhile();
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(client_->Flush().ok());
+  ExpectAll(kThreads * kPushes);
+  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 2), std::vector<float>(kDim, 2 * kThreads * kPushes));
+  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 103), std::vector<float>(kDim, 2 * kPushes));
+}
 
 TEST_F(ClientTest, PullsWhatWasPushed) {
   Connect();
@@ -224,6 +265,68 @@ TEST_F(ClientTest, IsLostWhenItsLeaseHasEnded) {
   EXPECT_TRUE(Contains(client_->Health(), "lease")) << client_->Health();
 }
 
+// What was sent to the former place and is not answered, and what pauses between two attempts.
+TEST_F(ClientTest, SendsWhatIsUnansweredToThePsWhereverItComesBack) {
+  for (const bool still_listens : {false, true}) {
+    const uint64_t sent = cluster_.calls(1, "Push");
+    cluster_.SetFaults([=](uint32_t server, const std::string& method, uint64_t call) {
+      if (server != 1 || method != "Push") return Fault::kNone;
+      return call == sent + 1 ? Fault::kSilence : Fault::kRefuse;  // Applied, or not.
+    });
+    Connect();
+    std::latch done(2);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(PushOnes([&](const Client::PushResult& result) {
+                    EXPECT_TRUE(result.status.ok()) << result.status;
+                    done.count_down();
+                  }).ok());
+    }
+    cluster_.AwaitCalls(1, "Push", sent + 3);
+    cluster_.SetFaults(nullptr);
+    cluster_.Move(1, still_listens);
+    HurryHeartbeat();
+    done.wait();
+    EXPECT_TRUE(client_->Flush().ok());
+    EXPECT_TRUE(client_->Health().ok());
+    ExpectAll(still_listens ? 4 : 2);
+    EXPECT_EQ(client_->shard_map()->epoch(), still_listens ? 3 : 2);
+  }
+  std::map<Sequence, std::set<std::string>> bytes;  // Of the second client's pushes.
+  for (const auto& push : cluster_.pushes()) {
+    if (push.server == 1 && push.header.worker_incarnation() == client_->incarnation()) {
+      bytes[push.header.sequence()].insert(push.bytes);
+    }
+  }
+  ASSERT_EQ(bytes.size(), 2);
+  for (const auto& [sequence, different] : bytes) EXPECT_EQ(different.size(), 1) << "sequence " << sequence;
+}
+
+TEST_F(ClientTest, CallsThatComeLaterGoWhereThePsIs) {
+  Connect();
+  cluster_.Move(1, /*still_listens=*/true);
+  HurryHeartbeat();
+  EXPECT_TRUE(PushOnesNow().status.ok());
+  ExpectAll(1);
+  const auto tables = client_->EnsureTables({DenseSpec("later", 100)});
+  EXPECT_TRUE(tables.ok()) << tables.status();
+}
+
+TEST_F(ClientTest, GivesUpAfterItsTimeWhereverThePsIs) {
+  v1::Config config = cluster_.config();
+  config.mutable_worker()->set_retry_timeout_ms(200);
+  Connect(config);
+  cluster_.SetFaults([](uint32_t server, const std::string& method, uint64_t) {
+    return server == 1 && method == "Push" ? Fault::kRefuse : Fault::kNone;
+  });
+  cluster_.Move(1);
+  HurryHeartbeat();
+  std::vector<float> values;
+  while (!PullDense(&values).ok()) std::this_thread::yield();  // Until it has turned to the new address.
+  const absl::Status status = PushOnesNow().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Contains(status, "ps 1 at " + client_->shard_map()->AddressOf(1))) << status;
+}
+
 TEST_F(ClientTest, NamesTheServerWhoseAnswerIsGarbage) {
   Connect();
   for (Fault fault : {Fault::kGarbage, Fault::kShort}) {
@@ -355,7 +458,27 @@ TEST(Client, WaitsForTheCoordinatorAndAllServers) {
   EXPECT_EQ(cluster.calls(0, "Route"), 4);
   EXPECT_EQ((*client)->index(), 0);
   EXPECT_EQ((*client)->incarnation(), 1001);
-  EXPECT_EQ((*client)->shard_map().servers(), 2);
+  EXPECT_EQ((*client)->shard_map()->servers(), 2);
+}
+
+TEST(Client, WaitsAtItsStartForAPsThatIsAway) {
+  FakeCluster cluster(2, 4);
+  cluster.SetAway(1, true);
+  std::thread comes_back([&] {
+    cluster.AwaitCalls(0, "Route", 3);
+    cluster.SetAway(1, false);
+  });
+  const auto client = Client::Connect(cluster.config());
+  comes_back.join();
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_GE(cluster.calls(0, "Route"), 4);
+
+  cluster.SetAway(1, true);
+  v1::Config config = cluster.config();
+  config.mutable_coordinator()->set_join_timeout_ms(200);
+  const absl::Status late = Client::Connect(config).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Contains(late, "ps 1 is away; it was at 127.0.0.1:")) << late;
 }
 
 TEST(Client, SaysWhyItCouldNotJoin) {
@@ -403,6 +526,27 @@ TEST(Client, AsksAgainUntilTheOthersHaveReachedTheClock) {
   auto client = *Client::Connect(cluster.config());
   EXPECT_TRUE(client->AwaitClock(10).ok());  // "not yet", refused, "reached".
   EXPECT_EQ(cluster.calls(0, "AwaitClock"), 3);
+}
+
+TEST(Client, GoesOnWhileTheCoordinatorIsAwayAndAsksItAgain) {
+  FakeCluster cluster(1, 4);
+  cluster.SetFaults([](uint32_t, const std::string& method, uint64_t call) {
+    return method == "AwaitClock" && call <= 2 ? Fault::kSilence : Fault::kNone;
+  });
+  auto client = *Client::Connect(cluster.config());
+  std::thread waits([&] { EXPECT_TRUE(client->AwaitClock(10).ok()); });
+  cluster.AwaitCalls(0, "AwaitClock", 1);
+  uint64_t beats = 0;
+  cluster.Restart(0, [&] {
+    beats = cluster.calls(0, "Heartbeat");
+    EXPECT_TRUE(client->Health().ok());
+  });
+  cluster.AwaitCalls(0, "AwaitClock", 2);  // As soon as it listens again.
+  cluster.AwaitCalls(0, "Heartbeat", beats + 1);
+  cluster.Restart(0, [] {});
+  waits.join();
+  EXPECT_TRUE(client->Health().ok());
+  EXPECT_GE(cluster.calls(0, "AwaitClock"), 3);
 }
 
 // What a subscriber holds.
@@ -479,6 +623,25 @@ TEST_F(ClientTest, RenewsASubscriptionThatEndedOrHasAGap) {
   client_.reset();
 }
 
+TEST_F(ClientTest, RenewsASubscriptionWhereverThePsComesBack) {
+  Connect();
+  Held held;
+  held.Subscribe(client_.get(), &tables_[0]);
+  held.Await(0);
+  float value = 0;
+  for (const bool still_listens : {true, false}) {
+    const uint64_t subscribed = cluster_.calls(1, "Subscribe");
+    cluster_.Move(1, still_listens);
+    HurryHeartbeat();
+    cluster_.AwaitCalls(1, "Subscribe", subscribed + 1);
+    ASSERT_TRUE(PushOnesNow().status.ok());
+    for (uint32_t server : {0, 1}) cluster_.Broadcast(server);
+    held.Await(++value);
+  }
+  EXPECT_EQ(cluster_.calls(0, "Subscribe"), 1);
+  client_.reset();  // Before what it writes to.
+}
+
 TEST_F(ClientTest, IsLostWhenASubscriptionIsRefusedForGood) {
   Connect();
   cluster_.SetFaults([](uint32_t, const std::string& method, uint64_t) {
@@ -492,33 +655,34 @@ TEST_F(ClientTest, IsLostWhenASubscriptionIsRefusedForGood) {
   client_.reset();
 }
 
-TEST_F(ClientTest, SumsExactlyFromManyThreadsWhateverHappensToTheCalls) {
-  constexpr int kThreads = 4, kPushes = 25;
-  constexpr uint64_t kSeed = 20'261'121;
-  RecordProperty("seed", std::to_string(kSeed));
-  cluster_.SetFaults([](uint32_t server, const std::string& method, uint64_t call) {
-    if (method != "Push") return Fault::kNone;
-    const uint64_t bits = RandomBits(kSeed + server, call) % 10;
-    return bits < 2 ? Fault::kDropReply : bits < 4 ? Fault::kRefuse : Fault::kNone;
+TEST(Client, IsTurnedAwayWhereAnotherPsListensByNow) {
+  FakeCluster cluster(3, 9);
+  auto client = *Client::Connect(cluster.config());
+  const auto tables = *client->EnsureTables({DenseSpec("d", 50'000)});
+  const std::vector<float> ones(50'000, 1);
+  const DenseGradient dense{tables.data(), ones.data()};
+  ASSERT_TRUE(client->Push(1, {&dense, 1}, {}, {}, nullptr).ok());
+  ASSERT_TRUE(client->Flush().ok());
+  cluster.Swap(1, 2);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client->Push(2, {&dense, 1}, {}, {}, nullptr).ok());
+  EXPECT_TRUE(client->Flush().ok());
+  EXPECT_TRUE(client->Health().ok()) << client->Health();
+  for (uint64_t element : {0, 9'999, 30'000, 49'999}) EXPECT_EQ(cluster.ValueOf(tables[0].id, element), 4);
+}
+
+TEST_F(ClientTest, SumsExactlyFromManyThreadsWhileAPsMovesAndCallsFail) {
+  SumFromManyThreads([this] {
+    uint64_t calls = 0;
+    for (int move = 0; move < 4; ++move) {
+      cluster_.AwaitCalls(1, "Push", calls += 12);
+      cluster_.Move(1, /*still_listens=*/move % 2 == 0);
+      HurryHeartbeat();
+    }
   });
-  Connect();
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&, t] {
-      const std::vector<Key> keys = {1, 2, 3, static_cast<Key>(100 + t)};
-      const std::vector<float> rows(keys.size() * kDim, 2);
-      const DenseGradient dense{&tables_[0], ones_.data()};
-      const RowGradients embedding{&tables_[1], keys, rows.data()};
-      for (int i = 0; i < kPushes; ++i) {
-        EXPECT_TRUE(client_->Push(i, {&dense, 1}, {&embedding, 1}, {}, nullptr).ok());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  ASSERT_TRUE(client_->Flush().ok());
-  ExpectAll(kThreads * kPushes);
-  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 2), std::vector<float>(kDim, 2 * kThreads * kPushes));
-  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 103), std::vector<float>(kDim, 2 * kPushes));
+}
+
+TEST_F(ClientTest, SumsExactlyFromManyThreadsWhateverHappensToTheCalls) {
+  SumFromManyThreads([] {});
 }
 
 }  // namespace

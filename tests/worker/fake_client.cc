@@ -21,7 +21,7 @@ FakeClient::FakeClient(uint32_t shards, uint32_t index) : shards_(shards), index
   for (uint32_t s = 0; s < shards; ++s) route.add_owners(0);
   auto map = ShardMap::FromProto(route);
   LODESTONE_CHECK(map.ok());
-  shard_map_ = std::make_unique<ShardMap>(*std::move(map));
+  shard_map_ = std::make_shared<const ShardMap>(*std::move(map));
 }
 
 void FakeClient::BroadcastEvery(uint64_t pushes) {

@@ -42,7 +42,7 @@ class FakeClient final : public Client {
 
   uint32_t index() const override { return index_; }
   Incarnation incarnation() const override { return 1; }
-  const ShardMap& shard_map() const override { return *shard_map_; }
+  std::shared_ptr<const ShardMap> shard_map() const override { return shard_map_; }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
@@ -86,7 +86,7 @@ class FakeClient final : public Client {
 
   const uint32_t shards_;
   const uint32_t index_;
-  std::unique_ptr<ShardMap> shard_map_;
+  std::shared_ptr<const ShardMap> shard_map_;
 
   mutable Mutex mu_;
   std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/ps_name.h"
 
 namespace lodestone {
 namespace {
@@ -36,30 +37,97 @@ std::string BytesOf(const grpc::ByteBuffer& buffer) {
 
 FakeCluster::FakeCluster(uint32_t servers, uint32_t shards)
     : shards_(shards), owners_(InitialOwners(shards, servers)), versions_(shards, 0) {
-  for (uint32_t server = 0; server < servers; ++server) {
-    servers_.push_back(
-        std::make_unique<FakeServer>([this, server](std::shared_ptr<FakeCall> call) { Handle(server, call); }));
+  {
+    MutexLock lock(&mu_);
+    addresses_.resize(servers);
   }
-  MutexLock lock(&mu_);
-  for (const auto& server : servers_) addresses_.push_back(server->address());
-  config_.mutable_cluster()->set_servers(servers);
-  config_.mutable_cluster()->set_shards(shards);
-  config_.mutable_coordinator()->set_address(addresses_[0]);
-  config_.mutable_worker()->set_call_timeout_ms(60'000);
-  config_.mutable_worker()->set_retry_timeout_ms(60'000);
+  for (uint32_t server = 0; server < servers; ++server) Listen(server);
 }
 
-FakeCluster::~FakeCluster() { servers_.clear(); }
+FakeCluster::~FakeCluster() {
+  servers_.clear();
+  former_servers_.clear();
+}
 
-v1::Config FakeCluster::config() const { return config_; }
+v1::Config FakeCluster::config() const {
+  v1::Config config;
+  MutexLock lock(&mu_);
+  config.mutable_cluster()->set_servers(static_cast<uint32_t>(addresses_.size()));
+  config.mutable_cluster()->set_shards(shards_);
+  config.mutable_coordinator()->set_address(addresses_[0]);
+  config.mutable_worker()->set_call_timeout_ms(60'000);
+  config.mutable_worker()->set_retry_timeout_ms(60'000);
+  return config;
+}
+
+void FakeCluster::Listen(uint32_t server, int port) {
+  size_t place = 0;
+  {
+    MutexLock lock(&mu_);
+    place = places_.size();
+    places_.push_back({server});
+  }
+  servers_[server] = std::make_unique<FakeServer>(
+      [this, place](std::shared_ptr<FakeCall> call) { Handle(place, std::move(call)); }, port);
+  MutexLock lock(&mu_);
+  addresses_[server] = servers_[server]->address();
+}
+
+void FakeCluster::Move(uint32_t server, bool still_listens) {
+  std::unique_ptr<FakeServer> former = std::move(servers_[server]);
+  {
+    MutexLock lock(&mu_);
+    for (Place& place : places_) place.answers &= place.server != server;
+  }
+  Listen(server);
+  if (still_listens) former_servers_.push_back(std::move(former));
+  former.reset();
+  MutexLock lock(&mu_);
+  ++epoch_;
+}
+
+void FakeCluster::Swap(uint32_t one, uint32_t other) {
+  MutexLock lock(&mu_);
+  for (Place& place : places_) {
+    if (place.server == one) {
+      place.server = other;
+    } else if (place.server == other) {
+      place.server = one;
+    }
+  }
+  std::swap(addresses_[one], addresses_[other]);
+  ++epoch_;
+}
+
+void FakeCluster::Restart(uint32_t server, const std::function<void()>& meanwhile) {
+  const int port = servers_[server]->port();
+  servers_[server].reset();
+  meanwhile();
+  Listen(server, port);
+}
+
+void FakeCluster::SetAway(uint32_t server, bool away) {
+  MutexLock lock(&mu_);
+  if (away) {
+    away_.insert(server);
+  } else {
+    away_.erase(server);
+  }
+}
 
 void FakeCluster::SetFaults(Faults faults) {
   MutexLock lock(&mu_);
   faults_ = std::move(faults);
 }
 
-void FakeCluster::Handle(uint32_t server, std::shared_ptr<FakeCall> call) {
+void FakeCluster::Handle(size_t place, std::shared_ptr<FakeCall> call) {
   MutexLock lock(&mu_);
+  if (!places_[place].answers) return;
+  const uint32_t server = places_[place].server;
+  if (!call->meant().empty() && call->meant() != PsName(server, v1::ClusterConfig().name())) {
+    call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this is another ps"));
+    return;
+  }
   const uint64_t number = ++calls_[{server, call->method()}];
   called_.NotifyAll();
   const Fault fault = faults_ ? faults_(server, call->method(), number) : Fault::kNone;
@@ -113,7 +181,9 @@ std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::sh
   }
   if (method == "Heartbeat") {
     heartbeats_.push_back(Parse<v1::HeartbeatRequest>(call->request()));
-    return BuildMessage(v1::HeartbeatResponse(), {});
+    v1::HeartbeatResponse response;
+    response.set_route_epoch(epoch_);
+    return BuildMessage(response, {});
   }
   if (method == "AwaitClock") {
     v1::AwaitClockResponse response;
@@ -127,8 +197,12 @@ std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::sh
 
 v1::RouteResponse FakeCluster::Route() const {
   v1::RouteResponse route;
-  route.set_epoch(1);
-  for (const std::string& address : addresses_) route.add_servers()->set_address(address);
+  route.set_epoch(epoch_);
+  for (uint32_t server = 0; server < addresses_.size(); ++server) {
+    auto* entry = route.add_servers();
+    entry->set_address(addresses_[server]);
+    entry->set_away(away_.contains(server));
+  }
   route.mutable_owners()->Add(owners_.begin(), owners_.end());
   return route;
 }

@@ -58,6 +58,16 @@ class FakeCluster {
   // Ends the streams of `server`.
   void EndStreams(uint32_t server);
 
+  // Starts `server` at another address, which the next heartbeats tell. Its former place answers nothing any more, and
+  // listens on if `still_listens`.
+  void Move(uint32_t server, bool still_listens = false);
+  // Lets two servers take over each other's addresses.
+  void Swap(uint32_t one, uint32_t other);
+  // Stops `server`, waits for `meanwhile`, and starts it again where it was.
+  void Restart(uint32_t server, const std::function<void()>& meanwhile);
+  // Whether Route says that `server` is away.
+  void SetAway(uint32_t server, bool away);
+
   // A request of Push as it came.
   struct Seen {
     uint32_t server = 0;
@@ -89,7 +99,15 @@ class FakeCluster {
     std::map<Key, std::vector<float>> rows;
   };
 
-  void Handle(uint32_t server, std::shared_ptr<FakeCall> call);
+  // A place where one of the servers listens.
+  struct Place {
+    uint32_t server = 0;
+    bool answers = true;
+  };
+
+  // Starts a server in a new place, at a free port or at `port`.
+  void Listen(uint32_t server, int port = 0);
+  void Handle(size_t place, std::shared_ptr<FakeCall> call);
   // The answer to a call, after its work; nullopt for one that stays open.
   std::optional<grpc::ByteBuffer> Work(uint32_t server, const std::shared_ptr<FakeCall>& call, bool shorten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -102,12 +120,14 @@ class FakeCluster {
 
   const uint32_t shards_;
   const std::vector<uint32_t> owners_;
-  v1::Config config_;
 
   mutable Mutex mu_;
   CondVar called_;
   Faults faults_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 1;
+  std::vector<Place> places_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);  // By server.
+  std::set<uint32_t> away_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, std::string>, uint64_t> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<std::shared_ptr<FakeCall>, grpc::ByteBuffer>> held_ ABSL_GUARDED_BY(mu_);
   std::vector<Stream> streams_ ABSL_GUARDED_BY(mu_);
@@ -118,7 +138,9 @@ class FakeCluster {
   std::set<std::tuple<Incarnation, Sequence, ShardId>> marks_ ABSL_GUARDED_BY(mu_);
   uint32_t joined_ ABSL_GUARDED_BY(mu_) = 0;
 
-  std::vector<std::unique_ptr<FakeServer>> servers_;  // Last: their calls use all of the above.
+  // Last: their calls use all of the above.
+  std::map<uint32_t, std::unique_ptr<FakeServer>> servers_;
+  std::vector<std::unique_ptr<FakeServer>> former_servers_;
 };
 
 // All bytes of `buffer`.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
 #include "common/check.h"
+#include "common/ps_name.h"
 #include "common/wire.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -77,9 +78,10 @@ std::string ToUnary(const v1::Call& call, const Payload& payload, grpc::ByteBuff
 // gRPC's side of a unary call, or of a stream Exchange with its calls.
 class FakeReactor final : public grpc::ServerGenericBidiReactor {
  public:
-  FakeReactor(std::string method, std::string peer, const FakeServer::Handler* handler)
+  FakeReactor(std::string method, std::string peer, std::string meant, const FakeServer::Handler* handler)
       : method_(std::move(method)),
         peer_(std::move(peer)),
+        meant_(std::move(meant)),
         handler_(handler),
         out_(std::make_shared<Out>(this, method_ == "Exchange")) {
     StartRead(&message_);
@@ -87,7 +89,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) override {
     if (method_ != "Exchange") {
-      auto call = std::make_shared<FakeCall>(method_, peer_, 0, out_);
+      auto call = std::make_shared<FakeCall>(method_, peer_, meant_, 0, out_);
       calls_.push_back(call);
       if (!ok) return call->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no request came"));
       call->request_ = message_;
@@ -101,7 +103,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
     for (const v1::Call& received : header.calls()) {
       grpc::ByteBuffer request;
       std::string method = ToUnary(received, payload.Take(received.payload_bytes()), &request);
-      auto call = std::make_shared<FakeCall>(std::move(method), peer_, received.id(), out_);
+      auto call = std::make_shared<FakeCall>(std::move(method), peer_, meant_, received.id(), out_);
       call->request_ = std::move(request);
       std::erase_if(calls_, [](const auto& known) { return known->over(); });
       calls_.push_back(call);
@@ -205,6 +207,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
 
   const std::string method_;
   const std::string peer_;
+  const std::string meant_;
   const FakeServer::Handler* const handler_;
   const std::shared_ptr<Out> out_;
   grpc::ByteBuffer message_;
@@ -258,7 +261,11 @@ std::string FakeServer::address() const { return absl::StrCat("127.0.0.1:", port
 
 grpc::ServerGenericBidiReactor* FakeServer::CreateReactor(grpc::GenericCallbackServerContext* context) {
   const std::string& path = context->method();
-  return new FakeReactor(path.substr(path.rfind('/') + 1), context->peer(), &handler_);
+  const auto meant = context->client_metadata().find(kMeantPsKey);
+  return new FakeReactor(
+      path.substr(path.rfind('/') + 1), context->peer(),
+      meant == context->client_metadata().end() ? "" : std::string(meant->second.data(), meant->second.size()),
+      &handler_);
 }
 
 }  // namespace lodestone

@@ -29,11 +29,12 @@ class FakeCall {
     virtual void Write(FakeCall* call, grpc::ByteBuffer message) = 0;
     virtual void Finish(FakeCall* call, const grpc::Status& status) = 0;
   };
-  FakeCall(std::string method, std::string peer, uint64_t id, std::shared_ptr<Sink> sink)
-      : method_(std::move(method)), peer_(std::move(peer)), id_(id), sink_(std::move(sink)) {}
+  FakeCall(std::string method, std::string peer, std::string meant, uint64_t id, std::shared_ptr<Sink> sink)
+      : method_(std::move(method)), peer_(std::move(peer)), meant_(std::move(meant)), id_(id), sink_(std::move(sink)) {}
 
   const std::string& method() const { return method_; }  // "Push".
   const std::string& peer() const { return peer_; }      // The client's address and port.
+  const std::string& meant() const { return meant_; }    // The ps that its stream means (common/ps_name.h).
   uint64_t id() const { return id_; }                    // Within a stream Exchange.
   const grpc::ByteBuffer& request() const { return request_; }
   bool over() const;  // Answered, or given up by the client.
@@ -53,6 +54,7 @@ class FakeCall {
 
   const std::string method_;
   const std::string peer_;
+  const std::string meant_;
   const uint64_t id_;
   grpc::ByteBuffer request_;
 

@@ -33,8 +33,8 @@ class ClientSubscriber final : public Load {
     LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables({spec}));
     {
       MutexLock lock(&mu_);
-      held_.assign(std::min<size_t>(client_->shard_map().shards(), tables_[0].layout.block_count()), -1);
-      first_shard_ = ShardOfBlock(tables_[0].id, 0, client_->shard_map().shards());
+      held_.assign(std::min<size_t>(client_->shard_map()->shards(), tables_[0].layout.block_count()), -1);
+      first_shard_ = ShardOfBlock(tables_[0].id, 0, client_->shard_map()->shards());
     }
     LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
         {&tables_[0]}, [this](const BlockUpdate& update) { OnBlock(update); },
@@ -61,7 +61,7 @@ class ClientSubscriber final : public Load {
     int64_t reached;
     {
       MutexLock lock(&mu_);
-      const uint32_t shards = client_->shard_map().shards();
+      const uint32_t shards = client_->shard_map()->shards();
       const size_t index = (shard + shards - first_shard_) % shards;
       if (index >= held_.size()) return;  // Holds nothing.
       held_[index] = static_cast<int64_t>(version);

@@ -1,12 +1,14 @@
 // durability: pushes at each durability that the configuration offers.
-#include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "google/protobuf/descriptor.h"
 #include "tools/bench/client_load.h"
+#include "tools/bench/local_ps.h"
 #include "tools/bench/pairs.h"
 #include "tools/bench/suites.h"
 
@@ -19,35 +21,29 @@ constexpr uint32_t kTables = 1024;
 constexpr uint64_t kHeadBytes = 64;
 constexpr uint64_t kMemoryBytes = 64 << 20;
 
-// A durability and how to configure it.
-struct Mode {
-  std::string name;
-  std::vector<std::string> sets;
-};
-
-// The values of the configuration's field `durability`; memory alone in a build that has no such field.
-std::vector<Mode> Modes() {
-  const google::protobuf::Descriptor* config = v1::Config::descriptor();
-  for (int i = 0; i < config->field_count(); ++i) {
-    const google::protobuf::Descriptor* section = config->field(i)->message_type();
-    const auto* field = section == nullptr ? nullptr : section->FindFieldByName("durability");
-    if (field == nullptr || field->enum_type() == nullptr) continue;
-    std::vector<Mode> modes;
-    for (int v = 0; v < field->enum_type()->value_count(); ++v) {
-      const std::string& value = field->enum_type()->value(v)->name();
-      modes.push_back({value, {absl::StrCat(config->field(i)->name(), ".durability=", value)}});
+// Every value of cluster.durability but AUTO.
+std::vector<std::string> Modes() {
+  std::vector<std::string> modes;
+  const google::protobuf::EnumDescriptor* const values = v1::ClusterConfig::Durability_descriptor();
+  for (int i = 0; i < values->value_count(); ++i) {
+    if (values->value(i)->number() != v1::ClusterConfig::AUTO) {
+      modes.push_back(absl::AsciiStrToLower(values->value(i)->name()));
     }
-    return modes;
   }
-  std::fprintf(stderr,
-               "bench: durability: this build keeps parameters in memory only; process, machine and replica are not in "
-               "it and have no rows\n");
-  return {{"memory", {}}};
+  return modes;
 }
 
-absl::Status AddRows(const Options& options, const RawPair& raw, const Mode& mode, const AddRow& add) {
+absl::Status AddRows(const Options& options, const RawPair& raw, const std::string& mode, const AddRow& add) {
   Options of_mode = options;
-  of_mode.sets.insert(of_mode.sets.end(), mode.sets.begin(), mode.sets.end());
+  of_mode.sets.push_back(absl::StrCat("cluster.durability=", mode));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
+  if (mode != "memory") {
+    // What is measured is the log alone.
+    for (const std::string& set : {absl::StrCat("server.data_dir=", folder->File("data")),
+                                   std::string("checkpoint.every_ms=0"), std::string("checkpoint.at_exit=false")}) {
+      of_mode.sets.push_back(set);
+    }
+  }
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<PsPair> ps,
                              PsPair::Start(of_mode, kShards, 1, [](uint32_t, const v1::Config& config) {
                                return DenseLoad(config, {kBytes, kTables, 8});
@@ -61,7 +57,7 @@ absl::Status AddRows(const Options& options, const RawPair& raw, const Mode& mod
     LODESTONE_ASSIGN_OR_RETURN(
         Row row,
         MeasureInTurns(
-            options, "durability", absl::StrCat("durability/", mode.name, "/push/", SizeText(kBytes), "/depth", depth),
+            options, "durability", absl::StrCat("durability/", mode, "/push/", SizeText(kBytes), "/depth", depth),
             BytesScale(kBytes), [&] { return ps->Measure(1, order, options.window_ms); },
             [&] { return raw.Measure(1, order, options.window_ms); }));
     add(std::move(row));
@@ -73,7 +69,7 @@ absl::Status AddRows(const Options& options, const RawPair& raw, const Mode& mod
 
 absl::Status RunDurability(const Options& options, const AddRow& add) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RawPair> raw, RawPair::Start(Transport::kTcp, 1, kMemoryBytes));
-  for (const Mode& mode : Modes()) LODESTONE_RETURN_IF_ERROR(AddRows(options, *raw, mode, add));
+  for (const std::string& mode : Modes()) LODESTONE_RETURN_IF_ERROR(AddRows(options, *raw, mode, add));
   return absl::OkStatus();
 }
 

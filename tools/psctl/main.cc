@@ -16,6 +16,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "tools/psctl/admin_client.h"
 #include "tools/psctl/local.h"
+#include "tools/psctl/replay.h"
 #include "tools/psctl/status_table.h"
 
 namespace lodestone {
@@ -27,6 +28,7 @@ constexpr char kExamples[] = R"(Examples:
   psctl local configs/mnist.yaml --set cluster.workers=3 --set cluster.servers=4
   psctl status --address 127.0.0.1:7000                  what that ps knows, as tables
   psctl status --address 127.0.0.1:7000 --json           the same for programs
+  psctl replay data/ps-0/log --from data/checkpoints     what did that ps hold? a version and checksum per shard
   psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
 
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration, 130 interrupted.)";
@@ -105,6 +107,17 @@ int Main(int argc, char** argv) {
   check_command->add_option("CONFIG", check_path, "YAML file")->required();
   check_command->add_option("--set", check_sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
 
+  ReplayOptions replay;
+  CLI::App* replay_command =
+      app.add_subcommand("replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit");
+  replay_command->add_option("LOGDIR", replay.log_dir, "The log: DATA_DIR/ps-INDEX/log")->required();
+  replay_command->add_option("--from", replay.from,
+                             "A checkpoint's folder, or the folder of all, for each shard's newest (default: nothing)");
+  replay_command->add_option("--until", replay.until, "The last version of each shard to rebuild (default: all)");
+  replay_command->add_option("--into", replay.into, "Writes what was rebuilt as the checkpoint DIR/NAME");
+  replay_command->add_flag("--cut-damaged", replay.cut_damaged, "Ends at damage as if nothing followed it");
+  replay_command->add_flag("--json", replay.json, "Prints JSON");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -112,6 +125,7 @@ int Main(int argc, char** argv) {
   }
   if (*local_command) return RunLocal(local);
   if (*status_command) return RunStatus(status);
+  if (*replay_command) return RunReplay(replay);
   return RunCheck(check_path, check_sets);
 }
 

@@ -193,6 +193,7 @@ class TableWriter {
     if (group.has_initializer()) *spec->mutable_initializer() = group.initializer();
     if (group.has_broadcast()) *spec->mutable_broadcast() = group.broadcast();
     if (group.has_memory_max_bytes()) spec->set_memory_max_bytes(group.memory_max_bytes());
+    if (group.has_guard()) *spec->mutable_guard() = group.guard();
     return spec;
   }
 

@@ -1,7 +1,10 @@
 #include "server/coordinator/membership.h"
 
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/shard_map.h"
@@ -60,11 +63,12 @@ class MembershipTest : public ::testing::Test {
     return joined.ok() ? joined->incarnation() : 0;
   }
 
-  absl::Status Beat(Incarnation incarnation, bool leaving = false) {
+  absl::Status Beat(Incarnation incarnation, bool leaving = false) { return Beat(&members_, incarnation, leaving); }
+  static absl::Status Beat(Membership* members, Incarnation incarnation, bool leaving = false) {
     v1::HeartbeatRequest request;
     request.set_incarnation(incarnation);
     request.set_leaving(leaving);
-    return members_.Heartbeat(request).status();
+    return members->Heartbeat(request).status();
   }
 
   void Progress(Incarnation incarnation, Clock clock, uint64_t samples = 0, v1::Phase phase = v1::PHASE_TRAINING) {
@@ -296,11 +300,42 @@ TEST_F(MembershipTest, AServerThatComesBackAtItsOwnAddressNeedNotWaitForItsOldLe
   EXPECT_EQ(members_.Route()->epoch(), 2);
 }
 
-TEST_F(MembershipTest, TheRouteOutlivesAServer) {
+TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
+  v1::JoinRequest former = Server(1, "b:2");
+  former.set_token(7);
   Join(Server(0, "a:1"));
-  Join(Server(1, "b:2"));
-  time_.AdvanceMs(10 * kLeaseMs);
-  EXPECT_TRUE(members_.Route().ok());
+  const Incarnation first = Join(former);
+  v1::JoinRequest next = Server(1, "c:3");
+  next.set_token(8);
+  next.set_predecessor(6);
+  EXPECT_EQ(members_.Join(next).status().code(), absl::StatusCode::kAlreadyExists) << "another process";
+  next.set_predecessor(7);
+  EXPECT_GT(Join(next), first);
+  EXPECT_EQ(Beat(first).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(members_.Route()->servers(1).address(), "c:3");
+  EXPECT_EQ(members_.Route()->epoch(), 2);
+  v1::JoinRequest stranger = Server(1, "d:4");
+  EXPECT_EQ(members_.Join(stranger).status().code(), absl::StatusCode::kAlreadyExists) << "0 is no predecessor";
+}
+
+TEST_F(MembershipTest, TheRouteOutlivesAServerAndTellsThatItIsAway) {
+  const Incarnation first = Join(Server(0, "a:1"));
+  const Incarnation second = Join(Server(1, "b:2"));
+  EXPECT_FALSE(members_.Route()->servers(0).away());
+  time_.AdvanceMs(kLeaseMs - 1);
+  EXPECT_TRUE(Beat(second).ok());
+  time_.AdvanceMs(1);
+  const auto route = members_.Route();
+  ASSERT_TRUE(route.ok()) << route.status();
+  EXPECT_EQ(route->servers(0).address(), "a:1");
+  EXPECT_TRUE(route->servers(0).away());
+  EXPECT_FALSE(route->servers(1).away());
+  EXPECT_TRUE(Beat(second, true).ok());
+  EXPECT_TRUE(members_.Route()->servers(1).away()) << "it has left";
+  EXPECT_EQ(members_.Route()->epoch(), 1);
+  EXPECT_GT(Join(Server(0, "a:1")), first);
+  EXPECT_FALSE(members_.Route()->servers(0).away());
+  EXPECT_EQ(members_.Route()->epoch(), 2) << "it has come back";
 }
 
 TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
@@ -431,6 +466,261 @@ TEST_F(MembershipTest, LongTextsInProgressAreCutAtACharacter) {
   EXPECT_EQ(kept.size() % 3, 1);
   EXPECT_LE(kept.size(), 1024);
   EXPECT_GT(kept.size(), 1000);
+}
+
+// The state of a coordinator and its next life, which begins 5 s later.
+class RestoredMembershipTest : public MembershipTest {
+ protected:
+  void SetUp() override {
+    v1::JoinRequest ps1 = Server(1, "b:2");
+    ps1.set_token(11);
+    ps0_ = Join(Server(0, "a:1"));
+    ps1_ = Join(ps1);
+  }
+
+  // Writes the state down, lets time pass, and takes it up again.
+  void Restart() { Restart(members_.SaveState()); }
+  void Restart(const v1::CoordinatorState& state) {
+    time_.AdvanceMs(5000);
+    Membership::Options options = OptionsWith(2, 3, &time_);
+    options.first_incarnation = 1;  // The clock was set back meanwhile.
+    next_.emplace(options);
+    const absl::Status restored = next_->Restore(state);
+    ASSERT_TRUE(restored.ok()) << restored;
+  }
+  void Progress(Incarnation incarnation, Clock clock, v1::Phase phase = v1::PHASE_TRAINING) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(incarnation);
+    request.mutable_progress()->set_phase(phase);
+    request.mutable_progress()->set_clock(clock);
+    EXPECT_TRUE((next_.has_value() ? *next_ : members_).Heartbeat(request).ok());
+  }
+  bool Reached(Incarnation asker, Clock clock) const { return next_->Lowest().Reached(asker, clock); }
+
+  Incarnation ps0_ = 0, ps1_ = 0;
+  std::optional<Membership> next_;
+};
+
+TEST_F(RestoredMembershipTest, EverybodyGoesOnWithoutNoticing) {
+  v1::JoinRequest worker = Worker(2, "alpha:1");
+  worker.set_token(7);
+  const Incarnation w1 = Join(worker);
+  const v1::RouteResponse route = *members_.Route();
+  Restart();
+  EXPECT_TRUE(Beat(&*next_, ps1_).ok());
+  EXPECT_TRUE(Beat(&*next_, w1).ok());
+  EXPECT_EQ(next_->NameOf(w1), "worker 1 (alpha:1)");
+  const auto again = next_->Join(worker);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->incarnation(), w1) << "the answer to its Join was lost";
+  EXPECT_EQ(again->index(), 1);
+  EXPECT_EQ(next_->epoch(), 1);
+  const auto now = next_->Route();
+  ASSERT_TRUE(now.ok()) << now.status();
+  EXPECT_EQ(now->servers(1).address(), "b:2");
+  EXPECT_EQ(now->servers(1).incarnation(), ps1_);
+  EXPECT_EQ(now->epoch(), route.epoch());
+  EXPECT_EQ(std::vector<uint32_t>(now->owners().begin(), now->owners().end()), InitialOwners(8, 2));
+}
+
+TEST_F(RestoredMembershipTest, IncarnationsAndTheEpochNeverGoBack) {
+  const Incarnation w0 = Join(Worker(1));
+  Restart();
+  EXPECT_GT(next_->Join(Worker(2))->incarnation(), w0);
+  EXPECT_EQ(next_->Join(Server(0, "a:9"))->index(), 0);
+  EXPECT_EQ(next_->epoch(), 2);
+  const v1::CoordinatorState state = next_->SaveState();
+  Restart(state);
+  EXPECT_EQ(next_->epoch(), 2);
+  EXPECT_EQ(next_->SaveState().next_incarnation(), state.next_incarnation());
+}
+
+TEST_F(RestoredMembershipTest, LeasesBeginAnew) {
+  const Incarnation w0 = Join(Worker(1));
+  time_.AdvanceMs(kLeaseMs - 1);
+  Restart();
+  EXPECT_EQ(next_->NextExpiryMs(), time_.NowMs() + kLeaseMs);
+  EXPECT_EQ(next_->Join(Worker(1)).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(next_->Join(Worker(1)).status().message()),
+              HasSubstr("not heard of since the coordinator was started again 0.0 s ago"));
+  time_.AdvanceMs(kLeaseMs - 1);
+  EXPECT_TRUE(next_->CheckAlive(w0).ok());
+  EXPECT_TRUE(Beat(&*next_, ps1_).ok());
+  time_.AdvanceMs(1);
+  EXPECT_EQ(Beat(&*next_, w0).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Beat(&*next_, ps1_).ok());
+  EXPECT_TRUE(next_->Join(Worker(1)).ok());
+}
+
+TEST_F(RestoredMembershipTest, WhoHadLeftOrDiedStaysSo) {
+  const Incarnation w0 = Join(Worker(1));
+  const Incarnation w1 = Join(Worker(2));
+  EXPECT_TRUE(Beat(w1, true).ok());
+  time_.AdvanceMs(kLeaseMs);
+  const Incarnation w2 = Join(Worker(3));
+  Restart();
+  EXPECT_EQ(Beat(&*next_, w0).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Beat(&*next_, w1).message()), HasSubstr("has left"));
+  EXPECT_TRUE(Beat(&*next_, w2).ok());
+  EXPECT_TRUE(next_->Route()->servers(1).away());
+  EXPECT_THAT(next_->TakeExpired(), IsEmpty()) << "told in the life before, or not news";
+}
+
+// Nobody may be released because the next life knows less.
+TEST_F(RestoredMembershipTest, WhatAWorkerHasReachedIsUnknownUntilItIsHeardOf) {
+  const Incarnation w0 = Join(Worker(1, "alpha:1"));
+  const Incarnation w1 = Join(Worker(2, "beta:2"));
+  EXPECT_TRUE(Beat(Join(Worker(3)), true).ok());
+  Progress(w0, 5);
+  Progress(w1, 9, v1::PHASE_WAITING);
+  Restart();
+  EXPECT_EQ(next_->Status().workers(1).progress().clock(), 9) << "for those who look";
+  Progress(w0, 6);
+  EXPECT_TRUE(Reached(w0, 0));
+  EXPECT_FALSE(Reached(w0, 1));
+  time_.AdvanceMs(400);
+  EXPECT_THAT(next_->Behind(w0, 1),
+              ElementsAre("worker 1 (beta:2) was not heard of since the coordinator was started again 0.4 s ago"));
+  EXPECT_TRUE(Beat(&*next_, w0).ok());
+  Progress(w1, 9, v1::PHASE_WAITING);
+  EXPECT_TRUE(Reached(w0, 100));
+  Restart(next_->SaveState());
+  Progress(w0, 6);
+  EXPECT_FALSE(Reached(w0, 1));
+  time_.AdvanceMs(kLeaseMs - 1);
+  EXPECT_TRUE(Beat(&*next_, w0).ok());
+  time_.AdvanceMs(1);
+  EXPECT_TRUE(Reached(w0, 100)) << "worker 1 did not come back within its lease";
+}
+
+TEST_F(RestoredMembershipTest, WhoLeftBeforeIsNotWaitedForAndWhoNeverCameIs) {
+  const Incarnation w0 = Join(Worker(1));
+  EXPECT_TRUE(Beat(Join(Worker(2)), true).ok());
+  Restart();
+  Progress(w0, 5);
+  EXPECT_THAT(next_->Behind(w0, 7), ElementsAre("worker 2 has not joined"));
+}
+
+// The workers of a second run would otherwise take those of the first for such as have finished.
+TEST_F(RestoredMembershipTest, ARunThatAllHaveLeftIsOverAndTheNextOnesWorkersAreWaitedFor) {
+  for (uint32_t worker = 1; worker <= 3; ++worker) EXPECT_TRUE(Beat(Join(Worker(worker)), true).ok());
+  Restart();
+  EXPECT_THAT(next_->Status().workers(), IsEmpty());
+  const Incarnation w0 = next_->Join(Worker(1))->incarnation();
+  EXPECT_FALSE(Reached(w0, 1));
+  EXPECT_THAT(next_->Behind(w0, 1), ElementsAre("worker 1 has not joined", "worker 2 has not joined"));
+}
+
+TEST_F(RestoredMembershipTest, PsZeroHasEndedWithItsCoordinatorAndComesBackAnywhereAtOnce) {
+  Restart();
+  EXPECT_TRUE(next_->Route()->servers(0).away());
+  EXPECT_FALSE(next_->Route()->servers(1).away());
+  EXPECT_EQ(Beat(&*next_, ps0_).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(next_->Join(Server(0, "z:9")).ok());
+  EXPECT_EQ(next_->Route()->servers(0).address(), "z:9");
+  EXPECT_FALSE(next_->Route()->servers(0).away());
+  EXPECT_EQ(next_->epoch(), 2);
+}
+
+TEST_F(RestoredMembershipTest, AServerThatDoesNotComeBackIsAwayAfterItsLeaseAndItsSuccessorIsInTheRoute) {
+  Restart();
+  v1::JoinRequest elsewhere = Server(1, "z:9");
+  EXPECT_EQ(next_->Join(elsewhere).status().code(), absl::StatusCode::kAlreadyExists) << "ps 1 may live";
+  EXPECT_EQ(next_->Route()->servers(1).address(), "b:2");
+  EXPECT_FALSE(next_->Route()->servers(1).away());
+  time_.AdvanceMs(kLeaseMs);
+  EXPECT_TRUE(next_->Route()->servers(1).away());
+  EXPECT_TRUE(next_->Join(elsewhere).ok());
+  EXPECT_EQ(next_->Route()->servers(1).address(), "z:9");
+  EXPECT_FALSE(next_->Route()->servers(1).away());
+  Restart();
+  elsewhere.set_predecessor(11);
+  EXPECT_TRUE(next_->Join(elsewhere).ok()) << "it has the data folder of the one that the state tells of";
+}
+
+TEST_F(RestoredMembershipTest, WithoutAMapYetAllServersAreWaitedFor) {
+  Membership young(OptionsWith(2, 3, &time_));
+  ASSERT_TRUE(young.Join(Server(1, "b:2")).ok());
+  Restart(young.SaveState());
+  EXPECT_EQ(next_->Route().status().message(), "waiting for 1 of 2 servers: index 0 has not joined");
+  EXPECT_EQ(next_->epoch(), 0);
+  ASSERT_TRUE(next_->Join(Server(0, "a:1")).ok());
+  EXPECT_EQ(next_->epoch(), 1);
+}
+
+TEST_F(RestoredMembershipTest, WithAnotherNumberOfServersAllJoinAnewAndTheEpochGrows) {
+  const Incarnation w0 = Join(Worker(1));
+  const v1::CoordinatorState state = members_.SaveState();
+  Membership three(OptionsWith(3, 2, &time_));
+  ASSERT_TRUE(three.Restore(state).ok());
+  EXPECT_TRUE(Beat(&three, w0).ok());
+  EXPECT_EQ(three.Route().status().message(), "waiting for 3 of 3 servers: index 0, 1, 2 have not joined");
+  EXPECT_EQ(three.epoch(), 0);
+  for (uint32_t server = 0; server < 3; ++server) ASSERT_TRUE(three.Join(Server(server, "a:1")).ok());
+  EXPECT_EQ(three.epoch(), 2);
+  const auto owners = three.Route()->owners();
+  EXPECT_EQ(std::vector<uint32_t>(owners.begin(), owners.end()), InitialOwners(8, 3));
+}
+
+TEST_F(RestoredMembershipTest, WorkersBeyondTheirNumberAreForgotten) {
+  const Incarnation w0 = Join(Worker(1));
+  const Incarnation w2 = Join(Worker(3));
+  Membership fewer(OptionsWith(2, 1, &time_));
+  ASSERT_TRUE(fewer.Restore(members_.SaveState()).ok());
+  EXPECT_TRUE(Beat(&fewer, w0).ok());
+  EXPECT_EQ(Beat(&fewer, w2).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RestoredMembershipTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
+  Join(Worker(1));
+  const v1::CoordinatorState good = members_.SaveState();
+  const auto refusal = [&](const std::function<void(v1::CoordinatorState*)>& spoil) {
+    v1::CoordinatorState state = good;
+    spoil(&state);
+    Membership other(OptionsWith(2, 3, &time_));
+    const absl::Status refused = other.Restore(state);
+    EXPECT_EQ(other.SaveState().DebugString(), Membership(OptionsWith(2, 3, &time_)).SaveState().DebugString());
+    return refused;
+  };
+  using State = v1::CoordinatorState;
+  for (const auto& [code, spoil] : std::vector<std::pair<absl::StatusCode, std::function<void(State*)>>>{
+           {absl::StatusCode::kFailedPrecondition, [](State* state) { state->set_format(2); }},
+           {absl::StatusCode::kFailedPrecondition, [](State* state) { state->set_cluster("other"); }},
+           {absl::StatusCode::kFailedPrecondition, [](State* state) { state->set_shards(16); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->add_owners(0); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->set_owners(3, 2); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->mutable_places(0)->clear_role(); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->mutable_places(1)->set_index(2); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->mutable_places(1)->set_index(0); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->mutable_places(2)->set_index(3); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->mutable_places(2)->set_incarnation(0); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->mutable_places(2)->set_incarnation(100); }},
+           {absl::StatusCode::kDataLoss, [](State* state) { state->set_next_incarnation(102); }}}) {
+    EXPECT_EQ(refusal(spoil).code(), code) << refusal(spoil);
+  }
+  EXPECT_TRUE(Membership(OptionsWith(2, 3, &time_)).Restore(good).ok());
+}
+
+TEST_F(RestoredMembershipTest, WhatMustSurviveChangesWithJoinsEndsAndNothingElse) {
+  uint64_t changes = members_.changes();
+  const auto changed = [&] { return std::exchange(changes, members_.changes()) != changes; };
+  v1::JoinRequest worker = Worker(1);
+  worker.set_token(7);
+  const Incarnation w0 = Join(worker);
+  EXPECT_TRUE(changed());
+  Join(worker);
+  Progress(w0, 3);
+  EXPECT_TRUE(Beat(ps0_).ok());
+  EXPECT_TRUE(members_.Route().ok());
+  EXPECT_FALSE(members_.Join(Worker(1)).ok());
+  EXPECT_FALSE(changed());
+  EXPECT_TRUE(Beat(w0, true).ok());
+  EXPECT_TRUE(changed());
+  time_.AdvanceMs(kLeaseMs);
+  EXPECT_THAT(members_.TakeExpired(), SizeIs(2));
+  EXPECT_TRUE(changed());
+  Join(Server(0, "c:3"));
+  EXPECT_TRUE(changed());
 }
 
 }  // namespace

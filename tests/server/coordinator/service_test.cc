@@ -1,11 +1,14 @@
 #include "server/coordinator/service.h"
 
+#include <atomic>
 #include <latch>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -55,6 +58,50 @@ class Await {
   std::latch done_{1};
 };
 
+// A disk that writes, waits or fails as it is told.
+class Disk {
+ public:
+  CoordinatorService::Save save() {
+    return [this](const v1::CoordinatorState& state) {
+      MutexLock lock(&mu_);
+      ++attempts_;
+      changed_.NotifyAll();
+      while (stalled_) changed_.Wait(&mu_);
+      if (!broken_) state_ = state;
+      return broken_ ? absl::ResourceExhaustedError("no space left on device") : absl::OkStatus();
+    };
+  }
+  void SetStalled(bool stalled) {
+    MutexLock lock(&mu_);
+    stalled_ = stalled;
+    changed_.NotifyAll();
+  }
+  void SetBroken(bool broken) {
+    MutexLock lock(&mu_);
+    broken_ = broken;
+  }
+  void AwaitAttempts(int attempts) {
+    MutexLock lock(&mu_);
+    while (attempts_ < attempts) changed_.Wait(&mu_);
+  }
+  int attempts() {
+    MutexLock lock(&mu_);
+    return attempts_;
+  }
+  v1::CoordinatorState state() {
+    MutexLock lock(&mu_);
+    return state_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  int attempts_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::CoordinatorState state_ ABSL_GUARDED_BY(mu_);
+};
+
 class CoordinatorServiceTest : public ::testing::Test {
  protected:
   ~CoordinatorServiceTest() override {
@@ -63,7 +110,8 @@ class CoordinatorServiceTest : public ::testing::Test {
     server_->Shutdown();
   }
 
-  void Start(const TimeSource* time, uint32_t lease_ms) {
+  void Start(const TimeSource* time, uint32_t lease_ms, CoordinatorService::Save save = nullptr,
+             const v1::CoordinatorState* state = nullptr) {
     Membership::Options options;
     options.cluster = "test";
     options.servers = 1;
@@ -71,23 +119,52 @@ class CoordinatorServiceTest : public ::testing::Test {
     options.shards = 8;
     options.lease_ms = lease_ms;
     options.time = time;
-    service_ = std::make_unique<CoordinatorService>(options);
+    service_ = std::make_unique<CoordinatorService>(options, std::move(save));
+    if (state != nullptr) {
+      const absl::Status restored = service_->Restore(*state);
+      EXPECT_TRUE(restored.ok()) << restored;
+    }
     grpc::ServerBuilder builder;
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     stub_ = v1::Coordinator::NewStub(server_->InProcessChannel({}));
   }
 
-  Incarnation JoinWorker(uint64_t token = 0) {
-    ++joined_;
-    grpc::ClientContext context;
+  // Ends this life of the coordinator; returns what it knew.
+  v1::CoordinatorState Stop() {
+    v1::CoordinatorState state = service_->State();
+    service_->Shutdown();
+    server_->Shutdown();
+    server_.reset();
+    service_.reset();
+    return state;
+  }
+
+  static v1::JoinRequest Worker(uint64_t token) {
     v1::JoinRequest request;
     request.set_role(v1::ROLE_WORKER);
     request.set_cluster("test");
     request.set_peer("host:1");
     request.set_token(token);
+    return request;
+  }
+  static v1::JoinRequest Server(const std::string& address) {
+    v1::JoinRequest request;
+    request.set_role(v1::ROLE_SERVER);
+    request.set_address(address);
+    request.set_index_plus_one(1);
+    request.set_cluster("test");
+    request.set_shards(8);
+    return request;
+  }
+  grpc::Status Join(const v1::JoinRequest& request, v1::JoinResponse* response) {
+    grpc::ClientContext context;
+    return stub_->Join(&context, request, response);
+  }
+  Incarnation JoinWorker(uint64_t token = 0) {
+    ++joined_;
     v1::JoinResponse response;
-    const grpc::Status status = stub_->Join(&context, request, &response);
+    const grpc::Status status = Join(Worker(token), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.incarnation();
   }
@@ -97,14 +174,20 @@ class CoordinatorServiceTest : public ::testing::Test {
     while (joined_ < kWorkers) ASSERT_TRUE(Beat(JoinWorker(), 0, true).ok());
   }
 
-  grpc::Status Beat(Incarnation incarnation, Clock clock, bool leaving = false) {
+  grpc::Status Beat(Incarnation incarnation, Clock clock, bool leaving = false, uint64_t* epoch = nullptr) {
     grpc::ClientContext context;
     v1::HeartbeatRequest request;
     request.set_incarnation(incarnation);
     request.mutable_progress()->set_clock(clock);
     request.set_leaving(leaving);
     v1::HeartbeatResponse response;
-    return stub_->Heartbeat(&context, request, &response);
+    const grpc::Status status = stub_->Heartbeat(&context, request, &response);
+    if (epoch != nullptr) *epoch = response.route_epoch();
+    return status;
+  }
+  grpc::Status AskRoute(v1::RouteResponse* route) {
+    grpc::ClientContext context;
+    return stub_->Route(&context, v1::RouteRequest(), route);
   }
 
   // Returns once the coordinator holds `count` calls.
@@ -118,6 +201,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   ManualTime manual_;
+  Disk disk_;
   uint32_t joined_ = 0;  // Workers.
   SteadyTime steady_;
   std::unique_ptr<CoordinatorService> service_;
@@ -127,9 +211,8 @@ class CoordinatorServiceTest : public ::testing::Test {
 
 TEST_F(CoordinatorServiceTest, MembershipsErrorsReachTheCaller) {
   Start(&manual_, 1000);
-  grpc::ClientContext context;
   v1::RouteResponse route;
-  const grpc::Status status = stub_->Route(&context, v1::RouteRequest(), &route);
+  const grpc::Status status = AskRoute(&route);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(status.error_message(), "waiting for 1 of 1 servers: index 0 has not joined");
   EXPECT_EQ(Beat(99, 0).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -137,19 +220,10 @@ TEST_F(CoordinatorServiceTest, MembershipsErrorsReachTheCaller) {
 
 TEST_F(CoordinatorServiceTest, AServerJoinsAndGetsTheRoute) {
   Start(&manual_, 1000);
-  v1::JoinRequest request;
-  request.set_role(v1::ROLE_SERVER);
-  request.set_address("localhost:7000");
-  request.set_cluster("test");
-  request.set_shards(8);
   v1::JoinResponse joined;
-  {
-    grpc::ClientContext context;
-    ASSERT_TRUE(stub_->Join(&context, request, &joined).ok());
-  }
-  grpc::ClientContext context;
+  ASSERT_TRUE(Join(Server("localhost:7000"), &joined).ok());
   v1::RouteResponse route;
-  ASSERT_TRUE(stub_->Route(&context, v1::RouteRequest(), &route).ok());
+  ASSERT_TRUE(AskRoute(&route).ok());
   EXPECT_EQ(route.epoch(), 1);
   EXPECT_EQ(route.servers(0).address(), "localhost:7000");
   EXPECT_EQ(route.owners_size(), 8);
@@ -162,6 +236,153 @@ TEST_F(CoordinatorServiceTest, AJoinSentTwiceTakesOnePlace) {
   v1::StatusResponse status;
   service_->FillStatus(&status);
   EXPECT_EQ(status.cluster().workers_size(), 2);
+}
+
+TEST_F(CoordinatorServiceTest, WhatItTellsIsSavedAndHeartbeatsSaveNothing) {
+  Start(&manual_, 1000, disk_.save());
+  const Incarnation w0 = JoinWorker(7);
+  ASSERT_EQ(disk_.state().places_size(), 1);
+  EXPECT_EQ(disk_.state().places(0).incarnation(), w0);
+  EXPECT_EQ(disk_.state().places(0).token(), 7);
+  for (Clock clock = 0; clock < 10; ++clock) ASSERT_TRUE(Beat(w0, clock).ok());
+  EXPECT_EQ(JoinWorker(7), w0);
+  EXPECT_EQ(disk_.attempts(), 1);
+  v1::JoinResponse server;
+  ASSERT_TRUE(Join(Server("a:1"), &server).ok());
+  EXPECT_EQ(disk_.state().epoch(), 1);
+  EXPECT_EQ(disk_.state().owners_size(), 8);
+  ASSERT_TRUE(Beat(w0, 9, true).ok());
+  EXPECT_TRUE(disk_.state().places(1).left());
+  EXPECT_EQ(disk_.attempts(), 3);
+  manual_.AdvanceMs(1000);
+  service_->CheckTime();
+  disk_.AwaitAttempts(4);
+  Stop();
+  EXPECT_TRUE(disk_.state().places(0).expired()) << "the end of a lease, too";
+}
+
+TEST_F(CoordinatorServiceTest, NobodyHearsNewsBeforeItIsSavedAndHeartbeatsDoNotWait) {
+  Start(&manual_, 1000, disk_.save());
+  const Incarnation w0 = JoinWorker();
+  disk_.SetStalled(true);
+  std::atomic<bool> told{false};
+  std::thread joins([&] {
+    v1::JoinResponse response;
+    EXPECT_TRUE(Join(Server("a:1"), &response).ok());
+    told = true;
+  });
+  disk_.AwaitAttempts(2);
+  std::thread asks([&] {
+    v1::RouteResponse route;
+    EXPECT_TRUE(AskRoute(&route).ok());
+    EXPECT_TRUE(told || disk_.state().epoch() == 1);
+  });
+  uint64_t epoch = 1;
+  for (Clock clock = 0; clock < 10; ++clock) EXPECT_TRUE(Beat(w0, clock, false, &epoch).ok());
+  EXPECT_EQ(epoch, 0);
+  EXPECT_FALSE(told);
+  disk_.SetStalled(false);
+  joins.join();
+  asks.join();
+  EXPECT_TRUE(Beat(w0, 10, false, &epoch).ok());
+  EXPECT_EQ(epoch, 1);
+}
+
+TEST_F(CoordinatorServiceTest, WhatCannotBeSavedIsUnavailableAndTakesNoSecondPlace) {
+  Start(&manual_, 1000, disk_.save());
+  const Incarnation w0 = JoinWorker();
+  disk_.SetBroken(true);
+  v1::JoinResponse response;
+  v1::RouteResponse route;
+  for (const grpc::Status& status : {Join(Worker(7), &response), Join(Worker(7), &response),
+                                     Join(Server("a:1"), &response), AskRoute(&route), Beat(w0, 3, true)}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(status.error_message(), "the coordinator's state cannot be saved: no space left on device");
+  }
+  v1::StatusResponse status;
+  service_->FillStatus(&status);
+  ASSERT_EQ(status.waits_size(), 1);
+  EXPECT_THAT(status.waits(0).what(), HasSubstr("no space left on device"));
+  disk_.SetBroken(false);
+  ASSERT_TRUE(Join(Worker(7), &response).ok());
+  EXPECT_EQ(response.index(), 1);
+  EXPECT_EQ(disk_.state().places_size(), 3);
+  EXPECT_TRUE(AskRoute(&route).ok());
+  v1::StatusResponse healed;
+  service_->FillStatus(&healed);
+  EXPECT_EQ(healed.waits_size(), 0);
+  EXPECT_EQ(healed.cluster().workers_size(), 2);
+}
+
+TEST_F(CoordinatorServiceTest, AMapThatWasToldStaysTheNewestThoughTheDiskIsBroken) {
+  Start(&manual_, 1000, disk_.save());
+  v1::JoinResponse response;
+  ASSERT_TRUE(Join(Server("a:1"), &response).ok());
+  const Incarnation w0 = JoinWorker();
+  disk_.SetBroken(true);
+  v1::RouteResponse route;
+  EXPECT_FALSE(Join(Worker(8), &response).ok());
+  EXPECT_TRUE(AskRoute(&route).ok()) << "nothing about it is new";
+  EXPECT_FALSE(Join(Server("a:1"), &response).ok());
+  uint64_t epoch = 0;
+  EXPECT_TRUE(Beat(w0, 0, false, &epoch).ok());
+  EXPECT_EQ(epoch, 1) << "2 was told to nobody";
+  EXPECT_FALSE(AskRoute(&route).ok());
+}
+
+TEST_F(CoordinatorServiceTest, ManyJoinsShareASave) {
+  Start(&steady_, 3'600'000, disk_.save());
+  disk_.SetStalled(true);
+  std::vector<std::thread> threads;
+  for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+    threads.emplace_back([&, worker] {
+      v1::JoinResponse response;
+      EXPECT_TRUE(Join(Worker(1 + worker), &response).ok());
+    });
+  }
+  for (v1::StatusResponse status; status.cluster().workers_size() < static_cast<int>(kWorkers);) {
+    service_->FillStatus(&status);
+    std::this_thread::yield();
+  }
+  disk_.SetStalled(false);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(disk_.attempts(), 2);
+  EXPECT_EQ(disk_.state().places_size(), static_cast<int>(kWorkers));
+}
+
+TEST_F(CoordinatorServiceTest, ShutdownSavesWhatIsWaitedForAndRefusesMore) {
+  Start(&steady_, 3'600'000, disk_.save());
+  disk_.SetStalled(true);
+  std::thread joins([&] {
+    v1::JoinResponse response;
+    EXPECT_TRUE(Join(Worker(1), &response).ok());
+  });
+  disk_.AwaitAttempts(1);
+  service_->Shutdown();
+  v1::JoinResponse response;
+  EXPECT_EQ(Join(Worker(2), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+  disk_.SetStalled(false);
+  joins.join();
+}
+
+TEST_F(CoordinatorServiceTest, AnotherLifeKnowsTheWorkersAndReleasesNobodyBeforeItHasHeardOfThem) {
+  Start(&manual_, 1000);
+  const Incarnation w0 = JoinWorker();
+  const Incarnation w1 = JoinWorker();
+  FillTheOtherPlaces();
+  ASSERT_TRUE(Beat(w0, 8).ok());
+  ASSERT_TRUE(Beat(w1, 8).ok());
+  const v1::CoordinatorState state = Stop();
+  manual_.AdvanceMs(100'000);
+  Start(&manual_, 1000, nullptr, &state);
+  Await await(stub_.get(), w0, 7, 60'000);
+  const v1::StatusResponse held = AwaitHeld(1);
+  EXPECT_THAT(held.waits(0).what(), HasSubstr("was not heard of since the coordinator was started again"));
+  ASSERT_TRUE(Beat(w0, 8).ok());
+  EXPECT_FALSE(await.done());
+  ASSERT_TRUE(Beat(w1, 8).ok());
+  EXPECT_TRUE(await.status().ok());
+  EXPECT_TRUE(await.response().reached());
 }
 
 TEST_F(CoordinatorServiceTest, AwaitClockAnswersAtOnceWhatIsReached) {

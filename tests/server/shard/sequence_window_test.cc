@@ -2,6 +2,7 @@
 
 #include <random>
 #include <set>
+#include <string>
 
 #include "gtest/gtest.h"
 
@@ -51,6 +52,33 @@ TEST(SequenceWindow, TakesTheLastSequenceThereIs) {
   window.Mark(UINT64_MAX);
   EXPECT_EQ(window.Check(UINT64_MAX), Verdict::kDuplicate);
   EXPECT_EQ(window.Check(UINT64_MAX - 1), Verdict::kDuplicate);
+}
+
+TEST(SequenceWindow, MadeOfItsBitsItAnswersTheSame) {
+  for (const Sequence newest : {0ull, 1ull, 7ull, 1023ull, 1024ull, 1025ull, 5000ull}) {
+    SequenceWindow window;
+    for (Sequence s = 1; s <= newest; s += s % 3 == 0 || s + 1 == newest ? 1 : 2) window.Mark(s);
+    const auto made = SequenceWindow::Make(window.newest(), window.AppliedBits());
+    ASSERT_TRUE(made.has_value()) << newest;
+    EXPECT_EQ(made->newest(), window.newest());
+    EXPECT_EQ(made->AppliedBits(), window.AppliedBits());
+    for (Sequence s = 1; s <= newest + 2; ++s) ASSERT_EQ(made->Check(s), window.Check(s)) << newest << " " << s;
+  }
+}
+
+TEST(SequenceWindow, RefusesBitsThatNoWindowHas) {
+  const std::string none(limits::kSequenceWindow / 8, '\0');
+  std::string first = none;
+  first[0] = 1;
+  std::string second = none;
+  second[0] = 3;
+  EXPECT_TRUE(SequenceWindow::Make(0, none).has_value());
+  EXPECT_TRUE(SequenceWindow::Make(1, first).has_value());
+  EXPECT_FALSE(SequenceWindow::Make(1, none).has_value());   // The newest was applied.
+  EXPECT_FALSE(SequenceWindow::Make(0, first).has_value());  // There is no sequence 0.
+  EXPECT_FALSE(SequenceWindow::Make(1, second).has_value());
+  EXPECT_FALSE(SequenceWindow::Make(1, first.substr(1)).has_value());
+  EXPECT_FALSE(SequenceWindow::Make(1, first + first).has_value());
 }
 
 TEST(SequenceWindow, AgreesWithASetOverRandomTraffic) {

@@ -1,0 +1,144 @@
+#include "server/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace lodestone {
+namespace {
+
+// How two specifications differ; empty if they say the same.
+std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b) {
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
+  differencer.ReportDifferencesToString(&differences);
+  return differencer.Compare(a, b) ? "" : differences;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& dir, const std::string& name) {
+  CheckpointReader reader(dir, name);
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<FoundManifest> found, FindManifests(dir, name));
+  for (FoundManifest& each : found) {
+    if (each.manifest.ok()) {
+      reader.manifests_.push_back(std::move(each));
+    } else if (name.empty()) {
+      reader.problems_.emplace_back(each.manifest.status().message());
+    } else {
+      return each.manifest.status();
+    }
+  }
+  if (!name.empty() && reader.manifests_.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint `", name, "` in ", dir,
+                                            ": no folder of that name holds a ps-INDEX.manifest"));
+  }
+  return reader;
+}
+
+absl::Status CheckpointReader::CheckCluster(const std::string& cluster, uint32_t shards, uint64_t seed) const {
+  for (const FoundManifest& each : manifests_) {
+    const v1::ServerManifest& manifest = *each.manifest;
+    const auto error = [&](const std::string& what) {
+      return absl::FailedPreconditionError(absl::StrCat(each.path, ": is of a cluster ", what));
+    };
+    if (manifest.cluster() != cluster) {
+      return error(absl::StrCat("named `", manifest.cluster(), "`, and cluster.name is `", cluster,
+                                "`; give each cluster a folder of its own"));
+    }
+    if (manifest.shards() != shards) {
+      return error(absl::StrCat("of ", manifest.shards(), " shards, and cluster.shards is ", shards,
+                                ": that cannot be changed later"));
+    }
+    if (manifest.seed() != seed) {
+      return error(absl::StrCat("with seed ", manifest.seed(), ", and cluster.seed is ", seed,
+                                ": that cannot be changed later"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<CheckpointReader::State> CheckpointReader::StatesOf(ShardId shard) const {
+  std::vector<State> states;
+  for (const FoundManifest& each : manifests_) {
+    const auto& contents = each.manifest->contents();
+    const auto entry =
+        std::lower_bound(contents.begin(), contents.end(), shard,
+                         [](const v1::ServerManifest::ShardEntry& a, ShardId wanted) { return a.shard() < wanted; });
+    if (entry == contents.end() || entry->shard() != shard) continue;
+    State& state = states.emplace_back();
+    state.found = &each;
+    state.files.shard = shard;
+    state.files.version = entry->version();
+    for (const v1::ServerManifest::File& file : entry->files()) {
+      const std::string& folder = file.folder().empty() ? each.name : file.folder();
+      state.files.pieces.push_back({absl::StrCat(dir_, "/", folder, "/", file.name()), {file.bytes(), file.crc32c()}});
+    }
+  }
+  std::stable_sort(states.begin(), states.end(), [](const State& a, const State& b) {
+    const auto rank = [](const State& state) {
+      return std::tuple(state.manifest().lineage(), state.files.version, state.manifest().created_ms());
+    };
+    return rank(a) > rank(b);
+  });
+  return states;
+}
+
+absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<const ShardId> shards) const {
+  std::set<uint64_t, std::greater<>> lineages;
+  for (const ShardId shard : shards) {
+    if (const std::vector<State> states = StatesOf(shard); !states.empty()) {
+      lineages.insert(states.front().manifest().lineage());
+    }
+  }
+  struct Known {
+    const v1::TableSpec* spec = nullptr;
+    const FoundManifest* found = nullptr;
+  };
+  std::map<std::string, Known> tables;
+  for (const uint64_t lineage : lineages) {
+    for (const FoundManifest& each : manifests_) {
+      if (each.manifest->lineage() != lineage) continue;
+      for (const v1::TableSpec& spec : each.manifest->tables()) {
+        const auto [known, inserted] = tables.try_emplace(spec.name(), Known{&spec, &each});
+        if (inserted || known->second.found->manifest->lineage() != lineage) continue;
+        const std::string differences = Differences(*known->second.spec, spec);
+        if (differences.empty()) continue;
+        return absl::FailedPreconditionError(absl::StrCat("table `", spec.name(), "` is not the same in ",
+                                                          known->second.found->path, " and ", each.path, ": ",
+                                                          differences));
+      }
+    }
+  }
+  std::vector<v1::TableSpec> specs;
+  for (const auto& [name, known] : tables) specs.push_back(*known.spec);
+  return specs;
+}
+
+absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore(
+    Shard* shard, std::vector<std::string>* damage) const {
+  const std::vector<State> states = StatesOf(shard->id());
+  if (states.empty() && !name_.empty()) {
+    return absl::NotFoundError(absl::StrCat("checkpoint `", name_, "` in ", dir_, " does not hold shard ", shard->id(),
+                                            ": the manifest of its ps is missing"));
+  }
+  absl::Status first;
+  for (const State& state : states) {
+    const absl::Status status = RestoreShard(state.files, shard);
+    if (status.ok()) return state;
+    damage->emplace_back(status.message());
+    first.Update(status);
+    if (!name_.empty()) break;
+  }
+  if (first.ok()) return std::nullopt;
+  return Annotate(first, absl::StrCat("no state of shard ", shard->id(), " is whole"));
+}
+
+}  // namespace lodestone

@@ -1,0 +1,281 @@
+#include "server/checkpoint/checkpoint_writer.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "server/checkpoint/manifest.h"
+#include "server/checkpoint/shard_file.h"
+
+namespace lodestone {
+namespace {
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error) || error;
+}
+
+uint64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+// One checkpoint on its way to the disk.
+class CheckpointWriter::Attempt {
+ public:
+  // `before`: by shard, what to build on; empty for a full one.
+  Attempt(const CheckpointWriter& writer, const std::string& name,
+          const absl::flat_hash_map<ShardId, ShardEntry>& before)
+      : writer_(writer), name_(name), folder_(writer.FolderOf(name)), before_(before) {}
+
+  absl::Status Run(const Source& source) {
+    const uint64_t created_ms = NowMs();
+    LODESTONE_RETURN_IF_ERROR(MakeFolders(folder_));
+    std::vector<ShardId> shards = source.shards;
+    std::sort(shards.begin(), shards.end());
+    for (const ShardId shard : shards) {
+      const auto before = before_.find(shard);
+      LODESTONE_RETURN_IF_ERROR(WriteShard(source, shard, before == before_.end() ? nullptr : &before->second));
+    }
+    while (!unsynced_.empty()) LODESTONE_RETURN_IF_ERROR(SyncOldest());
+    LODESTONE_RETURN_IF_ERROR(SyncFolder(folder_));
+    source.describe(&manifest_);
+    manifest_.set_format(kCheckpointFormat);
+    manifest_.set_cluster(writer_.options_.cluster);
+    manifest_.set_name(name_);
+    manifest_.set_server(writer_.options_.server);
+    manifest_.set_created_ms(created_ms);
+    manifest_.set_program(kVersion);
+    std::set<std::string> needs;
+    for (ShardEntry& entry : contents_) {
+      for (const auto& file : entry.files()) {
+        if (!file.folder().empty()) needs.insert(file.folder());
+      }
+      *manifest_.add_contents() = std::move(entry);
+    }
+    for (const std::string& folder : needs) manifest_.add_needs(folder);
+    return WriteManifest(absl::StrCat(folder_, "/", ManifestName(writer_.options_.server)), manifest_);
+  }
+
+  // After Run.
+  const std::string& folder() const { return folder_; }
+  const v1::ServerManifest& manifest() const { return manifest_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  absl::Status WriteShard(const Source& source, ShardId shard, const ShardEntry* before) {
+    if (writer_.stop_.load(std::memory_order_relaxed)) return absl::CancelledError("the ps shuts down");
+    const Version after = before != nullptr ? before->version() : 0;
+    LODESTONE_ASSIGN_OR_RETURN(const Shard::State state, source.collect(shard, before != nullptr ? &after : nullptr));
+    LODESTONE_CHECK(state.shard == shard && state.after.has_value() == (before != nullptr));
+    if (before != nullptr && state.version == before->version()) {
+      contents_.push_back(*before);
+      return absl::OkStatus();
+    }
+    const std::string file_name = ShardFileName(writer_.options_.server, shard);
+    LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(absl::StrCat(folder_, "/", file_name),
+                                                     O_WRONLY | O_CREAT | O_TRUNC, &writer_.options_.calls));
+    LODESTONE_ASSIGN_OR_RETURN(const ShardFileSize size, WriteShardFile(state, writer_.stop_, &file));
+    bytes_ += size.bytes;
+    unsynced_.push_back(std::move(file));
+    if (unsynced_.size() > limits::kCheckpointFilesOpenMax) LODESTONE_RETURN_IF_ERROR(SyncOldest());
+    ShardEntry& entry = contents_.emplace_back();
+    entry.set_shard(shard);
+    entry.set_version(state.version);
+    v1::ServerManifest::File& newest = *entry.add_files();
+    newest.set_name(file_name);
+    newest.set_bytes(size.bytes);
+    newest.set_crc32c(size.crc32c);
+    if (before != nullptr) entry.mutable_files()->MergeFrom(before->files());
+    return absl::OkStatus();
+  }
+
+  absl::Status SyncOldest() {
+    LODESTONE_RETURN_IF_ERROR(unsynced_.front().Sync());
+    unsynced_.pop_front();
+    return absl::OkStatus();
+  }
+
+  const CheckpointWriter& writer_;
+  const std::string name_;
+  const std::string folder_;
+  const absl::flat_hash_map<ShardId, ShardEntry>& before_;
+
+  std::deque<File> unsynced_;  // The disk works on them meanwhile.
+  std::vector<ShardEntry> contents_;
+  v1::ServerManifest manifest_;
+  uint64_t bytes_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Open(Options options) {
+  LODESTONE_RETURN_IF_ERROR(MakeFolders(options.dir));
+  auto writer = std::unique_ptr<CheckpointWriter>(new CheckpointWriter(std::move(options)));
+  LODESTONE_RETURN_IF_ERROR(writer->RemoveLeftovers());
+  return writer;
+}
+
+absl::Status CheckpointWriter::RemoveLeftovers() {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(options_.dir));
+  uint64_t newest = 0;
+  for (const std::string& name : names) {
+    newest = std::max(newest, NumberOfPeriodic(options_.server, name).value_or(0));
+    const std::string folder = FolderOf(name);
+    std::error_code error;
+    if (!std::filesystem::is_directory(folder, error)) continue;
+    if (Exists(absl::StrCat(folder, "/", ManifestName(options_.server)))) continue;
+    // Another server may have made an empty folder just now.
+    LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFolder(folder));
+    const bool has_own = std::any_of(files.begin(), files.end(),
+                                     [this](const std::string& file) { return IsFileOf(options_.server, file); });
+    if (has_own || NumberOfPeriodic(options_.server, name).has_value()) {
+      LODESTONE_RETURN_IF_ERROR(RemovePart(name));
+    }
+  }
+  MutexLock lock(&writing_);
+  next_number_ = newest + 1;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::Write(const std::string& name, const Source& source) {
+  if (!writing_.TryLock()) {
+    return absl::UnavailableError("another checkpoint of this ps is being written; try again when it is done");
+  }
+  absl::StatusOr<Result> result = WriteLocked(name, source);
+  writing_.Unlock();
+  return result;
+}
+
+absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std::string& name, const Source& source) {
+  const auto begin = std::chrono::steady_clock::now();
+  LODESTONE_ASSIGN_OR_RETURN(const std::string chosen, ChooseName(name));
+  const bool periodic = name.empty();
+  const bool full = !periodic || !CanBuildOnNewest();
+  const absl::flat_hash_map<ShardId, ShardEntry> nothing;
+  Attempt attempt(*this, chosen, full ? nothing : newest_);
+  if (const absl::Status status = attempt.Run(source); !status.ok()) {
+    if (const absl::Status removed = RemovePart(chosen); !removed.ok()) {
+      LODESTONE_LOG(WARN, "checkpoint", "cannot remove what was written name={} error={}", chosen, removed.ToString());
+    }
+    return Annotate(status, absl::StrCat("checkpoint `", chosen, "`"));
+  }
+  Result result{attempt.folder(), attempt.manifest(), attempt.bytes(), 0};
+  if (periodic) {
+    newest_.clear();
+    for (ShardEntry entry : attempt.manifest().contents()) {
+      for (v1::ServerManifest::File& file : *entry.mutable_files()) {
+        if (file.folder().empty()) file.set_folder(chosen);
+      }
+      newest_.emplace(entry.shard(), std::move(entry));
+    }
+    since_full_ = full ? 0 : since_full_ + 1;
+    if (const absl::Status removed = RemoveOld(); !removed.ok()) {
+      LODESTONE_LOG(WARN, "checkpoint", "cannot remove old ones error={}", removed.ToString());
+    }
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+absl::StatusOr<std::string> CheckpointWriter::ChooseName(const std::string& name) {
+  if (name.empty()) {
+    std::string chosen;
+    do {
+      chosen = PeriodicName(options_.server, next_number_++);
+    } while (Exists(FolderOf(chosen)));
+    return chosen;
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
+  const std::string path = absl::StrCat(FolderOf(name), "/", ManifestName(options_.server));
+  if (Exists(path)) return absl::AlreadyExistsError(absl::StrCat("checkpoint `", name, "` exists: ", path));
+  return name;
+}
+
+bool CheckpointWriter::CanBuildOnNewest() const {
+  if (newest_.empty() || since_full_ + 1 >= options_.full_every) return false;
+  // They may have been removed by hand.
+  for (const auto& [shard, entry] : newest_) {
+    for (const v1::ServerManifest::File& file : entry.files()) {
+      if (!Exists(absl::StrCat(FolderOf(file.folder()), "/", file.name()))) return false;
+    }
+  }
+  return true;
+}
+
+absl::Status CheckpointWriter::RemovePart(const std::string& name) const {
+  const std::string folder = FolderOf(name);
+  const absl::StatusOr<std::vector<std::string>> files = ListFolder(folder);
+  if (absl::IsNotFound(files.status())) return absl::OkStatus();
+  if (!files.ok()) return files.status();
+  // The manifest first: without it the rest is nothing, whatever happens now.
+  const std::string manifest = ManifestName(options_.server);
+  if (std::find(files->begin(), files->end(), manifest) != files->end()) {
+    LODESTONE_RETURN_IF_ERROR(RemoveFile(absl::StrCat(folder, "/", manifest)));
+    LODESTONE_RETURN_IF_ERROR(SyncFolder(folder));
+  }
+  for (const std::string& file : *files) {
+    if (IsFileOf(options_.server, file)) LODESTONE_RETURN_IF_ERROR(RemoveFile(absl::StrCat(folder, "/", file)));
+  }
+  std::error_code not_empty;  // Other servers' files.
+  std::filesystem::remove(folder, not_empty);
+  return SyncFolder(options_.dir);
+}
+
+absl::Status CheckpointWriter::RemoveOld() const {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(options_.dir));
+  std::vector<std::pair<uint64_t, const FoundManifest*>> own;  // By number.
+  for (const FoundManifest& each : found) {
+    const std::optional<uint64_t> number = NumberOfPeriodic(options_.server, each.name);
+    if (!number.has_value() || each.server != options_.server) continue;
+    if (each.manifest.ok() && each.manifest->cluster() != options_.cluster) continue;
+    own.emplace_back(*number, &each);
+  }
+  std::sort(own.begin(), own.end());
+  std::set<const FoundManifest*> old;
+  uint32_t kept = 0;
+  for (auto each = own.rbegin(); each != own.rend(); ++each) {
+    if (kept == options_.keep) {
+      old.insert(each->second);
+    } else if (each->second->manifest.ok()) {
+      ++kept;
+    }
+  }
+
+  std::set<std::string> needed;
+  absl::flat_hash_map<ShardId, std::pair<uint64_t, Version>> newest;  // Lineage and version in what stays.
+  for (const FoundManifest& each : found) {
+    if (old.contains(&each) || !each.manifest.ok() || each.manifest->cluster() != options_.cluster) continue;
+    needed.insert(each.manifest->needs().begin(), each.manifest->needs().end());
+    if (!IsPeriodic(each.name)) continue;  // A user may delete it.
+    for (const ShardEntry& entry : each.manifest->contents()) {
+      std::pair<uint64_t, Version>& best = newest[entry.shard()];
+      best = std::max(best, {each.manifest->lineage(), entry.version()});
+    }
+  }
+  const auto is_superseded = [&](const v1::ServerManifest& manifest) {
+    return std::all_of(manifest.contents().begin(), manifest.contents().end(), [&](const ShardEntry& entry) {
+      const auto best = newest.find(entry.shard());
+      return best != newest.end() && best->second >= std::pair(manifest.lineage(), entry.version());
+    });
+  };
+  for (const FoundManifest* each : old) {
+    // A shard that this ps no longer owns may be nowhere else yet.
+    if (needed.contains(each->name) || (each->manifest.ok() && !is_superseded(*each->manifest))) continue;
+    LODESTONE_RETURN_IF_ERROR(RemovePart(each->name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone

@@ -1,0 +1,99 @@
+// Writes the checkpoints of one ps: shard after shard while pushes go on, the manifest last, so that a checkpoint is
+// there whole or not at all.
+//
+// Periodic ones (auto-ps3-000012) hold what changed since the one before, each so many-th everything; the newest are
+// kept. Named ones hold everything and are never deleted.
+//
+// Thread-safe; one checkpoint is written at a time. Knows the shards by functions only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file.h"
+#include "common/mutex.h"
+#include "common/types.h"
+#include "proto/checkpoint.pb.h"
+#include "server/shard/shard.h"
+
+namespace lodestone {
+
+class CheckpointWriter {
+ public:
+  struct Options {
+    std::string dir;          // Of all checkpoints; made if it is missing.
+    std::string cluster;      // cluster.name.
+    uint32_t server = 0;      // server.index.
+    uint32_t keep = 2;        // checkpoint.keep.
+    uint32_t full_every = 8;  // checkpoint.full_every.
+    FileCalls calls = FileCalls::System();
+  };
+  // Removes what crashes left behind: files of this ps in checkpoints that it did not finish.
+  static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Open(Options options);
+
+  // What a checkpoint is made of.
+  struct Source {
+    std::vector<ShardId> shards;
+    // The state of a shard, of blocks and pages what changed after a version (all if null). Each is let go of before
+    // the next is asked for.
+    std::function<absl::StatusOr<Shard::State>(ShardId shard, const Version* after)> collect;
+    // Fills what is the ps's: servers, shards, seed, lineage, generation, tables, sessions, forgotten_max, coordinator.
+    // Called after the last collect, so that all tables and sessions that the states may have are there.
+    std::function<void(v1::ServerManifest* manifest)> describe;
+  };
+  struct Result {
+    std::string path;  // The checkpoint's folder.
+    v1::ServerManifest manifest;
+    uint64_t bytes = 0;  // Written for it.
+    double seconds = 0;
+  };
+  // Writes a checkpoint called `name`, or a periodic one if that is empty; OK: the disk has it. INVALID_ARGUMENT for a
+  // name that none can have, ALREADY_EXISTS, UNAVAILABLE while another one is written, CANCELLED by Stop, or what went
+  // wrong with which file. After an error nothing is left of it, and the checkpoints before are as they were.
+  absl::StatusOr<Result> Write(const std::string& name, const Source& source);
+
+  // Ends the Write under way soon, and all later ones. For a ps that shuts down.
+  void Stop() { stop_.store(true, std::memory_order_relaxed); }
+
+ private:
+  using ShardEntry = v1::ServerManifest::ShardEntry;
+  class Attempt;  // checkpoint_writer.cc
+
+  explicit CheckpointWriter(Options options) : options_(std::move(options)) {}
+
+  std::string FolderOf(const std::string& name) const { return options_.dir + "/" + name; }
+  // Removes what is there of checkpoints without a manifest.
+  absl::Status RemoveLeftovers();
+  absl::StatusOr<Result> WriteLocked(const std::string& name, const Source& source)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  absl::StatusOr<std::string> ChooseName(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  // Whether the next periodic one can build on the one before.
+  bool CanBuildOnNewest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  // Removes this ps's part of a checkpoint, and its folder if that is all.
+  absl::Status RemovePart(const std::string& name) const;
+  // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones.
+  absl::Status RemoveOld() const;
+
+  // Constant after construction.
+  const Options options_;
+
+  // Synchronises itself.
+  std::atomic<bool> stop_{false};
+
+  // Held by whoever writes.
+  Mutex writing_;
+  uint64_t next_number_ ABSL_GUARDED_BY(writing_) = 1;
+  // The shards in the newest periodic one, whose folders are all named.
+  absl::flat_hash_map<ShardId, ShardEntry> newest_ ABSL_GUARDED_BY(writing_);
+  uint32_t since_full_ ABSL_GUARDED_BY(writing_) = 0;  // Periodic ones since the last full one.
+};
+
+}  // namespace lodestone

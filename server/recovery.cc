@@ -1,0 +1,215 @@
+#include "server/recovery.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/file.h"
+#include "common/mutex.h"
+#include "common/status.h"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/shard/log_reader.h"
+#include "server/shard/segment.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
+
+class RecoveryRun {
+ public:
+  RecoveryRun(const RecoveryOptions& options, Store* store)
+      : options_(options), store_(store), lineage_(options.cluster.shards(), options.lineage) {
+    report_.base_versions.resize(options.cluster.shards());
+  }
+
+  absl::StatusOr<RecoveryReport> Run() {
+    LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
+    LODESTONE_RETURN_IF_ERROR(ReplayLogs());
+    ForgetStrangers();
+    return std::move(report_);
+  }
+
+ private:
+  absl::Status LoadCheckpoints();
+  absl::Status LoadShard(const CheckpointReader& reader, ShardId shard);
+  absl::Status ReplayLogs();
+  // Replays the logs of one generation side by side: each shard's records are all in one of them.
+  absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
+  absl::Status ReplayLog(const LogSegments& log);
+  // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
+  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
+  // Windows of workers whose sessions ended; a replay may have made them again.
+  void ForgetStrangers();
+
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  void Tell(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  const RecoveryOptions& options_;
+  Store* const store_;
+  std::vector<uint64_t> lineage_;  // By shard, of what it started from.
+
+  Mutex mu_;
+  RecoveryReport report_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::Status RecoveryRun::LoadCheckpoints() {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  Tell("checkpoints are looked through");
+  LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                             CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
+  const v1::SegmentHeader& cluster = options_.cluster;
+  LODESTONE_RETURN_IF_ERROR(reader.CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
+  const std::vector<ShardId> shards = store_->adopted_shards();
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards));
+  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->AddTable(table));
+  {
+    MutexLock lock(&mu_);
+    report_.notes = reader.problems();
+    report_.base_generation = std::numeric_limits<uint64_t>::max();
+  }
+  std::vector<absl::Status> status(store_->executors());
+  std::vector<std::thread> threads;
+  std::atomic<size_t> next{0};
+  for (absl::Status& of_thread : status) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < shards.size() && of_thread.ok(); i = next++) {
+        if (stopped()) of_thread = absl::CancelledError("the ps ends");
+        if (of_thread.ok()) of_thread = LoadShard(reader, shards[i]);
+        Tell(absl::StrCat("its checkpoint: ", i + 1, " of ", shards.size(), " shards are read"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& of_thread : status) LODESTONE_RETURN_IF_ERROR(of_thread);
+  MutexLock lock(&mu_);
+  if (report_.shards_from_checkpoints < shards.size()) report_.base_generation = 0;
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shard) {
+  std::vector<std::string> damage;
+  absl::StatusOr<std::optional<CheckpointReader::State>> state;
+  store_->UseShard(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage); });
+  MutexLock lock(&mu_);
+  report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
+  LODESTONE_RETURN_IF_ERROR(state.status());
+  if (!state->has_value()) return absl::OkStatus();
+  const v1::ServerManifest& manifest = (*state)->manifest();
+  lineage_[shard] = manifest.lineage();
+  report_.base_versions[shard] = (*state)->files.version;
+  report_.lineage = std::max(report_.lineage, manifest.lineage());
+  const bool own = manifest.server() == options_.cluster.server();
+  report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
+  ++report_.shards_from_checkpoints;
+  if (!manifest.coordinator().empty()) report_.coordinator = manifest.coordinator();
+  const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
+  store_->RestoreSessions(sessions, manifest.forgotten_max());
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::ReplayLogs() {
+  if (options_.log_dir.empty()) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(options_.log_dir));
+  std::map<uint64_t, std::vector<LogSegments>> generations;
+  for (const LogSegments& log : logs) generations[log.front().generation].push_back(log);
+  if (!generations.empty()) {
+    MutexLock lock(&mu_);
+    report_.generation = generations.rbegin()->first;
+  }
+  if (!options_.use_log) return absl::OkStatus();
+  size_t done = 0;
+  for (const auto& [generation, of_generation] : generations) {
+    Tell(absl::StrCat("its log: ", done++, " of ", generations.size(), " runs are replayed"));
+    LODESTONE_RETURN_IF_ERROR(ReplayGeneration(of_generation));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::ReplayGeneration(const std::vector<LogSegments>& logs) {
+  std::vector<absl::Status> status(logs.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < logs.size(); ++i) {
+    threads.emplace_back([&, i] { status[i] = ReplayLog(logs[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& one : status) LODESTONE_RETURN_IF_ERROR(one);
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
+                             LogReader::Open({options_.log_dir, options_.cluster, options_.cut_damaged_log}, log));
+  const uint64_t lineage = reader->header() == nullptr ? 0 : reader->header()->lineage();
+  v1::LogRecord record;
+  ByteView payload;
+  uint64_t seen = 0, applied = 0, bytes = 0;
+  while (true) {
+    if (++seen % kRecordsPerLook == 0 && stopped()) return absl::CancelledError("the ps ends");
+    LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
+    if (!there) break;
+    LODESTONE_ASSIGN_OR_RETURN(const bool belongs, Belongs(record, lineage));
+    if (!belongs) continue;
+    const absl::StatusOr<bool> replayed = store_->Replay(record, payload);
+    if (!replayed.ok()) return Annotate(replayed.status(), reader->place());
+    if (!*replayed) continue;
+    ++applied;
+    bytes += payload.size();
+  }
+  MutexLock lock(&mu_);
+  report_.records += applied;
+  report_.record_bytes += bytes;
+  report_.lineage = std::max(report_.lineage, lineage);
+  for (const LogReader::Cut& cut : reader->cuts()) {
+    report_.notes.push_back(absl::StrCat(cut.damaged ? "the log is damaged, and what follows is left out: "
+                                                     : "the end of the log was not written whole and is left out: ",
+                                         cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) const {
+  if (record.version() == 0) return true;
+  if (record.shard() >= lineage_.size()) {
+    return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", lineage_.size()));
+  }
+  if (record.version() > options_.until || lineage < lineage_[record.shard()]) return false;
+  if (lineage == lineage_[record.shard()]) return true;
+  const std::vector<ShardId> adopted = store_->adopted_shards();
+  if (!std::binary_search(adopted.begin(), adopted.end(), record.shard())) return false;
+  return absl::DataLossError(absl::StrCat("the log of shard ", record.shard(),
+                                          " goes on from a checkpoint that is not there (lineage ", lineage,
+                                          ", and the newest that can be read has ", lineage_[record.shard()],
+                                          "); checkpoint.load starts from an older one"));
+}
+
+void RecoveryRun::ForgetStrangers() {
+  const std::vector<Incarnation> open = store_->sessions().open;
+  for (const ShardId shard : store_->adopted_shards()) {
+    store_->UseShard(shard, [&](Shard* owned) { owned->ForgetWorkersBut(open); });
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store) {
+  return RecoveryRun(options, store).Run();
+}
+
+absl::Status RemoveSegmentsBefore(const std::string& dir, uint64_t generation) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(dir));
+  for (const LogSegments& log : logs) {
+    if (log.front().generation >= generation) continue;
+    for (const SegmentId& segment : log) LODESTONE_RETURN_IF_ERROR(RemoveFile(SegmentPath(dir, segment)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone

@@ -1,0 +1,127 @@
+// How a store comes back: tables, sessions and logged updates that an earlier life of the ps left.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "server/store_impl.h"
+
+namespace lodestone {
+namespace {
+
+std::vector<EvictedKeys> FromProto(const google::protobuf::RepeatedPtrField<v1::EvictedRows>& groups) {
+  std::vector<EvictedKeys> result;
+  for (const v1::EvictedRows& group : groups) {
+    result.push_back({group.table(), {group.keys().begin(), group.keys().end()}});
+  }
+  return result;
+}
+
+}  // namespace
+
+v1::EvictedRows ToProto(const EvictedKeys& group) {
+  v1::EvictedRows proto;
+  proto.set_table(group.table);
+  proto.mutable_keys()->Add(group.keys.begin(), group.keys.end());
+  return proto;
+}
+
+absl::Status Store::Impl::AddTable(const v1::TableSpec& spec) {
+  return catalog_.Ensure(spec, adopted_shards(), [this](TableEntry* fresh) { return AddToShards(fresh); }).status();
+}
+
+void Store::Impl::UseShard(ShardId shard, const std::function<void(Shard*)>& use) {
+  executors_[ExecutorOf(shard)]->SubmitAndWait([&] { use(shards_[shard].get()); });
+}
+
+void Store::Impl::RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max) {
+  const int64_t now_ms = options_.time->NowMs();
+  for (const Incarnation worker : open) sessions_.Restore(worker, now_ms);
+  sessions_.RestoreForgotten(forgotten_max);
+}
+
+absl::StatusOr<bool> Store::Impl::Replay(const v1::LogRecord& record, ByteView payload) {
+  switch (record.what_case()) {
+    case v1::LogRecord::kTable:
+      LODESTONE_RETURN_IF_ERROR(AddTable(record.table()));
+      return true;
+    case v1::LogRecord::kSessionOpened:
+      sessions_.Restore(record.session_opened(), options_.time->NowMs());
+      return true;
+    case v1::LogRecord::kSessionForgotten:
+      sessions_.RestoreForgotten(record.session_forgotten());
+      for (const ShardId shard : adopted_shards()) {
+        UseShard(shard, [&](Shard* owned) { owned->ForgetWorker(record.session_forgotten()); });
+      }
+      return true;
+    case v1::LogRecord::kPush:
+    case v1::LogRecord::kExpiry:
+      break;
+    case v1::LogRecord::kRestored:
+    case v1::LogRecord::WHAT_NOT_SET:
+      return absl::UnimplementedError("the log holds a record of a kind that this program does not know");
+  }
+  if (record.shard() >= shards_.size() || !owned_[record.shard()]) return false;
+  if (record.version() <= shards_[record.shard()]->version()) return false;
+  if (record.has_push()) {
+    LODESTONE_RETURN_IF_ERROR(ReplayPush(record, payload));
+    return true;
+  }
+  absl::Status status;
+  const std::vector<EvictedKeys> evicted = FromProto(record.expiry().evicted());
+  UseShard(record.shard(), [&](Shard* shard) { status = shard->ReplayExpiry(record.version(), evicted); });
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::Status Store::Impl::ReplayPush(const v1::LogRecord& record, ByteView payload) {
+  const v1::LoggedPush& push = record.push();
+  const std::shared_ptr<const TableMap> map = tables();
+  auto views = ViewParts(PartKind::kPush, push.parts(), payload, *map, owned_);
+  if (!views.ok()) {
+    return Annotate(views.status(), absl::StrCat("shard ", record.shard(), " version ", record.version()));
+  }
+  std::vector<Shard::PushPart> parts;
+  for (const PartView& view : *views) {
+    if (view.shard != record.shard()) {
+      return absl::DataLossError(absl::StrCat("shard ", record.shard(), " version ", record.version(),
+                                              ": the record holds a part of shard ", view.shard));
+    }
+    parts.push_back({view.entry->table.get(), view.blocks, view.keys, view.row_count, view.gradients});
+  }
+  Evictions evictions(FromProto(push.evicted()));
+  absl::Status status;
+  UseShard(record.shard(), [&](Shard* shard) {
+    status = shard->ReplayPush(record.version(), push.worker(), push.sequence(), parts, record.now_ms(), &evictions);
+  });
+  return status;
+}
+
+std::vector<v1::TableSpec> Store::Impl::table_specs() const {
+  std::vector<v1::TableSpec> specs;
+  for (const auto& [id, entry] : *tables()) specs.push_back(entry->table->spec());
+  std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  return specs;
+}
+
+std::vector<uint64_t> Store::Impl::RollLogs() {
+  std::vector<uint64_t> marks;
+  for (const auto& log : logs_) marks.push_back(log->Roll());
+  return marks;
+}
+
+void Store::Impl::DropLogsBefore(std::span<const uint64_t> marks) {
+  for (size_t i = 0; i < marks.size(); ++i) logs_[i]->DropBefore(marks[i]);
+}
+
+void Store::Impl::FillLogStatus(v1::StorageStatus* status) const {
+  for (const auto& log : logs_) {
+    const ShardLog::Stats stats = log->stats();
+    status->set_log_bytes(status->log_bytes() + stats.bytes);
+    status->set_log_records(status->log_records() + stats.records);
+    status->set_log_commits(status->log_commits() + stats.commits);
+  }
+  if (const absl::Status health = CheckLogs(); !health.ok()) status->set_log_error(health.ToString());
+}
+
+}  // namespace lodestone

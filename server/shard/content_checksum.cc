@@ -1,0 +1,61 @@
+#include "server/shard/content_checksum.h"
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "common/check.h"
+#include "common/hash.h"
+
+namespace lodestone {
+namespace {
+
+// What a hash is of, so that no part can stand for another.
+enum class Kind : uint64_t { kVersion = 1, kBlock, kBlockState, kTable, kRow, kCandidate, kWindow };
+
+uint64_t HashOf(Kind kind, std::initializer_list<uint64_t> numbers, std::string_view bytes = {}) {
+  uint64_t hash = Mix64(static_cast<uint64_t>(kind));
+  for (const uint64_t number : numbers) hash = Mix64(hash ^ number);
+  return StableHash(bytes, hash);
+}
+
+std::string_view BytesOf(const BufferRef& buffer) {
+  return {reinterpret_cast<const char*>(buffer->bytes()), buffer->size_bytes()};
+}
+
+uint64_t SumOfRows(const Shard::State::RowsPart& part) {
+  const PageLayout& layout = part.layout;
+  const TableId table = part.table->id();
+  uint64_t sum = HashOf(Kind::kTable, {table, part.content.updates});
+  for (const EmbeddingTable::State::Page& page : part.content.pages) {
+    for (uint32_t i = 0; i < layout.rows(); ++i) {
+      const uint32_t changed = layout.Changed(page.page)[i];
+      if (changed == 0) continue;
+      const auto* const row = reinterpret_cast<const char*>(layout.Row(page.page, i));
+      sum += HashOf(Kind::kRow, {table, layout.Keys(page.page)[i], changed}, {row, layout.row_floats * sizeof(float)});
+    }
+  }
+  for (const auto& [key, count] : part.content.candidates) sum += HashOf(Kind::kCandidate, {table, key, count});
+  return sum;
+}
+
+}  // namespace
+
+uint64_t ContentChecksum(const Shard::State& state) {
+  LODESTONE_CHECK(!state.after.has_value());
+  // A sum, so that the order of the parts does not matter.
+  uint64_t sum = HashOf(Kind::kVersion, {state.shard, state.version});
+  for (const Shard::Snapshot::DensePart& part : state.dense) {
+    for (const DenseTable::BlockState& block : part.blocks) {
+      sum += HashOf(Kind::kBlock, {part.table->id(), block.block, block.version, block.updates}, BytesOf(block.values));
+      if (block.state) sum += HashOf(Kind::kBlockState, {part.table->id(), block.block}, BytesOf(block.state));
+    }
+  }
+  for (const Shard::State::RowsPart& part : state.rows) sum += SumOfRows(part);
+  for (const auto& [worker, window] : state.windows) {
+    sum += HashOf(Kind::kWindow, {worker, window.newest()}, window.AppliedBits());
+  }
+  return sum;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,369 @@
+#include "server/storage.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/record_file.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "server/recovery.h"
+#include "server/shard/segment.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint32_t kFormat = 1;
+constexpr uint64_t kFirstLineage = 1;
+// Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
+constexpr size_t kCheckpointsWithLog = 2;
+
+bool HasLog(v1::ClusterConfig::Durability durability) { return durability != v1::ClusterConfig::MEMORY; }
+
+double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
+
+}  // namespace
+
+v1::ClusterConfig::Durability DurabilityOf(const v1::Config& config) {
+  const v1::ClusterConfig::Durability configured = config.cluster().durability();
+  if (configured != v1::ClusterConfig::AUTO) return configured;
+  return config.server().data_dir().empty() ? v1::ClusterConfig::MEMORY : v1::ClusterConfig::PROCESS;
+}
+
+Storage::Storage(const v1::Config& config, const TimeSource* time)
+    : config_(config),
+      time_(time),
+      durability_(DurabilityOf(config)),
+      checkpoint_dir_(config.checkpoint().dir()),
+      written_versions_(config.cluster().shards()) {
+  const std::string& data_dir = config.server().data_dir();
+  if (!data_dir.empty()) {
+    dir_ = absl::StrCat(data_dir, "/ps-", config.server().index());
+    if (checkpoint_dir_.empty()) checkpoint_dir_ = data_dir + "/checkpoints";
+  }
+}
+
+Storage::~Storage() {
+  Stop();
+  Close();
+}
+
+absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const v1::Config& config, const TimeSource* time) {
+  if (!IsWanted(config)) return nullptr;
+  std::unique_ptr<Storage> storage(new Storage(config, time));
+  if (!storage->dir_.empty()) {
+    LODESTONE_RETURN_IF_ERROR(storage->TakeFolder());
+    LODESTONE_RETURN_IF_ERROR(storage->LoadState());
+  }
+  return storage;
+}
+
+absl::Status Storage::TakeFolder() {
+  LODESTONE_RETURN_IF_ERROR(MakeFolders(dir_ + "/log"));
+  LODESTONE_ASSIGN_OR_RETURN(File lock, File::Open(dir_ + "/lock", O_RDWR | O_CREAT));
+  if (flock(lock.fd(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "another process holds ", lock.path(), " (",
+        errno == EWOULDBLOCK ? "a ps that uses the same server.data_dir and index" : "the file cannot be locked", ")"));
+  }
+  lock_ = std::move(lock);
+  return absl::OkStatus();
+}
+
+absl::Status Storage::LoadState() {
+  const std::string path = dir_ + "/state";
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(dir_));
+  if (std::find(names.begin(), names.end(), "state") == names.end()) {
+    state_.set_lineage(kFirstLineage);
+    return absl::OkStatus();
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader, RecordReader::Open(path));
+  ByteView payload;
+  if (reader->Next(&state_, &payload) != RecordReader::Outcome::kRecord) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: ", reader->error().message(),
+                                            "; without it, a checkpoint can be loaded into an empty server.data_dir"));
+  }
+  const auto differs = [&path](absl::string_view what, auto there, auto here) {
+    return absl::FailedPreconditionError(absl::StrCat("server.data_dir belongs to something else: ", path, " says ",
+                                                      what, " ", there, ", and the configuration ", here));
+  };
+  const v1::ClusterConfig& cluster = config_.cluster();
+  if (state_.format() != kFormat) return differs("format", state_.format(), kFormat);
+  if (state_.cluster() != cluster.name()) return differs("cluster.name", state_.cluster(), cluster.name());
+  if (state_.server() != config_.server().index())
+    return differs("server.index", state_.server(), config_.server().index());
+  if (state_.shards() != cluster.shards()) return differs("cluster.shards", state_.shards(), cluster.shards());
+  if (state_.seed() != cluster.seed()) return differs("cluster.seed", state_.seed(), cluster.seed());
+  return absl::OkStatus();
+}
+
+absl::Status Storage::SaveState() {
+  state_.set_format(kFormat);
+  state_.set_cluster(config_.cluster().name());
+  state_.set_server(config_.server().index());
+  state_.set_servers(config_.cluster().servers());
+  state_.set_shards(config_.cluster().shards());
+  state_.set_seed(config_.cluster().seed());
+  if (dir_.empty()) return absl::OkStatus();
+  return ReplaceFile(dir_ + "/state", RecordBuilder(state_, {}).Copy());
+}
+
+v1::SegmentHeader Storage::Header() const {
+  v1::SegmentHeader header;
+  header.set_format(kFormat);
+  header.set_cluster(config_.cluster().name());
+  header.set_shards(config_.cluster().shards());
+  header.set_seed(config_.cluster().seed());
+  header.set_server(config_.server().index());
+  header.set_lineage(state_.lineage());
+  header.set_generation(state_.generation());
+  header.set_program(kVersion);
+  return header;
+}
+
+absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) {
+  const int64_t start_ms = time_->NowMs();
+  store_ = store;
+  store->AdoptShards(shards);
+  const std::string& load = config_.checkpoint().load();
+  const bool goes_back = !load.empty() && load != state_.loaded();
+  if (!load.empty() && !goes_back) {
+    LODESTONE_LOG(INFO, "storage", "checkpoint={} was loaded before; goes on from the newest state", load);
+  }
+  RecoveryOptions options;
+  options.cluster = Header();
+  options.log_dir = dir_.empty() ? "" : dir_ + "/log";
+  options.checkpoint_dir = checkpoint_dir_;
+  options.checkpoint = goes_back ? load : "";
+  options.use_log = !goes_back;
+  options.lineage = state_.lineage();
+  options.cut_damaged_log = config_.server().cut_damaged_log();
+  options.stop = &stop_;
+  options.progress = [this](const std::string& what) { SetWait(what); };
+  LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::Recover(options, store));
+  for (const std::string& note : report.notes) LODESTONE_LOG(WARN, "storage", "{}", note);
+
+  state_.set_lineage(std::max(state_.lineage(), report.lineage) + (goes_back ? 1 : 0));
+  state_.set_generation(std::max(state_.generation(), report.generation) + 1);
+  // The state is saved when the logs of the generation are there, and names the checkpoint that was gone back to only
+  // once the first one of the new lineage is written: until then, a crash goes back again.
+  LODESTONE_ASSIGN_OR_RETURN(writer_, CheckpointWriter::Open({.dir = checkpoint_dir_,
+                                                              .cluster = config_.cluster().name(),
+                                                              .server = config_.server().index(),
+                                                              .keep = config_.checkpoint().keep(),
+                                                              .full_every = config_.checkpoint().full_every()}));
+  if (goes_back) {
+    SetWait(absl::StrCat("a first checkpoint after loading ", load));
+    LODESTONE_RETURN_IF_ERROR(WriteCheckpoint("").status());
+    state_.set_loaded(load);
+  }
+  LODESTONE_RETURN_IF_ERROR(SaveState());
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, OpenLogs(store->executors()));
+  replayed_records_ = report.records;
+  base_generation_ = goes_back ? 0 : report.base_generation;
+  if (!goes_back) written_versions_ = report.base_versions;
+  recovery_seconds_ = SecondsBetween(start_ms, time_->NowMs());
+  if (report.shards_from_checkpoints > 0 || report.records > 0) {
+    LODESTONE_LOG(INFO, "storage", "is back shards_from_checkpoints={} log_records={} log_bytes={} seconds={:.2f}",
+                  report.shards_from_checkpoints, report.records, report.record_bytes, recovery_seconds_);
+  }
+  store->Serve(std::move(logs));
+  SetWait("");
+  StartCheckpoints();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> Storage::OpenLogs(size_t count) const {
+  std::vector<std::unique_ptr<ShardLog>> logs;
+  if (!HasLog(durability_)) return logs;
+  for (size_t i = 0; i < count; ++i) {
+    ShardLog::Options options;
+    options.segments.dir = dir_ + "/log";
+    options.segments.header = Header();
+    options.segments.header.set_log(static_cast<uint32_t>(i));
+    options.segments.sync = durability_ == v1::ClusterConfig::MACHINE;
+    options.segment_bytes_max = config_.server().log_segment_bytes();
+    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<ShardLog> log, ShardLog::Open(std::move(options)));
+    logs.push_back(std::move(log));
+  }
+  return logs;
+}
+
+void Storage::StartCheckpoints() {
+  MutexLock lock(&mu_);
+  recovered_ = true;
+  thread_ = std::thread([this] { RunCheckpoints(); });
+}
+
+bool Storage::Changed() const {
+  for (const ShardId shard : store_->adopted_shards()) {
+    if (store_->VersionOf(shard) != written_versions_[shard]) return true;
+  }
+  return false;
+}
+
+void Storage::RunCheckpoints() {
+  const std::chrono::milliseconds period(config_.checkpoint().every_ms());
+  auto next = std::chrono::steady_clock::now() + period;
+  MutexLock lock(&mu_);
+  while (!closing_) {
+    const bool due = period.count() > 0 && std::chrono::steady_clock::now() >= next;
+    if (jobs_.empty() && !due) {
+      if (period.count() > 0) {
+        changed_.WaitUntil(&mu_, next);
+      } else {
+        changed_.Wait(&mu_);
+      }
+      continue;
+    }
+    Job* job = nullptr;
+    if (!jobs_.empty()) {
+      job = jobs_.front();
+      jobs_.pop_front();
+    }
+    mu_.Unlock();
+    std::optional<absl::StatusOr<v1::CheckpointResponse>> result;
+    if (job != nullptr || Changed()) result = WriteCheckpoint(job == nullptr ? "" : job->name);
+    mu_.Lock();
+    if (job != nullptr) {
+      job->result = std::move(result);
+      changed_.NotifyAll();
+    }
+    if (due) next = std::chrono::steady_clock::now() + period;
+  }
+}
+
+absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::string& name) {
+  // Whatever is in a segment before these marks is in the checkpoint.
+  const std::vector<uint64_t> rolled = store_->RollLogs();
+  CheckpointWriter::Source source;
+  source.shards = store_->adopted_shards();
+  source.collect = [this](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
+    std::optional<Shard::State> state;
+    store_->UseShard(shard, [&](Shard* owned) { state = owned->CollectState(after); });
+    return *std::move(state);
+  };
+  source.describe = [this](v1::ServerManifest* manifest) {
+    manifest->set_servers(config_.cluster().servers());
+    manifest->set_shards(config_.cluster().shards());
+    manifest->set_seed(config_.cluster().seed());
+    manifest->set_lineage(state_.lineage());
+    manifest->set_generation(state_.generation());
+    for (v1::TableSpec& spec : store_->table_specs()) *manifest->add_tables() = std::move(spec);
+    const Sessions::Known sessions = store_->sessions();
+    manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
+    manifest->set_forgotten_max(sessions.forgotten_max);
+  };
+  const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
+  if (!result.ok()) {
+    LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, result.status().ToString());
+    MutexLock lock(&mu_);
+    checkpoints_.set_checkpoint_error(result.status().ToString());
+    return result.status();
+  }
+  for (const auto& entry : result->manifest.contents()) written_versions_[entry.shard()] = entry.version();
+  // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
+  if (name.empty()) DropSegments(rolled);
+  v1::CheckpointResponse response;
+  response.set_path(result->path);
+  response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
+  response.set_bytes(result->bytes);
+  response.set_seconds(result->seconds);
+  LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
+                response.bytes(), response.seconds());
+  MutexLock lock(&mu_);
+  checkpoints_.set_checkpoint(response.path());
+  checkpoints_.set_checkpoint_seconds(response.seconds());
+  checkpoints_.set_checkpoint_bytes(response.bytes());
+  checkpoints_.clear_checkpoint_error();
+  checkpoint_ms_ = time_->NowMs();
+  return response;
+}
+
+void Storage::DropSegments(std::vector<uint64_t> rolled) {
+  rolled_.push_back(std::move(rolled));
+  uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
+  if (rolled_.size() == kCheckpointsWithLog) {
+    store_->DropLogsBefore(rolled_.front());
+    rolled_.pop_front();
+    keep_from = state_.generation();
+  }
+  if (dir_.empty() || keep_from == 0) return;
+  const absl::Status status = RemoveSegmentsBefore(dir_ + "/log", keep_from);
+  if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
+}
+
+absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
+  Job job{name, std::nullopt};
+  MutexLock lock(&mu_);
+  if (!recovered_ || closing_) {
+    return absl::UnavailableError("this ps has not brought its shards back yet, or ends");
+  }
+  jobs_.push_back(&job);
+  changed_.NotifyAll();
+  while (!job.result.has_value()) changed_.Wait(&mu_);
+  return *std::move(job.result);
+}
+
+void Storage::Stop() {
+  stop_.store(true);
+  if (writer_ != nullptr) writer_->Stop();
+}
+
+void Storage::Close() {
+  {
+    MutexLock lock(&mu_);
+    if (closing_ || !recovered_) return;
+    closing_ = true;
+    for (Job* const job : jobs_) job->result = absl::UnavailableError("this ps ends");
+    jobs_.clear();
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  if (stop_.load() || !config_.checkpoint().at_exit() || !Changed()) return;
+  WriteCheckpoint("").IgnoreError();  // Has been logged.
+}
+
+absl::Status Storage::health() const {
+  {
+    MutexLock lock(&mu_);
+    if (!recovered_) return absl::OkStatus();
+  }
+  return store_->log_health();
+}
+
+void Storage::SetWait(std::string what) {
+  const int64_t now_ms = time_->NowMs();
+  MutexLock lock(&mu_);
+  if (wait_.empty()) wait_since_ms_ = now_ms;
+  wait_ = std::move(what);
+}
+
+void Storage::FillStatus(v1::StatusResponse* status) const {
+  MutexLock lock(&mu_);
+  const int64_t now_ms = time_->NowMs();
+  if (!wait_.empty()) {
+    v1::WaitStatus* const wait = status->add_waits();
+    wait->set_who(absl::StrCat("ps ", config_.server().index()));
+    wait->set_what(wait_);
+    wait->set_seconds(SecondsBetween(wait_since_ms_, now_ms));
+  }
+  v1::StorageStatus* const storage = status->mutable_storage();
+  *storage = checkpoints_;
+  storage->set_dir(dir_.empty() ? checkpoint_dir_ : dir_);
+  storage->set_durability(absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(durability_)));
+  if (!storage->checkpoint().empty()) storage->set_checkpoint_age_seconds(SecondsBetween(checkpoint_ms_, now_ms));
+  if (!recovered_) return;
+  storage->set_replayed_records(replayed_records_);
+  storage->set_recovery_seconds(recovery_seconds_);
+  store_->FillLogStatus(storage);
+}
+
+}  // namespace lodestone

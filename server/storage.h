@@ -1,0 +1,123 @@
+// What a ps keeps on disk: its folder, its logs, its checkpoints; and how it comes back from them.
+//
+// Life: Open takes the folder, which then is this process's alone. Recover brings a store back, opens its logs and lets
+// it take calls; it may take minutes. From then on checkpoints are written: each checkpoint.every_ms, when asked, and
+// by Close, on a thread of its own.
+//
+// Thread-safe, but for Recover and Close, which one thread calls. The store must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file.h"
+#include "common/mutex.h"
+#include "common/time_source.h"
+#include "common/types.h"
+#include "proto/admin.pb.h"
+#include "proto/config.pb.h"
+#include "proto/log.pb.h"
+#include "server/checkpoint/checkpoint_writer.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+// What an acknowledged push survives by this configuration: AUTO resolved.
+v1::ClusterConfig::Durability DurabilityOf(const v1::Config& config);
+
+class Storage {
+ public:
+  // Whether the configuration keeps anything on disk.
+  static bool IsWanted(const v1::Config& config) {
+    return !config.server().data_dir().empty() || !config.checkpoint().dir().empty();
+  }
+  // Null if not IsWanted. UNAVAILABLE if another process has the folder; FAILED_PRECONDITION
+  // if it is another cluster's or server's; the errors of files. `time`: the store's, must outlive this.
+  static absl::StatusOr<std::unique_ptr<Storage>> Open(const v1::Config& config, const TimeSource* time);
+  ~Storage();
+
+  // Brings back the shards as they were, whatever ended the life before, and serves them. `coordinator`: what
+  // checkpoints keep of it (may be empty). DATA_LOSS, naming file and offset, if something acknowledged cannot be
+  // brought back; CANCELLED after Stop.
+  absl::Status Recover(Store* store, const std::vector<ShardId>& shards);
+
+  // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
+  // is back, and when it ends.
+  absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
+
+  // Makes Recover, and a checkpoint under way, return soon.
+  void Stop();
+  // Writes the last checkpoint, if the configuration wants it and something has changed, and ends the thread. Call when
+  // no push can come any more.
+  void Close();
+
+  // Why pushes cannot be made durable now, or OK.
+  absl::Status health() const;
+  // Sets storage, and adds the waits.
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  struct Job {
+    std::string name;  // Empty: a periodic one.
+    std::optional<absl::StatusOr<v1::CheckpointResponse>> result;
+  };
+
+  Storage(const v1::Config& config, const TimeSource* time);
+
+  absl::Status TakeFolder();
+  absl::Status LoadState();
+  absl::Status SaveState();
+  v1::SegmentHeader Header() const;
+  absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> OpenLogs(size_t count) const;
+  void StartCheckpoints();
+  void RunCheckpoints();
+  absl::StatusOr<v1::CheckpointResponse> WriteCheckpoint(const std::string& name);
+  // Deletes the segments that the last two checkpoints make superfluous.
+  void DropSegments(std::vector<uint64_t> rolled);
+  bool Changed() const;
+  void SetWait(std::string what);
+
+  // Constant after construction.
+  const v1::Config config_;
+  const TimeSource* const time_;
+  const v1::ClusterConfig::Durability durability_;
+  std::string dir_;             // Of this ps; empty: nothing but checkpoints is kept.
+  std::string checkpoint_dir_;  // Of all.
+
+  // Constant once recovered.
+  std::optional<File> lock_;
+  v1::ServerState state_;
+  Store* store_ = nullptr;
+  uint64_t replayed_records_ = 0;
+  uint64_t base_generation_ = 0;  // Of this ps: its shards started from checkpoints of that start or later; 0: unknown.
+  double recovery_seconds_ = 0;
+
+  std::atomic<bool> stop_{false};
+
+  // Owned by the checkpoint thread; before it starts and after it has ended, by Recover and Close.
+  std::unique_ptr<CheckpointWriter> writer_;
+  std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
+  std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool recovered_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);  // Of callers that wait; their results are guarded too.
+  std::string wait_ ABSL_GUARDED_BY(mu_);
+  int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::StorageStatus checkpoints_ ABSL_GUARDED_BY(mu_);  // The fields about them, but for the age.
+  int64_t checkpoint_ms_ ABSL_GUARDED_BY(mu_) = 0;      // When the newest was complete.
+  std::thread thread_;
+};
+
+}  // namespace lodestone

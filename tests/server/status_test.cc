@@ -1,0 +1,105 @@
+#include "server/status.h"
+
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using testing::HasSubstr;
+
+// The service, asked within the process.
+class AdminServer {
+ public:
+  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr)
+      : service_({[](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); }}, std::move(checkpoint)) {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Admin::NewStub(server_->InProcessChannel({}));
+  }
+
+  grpc::Status Checkpoint(const std::string& name, v1::CheckpointResponse* response) {
+    grpc::ClientContext context;
+    v1::CheckpointRequest request;
+    request.set_name(name);
+    return stub_->Checkpoint(&context, request, response);
+  }
+  v1::StatusResponse Status() {
+    grpc::ClientContext context;
+    v1::StatusResponse response;
+    EXPECT_TRUE(stub_->Status(&context, {}, &response).ok());
+    return response;
+  }
+
+ private:
+  AdminService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+TEST(AdminService, WritesACheckpointAndAnswersStatusMeanwhile) {
+  std::latch inside(1);
+  std::latch go_on(1);
+  std::vector<std::string> names;
+  AdminServer server([&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
+    names.push_back(name);
+    inside.count_down();
+    go_on.wait();
+    v1::CheckpointResponse response;
+    response.set_path("/there");
+    return response;
+  });
+  v1::CheckpointResponse response;
+  std::thread caller([&] { EXPECT_TRUE(server.Checkpoint("mine", &response).ok()); });
+  inside.wait();
+  EXPECT_EQ(server.Status().server().pulls(), 7u);
+  v1::CheckpointResponse other;
+  EXPECT_EQ(server.Checkpoint("other", &other).error_code(), grpc::StatusCode::UNAVAILABLE);
+  go_on.count_down();
+  caller.join();
+  EXPECT_EQ(response.path(), "/there");
+  EXPECT_EQ(names, std::vector<std::string>{"mine"});
+}
+
+TEST(AdminService, PassesOnWhyACheckpointFailedAndTakesTheNext) {
+  int calls = 0;
+  AdminServer server([&](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+    if (++calls == 1) return absl::ResourceExhaustedError("/x/ps-0.shard-00000: writev: No space left on device");
+    return v1::CheckpointResponse();
+  });
+  v1::CheckpointResponse response;
+  const grpc::Status failed = server.Checkpoint("", &response);
+  EXPECT_EQ(failed.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(failed.error_message(), HasSubstr("No space left"));
+  EXPECT_TRUE(server.Checkpoint("", &response).ok());
+}
+
+TEST(AdminService, RefusesANameThatIsNoneBeforeAnythingElse) {
+  AdminServer server([](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+    ADD_FAILURE() << "was called";
+    return v1::CheckpointResponse();
+  });
+  v1::CheckpointResponse response;
+  EXPECT_EQ(server.Checkpoint("../up", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(AdminService, SaysThatAPsWithoutAFolderWritesNone) {
+  AdminServer server;
+  v1::CheckpointResponse response;
+  const grpc::Status status = server.Checkpoint("", &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("server.data_dir"));
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,189 @@
+#include "tools/psctl/replay.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/record_file.h"
+#include "common/status.h"
+#include "common/time_source.h"
+#include "nlohmann/json.hpp"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/checkpoint_writer.h"
+#include "server/recovery.h"
+#include "server/shard/content_checksum.h"
+#include "server/shard/log_reader.h"
+#include "server/shard/segment.h"
+
+namespace lodestone {
+namespace {
+
+struct ShardResult {
+  ShardId shard = 0;
+  Version version = 0;
+  uint64_t checksum = 0;
+};
+
+struct Result {
+  RecoveryReport report;
+  std::vector<ShardResult> shards;  // Those that have a version.
+  std::string written;              // The checkpoint that was written.
+};
+
+// What the log says about the ps that wrote it.
+absl::StatusOr<v1::SegmentHeader> HeaderOf(const std::string& log_dir) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(log_dir));
+  absl::Status status = absl::NotFoundError(absl::StrCat(log_dir, " holds no log segments"));
+  for (const LogSegments& log : logs) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader,
+                               RecordReader::Open(SegmentPath(log_dir, log.front())));
+    v1::SegmentHeader header;
+    ByteView payload;
+    if (reader->Next(&header, &payload) == RecordReader::Outcome::kRecord) return header;
+    if (!reader->error().ok()) status = reader->error();
+  }
+  return status;
+}
+
+// Splits what --from names into the folder of checkpoints and, if it is one of them, its name.
+void SplitFrom(const std::string& from, RecoveryOptions* options) {
+  if (from.empty()) return;
+  std::filesystem::path path = std::filesystem::path(from).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  bool has_manifest = false;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    has_manifest |= entry.path().extension() == ".manifest";
+  }
+  if (!has_manifest) {
+    options->checkpoint_dir = path.string();
+    return;
+  }
+  options->checkpoint_dir = path.has_parent_path() ? path.parent_path().string() : std::string(".");
+  options->checkpoint = path.filename().string();
+}
+
+// The shards of the ps: all, unless a named checkpoint has only some.
+absl::StatusOr<std::vector<ShardId>> ShardsToRebuild(const RecoveryOptions& options) {
+  std::vector<ShardId> shards;
+  std::optional<CheckpointReader> reader;
+  if (!options.checkpoint.empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(reader, CheckpointReader::Open(options.checkpoint_dir, options.checkpoint));
+  }
+  for (ShardId shard = 0; shard < options.cluster.shards(); ++shard) {
+    if (!reader.has_value() || !reader->StatesOf(shard).empty()) shards.push_back(shard);
+  }
+  return shards;
+}
+
+Shard::State StateOf(Store* store, ShardId shard, const Version* after) {
+  std::optional<Shard::State> state;
+  store->UseShard(shard, [&](Shard* owned) { state = owned->CollectState(after); });
+  return *std::move(state);
+}
+
+absl::StatusOr<std::string> WriteInto(const std::string& into, const RecoveryOptions& options, const Result& result,
+                                      Store* store) {
+  const std::filesystem::path path = std::filesystem::path(into).lexically_normal();
+  CheckpointWriter::Options writing;
+  writing.dir = path.has_parent_path() ? path.parent_path().string() : std::string(".");
+  writing.cluster = options.cluster.cluster();
+  writing.server = options.cluster.server();
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer, CheckpointWriter::Open(writing));
+  CheckpointWriter::Source source;
+  for (const ShardResult& shard : result.shards) source.shards.push_back(shard.shard);
+  source.collect = [store](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
+    return StateOf(store, shard, after);
+  };
+  source.describe = [&](v1::ServerManifest* manifest) {
+    manifest->set_servers(1);
+    manifest->set_shards(options.cluster.shards());
+    manifest->set_seed(options.cluster.seed());
+    manifest->set_lineage(result.report.lineage);
+    for (v1::TableSpec& spec : store->table_specs()) *manifest->add_tables() = std::move(spec);
+  };
+  LODESTONE_ASSIGN_OR_RETURN(const CheckpointWriter::Result written, writer->Write(path.filename().string(), source));
+  return written.path;
+}
+
+absl::StatusOr<Result> Replay(const ReplayOptions& options) {
+  RecoveryOptions recovery;
+  LODESTONE_ASSIGN_OR_RETURN(recovery.cluster, HeaderOf(options.log_dir));
+  recovery.log_dir = options.log_dir;
+  recovery.cut_damaged_log = options.cut_damaged;
+  recovery.until = options.until;
+  SplitFrom(options.from, &recovery);
+  const AnchoredTime time;
+  Store::Options store_options;
+  store_options.seed = recovery.cluster.seed();
+  store_options.shards = recovery.cluster.shards();
+  store_options.executors = std::max(1u, std::thread::hardware_concurrency());
+  store_options.time = &time;
+  Store store(store_options);
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ShardId> shards, ShardsToRebuild(recovery));
+  store.AdoptShards(shards);
+  Result result;
+  LODESTONE_ASSIGN_OR_RETURN(result.report, Recover(recovery, &store));
+  for (const ShardId shard : shards) {
+    const Version version = store.VersionOf(shard);
+    if (version == 0) continue;
+    result.shards.push_back({shard, version, ContentChecksum(StateOf(&store, shard, nullptr))});
+  }
+  if (!options.into.empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(result.written, WriteInto(options.into, recovery, result, &store));
+  }
+  return result;
+}
+
+std::string HexOf(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
+
+void PrintText(const Result& result) {
+  std::printf("%8s %12s %18s\n", "shard", "version", "checksum");
+  for (const ShardResult& shard : result.shards) {
+    std::printf("%8u %12llu %18s\n", shard.shard, static_cast<unsigned long long>(shard.version),
+                HexOf(shard.checksum).c_str());
+  }
+  std::printf("%llu log records applied, %llu shards began from a checkpoint\n",
+              static_cast<unsigned long long>(result.report.records),
+              static_cast<unsigned long long>(result.report.shards_from_checkpoints));
+  if (!result.written.empty()) std::printf("written to %s\n", result.written.c_str());
+}
+
+void PrintJson(const Result& result) {
+  nlohmann::ordered_json json;
+  json["records"] = result.report.records;
+  json["shards_from_checkpoints"] = result.report.shards_from_checkpoints;
+  json["notes"] = result.report.notes;
+  if (!result.written.empty()) json["written"] = result.written;
+  json["shards"] = nlohmann::ordered_json::array();
+  for (const ShardResult& shard : result.shards) {
+    json["shards"].push_back({{"shard", shard.shard}, {"version", shard.version}, {"checksum", HexOf(shard.checksum)}});
+  }
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
+}  // namespace
+
+int RunReplay(const ReplayOptions& options) {
+  const absl::StatusOr<Result> result = Replay(options);
+  if (!result.ok()) {
+    std::fprintf(stderr, "psctl replay: %s\n", std::string(result.status().message()).c_str());
+    return 1;
+  }
+  for (const std::string& note : result->report.notes) std::fprintf(stderr, "psctl replay: %s\n", note.c_str());
+  if (options.json) {
+    PrintJson(*result);
+  } else {
+    PrintText(*result);
+  }
+  return 0;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,22 @@
+// psctl replay: rebuilds what a ps held from a checkpoint and its log, offline.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace lodestone {
+
+struct ReplayOptions {
+  std::string log_dir;
+  std::string from;  // A checkpoint's folder, or the folder of all; empty: from nothing.
+  uint64_t until = std::numeric_limits<uint64_t>::max();
+  std::string into;  // Where to write what was rebuilt, as a checkpoint: DIR/NAME; empty: nowhere.
+  bool cut_damaged = false;
+  bool json = false;
+};
+
+// Returns the exit code.
+int RunReplay(const ReplayOptions& options);
+
+}  // namespace lodestone
