@@ -13,7 +13,6 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "tests/chaos/checkpoint_call.h"
-#include "tests/chaos/log_damage.h"
 
 namespace lodestone::chaos {
 namespace {
@@ -64,7 +63,9 @@ absl::Status Injector::Dispatch(const Fault& fault, FaultOutcome* outcome) {
     case FaultKind::kTear:
       return Tear(fault, outcome);
     case FaultKind::kFlip:
-      return FlipBit(fault, outcome);
+      return FlipInLog(fault, outcome);
+    case FaultKind::kFlipFile:
+      return FlipInFile(fault, outcome);
     case FaultKind::kDiskFull:
       return FillDisk(fault, outcome);
     case FaultKind::kCheckpoint:
@@ -177,7 +178,7 @@ absl::Status Injector::Tear(const Fault& fault, FaultOutcome* outcome) {
   return scene_.cluster->Start(fault.server);
 }
 
-absl::Status Injector::FlipBit(const Fault& fault, FaultOutcome* outcome) {
+absl::Status Injector::FlipInLog(const Fault& fault, FaultOutcome* outcome) {
   scene_.cluster->Kill(fault.server);
   scene_.progress->Watch({fault.server});
   LODESTONE_ASSIGN_OR_RETURN(const std::string path, ChooseSegment(fault));
@@ -188,48 +189,81 @@ absl::Status Injector::FlipBit(const Fault& fault, FaultOutcome* outcome) {
     return scene_.cluster->Start(fault.server);
   }
   LODESTONE_RETURN_IF_ERROR(bit.status());
-  outcome->note = absl::StrCat(bit->path, ": a bit at offset ", bit->offset);
-  LODESTONE_RETURN_IF_ERROR(Flip(*bit));
-  LODESTONE_RETURN_IF_ERROR(scene_.cluster->Start(fault.server));
-  const absl::Status refused = AwaitRefusal(fault.server, bit->path, bit->record);
-  LODESTONE_RETURN_IF_ERROR(Flip(*bit));  // In any case.
-  LODESTONE_RETURN_IF_ERROR(refused);
-  return scene_.cluster->Start(fault.server);
+  outcome->note = absl::StrCat(path, ": a bit at offset ", bit->offset);
+  LODESTONE_ASSIGN_OR_RETURN(const bool refused,
+                             StartWithFlipped(fault.server, *bit, absl::StrCat("offset ", bit->record)));
+  if (refused) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("ps ", fault.server, " took the record at offset ", bit->record, " of ", path,
+                                          " though the bit at offset ", bit->offset, " was flipped"));
 }
 
-absl::Status Injector::AwaitRefusal(uint32_t server, const std::string& path, uint64_t offset) {
+absl::Status Injector::FlipInFile(const Fault& fault, FaultOutcome* outcome) {
+  scene_.cluster->Kill(fault.server);
+  scene_.progress->Watch({fault.server});
+  const std::vector<std::string> files = OtherFiles(scene_.cluster->data_dir(), fault.server);
+  outcome->carried_out = !files.empty();
+  if (files.empty()) return scene_.cluster->Start(fault.server);
+  LODESTONE_ASSIGN_OR_RETURN(const FlippedBit bit,
+                             ChooseBitAnywhere(files[RandomBits(fault.random, 2) % files.size()], fault.random));
+  outcome->note = absl::StrCat(bit.path, ": a bit at offset ", bit.offset);
+  LODESTONE_ASSIGN_OR_RETURN(const bool refused, StartWithFlipped(fault.server, bit, ""));
+  absl::StrAppend(&outcome->note, refused ? ", refused" : ", and it did without");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Injector::StartWithFlipped(uint32_t server, const FlippedBit& bit, const std::string& where) {
   PsCluster* const cluster = scene_.cluster;
-  cluster->MayEnd(server);
-  LODESTONE_RETURN_IF_ERROR(
-      scene_.watch->Await([&] { return !cluster->Runs(server) || scene_.progress->seen_ms().has_value(); },
-                          "the refusal of a damaged log"));
-  const std::string where = absl::StrCat("the record at offset ", offset, " of ", path);
+  LODESTONE_RETURN_IF_ERROR(Flip(bit));
+  absl::Status status = cluster->Start(server);
+  cluster->SetMayEnd(server, true);
+  if (status.ok()) {
+    status = scene_.watch->Await([&] { return !cluster->Runs(server) || scene_.progress->seen_ms().has_value(); },
+                                 "a decision about a damaged file");
+  }
+  const absl::Status back = Flip(bit);  // In any case; but the ps may have thrown it away.
+  LODESTONE_RETURN_IF_ERROR(status);
   if (cluster->Runs(server)) {
-    return absl::InternalError(absl::StrCat("ps ", server, " took ", where, " though a bit of it was flipped"));
+    cluster->SetMayEnd(server, false);
+    if (!back.ok() && !absl::IsNotFound(back)) return back;
+    return false;
   }
+  LODESTONE_RETURN_IF_ERROR(back);
   const std::string& outcome = cluster->OutcomeOf(server);
-  const std::string name = std::filesystem::path(path).filename().string();
-  if (absl::StrContains(outcome, "exit code") && absl::StrContains(outcome, name) &&
-      absl::StrContains(outcome, absl::StrCat(offset))) {
-    return absl::OkStatus();
+  const std::string name = std::filesystem::path(bit.path).filename().string();
+  if (!absl::StrContains(outcome, "exit code") || !absl::StrContains(outcome, name) ||
+      !absl::StrContains(outcome, where)) {
+    return absl::InternalError(absl::StrCat("ps ", server, " had to name ", bit.path, where.empty() ? "" : " and ",
+                                            where, " where a bit was flipped, but ", outcome));
   }
-  return absl::InternalError(absl::StrCat("ps ", server, " had to refuse ", where, " by its name, but ", outcome));
+  LODESTONE_RETURN_IF_ERROR(cluster->Start(server));
+  return true;
+}
+
+absl::Status Injector::TakeRoom(const Fault& fault) {
+  const uint64_t bytes = fault.random % kFileBytesMax;
+  if (scene_.disk != nullptr) return scene_.disk->Fill(bytes);
+  LimitFiles(scene_.cluster->PidOf(fault.server), bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Injector::GiveRoom(const Fault& fault) {
+  if (scene_.disk != nullptr) return scene_.disk->Free();
+  if (scene_.cluster->Runs(fault.server)) LimitFiles(scene_.cluster->PidOf(fault.server), RLIM_INFINITY);
+  return absl::OkStatus();
 }
 
 absl::Status Injector::FillDisk(const Fault& fault, FaultOutcome* outcome) {
-  PsCluster* const cluster = scene_.cluster;
-  const pid_t pid = cluster->PidOf(fault.server);
-  LimitFiles(pid, fault.random % kFileBytesMax);
+  LODESTONE_RETURN_IF_ERROR(TakeRoom(fault));
   std::string error;
   const int64_t until_ms = scene_.watch->NowMs() + fault.duration_ms;
-  absl::Status status = scene_.watch->Await(
+  const absl::Status status = scene_.watch->Await(
       [&] {
-        const auto answer = cluster->StatusOf(fault.server, kStatusTimeoutMs);
+        const auto answer = scene_.cluster->StatusOf(fault.server, kStatusTimeoutMs);
         if (answer.ok()) error = answer->storage().log_error();
         return scene_.watch->NowMs() >= until_ms;
       },
       "the end of a full disk");
-  if (cluster->Runs(fault.server)) LimitFiles(pid, RLIM_INFINITY);
+  LODESTONE_RETURN_IF_ERROR(GiveRoom(fault));  // In any case.
   scene_.progress->Watch({fault.server});
   outcome->note = error.empty() ? "it was not noticed" : error;
   return status;

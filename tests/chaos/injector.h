@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "tests/chaos/disk_damage.h"
 #include "tests/chaos/progress.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/chaos/pushing_client.h"
 #include "tests/chaos/schedule.h"
+#include "tests/chaos/small_disk.h"
 #include "tests/chaos/watch.h"
 
 namespace lodestone::chaos {
@@ -32,6 +34,7 @@ class Injector {
     Watch* watch = nullptr;
     Progress* progress = nullptr;
     const std::vector<std::unique_ptr<PushingClient>>* clients = nullptr;
+    SmallDisk* disk = nullptr;  // That the ps' files are on; null: it cannot be filled.
   };
   explicit Injector(const Scene& scene) : scene_(scene) {}
 
@@ -50,9 +53,15 @@ class Injector {
   absl::Status Terminate(const Fault& fault);
   absl::Status Move(const Fault& fault, FaultOutcome* outcome);
   absl::Status Tear(const Fault& fault, FaultOutcome* outcome);
-  absl::Status FlipBit(const Fault& fault, FaultOutcome* outcome);
-  absl::Status AwaitRefusal(uint32_t server, const std::string& path, uint64_t offset);
+  absl::Status FlipInLog(const Fault& fault, FaultOutcome* outcome);
+  absl::Status FlipInFile(const Fault& fault, FaultOutcome* outcome);
+  // Starts the ps with the bit flipped, and once more with the bit back if it ended then; true if it did. It must name
+  // the file and, if there is `where` in it, that.
+  absl::StatusOr<bool> StartWithFlipped(uint32_t server, const FlippedBit& bit, const std::string& where);
   absl::Status FillDisk(const Fault& fault, FaultOutcome* outcome);
+  // Takes the room away that the files of a ps may take, and gives it back.
+  absl::Status TakeRoom(const Fault& fault);
+  absl::Status GiveRoom(const Fault& fault);
   absl::Status Checkpoint(const Fault& fault, FaultOutcome* outcome);
   absl::Status Stop(const Fault& fault);
   absl::Status EndClient(const Fault& fault);

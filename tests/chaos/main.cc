@@ -90,6 +90,9 @@ void AddOptions(CommandLine* line, CLI::App* app) {
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
   app->add_option("--set", run->sets, "Overrides a field of the ps' configuration: a.b=VALUE")->allow_extra_args(false);
+  app->add_option("--disk-mb", run->disk_mb,
+                  "Put the ps' files on a disk of this size in memory, which disk-full then fills (for root)")
+      ->check(CLI::Range(64, 100'000));
   app->add_option("--json", line->json_path, "Writes the result to this file, as one JSON object");
   app->add_option("--dir", line->dir, "Folder for everything that is written; made, or empty (default: a new one)");
   app->add_flag("--keep", line->keep, "Keep the folder also if all went well");

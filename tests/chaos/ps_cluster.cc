@@ -21,7 +21,7 @@ namespace {
 // to be asked again in vain by a busy machine, and never gives up.
 constexpr char kConfig[] =
     "cluster: {name: chaos, workers: 64, shards: 16, seed: 5}\n"
-    "coordinator: {lease_ms: 20000, join_timeout_ms: 120000}\n"
+    "coordinator: {lease_ms: 10000, join_timeout_ms: 120000}\n"
     "server: {executors: 2, log_segment_bytes: 262144}\n"
     "checkpoint: {every_ms: 3000, keep: 2, full_every: 3}\n"
     "worker: {pushes_in_flight_max: 16, call_timeout_ms: 2000, retry_timeout_ms: 86400000}\n";

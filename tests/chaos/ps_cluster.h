@@ -50,8 +50,8 @@ class PsCluster {
   void Kill(uint32_t server);
   // SIGTERM. The ps may end from now on.
   void Terminate(uint32_t server);
-  // From now on the ps may end by itself.
-  void MayEnd(uint32_t server) { ps_[server].may_end = true; }
+  // Whether it is no fault from now on if the process ends by itself. After a start it is one.
+  void SetMayEnd(uint32_t server, bool may_end) { ps_[server].may_end = may_end; }
   void Signal(uint32_t server, int signal) { ps_[server].child->Signal(signal); }
   pid_t PidOf(uint32_t server) const { return ps_[server].child->pid(); }
   // How its last process ended: "ended" or "failed with exit code 1: …".
@@ -64,6 +64,7 @@ class PsCluster {
   absl::Status MoveAddress(uint32_t server);
   void SetLinks(const TcpProxy::Link& link);
 
+  const std::string& data_dir() const { return options_.data_dir; }
   // "<data_dir>/ps-0".
   std::string DataFolder(uint32_t server) const;
   absl::StatusOr<v1::StatusResponse> StatusOf(uint32_t server, int timeout_ms) const;

@@ -1,6 +1,8 @@
 #include "tests/chaos/run.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +45,10 @@ Report ChaosRun::Run() {
   }
   clients_.clear();
   cluster_.reset();
+  if (disk_ != nullptr && !report_.ok()) {  // What is on it would go with it.
+    std::error_code ignored;
+    std::filesystem::copy(DataDir(), options_.folder + "/data", std::filesystem::copy_options::recursive, ignored);
+  }
   report_.seconds = SecondsSince(started_ms_);
   return report_;
 }
@@ -56,10 +62,11 @@ void ChaosRun::FillReport(const absl::Status& status) {
 }
 
 absl::Status ChaosRun::Start() {
+  LODESTONE_RETURN_IF_ERROR(MountDisk());
   PsCluster::Options options;
   options.ps_binary = options_.ps_binary;
   options.folder = options_.folder;
-  if (options_.durable) options.data_dir = options_.folder + "/data";
+  if (options_.durable) options.data_dir = DataDir();
   options.servers = options_.servers;
   options.sets = options_.sets;
   LODESTONE_ASSIGN_OR_RETURN(cluster_, PsCluster::Create(std::move(options)));
@@ -82,12 +89,20 @@ absl::Status ChaosRun::Start() {
     clients_.push_back(std::make_unique<PushingClient>(&client_run_, slot));
   }
   died_.assign(options_.clients, false);
-  injector_ = std::make_unique<Injector>(Injector::Scene{cluster_.get(), watch_.get(), &progress_, &clients_});
+  injector_ =
+      std::make_unique<Injector>(Injector::Scene{cluster_.get(), watch_.get(), &progress_, &clients_, disk_.get()});
   return watch_->Await(
       [this] {
         return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->connected(); });
       },
       "the clients' connections");
+}
+
+absl::Status ChaosRun::MountDisk() {
+  if (options_.disk_mb == 0) return absl::OkStatus();
+  std::filesystem::create_directories(DiskFolder());
+  LODESTONE_ASSIGN_OR_RETURN(disk_, SmallDisk::Mount(DiskFolder(), options_.disk_mb));
+  return absl::OkStatus();
 }
 
 absl::Status ChaosRun::Calm() {
@@ -237,6 +252,7 @@ absl::Status ChaosRun::Mend() {
   watch_->TakeInterrupts();
   cluster_->TakeDeaths();
   cluster_->SetLinks({});
+  if (disk_ != nullptr) LODESTONE_RETURN_IF_ERROR(disk_->Free());
   for (uint32_t server = 0; server < options_.servers; ++server) {
     if (!cluster_->Runs(server)) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));
   }

@@ -20,6 +20,7 @@
 #include "tests/chaos/pushing_client.h"
 #include "tests/chaos/report.h"
 #include "tests/chaos/schedule.h"
+#include "tests/chaos/small_disk.h"
 #include "tests/chaos/watch.h"
 #include "tests/chaos/workload.h"
 
@@ -35,7 +36,8 @@ struct RunOptions {
   uint64_t calm_pushes = 1000;  // Before the first fault.
   uint32_t servers = 2;
   uint32_t clients = 4;
-  bool durable = true;  // The ps have a data_dir.
+  bool durable = true;   // The ps have a data_dir.
+  uint64_t disk_mb = 0;  // It is on a disk of its own (SmallDisk) of this size; 0: it is not.
   std::vector<std::string> sets;
   std::string ps_binary;
   std::string folder;  // Exists, and is empty.
@@ -55,6 +57,7 @@ class ChaosRun {
 
  private:
   absl::Status Start();
+  absl::Status MountDisk();
   absl::Status Storm();
   absl::Status Calm();
   bool Over() const;
@@ -76,6 +79,8 @@ class ChaosRun {
   absl::Status PauseClients();
   void ResumeClients();
   absl::Status Tick();
+  std::string DiskFolder() const { return options_.folder + "/disk"; }
+  std::string DataDir() const { return disk_ == nullptr ? options_.folder + "/data" : DiskFolder() + "/data"; }
   double SecondsSince(int64_t ms) const { return static_cast<double>(progress_.NowMs() - ms) / 1000; }
 
   const RunOptions options_;
@@ -83,6 +88,7 @@ class ChaosRun {
   Report report_;
 
   // Made by Start.
+  std::unique_ptr<SmallDisk> disk_;  // Null: none.
   std::unique_ptr<PsCluster> cluster_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Workload> workload_;

@@ -79,6 +79,8 @@ const std::vector<FaultInfo>& FaultInfos() {
       {FaultKind::kTear, "tear", "kill -9, and half a record at the end of its log", true, 1},
       {FaultKind::kFlip, "flip", "kill -9, and a bit of its log flipped: it must refuse to start until that is mended",
        true, 1},
+      {FaultKind::kFlipFile, "flip-file",
+       "the same in another of its files, a checkpoint's as a rule: it may do without that one instead", true, 1},
       {FaultKind::kDiskFull, "disk-full", "no room for its files for a while", true, 1},
       {FaultKind::kCheckpoint, "checkpoint", "no fault: a checkpoint under load", true, 1},
       {FaultKind::kStop, "stop", "SIGSTOP, and SIGCONT up to 3 s later", false, 1},

@@ -22,6 +22,7 @@ enum class FaultKind {
   kMove,
   kTear,
   kFlip,
+  kFlipFile,
   kDiskFull,
   kCheckpoint,
   kStop,

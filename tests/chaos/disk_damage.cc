@@ -1,4 +1,4 @@
-#include "tests/chaos/log_damage.h"
+#include "tests/chaos/disk_damage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,10 +127,33 @@ absl::StatusOr<FlippedBit> ChooseBit(const std::string& path, uint64_t random) {
   return bit;
 }
 
+absl::StatusOr<FlippedBit> ChooseBitAnywhere(const std::string& path, uint64_t random) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  if (text.empty()) return absl::NotFoundError(absl::StrCat(path, ": is empty"));
+  return FlippedBit{.path = path,
+                    .offset = RandomBits(random, 0) % text.size(),
+                    .mask = static_cast<uint8_t>(1 << RandomBits(random, 1) % 8)};
+}
+
 absl::Status Flip(const FlippedBit& bit) {
   LODESTONE_ASSIGN_OR_RETURN(const std::string text, ReadFile(bit.path));
   if (bit.offset >= text.size()) return absl::NotFoundError(absl::StrCat(bit.path, ": has become too short"));
   return WriteAt(bit.path, bit.offset, std::string(1, static_cast<char>(text[bit.offset] ^ bit.mask)));
+}
+
+std::vector<std::string> OtherFiles(const std::string& data_dir, uint32_t server) {
+  std::vector<std::string> files;
+  std::error_code error;
+  const std::string name = absl::StrCat("ps-", server);
+  for (fs::recursive_directory_iterator it(data_dir, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& path = it->path();
+    const std::string parent = path.parent_path().filename().string();
+    const bool own = parent == name && path.filename() != "lock";
+    const bool in_checkpoint = parent != "log" && absl::StartsWith(path.filename().string(), name + ".");
+    if (it->is_regular_file(error) && (own || in_checkpoint)) files.push_back(path.string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 }  // namespace lodestone::chaos

@@ -1,4 +1,4 @@
-#include "tests/chaos/log_damage.h"
+#include "tests/chaos/disk_damage.h"
 
 #include <cstring>
 #include <filesystem>
@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "common/random.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lodestone::chaos {
@@ -24,7 +25,7 @@ std::string Read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-class LogDamage : public testing::Test {
+class DiskDamage : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = testing::TempDir() + "/log";
@@ -40,7 +41,7 @@ class LogDamage : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(LogDamage, FindsTheNewestSegmentOfEachLogOfTheNewestGeneration) {
+TEST_F(DiskDamage, FindsTheNewestSegmentOfEachLogOfTheNewestGeneration) {
   for (const char* name : {"000001-000-000009.log", "000002-000-000001.log", "000002-000-000010.log",
                            "000002-001-000003.log", "lock", "000003-000-000001.log.tmp"}) {
     Write(name, "");
@@ -53,7 +54,7 @@ TEST_F(LogDamage, FindsTheNewestSegmentOfEachLogOfTheNewestGeneration) {
   EXPECT_TRUE(absl::IsNotFound(NewestSegments(folder_ + "/none").status()));
 }
 
-TEST_F(LogDamage, TearsBehindTheLastRecordOnly) {
+TEST_F(DiskDamage, TearsBehindTheLastRecordOnly) {
   const std::string records = Record(10, 0) + Record(20, 3000);
   for (uint64_t random = 0; random < 100; ++random) {
     const std::string path = Write("000001-000-000001.log", records + std::string(random % 3, '\0'));
@@ -71,7 +72,7 @@ TEST_F(LogDamage, TearsBehindTheLastRecordOnly) {
   }
 }
 
-TEST_F(LogDamage, FlipsOneBitOfARecordAndBack) {
+TEST_F(DiskDamage, FlipsOneBitOfARecordAndBack) {
   const std::string records = Record(10, 0) + Record(20, 300) + Record(5, 5);
   const std::string path = Write("000001-000-000001.log", records + "torn");
   for (uint64_t random = 0; random < 100; ++random) {
@@ -86,6 +87,21 @@ TEST_F(LogDamage, FlipsOneBitOfARecordAndBack) {
     ASSERT_TRUE(Flip(*bit).ok());
     EXPECT_EQ(Read(path), records + "torn");
   }
+}
+
+TEST_F(DiskDamage, KnowsWhatElseAPsHasOnDisk) {
+  for (const char* folder : {"/ps-1/log", "/ps-10", "/checkpoints/a"}) {
+    std::filesystem::create_directories(folder_ + folder);
+  }
+  for (const char* name :
+       {"ps-1/lock", "ps-1/state", "ps-1/log/000001-000-000001.log", "ps-10/state", "checkpoints/a/ps-1.manifest",
+        "checkpoints/a/ps-1.shard-00003", "checkpoints/a/ps-10.manifest"}) {
+    Write(name, "x");
+  }
+  EXPECT_THAT(OtherFiles(folder_, 1),
+              testing::ElementsAre(folder_ + "/checkpoints/a/ps-1.manifest",
+                                   folder_ + "/checkpoints/a/ps-1.shard-00003", folder_ + "/ps-1/state"));
+  EXPECT_TRUE(OtherFiles(folder_ + "/none", 1).empty());
 }
 
 }  // namespace

@@ -46,8 +46,14 @@ struct FlippedBit {
   uint64_t record = 0;  // Where the record begins that it is in.
   uint8_t mask = 0;
 };
-// Flips a bit of a whole record. Flip it back by another call of Flip.
+// A bit of a whole record.
 absl::StatusOr<FlippedBit> ChooseBit(const std::string& path, uint64_t random);
+// A bit of a file of any kind; NOT_FOUND if it is empty.
+absl::StatusOr<FlippedBit> ChooseBitAnywhere(const std::string& path, uint64_t random);
+// Flips it, or back. NOT_FOUND if the file is gone.
 absl::Status Flip(const FlippedBit& bit);
+
+// What ps `server` has on disk beside its logs: its state, its part of all checkpoints. Sorted.
+std::vector<std::string> OtherFiles(const std::string& data_dir, uint32_t server);
 
 }  // namespace lodestone::chaos
