@@ -176,7 +176,9 @@ RecordReader::Outcome RecordReader::Next(google::protobuf::MessageLite* message,
 }
 
 absl::Status RecordReader::Fetch(uint64_t end) {
-  if (end > fetched_ && scratch_ == nullptr) scratch_ = std::make_unique<char[]>(kFetchBytes);
+  if (end > fetched_ && scratch_ == nullptr) {
+    scratch_ = std::make_unique_for_overwrite<char[]>(std::min<uint64_t>(kFetchBytes, size_));
+  }
   while (fetched_ < end) {
     const size_t wanted = std::min<uint64_t>(kFetchBytes, size_ - fetched_);
     LODESTONE_ASSIGN_OR_RETURN(const size_t read, file_.ReadAt(fetched_, scratch_.get(), wanted));

@@ -24,14 +24,22 @@ constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
 class RecoveryRun {
  public:
   RecoveryRun(const RecoveryOptions& options, Store* store)
-      : options_(options), store_(store), lineage_(options.cluster.shards(), options.lineage) {
+      : options_(options),
+        store_(store),
+        lineage_(options.cluster.shards(), options.lineage),
+        newest_(options.cluster.shards(), {options.lineage, 0}) {
+    MutexLock lock(&mu_);
     report_.base_versions.resize(options.cluster.shards());
+    adopted_.resize(options.cluster.shards());
+    for (const ShardId shard : store->adopted_shards()) adopted_[shard] = true;
   }
 
   absl::StatusOr<RecoveryReport> Run() {
     LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
+    LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
     LODESTONE_RETURN_IF_ERROR(ReplayLogs());
     ForgetStrangers();
+    MutexLock lock(&mu_);
     return std::move(report_);
   }
 
@@ -42,6 +50,9 @@ class RecoveryRun {
   // Replays the logs of one generation side by side: each shard's records are all in one of them.
   absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
   absl::Status ReplayLog(const LogSegments& log);
+  absl::Status CheckFormerServers();
+  // FAILED_PRECONDITION if no checkpoint has this update of a shard that is another server's now.
+  absl::Status CheckSaved(const v1::LogRecord& record, uint64_t lineage) const;
   // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
   absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
   // Windows of workers whose sessions ended; a replay may have made them again.
@@ -54,7 +65,9 @@ class RecoveryRun {
 
   const RecoveryOptions& options_;
   Store* const store_;
-  std::vector<uint64_t> lineage_;  // By shard, of what it started from.
+  std::vector<bool> adopted_;                         // By shard.
+  std::vector<uint64_t> lineage_;                     // By shard, of what it started from.
+  std::vector<std::pair<uint64_t, Version>> newest_;  // By shard, lineage and version in the newest checkpoint.
 
   Mutex mu_;
   RecoveryReport report_ ABSL_GUARDED_BY(mu_);
@@ -67,6 +80,10 @@ absl::Status RecoveryRun::LoadCheckpoints() {
                              CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
   const v1::SegmentHeader& cluster = options_.cluster;
   LODESTONE_RETURN_IF_ERROR(reader.CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
+  for (ShardId shard = 0; shard < newest_.size(); ++shard) {
+    const std::vector<CheckpointReader::State> states = reader.StatesOf(shard);
+    if (!states.empty()) newest_[shard] = {states[0].manifest().lineage(), states[0].files.version};
+  }
   const std::vector<ShardId> shards = store_->adopted_shards();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards));
   for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->AddTable(table));
@@ -157,9 +174,13 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     if (!there) break;
     LODESTONE_ASSIGN_OR_RETURN(const bool belongs, Belongs(record, lineage));
     if (!belongs) continue;
+    if (record.version() > 0 && !adopted_[record.shard()]) {
+      LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
+      continue;
+    }
     const absl::StatusOr<bool> replayed = store_->Replay(record, payload);
     if (!replayed.ok()) return Annotate(replayed.status(), reader->place());
-    if (!*replayed) continue;
+    if (!*replayed || record.version() == 0) continue;
     ++applied;
     bytes += payload.size();
   }
@@ -168,9 +189,39 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
   report_.record_bytes += bytes;
   report_.lineage = std::max(report_.lineage, lineage);
   for (const LogReader::Cut& cut : reader->cuts()) {
+    report_.cut_damage |= cut.damaged;
     report_.notes.push_back(absl::StrCat(cut.damaged ? "the log is damaged, and what follows is left out: "
                                                      : "the end of the log was not written whole and is left out: ",
                                          cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::CheckSaved(const v1::LogRecord& record, uint64_t lineage) const {
+  if (std::pair(lineage, record.version()) <= newest_[record.shard()]) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the log holds version ", record.version(), " of shard ", record.shard(),
+                   ", which no checkpoint has, and with this cluster.servers the shard is another server's: start with "
+                   "as many servers as before and end them in good order first"));
+}
+
+absl::Status RecoveryRun::CheckFormerServers() {
+  for (const auto& [server, dir] : options_.former_log_dirs) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(dir));
+    for (const LogSegments& log : logs) {
+      v1::SegmentHeader expected = options_.cluster;
+      expected.set_server(server);
+      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
+                                 LogReader::Open({dir, expected, options_.cut_damaged_log}, log));
+      v1::LogRecord record;
+      ByteView payload;
+      while (true) {
+        LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
+        if (!there) break;
+        if (record.version() == 0 || record.shard() >= newest_.size()) continue;
+        LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, reader->header()->lineage()), reader->place()));
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -180,10 +231,9 @@ absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t 
   if (record.shard() >= lineage_.size()) {
     return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", lineage_.size()));
   }
+  if (!adopted_[record.shard()]) return true;
   if (record.version() > options_.until || lineage < lineage_[record.shard()]) return false;
   if (lineage == lineage_[record.shard()]) return true;
-  const std::vector<ShardId> adopted = store_->adopted_shards();
-  if (!std::binary_search(adopted.begin(), adopted.end(), record.shard())) return false;
   return absl::DataLossError(absl::StrCat("the log of shard ", record.shard(),
                                           " goes on from a checkpoint that is not there (lineage ", lineage,
                                           ", and the newest that can be read has ", lineage_[record.shard()],

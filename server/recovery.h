@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,8 +22,10 @@
 namespace lodestone {
 
 struct RecoveryOptions {
-  v1::SegmentHeader cluster;                            // What the files must agree with: cluster, shards, seed.
-  std::string log_dir;                                  // Empty: there is no log.
+  v1::SegmentHeader cluster;  // What the files must agree with: cluster, shards, seed.
+  std::string log_dir;        // Empty: there is no log.
+  // Logs of servers that the cluster had and has no more, by index: they are only looked at.
+  std::vector<std::pair<uint32_t, std::string>> former_log_dirs;
   std::string checkpoint_dir;                           // The folder of all checkpoints; empty: there are none.
   std::string checkpoint;                               // Start from this one; empty: from the newest of each shard.
   bool use_log = true;                                  // False: from the checkpoint alone.
@@ -42,6 +45,7 @@ struct RecoveryReport {
   uint64_t records = 0;                // Of logs, applied.
   uint64_t record_bytes = 0;           // Their payloads'.
   std::string coordinator;             // The coordinator's state, if a checkpoint had it.
+  bool cut_damage = false;             // The log was damaged, and what followed was left out (cut_damaged_log).
   std::vector<std::string> notes;      // What a user should know: tails that were cut, files that were passed over.
 };
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/record_file.h"
@@ -145,6 +147,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   options.use_log = !goes_back;
   options.lineage = state_.lineage();
   options.cut_damaged_log = config_.server().cut_damaged_log();
+  if (!goes_back && !dir_.empty()) options.former_log_dirs = FormerLogs();
   options.stop = &stop_;
   options.progress = [this](const std::string& what) { SetWait(what); };
   LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::Recover(options, store));
@@ -159,11 +162,13 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
                                                               .server = config_.server().index(),
                                                               .keep = config_.checkpoint().keep(),
                                                               .full_every = config_.checkpoint().full_every()}));
-  if (goes_back) {
-    SetWait(absl::StrCat("a first checkpoint after loading ", load));
+  if ((goes_back && HasLog(durability_)) || report.cut_damage) {
+    SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
+                      : std::string("a checkpoint in place of the damaged log"));
     LODESTONE_RETURN_IF_ERROR(WriteCheckpoint("").status());
-    state_.set_loaded(load);
   }
+  if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(options.log_dir, state_.generation()));
+  if (goes_back) state_.set_loaded(load);
   LODESTONE_RETURN_IF_ERROR(SaveState());
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, OpenLogs(store->executors()));
   replayed_records_ = report.records;
@@ -178,6 +183,19 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   SetWait("");
   StartCheckpoints();
   return absl::OkStatus();
+}
+
+std::vector<std::pair<uint32_t, std::string>> Storage::FormerLogs() const {
+  std::vector<std::pair<uint32_t, std::string>> logs;
+  const auto names = ListFolder(config_.server().data_dir());
+  if (!names.ok()) return logs;
+  for (const std::string& name : *names) {
+    uint32_t server = 0;
+    if (!absl::StartsWith(name, "ps-") || !absl::SimpleAtoi(name.substr(3), &server)) continue;
+    const std::string log_dir = absl::StrCat(config_.server().data_dir(), "/", name, "/log");
+    if (server >= config_.cluster().servers() && ListFolder(log_dir).ok()) logs.emplace_back(server, log_dir);
+  }
+  return logs;
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> Storage::OpenLogs(size_t count) const {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -77,6 +78,8 @@ class Storage {
   absl::Status LoadState();
   absl::Status SaveState();
   v1::SegmentHeader Header() const;
+  // The logs in server.data_dir of servers beyond cluster.servers.
+  std::vector<std::pair<uint32_t, std::string>> FormerLogs() const;
   absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> OpenLogs(size_t count) const;
   void StartCheckpoints();
   void RunCheckpoints();

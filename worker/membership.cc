@@ -68,17 +68,20 @@ absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& 
                                         const std::function<bool(const absl::Status&)>& may_pass) {
   Backoff backoff(static_cast<uint64_t>(getpid()));
   int64_t logged_ms = 0;
+  absl::Status last;
   for (;;) {
     const int64_t left_ms = deadline_ms - NowMs();
     const absl::Status status = attempt(std::min<int64_t>(config_.worker().call_timeout_ms(), left_ms));
     if (status.ok()) return status;
     if (!may_pass(status)) return Annotate(status, what);
+    // The last attempt may be cut short, which tells nothing.
+    if (last.ok() || !absl::IsDeadlineExceeded(status)) last = status;
     const bool unreachable = Reconnect(channel_.get());
     int64_t pause_ms = unreachable ? backoff.NextMs() : std::min(backoff.NextMs(), kPauseMaxMs);
     pause_ms = std::min(pause_ms, deadline_ms - NowMs());
     if (pause_ms <= 0) {
       return absl::DeadlineExceededError(
-          absl::StrCat(what, ": gave up after coordinator.join_timeout_ms; last: ", status.ToString()));
+          absl::StrCat(what, ": gave up after coordinator.join_timeout_ms; last: ", last.ToString()));
     }
     if (logged_ms == 0 || NowMs() - logged_ms >= kJoinLogEveryMs) {
       logged_ms = NowMs();
@@ -221,7 +224,7 @@ void WorkerMembership::SendHeartbeats() {
     MutexLock lock(&mu_);
     if (stopping_) return;
     logged_ms = NowMs();
-    LODESTONE_LOG(WARN, "client", "waiting for=the {}; goes on meanwhile seconds={:.1f} reason={}", coordinator_,
+    LODESTONE_LOG(WARN, "client", "goes on meanwhile, waiting for={} seconds={:.1f} reason={}", coordinator_,
                   away_since_ms == 0 ? 0.0 : static_cast<double>(logged_ms - away_since_ms) / 1000, status.ToString());
   }
 }

@@ -24,6 +24,17 @@ std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b) {
 
 }  // namespace
 
+ShardFiles FilesOf(const std::string& dir, const FoundManifest& found, const v1::ServerManifest::ShardEntry& entry) {
+  ShardFiles files;
+  files.shard = entry.shard();
+  files.version = entry.version();
+  for (const v1::ServerManifest::File& file : entry.files()) {
+    const std::string& folder = file.folder().empty() ? found.name : file.folder();
+    files.pieces.push_back({absl::StrCat(dir, "/", folder, "/", file.name()), {file.bytes(), file.crc32c()}});
+  }
+  return files;
+}
+
 absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& dir, const std::string& name) {
   CheckpointReader reader(dir, name);
   LODESTONE_ASSIGN_OR_RETURN(std::vector<FoundManifest> found, FindManifests(dir, name));
@@ -73,14 +84,7 @@ std::vector<CheckpointReader::State> CheckpointReader::StatesOf(ShardId shard) c
         std::lower_bound(contents.begin(), contents.end(), shard,
                          [](const v1::ServerManifest::ShardEntry& a, ShardId wanted) { return a.shard() < wanted; });
     if (entry == contents.end() || entry->shard() != shard) continue;
-    State& state = states.emplace_back();
-    state.found = &each;
-    state.files.shard = shard;
-    state.files.version = entry->version();
-    for (const v1::ServerManifest::File& file : entry->files()) {
-      const std::string& folder = file.folder().empty() ? each.name : file.folder();
-      state.files.pieces.push_back({absl::StrCat(dir_, "/", folder, "/", file.name()), {file.bytes(), file.crc32c()}});
-    }
+    states.push_back({&each, FilesOf(dir_, each, *entry)});
   }
   std::stable_sort(states.begin(), states.end(), [](const State& a, const State& b) {
     const auto rank = [](const State& state) {

@@ -21,6 +21,9 @@
 
 namespace lodestone {
 
+// The files of one shard in a manifest of a checkpoint in `dir`.
+ShardFiles FilesOf(const std::string& dir, const FoundManifest& found, const v1::ServerManifest::ShardEntry& entry);
+
 class CheckpointReader {
  public:
   // Reads all manifests in a folder of checkpoints, of which there may be none; one that cannot be read is left out and

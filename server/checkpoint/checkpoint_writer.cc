@@ -123,15 +123,16 @@ class CheckpointWriter::Attempt {
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Open(Options options) {
   LODESTONE_RETURN_IF_ERROR(MakeFolders(options.dir));
   auto writer = std::unique_ptr<CheckpointWriter>(new CheckpointWriter(std::move(options)));
-  LODESTONE_RETURN_IF_ERROR(writer->RemoveLeftovers());
+  LODESTONE_RETURN_IF_ERROR(writer->Prepare());
   return writer;
 }
 
-absl::Status CheckpointWriter::RemoveLeftovers() {
+absl::Status CheckpointWriter::Prepare() {
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(options_.dir));
   uint64_t newest = 0;
   for (const std::string& name : names) {
     newest = std::max(newest, NumberOfPeriodic(options_.server, name).value_or(0));
+    if (!options_.remove_leftovers) continue;
     const std::string folder = FolderOf(name);
     std::error_code error;
     if (!std::filesystem::is_directory(folder, error)) continue;

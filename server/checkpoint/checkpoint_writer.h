@@ -34,9 +34,11 @@ class CheckpointWriter {
     uint32_t server = 0;      // server.index.
     uint32_t keep = 2;        // checkpoint.keep.
     uint32_t full_every = 8;  // checkpoint.full_every.
+    // Whether nobody else writes as this server: files in checkpoints that it did not finish are then of a crash.
+    bool remove_leftovers = true;
     FileCalls calls = FileCalls::System();
   };
-  // Removes what crashes left behind: files of this ps in checkpoints that it did not finish.
+  // Makes the folder, and removes what crashes left behind.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Open(Options options);
 
   // What a checkpoint is made of.
@@ -70,8 +72,8 @@ class CheckpointWriter {
   explicit CheckpointWriter(Options options) : options_(std::move(options)) {}
 
   std::string FolderOf(const std::string& name) const { return options_.dir + "/" + name; }
-  // Removes what is there of checkpoints without a manifest.
-  absl::Status RemoveLeftovers();
+  // Finds the next number, and removes what is there of checkpoints without a manifest.
+  absl::Status Prepare();
   absl::StatusOr<Result> WriteLocked(const std::string& name, const Source& source)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   absl::StatusOr<std::string> ChooseName(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);

@@ -63,6 +63,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
 
  private:
   class HeldCall;
+
   // Removes the held calls that can be answered and writes their answers; the caller finishes them without the lock.
   std::vector<HeldCall*> TakeAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether `call` can be answered; then it is.

@@ -9,6 +9,7 @@
 
 #include "common/limits.h"
 #include "gmock/gmock.h"
+#include "server/guard.h"
 #include "tests/server/store_fixture.h"
 
 namespace lodestone {

@@ -475,7 +475,7 @@ TEST(Client, WaitsAtItsStartForAPsThatIsAway) {
 
   cluster.SetAway(1, true);
   v1::Config config = cluster.config();
-  config.mutable_coordinator()->set_join_timeout_ms(200);
+  config.mutable_coordinator()->set_join_timeout_ms(1000);
   const absl::Status late = Client::Connect(config).status();
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Contains(late, "ps 1 is away; it was at 127.0.0.1:")) << late;

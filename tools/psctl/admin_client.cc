@@ -15,9 +15,13 @@
 namespace lodestone {
 namespace {
 
+void SetDeadline(int timeout_ms, grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+}
+
 absl::StatusOr<v1::StatusResponse> Ask(v1::Admin::Stub* stub, const std::string& address, int timeout_ms) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  SetDeadline(timeout_ms, &context);
   v1::StatusResponse response;
   const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &response);
   if (status.ok()) return response;
@@ -40,6 +44,23 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
 
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms) {
   return Ask(v1::Admin::NewStub(Connect(address)).get(), address, timeout_ms);
+}
+
+absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
+                                                         int timeout_ms) {
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
+  grpc::ClientContext context;
+  SetDeadline(timeout_ms, &context);
+  v1::CheckpointRequest request;
+  request.set_name(name);
+  v1::CheckpointResponse response;
+  const grpc::Status status = stub->Checkpoint(&context, request, &response);
+  if (status.ok()) return response;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(absl::StrCat("the ps at ", address, " has not written it within ", timeout_ms,
+                                                    " ms (--timeout-ms); it may still do so"));
+  }
+  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
 }
 
 StatusPoller::StatusPoller(std::string address, int every_ms)

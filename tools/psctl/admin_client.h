@@ -1,4 +1,4 @@
-// Asks a ps for its status.
+// Asks a ps for its status, and to write a checkpoint.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,10 @@ namespace lodestone {
 
 // The status of the ps at `address` (host:port). UNAVAILABLE, with the address, if nothing answers there in time.
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms);
+
+// Has the ps at `address` write a checkpoint, and waits until it is complete. Errors name the address.
+absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
+                                                         int timeout_ms);
 
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {

@@ -15,9 +15,13 @@
 #include "common/version.h"
 #include "google/protobuf/util/json_util.h"
 #include "tools/psctl/admin_client.h"
+#include "tools/psctl/checkpoint.h"
+#include "tools/psctl/export.h"
+#include "tools/psctl/import.h"
 #include "tools/psctl/local.h"
 #include "tools/psctl/replay.h"
 #include "tools/psctl/status_table.h"
+#include "tools/psctl/verify.h"
 
 namespace lodestone {
 namespace {
@@ -29,6 +33,10 @@ constexpr char kExamples[] = R"(Examples:
   psctl status --address 127.0.0.1:7000                  what that ps knows, as tables
   psctl status --address 127.0.0.1:7000 --json           the same for programs
   psctl replay data/ps-0/log --from data/checkpoints     what did that ps hold? a version and checksum per shard
+  psctl checkpoint --address 127.0.0.1:7000 before-move  all servers write a checkpoint of that name
+  psctl verify data/checkpoints                          are the checkpoints there as they were written?
+  psctl export data/checkpoints/before-move --out model.safetensors
+  psctl import model.safetensors --into data/checkpoints/model --config configs/cluster.yaml
   psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
 
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration, 130 interrupted.)";
@@ -76,6 +84,42 @@ int RunCheck(const std::string& path, const std::vector<std::string>& sets) {
   return 0;
 }
 
+void AddCheckpoint(CLI::App* app, CheckpointOptions* options) {
+  CLI::App* command = app->add_subcommand("checkpoint", "Has all servers write a checkpoint");
+  command->add_option("NAME", options->name, "Its name (default: manual- and the time, in UTC)");
+  command->add_option("--address", options->address, "host:port of the ps with index 0")->capture_default_str();
+  command->add_flag("--json", options->json, "Prints the result as JSON");
+  command->add_option("--timeout-ms", options->timeout_ms, "How long to wait for it")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400'000));
+}
+
+void AddVerify(CLI::App* app, VerifyOptions* options) {
+  CLI::App* command = app->add_subcommand("verify", "Checks checkpoints to their last byte");
+  command->add_option("DIR", options->path, "A checkpoint's folder, or the folder of all of them")->required();
+  command->add_flag("--json", options->json, "Prints the report as JSON");
+}
+
+void AddExport(CLI::App* app, ExportOptions* options) {
+  CLI::App* command = app->add_subcommand("export", "Writes the tables of a checkpoint as tensors");
+  command->add_option("DIR", options->path, "A checkpoint's folder; or that of all: the newest state of each shard")
+      ->required();
+  command->add_option("--out", options->out, "FILE.safetensors or FILE.npz")->required();
+  command->add_option("--table", options->tables, "This table only; may be given several times")
+      ->allow_extra_args(false);
+  command->add_flag("--with-state", options->with_state, "The optimizers' state too: TABLE.state and TABLE.scalars");
+  command->add_flag("--signed-keys", options->signed_keys, "Keys as int64 instead of uint64: the same bits");
+}
+
+void AddImport(CLI::App* app, ImportOptions* options) {
+  CLI::App* command = app->add_subcommand("import", "Makes a checkpoint of tensors, to start with checkpoint.load");
+  command->add_option("FILE", options->file, "FILE.safetensors, as psctl export names its tensors")->required();
+  command->add_option("--into", options->into, "DIR/NAME of the checkpoint")->required();
+  command->add_option("--config", options->config_path, "YAML file that describes the cluster")->required();
+  command->add_option("--set", options->sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
+  command->add_option("--like", options->like, "A checkpoint whose tables it is to have (default: as the file notes)");
+}
+
 int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   CLI::App app("psctl runs, watches and checks Lodestone clusters.", "psctl");
@@ -117,6 +161,14 @@ int Main(int argc, char** argv) {
   replay_command->add_option("--into", replay.into, "Writes what was rebuilt as the checkpoint DIR/NAME");
   replay_command->add_flag("--cut-damaged", replay.cut_damaged, "Ends at damage as if nothing followed it");
   replay_command->add_flag("--json", replay.json, "Prints JSON");
+  CheckpointOptions checkpoint;
+  AddCheckpoint(&app, &checkpoint);
+  VerifyOptions verify;
+  AddVerify(&app, &verify);
+  ExportOptions exported;
+  AddExport(&app, &exported);
+  ImportOptions imported;
+  AddImport(&app, &imported);
 
   try {
     app.parse(argc, argv);
@@ -126,6 +178,10 @@ int Main(int argc, char** argv) {
   if (*local_command) return RunLocal(local);
   if (*status_command) return RunStatus(status);
   if (*replay_command) return RunReplay(replay);
+  if (app.got_subcommand("checkpoint")) return RunCheckpoint(checkpoint);
+  if (app.got_subcommand("verify")) return RunVerify(verify);
+  if (app.got_subcommand("export")) return RunExport(exported);
+  if (app.got_subcommand("import")) return RunImport(imported);
   return RunCheck(check_path, check_sets);
 }
 

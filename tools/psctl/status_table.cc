@@ -44,6 +44,30 @@ std::string ServerText(const v1::ServerStatus& server) {
   return text;
 }
 
+std::string StorageText(const v1::StorageStatus& storage) {
+  std::string text = absl::StrFormat("  storage    %s, durability %s, log %s", storage.dir(), storage.durability(),
+                                     WithUnit(storage.log_bytes()));
+  if (storage.log_commits() > 0) {
+    absl::StrAppendFormat(&text, ", %s records in %s groups", WithThousands(storage.log_records()),
+                          WithThousands(storage.log_commits()));
+  }
+  text += "\n";
+  if (!storage.checkpoint().empty()) {
+    absl::StrAppendFormat(&text, "  checkpoint %s, %s ago: %s in %s\n", storage.checkpoint(),
+                          Seconds(storage.checkpoint_age_seconds()), WithUnit(storage.checkpoint_bytes()),
+                          Seconds(storage.checkpoint_seconds()));
+  }
+  if (storage.replayed_records() > 0) {
+    absl::StrAppendFormat(&text, "  came back  in %s, with %s log records\n", Seconds(storage.recovery_seconds()),
+                          WithThousands(storage.replayed_records()));
+  }
+  if (!storage.log_error().empty()) absl::StrAppend(&text, "  PUSHES ARE REFUSED: ", storage.log_error(), "\n");
+  if (!storage.checkpoint_error().empty()) {
+    absl::StrAppend(&text, "  the last checkpoint failed: ", storage.checkpoint_error(), "\n");
+  }
+  return text;
+}
+
 Rows MemberRows(const google::protobuf::RepeatedPtrField<v1::MemberStatus>& members, bool workers) {
   Rows rows = {{"index", "peer", "state", "last contact"}};
   if (workers) {
@@ -163,6 +187,7 @@ std::string WithUnit(uint64_t bytes) {
 
 std::string StatusText(const v1::StatusResponse& status) {
   std::string text = ServerText(status.server());
+  if (status.has_storage()) text += StorageText(status.storage());
   if (status.has_cluster()) {
     const v1::ClusterStatus& cluster = status.cluster();
     absl::StrAppendFormat(&text, "\ncluster %s: %d of %u servers have joined, shard map epoch %u\n", cluster.name(),

@@ -50,6 +50,21 @@ TEST(StatusText, ShowsTheServerAndItsTables) {
   EXPECT_THAT(text, HasSubstr("987,654"));
 }
 
+TEST(StatusText, ShowsWhatIsOnDiskAndWhyNothingCanBeWritten) {
+  v1::StatusResponse status = Example();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("storage")));
+  v1::StorageStatus* storage = status.mutable_storage();
+  storage->set_dir("data/ps-1");
+  storage->set_durability("machine");
+  storage->set_log_bytes(3 << 20);
+  storage->set_checkpoint("data/checkpoints/auto-ps1-000007");
+  EXPECT_THAT(StatusText(status), HasSubstr("data/ps-1, durability machine, log 3.0 MiB"));
+  EXPECT_THAT(StatusText(status), HasSubstr("auto-ps1-000007"));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("REFUSED")));
+  storage->set_log_error("UNAVAILABLE: no space left on device");
+  EXPECT_THAT(StatusText(status), HasSubstr("PUSHES ARE REFUSED: UNAVAILABLE: no space left on device"));
+}
+
 TEST(StatusText, LeavesOutWhatIsEmpty) {
   const std::string text = StatusText(Example());
   EXPECT_THAT(text, Not(HasSubstr("workers")));

@@ -1,0 +1,40 @@
+// `psctl checkpoint`: has every ps of a cluster write a checkpoint of one name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone {
+
+// How one ps took it.
+struct CheckpointPart {
+  uint32_t server = 0;
+  std::string address;
+  absl::StatusOr<v1::CheckpointResponse> written;
+};
+
+// "manual-20261121-041530", of a time in UTC.
+std::string ManualCheckpointName(absl::Time now);
+
+// Asks all servers of the cluster of the ps at `address`, which must be ps 0, at the same time. By server. An error if
+// the servers cannot be known; those of single servers are in their parts.
+absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
+                                                              int timeout_ms);
+
+struct CheckpointOptions {
+  std::string address = "127.0.0.1:7000";
+  std::string name;  // Empty: ManualCheckpointName.
+  bool json = false;
+  int timeout_ms = 600'000;
+};
+
+// Runs it, with the result on standard output. Returns the exit code: 0; 1 if a ps failed; 2 for an address or name
+// that is none.
+int RunCheckpoint(CheckpointOptions options);
+
+}  // namespace lodestone
