@@ -28,7 +28,8 @@ Report RunShortly(const std::string& name, RunOptions options) {
   log.set_level(v1::LogConfig::ERROR);
   InitLog(log, "chaos", "");
   options.ps_binary = absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/server/ps");
-  options.folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name);
+  options.folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name, "-", options.seed);
+  std::filesystem::remove_all(options.folder);
   std::filesystem::create_directories(options.folder);
   testing::Test::RecordProperty("seed", std::to_string(options.seed));
   Report report = ChaosRun(std::move(options)).Run();
