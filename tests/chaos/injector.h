@@ -1,0 +1,80 @@
+// Carries out faults on a cluster under load, each until the cluster goes on as before.
+//
+// Single-threaded, as PsCluster.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/chaos/disk_damage.h"
+#include "tests/chaos/progress.h"
+#include "tests/chaos/ps_cluster.h"
+#include "tests/chaos/pushing_client.h"
+#include "tests/chaos/schedule.h"
+#include "tests/chaos/small_disk.h"
+#include "tests/chaos/watch.h"
+
+namespace lodestone::chaos {
+
+// What became of a fault.
+struct FaultOutcome {
+  int64_t recovery_ms = 0;  // From its begin to the first acknowledgement, by each ps it met, of what was sent after.
+  std::string note;         // What else there is to say; as a rule nothing.
+  bool carried_out = true;  // It was possible.
+};
+
+class Injector {
+ public:
+  struct Scene {
+    PsCluster* cluster = nullptr;
+    Watch* watch = nullptr;
+    Progress* progress = nullptr;
+    const std::vector<std::unique_ptr<PushingClient>>* clients = nullptr;
+    SmallDisk* disk = nullptr;  // That the ps' files are on; null: it cannot be filled.
+  };
+  explicit Injector(const Scene& scene) : scene_(scene) {}
+
+  // Returns when it is over and the cluster has recovered. Errors: those of Watch, and INTERNAL if something did not
+  // behave as it must.
+  absl::Status Inject(const Fault& fault, FaultOutcome* outcome);
+
+  // kill -9 of all ps and a new start: after it, nothing that was sent before is under way any more.
+  absl::Status KillAll(int64_t away_ms);
+
+ private:
+  absl::Status Dispatch(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Kill(const std::vector<uint32_t>& servers, int64_t away_ms);
+  absl::Status KillAgain(const Fault& fault);
+  absl::Status KillInCheckpoint(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Terminate(const Fault& fault);
+  absl::Status Move(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Tear(const Fault& fault, FaultOutcome* outcome);
+  absl::Status FlipInLog(const Fault& fault, FaultOutcome* outcome);
+  absl::Status FlipInFile(const Fault& fault, FaultOutcome* outcome);
+  // Starts the ps with the bit flipped, and once more with the bit back if it ended then; true if it did. It must name
+  // the file and, if there is `where` in it, that.
+  absl::StatusOr<bool> StartWithFlipped(uint32_t server, const FlippedBit& bit, const std::string& where);
+  absl::Status FillDisk(const Fault& fault, FaultOutcome* outcome);
+  // Takes the room away that the files of a ps may take, and gives it back.
+  absl::Status TakeRoom(const Fault& fault);
+  absl::Status GiveRoom(const Fault& fault);
+  absl::Status Checkpoint(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Stop(const Fault& fault);
+  absl::Status EndClient(const Fault& fault);
+  absl::Status CutInside(const Fault& fault);
+  absl::Status LoseReply(const Fault& fault);
+  absl::Status Hole(const Fault& fault);
+
+  // A segment of the log of a ps that does not run.
+  absl::StatusOr<std::string> ChooseSegment(const Fault& fault) const;
+  // Waits until all ps that the fault met acknowledge again.
+  absl::Status AwaitRecovery();
+
+  const Scene scene_;
+};
+
+}  // namespace lodestone::chaos

@@ -1,0 +1,39 @@
+// The suite itself: what is lost is noticed.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/chaos/short_run.h"
+
+namespace lodestone::chaos {
+namespace {
+
+TEST(Loss, AKilledPsWithoutADataDirIsNoticed) {
+  RunOptions options = ShortOptions(20'261'126, {FaultKind::kKill}, 1);
+  options.durable = false;
+  const Report report = RunShortly("memory", options);
+  EXPECT_FALSE(report.ok());
+  EXPECT_FALSE(report.failure.empty());
+  EXPECT_GT(report.verdict.lost, 0);
+  EXPECT_EQ(report.verdict.doubled, 0);
+}
+
+TEST(Loss, AKilledPsThatDoesNotLogPushesIsNoticed) {
+  RunOptions options = ShortOptions(20'261'133, {FaultKind::kKill}, 1);
+  options.sets = {"cluster.durability=memory"};
+  const Report report = RunShortly("unlogged", options);
+  EXPECT_FALSE(report.ok());
+  EXPECT_GT(report.verdict.lost, 0);
+}
+
+TEST(Loss, WhatACutLogLosesIsNoticed) {
+  RunOptions options = ShortOptions(20'261'134, {FaultKind::kFlip}, 1);
+  options.calm_pushes = 1000;  // So that there are records behind the damaged one.
+  options.sets = {"server.cut_damaged_log=true"};
+  const Report report = RunShortly("cut", options);
+  EXPECT_FALSE(report.ok());
+  EXPECT_THAT(report.failure, testing::HasSubstr("was flipped"));
+  EXPECT_GT(report.verdict.lost, 0);
+  EXPECT_EQ(report.verdict.doubled, 0);
+}
+
+}  // namespace
+}  // namespace lodestone::chaos

@@ -1,0 +1,108 @@
+#include "tests/chaos/report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+namespace lodestone::chaos {
+namespace {
+
+// REQUIRES: not empty.
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double Max(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
+
+std::string FaultLine(const std::string& name, const std::vector<double>& recoveries_ms, uint64_t impossible) {
+  std::string line = absl::StrFormat("%-20s %9d", name, recoveries_ms.size());
+  if (!recoveries_ms.empty()) {
+    absl::StrAppendFormat(&line, " %14.3f %10.3f", Median(recoveries_ms) / 1000, Max(recoveries_ms) / 1000);
+  }
+  if (impossible > 0) absl::StrAppendFormat(&line, "   and %d that were not possible", impossible);
+  return line + "\n";
+}
+
+double GoodputShare(const Report& report) {
+  return report.calm_pushes_per_second > 0 ? report.stormy_pushes_per_second / report.calm_pushes_per_second : 0;
+}
+
+}  // namespace
+
+uint64_t Report::faults() const {
+  uint64_t count = 0;
+  for (const auto& [kind, recoveries] : recoveries_ms) count += recoveries.size();
+  return count;
+}
+
+std::string ToTable(const Report& report) {
+  std::string text = absl::StrFormat("%-20s %9s %14s %10s\n", "fault", "injected", "recovery s", "longest s");
+  std::vector<double> all;
+  uint64_t impossible = 0;
+  for (const FaultInfo& info : FaultInfos()) {
+    const auto found = report.recoveries_ms.find(info.kind);
+    const auto missed = report.impossible.find(info.kind);
+    const std::vector<double> recoveries = found == report.recoveries_ms.end() ? std::vector<double>() : found->second;
+    const uint64_t not_possible = missed == report.impossible.end() ? 0 : missed->second;
+    if (recoveries.empty() && not_possible == 0) continue;
+    text.append(FaultLine(info.name, recoveries, not_possible));
+    all.insert(all.end(), recoveries.begin(), recoveries.end());
+    impossible += not_possible;
+  }
+  text.append(FaultLine("all", all, impossible));
+  const Verdict& verdict = report.verdict;
+  absl::StrAppendFormat(&text, "\nseed %d, %.0f s\n", report.seed, report.seconds);
+  absl::StrAppendFormat(&text, "pushes acknowledged  %d; %.0f per second without faults, %.0f with them (%.0f %%)\n",
+                        report.acknowledged, report.calm_pushes_per_second, report.stormy_pushes_per_second,
+                        100 * GoodputShare(report));
+  absl::StrAppendFormat(&text, "sent again           %d that a ps had applied already, and recognised\n",
+                        report.duplicates);
+  absl::StrAppendFormat(&text, "longest pause        %.3f s between two acknowledgements\n", report.pause_seconds_max);
+  absl::StrAppendFormat(&text, "unacknowledged       %d on a shard, of which %d were applied there\n",
+                        verdict.undecided, verdict.applied);
+  absl::StrAppendFormat(&text, "lost                 %d\ndoubled              %d\nwrong                %d",
+                        verdict.lost, verdict.doubled, verdict.wrong);
+  absl::StrAppendFormat(&text, "   of %d numbers compared in %d audits\n", verdict.compared, report.audits);
+  for (const std::string& finding : verdict.findings) absl::StrAppend(&text, "  ", finding, "\n");
+  if (!report.failure.empty()) absl::StrAppend(&text, "failed: ", report.failure, "\n");
+  if (report.audits == 0) text.append("failed: nothing was compared\n");
+  return text;
+}
+
+std::string ToJson(const Report& report) {
+  nlohmann::ordered_json json;
+  json["ok"] = report.ok();
+  json["seed"] = report.seed;
+  json["seconds"] = report.seconds;
+  json["stopped"] = report.stopped;
+  json["failure"] = report.failure;
+  for (const FaultInfo& info : FaultInfos()) {
+    const auto found = report.recoveries_ms.find(info.kind);
+    if (found == report.recoveries_ms.end() || found->second.empty()) continue;
+    json["faults"][info.name] = {{"injected", found->second.size()},
+                                 {"recovery_ms_median", Median(found->second)},
+                                 {"recovery_ms_max", Max(found->second)}};
+  }
+  json["pushes_acknowledged"] = report.acknowledged;
+  json["duplicates"] = report.duplicates;
+  json["pushes_per_second_calm"] = report.calm_pushes_per_second;
+  json["pushes_per_second_stormy"] = report.stormy_pushes_per_second;
+  json["goodput_share"] = GoodputShare(report);
+  json["pause_seconds_max"] = report.pause_seconds_max;
+  json["audits"] = report.audits;
+  json["compared"] = report.verdict.compared;
+  json["unacknowledged"] = report.verdict.undecided;
+  json["unacknowledged_applied"] = report.verdict.applied;
+  json["lost"] = report.verdict.lost;
+  json["doubled"] = report.verdict.doubled;
+  json["wrong"] = report.verdict.wrong;
+  json["findings"] = report.verdict.findings;
+  json["schedule"] = report.schedule;
+  return json.dump();
+}
+
+}  // namespace lodestone::chaos

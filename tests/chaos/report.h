@@ -1,0 +1,45 @@
+// What a chaos run measured, for people and for machines.
+//
+// Thread safety: plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/chaos/ledger.h"
+#include "tests/chaos/schedule.h"
+
+namespace lodestone::chaos {
+
+struct Report {
+  uint64_t seed = 0;
+  double seconds = 0;
+
+  // By kind: the recovery times of those that were carried out, in milliseconds.
+  std::map<FaultKind, std::vector<double>> recoveries_ms;
+  std::map<FaultKind, uint64_t> impossible;  // Faults that could not be carried out.
+  std::vector<std::string> schedule;         // All of them in order, with what became of them.
+
+  uint64_t acknowledged = 0;
+  uint64_t duplicates = 0;  // Pushes that a ps knew already; those that it recognised before it died are not counted.
+  uint64_t audits = 0;
+  Verdict verdict;  // Of all audits together.
+  double pause_seconds_max = 0;
+  double calm_pushes_per_second = 0;    // Acknowledged, before the first fault.
+  double stormy_pushes_per_second = 0;  // From then on, audits apart.
+
+  std::string failure;  // Why the run ended early; empty: it did not.
+  bool stopped = false;
+
+  // Nothing lost, nothing doubled, nobody ended who must not have.
+  bool ok() const { return failure.empty() && verdict.ok() && audits > 0; }
+  uint64_t faults() const;
+};
+
+std::string ToTable(const Report& report);
+// One object, on one line.
+std::string ToJson(const Report& report);
+
+}  // namespace lodestone::chaos

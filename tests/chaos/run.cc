@@ -1,0 +1,299 @@
+#include "tests/chaos/run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/shard_map.h"
+#include "common/status.h"
+#include "tests/chaos/inventory.h"
+
+namespace lodestone::chaos {
+namespace {
+
+constexpr int64_t kTellEveryMs = 5'000;
+constexpr int kAuditCallTimeoutMs = 20'000;
+constexpr int kStatusTimeoutMs = 5'000;
+
+}  // namespace
+
+ChaosRun::ChaosRun(RunOptions options) : options_(std::move(options)), progress_(options_.servers) {}
+
+ChaosRun::~ChaosRun() = default;
+
+Report ChaosRun::Run() {
+  started_ms_ = told_ms_ = progress_.NowMs();
+  report_.seed = options_.seed;
+  absl::Status status = Start();
+  if (status.ok()) status = Storm();
+  if (absl::IsCancelled(status)) {
+    report_.stopped = true;
+    status = Mend();
+    if (status.ok()) status = Audit();
+  }
+  FillReport(status);
+  if (status.ok()) {
+    clients_.clear();
+    status = StopServers();
+    if (!status.ok()) report_.failure = status.ToString();
+  } else if (!absl::IsCancelled(status) && cluster_ != nullptr) {
+    status = Autopsy();
+    if (!status.ok()) absl::StrAppend(&report_.failure, "; and then, nothing could be compared: ", status.ToString());
+  }
+  clients_.clear();
+  cluster_.reset();
+  if (disk_ != nullptr && !report_.ok()) {  // What is on it would go with it.
+    std::error_code ignored;
+    std::filesystem::copy(DataDir(), options_.folder + "/data", std::filesystem::copy_options::recursive, ignored);
+  }
+  report_.seconds = SecondsSince(started_ms_);
+  return report_;
+}
+
+void ChaosRun::FillReport(const absl::Status& status) {
+  clients_must_live_ = false;
+  if (!status.ok()) report_.failure = status.ToString();
+  report_.acknowledged = progress_.acknowledged();
+  report_.pause_seconds_max = static_cast<double>(progress_.pause_ms_max()) / 1000;
+  if (stormy_seconds_ > 0) report_.stormy_pushes_per_second = static_cast<double>(stormy_pushes_) / stormy_seconds_;
+}
+
+absl::Status ChaosRun::Start() {
+  LODESTONE_RETURN_IF_ERROR(MountDisk());
+  PsCluster::Options options;
+  options.ps_binary = options_.ps_binary;
+  options.folder = options_.folder;
+  if (options_.durable) options.data_dir = DataDir();
+  options.servers = options_.servers;
+  options.sets = options_.sets;
+  LODESTONE_ASSIGN_OR_RETURN(cluster_, PsCluster::Create(std::move(options)));
+  watch_ = std::make_unique<Watch>(cluster_.get(), Watch::Options{.patience_ms = options_.patience_ms,
+                                                                  .interrupts = options_.interrupts,
+                                                                  .on_tick = [this] { return Tick(); }});
+  const uint32_t shards = cluster_->config().cluster().shards();
+  workload_ = std::make_unique<Workload>(Workload::Options{.seed = options_.seed,
+                                                           .slots = options_.clients,
+                                                           .shards = shards,
+                                                           .owners = InitialOwners(shards, options_.servers)});
+  ledger_ = std::make_unique<Ledger>(workload_.get());
+  for (uint32_t server = 0; server < options_.servers; ++server) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));
+  client_run_ = {.config = cluster_->config(),
+                 .workload = workload_.get(),
+                 .ledger = ledger_.get(),
+                 .progress = &progress_,
+                 .servers = options_.servers};
+  for (uint32_t slot = 0; slot < options_.clients; ++slot) {
+    clients_.push_back(std::make_unique<PushingClient>(&client_run_, slot));
+  }
+  died_.assign(options_.clients, false);
+  injector_ =
+      std::make_unique<Injector>(Injector::Scene{cluster_.get(), watch_.get(), &progress_, &clients_, disk_.get()});
+  return watch_->Await(
+      [this] {
+        return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->connected(); });
+      },
+      "the clients' connections");
+}
+
+absl::Status ChaosRun::MountDisk() {
+  if (options_.disk_mb == 0) return absl::OkStatus();
+  std::filesystem::create_directories(DiskFolder());
+  LODESTONE_ASSIGN_OR_RETURN(disk_, SmallDisk::Mount(DiskFolder(), options_.disk_mb));
+  return absl::OkStatus();
+}
+
+absl::Status ChaosRun::Calm() {
+  doing_ = "no faults yet";
+  ResumeClients();
+  const int64_t begun_ms = progress_.NowMs();
+  LODESTONE_RETURN_IF_ERROR(watch_->Await([this] { return progress_.acknowledged() >= options_.calm_pushes; },
+                                          "the pushes before the first fault"));
+  report_.calm_pushes_per_second =
+      static_cast<double>(progress_.acknowledged()) / std::max(SecondsSince(begun_ms), 0.001);
+  resumed_ms_ = progress_.NowMs();
+  resumed_pushes_ = progress_.acknowledged();
+  stormy_ = true;
+  return absl::OkStatus();
+}
+
+bool ChaosRun::Over() const {
+  if (options_.faults > 0 && next_fault_ >= options_.faults) return true;
+  return options_.minutes > 0 && SecondsSince(started_ms_) >= options_.minutes * 60;
+}
+
+absl::Status ChaosRun::Storm() {
+  LODESTONE_RETURN_IF_ERROR(Calm());
+  bool audited = false;
+  while (!Over()) {
+    LODESTONE_RETURN_IF_ERROR(InjectNext());
+    audited = next_fault_ % options_.audit_every == 0;
+    if (audited) LODESTONE_RETURN_IF_ERROR(Audit());
+    if (audited && !Over()) ResumeClients();
+  }
+  return audited ? absl::OkStatus() : Audit();
+}
+
+bool ChaosRun::ChooseClient(Fault* fault) const {
+  for (uint32_t i = 0; i < options_.clients; ++i) {
+    const uint32_t slot = (fault->client + i) % options_.clients;
+    if (died_[slot]) continue;
+    fault->client = slot;
+    return true;
+  }
+  return false;
+}
+
+absl::Status ChaosRun::InjectNext() {
+  const ScheduleOptions schedule{options_.seed, options_.kinds, options_.servers, options_.clients,
+                                 options_.gap_pushes};
+  Fault fault = DrawFault(schedule, next_fault_);
+  doing_ = "before " + fault.Describe();
+  const uint64_t due = progress_.acknowledged() + fault.after_pushes;
+  LODESTONE_RETURN_IF_ERROR(watch_->Await([&] { return progress_.acknowledged() >= due; }, "acknowledgements"));
+  if (fault.kind == FaultKind::kClient) {
+    // The receipts of a client's last pushes must be read before another client of the slot leaves some.
+    if (!ChooseClient(&fault)) {
+      LODESTONE_RETURN_IF_ERROR(Audit());
+      ResumeClients();
+    }
+    died_[fault.client] = true;
+  }
+  doing_ = fault.Describe();
+  ++next_fault_;
+  return Inject(fault);
+}
+
+absl::Status ChaosRun::Inject(const Fault& fault) {
+  report_.schedule.push_back(absl::StrFormat("%8.3f s, %d acknowledged: %s", SecondsSince(started_ms_),
+                                             progress_.acknowledged(), fault.Describe()));
+  FaultOutcome outcome;
+  const absl::Status status = injector_->Inject(fault, &outcome);
+  std::string* const line = &report_.schedule.back();
+  if (!outcome.note.empty()) absl::StrAppend(line, "; ", outcome.note);
+  if (!status.ok()) {
+    absl::StrAppend(line, "; failed");
+    return status;
+  }
+  if (outcome.carried_out) {
+    absl::StrAppend(line, "; recovered in ", outcome.recovery_ms, " ms");
+    report_.recoveries_ms[fault.kind].push_back(static_cast<double>(outcome.recovery_ms));
+  } else {
+    ++report_.impossible[fault.kind];
+    absl::StrAppend(line, "; not possible");
+  }
+  return status;
+}
+
+void ChaosRun::ResumeClients() {
+  progress_.Begin();
+  resumed_ms_ = progress_.NowMs();
+  resumed_pushes_ = progress_.acknowledged();
+  for (const auto& client : clients_) client->Resume();
+}
+
+absl::Status ChaosRun::PauseClients() {
+  for (const auto& client : clients_) client->Pause();
+  const absl::Status status = watch_->Await(
+      [this] {
+        return std::all_of(clients_.begin(), clients_.end(),
+                           [](const auto& client) { return client->in_flight() == 0; });
+      },
+      "the answers to all pushes");
+  progress_.End();
+  if (stormy_) {
+    stormy_seconds_ += SecondsSince(resumed_ms_);
+    stormy_pushes_ += progress_.acknowledged() - resumed_pushes_;
+  }
+  return status;
+}
+
+absl::Status ChaosRun::Audit() {
+  doing_ = "audit";
+  cluster_->SetLinks({});
+  LODESTONE_RETURN_IF_ERROR(PauseClients());
+  CountDuplicates();
+  if (options_.durable) {
+    LODESTONE_RETURN_IF_ERROR(injector_->KillAll(0));
+  } else {
+    for (uint32_t server = 0; server < options_.servers; ++server) cluster_->ProxyOf(server)->Cut();
+  }
+  LODESTONE_RETURN_IF_ERROR(Compare());
+  std::fill(died_.begin(), died_.end(), false);
+  return report_.verdict.ok() ? absl::OkStatus() : absl::DataLossError("the servers do not hold what was pushed");
+}
+
+void ChaosRun::CountDuplicates() {
+  uint64_t duplicates = 0;
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    const auto status = cluster_->StatusOf(server, kStatusTimeoutMs);
+    if (status.ok()) duplicates += status->server().pushes_duplicate();
+  }
+  // Ps that are killed in every audit count from there.
+  report_.duplicates = options_.durable ? report_.duplicates + duplicates : duplicates;
+}
+
+absl::Status ChaosRun::Compare() {
+  v1::Config config = cluster_->config();
+  config.mutable_coordinator()->set_join_timeout_ms(static_cast<uint32_t>(options_.patience_ms));
+  config.mutable_worker()->set_retry_timeout_ms(static_cast<uint32_t>(options_.patience_ms));
+  config.mutable_worker()->set_call_timeout_ms(kAuditCallTimeoutMs);
+  Inventory inventory(config, workload_.get(), *ledger_);
+  LODESTONE_RETURN_IF_ERROR(watch_->Await([&] { return inventory.done(); }, "the values of all tables"));
+  LODESTONE_ASSIGN_OR_RETURN(const Held held, inventory.Take());
+  report_.verdict.Add(ledger_->Check(held));
+  ++report_.audits;
+  return absl::OkStatus();
+}
+
+absl::Status ChaosRun::Mend() {
+  watch_->TakeInterrupts();
+  cluster_->TakeDeaths();
+  cluster_->SetLinks({});
+  if (disk_ != nullptr) LODESTONE_RETURN_IF_ERROR(disk_->Free());
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    if (!cluster_->Runs(server)) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChaosRun::Autopsy() {
+  doing_ = "autopsy";
+  if (!report_.verdict.ok()) return absl::OkStatus();  // It is known already.
+  clients_.clear();
+  LODESTONE_RETURN_IF_ERROR(Mend());
+  return Compare();
+}
+
+absl::Status ChaosRun::StopServers() {
+  doing_ = "the end";
+  for (uint32_t server = 0; server < options_.servers; ++server) cluster_->Terminate(server);
+  for (uint32_t server = 0; server < options_.servers; ++server) {
+    LODESTONE_RETURN_IF_ERROR(
+        watch_->Await([&] { return !cluster_->Runs(server); }, absl::StrCat("the orderly end of ps ", server)));
+    if (cluster_->OutcomeOf(server) != "ended") {
+      return absl::InternalError(absl::StrCat("ps ", server, " ", cluster_->OutcomeOf(server)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChaosRun::Tick() {
+  const int64_t now_ms = progress_.NowMs();
+  if (options_.on_progress && now_ms - told_ms_ >= kTellEveryMs) {
+    const uint64_t pushes = progress_.acknowledged();
+    const double rate = static_cast<double>(pushes - told_pushes_) * 1000 / static_cast<double>(now_ms - told_ms_);
+    options_.on_progress(absl::StrFormat("%6.0f s  %d faults  %d pushes acknowledged (%.0f/s)  %d audits  now: %s",
+                                         SecondsSince(started_ms_), report_.faults(), pushes, rate, report_.audits,
+                                         doing_));
+    told_ms_ = now_ms;
+    told_pushes_ = pushes;
+  }
+  if (!clients_must_live_) return absl::OkStatus();
+  for (const auto& client : clients_) LODESTONE_RETURN_IF_ERROR(client->failure());
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone::chaos

@@ -1,0 +1,120 @@
+// Stands between TCP clients and one server, for tests: passes bytes on, late or slowly or only in one direction or not
+// at all, and resets connections after any byte. Clients keep its address while the server comes and goes at others.
+//
+// Thread-safe. Methods return when what they ask for is in force.
+//
+// Owns its connections and a thread; the destructor resets what is left.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+
+namespace lodestone::chaos {
+
+class TcpProxy {
+ public:
+  // Takes a port of the loopback interface for itself. It is none that the kernel gives to others, so that nobody gets
+  // it while the proxy refuses connections.
+  static absl::StatusOr<std::unique_ptr<TcpProxy>> Start();
+  ~TcpProxy();
+  TcpProxy(const TcpProxy&) = delete;
+  TcpProxy& operator=(const TcpProxy&) = delete;
+
+  // Where clients reach it, host:port.
+  const std::string& address() const { return address_; }
+
+  // The port, on the loopback interface, that connections lead to from now on; nullopt: they are refused. Those that
+  // there are stay until one of their ends goes.
+  void SetTarget(std::optional<int> port);
+
+  enum class Direction { kRequests, kReplies };  // To the server, from it.
+
+  // How bytes travel. What has been read from one end and is held back is kept, up to 1 MiB a connection and direction.
+  struct Link {
+    int64_t delay_ms = 0;           // Each byte, in both directions.
+    uint64_t bytes_per_second = 0;  // Of all connections together, in each direction. 0: no limit.
+    bool holds_requests = false;    // No byte passes in this direction.
+    bool holds_replies = false;
+  };
+  void SetLink(const Link& link);
+
+  // Resets every connection, and with it what is on the way.
+  void Cut();
+  // Resets a connection once it has passed the last of this many further bytes in this direction (of all connections
+  // together), so that a message arrives in part. Replaces an order that was not carried out yet; 0 takes it back.
+  void CutAfter(Direction direction, uint64_t bytes);
+
+  struct Traffic {
+    uint64_t connections = 0;    // Taken so far.
+    uint64_t cut = 0;            // Reset by Cut and CutAfter.
+    uint64_t request_bytes = 0;  // Passed on.
+    uint64_t reply_bytes = 0;
+    uint64_t replies_held = 0;  // Bytes of replies that were read from the server and not passed on yet.
+  };
+  Traffic traffic() const;
+
+ private:
+  struct Flow;
+  struct Connection;
+  // An order of CutAfter.
+  struct Tripwire {
+    Direction direction = Direction::kRequests;
+    uint64_t bytes = 0;
+  };
+
+  TcpProxy(int listener, int port, int wake);
+
+  void Run();
+  // Waits for something to happen. False: the proxy ends.
+  bool Wait();
+  void ObeyOrders();
+  void Accept();
+  // Moves what can be moved; false if the connection is over.
+  bool Serve(Connection* connection);
+  bool Read(Flow* flow);
+  bool Write(Flow* flow);
+  // Bytes that may pass in this direction now.
+  uint64_t Allowance(Direction direction) const;
+  bool Holds(Direction direction) const;
+  void Close(Connection* connection, bool reset);
+  // Wakes the thread and waits until it has seen all orders.
+  void AwaitOrders(uint64_t order) ABSL_LOCKS_EXCLUDED(mu_);
+  void Publish();
+
+  // Constant.
+  const int listener_;
+  const int wake_;  // An eventfd.
+  const std::string address_;
+
+  mutable Mutex mu_;
+  CondVar obeyed_changed_;
+  uint64_t ordered_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t obeyed_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<int> target_ ABSL_GUARDED_BY(mu_);
+  Link link_ ABSL_GUARDED_BY(mu_);
+  bool cut_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<Tripwire> tripwire_ ABSL_GUARDED_BY(mu_);
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  Traffic traffic_ ABSL_GUARDED_BY(mu_);
+
+  // The thread's own: the orders as it obeys them, and what it has.
+  std::optional<int> current_target_;
+  Link current_link_;
+  Tripwire current_tripwire_;
+  Traffic current_traffic_;
+  bool listening_ = false;
+  int64_t tokens_at_us_ = 0;
+  double tokens_[2] = {0, 0};  // Bytes that bytes_per_second lets pass now, by direction.
+  std::list<std::unique_ptr<Connection>> connections_;
+
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace lodestone::chaos
