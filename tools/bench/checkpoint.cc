@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,9 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/check.h"
 #include "common/status.h"
 #include "common/types.h"
+#include "proto/admin.pb.h"
 #include "tools/bench/client_load.h"
 #include "tools/bench/disk.h"
 #include "tools/bench/local_ps.h"
@@ -56,19 +56,6 @@ struct Pushes {
   size_t load;  // Index of the peer.
 };
 
-// Values that one process hands to another.
-template <typename T>
-std::string Pack(const T& value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-template <typename T>
-T Unpack(const std::string& packed) {
-  T value;
-  LODESTONE_CHECK(packed.size() == sizeof(value));
-  std::memcpy(&value, packed.data(), sizeof(value));
-  return value;
-}
-
 uint64_t ResidentBytes(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/statm"));
   uint64_t total = 0, resident = 0;
@@ -76,64 +63,56 @@ uint64_t ResidentBytes(pid_t pid) {
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// A checkpoint that was written.
-struct Written {
-  char path[512] = {};
-  uint64_t bytes = 0;
-  double seconds = 0;
-  uint64_t resident_max = 0;  // While it was written, …
-  uint64_t pushed_bytes = 0;  // … and what was pushed meanwhile.
-};
-
-absl::StatusOr<std::string> WriteCheckpoint(const std::string& address, pid_t pid) {
-  Written written;
-  std::atomic<bool> done{false};
+// Has a checkpoint written and returns the status after it, of which push_bytes and resident_bytes are those pushed
+// meanwhile, and the most while it was written.
+absl::StatusOr<v1::StatusResponse> WriteCheckpoint(const std::string& address, pid_t pid) {
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse before, FetchStatus(address, kTimeoutMs));
+  uint64_t resident_max = 0;
+  std::atomic<bool> done{false};
   std::thread watch([&] {
     for (; !done.load(); absl::SleepFor(absl::Milliseconds(2))) {
-      written.resident_max = std::max(written.resident_max, ResidentBytes(pid));
+      resident_max = std::max(resident_max, ResidentBytes(pid));
     }
   });
-  const absl::StatusOr<v1::CheckpointResponse> response = RequestCheckpoint(address, "", kTimeoutMs);
-  const absl::StatusOr<v1::StatusResponse> after = FetchStatus(address, kTimeoutMs);
+  const absl::Status written = RequestCheckpoint(address, "", kTimeoutMs).status();
   done.store(true);
   watch.join();
-  LODESTONE_RETURN_IF_ERROR(response.status());
-  LODESTONE_RETURN_IF_ERROR(after.status());
-  if (response->path().size() >= sizeof(written.path)) return absl::InvalidArgumentError("--folder is too long");
-  response->path().copy(written.path, sizeof(written.path) - 1);
-  written.bytes = response->bytes();
-  written.seconds = response->seconds();
-  written.pushed_bytes = after->server().push_bytes() - before.server().push_bytes();
-  return Pack(written);
+  LODESTONE_RETURN_IF_ERROR(written);
+  LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(address, kTimeoutMs));
+  status.mutable_server()->set_push_bytes(status.server().push_bytes() - before.server().push_bytes());
+  status.mutable_server()->set_resident_bytes(resident_max);
+  return status;
 }
 
-// How a ps came back.
-struct Recovered {
-  double seconds = 0;
-  uint64_t records = 0;
-};
-
-absl::StatusOr<std::string> AwaitRecovery(const std::string& address) {
+// The status of a ps once it serves its shards.
+absl::StatusOr<v1::StatusResponse> AwaitReady(const std::string& address) {
   for (;; absl::SleepFor(absl::Milliseconds(kAskEveryMs))) {
-    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address, kTimeoutMs));
-    const v1::StorageStatus& storage = status.storage();
-    if (status.server().shards_owned() > 0)
-      return Pack(Recovered{storage.recovery_seconds(), storage.replayed_records()});
+    LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(address, kTimeoutMs));
+    if (status.server().shards_owned() > 0) return status;
   }
 }
 
-absl::StatusOr<std::string> CountPushes(const std::string& address) {
-  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address, kTimeoutMs));
-  return Pack(status.server().pushes());
+// A question to a ps, by a process that may use gRPC.
+using Question = std::function<absl::StatusOr<v1::StatusResponse>()>;
+
+absl::StatusOr<std::unique_ptr<Errand>> Begin(const std::string& name, const Question& question) {
+  return Errand::Start(name, [&question]() -> absl::StatusOr<std::string> {
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, question());
+    return status.SerializeAsString();
+  });
 }
 
-// Runs a function that uses gRPC where that may be done.
-template <typename T>
-absl::StatusOr<T> Ask(const std::string& name, const Errand::Run& run) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Errand> errand, Errand::Start(name, run));
-  LODESTONE_ASSIGN_OR_RETURN(const std::string packed, errand->Wait());
-  return Unpack<T>(packed);
+absl::StatusOr<v1::StatusResponse> End(Errand* errand) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::string result, errand->Wait());
+  v1::StatusResponse status;
+  if (status.ParseFromString(result)) return status;
+  return absl::InternalError("a process of the benchmark's own answered nonsense");
+}
+
+absl::StatusOr<v1::StatusResponse> Ask(const LocalPs& ps) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Errand> errand,
+                             Begin("a question", [&ps] { return AwaitReady(ps.config().coordinator().address()); }));
+  return End(errand.get());
 }
 
 // Options of a ps that writes no checkpoint unasked, and full ones only.
@@ -179,19 +158,16 @@ class FullPs {
 
   absl::Status Fill();
   std::span<const std::unique_ptr<Peer>> Load(size_t i) const { return std::span(loads_).subspan(i, 1); }
-  absl::StatusOr<std::unique_ptr<Errand>> StartCheckpoint() const {
-    return Errand::Start("a checkpoint", [address = ps_->config().coordinator().address(), pid = ps_->pid()] {
-      return WriteCheckpoint(address, pid);
-    });
+  absl::StatusOr<std::unique_ptr<Errand>> BeginCheckpoint() const {
+    return Begin("a checkpoint", [this] { return WriteCheckpoint(ps_->config().coordinator().address(), ps_->pid()); });
   }
   // A checkpoint while nothing is pushed.
-  absl::StatusOr<Written> Checkpoint() const {
-    LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Errand> errand, StartCheckpoint());
-    LODESTONE_ASSIGN_OR_RETURN(const std::string packed, errand->Wait());
-    return Unpack<Written>(packed);
+  absl::StatusOr<v1::StatusResponse> Checkpoint() const {
+    LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Errand> errand, BeginCheckpoint());
+    return End(errand.get());
   }
   // Pushes as long as a checkpoint takes, in windows of which the last may be left out.
-  absl::StatusOr<Sample> MeasureDuringCheckpoint(const Pushes& pushes, Written* written) const;
+  absl::StatusOr<Sample> MeasureDuringCheckpoint(const Pushes& pushes, v1::StatusResponse* after) const;
   // Bytes of the blocks or pages that so many bytes of pushes have changed, each counted once.
   double ChangedBytes(const Pushes& pushes, uint64_t pushed_bytes) const;
 
@@ -224,16 +200,15 @@ absl::Status FullPs::Fill() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Sample> FullPs::MeasureDuringCheckpoint(const Pushes& pushes, Written* written) const {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Errand> errand, StartCheckpoint());
+absl::StatusOr<Sample> FullPs::MeasureDuringCheckpoint(const Pushes& pushes, v1::StatusResponse* after) const {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Errand> errand, BeginCheckpoint());
   Sample sum;
   do {
     LODESTONE_ASSIGN_OR_RETURN(
         const Sample window, MeasureWindow(Load(pushes.load), {OrderOf(pushes.depth)}, ps_->pid(), options_.window_ms));
     if (sum.seconds == 0 || !errand->ended()) Append(window, &sum);
   } while (!errand->ended());
-  LODESTONE_ASSIGN_OR_RETURN(const std::string packed, errand->Wait());
-  *written = Unpack<Written>(packed);
+  LODESTONE_ASSIGN_OR_RETURN(*after, End(errand.get()));
   return sum;
 }
 
@@ -251,10 +226,10 @@ absl::Status FullPs::AddPushRows(const Pushes& pushes, const AddRow& add) {
       [&] { return MeasureWindow(Load(pushes.load), {OrderOf(pushes.depth)}, ps_->pid(), options_.window_ms); },
       [&]() -> absl::StatusOr<Sample> {
         LODESTONE_RETURN_IF_ERROR(Chill(folder_->File("data/ps-0/log")).status());
-        Written written;
-        LODESTONE_ASSIGN_OR_RETURN(Sample sample, MeasureDuringCheckpoint(pushes, &written));
-        extra.push_back(static_cast<double>(written.resident_max) - static_cast<double>(resident_before_));
-        ratio.push_back(extra.back() / ChangedBytes(pushes, written.pushed_bytes));
+        v1::StatusResponse after;
+        LODESTONE_ASSIGN_OR_RETURN(Sample sample, MeasureDuringCheckpoint(pushes, &after));
+        extra.push_back(static_cast<double>(after.server().resident_bytes()) - static_cast<double>(resident_before_));
+        ratio.push_back(extra.back() / ChangedBytes(pushes, after.server().push_bytes()));
         extra.back() *= 1e-6;
         return sample;
       }};
@@ -274,52 +249,53 @@ const Scale& FileScale() {
 }
 
 absl::Status FullPs::AddWriteRow(const AddRow& add) {
-  LODESTONE_ASSIGN_OR_RETURN(const Written first, Checkpoint());
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse first, Checkpoint());
+  const uint64_t bytes = first.storage().checkpoint_bytes();
   const Measurement ours = [&]() -> absl::StatusOr<Sample> {
     LODESTONE_RETURN_IF_ERROR(Chill(folder_->File("data")).status());
     const double cpu = CpuSeconds(ps_->pid());
-    LODESTONE_ASSIGN_OR_RETURN(const Written written, Checkpoint());
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse after, Checkpoint());
     Sample sample;
-    sample.seconds = written.seconds;
-    sample.operations = static_cast<double>(written.bytes);
+    sample.seconds = after.storage().checkpoint_seconds();
+    sample.operations = static_cast<double>(after.storage().checkpoint_bytes());
     sample.server_cpu_seconds = CpuSeconds(ps_->pid()) - cpu;
     return sample;
   };
   const Measurement limit = [&]() -> absl::StatusOr<Sample> {
     LODESTONE_RETURN_IF_ERROR(Chill(folder_->File("data")).status());
-    return WriteFile(folder_->File("plain"), first.bytes);
+    return WriteFile(folder_->File("plain"), bytes);
   };
   LODESTONE_ASSIGN_OR_RETURN(
-      Row row, MeasureInTurns(options_, kBench, absl::StrCat(kBench, "/write/", first.bytes >> 20, "MiB"), FileScale(),
-                              ours, limit));
+      Row row,
+      MeasureInTurns(options_, kBench, absl::StrCat(kBench, "/write/", bytes >> 20, "MiB"), FileScale(), ours, limit));
   add(std::move(row));
   return absl::OkStatus();
 }
 
 absl::Status FullPs::AddLoadRow(const AddRow& add) {
-  LODESTONE_ASSIGN_OR_RETURN(const Written checkpoint, Checkpoint());
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse written, Checkpoint());
+  const std::string path = written.storage().checkpoint();
+  const uint64_t bytes = written.storage().checkpoint_bytes();
   // It loads and then keeps nothing, as if on another machine.
   const Options loading = WithSets(options_, {absl::StrCat("checkpoint.dir=", folder_->File("data/checkpoints")),
                                               std::string("cluster.durability=memory")});
   const Measurement ours = [&]() -> absl::StatusOr<Sample> {
-    LODESTONE_RETURN_IF_ERROR(Chill(checkpoint.path).status());
+    LODESTONE_RETURN_IF_ERROR(Chill(path).status());
     LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LocalPs> ps, LocalPs::Start(loading, 0));
-    const std::string address = ps->config().coordinator().address();
-    LODESTONE_ASSIGN_OR_RETURN(const Recovered recovered,
-                               Ask<Recovered>("waiting for a ps", [&] { return AwaitRecovery(address); }));
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse back, Ask(*ps));
     Sample sample;
-    sample.seconds = recovered.seconds;
-    sample.operations = static_cast<double>(checkpoint.bytes);
+    sample.seconds = back.storage().recovery_seconds();
+    sample.operations = static_cast<double>(bytes);
     sample.server_cpu_seconds = CpuSeconds(ps->pid());
     return sample;
   };
   const Measurement limit = [&]() -> absl::StatusOr<Sample> {
-    LODESTONE_RETURN_IF_ERROR(Chill(checkpoint.path).status());
-    return ReadFiles(checkpoint.path);
+    LODESTONE_RETURN_IF_ERROR(Chill(path).status());
+    return ReadFiles(path);
   };
   LODESTONE_ASSIGN_OR_RETURN(
-      Row row, MeasureInTurns(options_, kBench, absl::StrCat(kBench, "/load/", checkpoint.bytes >> 20, "MiB"),
-                              FileScale(), ours, limit));
+      Row row,
+      MeasureInTurns(options_, kBench, absl::StrCat(kBench, "/load/", bytes >> 20, "MiB"), FileScale(), ours, limit));
   add(std::move(row));
   return absl::OkStatus();
 }
@@ -354,24 +330,20 @@ class Replay {
         Peer::Start("the client", pushes_.load == 0 ? DenseLoad(ps->config(), {kDenseBytes, kDenseTables, 8})
                                                     : RowsLoad(ps->config(), {kRows, kDim, kKeys, 8})));
     const std::unique_ptr<Peer> peers[] = {std::move(peer)};
-    const std::string address = ps->config().coordinator().address();
-    const auto count = [&] { return Ask<uint64_t>("counting pushes", [&] { return CountPushes(address); }); };
-    LODESTONE_ASSIGN_OR_RETURN(const uint64_t before, count());
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse before, Ask(*ps));
     LODESTONE_ASSIGN_OR_RETURN(
         Sample sample, MeasureWindow(peers, {OrderOf(pushes_.depth)}, ps->pid(), kWindows * options_.window_ms));
-    LODESTONE_ASSIGN_OR_RETURN(const uint64_t after, count());
-    logged_ = static_cast<double>(after - before);
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse after, Ask(*ps));
+    logged_ = static_cast<double>(after.server().pushes() - before.server().pushes());
     if (pushes_.load == 1) logged_ += static_cast<double>(kRows) / kKeys;  // That made the rows.
     return sample;
   }
 
   absl::StatusOr<Sample> Recover() {
     LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LocalPs> ps, StartPs());
-    const std::string address = ps->config().coordinator().address();
-    LODESTONE_ASSIGN_OR_RETURN(const Recovered recovered,
-                               Ask<Recovered>("waiting for a ps", [&] { return AwaitRecovery(address); }));
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse back, Ask(*ps));
     Sample sample;
-    sample.seconds = recovered.seconds;
+    sample.seconds = back.storage().recovery_seconds();
     sample.operations = logged_;
     sample.server_cpu_seconds = CpuSeconds(ps->pid());
     return sample;
