@@ -77,8 +77,9 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(
 }
 
 uint64_t Catalog::TableBytes() const {
+  const std::shared_ptr<const TableMap> map = tables();  // A loop over *tables() would not keep it.
   uint64_t bytes = 0;
-  for (const auto& [id, entry] : *tables()) bytes += entry->table->counters().bytes.load(std::memory_order_relaxed);
+  for (const auto& [id, entry] : *map) bytes += entry->table->counters().bytes.load(std::memory_order_relaxed);
   return bytes;
 }
 
@@ -101,7 +102,8 @@ absl::Status Catalog::CheckMemory(const Table& table, uint64_t more_bytes) const
 void Catalog::FillStatus(v1::StatusResponse* status) const {
   status->mutable_server()->set_table_bytes(TableBytes());
   status->mutable_server()->set_table_bytes_max(memory_max_bytes_);
-  for (const auto& [id, entry] : *tables()) {
+  const std::shared_ptr<const TableMap> map = tables();
+  for (const auto& [id, entry] : *map) {
     const Table& table = *entry->table;
     const Table::Counters& counters = table.counters();
     v1::TableStatus* out = status->add_tables();

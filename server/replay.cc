@@ -99,8 +99,9 @@ absl::Status Store::Impl::ReplayPush(const v1::LogRecord& record, ByteView paylo
 }
 
 std::vector<v1::TableSpec> Store::Impl::table_specs() const {
+  const std::shared_ptr<const TableMap> map = tables();
   std::vector<v1::TableSpec> specs;
-  for (const auto& [id, entry] : *tables()) specs.push_back(entry->table->spec());
+  for (const auto& [id, entry] : *map) specs.push_back(entry->table->spec());
   std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
   return specs;
 }

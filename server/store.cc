@@ -133,8 +133,9 @@ void Store::Impl::Tick() {
   }
   if (!ready_.load(std::memory_order_acquire)) return;
   const std::vector<Incarnation> forgotten = sessions_.ForgetIdle(now_ms);
+  const std::shared_ptr<const TableMap> map = tables();
   bool expires = false;
-  for (const auto& [id, entry] : *tables()) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
+  for (const auto& [id, entry] : *map) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
   if (forgotten.empty() && !expires) return;
   for (const Incarnation worker : logs_.empty() ? std::vector<Incarnation>() : forgotten) {
     std::vector<ShardLog::Record> records(1);

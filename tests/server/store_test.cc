@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/limits.h"
 #include "gmock/gmock.h"
 #include "server/guard.h"
@@ -206,6 +207,26 @@ TEST_F(StoreTest, RacingCallersOfEnsureTablesAgree) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(ids, std::vector<TableId>(4, ids[0]));
+}
+
+// Regression: the map of tables was let go of while it was gone through.
+TEST_F(StoreTest, StatusCanBeAskedForWhileTablesAreMade) {
+  Make();
+  std::atomic<bool> made{false};
+  std::thread asks([&] {
+    while (!made.load()) {
+      v1::StatusResponse status;
+      store_->FillStatus(&status);
+      store_->table_specs();
+      store_->Tick();
+    }
+  });
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(Ensure({AddingDense(absl::StrCat("d", i), 10, 0)}).ok());
+  made.store(true);
+  asks.join();
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.tables_size(), 200);
 }
 
 TEST_F(StoreTest, ATableThatExistsWithAnotherSpecificationIsRefusedNamingTheField) {

@@ -102,7 +102,7 @@ class DenseTables final : public ClientLoad {
   absl::Status Start(const v1::Config& config, const DenseWork& work) {
     std::vector<v1::TableSpec> specs(work.tables);
     for (uint32_t i = 0; i < work.tables; ++i) {
-      specs[i].set_name(absl::StrCat("dense/", i));
+      specs[i].set_name(absl::StrCat(work.name, "/", i));
       specs[i].mutable_dense()->add_dims(elements_);
       specs[i].mutable_dense()->set_block_elements(1 << 16);  // So that up to 256 KiB are one block of one shard.
       specs[i].mutable_optimizer()->mutable_sgd();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
@@ -24,7 +25,8 @@ const char* NameOf(ClientOperation operation);
 struct DenseWork {
   uint64_t bytes = 0;
   uint32_t tables = 1;
-  uint32_t depth_max = 1;  // Of the orders to come.
+  uint32_t depth_max = 1;      // Of the orders to come.
+  std::string name = "dense";  // In place of that.
 };
 Peer::MakeLoad DenseLoad(const v1::Config& config, const DenseWork& work);
 

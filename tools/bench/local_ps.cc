@@ -1,7 +1,9 @@
 #include "tools/bench/local_ps.h"
 
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -48,6 +50,13 @@ absl::StatusOr<std::string> AwaitAddress(Child* ps, const std::string& path) {
   return absl::DeadlineExceededError(absl::StrCat("the ps took no calls within ", kStartTimeoutMs, " ms"));
 }
 
+fs::path ParentOr(const std::string& parent) {
+  if (!parent.empty()) return parent;
+  std::error_code error;
+  const fs::path system = fs::temp_directory_path(error);
+  return error ? "/tmp" : system;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, uint32_t shards) {
@@ -71,11 +80,8 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
   return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(child)));
 }
 
-absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Create() {
-  std::error_code error;
-  fs::path parent = fs::temp_directory_path(error);
-  if (error) parent = "/tmp";
-  std::string name = (parent / "lodestone-bench-XXXXXX").string();
+absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Create(const std::string& parent) {
+  std::string name = (ParentOr(parent) / "lodestone-bench-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("making a folder ", name));
   return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(name));
 }
@@ -83,6 +89,25 @@ absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Create() {
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+std::string FilesystemOf(const std::string& parent) {
+  struct statfs info;
+  if (statfs(ParentOr(parent).c_str(), &info) != 0) return "unknown";
+  switch (info.f_type) {
+    case EXT4_SUPER_MAGIC:
+      return "ext4";
+    case XFS_SUPER_MAGIC:
+      return "xfs";
+    case BTRFS_SUPER_MAGIC:
+      return "btrfs";
+    case OVERLAYFS_SUPER_MAGIC:
+      return "overlay";
+    case TMPFS_MAGIC:
+      return "tmpfs";
+    default:
+      return absl::StrCat("0x", absl::Hex(info.f_type));
+  }
 }
 
 }  // namespace lodestone::bench

@@ -32,10 +32,10 @@ class LocalPs {
   std::unique_ptr<Child> child_;
 };
 
-// A folder in the system's place for temporary files; it goes with this object, with all in it.
+// A folder in `parent`, or in the system's place for temporary files; it goes with this object, with all in it.
 class TemporaryFolder {
  public:
-  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create();
+  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create(const std::string& parent = "");
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -46,5 +46,8 @@ class TemporaryFolder {
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
   const std::string path_;
 };
+
+// What kind of filesystem TemporaryFolder::Create(parent) uses: "ext4", "tmpfs"; a number in hexadecimal if it is rare.
+std::string FilesystemOf(const std::string& parent);
 
 }  // namespace lodestone::bench

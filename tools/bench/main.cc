@@ -24,6 +24,7 @@
 #include "common/version.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/cost_model.h"
+#include "tools/bench/local_ps.h"
 #include "tools/bench/suites.h"
 #include "tools/bench/table.h"
 
@@ -39,7 +40,10 @@ const std::vector<Suite>& Suites() {
        RunBroadcast},
       {"optimizer", "elements per second of each optimizer on one core, beside plain loops", RunOptimizer},
       {"index", "lookups of embedding rows on one core", RunIndex},
-      {"durability", "pushes of 64 KiB at each durability that this build offers", RunDurability},
+      {"durability", "pushes at each durability, in turns; appends to a file of the same disk beside them",
+       RunDurability},
+      {"checkpoint", "checkpoints and loading beside plain files; pushes during a checkpoint; replay of a log",
+       RunCheckpoint},
       {"train", "samples per second of whole training steps: DeepFM, 2 ps, 2 workers (configs/local.yaml)", RunTrain},
   };
   return suites;
@@ -98,6 +102,7 @@ std::map<std::string, std::string> DescribeMachine(const Options& options) {
   return {{"CPU", FirstLineAfter("/proc/cpuinfo", "model name")},
           {"cores", absl::StrCat(std::thread::hardware_concurrency())},
           {"kernel", name.release},
+          {"filesystem", FilesystemOf(options.folder)},
           {"congestion control", FirstLineAfter("/proc/sys/net/ipv4/tcp_congestion_control", "")},
           {"load before", FirstLineAfter("/proc/loadavg", "")},
           {"version", kVersion},
@@ -193,6 +198,10 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--model", line->model_path, "Measures nothing: fits the cost model to such a file and prints it");
   app->add_option("--set", line->options.sets, "Overrides a field of the configuration: a.b=VALUE")
       ->allow_extra_args(false);
+  app->add_option(
+      "--folder", line->options.folder,
+      "Where durability and checkpoint keep their data for a while: on the disk to be measured (default: the "
+      "system's place for temporary files)");
   app->add_flag("--list", line->list, "Prints the names");
   app->add_option("--root", line->options.root, "The project's folder; train needs its configs (default: here)");
   app->add_option("--ps-binary", line->options.ps_binary, "The ps program (default: as built)");

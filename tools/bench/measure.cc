@@ -70,6 +70,10 @@ void AddLimit(const std::map<std::string, double>& limit, std::map<std::string, 
     (*values)[kLimitP50] = limit.at(kP50);
     if (values->count(kP50) > 0) divide(kP50Ratio, values->at(kP50), limit.at(kP50));
   }
+  if (limit.count(kP99) > 0) {
+    (*values)[kLimitP99] = limit.at(kP99);
+    if (values->count(kP99) > 0) divide(kP99Ratio, values->at(kP99), limit.at(kP99));
+  }
   if (limit.count(kClientCpu) == 0 || values->count(kClientCpu) == 0) return;
   (*values)[kLimitCpu] = limit.at(kClientCpu) + limit.at(kServerCpu);
   divide(kCpuRatio, values->at(kClientCpu) + values->at(kServerCpu), values->at(kLimitCpu));
@@ -130,24 +134,32 @@ Scale KeysScale(uint64_t keys, uint64_t bytes) {
   return {"Mkeys/s", "s/Mkeys", 1e-6 * static_cast<double>(keys), static_cast<double>(bytes)};
 }
 
-absl::StatusOr<Row> MeasureInTurns(const Options& options, std::string bench, std::string name, const Scale& scale,
-                                   const Measurement& ours, const Measurement& limit) {
+absl::StatusOr<std::vector<std::vector<Sample>>> TakeTurns(const Options& options, const std::string& name,
+                                                           std::span<const Measurement> measurements) {
   std::fprintf(stderr, "bench: %s\n", name.c_str());
-  std::vector<Sample> samples, limits;
+  std::vector<std::vector<Sample>> samples(measurements.size());
   for (int run = 0; run < options.runs; ++run) {
-    for (const auto& [measurement, results] : {std::pair{&limit, &limits}, std::pair{&ours, &samples}}) {
-      if (!*measurement) continue;
-      absl::StatusOr<Sample> sample = (*measurement)();
+    for (size_t i = 0; i < measurements.size(); ++i) {
+      absl::StatusOr<Sample> sample = measurements[i]();
       if (!sample.ok()) return Annotate(sample.status(), name);
-      results->push_back(*std::move(sample));
+      if (sample->operations == 0) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(name, ": no operation ended within ", sample->seconds, " s; a longer --window-ms may help"));
+      }
+      samples[i].push_back(*std::move(sample));
     }
   }
-  for (const Sample& sample : samples) {
-    if (sample.operations > 0) continue;
-    return absl::DeadlineExceededError(
-        absl::StrCat(name, ": no operation ended within ", sample.seconds, " s; a longer --window-ms may help"));
-  }
-  return MakeRow(std::move(bench), std::move(name), scale, std::move(samples), std::move(limits));
+  return samples;
+}
+
+absl::StatusOr<Row> MeasureInTurns(const Options& options, std::string bench, std::string name, const Scale& scale,
+                                   const Measurement& ours, const Measurement& limit) {
+  std::vector<Measurement> measurements;
+  if (limit) measurements.push_back(limit);
+  measurements.push_back(ours);
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::vector<Sample>> samples, TakeTurns(options, name, measurements));
+  return MakeRow(std::move(bench), std::move(name), scale, std::move(samples.back()),
+                 limit ? std::move(samples.front()) : std::vector<Sample>());
 }
 
 Row MakeRow(std::string bench, std::string name, const Scale& scale, std::vector<Sample> ours,

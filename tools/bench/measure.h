@@ -24,6 +24,7 @@ struct Options {
   int runs = 5;
   int window_ms = 400;    // Of one run.
   std::string only;       // Rows whose names contain it.
+  std::string folder;     // Where data is kept for a while; empty: the system's place for temporary files.
   std::string root;       // The project's folder; train needs its configs/.
   std::string ps_binary;  // Where the programs are.
   std::string psctl_binary;
@@ -67,6 +68,11 @@ Scale BytesScale(uint64_t bytes);
 Scale KeysScale(uint64_t keys, uint64_t bytes);
 
 using Measurement = std::function<absl::StatusOr<Sample>()>;
+
+// Carries out all measurements in turns, options.runs times each; the samples of each, run by run. `name` is for
+// messages.
+absl::StatusOr<std::vector<std::vector<Sample>>> TakeTurns(const Options& options, const std::string& name,
+                                                           std::span<const Measurement> measurements);
 
 // Measures `limit` (may be empty) and `ours` in turns, options.runs times each, and makes a row of it.
 absl::StatusOr<Row> MeasureInTurns(const Options& options, std::string bench, std::string name, const Scale& scale,

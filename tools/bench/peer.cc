@@ -93,6 +93,37 @@ absl::StatusOr<pid_t> Fork(const std::string& name, const std::function<void()>&
   _exit(0);
 }
 
+// A child and our end of the socket to it.
+struct Process {
+  pid_t pid = 0;
+  int fd = -1;
+};
+absl::StatusOr<Process> ForkWithSocket(const std::string& name, const std::function<void(int fd)>& run) {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("a socket for ", name));
+  }
+  const absl::StatusOr<pid_t> pid = Fork(name, [&] {
+    close(fds[0]);
+    run(fds[1]);
+  });
+  close(fds[1]);
+  if (pid.ok()) return Process{*pid, fds[0]};
+  close(fds[0]);
+  return pid.status();
+}
+
+absl::Status HasEnded(const std::string& name) { return absl::UnavailableError(absl::StrCat(name, " has ended")); }
+
+// The head of the next message, or the error that it is.
+absl::Status ReceiveHead(int fd, const std::string& name, Head* head) {
+  if (!ReceiveAll(fd, head, sizeof(*head))) return HasEnded(name);
+  if (head->error_code == 0) return absl::OkStatus();
+  std::string text(head->size, '\0');
+  if (!ReceiveAll(fd, text.data(), text.size())) return HasEnded(name);
+  return absl::Status(static_cast<absl::StatusCode>(head->error_code), absl::StrCat(name, ": ", text));
+}
+
 // Whether the process ended in time.
 bool AwaitEnd(pid_t pid, int timeout_ms) {
   for (const int64_t end = NowNs() + int64_t{timeout_ms} * 1'000'000; NowNs() < end; poll(nullptr, 0, 1)) {
@@ -118,20 +149,8 @@ double CpuSeconds(pid_t pid) {
 }
 
 absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(std::string name, const MakeLoad& make_load) {
-  int fds[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("a socket for ", name));
-  }
-  const absl::StatusOr<pid_t> pid = Fork(name, [&] {
-    close(fds[0]);
-    Serve(fds[1], make_load);
-  });
-  close(fds[1]);
-  if (!pid.ok()) {
-    close(fds[0]);
-    return pid.status();
-  }
-  std::unique_ptr<Peer> peer(new Peer(std::move(name), *pid, fds[0]));
+  LODESTONE_ASSIGN_OR_RETURN(const Process process, ForkWithSocket(name, [&](int fd) { Serve(fd, make_load); }));
+  std::unique_ptr<Peer> peer(new Peer(std::move(name), process.pid, process.fd));
   if (absl::Status ready = peer->Collect().status(); !ready.ok()) return ready;
   return peer;
 }
@@ -154,21 +173,48 @@ Peer::~Peer() {
 
 absl::Status Peer::Send(const Order& order) {
   if (SendAll(fd_, &order, sizeof(order))) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(name_, " has ended"));
+  return HasEnded(name_);
 }
 
 absl::StatusOr<Outcome> Peer::Collect() {
-  const absl::Status ended = absl::UnavailableError(absl::StrCat(name_, " has ended"));
   Head head;
-  if (!ReceiveAll(fd_, &head, sizeof(head))) return ended;
-  if (head.error_code != 0) {
-    std::string text(head.size, '\0');
-    if (!ReceiveAll(fd_, text.data(), text.size())) return ended;
-    return absl::Status(static_cast<absl::StatusCode>(head.error_code), absl::StrCat(name_, ": ", text));
-  }
+  LODESTONE_RETURN_IF_ERROR(ReceiveHead(fd_, name_, &head));
   Outcome outcome{head.operations, head.bytes_copied, std::vector<float>(head.size)};
-  if (!ReceiveAll(fd_, outcome.latencies_us.data(), head.size * sizeof(float))) return ended;
+  if (!ReceiveAll(fd_, outcome.latencies_us.data(), head.size * sizeof(float))) return HasEnded(name_);
   return outcome;
+}
+
+absl::StatusOr<std::unique_ptr<Errand>> Errand::Start(std::string name, const Run& run) {
+  const auto work = [&run](int fd) {
+    const absl::StatusOr<std::string> result = run();
+    if (result.ok()) {
+      const Head head{0, 0, 0, result->size()};
+      if (SendAll(fd, &head, sizeof(head))) SendAll(fd, result->data(), result->size());
+    } else {
+      SendError(fd, result.status());
+    }
+  };
+  LODESTONE_ASSIGN_OR_RETURN(const Process process, ForkWithSocket(name, work));
+  return std::unique_ptr<Errand>(new Errand(std::move(name), process.pid, process.fd));
+}
+
+Errand::~Errand() {
+  if (!ended()) kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  close(fd_);
+}
+
+bool Errand::ended() const {
+  pollfd result = {fd_, POLLIN, 0};
+  return poll(&result, 1, 0) > 0;
+}
+
+absl::StatusOr<std::string> Errand::Wait() {
+  Head head;
+  LODESTONE_RETURN_IF_ERROR(ReceiveHead(fd_, name_, &head));
+  std::string result(head.size, '\0');
+  if (!ReceiveAll(fd_, result.data(), head.size)) return HasEnded(name_);
+  return result;
 }
 
 }  // namespace lodestone::bench

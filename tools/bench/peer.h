@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -74,6 +75,28 @@ class Peer {
   const std::string name_;
   const pid_t pid_;
   const int fd_;  // -1: a server.
+};
+
+// A function that runs once in a process of its own: for what the benchmark's own process does not touch.
+class Errand {
+ public:
+  using Run = std::function<absl::StatusOr<std::string>()>;
+  static absl::StatusOr<std::unique_ptr<Errand>> Start(std::string name, const Run& run);
+  ~Errand();  // Kills it, if nobody has waited.
+  Errand(const Errand&) = delete;
+  Errand& operator=(const Errand&) = delete;
+
+  // Whether Wait would return at once.
+  bool ended() const;
+  // What the function returned. Call once.
+  absl::StatusOr<std::string> Wait();
+
+ private:
+  Errand(std::string name, pid_t pid, int fd) : name_(std::move(name)), pid_(pid), fd_(fd) {}
+
+  const std::string name_;
+  const pid_t pid_;
+  const int fd_;
 };
 
 }  // namespace lodestone::bench

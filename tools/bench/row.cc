@@ -41,11 +41,15 @@ const std::vector<Metric>& Metrics() {
       {kCopies, "copies", Better::kLower, "bytes that the client copied per byte of payload moved"},
       {kLimitRate, "limit", Better::kNeither, "rate of the limit: the same bytes over raw sockets, in the same run"},
       {kLimitP50, "limit p50", Better::kNeither, "the limit's median time of one operation"},
+      {kLimitP99, "limit p99", Better::kNeither, "99 % of the limit's operations took no longer"},
       {kLimitCpu, "limit CPU", Better::kNeither, "the limit's CPU time, client and server together"},
       {kRatio, "x limit", Better::kHigher, "rate / limit, run by run"},
       {kCpuRatio, "x CPU", Better::kLower, "CPU time of client and server / the limit's, run by run"},
       {kP50Ratio, "x p50", Better::kLower, "median time of one operation / the limit's, run by run"},
+      {kP99Ratio, "x p99", Better::kLower, "what 99 % of operations did not exceed / the limit's, run by run"},
       {kServerCpuRatio, "x server", Better::kLower, "CPU time of the server / the limit's server's, run by run"},
+      {kMemory, "extra MB", Better::kLower, "resident memory of the server at most, beyond that before the first run"},
+      {kMemoryRatio, "x memory", Better::kLower, "that / the size of the blocks that were updated meanwhile"},
   };
   return metrics;
 }

@@ -37,12 +37,16 @@ inline constexpr char kClientCpu[] = "client_cpu";
 inline constexpr char kServerCpu[] = "server_cpu";
 inline constexpr char kLimitRate[] = "limit_rate";
 inline constexpr char kLimitP50[] = "limit_p50_us";
+inline constexpr char kLimitP99[] = "limit_p99_us";
 inline constexpr char kLimitCpu[] = "limit_cpu";
 inline constexpr char kRatio[] = "ratio";
 inline constexpr char kCpuRatio[] = "cpu_ratio";
 inline constexpr char kP50Ratio[] = "p50_ratio";
+inline constexpr char kP99Ratio[] = "p99_ratio";
 inline constexpr char kServerCpuRatio[] = "server_cpu_ratio";
 inline constexpr char kCopies[] = "client_copies";
+inline constexpr char kMemory[] = "extra_mb";
+inline constexpr char kMemoryRatio[] = "memory_ratio";
 
 struct Row {
   std::string bench;     // "dense".

@@ -19,6 +19,7 @@ absl::Status RunBroadcast(const Options& options, const AddRow& add);
 absl::Status RunOptimizer(const Options& options, const AddRow& add);
 absl::Status RunIndex(const Options& options, const AddRow& add);
 absl::Status RunDurability(const Options& options, const AddRow& add);
+absl::Status RunCheckpoint(const Options& options, const AddRow& add);
 absl::Status RunTrain(const Options& options, const AddRow& add);
 
 struct Suite {

@@ -2,11 +2,13 @@
 #include <poll.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,8 +18,10 @@
 namespace lodestone::bench {
 namespace {
 
+using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 struct Result {
   std::string output;
@@ -67,7 +71,7 @@ TEST(Bench, MeasuresLimitDenseEmbeddingBroadcastAndDurabilityAgainstARealPs) {
     EXPECT_THAT(result.output, HasSubstr(row.name));
     ASSERT_NE(row.Find(kRate), nullptr) << row.name;
     EXPECT_GT(row.Find(kRate)->min, 0) << row.name;
-    if (row.bench == "limit") continue;
+    if (row.bench == "limit" || absl::StartsWith(row.name, "durability/disk/")) continue;
     for (const char* metric : {kRatio, kClientCpu, kServerCpu, kLimitRate, kCpuRatio}) {
       ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
       EXPECT_GT(row.Find(metric)->median, 0) << row.name << " " << metric;
@@ -77,10 +81,12 @@ TEST(Bench, MeasuresLimitDenseEmbeddingBroadcastAndDurabilityAgainstARealPs) {
        {"limit/memcpy/1MiB", "limit/tcp/push/4KiB/depth8", "limit/unix/push-pull/1MiB/depth8",
         "limit/fanout/4MiB/subscribers2", "dense/pull/64B/depth1/clients1", "dense/push/4KiB/depth8/clients1",
         "dense/push-pull/1MiB/depth8/clients1", "embedding/pull-then-push/100Krows/dim16/depth4",
-        "broadcast/4MiB/subscribers2", "durability/memory/push/64KiB/depth8"}) {
+        "broadcast/4MiB/subscribers2", "durability/disk/push/64KiB/depth1", "durability/memory/push/1MiB/depth8",
+        "durability/process/push/64KiB/depth8", "durability/machine/push/4096rows/depth1"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
   EXPECT_EQ(report->machine.count("CPU"), 1);
+  EXPECT_EQ(report->machine.count("filesystem"), 1);
 
   const Result markdown = RunBench({"--markdown", json});
   EXPECT_THAT(markdown.outcome, EndsWith("ended"));
@@ -90,12 +96,37 @@ TEST(Bench, MeasuresLimitDenseEmbeddingBroadcastAndDurabilityAgainstARealPs) {
   EXPECT_THAT(model.output, HasSubstr("| push, server |"));
 }
 
+TEST(Bench, MeasuresCheckpointsAndTheReplayOfLogsInTheFolderThatItIsGiven) {
+  const std::string json = TestFile("checkpoint.json");
+  const std::string folder = TestFile("checkpoints");
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  const Result result = RunBench(Quick({"checkpoint", "--folder", folder}, json));
+  ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  const absl::StatusOr<Report> report = ReadReport(json);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::vector<std::string> names;
+  for (const Row& row : report->rows) {
+    names.push_back(row.name);
+    for (const char* metric : {kRate, kLimitRate, kRatio}) {
+      ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
+      EXPECT_GT(row.Find(metric)->median, 0) << row.name << " " << metric;
+    }
+    EXPECT_EQ(row.Find(kMemoryRatio) != nullptr, absl::StrContains(row.name, "/during/")) << row.name;
+  }
+  EXPECT_THAT(names, ElementsAre("checkpoint/during/push/64KiB/depth1", "checkpoint/during/push/64KiB/depth8",
+                                 "checkpoint/during/push/4096rows/depth1", StartsWith("checkpoint/write/"),
+                                 StartsWith("checkpoint/load/"), "checkpoint/replay/push/64KiB/depth8",
+                                 "checkpoint/replay/push/4096rows/depth8"));
+}
+
 TEST(Bench, ListsWhatItMeasuresAndExplainsItself) {
   const Result list = RunBench({"--list"});
   const Result help = RunBench({"--help"});
   EXPECT_THAT(list.outcome, EndsWith("ended"));
   EXPECT_THAT(help.outcome, EndsWith("ended"));
-  for (const char* name : {"limit", "dense", "embedding", "broadcast", "optimizer", "index", "durability", "train"}) {
+  for (const char* name :
+       {"limit", "dense", "embedding", "broadcast", "optimizer", "index", "durability", "checkpoint", "train"}) {
     EXPECT_THAT(list.output, HasSubstr(absl::StrCat(name, " ")));
     EXPECT_THAT(help.output, HasSubstr(absl::StrCat("  ", name, " ")));
   }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,14 @@ TEST(MakeRow, DividesByTimeAndAmountAndByTheLimitsRunOfTheSameNumber) {
   EXPECT_DOUBLE_EQ(row.Find(kCpuRatio)->min, 1.5);
   EXPECT_DOUBLE_EQ(row.Find(kP50Ratio)->median, 2);
   EXPECT_EQ(row.Find(kCopies), nullptr);
+  EXPECT_EQ(row.Find(kP99Ratio), nullptr);  // One operation of the limit's makes up none.
+}
+
+TEST(MakeRow, DividesHighPercentilesWhereBothSidesHaveThem) {
+  const Row row = MakeRow("x", "x", BytesScale(1), {SampleOf(100, 1, 1, std::vector<float>(100, 60.0f))},
+                          {SampleOf(100, 1, 1, std::vector<float>(100, 20.0f))});
+  EXPECT_DOUBLE_EQ(row.Find(kLimitP99)->median, 20);
+  EXPECT_DOUBLE_EQ(row.Find(kP99Ratio)->median, 3);
 }
 
 TEST(MakeRow, TellsNoPercentileThatTooFewOperationsMakeUp) {
@@ -82,6 +91,21 @@ TEST(MeasureInTurns, LetsTheLimitGoFirstInEveryRun) {
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(row->runs, 3);
   EXPECT_EQ(turns, (std::vector<char>{'l', 'o', 'l', 'o', 'l', 'o'}));
+}
+
+TEST(TakeTurns, KeepsTheSamplesOfEachMeasurementInTheOrderOfTheRuns) {
+  double count = 0;
+  const auto measure = [&count](double base) {
+    return [&count, base]() -> absl::StatusOr<Sample> { return SampleOf(base + count++, 1, 1, {}); };
+  };
+  Options options;
+  options.runs = 2;
+  const Measurement measurements[] = {measure(100), measure(200), measure(300)};
+  const auto samples = TakeTurns(options, "x", measurements);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->size(), 3);
+  EXPECT_EQ((*samples)[0][1].operations, 103);
+  EXPECT_EQ((*samples)[2][0].operations, 302);
 }
 
 TEST(MeasureInTurns, FailsIfNoOperationEndedInAWindow) {
@@ -183,6 +207,26 @@ TEST(CpuSeconds, GrowsWithWorkAndIsZeroOfNobody) {
   if (child == 0) _exit(0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_EQ(CpuSeconds(child), 0);
+}
+
+TEST(Errand, BringsBackWhatAProcessOfItsOwnFound) {
+  const pid_t pid = getpid();
+  auto errand = Errand::Start("an errand", [pid]() -> absl::StatusOr<std::string> {
+    return std::string(getpid() == pid ? "ours" : "its own") + std::string(1 << 20, 'x');
+  });
+  ASSERT_TRUE(errand.ok()) << errand.status();
+  const absl::StatusOr<std::string> result = (*errand)->Wait();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(*result, "its own" + std::string(1 << 20, 'x'));
+}
+
+TEST(Errand, TellsItsErrorWithItsName) {
+  auto errand = Errand::Start("an errand", [] { return absl::DataLossError("found nothing"); });
+  ASSERT_TRUE(errand.ok()) << errand.status();
+  const absl::Status status = (*errand)->Wait().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), "an errand: found nothing");
+  EXPECT_TRUE((*errand)->ended());
 }
 
 }  // namespace
