@@ -75,8 +75,9 @@ Exit codes: 0 nothing lost, nothing doubled, nobody ended; 1 otherwise; 2 wrong 
 void AddOptions(CommandLine* line, CLI::App* app) {
   RunOptions* const run = &line->run;
   app->add_option("--minutes", run->minutes, "How long (default: 10, or until --faults have come)")
-      ->check(CLI::PositiveNumber);
-  app->add_option("--faults", run->faults, "End after so many faults (default: no limit)")->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.01, 100'000.0));
+  app->add_option("--faults", run->faults, "End after so many faults (default: no limit)")
+      ->check(CLI::Range(1, 1'000'000));
   app->add_option("--seed", run->seed, "Draws the faults and the pushes (default: another one each time)");
   app->add_option("--only", line->only, "Only these faults: kill,tear")->delimiter(',');
   app->add_option("--without", line->without, "All but these faults")->delimiter(',');
