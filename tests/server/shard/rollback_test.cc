@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/shard_file.h"
@@ -33,10 +34,12 @@ Records RecordsOf(const Shard::State& state, TableId table) {
     return absl::OkStatus();
   };
   for (const auto& part : state.dense) {
-    if (part.table->id() == table) EXPECT_EQ(VisitRecords(part, add), absl::OkStatus());
+    if (part.table->id() != table) continue;
+    EXPECT_EQ(VisitRecords(part, add), absl::OkStatus());
   }
   for (const auto& part : state.rows) {
-    if (part.table->id() == table) EXPECT_EQ(VisitRecords(part, add), absl::OkStatus());
+    if (part.table->id() != table) continue;
+    EXPECT_EQ(VisitRecords(part, add), absl::OkStatus());
   }
   return records;
 }
