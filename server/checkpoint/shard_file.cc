@@ -64,55 +64,6 @@ class RecordWriter {
   uint64_t records_ = 0;
 };
 
-absl::Status AddBlocks(const Shard::Snapshot::DensePart& part, RecordWriter* writer) {
-  v1::CheckpointRecord record;
-  v1::DenseBlock& message = *record.mutable_block();
-  message.set_table(part.table->id());
-  for (const DenseTable::BlockState& block : part.blocks) {
-    message.set_block(block.block);
-    message.set_version(block.version);
-    message.set_updates(block.updates);
-    message.set_values(static_cast<uint32_t>(block.values->size_bytes() / sizeof(float)));
-    message.set_state(block.state ? static_cast<uint32_t>(block.state->size_bytes() / sizeof(float)) : 0);
-    const ByteView payload[] = {ViewOf(block.values), block.state ? ViewOf(block.state) : ByteView()};
-    LODESTONE_RETURN_IF_ERROR(writer->Add(record, payload));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddRows(const Shard::State::RowsPart& part, RecordWriter* writer) {
-  const EmbeddingTable::State& content = part.content;
-  v1::CheckpointRecord header;
-  v1::RowsTable& table = *header.mutable_rows();
-  table.set_table(part.table->id());
-  table.set_updates(content.updates);
-  table.set_made_ms(content.made_ms);
-  table.set_pages(content.pages_total);
-  table.set_rows_log2(part.layout.rows_log2);
-  table.set_row_floats(static_cast<uint32_t>(part.layout.row_floats));
-  for (const auto& [key, count] : content.candidates) {
-    table.add_candidate_keys(key);
-    table.add_candidate_counts(count);
-  }
-  LODESTONE_RETURN_IF_ERROR(writer->Add(header, {}));
-  v1::CheckpointRecord record;
-  v1::RowsPage& message = *record.mutable_page();
-  message.set_table(part.table->id());
-  for (size_t i = 0; i < content.pages.size(); ++i) {
-    const EmbeddingTable::State::Page& page = content.pages[i];
-    message.set_page(page.index);
-    message.set_version(page.version);
-    ByteView usage;
-    if (!content.usage.empty()) {
-      const EmbeddingTable::Usage* const begin = &content.usage[i * part.layout.rows()];
-      usage = ByteView(reinterpret_cast<const uint8_t*>(begin), part.layout.rows() * sizeof(*begin));
-    }
-    const ByteView payload[] = {ViewOf(page.page), usage};
-    LODESTONE_RETURN_IF_ERROR(writer->Add(record, payload));
-  }
-  return absl::OkStatus();
-}
-
 // Reads one shard's files one after the other.
 class ShardReader {
  public:
@@ -174,8 +125,10 @@ class ShardReader {
       case v1::CheckpointRecord::kBlock:
         return TakePart(message_.block().table(), message_.block().block(), record);
       case v1::CheckpointRecord::kPage:
-        return TakePart(message_.page().table(), message_.page().page(), record);
+        return TakePage(record);
       case v1::CheckpointRecord::kRows:
+        if (piece_ == 0) pages_[message_.rows().table()] = message_.rows().pages();
+        return piece_ == 0 ? Visit(record) : absl::OkStatus();
       case v1::CheckpointRecord::kWindow:
         return piece_ == 0 ? Visit(record) : absl::OkStatus();
       case v1::CheckpointRecord::kEnd:
@@ -209,6 +162,14 @@ class ShardReader {
     return absl::OkStatus();
   }
 
+  absl::Status TakePage(const ShardRecord& record) {
+    const v1::RowsPage& page = message_.page();
+    // A table that went back has fewer pages than an older file.
+    const auto pages = pages_.find(page.table());
+    if (piece_ > 0 && pages != pages_.end() && page.page() >= pages->second) return absl::OkStatus();
+    return TakePart(page.table(), page.page(), record);
+  }
+
   absl::Status TakePart(TableId table, uint32_t index, const ShardRecord& record) {
     const auto [seen, inserted] = seen_.try_emplace(uint64_t{table} << 32 | index, piece_);
     if (inserted) return Visit(record);
@@ -224,8 +185,9 @@ class ShardReader {
   const ShardFiles& files_;
   const std::function<absl::Status(const ShardRecord&)>& visit_;
   v1::CheckpointRecord message_;
-  absl::flat_hash_map<uint64_t, size_t> seen_;  // Table and index of blocks and pages: the piece that has it.
-  Version wanted_ = 0;                          // Of the next piece.
+  absl::flat_hash_map<uint64_t, size_t> seen_;    // Table and index of blocks and pages: the piece that has it.
+  absl::flat_hash_map<TableId, uint32_t> pages_;  // That the newest piece says there are.
+  Version wanted_ = 0;                            // Of the next piece.
   // Of the piece being read.
   size_t piece_ = 0;
   uint64_t records_ = 0;
@@ -233,6 +195,55 @@ class ShardReader {
 };
 
 }  // namespace
+
+absl::Status VisitRecords(const Shard::Snapshot::DensePart& part, const RecordVisitor& visit) {
+  v1::CheckpointRecord record;
+  v1::DenseBlock& message = *record.mutable_block();
+  message.set_table(part.table->id());
+  for (const DenseTable::BlockState& block : part.blocks) {
+    message.set_block(block.block);
+    message.set_version(block.version);
+    message.set_updates(block.updates);
+    message.set_values(static_cast<uint32_t>(block.values->size_bytes() / sizeof(float)));
+    message.set_state(block.state ? static_cast<uint32_t>(block.state->size_bytes() / sizeof(float)) : 0);
+    const ByteView payload[] = {ViewOf(block.values), block.state ? ViewOf(block.state) : ByteView()};
+    LODESTONE_RETURN_IF_ERROR(visit(record, payload));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VisitRecords(const Shard::State::RowsPart& part, const RecordVisitor& visit) {
+  const EmbeddingTable::State& content = part.content;
+  v1::CheckpointRecord header;
+  v1::RowsTable& table = *header.mutable_rows();
+  table.set_table(part.table->id());
+  table.set_updates(content.updates);
+  table.set_made_ms(content.made_ms);
+  table.set_pages(content.pages_total);
+  table.set_rows_log2(part.layout.rows_log2);
+  table.set_row_floats(static_cast<uint32_t>(part.layout.row_floats));
+  for (const auto& [key, count] : content.candidates) {
+    table.add_candidate_keys(key);
+    table.add_candidate_counts(count);
+  }
+  LODESTONE_RETURN_IF_ERROR(visit(header, {}));
+  v1::CheckpointRecord record;
+  v1::RowsPage& message = *record.mutable_page();
+  message.set_table(part.table->id());
+  for (size_t i = 0; i < content.pages.size(); ++i) {
+    const EmbeddingTable::State::Page& page = content.pages[i];
+    message.set_page(page.index);
+    message.set_version(page.version);
+    ByteView usage;
+    if (!content.usage.empty()) {
+      const EmbeddingTable::Usage* const begin = &content.usage[i * part.layout.rows()];
+      usage = ByteView(reinterpret_cast<const uint8_t*>(begin), part.layout.rows() * sizeof(*begin));
+    }
+    const ByteView payload[] = {ViewOf(page.page), usage};
+    LODESTONE_RETURN_IF_ERROR(visit(record, payload));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const std::atomic<bool>& stop, File* file) {
   RecordWriter writer(stop, file);
@@ -244,8 +255,11 @@ absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const st
   header.set_from_version(state.after.value_or(0));
   header.set_full(!state.after.has_value());
   LODESTONE_RETURN_IF_ERROR(writer.Add(record, {}));
-  for (const Shard::Snapshot::DensePart& part : state.dense) LODESTONE_RETURN_IF_ERROR(AddBlocks(part, &writer));
-  for (const Shard::State::RowsPart& part : state.rows) LODESTONE_RETURN_IF_ERROR(AddRows(part, &writer));
+  const RecordVisitor add = [&writer](const v1::CheckpointRecord& message, std::span<const ByteView> payload) {
+    return writer.Add(message, payload);
+  };
+  for (const Shard::Snapshot::DensePart& part : state.dense) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, add));
+  for (const Shard::State::RowsPart& part : state.rows) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, add));
   for (const auto& [worker, window] : state.windows) {
     v1::Window& message = *record.mutable_window();
     message.set_worker(worker);

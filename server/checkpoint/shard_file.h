@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/byte_view.h"
 #include "common/file.h"
 #include "common/types.h"
 #include "proto/checkpoint.pb.h"
@@ -29,6 +30,12 @@ struct ShardFileSize {
 // Writes `state` to an empty file, from the blocks and pages where they lie. The disk need not have it afterwards.
 // CANCELLED once `stop`.
 absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const std::atomic<bool>& stop, File* file);
+
+// Visits the records that keep one table's part of a state, until a visit is not OK. What it is given is valid within
+// the visit.
+using RecordVisitor = std::function<absl::Status(const v1::CheckpointRecord&, std::span<const ByteView> payload)>;
+absl::Status VisitRecords(const Shard::Snapshot::DensePart& part, const RecordVisitor& visit);
+absl::Status VisitRecords(const Shard::State::RowsPart& part, const RecordVisitor& visit);
 
 // Where a shard's state is.
 struct ShardFiles {
@@ -49,7 +56,8 @@ struct ShardRecord {
   size_t piece = 0;
   uint64_t offset = 0;
 };
-// Reads all of a shard's files and visits the records that make up its state: each block, page, table and worker once.
+// Reads all of a shard's files and visits the records that make up its state: each block, page, table and worker once,
+// a table before its pages.
 // DATA_LOSS, naming file and offset, if anything is not as it was written, or if `visit` says no; the state is then
 // none. Payloads are gone after the visit.
 absl::Status ReadShardFiles(const ShardFiles& files, const std::function<absl::Status(const ShardRecord&)>& visit);

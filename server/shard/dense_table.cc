@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status.h"
 
 namespace lodestone {
 namespace {
@@ -49,26 +50,31 @@ DenseTable::DenseTable(Table* table, ShardId shard)
       first_(FirstBlock(*table, shard)),
       slot_count_(CountBlocks(*table, first_)),
       slots_(std::make_unique<Slot[]>(slot_count_)) {
-  for (size_t i = 0; i < slot_count_; ++i) Initialize(i);
+  Reset();
   table_->counters().blocks.fetch_add(slot_count_, std::memory_order_relaxed);
 }
 
-void DenseTable::Initialize(size_t i) {
+void DenseTable::Initialize(size_t i, Version version) {
   const BlockLayout& layout = table_->layout();
   const BlockIndex block = static_cast<BlockIndex>(first_ + i * table_->shards());
   const size_t n = layout.ElementsOf(block);
-  Slot& slot = slots_[i];
-  BufferRef values = BufferRef::NewKept(n * sizeof(float));
-  table_->InitializeDense(uint64_t{block} * layout.block_elements, n, values->floats());
+  Content content;
+  content.values = BufferRef::NewKept(n * sizeof(float));
+  table_->InitializeDense(uint64_t{block} * layout.block_elements, n, content.values->floats());
   const size_t state_floats = table_->state_layout().FloatsFor(n);
   if (state_floats > 0) {
-    slot.state = BufferRef::NewKept(state_floats * sizeof(float));
-    table_->optimizer().InitializeState(slot.state->floats(), n);
+    content.state = BufferRef::NewKept(state_floats * sizeof(float));
+    table_->optimizer().InitializeState(content.state->floats(), n);
   }
-  slot.updates = 0;
-  MutexLock lock(&slot.mu);
-  slot.values = std::move(values);
-  slot.version = 0;
+  Set(&slots_[i], std::move(content), version);
+}
+
+void DenseTable::Set(Slot* slot, Content content, Version version) {
+  slot->state = std::move(content.state);
+  slot->updates = content.updates;
+  MutexLock lock(&slot->mu);
+  slot->values = std::move(content.values);
+  slot->version = version;
 }
 
 DenseTable::BlockValue DenseTable::Read(BlockIndex block) const {
@@ -120,7 +126,8 @@ std::vector<DenseTable::BlockState> DenseTable::Collect(const Version* after) co
   return blocks;
 }
 
-absl::Status DenseTable::Restore(const v1::DenseBlock& header, std::span<const uint8_t> payload) {
+absl::StatusOr<DenseTable::Content> DenseTable::ContentOf(const v1::DenseBlock& header,
+                                                          std::span<const uint8_t> payload) const {
   const BlockIndex block = header.block();
   const auto error = [&](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("table `", table_->name(), "`, block ", block, ": ", what));
@@ -137,18 +144,40 @@ absl::Status DenseTable::Restore(const v1::DenseBlock& header, std::span<const u
   if (payload.size() != (n + state_floats) * sizeof(float)) {
     return error(absl::StrCat("has ", payload.size(), " bytes, not ", (n + state_floats) * sizeof(float)));
   }
-  BufferRef values = BufferRef::NewKept(n * sizeof(float));
-  std::memcpy(values->bytes(), payload.data(), n * sizeof(float));
-  Slot& slot = SlotOf(block);
+  Content content;
+  content.values = BufferRef::NewKept(n * sizeof(float));
+  std::memcpy(content.values->bytes(), payload.data(), n * sizeof(float));
   if (state_floats > 0) {
-    slot.state = BufferRef::NewKept(state_floats * sizeof(float));
-    std::memcpy(slot.state->bytes(), payload.data() + n * sizeof(float), state_floats * sizeof(float));
+    content.state = BufferRef::NewKept(state_floats * sizeof(float));
+    std::memcpy(content.state->bytes(), payload.data() + n * sizeof(float), state_floats * sizeof(float));
   }
-  slot.updates = header.updates();
-  MutexLock lock(&slot.mu);
-  slot.values = std::move(values);
-  slot.version = header.version();
+  content.updates = header.updates();
+  return content;
+}
+
+absl::Status DenseTable::Restore(const v1::DenseBlock& header, std::span<const uint8_t> payload) {
+  LODESTONE_ASSIGN_OR_RETURN(Content content, ContentOf(header, payload));
+  Set(&SlotOf(header.block()), std::move(content), header.version());
   return absl::OkStatus();
+}
+
+absl::Status DenseTable::Stage(const v1::DenseBlock& header, std::span<const uint8_t> payload) {
+  LODESTONE_ASSIGN_OR_RETURN(Content content, ContentOf(header, payload));
+  if (staged_.try_emplace(header.block(), std::move(content)).second) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("table `", table_->name(), "`, block ", header.block(), ": is there twice"));
+}
+
+void DenseTable::CommitStaged(Version version) {
+  for (size_t i = 0; i < slot_count_; ++i) {
+    const auto staged = staged_.find(static_cast<BlockIndex>(first_ + i * table_->shards()));
+    if (staged == staged_.end()) {
+      Initialize(i, version);
+    } else {
+      Set(&slots_[i], std::move(staged->second), version);
+    }
+  }
+  staged_.clear();
 }
 
 absl::Status DenseTable::CheckNoneAfter(Version version) const {
@@ -164,7 +193,7 @@ absl::Status DenseTable::CheckNoneAfter(Version version) const {
 }
 
 void DenseTable::Reset() {
-  for (size_t i = 0; i < slot_count_; ++i) Initialize(i);
+  for (size_t i = 0; i < slot_count_; ++i) Initialize(i, 0);
 }
 
 }  // namespace lodestone

@@ -12,7 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/byte_view.h"
 #include "common/mutex.h"
 #include "common/types.h"
@@ -60,6 +62,14 @@ class DenseTable {
   // All blocks as they were made.
   void Reset();
 
+  // Rolling back (shard.h): keeps what a block is to be, beside what it is.
+  absl::Status Stage(const v1::DenseBlock& header, std::span<const uint8_t> payload);
+  // All blocks become what was staged, the others what they were made as, at `version`.
+  void CommitStaged(Version version);
+  void DropStaged() { staged_.clear(); }
+  // Whether there is no block on this shard.
+  bool empty() const { return slot_count_ == 0; }
+
   const Table& table() const { return *table_; }
 
  private:
@@ -72,13 +82,23 @@ class DenseTable {
     uint64_t updates = 0;
   };
 
-  void Initialize(size_t slot);
+  // What a block is given.
+  struct Content {
+    BufferRef values;
+    BufferRef state;
+    uint64_t updates = 0;
+  };
+
+  void Initialize(size_t slot, Version version);
+  absl::StatusOr<Content> ContentOf(const v1::DenseBlock& header, std::span<const uint8_t> payload) const;
+  static void Set(Slot* slot, Content content, Version version);
   Slot& SlotOf(BlockIndex block) const { return slots_[(block - first_) / table_->shards()]; }
 
   Table* const table_;
   BlockIndex first_ = 0;  // The shard's blocks are first_, first_ + shards, …
   size_t slot_count_ = 0;
   std::unique_ptr<Slot[]> slots_;
+  absl::flat_hash_map<BlockIndex, Content> staged_;
 };
 
 }  // namespace lodestone

@@ -158,6 +158,26 @@ void EmbeddingTable::CommitRestored(Version version) {
   CountBytes();
 }
 
+void EmbeddingTable::CommitRollback(Version version, uint64_t now_ms) {
+  updates_ = 0;
+  made_ms_ = now_ms;
+  candidates_.clear();
+  index_ = RowIndex();
+  free_.clear();
+  pages_.clear();
+  usage_.clear();
+  evicted_.clear();
+  CommitRestored(version);
+  for (Page& page : pages_) {
+    page.version = version;
+    uint32_t* const changed = layout_.Changed(page.buffer);
+    for (uint32_t i = 0; i < layout_.rows(); ++i) {
+      if (changed[i] != 0) changed[i] = ChangedStamp(version);
+    }
+  }
+  CountBytes();
+}
+
 void EmbeddingTable::AbandonRestored() { restoring_.reset(); }
 
 }  // namespace lodestone

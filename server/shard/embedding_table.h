@@ -108,13 +108,16 @@ class EmbeddingTable {
   // The pages that changed after `after`; all if it is null. Uses do not count as changes.
   State CollectState(const Version* after) const;
 
-  // Restoring (shard.h). Nothing is changed before CommitRestored.
+  // Restoring and rolling back (shard.h). Nothing is changed before CommitRestored or CommitRollback.
   absl::Status RestoreRows(const v1::RowsTable& header, ShardId shard);
   absl::Status RestorePage(const v1::RowsPage& header, std::span<const uint8_t> payload);
   // Checks everything together and makes the index.
   absl::Status PrepareRestored(ShardId shard, Version version);
   // REQUIRES: PrepareRestored was OK.
   void CommitRestored(Version version);
+  // The same for a table that has had updates: what was given takes the place of all that it holds, as the update
+  // `version`; without anything given, it is as one made at `now_ms`. REQUIRES: PrepareRestored was OK.
+  void CommitRollback(Version version, uint64_t now_ms);
   void AbandonRestored();
 
  private:
@@ -187,7 +190,7 @@ class EmbeddingTable {
   const bool track_usage_;
   const size_t rows_max_;  // Of this shard; SIZE_MAX: no limit.
 
-  uint64_t made_ms_;  // Constant once restored.
+  uint64_t made_ms_;
   RowIndex index_;
   std::vector<Page> pages_;
   std::vector<RowId> free_;

@@ -61,6 +61,7 @@ absl::Status Shard::CheckFollows(Version logged) const {
 
 absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
                                uint64_t now_ms, Evictions* evictions) {
+  DropStaged();
   LODESTONE_RETURN_IF_ERROR(CheckFollows(logged));
   const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions);
   LODESTONE_RETURN_IF_ERROR(result.status());
@@ -73,6 +74,7 @@ absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequ
 }
 
 absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> evicted) {
+  DropStaged();
   LODESTONE_RETURN_IF_ERROR(CheckFollows(logged));
   for (const EvictedKeys& group : evicted) {
     const auto table = rows_.find(group.table);

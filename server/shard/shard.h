@@ -122,8 +122,23 @@ class Shard {
   // Goes back to what the shard was before anything was given. REQUIRES: FinishRestore was not OK.
   void AbandonRestore();
 
+  // Rolling back: the blocks, or the rows and pages, that one table's part of the shard is to become are given in any
+  // order, then taken at once. INVALID_ARGUMENT, naming the table and block, page or key, for what does not fit. Any
+  // error, and DropStaged, forgets all that was given; the shard is as it was.
+  absl::Status StageRestored(const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
+  // Takes it as the update `version`. Blocks and rows that were not given are as a table's that is made at `now_ms`;
+  // windows stay. Also DATA_LOSS if `version` does not follow on version().
+  absl::Status CommitRestored(TableId table, Version version, uint64_t now_ms);
+  void DropStaged();
+  // Records staged.
+  uint64_t staged() const { return staged_count_; }
+  // Whether the shard may hold anything of the table: not if it is dense and has no block here.
+  bool Holds(TableId table) const;
+
  private:
   void ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version version, Evictions* evictions);
+  absl::Status Stage(const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
+  absl::Status Commit(TableId table, Version version, uint64_t now_ms);
   // DATA_LOSS unless `version` is the next one.
   absl::Status CheckFollows(Version version) const;
 
@@ -132,6 +147,8 @@ class Shard {
   absl::flat_hash_map<TableId, std::unique_ptr<DenseTable>> dense_;
   absl::flat_hash_map<TableId, std::unique_ptr<EmbeddingTable>> rows_;
   absl::flat_hash_map<Incarnation, SequenceWindow> windows_;
+  std::optional<TableId> staged_;  // What something is staged for.
+  uint64_t staged_count_ = 0;      // Records.
 };
 
 }  // namespace lodestone
