@@ -31,6 +31,7 @@ class RecoveryRun {
     MutexLock lock(&mu_);
     report_.base_versions.resize(options.cluster.shards());
     adopted_.resize(options.cluster.shards());
+    beyond_.resize(options.cluster.shards());
     for (const ShardId shard : store->adopted_shards()) adopted_[shard] = true;
   }
 
@@ -38,7 +39,8 @@ class RecoveryRun {
     LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
     LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
     LODESTONE_RETURN_IF_ERROR(ReplayLogs());
-    ForgetStrangers();
+    LODESTONE_RETURN_IF_ERROR(CheckReached());
+    ForgetRemains();
     MutexLock lock(&mu_);
     return std::move(report_);
   }
@@ -55,8 +57,11 @@ class RecoveryRun {
   absl::Status CheckSaved(const v1::LogRecord& record, uint64_t lineage) const;
   // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
   absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
-  // Windows of workers whose sessions ended; a replay may have made them again.
-  void ForgetStrangers();
+  // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
+  absl::Status CheckReached() const;
+  // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
+  // logged.
+  void ForgetRemains();
 
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
   void Tell(const std::string& what) const {
@@ -68,6 +73,9 @@ class RecoveryRun {
   std::vector<bool> adopted_;                         // By shard.
   std::vector<uint64_t> lineage_;                     // By shard, of what it started from.
   std::vector<std::pair<uint64_t, Version>> newest_;  // By shard, lineage and version in the newest checkpoint.
+  // By shard: whether something beyond options_.until was left out. Of each, only the thread that replays its log
+  // changes it.
+  std::vector<uint8_t> beyond_;
 
   Mutex mu_;
   RecoveryReport report_ ABSL_GUARDED_BY(mu_);
@@ -83,9 +91,10 @@ absl::Status RecoveryRun::LoadCheckpoints() {
   for (ShardId shard = 0; shard < newest_.size(); ++shard) {
     const std::vector<CheckpointReader::State> states = reader.StatesOf(shard);
     if (!states.empty()) newest_[shard] = {states[0].manifest().lineage(), states[0].files.version};
+    beyond_[shard] = newest_[shard].second > options_.until;
   }
   const std::vector<ShardId> shards = store_->adopted_shards();
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards, options_.until));
   for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->AddTable(table));
   {
     MutexLock lock(&mu_);
@@ -114,7 +123,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
 absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shard) {
   std::vector<std::string> damage;
   absl::StatusOr<std::optional<CheckpointReader::State>> state;
-  store_->UseShard(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage); });
+  store_->UseShard(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage, options_.until); });
   MutexLock lock(&mu_);
   report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
   LODESTONE_RETURN_IF_ERROR(state.status());
@@ -173,7 +182,10 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
     if (!there) break;
     LODESTONE_ASSIGN_OR_RETURN(const bool belongs, Belongs(record, lineage));
-    if (!belongs) continue;
+    if (!belongs) {
+      beyond_[record.shard()] |= record.version() > options_.until && lineage >= lineage_[record.shard()];
+      continue;
+    }
     if (record.version() > 0 && !adopted_[record.shard()]) {
       LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
       continue;
@@ -240,10 +252,24 @@ absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t 
                                           "); checkpoint.load starts from an older one"));
 }
 
-void RecoveryRun::ForgetStrangers() {
+absl::Status RecoveryRun::CheckReached() const {
+  for (const ShardId shard : store_->adopted_shards()) {
+    const Version version = store_->VersionOf(shard);
+    if (!beyond_[shard] || version == options_.until) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard ", shard, " cannot be brought to version ", options_.until,
+                     ": its checkpoints that are not beyond it, and the log, lead to version ", version, " only"));
+  }
+  return absl::OkStatus();
+}
+
+void RecoveryRun::ForgetRemains() {
   const std::vector<Incarnation> open = store_->sessions().open;
   for (const ShardId shard : store_->adopted_shards()) {
-    store_->UseShard(shard, [&](Shard* owned) { owned->ForgetWorkersBut(open); });
+    store_->UseShard(shard, [&](Shard* owned) {
+      owned->ForgetWorkersBut(open);
+      owned->DropStaged();
+    });
   }
 }
 

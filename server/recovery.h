@@ -31,7 +31,7 @@ struct RecoveryOptions {
   bool use_log = true;                                  // False: from the checkpoint alone.
   uint64_t lineage = 1;                                 // Of shards that are in no checkpoint.
   bool cut_damaged_log = false;                         // See ServerConfig.
-  Version until = std::numeric_limits<Version>::max();  // Updates that make a later version are not applied.
+  Version until = std::numeric_limits<Version>::max();  // Each shard is brought to this version, or as far as it came.
   const std::atomic<bool>* stop = nullptr;              // Set to make it return CANCELLED soon; may be null.
   std::function<void(const std::string&)> progress;  // What is being done, now and then, from any thread; may be empty.
 };
@@ -50,7 +50,8 @@ struct RecoveryReport {
 };
 
 // Brings back the adopted shards of `store`, which have no tables yet. DATA_LOSS, naming file and offset or the shard,
-// if they cannot be what they were; NOT_FOUND if there is no such checkpoint, or it lacks a shard.
+// if they cannot be what they were; NOT_FOUND if there is no such checkpoint, or it lacks a shard; FAILED_PRECONDITION,
+// naming the shard, if it has come beyond options.until and what is left does not reach back to there.
 absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store);
 
 // Deletes the log segments in `dir` that are of older starts than `generation`.

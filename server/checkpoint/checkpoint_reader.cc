@@ -95,11 +95,14 @@ std::vector<CheckpointReader::State> CheckpointReader::StatesOf(ShardId shard) c
   return states;
 }
 
-absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<const ShardId> shards) const {
+absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<const ShardId> shards,
+                                                                    Version version_max) const {
   std::set<uint64_t, std::greater<>> lineages;
   for (const ShardId shard : shards) {
-    if (const std::vector<State> states = StatesOf(shard); !states.empty()) {
-      lineages.insert(states.front().manifest().lineage());
+    for (const State& state : StatesOf(shard)) {
+      if (state.files.version > version_max) continue;
+      lineages.insert(state.manifest().lineage());
+      break;
     }
   }
   struct Known {
@@ -126,8 +129,9 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
   return specs;
 }
 
-absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore(
-    Shard* shard, std::vector<std::string>* damage) const {
+absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore(Shard* shard,
+                                                                                 std::vector<std::string>* damage,
+                                                                                 Version version_max) const {
   const std::vector<State> states = StatesOf(shard->id());
   if (states.empty() && !name_.empty()) {
     return absl::NotFoundError(absl::StrCat("checkpoint `", name_, "` in ", dir_, " does not hold shard ", shard->id(),
@@ -135,6 +139,12 @@ absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore
   }
   absl::Status first;
   for (const State& state : states) {
+    if (state.files.version > version_max) {
+      if (name_.empty()) continue;
+      return absl::FailedPreconditionError(absl::StrCat("checkpoint `", name_, "` holds shard ", shard->id(),
+                                                        " at version ", state.files.version, ", which is beyond ",
+                                                        version_max));
+    }
     const absl::Status status = RestoreShard(state.files, shard);
     if (status.ok()) return state;
     damage->emplace_back(status.message());

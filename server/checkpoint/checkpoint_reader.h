@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,14 +51,19 @@ class CheckpointReader {
   // All states of a shard, the best first: that of the greatest lineage, and in it of the greatest version.
   std::vector<State> StatesOf(ShardId shard) const;
 
-  // The tables that the best states of these shards may hold, by name: those of all manifests of the same lineages; a
-  // later lineage's specification counts. FAILED_PRECONDITION if manifests of one lineage contradict each other.
-  absl::StatusOr<std::vector<v1::TableSpec>> Tables(std::span<const ShardId> shards) const;
+  static constexpr Version kAnyVersion = std::numeric_limits<Version>::max();
+  // The tables that the best states of these shards, up to `version_max`, may hold, by name: those of all manifests of
+  // the same lineages; a later lineage's specification counts. FAILED_PRECONDITION if manifests of one lineage
+  // contradict each other.
+  absl::StatusOr<std::vector<v1::TableSpec>> Tables(std::span<const ShardId> shards,
+                                                    Version version_max = kAnyVersion) const;
 
-  // Brings a shard to its best state that is whole, and returns which that is; nullopt if there is none, which for a
-  // named checkpoint is an error. What was damaged is added to `damage`, naming file and offset; DATA_LOSS if that is
-  // all there is, and if the checkpoint was named. REQUIRES: the shard has the tables and has applied nothing.
-  absl::StatusOr<std::optional<State>> Restore(Shard* shard, std::vector<std::string>* damage) const;
+  // Brings a shard to its best state that is whole and not beyond `version_max`, and returns which that is; nullopt if
+  // there is none, which for a named checkpoint is an error. What was damaged is added to `damage`, naming file and
+  // offset; DATA_LOSS if that is all there is, and if the checkpoint was named. REQUIRES: the shard has the tables and
+  // has applied nothing.
+  absl::StatusOr<std::optional<State>> Restore(Shard* shard, std::vector<std::string>* damage,
+                                               Version version_max = kAnyVersion) const;
 
  private:
   CheckpointReader(std::string dir, std::string name) : dir_(std::move(dir)), name_(std::move(name)) {}

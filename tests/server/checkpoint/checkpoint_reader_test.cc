@@ -127,6 +127,45 @@ TEST_F(CheckpointReaderTest, TakesTheNewestVersionOfTheNewestLineage) {
   EXPECT_EQ(fresh.checksums(), again.checksums());
 }
 
+TEST_F(CheckpointReaderTest, UpToAVersionTakesTheBestStateThatIsNotBeyondIt) {
+  FakePs ps(0, 1, 1, specs_);
+  ps.Run(1, 5);
+  Write(&ps, "early");
+  const Version early = ps.shards.at(0)->version();
+  const auto early_sums = ps.checksums();
+  ps.Run(6, 20);
+  Write(&ps, "late");
+  const Version late = ps.shards.at(0)->version();
+  FakePs again(0, 1, 1, specs_);
+  again.Run(1, 10);
+  again.lineage = 2;
+  Write(&again, "again");
+  const Version branch = again.shards.at(0)->version();
+  const CheckpointReader reader = Open(dir_);
+  const auto name_of = [&](Version version_max) -> std::string {
+    FakePs fresh(0, 1, 1, specs_);
+    std::vector<std::string> damage;
+    const auto restored = reader.Restore(&*fresh.shards.at(0), &damage, version_max);
+    EXPECT_TRUE(restored.ok()) << restored.status();
+    EXPECT_THAT(damage, IsEmpty());
+    if (!restored->has_value()) return "none";
+    EXPECT_LE(fresh.shards.at(0)->version(), version_max);
+    return (*restored)->found->name;
+  };
+  EXPECT_EQ(name_of(late), "again") << "of the newest lineage";
+  EXPECT_EQ(name_of(branch), "again");
+  EXPECT_EQ(name_of(branch - 1), "early");
+  EXPECT_EQ(name_of(early), "early");
+  EXPECT_EQ(name_of(early - 1), "none");
+  FakePs fresh(0, 1, 1, specs_);
+  std::vector<std::string> damage;
+  const absl::Status named = Open(dir_, "late").Restore(&*fresh.shards.at(0), &damage, early).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(named));
+  EXPECT_THAT(std::string(named.message()), AllOf(HasSubstr("`late` holds shard 0"), HasSubstr("beyond")));
+  ASSERT_TRUE(Open(dir_, "early").Restore(&*fresh.shards.at(0), &damage, early).ok());
+  EXPECT_EQ(fresh.checksums(), early_sums);
+}
+
 TEST_F(CheckpointReaderTest, TellsOfAManifestThatCannotBeReadAndGoesOnWithout) {
   FakePs ps(0, 1, kShards, specs_);
   ps.Run(1, 3);
