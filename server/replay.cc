@@ -56,8 +56,8 @@ absl::StatusOr<bool> Store::Impl::Replay(const v1::LogRecord& record, ByteView p
       return true;
     case v1::LogRecord::kPush:
     case v1::LogRecord::kExpiry:
-      break;
     case v1::LogRecord::kRestored:
+      break;
     case v1::LogRecord::WHAT_NOT_SET:
       return absl::UnimplementedError("the log holds a record of a kind that this program does not know");
   }
@@ -67,6 +67,7 @@ absl::StatusOr<bool> Store::Impl::Replay(const v1::LogRecord& record, ByteView p
     LODESTONE_RETURN_IF_ERROR(ReplayPush(record, payload));
     return true;
   }
+  if (record.has_restored()) return ReplayRestored(record, payload);
   absl::Status status;
   const std::vector<EvictedKeys> evicted = FromProto(record.expiry().evicted());
   UseShard(record.shard(), [&](Shard* shard) { status = shard->ReplayExpiry(record.version(), evicted); });

@@ -247,8 +247,12 @@ void Storage::RunCheckpoints() {
       jobs_.pop_front();
     }
     mu_.Unlock();
-    std::optional<absl::StatusOr<v1::CheckpointResponse>> result;
-    if (job != nullptr || Changed()) result = WriteCheckpoint(job == nullptr ? "" : job->name);
+    absl::Status result;
+    if (job != nullptr) {
+      result = job->run();
+    } else if (Changed()) {
+      result = WriteCheckpoint("").status();
+    }
     mu_.Lock();
     if (job != nullptr) {
       job->result = std::move(result);
@@ -318,24 +322,14 @@ void Storage::DropSegments(std::vector<uint64_t> rolled) {
   if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
 }
 
-absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
-  Job job{name, std::nullopt};
-  MutexLock lock(&mu_);
-  if (!recovered_ || closing_) {
-    return absl::UnavailableError("this ps has not brought its shards back yet, or ends");
-  }
-  jobs_.push_back(&job);
-  changed_.NotifyAll();
-  while (!job.result.has_value()) changed_.Wait(&mu_);
-  return *std::move(job.result);
-}
-
 void Storage::Stop() {
+  StopRollback();
   stop_.store(true);
   if (writer_ != nullptr) writer_->Stop();
 }
 
 void Storage::Close() {
+  StopRollback();
   {
     MutexLock lock(&mu_);
     if (closing_ || !recovered_) return;

@@ -1,8 +1,8 @@
 // What a ps keeps on disk: its folder, its logs, its checkpoints; and how it comes back from them.
 //
 // Life: Open takes the folder, which then is this process's alone. Recover brings a store back, opens its logs and lets
-// it take calls; it may take minutes. From then on checkpoints are written: each checkpoint.every_ms, when asked, and
-// by Close, on a thread of its own.
+// it take calls; it may take minutes. From then on checkpoints are written (each checkpoint.every_ms, when asked, and
+// by Close) and tables go back when asked, one after the other, on a thread of its own.
 //
 // Thread-safe, but for Recover and Close, which one thread calls. The store must outlive it.
 #pragma once
@@ -28,6 +28,7 @@
 #include "proto/config.pb.h"
 #include "proto/log.pb.h"
 #include "server/checkpoint/checkpoint_writer.h"
+#include "server/past.h"
 #include "server/store.h"
 
 namespace lodestone {
@@ -55,8 +56,14 @@ class Storage {
   // is back, and when it ends.
   absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
 
-  // Makes Recover, and a checkpoint under way, return soon.
+  // Brings a table back to what it was and returns when that is durable. See Admin.Rollback. UNAVAILABLE before the ps
+  // is back, and when it ends.
+  absl::StatusOr<v1::RollbackResponse> Rollback(const v1::RollbackRequest& request);
+
+  // Makes Recover, a checkpoint and a rollback under way, return soon.
   void Stop();
+  // The same of a rollback alone, and of all later ones: CANCELLED.
+  void StopRollback() { stop_rollback_.store(true); }
   // Writes the last checkpoint, if the configuration wants it and something has changed, and ends the thread. Call when
   // no push can come any more.
   void Close();
@@ -68,8 +75,8 @@ class Storage {
 
  private:
   struct Job {
-    std::string name;  // Empty: a periodic one.
-    std::optional<absl::StatusOr<v1::CheckpointResponse>> result;
+    std::function<absl::Status()> run;
+    std::optional<absl::Status> result;
   };
 
   Storage(const v1::Config& config, const TimeSource* time);
@@ -83,7 +90,12 @@ class Storage {
   absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> OpenLogs(size_t count) const;
   void StartCheckpoints();
   void RunCheckpoints();
+  // Has `run` run on the checkpoint thread, and waits.
+  absl::Status RunJob(std::function<absl::Status()> run);
   absl::StatusOr<v1::CheckpointResponse> WriteCheckpoint(const std::string& name);
+  absl::StatusOr<v1::RollbackResponse> RollBackTable(const v1::RollbackRequest& request);
+  // Where the table is taken from.
+  absl::StatusOr<PastParts> OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table);
   // Deletes the segments that the last two checkpoints make superfluous.
   void DropSegments(std::vector<uint64_t> rolled);
   bool Changed() const;
@@ -105,6 +117,7 @@ class Storage {
   double recovery_seconds_ = 0;
 
   std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_rollback_{false};
 
   // Owned by the checkpoint thread; before it starts and after it has ended, by Recover and Close.
   std::unique_ptr<CheckpointWriter> writer_;

@@ -53,29 +53,13 @@ absl::Status Store::Impl::AddToShards(TableEntry* entry) {
 }
 
 absl::Status Store::Impl::LogForAll(const v1::LogRecord& record, size_t first, size_t count) {
-  struct {
-    Mutex mu;
-    CondVar changed;
-    size_t left ABSL_GUARDED_BY(mu);
-    absl::Status status ABSL_GUARDED_BY(mu);
-  } wait;
-  {
-    MutexLock lock(&wait.mu);
-    wait.left = count;
-  }
+  LogWait wait(count);
   for (size_t i = first; i < first + count; ++i) {
     std::vector<ShardLog::Record> records(1);
     records[0].message = record;
-    logs_[i]->Append(records, nullptr, [&wait](const absl::Status& status) {
-      MutexLock lock(&wait.mu);
-      if (wait.status.ok()) wait.status = status;
-      --wait.left;
-      wait.changed.NotifyAll();
-    });
+    logs_[i]->Append(records, nullptr, wait.done());
   }
-  MutexLock lock(&wait.mu);
-  while (wait.left > 0) wait.changed.Wait(&wait.mu);
-  return wait.status;
+  return wait.Wait();
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> Store::Impl::EnsureTables(const v1::EnsureTablesRequest& request) {
@@ -229,6 +213,9 @@ void Store::RestoreSessions(std::span<const Incarnation> open, Incarnation forgo
   impl_->RestoreSessions(open, forgotten_max);
 }
 void Store::Serve(std::vector<std::unique_ptr<ShardLog>> logs) { impl_->Serve(std::move(logs)); }
+absl::StatusOr<Version> Store::RollBack(ShardId shard, std::shared_ptr<const TablePart> part) {
+  return impl_->RollBack(shard, std::move(part));
+}
 size_t Store::executors() const { return impl_->executors(); }
 std::vector<ShardId> Store::adopted_shards() const { return impl_->adopted_shards(); }
 std::vector<v1::TableSpec> Store::table_specs() const { return impl_->table_specs(); }

@@ -28,6 +28,7 @@
 #include "server/sessions.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_log.h"
+#include "server/shard/table_part.h"
 
 namespace lodestone {
 
@@ -66,6 +67,12 @@ class Store {
   size_t executors() const;
   // All shards that AdoptShards was given, ascending.
   std::vector<ShardId> adopted_shards() const;
+  // Makes a shard's part of a table what `part` says, as one update, while pushes go on. OK, with the version that it
+  // made: it is durable. UNAVAILABLE if the log cannot be written; it may have happened then, and is logged as soon as
+  // the log is well. INVALID_ARGUMENT, and nothing has happened, if the part does not fit. REQUIRES: the shard is
+  // owned.
+  absl::StatusOr<Version> RollBack(ShardId shard, std::shared_ptr<const TablePart> part);
+
   // All tables, by name.
   std::vector<v1::TableSpec> table_specs() const;
   Sessions::Known sessions() const;

@@ -23,6 +23,33 @@ namespace lodestone {
 
 v1::EvictedRows ToProto(const EvictedKeys& group);
 
+// Waits until records that were appended are durable.
+class LogWait {
+ public:
+  explicit LogWait(size_t count) : left_(count) {}
+
+  // For one of them. REQUIRES: this outlives the call.
+  ShardLog::Done done() {
+    return [this](const absl::Status& status) {
+      MutexLock lock(&mu_);
+      status_.Update(status);
+      if (--left_ == 0) changed_.NotifyAll();
+    };
+  }
+  // Why one of them is not, or OK.
+  absl::Status Wait() {
+    MutexLock lock(&mu_);
+    while (left_ > 0) changed_.Wait(&mu_);
+    return status_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  size_t left_ ABSL_GUARDED_BY(mu_);
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
 class Store::Impl {
  public:
   explicit Impl(const Options& options)
@@ -46,6 +73,7 @@ class Store::Impl {
   absl::StatusOr<bool> Replay(const v1::LogRecord& record, ByteView payload);
   void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
   void Serve(std::vector<std::unique_ptr<ShardLog>> logs);
+  absl::StatusOr<Version> RollBack(ShardId shard, std::shared_ptr<const TablePart> part);
   size_t executors() const { return executors_.size(); }
   std::vector<ShardId> adopted_shards() const;
   std::vector<v1::TableSpec> table_specs() const;
@@ -111,6 +139,8 @@ class Store::Impl {
   absl::Status AddToShards(TableEntry* entry);
   void Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms);
   absl::Status ReplayPush(const v1::LogRecord& record, ByteView payload);
+  // False if more pieces must follow.
+  absl::StatusOr<bool> ReplayRestored(const v1::LogRecord& record, ByteView payload);
   absl::Status PreparePush(PushCall* call);
   void RunPush(const std::shared_ptr<PushCall>& call);
   // On executor `e`: applies what `pushes` want of its shards, and logs it.

@@ -1,0 +1,104 @@
+// What an operator has a running ps do: checkpoints and rollbacks, one after the other.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/shard_map.h"
+#include "common/status.h"
+#include "server/storage.h"
+
+namespace lodestone {
+
+absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
+  v1::CheckpointResponse response;
+  LODESTONE_RETURN_IF_ERROR(RunJob([&]() -> absl::Status {
+    LODESTONE_ASSIGN_OR_RETURN(response, WriteCheckpoint(name));
+    return absl::OkStatus();
+  }));
+  return response;
+}
+
+absl::Status Storage::RunJob(std::function<absl::Status()> run) {
+  Job job{std::move(run), std::nullopt};
+  MutexLock lock(&mu_);
+  if (!recovered_ || closing_) {
+    return absl::UnavailableError("this ps has not brought its shards back yet, or ends");
+  }
+  jobs_.push_back(&job);
+  changed_.NotifyAll();
+  while (!job.result.has_value()) changed_.Wait(&mu_);
+  return *std::move(job.result);
+}
+
+absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest& request) {
+  v1::RollbackResponse response;
+  LODESTONE_RETURN_IF_ERROR(RunJob([&]() -> absl::Status {
+    absl::StatusOr<v1::RollbackResponse> done = RollBackTable(request);
+    SetWait("");
+    if (!done.ok()) {
+      LODESTONE_LOG(ERROR, "storage", "a rollback failed table={}: {}", request.table(), done.status().ToString());
+      return done.status();
+    }
+    response = *std::move(done);
+    LODESTONE_LOG(INFO, "storage", "a table has gone back table={} shards={} seconds={:.2f}", request.table(),
+                  response.shards_size(), response.seconds());
+    return absl::OkStatus();
+  }));
+  return response;
+}
+
+absl::StatusOr<PastParts> Storage::OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table) {
+  const std::vector<ShardId> shards = store_->adopted_shards();
+  if (!request.has_version()) {
+    return PartsInCheckpoint(checkpoint_dir_, request.checkpoint(), Header(), table, shards);
+  }
+  if (dir_.empty() || durability_ == v1::ClusterConfig::MEMORY) {
+    return absl::FailedPreconditionError(
+        "this ps keeps no log to find a version in: name a checkpoint, or set server.data_dir and start it again");
+  }
+  RecoveryOptions options;
+  options.cluster = Header();
+  options.log_dir = dir_ + "/log";
+  options.checkpoint_dir = checkpoint_dir_;
+  options.lineage = state_.lineage();
+  options.until = request.version();
+  options.stop = &stop_rollback_;
+  return PartsAtVersion(options, store_->executors(), time_, table, shards);
+}
+
+absl::StatusOr<v1::RollbackResponse> Storage::RollBackTable(const v1::RollbackRequest& request) {
+  const int64_t start_ms = time_->NowMs();
+  const std::vector<v1::TableSpec> specs = store_->table_specs();
+  const auto spec =
+      std::find_if(specs.begin(), specs.end(), [&](const v1::TableSpec& one) { return one.name() == request.table(); });
+  if (spec == specs.end()) return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "`"));
+  SetWait(absl::StrCat("what table `", request.table(), "` held, to go back to it"));
+  LODESTONE_ASSIGN_OR_RETURN(const PastParts past, OpenPast(request, *spec));
+  v1::RollbackResponse response;
+  const auto failed = [&](const absl::Status& status) {
+    return Annotate(status, absl::StrCat(response.shards_size(), " shards of this ps have gone back"));
+  };
+  for (const ShardId shard : store_->adopted_shards()) {
+    if (stop_rollback_.load()) return failed(absl::CancelledError("the ps ends"));
+    bool holds = false;
+    store_->UseShard(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });
+    if (!holds) continue;
+    SetWait(absl::StrCat("shard ", shard, " of table `", request.table(), "` to go back"));
+    const absl::StatusOr<std::shared_ptr<const TablePart>> part = past(shard);
+    if (!part.ok()) return failed(part.status());
+    if (*part == nullptr) continue;
+    const absl::StatusOr<Version> version = store_->RollBack(shard, *part);
+    if (!version.ok()) return failed(version.status());
+    v1::RollbackResponse::ShardRollback* const out = response.add_shards();
+    out->set_shard(shard);
+    out->set_version_before(*version - 1);
+    out->set_version_after(*version);
+    out->set_version_restored((*part)->version);
+  }
+  response.set_seconds(static_cast<double>(time_->NowMs() - start_ms) / 1000);
+  return response;
+}
+
+}  // namespace lodestone
