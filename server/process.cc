@@ -152,7 +152,10 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       admin_({[this](v1::StatusResponse* status) { FillStatus(status); }},
              Storage::IsWanted(config)
                  ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
-                 : AdminService::Checkpointer()) {
+                 : nullptr,
+             Storage::IsWanted(config)
+                 ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
+                 : nullptr) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }
@@ -335,6 +338,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   }
   if (server_ != nullptr) server_->GetHealthCheckService()->Shutdown();
   if (storage_ != nullptr && !was_ready) storage_->Stop();
+  if (storage_ != nullptr) storage_->StopRollback();
   if (member != nullptr) member->Leave();
   if (coordinator_.has_value()) coordinator_->Shutdown();
   broadcaster_.Shutdown();

@@ -9,6 +9,19 @@
 #include "server/checkpoint/manifest.h"
 
 namespace lodestone {
+namespace {
+
+absl::Status NothingOnDisk() {
+  return absl::FailedPreconditionError(
+      "this ps keeps nothing on disk: set server.data_dir, or checkpoint.dir, and start it again");
+}
+
+absl::Status Busy() {
+  return absl::UnavailableError(
+      "a checkpoint of this ps is being written, or a table of it goes back; try again when that is done");
+}
+
+}  // namespace
 
 uint64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -38,14 +51,28 @@ grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* cont
 
 absl::Status AdminService::BeginCheckpoint(const std::string& name) {
   if (!name.empty()) LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
-  if (checkpoint_ == nullptr) {
-    return absl::FailedPreconditionError(
-        "this ps keeps nothing on disk: set server.data_dir, or checkpoint.dir, and start it again");
+  if (checkpoint_ == nullptr) return NothingOnDisk();
+  return busy_.exchange(true) ? Busy() : absl::OkStatus();
+}
+
+absl::Status AdminService::BeginRollback(const v1::RollbackRequest& request) {
+  if (request.table().empty()) return absl::InvalidArgumentError("no table is named");
+  if (request.to_case() == v1::RollbackRequest::TO_NOT_SET) {
+    return absl::InvalidArgumentError("neither a version nor a checkpoint is given to go back to");
   }
-  if (writing_.exchange(true)) {
-    return absl::UnavailableError("another checkpoint of this ps is being written; try again when it is done");
-  }
-  return absl::OkStatus();
+  if (rollback_ == nullptr) return NothingOnDisk();
+  return busy_.exchange(true) ? Busy() : absl::OkStatus();
+}
+
+template <typename Response>
+void AdminService::Run(std::function<absl::StatusOr<Response>()> run, Response* response,
+                       grpc::ServerUnaryReactor* reactor) {
+  background_.Submit([this, run = std::move(run), response, reactor] {
+    absl::StatusOr<Response> done = run();
+    busy_.store(false);
+    if (done.ok()) *response = *std::move(done);
+    reactor->Finish(ToGrpc(done.status()));
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
@@ -56,12 +83,18 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  background_.Submit([this, name = request->name(), reactor, response] {
-    absl::StatusOr<v1::CheckpointResponse> written = checkpoint_(name);
-    writing_.store(false);
-    if (written.ok()) *response = *std::move(written);
-    reactor->Finish(ToGrpc(written.status()));
-  });
+  Run<v1::CheckpointResponse>([this, name = request->name()] { return checkpoint_(name); }, response, reactor);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Rollback(grpc::CallbackServerContext* context,
+                                                 const v1::RollbackRequest* request, v1::RollbackResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (const absl::Status status = BeginRollback(*request); !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  Run<v1::RollbackResponse>([this, request = *request] { return rollback_(request); }, response, reactor);
   return reactor;
 }
 

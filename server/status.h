@@ -40,25 +40,34 @@ class AdminService final : public v1::Admin::CallbackService {
   // Writes a checkpoint of that name (empty: as a periodic one) and returns when it is complete. Called on a thread of
   // the service's own, once at a time.
   using Checkpointer = std::function<absl::StatusOr<v1::CheckpointResponse>(const std::string& name)>;
-  // `checkpoint`: null if this ps keeps nothing on disk.
-  explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr)
-      : fillers_(std::move(fillers)), checkpoint_(std::move(checkpoint)) {}
+  // Brings a table back. Called as a Checkpointer is, and not while one runs.
+  using Rollbacker = std::function<absl::StatusOr<v1::RollbackResponse>(const v1::RollbackRequest&)>;
+  // `checkpoint` and `rollback`: null if this ps keeps nothing on disk.
+  explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr, Rollbacker rollback = nullptr)
+      : fillers_(std::move(fillers)), checkpoint_(std::move(checkpoint)), rollback_(std::move(rollback)) {}
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const v1::CheckpointRequest* request,
                                        v1::CheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* Rollback(grpc::CallbackServerContext* context, const v1::RollbackRequest* request,
+                                     v1::RollbackResponse* response) override;
 
  private:
   // OK if one may begin now.
   absl::Status BeginCheckpoint(const std::string& name);
+  absl::Status BeginRollback(const v1::RollbackRequest& request);
+  // Runs what has begun in the background, and finishes the call.
+  template <typename Response>
+  void Run(std::function<absl::StatusOr<Response>()> run, Response* response, grpc::ServerUnaryReactor* reactor);
 
   // Constant after construction.
   const std::vector<Filler> fillers_;
   const Checkpointer checkpoint_;
+  const Rollbacker rollback_;
 
   // Synchronise themselves.
-  std::atomic<bool> writing_{false};              // A checkpoint.
+  std::atomic<bool> busy_{false};                 // With a checkpoint or a rollback.
   Executor background_{Executor::Mode::kThread};  // Last: it uses everything above.
 };
 

@@ -20,8 +20,9 @@ using testing::HasSubstr;
 // The service, asked within the process.
 class AdminServer {
  public:
-  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr)
-      : service_({[](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); }}, std::move(checkpoint)) {
+  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr, AdminService::Rollbacker rollback = nullptr)
+      : service_({[](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); }}, std::move(checkpoint),
+                 std::move(rollback)) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
@@ -33,6 +34,13 @@ class AdminServer {
     v1::CheckpointRequest request;
     request.set_name(name);
     return stub_->Checkpoint(&context, request, response);
+  }
+  grpc::Status Rollback(const std::string& table, const std::string& checkpoint, v1::RollbackResponse* response) {
+    grpc::ClientContext context;
+    v1::RollbackRequest request;
+    request.set_table(table);
+    if (!checkpoint.empty()) request.set_checkpoint(checkpoint);
+    return stub_->Rollback(&context, request, response);
   }
   v1::StatusResponse Status() {
     grpc::ClientContext context;
@@ -99,6 +107,45 @@ TEST(AdminService, SaysThatAPsWithoutAFolderWritesNone) {
   const grpc::Status status = server.Checkpoint("", &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("server.data_dir"));
+}
+
+TEST(AdminService, BringsATableBackAndWritesNoCheckpointMeanwhile) {
+  std::latch inside(1);
+  std::latch go_on(1);
+  AdminServer server(
+      [](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> { return v1::CheckpointResponse(); },
+      [&](const v1::RollbackRequest& request) -> absl::StatusOr<v1::RollbackResponse> {
+        EXPECT_EQ(request.table(), "rows");
+        EXPECT_EQ(request.checkpoint(), "early");
+        inside.count_down();
+        go_on.wait();
+        v1::RollbackResponse response;
+        response.add_shards()->set_version_after(5);
+        return response;
+      });
+  v1::RollbackResponse response;
+  std::thread caller([&] { EXPECT_TRUE(server.Rollback("rows", "early", &response).ok()); });
+  inside.wait();
+  v1::CheckpointResponse checkpoint;
+  EXPECT_EQ(server.Checkpoint("", &checkpoint).error_code(), grpc::StatusCode::UNAVAILABLE);
+  v1::RollbackResponse other;
+  EXPECT_EQ(server.Rollback("rows", "early", &other).error_code(), grpc::StatusCode::UNAVAILABLE);
+  go_on.count_down();
+  caller.join();
+  ASSERT_EQ(response.shards_size(), 1);
+  EXPECT_EQ(response.shards(0).version_after(), 5u);
+  EXPECT_TRUE(server.Checkpoint("", &checkpoint).ok());
+}
+
+TEST(AdminService, RefusesARollbackOfNoTableOrToNothing) {
+  AdminServer server(nullptr, [](const v1::RollbackRequest&) -> absl::StatusOr<v1::RollbackResponse> {
+    ADD_FAILURE() << "was called";
+    return v1::RollbackResponse();
+  });
+  v1::RollbackResponse response;
+  EXPECT_EQ(server.Rollback("", "early", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(server.Rollback("rows", "", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(AdminServer().Rollback("rows", "early", &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 }  // namespace
