@@ -15,6 +15,8 @@
 namespace lodestone {
 namespace {
 
+constexpr int kStatusTimeoutMs = 10'000;
+
 void SetDeadline(int timeout_ms, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
 }
@@ -46,6 +48,25 @@ absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int t
   return Ask(v1::Admin::NewStub(Connect(address)).get(), address, timeout_ms);
 }
 
+absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status,
+                             FetchStatus(address, std::min(timeout_ms, kStatusTimeoutMs)));
+  if (!status.has_cluster()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ps at ", address, " has index ", status.server().index(),
+                     " and does not know the others: give the address of the ps with index 0"));
+  }
+  const v1::ClusterStatus& cluster = status.cluster();
+  if (static_cast<uint32_t>(cluster.servers_size()) < cluster.servers_expected()) {
+    return absl::UnavailableError(absl::StrCat("only ", cluster.servers_size(), " of the cluster's ",
+                                               cluster.servers_expected(), " servers have joined"));
+  }
+  std::vector<ServerAddress> servers;
+  for (const v1::MemberStatus& server : cluster.servers()) servers.push_back({server.index(), server.peer()});
+  std::sort(servers.begin(), servers.end(), [](const auto& a, const auto& b) { return a.server < b.server; });
+  return servers;
+}
+
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
                                                          int timeout_ms) {
   const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
@@ -58,6 +79,21 @@ absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& addr
   if (status.ok()) return response;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(absl::StrCat("the ps at ", address, " has not written it within ", timeout_ms,
+                                                    " ms (--timeout-ms); it may still do so"));
+  }
+  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
+}
+
+absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
+                                                     int timeout_ms) {
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
+  grpc::ClientContext context;
+  SetDeadline(timeout_ms, &context);
+  v1::RollbackResponse response;
+  const grpc::Status status = stub->Rollback(&context, request, &response);
+  if (status.ok()) return response;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(absl::StrCat("the ps at ", address, " has not gone back within ", timeout_ms,
                                                     " ms (--timeout-ms); it may still do so"));
   }
   return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));

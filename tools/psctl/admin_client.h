@@ -1,10 +1,12 @@
-// Asks a ps for its status, and to write a checkpoint.
+// Asks a ps for its status, to write a checkpoint, and to bring a table back.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -16,9 +18,21 @@ namespace lodestone {
 // The status of the ps at `address` (host:port). UNAVAILABLE, with the address, if nothing answers there in time.
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms);
 
+// A server of a cluster.
+struct ServerAddress {
+  uint32_t server = 0;
+  std::string address;
+};
+// The servers of the cluster of the ps at `address`, which must be ps 0, by index. An error unless all have joined.
+absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
+
 // Has the ps at `address` write a checkpoint, and waits until it is complete. Errors name the address.
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
                                                          int timeout_ms);
+
+// Has the ps at `address` bring a table back, and waits until it has. Errors name the address.
+absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
+                                                     int timeout_ms);
 
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {

@@ -1,6 +1,5 @@
 #include "tools/psctl/checkpoint.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <thread>
 #include <utility>
@@ -18,30 +17,6 @@
 
 namespace lodestone {
 namespace {
-
-constexpr int kStatusTimeoutMs = 10'000;
-
-// The servers of the cluster, with their addresses.
-absl::StatusOr<std::vector<CheckpointPart>> FindServers(const std::string& address, int timeout_ms) {
-  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status,
-                             FetchStatus(address, std::min(timeout_ms, kStatusTimeoutMs)));
-  if (!status.has_cluster()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the ps at ", address, " has index ", status.server().index(),
-                     " and does not know the others: give the address of the ps with index 0"));
-  }
-  const v1::ClusterStatus& cluster = status.cluster();
-  if (static_cast<uint32_t>(cluster.servers_size()) < cluster.servers_expected()) {
-    return absl::UnavailableError(absl::StrCat("only ", cluster.servers_size(), " of the cluster's ",
-                                               cluster.servers_expected(), " servers have joined"));
-  }
-  std::vector<CheckpointPart> parts;
-  for (const v1::MemberStatus& server : cluster.servers()) {
-    parts.push_back({server.index(), server.peer(), absl::UnknownError("was not asked")});
-  }
-  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.server < b.server; });
-  return parts;
-}
 
 std::string ToText(const std::string& name, const std::vector<CheckpointPart>& parts) {
   std::vector<std::vector<std::string>> rows = {{"server", "address", "shards", "bytes", "seconds", "folder"}};
@@ -84,7 +59,11 @@ std::string ManualCheckpointName(absl::Time now) {
 
 absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
                                                               int timeout_ms) {
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<CheckpointPart> parts, FindServers(address, timeout_ms));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FindServers(address, timeout_ms));
+  std::vector<CheckpointPart> parts;
+  for (const ServerAddress& server : servers) {
+    parts.push_back({server.server, server.address, absl::UnknownError("was not asked")});
+  }
   std::vector<std::thread> threads;
   for (CheckpointPart& part : parts) {
     threads.emplace_back([&] { part.written = RequestCheckpoint(part.address, name, timeout_ms); });

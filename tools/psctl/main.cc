@@ -19,6 +19,7 @@
 #include "tools/psctl/export.h"
 #include "tools/psctl/local.h"
 #include "tools/psctl/replay.h"
+#include "tools/psctl/rollback.h"
 #include "tools/psctl/status_table.h"
 #include "tools/psctl/verify.h"
 
@@ -33,6 +34,7 @@ constexpr char kExamples[] = R"(Examples:
   psctl status --address 127.0.0.1:7000 --json           the same for programs
   psctl replay data/ps-0/log --from data/checkpoints     what did that ps hold? a version and checksum per shard
   psctl checkpoint --address 127.0.0.1:7000 before-move  all servers write a checkpoint of that name
+  psctl rollback user_rows --to before-move              that table goes back, while the cluster runs
   psctl verify data/checkpoints                          are the checkpoints there as they were written?
   psctl export data/checkpoints/before-move --out model.safetensors
   psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
@@ -92,6 +94,35 @@ void AddCheckpoint(CLI::App* app, CheckpointOptions* options) {
       ->check(CLI::Range(1, 86'400'000));
 }
 
+void AddReplay(CLI::App* app, ReplayOptions* options) {
+  CLI::App* command =
+      app->add_subcommand("replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit");
+  command->add_option("LOGDIR", options->log_dir, "The log: DATA_DIR/ps-INDEX/log")->required();
+  command->add_option(
+      "--from", options->from,
+      "A checkpoint's folder, or the folder of all, for each shard's newest up to --until (default: nothing)");
+  command->add_option("--until", options->until, "The last version of each shard to rebuild (default: all)");
+  command->add_option("--into", options->into, "Writes what was rebuilt as the checkpoint DIR/NAME");
+  command->add_flag("--cut-damaged", options->cut_damaged, "Ends at damage as if nothing followed it");
+  command->add_flag("--json", options->json, "Prints JSON");
+}
+
+void AddRollback(CLI::App* app, RollbackOptions* options) {
+  CLI::App* command = app->add_subcommand("rollback", "Brings one table back on all servers, while the cluster runs");
+  command->add_option("TABLE", options->table, "Its name")->required();
+  command
+      ->add_option("--to", options->to,
+                   "A checkpoint's name, or (digits only) a version, which each shard goes back to that has passed it. "
+                   "For a version each ps rebuilds all that it held then beside what it holds, from its checkpoints "
+                   "and its log: that takes as much memory again while it runs")
+      ->required();
+  command->add_option("--address", options->address, "host:port of the ps with index 0")->capture_default_str();
+  command->add_flag("--json", options->json, "Prints the result as JSON");
+  command->add_option("--timeout-ms", options->timeout_ms, "How long to wait for it")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400'000));
+}
+
 void AddVerify(CLI::App* app, VerifyOptions* options) {
   CLI::App* command = app->add_subcommand("verify", "Checks checkpoints to their last byte");
   command->add_option("DIR", options->path, "A checkpoint's folder, or the folder of all of them")->required();
@@ -141,17 +172,11 @@ int Main(int argc, char** argv) {
   check_command->add_option("--set", check_sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
 
   ReplayOptions replay;
-  CLI::App* replay_command =
-      app.add_subcommand("replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit");
-  replay_command->add_option("LOGDIR", replay.log_dir, "The log: DATA_DIR/ps-INDEX/log")->required();
-  replay_command->add_option("--from", replay.from,
-                             "A checkpoint's folder, or the folder of all, for each shard's newest (default: nothing)");
-  replay_command->add_option("--until", replay.until, "The last version of each shard to rebuild (default: all)");
-  replay_command->add_option("--into", replay.into, "Writes what was rebuilt as the checkpoint DIR/NAME");
-  replay_command->add_flag("--cut-damaged", replay.cut_damaged, "Ends at damage as if nothing followed it");
-  replay_command->add_flag("--json", replay.json, "Prints JSON");
+  AddReplay(&app, &replay);
   CheckpointOptions checkpoint;
   AddCheckpoint(&app, &checkpoint);
+  RollbackOptions rollback;
+  AddRollback(&app, &rollback);
   VerifyOptions verify;
   AddVerify(&app, &verify);
   ExportOptions exported;
@@ -164,8 +189,9 @@ int Main(int argc, char** argv) {
   }
   if (*local_command) return RunLocal(local);
   if (*status_command) return RunStatus(status);
-  if (*replay_command) return RunReplay(replay);
+  if (app.got_subcommand("replay")) return RunReplay(replay);
   if (app.got_subcommand("checkpoint")) return RunCheckpoint(checkpoint);
+  if (app.got_subcommand("rollback")) return RunRollback(rollback);
   if (app.got_subcommand("verify")) return RunVerify(verify);
   if (app.got_subcommand("export")) return RunExport(exported);
   return RunCheck(check_path, check_sets);
