@@ -96,6 +96,22 @@ void AddCheckpoint(CLI::App* app, CheckpointOptions* options) {
       ->check(CLI::Range(1, 86'400'000));
 }
 
+<<<<<<< HEAD
+=======
+void AddReplay(CLI::App* app, ReplayOptions* options) {
+  CLI::App* command =
+      app->add_subcommand("replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit");
+  command->add_option("LOGDIR", options->log_dir, "The log: DATA_DIR/ps-INDEX/log")->required();
+  command->add_option(
+      "--from", options->from,
+      "A checkpoint's folder, or the folder of all, for each shard's newest up to --until (default: nothing)");
+  command->add_option("--until", options->until, "The last version of each shard to rebuild (default: all)");
+  command->add_option("--into", options->into, "Writes what was rebuilt as the checkpoint DIR/NAME");
+  command->add_flag("--cut-damaged", options->cut_damaged, "Ends at damage as if nothing followed it");
+  command->add_flag("--json", options->json, "Prints JSON");
+}
+
+>>>>>>> s3_f
 void AddRollback(CLI::App* app, RollbackOptions* options) {
   CLI::App* command = app->add_subcommand("rollback", "Brings one table back on all servers, while the cluster runs");
   command->add_option("TABLE", options->table, "Its name")->required();
@@ -170,15 +186,7 @@ int Main(int argc, char** argv) {
   check_command->add_option("--set", check_sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
 
   ReplayOptions replay;
-  CLI::App* replay_command =
-      app.add_subcommand("replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit");
-  replay_command->add_option("LOGDIR", replay.log_dir, "The log: DATA_DIR/ps-INDEX/log")->required();
-  replay_command->add_option("--from", replay.from,
-                             "A checkpoint's folder, or the folder of all, for each shard's newest (default: nothing)");
-  replay_command->add_option("--until", replay.until, "The last version of each shard to rebuild (default: all)");
-  replay_command->add_option("--into", replay.into, "Writes what was rebuilt as the checkpoint DIR/NAME");
-  replay_command->add_flag("--cut-damaged", replay.cut_damaged, "Ends at damage as if nothing followed it");
-  replay_command->add_flag("--json", replay.json, "Prints JSON");
+  AddReplay(&app, &replay);
   CheckpointOptions checkpoint;
   AddCheckpoint(&app, &checkpoint);
   RollbackOptions rollback;
@@ -197,7 +205,7 @@ int Main(int argc, char** argv) {
   }
   if (*local_command) return RunLocal(local);
   if (*status_command) return RunStatus(status);
-  if (*replay_command) return RunReplay(replay);
+  if (app.got_subcommand("replay")) return RunReplay(replay);
   if (app.got_subcommand("checkpoint")) return RunCheckpoint(checkpoint);
   if (app.got_subcommand("rollback")) return RunRollback(rollback);
   if (app.got_subcommand("verify")) return RunVerify(verify);
