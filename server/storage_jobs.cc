@@ -38,19 +38,11 @@ absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest
     absl::StatusOr<v1::RollbackResponse> done = RollBackTable(request);
     SetWait("");
     if (!done.ok()) {
-<<<<<<< HEAD
-      LODESTONE_LOG(ERROR, "storage", "table={} does not go back: {}", request.table(), done.status().ToString());
-      return done.status();
-    }
-    response = *std::move(done);
-    LODESTONE_LOG(INFO, "storage", "table={} has gone back shards={} seconds={:.2f}", request.table(),
-=======
       LODESTONE_LOG(ERROR, "storage", "a rollback failed table={}: {}", request.table(), done.status().ToString());
       return done.status();
     }
     response = *std::move(done);
     LODESTONE_LOG(INFO, "storage", "a table has gone back table={} shards={} seconds={:.2f}", request.table(),
->>>>>>> s3_f
                   response.shards_size(), response.seconds());
     return absl::OkStatus();
   }));

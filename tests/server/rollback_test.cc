@@ -245,13 +245,6 @@ TEST_P(RollbackTest, ARollbackWhoseRecordsAreNotAllInTheLogHasNotHappened) {
     const v1::Config killed = Killed();
     const std::vector<fs::path> segments = Segments(killed);
     ASSERT_EQ(segments.size(), short_segments.size());
-<<<<<<< HEAD
-    for (size_t i = 0; i < segments.size(); ++i) {
-      const auto from = fs::file_size(short_segments[i]), to = fs::file_size(segments[i]);
-      ASSERT_GT(to, from);
-      fs::resize_file(segments[i], from + (to - from) * tenth / 10);
-    }
-=======
     size_t cuts = 0;
     for (size_t i = 0; i < segments.size(); ++i) {
       const auto from = fs::file_size(short_segments[i]), to = fs::file_size(segments[i]);
@@ -260,7 +253,6 @@ TEST_P(RollbackTest, ARollbackWhoseRecordsAreNotAllInTheLogHasNotHappened) {
       ++cuts;
     }
     ASSERT_EQ(cuts, 2u) << "one in each log";
->>>>>>> s3_f
     std::map<ShardId, uint64_t> content;
     {
       const Ps cut = StartWell(killed);
@@ -271,11 +263,7 @@ TEST_P(RollbackTest, ARollbackWhoseRecordsAreNotAllInTheLogHasNotHappened) {
         ASSERT_TRUE(known[shard].contains(version)) << "shard " << shard << " version " << version;
         EXPECT_EQ(checksum, known[shard][version]) << "shard " << shard << " version " << version;
       }
-<<<<<<< HEAD
-      PushMany(cut, 11, 11);
-=======
       if (tenth % 2 == 0) PushMany(cut, 11, 11);  // Else the next rollback makes the same version.
->>>>>>> s3_f
       ASSERT_TRUE(ToCheckpoint(cut, "rows", "early").ok());
       content = Content(cut);
     }
@@ -287,12 +275,9 @@ TEST_P(RollbackTest, ARollbackWhoseRecordsAreNotAllInTheLogHasNotHappened) {
 
 TEST_P(RollbackTest, SaysWhatIsNotThere) {
   const Ps ps = StartWithEarly();
-<<<<<<< HEAD
-=======
   v1::EnsureTablesRequest request;
   *request.add_tables() = AddingRows("later", kDim);
   ASSERT_TRUE(ps.store->EnsureTables(request).ok());
->>>>>>> s3_f
   const std::map<ShardId, uint64_t> content = Content(ps);
   const auto expect = [](const absl::Status& status, absl::StatusCode code, const std::string& text) {
     EXPECT_EQ(status.code(), code) << status;
@@ -302,30 +287,11 @@ TEST_P(RollbackTest, SaysWhatIsNotThere) {
   expect(ToCheckpoint(ps, "rows", "none").status(), absl::StatusCode::kNotFound, "no checkpoint `none`");
   expect(ToCheckpoint(ps, "rows", "../checkpoints/early").status(), absl::StatusCode::kInvalidArgument, "called");
   expect(ToCheckpoint(ps, "rows", "").status(), absl::StatusCode::kInvalidArgument, "called");
-<<<<<<< HEAD
-  v1::EnsureTablesRequest request;
-  *request.add_tables() = AddingRows("later", kDim);
-  ASSERT_TRUE(ps.store->EnsureTables(request).ok());
-=======
->>>>>>> s3_f
   expect(ToCheckpoint(ps, "later", "early").status(), absl::StatusCode::kNotFound, "`early` has no table `later`");
   EXPECT_EQ(Content(ps), content);
 }
 
 TEST_P(RollbackTest, ATableOfAnotherLayoutIsRefused) {
-<<<<<<< HEAD
-  const std::string checkpoints = (root_ / "shared").string();
-  config_.mutable_checkpoint()->set_dir(checkpoints);
-  const Ps ps = StartWell(config_);
-  EnsureTables(ps);
-  PushMany(ps, 1, 2);
-  int number = 0;
-  const auto refused = [&](const v1::TableSpec& spec, const std::string& text) {
-    const std::string name = absl::StrCat("other", ++number);
-    v1::Config config = MakeConfig(name);
-    config.mutable_checkpoint()->set_dir(checkpoints);
-    const Ps other = StartWell(config);
-=======
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
   PushMany(ps, 1, 2);
@@ -334,15 +300,11 @@ TEST_P(RollbackTest, ATableOfAnotherLayoutIsRefused) {
   const auto refused = [&](const v1::TableSpec& spec, const std::string& text) {
     const std::string name = absl::StrCat("other", ++number);
     const Ps other = StartWell(MakeConfig(name));
->>>>>>> s3_f
     v1::EnsureTablesRequest request;
     *request.add_tables() = spec;
     ASSERT_TRUE(other.store->EnsureTables(request).ok());
     ASSERT_TRUE(other.storage->Checkpoint(name).ok());
-<<<<<<< HEAD
-=======
     fs::copy(root_ / name / "checkpoints" / name, root_ / "a" / "checkpoints" / name, fs::copy_options::recursive);
->>>>>>> s3_f
     const std::map<ShardId, uint64_t> content = Content(ps);
     const absl::Status status = ToCheckpoint(ps, spec.name(), name).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;

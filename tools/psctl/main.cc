@@ -96,8 +96,6 @@ void AddCheckpoint(CLI::App* app, CheckpointOptions* options) {
       ->check(CLI::Range(1, 86'400'000));
 }
 
-<<<<<<< HEAD
-=======
 void AddReplay(CLI::App* app, ReplayOptions* options) {
   CLI::App* command =
       app->add_subcommand("replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit");
@@ -111,7 +109,6 @@ void AddReplay(CLI::App* app, ReplayOptions* options) {
   command->add_flag("--json", options->json, "Prints JSON");
 }
 
->>>>>>> s3_f
 void AddRollback(CLI::App* app, RollbackOptions* options) {
   CLI::App* command = app->add_subcommand("rollback", "Brings one table back on all servers, while the cluster runs");
   command->add_option("TABLE", options->table, "Its name")->required();
