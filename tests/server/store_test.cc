@@ -213,20 +213,22 @@ TEST_F(StoreTest, RacingCallersOfEnsureTablesAgree) {
 TEST_F(StoreTest, StatusCanBeAskedForWhileTablesAreMade) {
   Make();
   std::atomic<bool> made{false};
-  std::thread asks([&] {
-    while (!made.load()) {
-      v1::StatusResponse status;
-      store_->FillStatus(&status);
-      store_->table_specs();
-      store_->Tick();
-    }
-  });
-  for (int i = 0; i < 200; ++i) EXPECT_TRUE(Ensure({AddingDense(absl::StrCat("d", i), 10, 0)}).ok());
+  std::vector<std::thread> asks;
+  for (int t = 0; t < 4; ++t) {
+    asks.emplace_back([&] {
+      while (!made.load()) {
+        v1::StatusResponse status;
+        store_->FillStatus(&status);
+        store_->table_specs();
+      }
+    });
+  }
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(Ensure({AddingDense(absl::StrCat("d", i), 10, 0)}).ok());
   made.store(true);
-  asks.join();
+  for (std::thread& thread : asks) thread.join();
   v1::StatusResponse status;
   store_->FillStatus(&status);
-  EXPECT_EQ(status.tables_size(), 200);
+  EXPECT_EQ(status.tables_size(), 1000);
 }
 
 TEST_F(StoreTest, ATableThatExistsWithAnotherSpecificationIsRefusedNamingTheField) {
