@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/file.h"
 #include "common/mutex.h"
 #include "common/status.h"
@@ -19,6 +20,7 @@
 namespace lodestone {
 namespace {
 
+constexpr size_t kDamageTold = 4;          // Notes in one error.
 constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
 
 class RecoveryRun {
@@ -38,7 +40,7 @@ class RecoveryRun {
   absl::StatusOr<RecoveryReport> Run() {
     LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
     LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
-    LODESTONE_RETURN_IF_ERROR(ReplayLogs());
+    LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
     LODESTONE_RETURN_IF_ERROR(CheckReached());
     ForgetRemains();
     MutexLock lock(&mu_);
@@ -48,6 +50,8 @@ class RecoveryRun {
  private:
   absl::Status LoadCheckpoints();
   absl::Status LoadShard(const CheckpointReader& reader, ShardId shard);
+  // Adds what was passed over to an error: a log does not fit to a checkpoint because a newer one is damaged.
+  absl::Status WithDamage(const absl::Status& status);
   absl::Status ReplayLogs();
   // Replays the logs of one generation side by side: each shard's records are all in one of them.
   absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
@@ -138,6 +142,15 @@ absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shar
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
   store_->RestoreSessions(sessions, manifest.forgotten_max());
   return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::WithDamage(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  if (!absl::IsDataLoss(status) || report_.notes.empty()) return status;
+  const size_t told = std::min(report_.notes.size(), kDamageTold);
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; before that: ", absl::StrJoin(report_.notes.begin(), report_.notes.begin() + told, "; "),
+      told < report_.notes.size() ? absl::StrCat("; and ", report_.notes.size() - told, " more") : ""));
 }
 
 absl::Status RecoveryRun::ReplayLogs() {

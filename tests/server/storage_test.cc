@@ -95,6 +95,24 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) 
   EXPECT_EQ(Content(StartWell(killed)), Content(ps));
 }
 
+TEST_P(StorageLifeTest, ADamagedCheckpointIsNamedWhereTheLogDoesNotReachBackToTheOneBefore) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  for (Sequence s = 1; s <= 5; ++s) {
+    PushMany(ps, s, s);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  const v1::Config killed = Killed();
+  // The newest holds what has changed since this one.
+  const fs::path damaged =
+      fs::path(killed.server().data_dir()) / "checkpoints" / "auto-ps0-000004" / "ps-0.shard-00003";
+  ASSERT_TRUE(fs::exists(damaged));
+  fs::resize_file(damaged, fs::file_size(damaged) / 2);
+  const absl::Status status = Start(killed).status;
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(status.message(), testing::HasSubstr(damaged.string()));
+}
+
 TEST_P(StorageLifeTest, AStopInGoodOrderWritesACheckpointAndTheNextLifeReplaysNothing) {
   std::map<ShardId, uint64_t> content;
   {
