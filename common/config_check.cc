@@ -66,9 +66,9 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   const v1::ClusterConfig::Durability durability = config.cluster().durability();
   const bool has_data_dir = !config.server().data_dir().empty();
   if (!has_data_dir && (durability == v1::ClusterConfig::PROCESS || durability == v1::ClusterConfig::MACHINE)) {
-    problems->push_back({"server.data_dir",
-                         absl::StrCat("must be set, because cluster.durability is ",
-                                      absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(durability)))});
+    problems->push_back(
+        {"cluster.durability", absl::StrCat(absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(durability)),
+                                            " needs server.data_dir, the folder that the logs are kept in")});
   }
   const std::string& load = config.checkpoint().load();
   if (load.empty()) return;
