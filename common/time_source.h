@@ -28,10 +28,10 @@ class SteadyTime final : public TimeSource {
 class AnchoredTime final : public TimeSource {
  public:
   AnchoredTime()
-      : offset_ms_(std::chrono::duration_cast<std::chrono::milliseconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count() -
-                   steady_.NowMs()) {}
+      : offset_ms_(
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+                .count() -
+            steady_.NowMs()) {}
   int64_t NowMs() const override { return offset_ms_ + steady_.NowMs(); }
 
  private:
