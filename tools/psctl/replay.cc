@@ -96,6 +96,7 @@ absl::StatusOr<std::string> WriteInto(const std::string& into, const RecoveryOpt
   writing.dir = path.has_parent_path() ? path.parent_path().string() : std::string(".");
   writing.cluster = options.cluster.cluster();
   writing.server = options.cluster.server();
+  writing.remove_leftovers = false;  // The ps itself may be writing there.
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer, CheckpointWriter::Open(writing));
   CheckpointWriter::Source source;
   for (const ShardResult& shard : result.shards) source.shards.push_back(shard.shard);
