@@ -70,6 +70,16 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
         {"cluster.durability", absl::StrCat(absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(durability)),
                                             " needs server.data_dir, the folder that the logs are kept in")});
   }
+  const bool replicated = config.cluster().replicas() > 1;
+  if (replicated && durability != v1::ClusterConfig::REPLICA && durability != v1::ClusterConfig::AUTO) {
+    problems->push_back({"cluster.durability", "must be replica (or auto) where cluster.replicas is 2"});
+  }
+  if (!replicated && durability == v1::ClusterConfig::REPLICA) {
+    problems->push_back({"cluster.durability", "replica needs cluster.replicas: 2"});
+  }
+  if (replicated && config.cluster().servers() < 2) {
+    problems->push_back({"cluster.replicas", "2 needs a second server: cluster.servers is 1"});
+  }
   const std::string& load = config.checkpoint().load();
   if (load.empty()) return;
   if (!IsCheckpointName(load)) {

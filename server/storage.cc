@@ -38,6 +38,7 @@ double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<doubl
 v1::ClusterConfig::Durability DurabilityOf(const v1::Config& config) {
   const v1::ClusterConfig::Durability configured = config.cluster().durability();
   if (configured != v1::ClusterConfig::AUTO) return configured;
+  if (config.cluster().replicas() > 1) return v1::ClusterConfig::REPLICA;
   return config.server().data_dir().empty() ? v1::ClusterConfig::MEMORY : v1::ClusterConfig::PROCESS;
 }
 
