@@ -1,6 +1,7 @@
 #include "tests/common/etcd_cluster.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "common/nonce.h"
 #include "common/status.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -27,32 +27,24 @@ namespace lodestone {
 namespace {
 
 constexpr char kProgram[] = "/usr/bin/etcd";
-constexpr int kStartsMax = 10;
 constexpr std::chrono::seconds kAgreementMax{60};
 constexpr std::chrono::milliseconds kStatusMax{500};
 
-// etcd cannot be told to take a free port. These are none that the kernel gives to others.
-constexpr int kPortMin = 20'000;
-constexpr int kPorts = 12'000;
-
-bool IsFree(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+// A port of the loopback interface. While the socket that is returned in `reservation` is open, only those who ask for
+// this very port get it, as etcd does. (etcd cannot be told to take a free one.)
+absl::StatusOr<int> ReservePort(int* reservation) {
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool is_free = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  return is_free;
-}
-
-int FindPort() {
-  for (;;) {
-    const int port = kPortMin + static_cast<int>(DrawNonce() % kPorts);
-    if (IsFree(port)) return port;
+  socklen_t length = sizeof(address);
+  *reservation = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (*reservation < 0 || setsockopt(*reservation, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(*reservation, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      getsockname(*reservation, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return absl::ErrnoToStatus(errno, "a port for etcd");
   }
+  return ntohs(address.sin_port);
 }
 
 std::string Url(int port) { return absl::StrCat("http://127.0.0.1:", port); }
@@ -71,26 +63,21 @@ absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(int members, con
     return absl::NotFoundError(absl::StrCat("etcd is not installed: there is no ", kProgram,
                                             ", of Debian's package etcd-server; tools/install installs it"));
   }
-  absl::StatusOr<std::unique_ptr<EtcdCluster>> cluster;
-  for (int start = 0; start < kStartsMax; ++start) {
-    cluster = TryStart(members, absl::StrCat(folder, "/etcd-start-", start));
-    if (cluster.ok()) break;
-  }
-  return cluster;
-}
-
-absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::TryStart(int members, const std::string& folder) {
   LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
   std::unique_ptr<EtcdCluster> cluster(new EtcdCluster());
   for (int member = 0; member < members; ++member) {
     Member& next = cluster->members_.emplace_back();
     next.folder = absl::StrCat(folder, "/etcd-", member);
-    next.client_port = FindPort();
-    next.peer_port = FindPort();
+    LODESTONE_ASSIGN_OR_RETURN(next.client_port, ReservePort(&cluster->reservations_.emplace_back()));
+    LODESTONE_ASSIGN_OR_RETURN(next.peer_port, ReservePort(&cluster->reservations_.emplace_back()));
   }
   for (int member = 0; member < members; ++member) LODESTONE_RETURN_IF_ERROR(cluster->StartMember(member));
   LODESTONE_RETURN_IF_ERROR(cluster->AwaitLeader().status());
   return cluster;
+}
+
+EtcdCluster::~EtcdCluster() {
+  for (const int reservation : reservations_) close(reservation);
 }
 
 absl::Status EtcdCluster::StartMember(int member) {

@@ -18,6 +18,8 @@ class EtcdCluster {
   // Starts `members` processes that keep what they have, and say, in `folder`. Returns when they have a leader.
   static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(int members, const std::string& folder);
 
+  ~EtcdCluster();
+
   int members() const { return static_cast<int>(members_.size()); }
   // Where a member takes clients, 127.0.0.1:port.
   std::string endpoint(int member) const;
@@ -43,8 +45,6 @@ class EtcdCluster {
     int peer_port = 0;
   };
   EtcdCluster() = default;
-  // Once, with ports that may turn out to be taken.
-  static absl::StatusOr<std::unique_ptr<EtcdCluster>> TryStart(int members, const std::string& folder);
   absl::Status StartMember(int member);
   // That none has ended by itself; with the end of its log, if so.
   absl::Status CheckAlive();
@@ -52,6 +52,7 @@ class EtcdCluster {
   int LeaderByAll() const;
 
   std::vector<Member> members_;
+  std::vector<int> reservations_;  // Sockets that keep the members' ports from others.
 };
 
 }  // namespace lodestone
