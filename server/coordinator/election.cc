@@ -166,7 +166,7 @@ absl::Status Election::Serve(int64_t term, const EtcdClient::Lease& lease, int64
   if (stopped) return absl::OkStatus();
   LODESTONE_LOG(WARN, "election", "this ps does not serve the coordinator any more: {}", reason.ToString());
   events_.on_deposed(term, reason);
-  return absl::OkStatus();
+  return absl::IsDeadlineExceeded(reason) ? reason : absl::OkStatus();  // As long as etcd cannot be reached.
 }
 
 absl::StatusOr<std::optional<v1::CoordinatorState>> Election::LoadState() {

@@ -107,7 +107,7 @@ absl::Status EtcdCluster::StartMember(int member) {
                                                                                       "--initial-cluster",
                                                                                       all,
                                                                                       "--initial-cluster-token",
-                                                                                      self.folder}));
+                                                                                      members_[0].folder}));
   return absl::OkStatus();
 }
 
