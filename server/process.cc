@@ -69,6 +69,7 @@ Membership::Options MembershipOptions(const v1::Config& config, const TimeSource
   options.servers = config.cluster().servers();
   options.workers = config.cluster().workers();
   options.shards = config.cluster().shards();
+  options.replicas = config.cluster().replicas();
   options.lease_ms = config.coordinator().lease_ms();
   options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
   options.time = time;
