@@ -293,6 +293,7 @@ absl::Status RestoreShard(const ShardFiles& files, Shard* shard) {
   });
   if (status.ok()) {
     status = shard->FinishRestore(files.version);
+    if (status.ok()) shard->RestoreTerm(files.term);
     if (!status.ok()) status = absl::DataLossError(absl::StrCat(files.pieces.front().path, ": ", status.message()));
   }
   if (!status.ok()) shard->AbandonRestore();

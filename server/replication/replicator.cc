@@ -31,7 +31,6 @@ Replicator::Replicator(Options options, Store* store) : options_(std::move(optio
 
 Replicator::~Replicator() {
   Shutdown();
-  reports_.join();
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   {
     MutexLock lock(&mu_);
@@ -373,6 +372,8 @@ void Replicator::Shutdown() {
     changed_.NotifyAll();
   }
   for (const auto& stream : streams) stream->End(absl::UnavailableError("the ps shuts down"));
+  telling.Run();
+  if (reports_.joinable()) reports_.join();
 }
 
 void Replicator::FillStatus(v1::StatusResponse* status) const {

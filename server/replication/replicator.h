@@ -79,7 +79,7 @@ class Replicator final : public ReplicaSink {
   // Admin.VerifyReplicas.
   absl::StatusOr<v1::VerifyReplicasResponse> Verify();
 
-  // Nothing is acknowledged any more, whoever waits gets UNAVAILABLE, and all streams end.
+  // Nothing is acknowledged any more, whoever waits gets UNAVAILABLE, and all streams end. One thread calls it.
   void Shutdown();
 
   // Sets the fields of replication that are about owned shards, and adds the waits.
