@@ -140,7 +140,7 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   const bool resumes = known && (owned.unconfirmed.empty() ? position.version() == owned.appended
                                                            : owned.unconfirmed.front()->version <= position.version() + 1);
   if (!resumes && owned.sync != Sync::kAlone) {
-    if (owned.sync != Sync::kLeaving) Leave(shard.id(), &owned, "another copy begins");
+    if (owned.sync != Sync::kLeaving) Leave(&owned, "another copy begins");
     changed_.NotifyAll();
     return false;
   }

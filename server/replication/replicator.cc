@@ -71,6 +71,7 @@ void Replicator::Disown(ShardId shard) {
 }
 
 void Replicator::SetMap(const ShardMap& map) {
+  size_t released = 0;
   Telling telling;
   MutexLock lock(&mu_);
   for (ShardId shard = 0; shard < shards_.size(); ++shard) {
@@ -79,9 +80,12 @@ void Replicator::SetMap(const ShardMap& map) {
     // Only this ps can have the coordinator count a follower again, and it has not since.
     const bool newer = owned.in_sync_epoch > 0 && map.epoch() > owned.in_sync_epoch;
     if (!newer || owned.reporting || (owned.sync != Sync::kInSync && owned.sync != Sync::kLeaving)) continue;
-    LODESTONE_LOG(INFO, "replication", "the follower counts no more shard={} epoch={}", shard, map.epoch());
     Release(&owned, &telling);
+    ++released;
   }
+  if (released == 0) return;
+  LODESTONE_LOG(INFO, "replication", "followers count no more, says the coordinator shards={} epoch={}", released,
+                map.epoch());
 }
 
 FollowPieceRef Replicator::PieceOf(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) const {
@@ -245,10 +249,16 @@ void Replicator::Fail(OwnedShard* owned, const absl::Status& status, Telling* te
   owned->waits.clear();
 }
 
-void Replicator::Leave(ShardId shard, OwnedShard* owned, const char* why) {
-  LODESTONE_LOG(WARN, "replication", "a follower is to count no more shard={} ps={} reason={}", shard, owned->server,
-                why);
+void Replicator::Leave(OwnedShard* owned, const char* why) {
   owned->sync = Sync::kLeaving;
+  leaving_[{owned->server, why}] += 1;
+}
+
+void Replicator::LogLeaving() {
+  for (const auto& [of, shards] : std::exchange(leaving_, {})) {
+    LODESTONE_LOG(WARN, "replication", "a follower is to count no more ps={} shards={} reason=\"{}\"", of.first, shards,
+                  of.second);
+  }
 }
 
 void Replicator::CheckTime(Telling* telling) {
@@ -267,9 +277,9 @@ void Replicator::CheckTime(Telling* telling) {
     if (!may_serve.ok()) Fail(&owned, may_serve, telling);
     if (owned.sync == Sync::kLeaving) continue;
     if (!owned.waits.empty() && now_ms - owned.waits.front().since_ms > options_.patience_ms) {
-      Leave(shard, &owned, "it does not confirm");
+      Leave(&owned, "it does not confirm");
     } else if (owned.stream == nullptr && now_ms - owned.lost_since_ms > options_.patience_ms) {
-      Leave(shard, &owned, "its stream is gone");
+      Leave(&owned, "its stream is gone");
     }
   }
 }
@@ -308,7 +318,7 @@ void Replicator::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool a
   if (owned.stream != nullptr) {
     owned.stream->End(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
   }
-  if (owned.sync == Sync::kJoining) Leave(report.shard(), &owned, "the coordinator knows another");
+  if (owned.sync == Sync::kJoining) Leave(&owned, "the coordinator knows another");
 }
 
 void Replicator::RunReports() {
@@ -317,6 +327,7 @@ void Replicator::RunReports() {
     Telling telling;
     v1::ReportSyncRequest request;
     CheckTime(&telling);
+    LogLeaving();
     const bool reports = CollectReports(&request);
     const bool idle = std::all_of(shards_.begin(), shards_.end(), [](const OwnedShard& owned) {
       return owned.sync == Sync::kAlone && owned.stream == nullptr;

@@ -152,7 +152,8 @@ class Replicator final : public ReplicaSink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Follows up on what time brings: impatience, a lease that has ended, followers that lag without end.
   void CheckTime(Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Leave(ShardId shard, OwnedShard* owned, const char* why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Leave(OwnedShard* owned, const char* why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogLeaving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(OwnedShard* owned, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail(OwnedShard* owned, const absl::Status& status, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Detach(OwnedShard* owned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -182,6 +183,7 @@ class Replicator final : public ReplicaSink {
   std::vector<std::unique_ptr<Bootstrap>> bootstraps_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);  // Checksums asked for, by id.
   uint64_t next_question_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<std::pair<uint32_t, const char*>, size_t> leaving_ ABSL_GUARDED_BY(mu_);  // To be logged: shards.
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::string report_error_ ABSL_GUARDED_BY(mu_);  // Of the last report; empty: it went well.
   std::atomic<uint64_t> unconfirmed_bytes_{0};
