@@ -359,7 +359,8 @@ TEST_F(RerouteTest, ASubscriptionGoesOnFromWhatIsHeldAtTheNewOwner) {
   copy.Await(2);
   EXPECT_EQ(copy.values()[999], 2 * gradient_[999]);
   ASSERT_EQ(cluster_.subscribed(2).held_size(), kShards);
-  for (const auto& held : cluster_.subscribed(2).held()) {
+  const v1::SubscribeRequest second = cluster_.subscribed(2);
+  for (const auto& held : second.held()) {
     EXPECT_EQ(held.term(), 0);
     EXPECT_EQ(held.version(), 1);
   }
@@ -368,7 +369,8 @@ TEST_F(RerouteTest, ASubscriptionGoesOnFromWhatIsHeldAtTheNewOwner) {
   cluster_.EndStreams(2);
   cluster_.AwaitCalls(2, "Subscribe", 3);
   uint64_t of_term_2 = 0;
-  for (const auto& held : cluster_.subscribed(2).held()) of_term_2 += held.term() == 2;
+  const v1::SubscribeRequest third = cluster_.subscribed(2);
+  for (const auto& held : third.held()) of_term_2 += held.term() == 2;
   EXPECT_EQ(of_term_2, 3);
   client_.reset();  // Before what it writes to.
 }
