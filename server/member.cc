@@ -187,7 +187,7 @@ absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRe
   const absl::Status status = Call(HeartbeatTimeoutMs(), [&](grpc::ClientContext* context) {
     return stub_->ReportSync(context, numbered, &response);
   });
-  if (absl::IsFailedPrecondition(status)) {
+  if (absl::IsFailedPrecondition(status) && epoch_ > 0) {
     MutexLock lock(&mu_);
     heartbeat_wished_ = true;
     changed_.NotifyAll();
