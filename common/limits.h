@@ -31,6 +31,11 @@ inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payloa
 inline constexpr size_t kCheckpointNameBytesMax = 100;                 // Length of a checkpoint's name.
 inline constexpr size_t kCheckpointFilesOpenMax = 64;                  // Written, and not on the disk yet.
 
+// Followers.
+inline constexpr uint64_t kFollowQueueBytesMax = 256 << 20;  // Updates not confirmed before back-pressure.
+inline constexpr uint64_t kFollowBytesAhead = 8 << 20;       // Of a state, sent before the follower takes them.
+inline constexpr uint64_t kFollowBytesTarget = 1 << 20;      // Small updates are sent together up to this.
+
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
 inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.

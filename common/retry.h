@@ -41,8 +41,10 @@ class Backoff {
 // One call's attempts. The first is under way when the object is made. `time` must outlive it.
 class Retry {
  public:
-  Retry(const RetryPolicy& policy, const TimeSource* time, uint64_t seed)
-      : policy_(policy), time_(time), started_ms_(time->NowMs()), backoff_(seed) {}
+  Retry(const RetryPolicy& policy, const TimeSource* time, uint64_t seed) : Retry(policy, time, seed, time->NowMs()) {}
+  // As if the first attempt had begun at `started_ms`.
+  Retry(const RetryPolicy& policy, const TimeSource* time, uint64_t seed, int64_t started_ms)
+      : policy_(policy), time_(time), started_ms_(started_ms), backoff_(seed) {}
 
   // The pause before the next attempt, counted as begun, after one that ended with `code`; nullopt if there is none:
   // the code is final, or the time is up.

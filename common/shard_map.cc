@@ -1,6 +1,7 @@
 #include "common/shard_map.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -35,17 +36,43 @@ uint32_t DefaultBlockElements(uint64_t elements, uint32_t shards) {
 absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   ShardMap map;
   map.epoch_ = route.epoch();
-  for (const auto& server : route.servers()) map.addresses_.push_back(server.address());
+  for (const auto& server : route.servers()) {
+    map.servers_.push_back({server.address(), server.incarnation(), server.away()});
+  }
   map.owners_.assign(route.owners().begin(), route.owners().end());
-  if (map.owners_.empty()) return absl::InvalidArgumentError("the shard map has no shards");
-  for (ShardId shard = 0; shard < map.owners_.size(); ++shard) {
-    if (map.owners_[shard] >= map.addresses_.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("the shard map gives shard ", shard, " to server ",
-                                                     map.owners_[shard], ", but has ", map.addresses_.size(),
+  map.followers_.assign(route.followers().begin(), route.followers().end());
+  map.in_sync_.assign(route.in_sync().begin(), route.in_sync().end());
+  map.terms_.assign(route.terms().begin(), route.terms().end());
+  if (absl::Status status = map.Check(); !status.ok()) return status;
+  return map;
+}
+
+absl::Status ShardMap::Check() const {
+  if (owners_.empty()) return absl::InvalidArgumentError("the shard map has no shards");
+  for (const auto& [what, size] : {std::pair{"followers", followers_.size()},
+                                   {"followers in sync or not", in_sync_.size()},
+                                   {"terms", terms_.size()}}) {
+    if (size == 0 || size == owners_.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shard map has ", owners_.size(), " shards and ", size, " ", what));
+  }
+  for (ShardId shard = 0; shard < owners_.size(); ++shard) {
+    if (owners_[shard] >= servers_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the shard map gives shard ", shard, " to server ", owners_[shard],
+                                                     ", but has ", servers_.size(), " servers"));
+    }
+    const std::optional<uint32_t> follower = FollowerOf(shard);
+    if (follower.has_value() && (*follower >= servers_.size() || *follower == owners_[shard])) {
+      return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *follower, " follow shard ", shard,
+                                                     " of server ", owners_[shard], ", and has ", servers_.size(),
                                                      " servers"));
     }
+    if (InSync(shard) && !follower.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the shard map says that who follows shard ", shard, " is in sync, but nobody follows it"));
+    }
   }
-  return map;
+  return absl::OkStatus();
 }
 
 std::vector<ShardId> ShardMap::ShardsOf(uint32_t server) const {
@@ -56,10 +83,27 @@ std::vector<ShardId> ShardMap::ShardsOf(uint32_t server) const {
   return shards;
 }
 
+std::vector<ShardId> ShardMap::FollowedBy(uint32_t server) const {
+  std::vector<ShardId> shards;
+  for (ShardId shard = 0; shard < owners_.size(); ++shard) {
+    if (FollowerOf(shard) == server) shards.push_back(shard);
+  }
+  return shards;
+}
+
 std::vector<uint32_t> InitialOwners(uint32_t shards, uint32_t servers) {
   std::vector<uint32_t> owners(shards);
   for (uint32_t shard = 0; shard < shards; ++shard) owners[shard] = shard % servers;
   return owners;
+}
+
+std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers) {
+  std::vector<uint32_t> followers(shards);
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    const uint32_t round = shard / servers;
+    followers[shard] = (shard % servers + 1 + round % (servers - 1)) % servers + 1;
+  }
+  return followers;
 }
 
 }  // namespace lodestone

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/types.h"
 #include "proto/coordinator.pb.h"
@@ -41,29 +43,61 @@ struct BlockLayout {
   }
 };
 
-// Which server owns which shard, at one epoch.
+// Which server owns which shard, and which follows it, at one epoch.
 class ShardMap {
  public:
-  // Checks that every owner is a server of the map; INVALID_ARGUMENT otherwise.
+  // INVALID_ARGUMENT if an owner or a follower is no server of the map, somebody follows itself, or what is said of
+  // each shard is said of another number of them than there are (of none: there are no followers, and no owner has
+  // changed).
   static absl::StatusOr<ShardMap> FromProto(const v1::RouteResponse& route);
 
   uint64_t epoch() const { return epoch_; }
   uint32_t shards() const { return static_cast<uint32_t>(owners_.size()); }
-  uint32_t servers() const { return static_cast<uint32_t>(addresses_.size()); }
-  // Index of the server that owns `shard`. REQUIRES: shard < shards().
+  uint32_t servers() const { return static_cast<uint32_t>(servers_.size()); }
+  // Index of the server that owns `shard`. REQUIRES of this and of all that follow: shard < shards().
   uint32_t OwnerOf(ShardId shard) const { return owners_[shard]; }
-  // host:port of a server. REQUIRES: server < servers().
-  const std::string& AddressOf(uint32_t server) const { return addresses_[server]; }
+  // Index of the server that follows it; nullopt: nobody does.
+  std::optional<uint32_t> FollowerOf(ShardId shard) const {
+    if (followers_.empty() || followers_[shard] == 0) return std::nullopt;
+    return followers_[shard] - 1;
+  }
+  // Whether its follower is to own it when the owner dies.
+  bool InSync(ShardId shard) const { return !in_sync_.empty() && in_sync_[shard]; }
+  // The epoch at which it last got another owner; 0: the first one still has it.
+  uint64_t TermOf(ShardId shard) const { return terms_.empty() ? 0 : terms_[shard]; }
+
+  // host:port of a server. REQUIRES of this and of all that follow: server < servers().
+  const std::string& AddressOf(uint32_t server) const { return servers_[server].address; }
+  Incarnation IncarnationOf(uint32_t server) const { return servers_[server].incarnation; }
+  // Whether it had left or was dead; its address is where it was last.
+  bool Away(uint32_t server) const { return servers_[server].away; }
   // The shards of `server`, ascending.
   std::vector<ShardId> ShardsOf(uint32_t server) const;
+  // The shards that `server` follows, ascending.
+  std::vector<ShardId> FollowedBy(uint32_t server) const;
 
  private:
+  struct Server {
+    std::string address;
+    Incarnation incarnation = 0;
+    bool away = false;
+  };
+
+  absl::Status Check() const;
+
   uint64_t epoch_ = 0;
   std::vector<uint32_t> owners_;
-  std::vector<std::string> addresses_;
+  std::vector<uint32_t> followers_;  // Index plus one; 0: nobody. This and the next two are empty or one per shard.
+  std::vector<bool> in_sync_;
+  std::vector<uint64_t> terms_;
+  std::vector<Server> servers_;
 };
 
 // The owners of a fresh cluster: shard s on server s mod servers.
 std::vector<uint32_t> InitialOwners(uint32_t shards, uint32_t servers);
+
+// The followers of a fresh cluster (index plus one): those of one owner's shards are all others in turn, so that each
+// server follows as many shards as it owns, and a dead one's load falls on all. REQUIRES: servers >= 2.
+std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers);
 
 }  // namespace lodestone

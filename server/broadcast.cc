@@ -14,7 +14,9 @@ namespace lodestone {
 Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total)
     : options_(std::move(options)), store_(store), sink_(sink), bytes_total_(std::move(bytes_total)) {
   MutexLock lock(&mu_);
+  held_ = options_.held;
   held_.resize(options_.shards.size());
+  checked_.resize(options_.shards.size());
 }
 
 void Subscriber::Start() {
@@ -79,7 +81,7 @@ void Subscriber::Pump() {
   pumping_ = true;
   for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
-    std::optional<Version> from;
+    std::optional<Store::Held> from;
     v1::Delta delta;
     std::vector<grpc::Slice> payload;
     absl::Status status;
@@ -148,8 +150,9 @@ Subscriber::Action Subscriber::NextAction() {
 
 bool Subscriber::FindNextShard() {
   for (; next_shard_ < options_.shards.size(); ++next_shard_) {
-    const std::optional<Version>& held = held_[next_shard_];
-    if (!held.has_value() || store_->VersionOf(options_.shards[next_shard_]) != *held) return true;
+    const std::optional<Store::Held>& held = held_[next_shard_];
+    if (!held.has_value() || !checked_[next_shard_]) return true;
+    if (store_->VersionOf(options_.shards[next_shard_]) != held->version) return true;
   }
   return false;
 }
@@ -177,13 +180,15 @@ void Subscriber::OnCollected(size_t shard_index, Store::ShardChange change) {
   {
     MutexLock lock(&mu_);
     collecting_ = false;
-    held_[shard_index] = change.version;
+    held_[shard_index] = {change.term, change.version};
+    checked_[shard_index] = true;
     const size_t count = std::max<size_t>(1, change.pieces.size());  // A change of nothing still tells the version.
     for (size_t i = 0; i < count && !finished_; ++i) {
       PendingPiece& pending = pending_.emplace_back();
       pending.delta.set_shard(change.shard);
       pending.delta.set_from_version(change.anchor ? 0 : change.from_version);
       pending.delta.set_version(change.version);
+      pending.delta.set_term(change.term);
       pending.delta.set_anchor(change.anchor && i == 0);
       pending.delta.set_complete(i + 1 == count);
       if (change.pieces.empty()) break;
@@ -202,6 +207,7 @@ class Broadcaster::Impl {
 
   absl::StatusOr<std::shared_ptr<Subscriber>> Add(const v1::SubscribeRequest& request, std::string peer,
                                                   DeltaSink* sink);
+  void EndAll();
   void Shutdown();
   void FillStatus(v1::StatusResponse* status) const;
   // A table had its every_pushes pushes.
@@ -231,21 +237,34 @@ class Broadcaster::Impl {
   mutable Mutex mu_;
   CondVar changed_;  // entries_ or shut_down_.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);
+  uint64_t endings_ ABSL_GUARDED_BY(mu_) = 0;  // Calls of EndAll.
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Impl::Add(const v1::SubscribeRequest& request,
                                                                    std::string peer, DeltaSink* sink) {
-  std::vector<ShardId> shards = store_->owned_shards();
-  if (shards.empty()) return absl::UnavailableError("this server owns no shards yet");
+  uint64_t endings = 0;
+  {
+    MutexLock lock(&mu_);
+    endings = endings_;
+  }
+  std::vector<ShardId> shards = store_->owned_shards();  // Perhaps none now: the stream ends when some come.
   if (request.tables().empty()) return absl::InvalidArgumentError("a subscription needs at least one table");
   LODESTONE_ASSIGN_OR_RETURN(Store::Subscription subscription, store_->MakeSubscription(request));
   const std::chrono::milliseconds period = PeriodOf(subscription);
-  auto subscriber = std::make_shared<Subscriber>(
-      Subscriber::Options{request.worker_incarnation(), std::move(peer), std::move(subscription), std::move(shards)},
-      store_, sink, bytes_total_);
+  std::vector<std::optional<Store::Held>> held(shards.size());
+  for (const auto& holds : request.held()) {
+    const auto shard = std::lower_bound(shards.begin(), shards.end(), holds.shard());
+    if (shard == shards.end() || *shard != holds.shard()) continue;
+    held[shard - shards.begin()] = Store::Held{holds.term(), holds.version()};
+  }
+  auto subscriber =
+      std::make_shared<Subscriber>(Subscriber::Options{request.worker_incarnation(), std::move(peer),
+                                                       std::move(subscription), std::move(shards), std::move(held)},
+                                   store_, sink, bytes_total_);
   MutexLock lock(&mu_);
   if (shut_down_) return absl::UnavailableError("the server shuts down");
+  if (endings_ != endings) return absl::UnavailableError("this ps owns other shards now; subscribe again");
   ForgetFinished();
   if (entries_.size() >= subscribers_max_) {
     return absl::ResourceExhaustedError(
@@ -268,6 +287,18 @@ std::chrono::milliseconds Broadcaster::Impl::PeriodOf(const Store::Subscription&
 
 void Broadcaster::Impl::ForgetFinished() {
   std::erase_if(entries_, [](const Entry& entry) { return entry.subscriber->finished(); });
+}
+
+void Broadcaster::Impl::EndAll() {
+  std::vector<Entry> entries;
+  {
+    MutexLock lock(&mu_);
+    ++endings_;
+    entries = entries_;
+  }
+  for (const Entry& entry : entries) {
+    entry.subscriber->Cancel(absl::UnavailableError("this ps owns other shards now; subscribe again"));
+  }
 }
 
 void Broadcaster::Impl::Shutdown() {
@@ -348,6 +379,8 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::Subscribe
                                                              DeltaSink* sink) {
   return impl_->Add(request, std::move(peer), sink);
 }
+
+void Broadcaster::EndAll() { impl_->EndAll(); }
 
 void Broadcaster::Shutdown() { impl_->Shutdown(); }
 

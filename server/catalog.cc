@@ -76,6 +76,23 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(
   return entry;
 }
 
+absl::Status Catalog::Extend(ShardId shard, const std::function<void(TableEntry*)>& add_to_shard) {
+  MutexLock create_lock(&create_mu_);
+  const std::shared_ptr<const TableMap> map = tables();
+  uint64_t sum = 0;
+  for (const auto& [id, entry] : *map) {
+    if (!entry->table->is_dense()) continue;
+    sum += DenseTable::BytesNeeded(*entry->table, shard);
+    LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, sum));
+  }
+  for (const auto& [id, entry] : *map) {
+    add_to_shard(entry.get());
+    if (!entry->table->is_dense()) continue;
+    entry->table->counters().bytes.fetch_add(DenseTable::BytesNeeded(*entry->table, shard), std::memory_order_relaxed);
+  }
+  return absl::OkStatus();
+}
+
 uint64_t Catalog::TableBytes() const {
   const std::shared_ptr<const TableMap> map = tables();  // A loop over *tables() would not keep it.
   uint64_t bytes = 0;

@@ -42,7 +42,7 @@ absl::Status Store::Impl::CheckQueues() const {
 
 absl::Status Store::Impl::CheckLogs() const {
   for (const auto& log : logs_) LODESTONE_RETURN_IF_ERROR(log->health());
-  return absl::OkStatus();
+  return replicas_ == nullptr ? absl::OkStatus() : replicas_->health();
 }
 
 absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header) const {
@@ -51,6 +51,7 @@ absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& head
 
 absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(CheckReady());
+  LODESTONE_RETURN_IF_ERROR(CheckServing());
   const v1::PushRequest& header = call->header;
   LODESTONE_RETURN_IF_ERROR(
       sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
@@ -58,7 +59,7 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(CheckLogs());
   const std::shared_ptr<const TableMap> map = tables();
   LODESTONE_ASSIGN_OR_RETURN(call->views,
-                             ViewParts(PartKind::kPush, header.parts(), call->payload.bytes(), *map, owned_));
+                             ViewParts(PartKind::kPush, header.parts(), call->payload.bytes(), *map, roles_));
   LODESTONE_RETURN_IF_ERROR(CheckFinite(call->views));
   LODESTONE_RETURN_IF_ERROR(CheckGuards(call->views));
   absl::flat_hash_map<ShardId, size_t> group_of;
@@ -82,6 +83,7 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
 }
 
 void Store::Impl::Refuse(const absl::Status& status, Incarnation worker) {
+  if (absl::IsAborted(status)) return;  // It is somebody else's to judge.
   pushes_refused_.fetch_add(1, std::memory_order_relaxed);
   sessions_.PushRefused(worker);
   MutexLock lock(&status_mu_);
@@ -107,8 +109,10 @@ void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   for (ShardPush& push : call->shards) by_executor[ExecutorOf(push.shard->id())].push_back(&push);
   const size_t used = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
   if (used == 0) return FinishPush(call.get());
-  call->executors_left.store(used, std::memory_order_relaxed);
+  const size_t hearers = (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1);
+  call->ends_left.store(used * std::max<size_t>(1, hearers), std::memory_order_relaxed);
   call->log_status.resize(executors_.size());
+  call->replica_status.resize(executors_.size());
   const int64_t now_ms = options_.time->NowMs();
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (by_executor[e].empty()) continue;
@@ -119,24 +123,37 @@ void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
 
 void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes,
                               int64_t now_ms) {
-  ShardLog* const log = logs_.empty() ? nullptr : logs_[e].get();
   const v1::PushRequest& header = call->header;
   std::vector<ShardLog::Record> records;
+  std::vector<ReplicaSink::Position> positions;
   for (ShardPush* push : pushes) {
+    if (roles_.Of(push->shard->id()) != ShardRole::kOwns) {
+      push->result = NotOwned(push->shard->id());
+      continue;
+    }
     Evictions evictions;
     push->result = push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, now_ms,
-                                     log == nullptr ? nullptr : &evictions);
-    if (log == nullptr || !push->result.ok() || push->result->duplicate) continue;
+                                     HasHearers() ? &evictions : nullptr);
+    if (!HasHearers() || !push->result.ok()) continue;
+    positions.push_back({push->shard->id(), push->result->version});
+    if (push->result->duplicate) continue;
     records.push_back(RecordOf(header, push->part_indices, push->parts, evictions));
-    records.back().message.set_shard(push->shard->id());
-    records.back().message.set_version(push->result->version);
-    records.back().message.set_now_ms(now_ms);
+    Stamp(push->shard, now_ms, {&records.back(), 1});
   }
   const auto end = [this, call] {
-    if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get());
+    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get());
   };
-  if (log == nullptr) return end();
+  if (!HasHearers()) return end();
   // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
+  if (replicas_ != nullptr) {
+    replicas_->Append(records, call);
+    replicas_->Await(positions, [call, e, end](const absl::Status& status) {
+      call->replica_status[e] = status;
+      end();
+    });
+  }
+  ShardLog* const log = LogOf(e);
+  if (log == nullptr) return;
   log->Append(records, call, [call, e, end](const absl::Status& status) {
     call->log_status[e] = status;
     end();
@@ -144,9 +161,12 @@ void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, s
 }
 
 void Store::Impl::FinishPush(PushCall* call) {
-  for (const absl::Status& status : call->log_status) {
-    if (!status.ok()) return call->done(status);
+  for (const auto* const of_all : {&call->log_status, &call->replica_status}) {
+    for (const absl::Status& status : *of_all) {
+      if (!status.ok()) return call->done(status);
+    }
   }
+  if (absl::Status status = CheckServing(); !status.ok()) return call->done(std::move(status));
   v1::PushResponse response;
   bool applied = call->shards.empty();
   for (const ShardPush& push : call->shards) {
@@ -181,6 +201,7 @@ void Store::Impl::FinishPush(PushCall* call) {
 
 void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
   if (absl::Status status = CheckReady(); !status.ok()) return done(std::move(status));
+  if (absl::Status status = CheckServing(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckQueues(); !status.ok()) return done(std::move(status));
   sessions_.Contact(header.worker_incarnation(), options_.time->NowMs());
   auto call = std::make_shared<PullCall>();
@@ -188,7 +209,7 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
   call->payload = std::move(payload);
   call->done = std::move(done);
   const std::shared_ptr<const TableMap> map = tables();
-  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.bytes(), *map, owned_);
+  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.bytes(), *map, roles_);
   if (!views.ok()) return call->done(views.status());
   call->views = *std::move(views);
   RunPull(call);
@@ -250,7 +271,7 @@ void Store::Impl::FinishPull(PullCall* call) {
   call->done(std::move(call->values));
 }
 
-void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Version> from,
+void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                                 std::function<void(ShardChange)> done) {
   std::vector<const Table*> wanted;
   const std::shared_ptr<const TableMap> map = tables();
@@ -260,7 +281,8 @@ void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription,
   }
   executors_[ExecutorOf(shard)]->Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
     const Shard& source = *shards_[shard];
-    std::optional<Version> base = from;
+    std::optional<Version> base;
+    if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
     // Rows remember the low half of their version only.
     if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
     auto snapshot = source.Collect(wanted, base.has_value() ? &*base : nullptr);
@@ -268,11 +290,14 @@ void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription,
       base.reset();
       snapshot = source.Collect(wanted, nullptr);
     }
-    if (snapshot->rows.empty()) return done(AssembleChange(*snapshot, base, limits::kDeltaBytesTarget));
+    const auto assemble = [base, term = source.term()](const Shard::Snapshot& what) {
+      ShardChange change = AssembleChange(what, base, limits::kDeltaBytesTarget);
+      change.term = term;
+      return change;
+    };
+    if (snapshot->rows.empty()) return done(assemble(*snapshot));
     // Copying rows takes longer than the executor should be away.
-    background_->Submit([snapshot = *std::move(snapshot), base, done] {
-      done(AssembleChange(snapshot, base, limits::kDeltaBytesTarget));
-    });
+    background_->Submit([snapshot = *std::move(snapshot), assemble, done] { done(assemble(snapshot)); });
   });
 }
 

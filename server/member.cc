@@ -21,6 +21,7 @@ constexpr int64_t kCallTimeoutMsMax = 5000;
 constexpr int64_t kLeaveTimeoutMs = 500;
 constexpr int64_t kPollMs = 100;        // Between two attempts at the start.
 constexpr int64_t kRetryMs = 1000;      // Between two attempts later.
+constexpr int64_t kPromptMs = 1000;     // Between two heartbeats, if failovers are to be heard of soon.
 constexpr int64_t kReconnectMs = 2000;  // Between two times that gRPC's own pauses are cut short.
 constexpr int64_t kWaitLogMs = 10'000;  // A wait that stays the same is logged this often.
 
@@ -49,7 +50,7 @@ void Member::Leave() {
     MutexLock lock(&mu_);
     if (leaving_) return;
     leaving_ = true;
-    if (call_ != nullptr) call_->TryCancel();
+    for (grpc::ClientContext* const call : calls_) call->TryCancel();
     changed_.NotifyAll();
   }
   thread_.join();
@@ -77,7 +78,8 @@ absl::StatusOr<ShardMap> Member::AwaitRoute() {
     absl::StatusOr<ShardMap> map = TryRoute();
     if (map.ok()) {
       SetWait("");
-      has_route_ = true;
+      epoch_ = map->epoch();
+      next_route_ms_ = kNever;
       return map;
     }
     if (!MayPass(map.status())) return map.status();
@@ -97,6 +99,10 @@ absl::StatusOr<ShardMap> Member::TryRoute() {
     if (absl::IsFailedPrecondition(status)) status = Join();
     LODESTONE_RETURN_IF_ERROR(status);
   }
+  return FetchRoute();
+}
+
+absl::StatusOr<ShardMap> Member::FetchRoute() {
   v1::RouteResponse route;
   LODESTONE_RETURN_IF_ERROR(Call(kCallTimeoutMsMax, [&](grpc::ClientContext* context) {
     return stub_->Route(context, v1::RouteRequest(), &route);
@@ -110,22 +116,89 @@ absl::StatusOr<ShardMap> Member::TryRoute() {
   return map;
 }
 
+int64_t Member::PauseMs() const {
+  return std::max<int64_t>(1, std::min(next_heartbeat_ms_, next_route_ms_) - time_.NowMs());
+}
+
+void Member::TakeWishes() {
+  MutexLock lock(&mu_);
+  // However many wish for the map, the coordinator is asked no more often than this.
+  if (route_wished_) next_route_ms_ = std::min(next_route_ms_, route_asked_ms_ + kPollMs);
+  if (heartbeat_wished_) next_heartbeat_ms_ = 0;
+  route_wished_ = false;
+  heartbeat_wished_ = false;
+}
+
 void Member::KeepLease() {
-  while (Pause(std::max<int64_t>(1, next_heartbeat_ms_ - time_.NowMs()))) {
-    absl::Status status = incarnation_ == 0 ? Join() : Heartbeat(false);
-    if (absl::IsFailedPrecondition(status) && incarnation_ != 0) {
-      LODESTONE_LOG(WARN, "member", "the lease is lost; joins again: {}", status.ToString());
-      incarnation_ = 0;
-      status = Join();
-    }
+  absl::Status lease, route;
+  while (Pause(PauseMs())) {
+    TakeWishes();
+    if (time_.NowMs() >= next_heartbeat_ms_) lease = RenewLease();
+    if (time_.NowMs() >= next_route_ms_) route = FollowRoute();
     if (leaving()) return;
-    if (status.ok()) {
+    if (!lease.ok()) {
+      SetWait(absl::StrCat("goes on serving without a lease for now: ", lease.message()));
+    } else if (!route.ok()) {
+      SetWait(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()));
+    } else {
       SetWait("");
-      continue;
     }
-    SetWait(absl::StrCat("goes on serving without a lease for now: ", status.message()));
-    next_heartbeat_ms_ = time_.NowMs() + std::min(kRetryMs, lease_ms_ / 3);
   }
+}
+
+absl::Status Member::RenewLease() {
+  absl::Status status = incarnation_ == 0 ? absl::OkStatus() : Heartbeat(false);
+  if (absl::IsFailedPrecondition(status)) {
+    LODESTONE_LOG(WARN, "member", "the lease is lost; joins again: {}", status.ToString());
+  }
+  if (incarnation_ == 0) status = Join();
+  if (!status.ok()) next_heartbeat_ms_ = time_.NowMs() + std::min(kRetryMs, lease_ms_ / 3);
+  return status;
+}
+
+absl::Status Member::FollowRoute() {
+  route_asked_ms_ = time_.NowMs();
+  next_route_ms_ = route_asked_ms_ + std::min(kRetryMs, lease_ms_ / 3);
+  LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, FetchRoute());
+  next_route_ms_ = kNever;
+  if (map.epoch() <= epoch_ && !joined_again_) return absl::OkStatus();
+  LODESTONE_LOG(INFO, "member", "the shard map is new epoch={}", map.epoch());
+  epoch_ = map.epoch();
+  if (options_.on_change) options_.on_change(map);
+  joined_again_ = false;
+  NoteLease(lease_end_known_ms_);
+  return absl::OkStatus();
+}
+
+void Member::AskRoute() {
+  if (epoch_ == 0) return;  // The first is asked for all the time.
+  MutexLock lock(&mu_);
+  route_wished_ = true;
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRequest& request) {
+  MutexLock in_turn(&report_mu_);
+  v1::ReportSyncRequest numbered = request;
+  numbered.set_incarnation(incarnation());
+  numbered.set_sequence(++reports_);
+  if (numbered.incarnation() == 0) return absl::UnavailableError("this ps has not joined the coordinator at present");
+  v1::ReportSyncResponse response;
+  const absl::Status status = Call(HeartbeatTimeoutMs(), [&](grpc::ClientContext* context) {
+    return stub_->ReportSync(context, numbered, &response);
+  });
+  if (absl::IsFailedPrecondition(status) && epoch_ > 0) {
+    MutexLock lock(&mu_);
+    heartbeat_wished_ = true;
+    changed_.NotifyAll();
+  }
+  LODESTONE_RETURN_IF_ERROR(status);
+  if (response.accepted_size() != request.reports_size()) {
+    return absl::InternalError(absl::StrCat("the coordinator answers ", request.reports_size(), " reports with ",
+                                            response.accepted_size(), " answers"));
+  }
+  if (response.route_epoch() > epoch_) AskRoute();
+  return response;
 }
 
 absl::Status Member::Join() {
@@ -139,13 +212,17 @@ absl::Status Member::Join() {
   request.set_token(token_);
   request.set_predecessor(options_.predecessor);
   v1::JoinResponse response;
+  const int64_t sent_ms = time_.NowMs();
   LODESTONE_RETURN_IF_ERROR(
       Call(kCallTimeoutMsMax, [&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); }));
-  incarnation_ = response.incarnation();
   lease_ms_ = std::max<int64_t>(3, response.lease_ms());
-  next_heartbeat_ms_ = time_.NowMs() + lease_ms_ / 3;
-  LODESTONE_LOG(INFO, "member", "joined coordinator={} incarnation={} lease_ms={}", options_.coordinator, incarnation_,
-                lease_ms_);
+  if (epoch_ > 0) joined_again_ = true;
+  NoteLease(sent_ms + lease_ms_);
+  incarnation_ = response.incarnation();
+  next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();
+  next_route_ms_ = 0;
+  LODESTONE_LOG(INFO, "member", "joined coordinator={} incarnation={} lease_ms={}", options_.coordinator,
+                response.incarnation(), response.lease_ms());
   return absl::OkStatus();
 }
 
@@ -159,12 +236,34 @@ absl::Status Member::Heartbeat(bool leaving) {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(kLeaveTimeoutMs));
     return FromGrpc(stub_->Heartbeat(&context, request, &response));
   }
-  const int64_t timeout_ms = std::clamp(lease_ms_ / 3, kCallTimeoutMsMin, kCallTimeoutMsMax);
-  LODESTONE_RETURN_IF_ERROR(
-      Call(timeout_ms, [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }));
-  next_heartbeat_ms_ = time_.NowMs() + lease_ms_ / 3;
+  const int64_t sent_ms = time_.NowMs();
+  const absl::Status status = Call(HeartbeatTimeoutMs(), [&](grpc::ClientContext* context) {
+    return stub_->Heartbeat(context, request, &response);
+  });
+  if (absl::IsFailedPrecondition(status)) {
+    incarnation_ = 0;
+    lease_end_known_ms_ = std::min<int64_t>(lease_ends_ms_, sent_ms);
+    lease_ends_ms_ = lease_end_known_ms_;
+  }
+  LODESTONE_RETURN_IF_ERROR(status);
+  NoteLease(sent_ms + lease_ms_);
+  next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();
+  if (response.route_epoch() > epoch_) next_route_ms_ = 0;
   return absl::OkStatus();
 }
+
+void Member::NoteLease(int64_t ends_ms) {
+  lease_end_known_ms_ = ends_ms;
+  // Who has joined again may own less than before: until that is known, the lease is of no use.
+  if (!joined_again_) lease_ends_ms_ = ends_ms;
+}
+
+int64_t Member::HeartbeatPeriodMs() const {
+  const int64_t third_ms = lease_ms_ / 3;
+  return options_.replicas > 1 ? std::min(third_ms, kPromptMs) : third_ms;
+}
+
+int64_t Member::HeartbeatTimeoutMs() const { return std::clamp(lease_ms_ / 3, kCallTimeoutMsMin, kCallTimeoutMsMax); }
 
 bool Member::MayPass(const absl::Status& status) {
   if (!absl::IsAlreadyExists(status)) return IsRetryable(status.code()) || absl::IsCancelled(status);
@@ -179,12 +278,12 @@ absl::Status Member::Call(int64_t timeout_ms, const std::function<grpc::Status(g
   {
     MutexLock lock(&mu_);
     if (leaving_) return absl::CancelledError("the ps ends");
-    call_ = &context;
+    calls_.push_back(&context);
   }
   const grpc::Status status = call(&context);
   {
     MutexLock lock(&mu_);
-    call_ = nullptr;
+    calls_.erase(std::find(calls_.begin(), calls_.end(), &context));
   }
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
     return absl::UnimplementedError(
@@ -201,7 +300,7 @@ bool Member::Pause(int64_t ms) {
     Reconnect(channel_.get());
   }
   MutexLock lock(&mu_);
-  while (!leaving_ && changed_.WaitUntil(&mu_, until)) {
+  while (!leaving_ && !route_wished_ && !heartbeat_wished_ && changed_.WaitUntil(&mu_, until)) {
   }
   return !leaving_;
 }
@@ -222,7 +321,7 @@ void Member::SetWait(const std::string& what) {
   }
   if (now_ms - wait_logged_ms_ < (is_new ? kRetryMs : kWaitLogMs)) return;
   wait_logged_ms_ = now_ms;
-  if (has_route_) {
+  if (epoch_ > 0) {
     LODESTONE_LOG(WARN, "member", "{}", what);
   } else {
     LODESTONE_LOG(INFO, "member", "{}", what);

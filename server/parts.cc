@@ -94,8 +94,12 @@ absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tabl
   return total;
 }
 
+absl::Status NotOwned(ShardId shard) {
+  return absl::AbortedError(absl::StrCat("shard ", shard, " is not this ps's (any more): the shard map says whose"));
+}
+
 absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
-                                                const TableMap& tables, const std::vector<bool>& owned) {
+                                                const TableMap& tables, const ShardRoles& roles, ShardRole least) {
   if (parts.size() > static_cast<int>(limits::kMessagePartsMax)) {
     return absl::InvalidArgumentError(
         absl::StrCat(parts.size(), " parts in one message; the limit is ", limits::kMessagePartsMax));
@@ -105,10 +109,7 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
   uint64_t answer_bytes = 0;
   for (int i = 0; i < parts.size(); ++i) {
     PartView& view = views[i];
-    if (parts[i].shard() >= owned.size() || !owned[parts[i].shard()]) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("part ", i, ": shard ", parts[i].shard(), " of ", owned.size(), " is not on this ps"));
-    }
+    if (roles.Of(parts[i].shard()) < least) return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
     uint64_t bytes = 0;
     LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &bytes));
     const std::string& table = view.entry->table->name();

@@ -18,6 +18,7 @@
 #include "common/types.h"
 #include "proto/parameter_server.pb.h"
 #include "server/guard.h"
+#include "server/roles.h"
 #include "server/shard/dense_table.h"
 #include "server/shard/table.h"
 
@@ -51,10 +52,14 @@ using Parts = google::protobuf::RepeatedPtrField<v1::Part>;
 // Bytes of `parts` in a push's payload. NOT_FOUND for an unknown table, INVALID_ARGUMENT for parts that contradict it.
 absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables);
 
-// Views of `parts` in `payload`, all of which the parts must cover. `owned[shard]` tells which shards are here. Errors
-// as ParameterServer documents them, naming part, table, block or key.
+// Views of `parts` in `payload`, all of which the parts must cover. Their shards must have the role `least` here, or a
+// greater one. Errors as ParameterServer documents them, naming part, table, block or key.
 absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
-                                                const TableMap& tables, const std::vector<bool>& owned);
+                                                const TableMap& tables, const ShardRoles& roles,
+                                                ShardRole least = ShardRole::kOwns);
+
+// ABORTED: the shard is not this ps's.
+absl::Status NotOwned(ShardId shard);
 
 // INVALID_ARGUMENT, naming table and block or key, if a gradient is NaN or infinite.
 absl::Status CheckFinite(std::span<const PartView> views);

@@ -1,6 +1,7 @@
 #include "server/process.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -31,6 +32,7 @@
 #include "server/listen.h"
 #include "server/machine_memory.h"
 #include "server/member.h"
+#include "server/replication/replication.h"
 #include "server/service.h"
 #include "server/status.h"
 #include "server/storage.h"
@@ -69,6 +71,7 @@ Membership::Options MembershipOptions(const v1::Config& config, const TimeSource
   options.servers = config.cluster().servers();
   options.workers = config.cluster().workers();
   options.shards = config.cluster().shards();
+  options.replicas = config.cluster().replicas();
   options.lease_ms = config.coordinator().lease_ms();
   options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
   options.time = time;
@@ -103,6 +106,7 @@ class ServerProcess::Impl {
   void Shutdown(int64_t grace_ms);
 
  private:
+  void StartReplication();
   absl::Status StartCoordinator();
   absl::Status Listen();
   void StartMember();
@@ -114,6 +118,7 @@ class ServerProcess::Impl {
   void SetServing(bool serving);
   void FillStatus(v1::StatusResponse* status) const;
   void RunTicks();
+  std::shared_ptr<Member> MemberNow() const;
 
   // Constant after Start.
   const v1::Config config_;
@@ -130,12 +135,14 @@ class ServerProcess::Impl {
   Store store_;
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   Broadcaster broadcaster_;
+  std::optional<Replication> replication_;         // Where shards have followers.
   std::optional<CoordinatorService> coordinator_;  // On the ps with index 0.
   Exchange exchange_;
   ParameterService parameters_;
   AdminService admin_;
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
+  std::atomic<const Member*> lease_of_{nullptr};         // The same, for who asks often.
   std::thread ticks_;
   std::thread begin_;       // Runs Begin. Started by the member's thread; joined when that has ended.
   bool disk_told_ = false;  // Owned by ticks_: that updates cannot be made durable.
@@ -155,18 +162,43 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
                  : nullptr,
              Storage::IsWanted(config)
                  ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
-                 : nullptr) {
+                 : nullptr,
+             Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); })
+                                           : nullptr) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }
 
 absl::Status ServerProcess::Impl::Start() {
   LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
+  if (Replication::IsWanted(config_)) StartReplication();
   LODESTONE_RETURN_IF_ERROR(StartCoordinator());
   LODESTONE_RETURN_IF_ERROR(Listen());
   StartMember();
   ticks_ = std::thread([this] { RunTicks(); });
   return absl::OkStatus();
+}
+
+void ServerProcess::Impl::StartReplication() {
+  Replication::Surroundings surroundings;
+  // Nobody asks before there is a member: until then no map, and so nothing to replicate, is there.
+  surroundings.report = [this](const v1::ReportSyncRequest& request) { return MemberNow()->ReportSync(request); };
+  surroundings.ask_route = [this] { MemberNow()->AskRoute(); };
+  surroundings.incarnation = [this] { return MemberNow()->incarnation(); };
+  surroundings.lease_ends_ms = [this] {
+    const Member* const member = lease_of_.load(std::memory_order_acquire);
+    return member == nullptr ? 0 : member->lease_ends_ms();
+  };
+  surroundings.on_owners_changed = [this] { broadcaster_.EndAll(); };
+  surroundings.on_state = [this](ShardId) {
+    if (storage_ != nullptr) storage_->CheckpointSoon();
+  };
+  replication_.emplace(config_, std::move(surroundings), &store_);
+}
+
+std::shared_ptr<Member> ServerProcess::Impl::MemberNow() const {
+  MutexLock lock(&mu_);
+  return member_;
 }
 
 // Just before Listen: the leases of its last life begin anew here.
@@ -208,6 +240,7 @@ absl::Status ServerProcess::Impl::Listen() {
   builder.SetResourceQuota(grpc::ResourceQuota("ps").SetMaxThreads(kSyncThreadsMax));
   builder.RegisterService(&parameters_);
   builder.RegisterService(&admin_);
+  if (replication_.has_value()) builder.RegisterService(replication_->service());
   if (coordinator_.has_value()) builder.RegisterService(&*coordinator_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
@@ -232,6 +265,10 @@ void ServerProcess::Impl::StartMember() {
   options.shards = config_.cluster().shards();
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
+  options.replicas = config_.cluster().replicas();
+  if (replication_.has_value()) {
+    options.on_change = [this](const ShardMap& map) { replication_->SetMap(map); };
+  }
   if (storage_ != nullptr) {
     options.token = storage_->token();
     options.predecessor = storage_->former_token();
@@ -239,9 +276,11 @@ void ServerProcess::Impl::StartMember() {
   const uint32_t message_max_bytes = config_.server().message_max_bytes();
   const std::shared_ptr<grpc::Channel> channel = own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
                                                      : MakeChannel(options.coordinator, message_max_bytes);
+  // Under the lock: the map may come at once, and whoever it wakes asks for the member.
+  MutexLock lock(&mu_);
   auto member = std::make_shared<Member>(std::move(options), channel,
                                          [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
-  MutexLock lock(&mu_);
+  lease_of_.store(member.get(), std::memory_order_release);
   member_ = std::move(member);
 }
 
@@ -253,11 +292,13 @@ void ServerProcess::Impl::OnRoute(absl::StatusOr<ShardMap> map) {
 
 absl::Status ServerProcess::Impl::Begin(const ShardMap& map) {
   const std::vector<ShardId> shards = map.ShardsOf(identity_.index);
+  if (replication_.has_value()) replication_->Prepare(map);
   if (storage_ != nullptr) {
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards));
   } else {
     store_.OwnShards(shards);
   }
+  if (replication_.has_value()) replication_->Begin();
   SetServing(true);
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();
@@ -291,6 +332,7 @@ void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   store_.FillStatus(status);
   if (storage_ != nullptr) storage_->FillStatus(status);
   broadcaster_.FillStatus(status);
+  if (replication_.has_value()) replication_->FillStatus(status);
   if (coordinator_.has_value()) coordinator_->FillStatus(status);
   std::shared_ptr<Member> member;
   {
@@ -343,6 +385,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   if (storage_ != nullptr && !was_ready) storage_->Stop();
   if (storage_ != nullptr) storage_->StopRollback();
   if (member != nullptr) member->Leave();
+  if (replication_.has_value()) replication_->Shutdown();
   if (coordinator_.has_value()) coordinator_->Shutdown();
   broadcaster_.Shutdown();
   exchange_.Drain();

@@ -199,7 +199,9 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
       continue;
     }
     if (record.version() > 0 && !adopted_[record.shard()]) {
-      LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
+      if (!options_.has_followers) {
+        LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
+      }
       continue;
     }
     const absl::StatusOr<bool> replayed = store_->Replay(record, payload);

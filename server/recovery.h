@@ -28,6 +28,7 @@ struct RecoveryOptions {
   std::vector<std::pair<uint32_t, std::string>> former_log_dirs;
   std::string checkpoint_dir;                           // The folder of all checkpoints; empty: there are none.
   std::string checkpoint;                               // Start from this one; empty: from the newest of each shard.
+  bool has_followers = false;  // The log holds updates of shards that this ps followed, too: they are left out.
   bool use_log = true;                                  // False: from the checkpoint alone.
   uint64_t lineage = 1;                                 // Of shards that are in no checkpoint.
   bool cut_damaged_log = false;                         // See ServerConfig.

@@ -27,7 +27,7 @@ v1::EvictedRows ToProto(const EvictedKeys& group) {
 }
 
 absl::Status Store::Impl::AddTable(const v1::TableSpec& spec) {
-  return catalog_.Ensure(spec, adopted_shards(), [this](TableEntry* fresh) { return AddToShards(fresh); }).status();
+  return EnsureTable(spec).status();
 }
 
 void Store::Impl::UseShard(ShardId shard, const std::function<void(Shard*)>& use) {
@@ -61,24 +61,45 @@ absl::StatusOr<bool> Store::Impl::Replay(const v1::LogRecord& record, ByteView p
     case v1::LogRecord::WHAT_NOT_SET:
       return absl::UnimplementedError("the log holds a record of a kind that this program does not know");
   }
-  if (record.shard() >= shards_.size() || !owned_[record.shard()]) return false;
-  if (record.version() <= shards_[record.shard()]->version()) return false;
+  LODESTONE_ASSIGN_OR_RETURN(const bool next, IsNext(record));
+  return next ? ReplayUpdate(record, payload) : false;
+}
+
+absl::StatusOr<bool> Store::Impl::IsNext(const v1::LogRecord& record) const {
+  if (roles_.Of(record.shard()) == ShardRole::kNone) return false;
+  const Shard& shard = *shards_[record.shard()];
+  if (record.term() < shard.term()) return false;  // Of an owner's that was replaced before the shard's state was taken.
+  if (record.term() == shard.term()) return record.version() > shard.version();
+  const uint64_t former = record.has_previous_term() ? record.previous_term() : record.term();
+  if (former == shard.term()) return true;
+  return absl::DataLossError(absl::StrCat(
+      "shard ", record.shard(), " is at version ", shard.version(), " of term ", shard.term(),
+      ", and the log goes on with version ", record.version(), " of term ", record.term(),
+      ": the state in between, which was taken over from another ps, is not here"));
+}
+
+absl::StatusOr<bool> Store::Impl::ReplayUpdate(const v1::LogRecord& record, ByteView payload) {
+  bool whole = true;
   if (record.has_push()) {
     LODESTONE_RETURN_IF_ERROR(ReplayPush(record, payload));
-    return true;
+  } else if (record.has_restored()) {
+    LODESTONE_ASSIGN_OR_RETURN(whole, ReplayRestored(record, payload));
+  } else {
+    absl::Status status;
+    const std::vector<EvictedKeys> evicted = FromProto(record.expiry().evicted());
+    UseShard(record.shard(), [&](Shard* shard) { status = shard->ReplayExpiry(record.version(), evicted); });
+    LODESTONE_RETURN_IF_ERROR(status);
   }
-  if (record.has_restored()) return ReplayRestored(record, payload);
-  absl::Status status;
-  const std::vector<EvictedKeys> evicted = FromProto(record.expiry().evicted());
-  UseShard(record.shard(), [&](Shard* shard) { status = shard->ReplayExpiry(record.version(), evicted); });
-  if (!status.ok()) return status;
-  return true;
+  if (whole && record.term() > shards_[record.shard()]->term()) {
+    UseShard(record.shard(), [&](Shard* shard) { shard->BeginTerm(record.term()); });
+  }
+  return whole;
 }
 
 absl::Status Store::Impl::ReplayPush(const v1::LogRecord& record, ByteView payload) {
   const v1::LoggedPush& push = record.push();
   const std::shared_ptr<const TableMap> map = tables();
-  auto views = ViewParts(PartKind::kPush, push.parts(), payload, *map, owned_);
+  auto views = ViewParts(PartKind::kPush, push.parts(), payload, *map, roles_, ShardRole::kFollowing);
   if (!views.ok()) {
     return Annotate(views.status(), absl::StrCat("shard ", record.shard(), " version ", record.version()));
   }

@@ -45,23 +45,30 @@ absl::Status Apply(const TablePart& part, Version version, uint64_t now_ms, Shar
 
 absl::StatusOr<Version> Store::Impl::RollBack(ShardId shard, std::shared_ptr<const TablePart> part) {
   LODESTONE_RETURN_IF_ERROR(CheckReady());
-  ShardLog* const log = logs_.empty() ? nullptr : logs_[ExecutorOf(shard)].get();
+  LODESTONE_RETURN_IF_ERROR(CheckServing());
+  ShardLog* const log = LogOf(ExecutorOf(shard));
   // That much waits for the log is no reason not to wait too.
   if (log != nullptr && absl::IsUnavailable(log->health())) return log->health();
   std::vector<ShardLog::Record> records = RecordsOf(shard, *part);
-  LogWait wait(log == nullptr ? 0 : 1);
+  LogWait wait((log == nullptr ? 0 : 1) + (replicas_ == nullptr ? 0 : 1));
   Version version = 0;
   absl::Status status;
   UseShard(shard, [&](Shard* owned) {
+    if (roles_.Of(shard) != ShardRole::kOwns) {
+      status = NotOwned(shard);
+      return;
+    }
     const uint64_t now_ms = options_.time->NowMs();
     version = owned->version() + 1;
     status = Apply(*part, version, now_ms, owned);
-    if (!status.ok() || log == nullptr) return;
-    for (ShardLog::Record& record : records) {
-      record.message.set_version(version);
-      record.message.set_now_ms(now_ms);
+    if (!status.ok()) return;
+    Stamp(owned, now_ms, records);
+    if (replicas_ != nullptr) {
+      replicas_->Append(records, part);
+      const ReplicaSink::Position position = {shard, version};
+      replicas_->Await({&position, 1}, wait.done());
     }
-    log->Append(records, part, wait.done());
+    if (log != nullptr) log->Append(records, part, wait.done());
   });
   if (!status.ok()) return status;
   LODESTONE_RETURN_IF_ERROR(Annotate(wait.Wait(), absl::StrCat("shard ", shard, " has gone back, but may forget it")));

@@ -72,14 +72,21 @@ void Sessions::Contact(Incarnation worker, int64_t now_ms) {
   if (found != sessions_.end()) found->second.last_contact_ms = now_ms;
 }
 
-void Sessions::Restore(Incarnation worker, int64_t now_ms) {
+bool Sessions::Restore(Incarnation worker, int64_t now_ms) {
   MutexLock lock(&mu_);
-  sessions_[worker].last_contact_ms = now_ms;
+  const auto [session, fresh] = sessions_.try_emplace(worker);
+  session->second.last_contact_ms = now_ms;
+  return fresh;
 }
 
 void Sessions::RestoreForgotten(Incarnation worker) {
   MutexLock lock(&mu_);
   sessions_.erase(worker);
+  forgotten_max_ = std::max(forgotten_max_, worker);
+}
+
+void Sessions::RaiseForgotten(Incarnation worker) {
+  MutexLock lock(&mu_);
   forgotten_max_ = std::max(forgotten_max_, worker);
 }
 

@@ -37,10 +37,13 @@ class Sessions {
   // Notes any other call; nothing happens for observers and strangers.
   void Contact(Incarnation worker, int64_t now_ms);
 
-  // Brings back what an earlier life of the ps knew, as if each had been heard of now.
-  void Restore(Incarnation worker, int64_t now_ms);
+  // Brings back what an earlier life of the ps knew, or another ps, as if each had been heard of now. False if it is
+  // known.
+  bool Restore(Incarnation worker, int64_t now_ms);
   // `worker`, and so everyone below it who has no session, may have been forgotten then.
   void RestoreForgotten(Incarnation worker);
+  // The same of those below it that have no session, without ending any.
+  void RaiseForgotten(Incarnation worker);
   struct Known {
     std::vector<Incarnation> open;
     Incarnation forgotten_max = 0;

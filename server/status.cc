@@ -18,7 +18,8 @@ absl::Status NothingOnDisk() {
 
 absl::Status Busy() {
   return absl::UnavailableError(
-      "a checkpoint of this ps is being written, or a table of it goes back; try again when that is done");
+      "a checkpoint of this ps is being written, or a table of it goes back, or its followers' copies are compared; "
+      "try again when that is done");
 }
 
 }  // namespace
@@ -95,6 +96,20 @@ grpc::ServerUnaryReactor* AdminService::Rollback(grpc::CallbackServerContext* co
     return reactor;
   }
   Run<v1::RollbackResponse>([this, request = *request] { return rollback_(request); }, response, reactor);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::VerifyReplicas(grpc::CallbackServerContext* context,
+                                                       const v1::VerifyReplicasRequest*,
+                                                       v1::VerifyReplicasResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (verify_ == nullptr) {
+    reactor->Finish(ToGrpc(absl::FailedPreconditionError("shards have no followers here: cluster.replicas is 1")));
+  } else if (busy_.exchange(true)) {
+    reactor->Finish(ToGrpc(Busy()));
+  } else {
+    Run<v1::VerifyReplicasResponse>(verify_, response, reactor);
+  }
   return reactor;
 }
 

@@ -42,9 +42,15 @@ class AdminService final : public v1::Admin::CallbackService {
   using Checkpointer = std::function<absl::StatusOr<v1::CheckpointResponse>(const std::string& name)>;
   // Brings a table back. Called as a Checkpointer is, and not while one runs.
   using Rollbacker = std::function<absl::StatusOr<v1::RollbackResponse>(const v1::RollbackRequest&)>;
-  // `checkpoint` and `rollback`: null if this ps keeps nothing on disk.
-  explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr, Rollbacker rollback = nullptr)
-      : fillers_(std::move(fillers)), checkpoint_(std::move(checkpoint)), rollback_(std::move(rollback)) {}
+  // Compares what this ps owns with its followers' copies. Called as a Checkpointer is.
+  using Verifier = std::function<absl::StatusOr<v1::VerifyReplicasResponse>()>;
+  // `checkpoint` and `rollback`: null if this ps keeps nothing on disk. `verify`: null if shards have no followers.
+  explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr, Rollbacker rollback = nullptr,
+                        Verifier verify = nullptr)
+      : fillers_(std::move(fillers)),
+        checkpoint_(std::move(checkpoint)),
+        rollback_(std::move(rollback)),
+        verify_(std::move(verify)) {}
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
@@ -52,6 +58,9 @@ class AdminService final : public v1::Admin::CallbackService {
                                        v1::CheckpointResponse* response) override;
   grpc::ServerUnaryReactor* Rollback(grpc::CallbackServerContext* context, const v1::RollbackRequest* request,
                                      v1::RollbackResponse* response) override;
+  grpc::ServerUnaryReactor* VerifyReplicas(grpc::CallbackServerContext* context,
+                                           const v1::VerifyReplicasRequest* request,
+                                           v1::VerifyReplicasResponse* response) override;
 
  private:
   // OK if one may begin now.
@@ -65,9 +74,10 @@ class AdminService final : public v1::Admin::CallbackService {
   const std::vector<Filler> fillers_;
   const Checkpointer checkpoint_;
   const Rollbacker rollback_;
+  const Verifier verify_;
 
   // Synchronise themselves.
-  std::atomic<bool> busy_{false};                 // With a checkpoint or a rollback.
+  std::atomic<bool> busy_{false};                 // With something that takes long.
   Executor background_{Executor::Mode::kThread};  // Last: it uses everything above.
 };
 

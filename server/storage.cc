@@ -29,8 +29,6 @@ constexpr uint64_t kFirstLineage = 1;
 // Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
 constexpr size_t kCheckpointsWithLog = 2;
 
-bool HasLog(v1::ClusterConfig::Durability durability) { return durability != v1::ClusterConfig::MEMORY; }
-
 double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
 
 }  // namespace
@@ -47,7 +45,9 @@ Storage::Storage(const v1::Config& config, const TimeSource* time)
       time_(time),
       durability_(DurabilityOf(config)),
       checkpoint_dir_(config.checkpoint().dir()),
-      written_versions_(config.cluster().shards()) {
+      written_versions_(config.cluster().shards()),
+      written_states_(config.cluster().shards()),
+      collected_states_(config.cluster().shards()) {
   const std::string& data_dir = config.server().data_dir();
   if (!data_dir.empty()) {
     dir_ = absl::StrCat(data_dir, "/ps-", config.server().index());
@@ -165,6 +165,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   options.checkpoint_dir = checkpoint_dir_;
   options.checkpoint = goes_back ? load : "";
   options.use_log = !goes_back;
+  options.has_followers = config_.cluster().replicas() > 1;
   options.lineage = state_.lineage();
   options.cut_damaged_log = config_.server().cut_damaged_log();
   if (!goes_back && !dir_.empty()) options.former_log_dirs = FormerLogs();
@@ -182,7 +183,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
                                                               .server = config_.server().index(),
                                                               .keep = config_.checkpoint().keep(),
                                                               .full_every = config_.checkpoint().full_every()}));
-  if ((goes_back && HasLog(durability_)) || report.cut_damage) {
+  if ((goes_back && HasLog()) || report.cut_damage) {
     SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
                       : std::string("a checkpoint in place of the damaged log"));
     LODESTONE_RETURN_IF_ERROR(WriteCheckpoint("").status());
@@ -220,7 +221,7 @@ std::vector<std::pair<uint32_t, std::string>> Storage::FormerLogs() const {
 
 absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> Storage::OpenLogs(size_t count) const {
   std::vector<std::unique_ptr<ShardLog>> logs;
-  if (!HasLog(durability_)) return logs;
+  if (!HasLog()) return logs;
   for (size_t i = 0; i < count; ++i) {
     ShardLog::Options options;
     options.segments.dir = dir_ + "/log";
@@ -241,10 +242,31 @@ void Storage::StartCheckpoints() {
 }
 
 bool Storage::Changed() const {
-  for (const ShardId shard : store_->adopted_shards()) {
+  for (const ShardId shard : store_->held_shards()) {
     if (store_->VersionOf(shard) != written_versions_[shard]) return true;
+    if (store_->StatesOf(shard) != written_states_[shard]) return true;
   }
   return false;
+}
+
+absl::StatusOr<Shard::State> Storage::Collect(ShardId shard, const Version* after) {
+  std::optional<Shard::State> state;
+  store_->UseShard(shard, [&](Shard* held) {
+    if (store_->RoleOf(shard) < ShardRole::kFollows) return;
+    // What was written of a shard before its state was taken from another ps is no base for what it holds now.
+    const bool builds = store_->StatesOf(shard) == written_states_[shard];
+    collected_states_[shard] = store_->StatesOf(shard);
+    state = held->CollectState(builds ? after : nullptr);
+  });
+  if (state.has_value()) return *std::move(state);
+  return absl::UnavailableError(absl::StrCat("shard ", shard, " is being taken from its owner anew; try again later"));
+}
+
+void Storage::CheckpointSoon() {
+  if (dir_.empty()) return;
+  MutexLock lock(&mu_);
+  soon_ = true;
+  changed_.NotifyAll();
 }
 
 void Storage::RunCheckpoints() {
@@ -252,7 +274,7 @@ void Storage::RunCheckpoints() {
   auto next = std::chrono::steady_clock::now() + period;
   MutexLock lock(&mu_);
   while (!closing_) {
-    const bool due = period.count() > 0 && std::chrono::steady_clock::now() >= next;
+    const bool due = soon_ || (period.count() > 0 && std::chrono::steady_clock::now() >= next);
     if (jobs_.empty() && !due) {
       if (period.count() > 0) {
         changed_.WaitUntil(&mu_, next);
@@ -265,6 +287,8 @@ void Storage::RunCheckpoints() {
     if (!jobs_.empty()) {
       job = jobs_.front();
       jobs_.pop_front();
+    } else {
+      soon_ = false;
     }
     mu_.Unlock();
     absl::Status result;
@@ -286,12 +310,8 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
   // Whatever is in a segment before these marks is in the checkpoint.
   const std::vector<uint64_t> rolled = store_->RollLogs();
   CheckpointWriter::Source source;
-  source.shards = store_->adopted_shards();
-  source.collect = [this](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
-    std::optional<Shard::State> state;
-    store_->UseShard(shard, [&](Shard* owned) { state = owned->CollectState(after); });
-    return *std::move(state);
-  };
+  source.shards = store_->held_shards();
+  source.collect = [this](ShardId shard, const Version* after) { return Collect(shard, after); };
   source.describe = [this](v1::ServerManifest* manifest) {
     manifest->set_servers(config_.cluster().servers());
     manifest->set_shards(config_.cluster().shards());
@@ -311,7 +331,11 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
     checkpoints_.set_checkpoint_error(result.status().ToString());
     return result.status();
   }
-  for (const auto& entry : result->manifest.contents()) written_versions_[entry.shard()] = entry.version();
+  // A named one is nothing to build on.
+  for (const auto& entry : result->manifest.contents()) {
+    written_versions_[entry.shard()] = entry.version();
+    if (name.empty()) written_states_[entry.shard()] = collected_states_[entry.shard()];
+  }
   // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
   if (name.empty()) DropSegments(rolled);
   v1::CheckpointResponse response;

@@ -65,6 +65,10 @@ class Storage {
   // is back, and when it ends.
   absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
 
+  // Writes a periodic checkpoint before it is due: much of what is here is not on the disk. Where there is no log,
+  // nothing is lost by waiting.
+  void CheckpointSoon();
+
   // Brings a table back to what it was and returns when that is durable. See Admin.Rollback. UNAVAILABLE before the ps
   // is back, and when it ends.
   absl::StatusOr<v1::RollbackResponse> Rollback(const v1::RollbackRequest& request);
@@ -108,6 +112,8 @@ class Storage {
   // Deletes the segments that the last two checkpoints make superfluous.
   void DropSegments(std::vector<uint64_t> rolled);
   bool Changed() const;
+  absl::StatusOr<Shard::State> Collect(ShardId shard, const Version* after);
+  bool HasLog() const { return durability_ != v1::ClusterConfig::MEMORY && !dir_.empty(); }
   void SetWait(std::string what);
 
   // Constant after construction.
@@ -134,11 +140,14 @@ class Storage {
   std::unique_ptr<CheckpointWriter> writer_;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
+  std::vector<uint64_t> written_states_;      // By shard: Store::StatesOf in the newest periodic one,
+  std::vector<uint64_t> collected_states_;    // and in the one that is being written.
 
   mutable Mutex mu_;
   CondVar changed_;
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  bool soon_ ABSL_GUARDED_BY(mu_) = false;  // A periodic checkpoint is due.
   std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);  // Of callers that wait; their results are guarded too.
   std::string wait_ ABSL_GUARDED_BY(mu_);
   int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;

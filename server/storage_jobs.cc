@@ -50,7 +50,7 @@ absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest
 }
 
 absl::StatusOr<PastParts> Storage::OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table) {
-  const std::vector<ShardId> shards = store_->adopted_shards();
+  const std::vector<ShardId> shards = store_->owned_shards();
   if (!request.has_version()) {
     return PartsInCheckpoint(checkpoint_dir_, request.checkpoint(), Header(), table, shards);
   }
@@ -64,6 +64,7 @@ absl::StatusOr<PastParts> Storage::OpenPast(const v1::RollbackRequest& request, 
   options.checkpoint_dir = checkpoint_dir_;
   options.lineage = state_.lineage();
   options.until = request.version();
+  options.has_followers = config_.cluster().replicas() > 1;
   options.stop = &stop_rollback_;
   return PartsAtVersion(options, store_->executors(), time_, table, shards);
 }
@@ -80,7 +81,7 @@ absl::StatusOr<v1::RollbackResponse> Storage::RollBackTable(const v1::RollbackRe
   const auto failed = [&](const absl::Status& status) {
     return Annotate(status, absl::StrCat(response.shards_size(), " shards of this ps have gone back"));
   };
-  for (const ShardId shard : store_->adopted_shards()) {
+  for (const ShardId shard : store_->owned_shards()) {
     if (stop_rollback_.load()) return failed(absl::CancelledError("the ps ends"));
     bool holds = false;
     store_->UseShard(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });

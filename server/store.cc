@@ -16,13 +16,13 @@ constexpr size_t kRateSamples = 5;  // Rates are measured over this many ticks.
 }  // namespace
 
 void Store::Impl::AdoptShards(const std::vector<ShardId>& shards) {
-  LODESTONE_CHECK(!ready_.load() && executor_of_.empty());
-  executor_of_.assign(options_.shards, 0);
-  for (size_t i = 0; i < shards.size(); ++i) {
-    LODESTONE_CHECK(shards[i] < options_.shards);
-    shards_[shards[i]] = std::make_unique<Shard>(shards[i]);
-    owned_[shards[i]] = true;
-    executor_of_[shards[i]] = i % executors_.size();
+  MutexLock lock(&adopt_mu_);
+  LODESTONE_CHECK(!ready_.load() && adopted_ == 0);
+  for (const ShardId shard : shards) {
+    LODESTONE_CHECK(shard < options_.shards);
+    shards_[shard] = std::make_unique<Shard>(shard);
+    executor_of_[shard] = adopted_++ % executors_.size();
+    roles_.Set(shard, ShardRole::kOwns);
   }
 }
 
@@ -33,12 +33,10 @@ void Store::Impl::Serve(std::vector<std::unique_ptr<ShardLog>> logs) {
 }
 
 absl::Status Store::Impl::AddToShards(TableEntry* entry) {
-  if (!logs_.empty()) {
-    // In each log, so that it stands before the first update that needs it.
-    v1::LogRecord record;
-    *record.mutable_table() = entry->table->spec();
-    LODESTONE_RETURN_IF_ERROR(LogForAll(record, 0, logs_.size()));
-  }
+  // Before the first update that needs it, in each log and for each follower.
+  v1::LogRecord record;
+  *record.mutable_table() = entry->table->spec();
+  LODESTONE_RETURN_IF_ERROR(LogForAll(record, 0, logs_.size()));
   const uint64_t now_ms = options_.time->NowMs();
   for (size_t e = 0; e < executors_.size(); ++e) {
     executors_[e]->SubmitAndWait([&] {
@@ -54,12 +52,31 @@ absl::Status Store::Impl::AddToShards(TableEntry* entry) {
 
 absl::Status Store::Impl::LogForAll(const v1::LogRecord& record, size_t first, size_t count) {
   LogWait wait(count);
-  for (size_t i = first; i < first + count; ++i) {
-    std::vector<ShardLog::Record> records(1);
-    records[0].message = record;
-    logs_[i]->Append(records, nullptr, wait.done());
-  }
+  std::vector<ShardLog::Record> records(1);
+  records[0].message = record;
+  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  for (size_t i = first; i < first + count; ++i) logs_[i]->Append(records, nullptr, wait.done());
   return wait.Wait();
+}
+
+void Store::Impl::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) {
+  const uint64_t former = shard->term();
+  const uint64_t term = std::max(former, own_terms_[shard->id()]);
+  for (ShardLog::Record& record : records) {
+    record.message.set_shard(shard->id());
+    record.message.set_version(shard->version());
+    record.message.set_now_ms(now_ms);
+    record.message.set_term(term);
+    if (term != former) record.message.set_previous_term(former);
+  }
+  if (term != former) shard->BeginTerm(term);
+}
+
+void Store::Impl::Tell(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records) {
+  Stamp(shard, now_ms, records);
+  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  ShardLog* const log = LogOf(ExecutorOf(shard->id()));
+  if (log != nullptr) log->Append(records, nullptr, [](const absl::Status&) {});
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> Store::Impl::EnsureTables(const v1::EnsureTablesRequest& request) {
@@ -67,17 +84,13 @@ absl::StatusOr<v1::EnsureTablesResponse> Store::Impl::EnsureTables(const v1::Ens
   if (request.worker_incarnation() != 0) {
     LODESTONE_RETURN_IF_ERROR(CheckLogs());
     LODESTONE_RETURN_IF_ERROR(sessions_.Open(request.worker_incarnation(), options_.time->NowMs()));
-    if (!logs_.empty()) {
-      v1::LogRecord record;
-      record.set_session_opened(request.worker_incarnation());
-      LODESTONE_RETURN_IF_ERROR(LogForAll(record, 0, 1));
-    }
+    v1::LogRecord record;
+    record.set_session_opened(request.worker_incarnation());
+    LODESTONE_RETURN_IF_ERROR(LogForAll(record, 0, logs_.empty() ? 0 : 1));
   }
   v1::EnsureTablesResponse response;
-  const std::vector<ShardId> owned = owned_shards();
   for (const v1::TableSpec& spec : request.tables()) {
-    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry,
-                               catalog_.Ensure(spec, owned, [this](TableEntry* fresh) { return AddToShards(fresh); }));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry, EnsureTable(spec));
     v1::EnsureTablesResponse::Table* out = response.add_tables();
     out->set_id(entry->table->id());
     if (entry->table->is_dense()) {
@@ -105,16 +118,13 @@ absl::StatusOr<Store::Subscription> Store::Impl::MakeSubscription(const v1::Subs
   return subscription;
 }
 
-std::vector<ShardId> Store::Impl::owned_shards() const {
-  return ready_.load(std::memory_order_acquire) ? adopted_shards() : std::vector<ShardId>();
+absl::StatusOr<std::shared_ptr<const TableEntry>> Store::Impl::EnsureTable(const v1::TableSpec& spec) {
+  MutexLock lock(&adopt_mu_);
+  return catalog_.Ensure(spec, adopted_shards(), [this](TableEntry* fresh) { return AddToShards(fresh); });
 }
 
-std::vector<ShardId> Store::Impl::adopted_shards() const {
-  std::vector<ShardId> shards;
-  for (ShardId shard = 0; shard < owned_.size(); ++shard) {
-    if (owned_[shard]) shards.push_back(shard);
-  }
-  return shards;
+std::vector<ShardId> Store::Impl::owned_shards() const {
+  return ready_.load(std::memory_order_acquire) ? roles_.AtLeast(ShardRole::kOwns) : std::vector<ShardId>();
 }
 
 std::optional<v1::Broadcast> Store::Impl::BroadcastOf(TableId table) const {
@@ -137,10 +147,11 @@ void Store::Impl::Tick() {
   bool expires = false;
   for (const auto& [id, entry] : *map) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
   if (forgotten.empty() && !expires) return;
-  for (const Incarnation worker : logs_.empty() ? std::vector<Incarnation>() : forgotten) {
+  for (const Incarnation worker : forgotten) {
     std::vector<ShardLog::Record> records(1);
     records[0].message.set_session_forgotten(worker);
-    logs_[0]->Append(records, nullptr, [](const absl::Status&) {});
+    if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+    if (!logs_.empty()) logs_[0]->Append(records, nullptr, [](const absl::Status&) {});
   }
   for (const ShardId shard : owned_shards()) {
     executors_[ExecutorOf(shard)]->Submit([this, shard, forgotten, now_ms] { Sweep(shard, forgotten, now_ms); });
@@ -148,17 +159,15 @@ void Store::Impl::Tick() {
 }
 
 void Store::Impl::Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms) {
+  if (roles_.Of(shard) != ShardRole::kOwns) return;
   for (const Incarnation worker : forgotten) shards_[shard]->ForgetWorker(worker);
-  if (!CheckLogs().ok()) return;  // The next sweep will find the same rows.
+  if (!CheckLogs().ok() || !CheckServing().ok()) return;  // The next sweep will find the same rows.
   Evictions evictions;
-  if (!shards_[shard]->EvictExpired(now_ms, &evictions) || logs_.empty()) return;
+  if (!shards_[shard]->EvictExpired(now_ms, &evictions) || !HasHearers()) return;
   std::vector<ShardLog::Record> records(1);
-  v1::LogRecord& record = records[0].message;
-  record.set_shard(shard);
-  record.set_version(shards_[shard]->version());
-  record.set_now_ms(now_ms);
-  for (const EvictedKeys& group : evictions.groups()) *record.mutable_expiry()->add_evicted() = ToProto(group);
-  logs_[ExecutorOf(shard)]->Append(records, nullptr, [](const absl::Status&) {});
+  v1::LoggedExpiry& expiry = *records[0].message.mutable_expiry();
+  for (const EvictedKeys& group : evictions.groups()) *expiry.add_evicted() = ToProto(group);
+  Tell(shards_[shard].get(), now_ms, std::move(records));
 }
 
 void Store::Impl::FillStatus(v1::StatusResponse* status) const {
@@ -219,6 +228,29 @@ absl::StatusOr<Version> Store::RollBack(ShardId shard, std::shared_ptr<const Tab
 }
 size_t Store::executors() const { return impl_->executors(); }
 std::vector<ShardId> Store::adopted_shards() const { return impl_->adopted_shards(); }
+std::vector<ShardId> Store::held_shards() const { return impl_->held_shards(); }
+ShardRole Store::RoleOf(ShardId shard) const { return impl_->RoleOf(shard); }
+void Store::SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve) {
+  impl_->SetReplicas(sink, std::move(may_serve));
+}
+void Store::SetTerms(const std::vector<uint64_t>& terms) { impl_->SetTerms(terms); }
+absl::Status Store::Follow(ShardId shard) { return impl_->Follow(shard); }
+void Store::ClearState(ShardId shard) { impl_->ClearState(shard); }
+absl::Status Store::TakeState(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {
+  return impl_->TakeState(shard, record, payload);
+}
+absl::Status Store::FinishState(ShardId shard, Version version, uint64_t term) {
+  return impl_->FinishState(shard, version, term);
+}
+uint64_t Store::StatesOf(ShardId shard) const { return impl_->StatesOf(shard); }
+absl::Status Store::ReplayFollowed(const v1::LogRecord& record, const Payload& payload) {
+  return impl_->ReplayFollowed(record, payload);
+}
+void Store::KnowSessions(std::span<const Incarnation> open, Incarnation forgotten_max) {
+  impl_->KnowSessions(open, forgotten_max);
+}
+void Store::Own(ShardId shard, uint64_t term) { impl_->Own(shard, term); }
+void Store::Disown(ShardId shard) { impl_->Disown(shard); }
 std::vector<v1::TableSpec> Store::table_specs() const { return impl_->table_specs(); }
 Sessions::Known Store::sessions() const { return impl_->sessions(); }
 std::vector<uint64_t> Store::RollLogs() { return impl_->RollLogs(); }
@@ -240,7 +272,7 @@ void Store::Pull(v1::PullRequest header, Payload payload, PullDone done) {
 absl::StatusOr<Store::Subscription> Store::MakeSubscription(const v1::SubscribeRequest& request) const {
   return impl_->MakeSubscription(request);
 }
-void Store::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Version> from,
+void Store::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                           std::function<void(ShardChange)> done) {
   impl_->CollectChange(shard, subscription, from, std::move(done));
 }

@@ -22,9 +22,12 @@
 #include "common/wire.h"
 #include "grpcpp/support/slice.h"
 #include "proto/admin.pb.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/log.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/table.pb.h"
+#include "server/replica_sink.h"
+#include "server/roles.h"
 #include "server/sessions.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_log.h"
@@ -65,8 +68,36 @@ class Store {
 
   // How many logs Serve wants.
   size_t executors() const;
-  // All shards that AdoptShards was given, ascending.
+  // All shards that are here in any role, ascending; of them, those whose content counts: owned, or followed and whole.
   std::vector<ShardId> adopted_shards() const;
+  std::vector<ShardId> held_shards() const;
+  ShardRole RoleOf(ShardId shard) const;
+
+  // Following and taking over, while calls are served. One thread calls these, but for ReplayFollowed and TakeState,
+  // which for one shard must not come together with each other or with the rest.
+  //
+  // Before Serve: where updates of owned shards go to be held by others too, what is asked before anything is answered
+  // for a shard (OK: this ps may), and the terms that owned shards' updates are of.
+  void SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve);
+  void SetTerms(const std::vector<uint64_t>& terms);
+  // Follows a shard from now on: whatever it was here before, it is not held until TakeState or ReplayFollowed says so.
+  // RESOURCE_EXHAUSTED if there is no room for it.
+  absl::Status Follow(ShardId shard);
+  // A followed shard forgets all that it holds, and gets a state, as Shard's Restore… methods; then it is held, at this
+  // version and term.
+  void ClearState(ShardId shard);
+  absl::Status TakeState(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
+  absl::Status FinishState(ShardId shard, Version version, uint64_t term);
+  // How often a state was begun: what was written of it before says nothing of it now.
+  uint64_t StatesOf(ShardId shard) const;
+  // Applies an update of a held shard that its owner sent, and logs it. DATA_LOSS, naming the shard, if it does not
+  // follow on what is here. News about the owner as a whole are taken too.
+  absl::Status ReplayFollowed(const v1::LogRecord& record, const Payload& payload);
+  void KnowSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
+  // Answers for a held shard from now on; its updates are of `term`.
+  void Own(ShardId shard, uint64_t term);
+  // Answers for it no longer: it is as after Follow.
+  void Disown(ShardId shard);
   // Makes a shard's part of a table what `part` says, as one update, while pushes go on. OK, with the version that it
   // made: it is durable. UNAVAILABLE if the log cannot be written; it may have happened then, and is logged as soon as
   // the log is well. INVALID_ARGUMENT, and nothing has happened, if the part does not fit. REQUIRES: the shard is
@@ -122,6 +153,7 @@ class Store {
     ShardId shard = 0;
     Version from_version = 0;
     Version version = 0;
+    uint64_t term = 0;
     bool anchor = false;
     struct Piece {
       v1::Part part;
@@ -130,9 +162,15 @@ class Store {
     };
     std::vector<Piece> pieces;  // Empty if nothing of the subscription changed.
   };
+  // What a subscriber holds of a shard: a version, which is the same update only within one term.
+  struct Held {
+    uint64_t term = 0;
+    Version version = 0;
+  };
   // Calls `done` with the change of `shard` since `from` (nullopt: an anchor), taken at one version of the shard. If
-  // the past is no longer known (evicted keys forgotten), an anchor is returned instead. REQUIRES: the shard is owned.
-  void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Version> from,
+  // the past is no longer known (evicted keys forgotten, or an update of another owner's that was lost with it), an
+  // anchor is returned instead. REQUIRES: the shard is here.
+  void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                      std::function<void(ShardChange)> done);
 
   // The shards owned, ascending; empty before OwnShards.

@@ -53,12 +53,16 @@ class LogWait {
 class Store::Impl {
  public:
   explicit Impl(const Options& options)
-      : options_(options), catalog_(options.seed, options.shards, options.memory_max_bytes) {
+      : options_(options),
+        shards_(options.shards),
+        roles_(options.shards),
+        executor_of_(options.shards),
+        own_terms_(options.shards),
+        states_(options.shards),
+        catalog_(options.seed, options.shards, options.memory_max_bytes) {
     for (uint32_t i = 0; i < std::max(1u, options.executors); ++i) {
       executors_.push_back(std::make_unique<Executor>());
     }
-    shards_.resize(options.shards);
-    owned_.resize(options.shards, false);
   }
 
   ~Impl() {
@@ -75,7 +79,20 @@ class Store::Impl {
   void Serve(std::vector<std::unique_ptr<ShardLog>> logs);
   absl::StatusOr<Version> RollBack(ShardId shard, std::shared_ptr<const TablePart> part);
   size_t executors() const { return executors_.size(); }
-  std::vector<ShardId> adopted_shards() const;
+  std::vector<ShardId> adopted_shards() const { return roles_.AtLeast(ShardRole::kFollowing); }
+  std::vector<ShardId> held_shards() const { return roles_.AtLeast(ShardRole::kFollows); }
+  ShardRole RoleOf(ShardId shard) const { return roles_.Of(shard); }
+  void SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve);
+  void SetTerms(const std::vector<uint64_t>& terms) { own_terms_ = terms; }
+  absl::Status Follow(ShardId shard);
+  void ClearState(ShardId shard);
+  absl::Status TakeState(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
+  absl::Status FinishState(ShardId shard, Version version, uint64_t term);
+  uint64_t StatesOf(ShardId shard) const { return states_[shard].load(std::memory_order_acquire); }
+  absl::Status ReplayFollowed(const v1::LogRecord& record, const Payload& payload);
+  void KnowSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
+  void Own(ShardId shard, uint64_t term);
+  void Disown(ShardId shard);
   std::vector<v1::TableSpec> table_specs() const;
   Sessions::Known sessions() const { return sessions_.known(); }
   std::vector<uint64_t> RollLogs();
@@ -87,7 +104,7 @@ class Store::Impl {
   void Push(v1::PushRequest header, Payload payload, PushDone done);
   void Pull(v1::PullRequest header, Payload payload, PullDone done);
   absl::StatusOr<Subscription> MakeSubscription(const v1::SubscribeRequest& request) const;
-  void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Version> from,
+  void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                      std::function<void(ShardChange)> done);
   std::vector<ShardId> owned_shards() const;
   Version VersionOf(ShardId shard) const { return shards_[shard]->version(); }
@@ -111,8 +128,9 @@ class Store::Impl {
     std::vector<PartView> views;
     std::vector<ShardPush> shards;
     std::vector<Table*> tables;            // Distinct.
-    std::vector<absl::Status> log_status;  // By executor: whether what it applied is durable.
-    std::atomic<size_t> executors_left{0};
+    std::vector<absl::Status> log_status;      // By executor: whether what it applied is durable,
+    std::vector<absl::Status> replica_status;  // and whether followers hold it.
+    std::atomic<size_t> ends_left{0};          // Of executors, their logs and followers.
     PushDone done;
   };
   struct PullCall {
@@ -132,12 +150,27 @@ class Store::Impl {
     if (ready_.load(std::memory_order_acquire)) return absl::OkStatus();
     return absl::UnavailableError("this ps owns no shards yet: it waits for the other servers of the cluster");
   }
+  // OK if this ps may answer for its shards now.
+  absl::Status CheckServing() const { return may_serve_ ? may_serve_() : absl::OkStatus(); }
+  // Who hears of an update that was applied.
+  ShardLog* LogOf(size_t executor) const { return logs_.empty() ? nullptr : logs_[executor].get(); }
+  bool HasHearers() const { return !logs_.empty() || replicas_ != nullptr; }
+  // Fills in what every record of the update says that the shard has just applied. On its executor.
+  void Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records);
+  // Logs an update that nobody waits for, and hands it to followers. On the shard's executor.
+  void Tell(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records);
   // RESOURCE_EXHAUSTED if an executor has too much to do.
   absl::Status CheckQueues() const;
   // Appends `record`, which is no shard's, to the logs `first` and on, and waits until it is durable.
   absl::Status LogForAll(const v1::LogRecord& record, size_t first, size_t count);
+  absl::StatusOr<std::shared_ptr<const TableEntry>> EnsureTable(const v1::TableSpec& spec);
   absl::Status AddToShards(TableEntry* entry);
   void Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms);
+  // Whether a record is to be applied: not if the shard is not here, or has it. DATA_LOSS if it does not follow on what
+  // the shard holds.
+  absl::StatusOr<bool> IsNext(const v1::LogRecord& record) const;
+  // Applies an update that is; false if more pieces of it must follow.
+  absl::StatusOr<bool> ReplayUpdate(const v1::LogRecord& record, ByteView payload);
   absl::Status ReplayPush(const v1::LogRecord& record, ByteView payload);
   // False if more pieces must follow.
   absl::StatusOr<bool> ReplayRestored(const v1::LogRecord& record, ByteView payload);
@@ -156,10 +189,18 @@ class Store::Impl {
 
   // Constant once ready_. Executors still append when they end, so the logs outlive them.
   std::vector<std::unique_ptr<ShardLog>> logs_;  // By executor; empty: none.
-  std::vector<std::unique_ptr<Shard>> shards_;   // By id; null where not owned. Each is owned by its executor.
-  std::vector<bool> owned_;
-  std::vector<size_t> executor_of_;
+  ReplicaSink* replicas_ = nullptr;              // Null: shards have no followers.
+  std::function<absl::Status()> may_serve_;      // Empty: always.
   std::atomic<bool> ready_{false};
+
+  // By id; made before the shard gets a role, and never gone after that. Each is owned by its executor.
+  std::vector<std::unique_ptr<Shard>> shards_;
+  ShardRoles roles_;
+  std::vector<size_t> executor_of_;
+  std::vector<uint64_t> own_terms_;            // Of updates made here. Owned by the executors.
+  std::vector<std::atomic<uint64_t>> states_;  // See StatesOf.
+  Mutex adopt_mu_;                             // Held while shards or tables are made: each shard has all tables.
+  size_t adopted_ ABSL_GUARDED_BY(adopt_mu_) = 0;
 
   // Synchronise themselves.
   std::vector<std::unique_ptr<Executor>> executors_;

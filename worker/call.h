@@ -1,7 +1,8 @@
-// Calls to one ps, each tried again until it succeeds or fails for good, wherever the ps is by then.
+// Calls to one ps, each tried again until it succeeds, fails for good, or belongs to another ps; wherever the ps is by
+// then.
 //
-// Thread-safe. Callbacks run on a connection's thread or the timer's (or the caller's own, if calls have been
-// cancelled) and must be quick.
+// Thread-safe. Callbacks run on a connection's thread or the timer's, or on that of Follow (or the caller's own, if
+// calls have been cancelled) and must be quick.
 //
 // The caller of a call owns nothing of it; the destructor cancels what is under way and waits for the callbacks.
 #pragma once
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "common/retry.h"
+#include "common/shard_map.h"
 #include "common/time_source.h"
 #include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
@@ -28,10 +30,16 @@ namespace lodestone {
 
 class Caller {
  public:
-  // `peer` is what messages call the ps: "ps 1 at host:port". Calls take turns on `connections`. `timer` must outlive
-  // this.
-  Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connections, const RetryPolicy& policy,
-         Timer* timer, uint64_t seed);
+  struct Options {
+    uint32_t server = 0;  // Index of the ps.
+    RetryPolicy policy;
+    Timer* timer = nullptr;  // Must outlive this.
+    uint64_t seed = 0;
+    // Called when the ps could not be reached, or did not answer in time: another one may own its shards by now.
+    std::function<void()> on_unreachable;
+  };
+  // `peer` is what messages call the ps: "ps 1 at host:port". Calls take turns on `connections`.
+  Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connections, Options options);
   ~Caller();
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
@@ -42,11 +50,25 @@ class Caller {
   // callback, nor during Cancel or the destructor.
   void Redirect(std::string peer, std::vector<std::unique_ptr<Connection>> connections);
 
-  using Done = Connection::Done;
-  // Makes `call`, which has no id yet, with `payload`, which is kept until it is answered. `what` names the call in
-  // messages. An error that `done` gets names the call, the peer and the attempts; its code is the last attempt's,
-  // CANCELLED after Cancel().
-  void Call(v1::Call call, std::vector<grpc::Slice> payload, std::string what, Done done);
+  // From now on calls of shards that the ps does not own by `map`, and creations of tables at one that is away and owns
+  // nothing, end with ABORTED, those under way and in a pause at once, whatever becomes of what was sent. All others
+  // stay. REQUIRES: as Redirect; `map` is newer than the one before.
+  void Follow(std::shared_ptr<const ShardMap> map);
+
+  // What is sent.
+  struct Message {
+    v1::Call call;                     // Has no id yet.
+    std::vector<grpc::Slice> payload;  // Kept until it is answered.
+    std::string what;                  // Names the call in messages.
+    uint64_t epoch = 0;                // Of the shard map by which it is sent to this ps.
+    int64_t started_ms = 0;            // When its first attempt began, at this ps or another (SteadyTime); 0: not yet.
+    uint32_t turned_back = 0;          // How often another call with it has ended with ABORTED.
+  };
+  // Gets back what was sent: to take if the answer is an error, only to look at otherwise.
+  using Done = std::function<void(absl::StatusOr<Connection::Answer>, Message* message)>;
+  // Sends `message`. An error that `done` gets names the call, the peer and the attempts; its code is the last
+  // attempt's, CANCELLED after Cancel(). ABORTED, which is not tried again: the ps does not own a shard of it.
+  void Call(Message message, Done done);
 
   // Ends all calls with CANCELLED, those to come at once, and waits until no callback runs.
   void Cancel();
@@ -67,12 +89,15 @@ class Caller {
 
   void Attempt(Pending* call);
   void OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer);
+  void OnFailure(Pending* call, absl::Status status);
   void OnPauseOver(Pending* call);
-  void Finish(Pending* call, absl::StatusOr<Connection::Answer> answer);
+  // Tells what became of a call, of which `message` was sent, and forgets it.
+  void Finish(Pending* call, absl::StatusOr<Connection::Answer> answer, Message* message);
+  std::string WhereOf(const Pending& call, const Message& message) const;
+  void Forget(Pending* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Report();
 
-  const RetryPolicy policy_;
-  const uint64_t seed_;
+  const Options options_;
   const SteadyTime time_;
   Timer* const timer_;  // Synchronises itself.
 
@@ -82,6 +107,7 @@ class Caller {
   // is destroyed on a thread that its closing would wait for.
   std::shared_ptr<const Place> place_ ABSL_GUARDED_BY(mu_);
   uint64_t redirects_ ABSL_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(mu_);          // Of Follow; null before.
   std::list<std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mu_);  // In the order of their first attempts.
   uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   size_t next_connection_ ABSL_GUARDED_BY(mu_) = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,8 @@
 #include "worker/membership.h"
 #include "worker/pull.h"
 #include "worker/push.h"
+#include "worker/reroutes.h"
+#include "worker/sessions.h"
 #include "worker/subscription.h"
 #include "worker/timer.h"
 
@@ -61,6 +64,9 @@ absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::Ensu
                                           table.layout.block_count(), " of ", block_elements));
 }
 
+// Whether there is nothing to be had from `server`, which does not answer either.
+bool IsOut(const ShardMap& map, uint32_t server) { return map.Away(server) && map.ShardsOf(server).empty(); }
+
 class ClientImpl final : public Client {
  public:
   explicit ClientImpl(const v1::Config& config) : config_(config) {
@@ -94,14 +100,17 @@ class ClientImpl final : public Client {
   std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms);
   // For a caller.
   std::vector<std::unique_ptr<Connection>> MakeConnections(const ShardMap& map, uint32_t server);
-  // Turns to the servers that are elsewhere in `map`.
-  void FollowRoute(const ShardMap& map);
+  // Turns to the servers that are elsewhere in `map`, and takes back what is under way to one that does not own it.
+  void FollowRoute(const std::shared_ptr<const ShardMap>& map);
   uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
   // The queues take turns, so that connections spread over the threads.
   grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
   void Lose(const absl::Status& status);
   std::string WaitingFor() const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTablesOn(uint32_t server, const v1::EnsureTablesRequest& request);
+  // Takes what `server` says of the tables into `tables`, which has what those before it said, or nothing.
+  absl::Status AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
+                          const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const;
 
   const v1::Config config_;
   Timer timer_;
@@ -121,6 +130,8 @@ class ClientImpl final : public Client {
   // Constant once connected_. Synchronise themselves.
   std::atomic<bool> connected_{false};
   std::vector<std::unique_ptr<Caller>> callers_;  // By server.
+  std::unique_ptr<Reroutes> reroutes_;
+  std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Pusher> pusher_;
   std::unique_ptr<Puller> puller_;
   std::unique_ptr<WorkerMembership> membership_;
@@ -130,20 +141,32 @@ absl::Status ClientImpl::Connect() {
   LODESTONE_ASSIGN_OR_RETURN(
       membership_, WorkerMembership::Join(config_, {.on_lost = [this](const absl::Status& status) { Lose(status); },
                                                     .waiting_for = [this] { return WaitingFor(); },
-                                                    .on_route = [this](const ShardMap& map) { FollowRoute(map); }}));
+                                                    .on_route = [this](const auto& map) { FollowRoute(map); }}));
   MutexLock lock(&route_mu_);
   const std::shared_ptr<const ShardMap> map = shard_map();
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
   for (uint32_t server = 0; server < map->servers(); ++server) {
     addresses_.push_back(map->AddressOf(server));
-    callers_.push_back(std::make_unique<Caller>(PeerOf(*map, server), MakeConnections(*map, server), policy, &timer_,
-                                                SeedOf(2 * server)));
+    callers_.push_back(std::make_unique<Caller>(
+        PeerOf(*map, server), MakeConnections(*map, server),
+        Caller::Options{
+            .server = server, .policy = policy, .timer = &timer_, .seed = SeedOf(2 * server), .on_unreachable = [this] {
+              membership_->AskRoute();
+            }}));
   }
+  reroutes_ = std::make_unique<Reroutes>(Reroutes::Options{.map = [this] { return shard_map(); },
+                                                           .ask_route = [this] { membership_->AskRoute(); },
+                                                           .timer = &timer_,
+                                                           .retry_timeout_ms = policy.retry_timeout_ms,
+                                                           .seed = SeedOf(2 * map->servers())});
+  sessions_ = std::make_unique<Sessions>(incarnation(), callers_);
   const Servers servers{.map = [this] { return shard_map(); },
                         .callers = callers_,
                         .incarnation = incarnation(),
                         .limits = {.bytes_max = config_.server().message_max_bytes()},
                         .timer = &timer_,
+                        .reroutes = reroutes_.get(),
+                        .sessions = sessions_.get(),
                         .on_lost = [this](const absl::Status& status) { Lose(status); }};
   pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
                                      policy.retry_timeout_ms + policy.call_timeout_ms);
@@ -169,19 +192,22 @@ std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const Shard
   return connections;
 }
 
-void ClientImpl::FollowRoute(const ShardMap& map) {
+void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
   MutexLock lock(&route_mu_);
   if (closing_) return;
   // Before Connect has made the callers there are none, and it will look at the newest map itself.
   for (uint32_t server = 0; server < addresses_.size(); ++server) {
-    if (addresses_[server] == map.AddressOf(server)) continue;
-    LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(map, server), addresses_[server]);
-    addresses_[server] = map.AddressOf(server);
-    callers_[server]->Redirect(PeerOf(map, server), MakeConnections(map, server));
+    if (addresses_[server] == map->AddressOf(server)) continue;
+    LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), addresses_[server]);
+    addresses_[server] = map->AddressOf(server);
+    callers_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));
     for (const auto& [of, subscription] : subscriptions_) {
-      if (of == server) subscription->Redirect(PeerOf(map, server), MakeConnection(map, server, 0));
+      if (of == server) subscription->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));
     }
   }
+  for (const auto& caller : callers_) caller->Follow(map);
+  for (const auto& [of, subscription] : subscriptions_) subscription->Follow(!IsOut(*map, of));
+  if (reroutes_ != nullptr) reroutes_->Wake();
 }
 
 ClientImpl::~ClientImpl() {
@@ -192,6 +218,7 @@ ClientImpl::~ClientImpl() {
     subscriptions.swap(subscriptions_);
   }
   subscriptions.clear();
+  if (reroutes_ != nullptr) reroutes_->Cancel();
   for (const auto& caller : callers_) caller->Cancel();
   membership_.reset();
   callers_.clear();  // With their channels goes the last that refers to gradients under way.
@@ -215,22 +242,35 @@ absl::StatusOr<std::vector<TableHandle>> ClientImpl::EnsureTables(const std::vec
   request.set_worker_incarnation(incarnation());
   for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
   std::vector<TableHandle> tables;
+  std::set<uint32_t> told;
   for (uint32_t server = 0; server < callers_.size(); ++server) {
-    LODESTONE_ASSIGN_OR_RETURN(const v1::EnsureTablesResponse response, EnsureTablesOn(server, request));
-    for (size_t i = 0; i < specs.size(); ++i) {
-      absl::StatusOr<TableHandle> table =
-          MakeHandle(specs[i], response.tables(static_cast<int>(i)), shard_map()->shards());
-      if (!table.ok()) return Annotate(table.status(), callers_[server]->peer());
-      if (server == 0) {
-        tables.push_back(*std::move(table));
-      } else if (table->id != tables[i].id) {
-        return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", tables[i].id, " on ",
-                                                callers_[0]->peer(), " and ", table->id, " on ",
-                                                callers_[server]->peer()));
-      }
+    if (IsOut(*shard_map(), server)) continue;
+    const absl::StatusOr<v1::EnsureTablesResponse> response = EnsureTablesOn(server, request);
+    if (absl::IsAborted(response.status())) continue;  // It is out by now.
+    LODESTONE_RETURN_IF_ERROR(response.status());
+    LODESTONE_RETURN_IF_ERROR(AddHandles(server, specs, *response, &tables));
+    told.insert(server);
+  }
+  if (told.empty()) return absl::UnavailableError("creation of tables: all servers are away");
+  sessions_->Add(specs, told);
+  return tables;
+}
+
+absl::Status ClientImpl::AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
+                                    const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const {
+  const bool first = tables->empty();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    absl::StatusOr<TableHandle> table =
+        MakeHandle(specs[i], response.tables(static_cast<int>(i)), shard_map()->shards());
+    if (!table.ok()) return Annotate(table.status(), callers_[server]->peer());
+    if (first) {
+      tables->push_back(*std::move(table));
+    } else if (table->id != (*tables)[i].id) {
+      return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", (*tables)[i].id,
+                                              " on another server and ", table->id, " on ", callers_[server]->peer()));
     }
   }
-  return tables;
+  return absl::OkStatus();
 }
 
 absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
@@ -279,14 +319,19 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
   }
   MutexLock lock(&route_mu_);
   const std::shared_ptr<const ShardMap> map = shard_map();
+  const auto positions = std::make_shared<Positions>(map->shards());
   for (uint32_t server = 0; server < map->servers(); ++server) {
     auto subscription = std::make_unique<Subscription>(
         PeerOf(*map, server), MakeConnection(*map, server, 0),
         Subscription::Options{.incarnation = incarnation(),
-                              .shards = map->shards(),
+                              .server = server,
+                              .wanted = !IsOut(*map, server),
                               .tables = tables,
+                              .positions = positions,
                               .listener = {on_block, on_shard},
                               .on_lost = [this](const absl::Status& status) { Lose(status); },
+                              .on_unreachable = [this] { membership_->AskRoute(); },
+                              .sessions = sessions_.get(),
                               .timer = &timer_,
                               .seed = SeedOf(2 * server + 1)});
     subscriptions_.emplace_back(server, std::move(subscription));

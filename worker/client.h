@@ -4,7 +4,8 @@
 // client's own, of which there are few: callbacks must be quick and must not wait for other calls (as Push does while
 // its window is full). A call that fails for a passing reason (unreachable, overloaded, deadline) is tried again with
 // the same sequence until `worker.retry_timeout_ms` has passed. A ps that comes back elsewhere is followed: what is
-// unanswered is sent to its new address, and subscriptions are renewed there. Thread-safe unless a method says
+// unanswered is sent to its new address, and subscriptions are renewed there. A shard that gets another owner as well:
+// what is unanswered, and what the former owner turns back, goes to the new one. Thread-safe unless a method says
 // otherwise.
 //
 // The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and
@@ -74,17 +75,18 @@ struct BlockUpdate {
 
 class Client {
  public:
-  // Joins the coordinator at config.coordinator.address, waits for all servers, connects to each, and starts the
+  // Joins the coordinator at config.coordinator.address, waits for all servers that own something, and starts the
   // heartbeat. Logs what it waits for.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const v1::Config& config);
   virtual ~Client() = default;
 
   virtual uint32_t index() const = 0;
   virtual Incarnation incarnation() const = 0;
-  // The newest: addresses, and in time owners, may change; how many shards and servers there are does not.
+  // The newest: addresses and owners may change; how many shards and servers there are does not.
   virtual std::shared_ptr<const ShardMap> shard_map() const = 0;
 
-  // Creates the tables on every server, or finds them there.
+  // Creates the tables on every server, or finds them there. One that is away and owns nothing is told of them when it
+  // owns something.
   virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
 
   // What became of a push, over all shards. OUT_OF_RANGE: the guard of a table refused it, or the part of it that one
@@ -108,9 +110,9 @@ class Client {
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
   // The tables must stay where they are, and the callbacks be callable, for as long as the client lives.
-  // Subscribes to dense tables on all servers, with renewal after a lost connection. `on_block` is called for each
-  // block and `on_shard` after each complete shard delta with the version now held; calls for one server are in order,
-  // those of several servers may be concurrent.
+  // Subscribes to dense tables on all servers, with renewal after a lost connection, from what is held where the ps can
+  // go on from that. `on_block` is called for each block and `on_shard` after each complete shard delta with the
+  // version now held; calls for one shard are in order, those for several may be concurrent.
   virtual absl::Status Subscribe(std::vector<const TableHandle*> tables,
                                  std::function<void(const BlockUpdate&)> on_block,
                                  std::function<void(ShardId, Version)> on_shard) = 0;

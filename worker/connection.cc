@@ -270,6 +270,15 @@ void Connection::Subscribe(v1::Call* call, OnDelta on_delta, Done done) {
   Start(call, {}, {std::move(done), std::move(on_delta), 0});
 }
 
+void Connection::Reset(const absl::Status& status) {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mu_);
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Cancel(status);
+}
+
 void Connection::Close() {
   std::shared_ptr<Stream> stream;
   {

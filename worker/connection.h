@@ -62,6 +62,9 @@ class Connection {
   using OnDelta = std::function<absl::Status(const v1::Delta&, const Payload&)>;
   void Subscribe(v1::Call* call, OnDelta on_delta, Done done);
 
+  // Ends the calls under way with `status`. Those to come find another stream.
+  void Reset(const absl::Status& status);
+
   // Ends all calls with CANCELLED, those to come at once, and waits until no callback runs.
   void Close();
 

@@ -27,40 +27,40 @@ absl::Status DeltaReader::Read(const v1::Delta& header, const Payload& payload) 
 }
 
 absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, ByteView* payload) {
-  if (delta.shard() >= shards_) return absl::InternalError(absl::StrCat("there are only ", shards_, " shards"));
-  Shard& shard = state_[delta.shard()];
-  const bool continues = shard.incoming == delta.version();
-  if (!continues && shard.incoming.has_value()) {
-    return absl::InternalError(absl::StrCat("a change to version ", delta.version(), " begins before the one to ",
-                                            *shard.incoming, " is complete"));
+  if (delta.shard() >= positions_->shards()) {
+    return absl::InternalError(absl::StrCat("there are only ", positions_->shards(), " shards"));
   }
-  if (!continues && !delta.anchor() && shard.held != delta.from_version()) {
-    return absl::InternalError(
-        absl::StrCat("a gap: the change starts from version ", delta.from_version(), ", held is ",
-                     shard.held.has_value() ? absl::StrCat("version ", *shard.held) : "nothing"));
+  ShardPosition& position = *positions_->Of(delta.shard());
+  MutexLock lock(&position.mu);
+  LODESTONE_ASSIGN_OR_RETURN(const bool admitted, position.Admit(name_, delta));
+  if (absl::Status status = ReadParts(delta, admitted, payload); !status.ok()) {
+    if (admitted) position.Forget();
+    return status;
   }
-  shard.incoming = delta.version();
+  if (!admitted) return absl::OkStatus();
+  position.Told(delta);
+  if (delta.complete()) listener_->on_shard(delta.shard(), delta.version());
+  return absl::OkStatus();
+}
+
+absl::Status DeltaReader::ReadParts(const v1::Delta::ShardDelta& delta, bool told, ByteView* payload) {
   for (const v1::Part& part : delta.parts()) {
     if (part.shard() != delta.shard()) return absl::InternalError(absl::StrCat("a part of shard ", part.shard()));
     const auto table = tables_->find(part.table());
     if (table == tables_->end())
       return absl::InternalError(absl::StrCat("table id ", part.table(), " was not asked for"));
     if (table->second->spec.has_dense()) {
-      LODESTONE_RETURN_IF_ERROR(Annotate(ReadBlocks(part, *table->second, payload), table->second->spec.name()));
+      LODESTONE_RETURN_IF_ERROR(Annotate(ReadBlocks(part, *table->second, told, payload), table->second->spec.name()));
     } else {
       const uint64_t row_bytes = sizeof(Key) + sizeof(float) * table->second->dim;
       LODESTONE_RETURN_IF_ERROR(
           Take(payload, sizeof(Key) * part.evicted_count() + row_bytes * part.row_count()).status());
     }
   }
-  if (!delta.complete()) return absl::OkStatus();
-  shard.held = delta.version();
-  shard.incoming.reset();
-  listener_->on_shard(delta.shard(), delta.version());
   return absl::OkStatus();
 }
 
-absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, ByteView* payload) {
+absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, bool told, ByteView* payload) {
   if (part.row_count() != 0 || part.evicted_count() != 0) return absl::InternalError("rows of a dense table");
   if (part.block_versions_size() != part.blocks_size()) {
     return absl::InternalError(
@@ -68,12 +68,12 @@ absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& ta
   }
   for (int i = 0; i < part.blocks_size(); ++i) {
     const BlockIndex block = part.blocks(i);
-    if (block >= table.layout.block_count() || ShardOfBlock(table.id, block, shards_) != part.shard()) {
+    if (block >= table.layout.block_count() || ShardOfBlock(table.id, block, positions_->shards()) != part.shard()) {
       return absl::InternalError(absl::StrCat("block ", block, " is not of this table and shard"));
     }
     const size_t count = table.layout.ElementsOf(block);
     LODESTONE_ASSIGN_OR_RETURN(const ByteView values, Take(payload, count * sizeof(float)));
-    listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
+    if (told) listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
   }
   return absl::OkStatus();
 }

@@ -27,6 +27,8 @@ constexpr int64_t kHeartbeatTimeoutMaxMs = 5'000;
 constexpr int64_t kReconnectSliceMs = 100;  // The end of the process is noticed this often.
 // Heartbeats come often enough to watch progress by, however long the lease.
 constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
+// The shard map is asked for this often at most, however many calls fail.
+constexpr std::chrono::milliseconds kAskRouteEvery(200);
 constexpr uint32_t kAwaitHoldMs = 5'000;
 static_assert(kAwaitHoldMs <= limits::kAwaitTimeoutMaxMs);
 
@@ -129,8 +131,8 @@ absl::Status WorkerMembership::FetchRouteUntil(int64_t deadline_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);
         LODESTONE_RETURN_IF_ERROR(FromCall(stub_->Route(&context, v1::RouteRequest(), &route)));
-        for (int server = 0; server < route.servers_size(); ++server) {
-          if (!route.servers(server).away()) continue;
+        for (const uint32_t server : route.owners()) {
+          if (server >= route.servers_size() || !route.servers(server).away()) continue;
           return absl::UnavailableError(
               absl::StrCat("ps ", server, " is away; it was at ", route.servers(server).address(), " last"));
         }
@@ -172,7 +174,7 @@ absl::Status WorkerMembership::FollowRoute(uint64_t epoch) {
     shard_map_ = next;
   }
   LODESTONE_LOG(INFO, "client", "the shard map is new epoch={}", next->epoch());
-  if (events_.on_route) events_.on_route(*next);
+  if (events_.on_route) events_.on_route(next);
   return absl::OkStatus();
 }
 
@@ -192,6 +194,13 @@ WorkerMembership::~WorkerMembership() {
   }
   if (!lost.ok()) return;
   Leave();
+}
+
+void WorkerMembership::AskRoute() {
+  MutexLock lock(&mu_);
+  if (ask_route_) return;
+  ask_route_ = true;
+  changed_.NotifyAll();
 }
 
 void WorkerMembership::ReportProgress(const v1::WorkerProgress& progress) {
@@ -230,16 +239,18 @@ void WorkerMembership::SendHeartbeats() {
 }
 
 bool WorkerMembership::PauseUntil(std::chrono::steady_clock::time_point due, bool away) {
+  const auto ask_from = std::chrono::steady_clock::now() + kAskRouteEvery;
   for (;;) {
     const auto now = std::chrono::steady_clock::now();
     {
       MutexLock lock(&mu_);
       // While the coordinator is away there is no hurry to tell it anything.
-      while (!stopping_ && !away && !report_now_ && changed_.WaitUntil(&mu_, due)) {
+      while (!stopping_ && !away && !report_now_ &&
+             changed_.WaitUntil(&mu_, ask_route_ ? std::min(due, ask_from) : due)) {
       }
       if (stopping_) return false;
       if (!away || now >= due) {
-        report_now_ = false;
+        report_now_ = ask_route_ = false;  // The answer to a heartbeat tells whether there is a newer map.
         return true;
       }
     }

@@ -37,9 +37,10 @@ class WorkerMembership {
     // What the process waits for, empty if nothing; heartbeats carry it unless progress says so itself.
     std::function<std::string()> waiting_for;
     // Called with every map that is newer than the one before, from the thread that sends heartbeats, which waits.
-    std::function<void(const ShardMap&)> on_route;
+    std::function<void(const std::shared_ptr<const ShardMap>&)> on_route;
   };
-  // Joins within coordinator.join_timeout_ms, then waits, within what is left of it, until all servers are there.
+  // Joins within coordinator.join_timeout_ms, then waits, within what is left of it, until all owners of shards are
+  // there.
   // Logs what it waits for, at most once a second. The errors are the coordinator's, or DEADLINE_EXCEEDED with its last
   // word.
   static absl::StatusOr<std::unique_ptr<WorkerMembership>> Join(const v1::Config& config, Events events);
@@ -51,6 +52,8 @@ class WorkerMembership {
   Incarnation incarnation() const { return joined_.incarnation(); }
   // The newest.
   std::shared_ptr<const ShardMap> shard_map() const;
+  // Lets a newer one be asked for soon, without waiting for the next heartbeat.
+  void AskRoute();
 
   // What the next heartbeats report. A change of phase is reported at once.
   void ReportProgress(const v1::WorkerProgress& progress);
@@ -97,6 +100,7 @@ class WorkerMembership {
   v1::WorkerProgress progress_ ABSL_GUARDED_BY(mu_);
   std::string awaits_ ABSL_GUARDED_BY(mu_);  // What AwaitClock waits for.
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;
+  bool ask_route_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   grpc::ClientContext* under_way_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of CallFromThread.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <set>
 #include <string>
 #include <utility>
@@ -96,28 +97,38 @@ std::string TablesOf(const RoutedMessage& message) {
 
 }  // namespace
 
+// One message, or a piece of one whose shards have got other owners. Belongs to whoever sends it.
+struct Puller::Sending {
+  RoutedMessage message;
+  uint64_t epoch = 0;      // Of the map by which it is sent.
+  bool known = false;      // Whether the server had been told of this worker.
+  int64_t started_ms = 0;  // As those of Caller::Message.
+  uint32_t turned_back = 0;
+};
+
 // One pull: done when no message of it is under way and none is left, or none need be sent any more.
 struct Puller::Operation {
   // Constant.
   std::vector<DensePull> dense;
   std::vector<RowPull> rows;
-  Routing routing;
-  std::vector<size_t> order;  // In which messages are sent.
+  std::vector<std::vector<uint32_t>> orders;  // What the messages' parts point into.
+  size_t under_way_max = 0;
   std::function<void(absl::Status, ShardVersions)> done;
 
   Mutex mu;
-  size_t next ABSL_GUARDED_BY(mu) = 0;  // Index into order.
+  std::deque<Sending> messages ABSL_GUARDED_BY(mu);  // In the order in which they are sent. They stay where they are.
+  size_t next ABSL_GUARDED_BY(mu) = 0;               // Index into messages.
   size_t under_way ABSL_GUARDED_BY(mu) = 0;
   bool finished ABSL_GUARDED_BY(mu) = false;
   absl::Status status ABSL_GUARDED_BY(mu);
   ShardVersions versions ABSL_GUARDED_BY(mu);
 
   // The message to send now; null if there is none.
-  const RoutedMessage* Next() {
+  Sending* Next() {
     MutexLock lock(&mu);
-    if (!status.ok() || next == order.size()) return nullptr;
+    if (!status.ok() || next == messages.size() || under_way >= under_way_max) return nullptr;
     ++under_way;
-    return &routing.messages[order[next++]];
+    return &messages[next++];
   }
 
   void End(const absl::Status& message_status) {
@@ -129,7 +140,7 @@ struct Puller::Operation {
   // Once true, when all is over.
   bool Finish() {
     MutexLock lock(&mu);
-    if (finished || under_way > 0 || (status.ok() && next < order.size())) return false;
+    if (finished || under_way > 0 || (status.ok() && next < messages.size())) return false;
     finished = true;
     return true;
   }
@@ -145,51 +156,27 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
   for (const DensePull& pull : operation->dense) tables.push_back(pull.table);
   std::vector<KeysOfTable> keys;
   for (const RowPull& pull : operation->rows) keys.push_back({pull.table, pull.keys});
-  absl::StatusOr<Routing> routing = Route(*servers_.map(), {tables, keys}, servers_.limits);
+  const std::shared_ptr<const ShardMap> map = servers_.map();
+  absl::StatusOr<Routing> routing = Route(*map, {tables, keys}, servers_.limits);
   if (!routing.ok()) {
     operation->done(routing.status(), {});
     return;
   }
-  operation->routing = *std::move(routing);
-  operation->order = TakeTurns(operation->routing.messages);
+  operation->orders = std::move(routing->orders);
+  const size_t messages = routing->messages.size();
+  operation->under_way_max = std::max<size_t>(1, std::min(messages, kMessagesPerServerMax * servers_.callers.size()));
   {
     MutexLock lock(&operation->mu);
-    operation->versions.assign(servers_.map()->shards(), 0);
+    for (size_t index : TakeTurns(routing->messages)) {
+      operation->messages.push_back({std::move(routing->messages[index]), map->epoch()});
+    }
+    operation->versions.assign(map->shards(), 0);
   }
-  const size_t first =
-      std::max<size_t>(1, std::min(operation->order.size(), kMessagesPerServerMax * servers_.callers.size()));
-  for (size_t i = 0; i < first; ++i) SendNext(operation);
+  for (size_t i = 0; i < operation->under_way_max; ++i) SendNext(operation);
 }
 
 void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
-  const RoutedMessage* message = operation->Next();
-  if (message != nullptr) {
-    v1::Call call;
-    v1::PullRequest& request = *call.mutable_pull();
-    request.set_worker_incarnation(servers_.incarnation);
-    std::vector<Key> keys;
-    for (const RoutedPart& part : message->parts) {
-      *request.add_parts() = ToProto(part);
-      if (part.dense) continue;
-      for (uint32_t row : part.items) keys.push_back(operation->rows[part.source].keys[row]);
-    }
-    std::vector<grpc::Slice> payload;
-    if (!keys.empty()) payload.emplace_back(keys.data(), keys.size() * sizeof(Key));
-    servers_.callers[message->server]->Call(
-        std::move(call), std::move(payload), absl::StrCat("pull of ", TablesOf(*message)),
-        [this, message, operation](const absl::StatusOr<Connection::Answer>& answer) {
-          absl::Status status = answer.status();
-          if (status.ok()) {
-            status = Annotate(OnAnswer(*answer, *message, operation.get()),
-                              absl::StrCat("pull from ", servers_.callers[message->server]->peer()));
-          } else if (absl::IsFailedPrecondition(status)) {
-            servers_.on_lost(status);
-          }
-          operation->End(status);
-          SendNext(operation);
-        });
-    return;
-  }
+  if (Sending* sending = operation->Next(); sending != nullptr) return Send(sending, operation);
   if (!operation->Finish()) return;
   absl::Status status;
   ShardVersions versions;
@@ -201,7 +188,94 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
   operation->done(std::move(status), std::move(versions));
 }
 
-absl::Status Puller::OnAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation) {
+void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation) {
+  const RoutedMessage& message = sending->message;
+  sending->known = servers_.sessions->IsOpen(message.server);
+  Caller::Message sent{.what = absl::StrCat("pull of ", TablesOf(message)),
+                       .epoch = sending->epoch,
+                       .started_ms = sending->started_ms,
+                       .turned_back = sending->turned_back};
+  v1::PullRequest& request = *sent.call.mutable_pull();
+  request.set_worker_incarnation(servers_.incarnation);
+  std::vector<Key> keys;
+  for (const RoutedPart& part : message.parts) {
+    *request.add_parts() = ToProto(part);
+    if (part.dense) continue;
+    for (uint32_t row : part.items) keys.push_back(operation->rows[part.source].keys[row]);
+  }
+  if (!keys.empty()) sent.payload.emplace_back(keys.data(), keys.size() * sizeof(Key));
+  servers_.callers[message.server]->Call(
+      std::move(sent),
+      [this, sending, operation](const absl::StatusOr<Connection::Answer>& answer, Caller::Message* sent) {
+        OnAnswer(answer, sent, sending, operation);
+      });
+}
+
+void Puller::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Sending* sending,
+                      const std::shared_ptr<Operation>& operation) {
+  const absl::Status& status = answer.status();
+  const uint32_t server = sending->message.server;
+  if (status.ok()) {
+    return End(Annotate(TakeAnswer(*answer, sending->message, operation.get()),
+                        absl::StrCat("pull from ", servers_.callers[server]->peer())),
+               operation);
+  }
+  sending->started_ms = message->started_ms;
+  if (absl::IsAborted(status)) return OnTurnedBack(status, message, sending, operation);
+  if (IsUnknownThere(status) && !sending->known) {
+    return servers_.sessions->Open(server, [this, sending, operation](const absl::Status& opened) {
+      // One that has left meanwhile (ABORTED) owns nothing any more.
+      if (opened.ok() || absl::IsAborted(opened)) return SendAgain(*servers_.map(), sending, operation);
+      if (absl::IsFailedPrecondition(opened)) servers_.on_lost(opened);
+      End(Annotate(opened, "pull"), operation);
+    });
+  }
+  if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
+  End(status, operation);
+}
+
+void Puller::OnTurnedBack(const absl::Status& status, Caller::Message* message, Sending* sending,
+                          const std::shared_ptr<Operation>& operation) {
+  const auto again = std::make_shared<Caller::Message>(std::move(*message));
+  servers_.reroutes->TurnBack(
+      status, again.get(),
+      [this, again, sending, operation](const absl::StatusOr<std::shared_ptr<const ShardMap>>& map) {
+        if (!map.ok()) return End(map.status(), operation);
+        sending->turned_back = again->turned_back;
+        SendAgain(**map, sending, operation);
+      });
+}
+
+void Puller::SendAgain(const ShardMap& map, Sending* sending, const std::shared_ptr<Operation>& operation) {
+  std::vector<Sending> pieces;
+  for (const RoutedPart& part : sending->message.parts) {
+    const uint32_t owner = map.OwnerOf(part.shard);
+    auto piece =
+        std::find_if(pieces.begin(), pieces.end(), [&](const Sending& of) { return of.message.server == owner; });
+    if (piece == pieces.end()) {
+      Sending fresh = {{owner, {}, 0}, map.epoch(), false, sending->started_ms, sending->turned_back};
+      piece = pieces.insert(pieces.end(), std::move(fresh));
+    }
+    RoutedMessage& message = piece->message;
+    if (message.parts.empty() || message.parts.back().shard != part.shard) ++message.shards;
+    message.parts.push_back(part);
+  }
+  {
+    MutexLock lock(&operation->mu);
+    for (size_t i = 1; i < pieces.size(); ++i) operation->messages.push_back(std::move(pieces[i]));
+    *sending = std::move(pieces[0]);
+  }
+  Send(sending, operation);
+  // There may be room for the others.
+  for (size_t i = 1; i < pieces.size(); ++i) SendNext(operation);
+}
+
+void Puller::End(const absl::Status& status, const std::shared_ptr<Operation>& operation) {
+  operation->End(status);
+  SendNext(operation);
+}
+
+absl::Status Puller::TakeAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation) {
   if (!answer.header.has_pull()) return absl::InternalError("the answer is not one to a pull");
   const v1::PullResponse& response = answer.header.pull();
   LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, answer.payload, message));

@@ -25,10 +25,18 @@ class Puller {
             std::function<void(absl::Status, ShardVersions)> done);
 
  private:
+  struct Sending;
   struct Operation;
 
   void SendNext(const std::shared_ptr<Operation>& operation);
-  absl::Status OnAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation);
+  void Send(Sending* sending, const std::shared_ptr<Operation>& operation);
+  void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Sending* sending,
+                const std::shared_ptr<Operation>& operation);
+  absl::Status TakeAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation);
+  void OnTurnedBack(const absl::Status& status, Caller::Message* message, Sending* sending,
+                    const std::shared_ptr<Operation>& operation);
+  void SendAgain(const ShardMap& map, Sending* sending, const std::shared_ptr<Operation>& operation);
+  void End(const absl::Status& status, const std::shared_ptr<Operation>& operation);
 
   const Servers servers_;
 };

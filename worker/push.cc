@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,31 +18,43 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
 
-// The shards of `message`, in order of first appearance.
-std::vector<ShardId> ShardsOf(const RoutedMessage& message) {
-  std::vector<ShardId> shards;
-  shards.reserve(message.shards);
-  for (const RoutedPart& part : message.parts) {
-    if (shards.empty() || shards.back() != part.shard) shards.push_back(part.shard);
-  }
-  return shards;
-}
-
-// Checks that `answer` is one to a push of `shards`.
-absl::Status CheckAnswer(const v1::Answer& answer, std::span<const ShardId> shards) {
+// Checks that `answer` is one to `request`: it names the shards in order of first appearance.
+absl::Status CheckAnswer(const v1::Answer& answer, const v1::PushRequest& request) {
   if (!answer.has_push()) return absl::InternalError("the answer is not one to a push");
   const v1::PushResponse& response = answer.push();
-  if (response.shards_size() != shards.size()) {
-    return absl::InternalError(
-        absl::StrCat("the answer names ", response.shards_size(), " shards, the push had ", shards.size()));
-  }
-  for (size_t i = 0; i < shards.size(); ++i) {
-    if (response.shards(i).shard() != shards[i]) {
+  int shards = 0;
+  std::optional<ShardId> last;
+  for (const v1::Part& part : request.parts()) {
+    if (last == part.shard()) continue;
+    last = part.shard();
+    if (shards < response.shards_size() && response.shards(shards).shard() != *last) {
       return absl::InternalError(
-          absl::StrCat("the answer names shard ", response.shards(i).shard(), " in the place of shard ", shards[i]));
+          absl::StrCat("the answer names shard ", response.shards(shards).shard(), " in the place of shard ", *last));
     }
+    ++shards;
   }
-  return absl::OkStatus();
+  if (response.shards_size() == shards) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the answer names ", response.shards_size(), " shards, the push had ", shards));
+}
+
+// What `part` takes of a push's payload.
+uint64_t BytesOf(const RoutedPart& part) {
+  return ValueCount(part) * sizeof(float) + (part.dense ? 0 : part.items.size() * sizeof(Key));
+}
+
+// Takes the first `bytes` of what begins at byte `*offset` of `(*from)[0]`, by reference, and moves both on.
+void TakeSlices(uint64_t bytes, std::span<const grpc::Slice>* from, size_t* offset, std::vector<grpc::Slice>* to) {
+  while (bytes > 0) {
+    const grpc::Slice& slice = from->front();
+    const uint64_t taken = std::min<uint64_t>(bytes, slice.size() - *offset);
+    if (taken > 0) to->push_back(taken == slice.size() ? slice : slice.sub(*offset, *offset + taken));
+    *offset += taken;
+    bytes -= taken;
+    if (*offset < slice.size()) continue;
+    *from = from->subspan(1);
+    *offset = 0;
+  }
 }
 
 }  // namespace
@@ -131,7 +144,8 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
   for (const DenseGradient& gradient : dense) tables.push_back(gradient.table);
   std::vector<KeysOfTable> keys;
   for (const RowGradients& gradients : rows) keys.push_back({gradients.table, gradients.keys});
-  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, Route(*servers_.map(), {tables, keys}, servers_.limits));
+  const std::shared_ptr<const ShardMap> map = servers_.map();
+  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, Route(*map, {tables, keys}, servers_.limits));
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
   auto operation = std::make_shared<Operation>();
@@ -149,48 +163,96 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
       break;
     }
     operation->Begin();
-    Send(message, *sequence, clock, PushPayload(message, dense, rows, release), operation);
+    Caller::Message sent{.payload = PushPayload(message, dense, rows, release),
+                         .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
+                         .epoch = map->epoch()};
+    Piece piece{.server = message.server, .sequence = *sequence, .operation = operation};
+    piece.part_bytes.reserve(message.parts.size());
+    v1::PushRequest& request = *sent.call.mutable_push();
+    request.set_worker_incarnation(servers_.incarnation);
+    request.set_sequence(*sequence);
+    request.set_clock(clock);
+    request.mutable_parts()->Reserve(static_cast<int>(message.parts.size()));
+    for (const RoutedPart& part : message.parts) {
+      *request.add_parts() = ToProto(part);
+      piece.part_bytes.push_back(BytesOf(part));
+    }
+    Send(std::move(sent), std::move(piece));
   }
   release.reset();
   EndMessage(operation.get(), status);
   return absl::OkStatus();
 }
 
-void Pusher::Send(const RoutedMessage& message, Sequence sequence, Clock clock, std::vector<grpc::Slice> payload,
-                  std::shared_ptr<Operation> operation) {
-  v1::Call call;
-  v1::PushRequest& request = *call.mutable_push();
-  request.set_worker_incarnation(servers_.incarnation);
-  request.set_sequence(sequence);
-  request.set_clock(clock);
-  request.mutable_parts()->Reserve(static_cast<int>(message.parts.size()));
-  for (const RoutedPart& part : message.parts) *request.add_parts() = ToProto(part);
-  servers_.callers[message.server]->Call(
-      std::move(call), std::move(payload), absl::StrCat("push sequence=", sequence, " clock=", clock),
-      [this, server = message.server, sequence, shards = ShardsOf(message),
-       operation = std::move(operation)](const absl::StatusOr<Connection::Answer>& answer) {
-        OnAnswer(answer, server, sequence, shards, operation.get());
+void Pusher::Send(Caller::Message message, Piece piece) {
+  piece.known = servers_.sessions->IsOpen(piece.server);
+  Caller* const caller = servers_.callers[piece.server].get();
+  caller->Call(std::move(message), [this, piece = std::move(piece)](const absl::StatusOr<Connection::Answer>& answer,
+                                                                    Caller::Message* message) mutable {
+    OnAnswer(answer, message, &piece);
+  });
+}
+
+void Pusher::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Piece* piece) {
+  const absl::Status& status = answer.status();
+  if (status.ok()) return EndPiece(*piece, TakeAnswer(*answer, message->call.push(), *piece));
+  if (absl::IsAborted(status)) return OnTurnedBack(status, message, piece);
+  if (IsUnknownThere(status) && !piece->known) return OnUnknown(message, piece);
+  if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
+  EndPiece(*piece, status);
+}
+
+absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::PushRequest& request, const Piece& piece) {
+  if (const absl::Status status = CheckAnswer(answer.header, request); !status.ok()) {
+    return Annotate(status,
+                    absl::StrCat("push sequence=", piece.sequence, " to ", servers_.callers[piece.server]->peer()));
+  }
+  for (const auto& result : answer.header.push().shards()) {
+    if (!result.duplicate()) staleness_.Record(result.shard(), result.version());
+    piece.operation->Apply(result.shard(), result.version());
+  }
+  return absl::OkStatus();
+}
+
+void Pusher::OnTurnedBack(const absl::Status& status, Caller::Message* message, Piece* piece) {
+  const auto again = std::make_shared<Caller::Message>(std::move(*message));
+  servers_.reroutes->TurnBack(
+      status, again.get(),
+      [this, again, piece = std::move(*piece)](const absl::StatusOr<std::shared_ptr<const ShardMap>>& map) {
+        if (!map.ok()) return EndPiece(piece, map.status());
+        SendAgain(**map, std::move(*again), piece);
       });
 }
 
-void Pusher::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, uint32_t server, Sequence sequence,
-                      std::span<const ShardId> shards, Operation* operation) {
-  window_.Acknowledge(sequence);
-  if (!answer.ok()) {
-    if (absl::IsFailedPrecondition(answer.status())) servers_.on_lost(answer.status());
-    EndMessage(operation, answer.status());
-    return;
+void Pusher::OnUnknown(Caller::Message* message, Piece* piece) {
+  const auto again = std::make_shared<Caller::Message>(std::move(*message));
+  const uint32_t server = piece->server;
+  servers_.sessions->Open(server, [this, again, piece = std::move(*piece)](const absl::Status& status) {
+    // One that has left meanwhile (ABORTED) owns nothing any more.
+    if (status.ok() || absl::IsAborted(status)) return SendAgain(*servers_.map(), std::move(*again), piece);
+    if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
+    EndPiece(piece, Annotate(status, again->what));
+  });
+}
+
+void Pusher::SendAgain(const ShardMap& map, Caller::Message message, const Piece& piece) {
+  std::vector<SplitPush> splits = Split(map, std::move(message), piece.part_bytes);
+  Piece next = piece;
+  if (splits.size() > 1) {
+    if (next.pieces == nullptr) next.pieces = std::make_shared<std::atomic<size_t>>(1);
+    *next.pieces += splits.size() - 1;
+    for (size_t i = 1; i < splits.size(); ++i) piece.operation->Begin();
   }
-  if (const absl::Status status = CheckAnswer(answer->header, shards); !status.ok()) {
-    EndMessage(operation,
-               Annotate(status, absl::StrCat("push sequence=", sequence, " to ", servers_.callers[server]->peer())));
-    return;
+  for (SplitPush& split : splits) {
+    next.server = split.server;
+    next.part_bytes = std::move(split.part_bytes);
+    Send(std::move(split.message), next);
   }
-  for (const auto& result : answer->header.push().shards()) {
-    if (!result.duplicate()) staleness_.Record(result.shard(), result.version());
-    operation->Apply(result.shard(), result.version());
-  }
-  EndMessage(operation, absl::OkStatus());
+}
+
+void Pusher::EndPiece(const Piece& piece, const absl::Status& status) {
+  if (piece.pieces == nullptr || piece.pieces->fetch_sub(1) == 1) window_.Acknowledge(piece.sequence);
+  EndMessage(piece.operation.get(), status);
 }
 
 void Pusher::EndMessage(Operation* operation, const absl::Status& message_status) {
@@ -282,6 +344,29 @@ std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<con
     }
   }
   return payload.Finish();
+}
+
+std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message, std::span<const uint64_t> part_bytes) {
+  std::vector<SplitPush> splits;
+  std::span<const grpc::Slice> payload = message.payload;
+  size_t offset = 0;
+  v1::PushRequest& push = *message.call.mutable_push();
+  for (int i = 0; i < push.parts_size(); ++i) {
+    const uint32_t owner = map.OwnerOf(push.parts(i).shard());
+    auto split = std::find_if(splits.begin(), splits.end(), [&](const SplitPush& of) { return of.server == owner; });
+    if (split == splits.end()) {
+      Caller::Message piece{{}, {}, message.what, map.epoch(), message.started_ms, message.turned_back};
+      v1::PushRequest& request = *piece.call.mutable_push();
+      request.set_worker_incarnation(push.worker_incarnation());
+      request.set_sequence(push.sequence());
+      request.set_clock(push.clock());
+      split = splits.insert(splits.end(), SplitPush{owner, std::move(piece), {}});
+    }
+    split->message.call.mutable_push()->add_parts()->Swap(push.mutable_parts(i));
+    split->part_bytes.push_back(part_bytes[i]);
+    TakeSlices(part_bytes[i], &payload, &offset, &split->message.payload);
+  }
+  return splits;
 }
 
 }  // namespace lodestone

@@ -1,15 +1,18 @@
 // Sends gradients: one message or more per server, each with a sequence of its own that its retries keep, so that every
-// shard applies it exactly once.
+// shard applies it exactly once. A message whose shards have got other owners is split among them: each piece keeps the
+// sequence, and each shard is in one of them.
 //
 // Thread-safe. Callbacks run on a connection's thread or the timer's.
 //
 // The callers must have been cancelled, and their connections be gone, before this is destroyed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,7 +22,9 @@
 #include "grpcpp/support/slice.h"
 #include "worker/call.h"
 #include "worker/client.h"
+#include "worker/reroutes.h"
 #include "worker/router.h"
+#include "worker/sessions.h"
 #include "worker/staleness.h"
 #include "worker/timer.h"
 #include "worker/window.h"
@@ -33,7 +38,9 @@ struct Servers {
   Incarnation incarnation = 0;
   MessageLimits limits;
   Timer* timer = nullptr;
-  // Called when a server says that it does not know this worker or does not own what it is asked for.
+  Reroutes* reroutes = nullptr;
+  Sessions* sessions = nullptr;
+  // Called when a server says that it does not know this worker any more.
   std::function<void(const absl::Status&)> on_lost;
 };
 
@@ -59,10 +66,24 @@ class Pusher {
   struct Operation;
   class Release;
 
-  void Send(const RoutedMessage& message, Sequence sequence, Clock clock, std::vector<grpc::Slice> payload,
-            std::shared_ptr<Operation> operation);
-  void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, uint32_t server, Sequence sequence,
-                std::span<const ShardId> shards, Operation* operation);
+  // What is known of a message, or of a piece of one that was split, while it is under way.
+  struct Piece {
+    uint32_t server = 0;
+    bool known = false;  // Whether the server had been told of this worker.
+    Sequence sequence = 0;
+    std::vector<uint64_t> part_bytes;  // What each part takes of the payload.
+    std::shared_ptr<Operation> operation;
+    std::shared_ptr<std::atomic<size_t>> pieces;  // Unanswered, of one that was split; null: it was not.
+  };
+
+  void Send(Caller::Message message, Piece piece);
+  // Sends each part to who owns its shard by `map`.
+  void SendAgain(const ShardMap& map, Caller::Message message, const Piece& piece);
+  void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Piece* piece);
+  absl::Status TakeAnswer(const Connection::Answer& answer, const v1::PushRequest& request, const Piece& piece);
+  void OnTurnedBack(const absl::Status& status, Caller::Message* message, Piece* piece);
+  void OnUnknown(Caller::Message* message, Piece* piece);
+  void EndPiece(const Piece& piece, const absl::Status& status);
   void EndMessage(Operation* operation, const absl::Status& status);
 
   const Servers servers_;
@@ -80,5 +101,15 @@ class Pusher {
 // more. The rest is copied.
 std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
                                      std::span<const RowGradients> rows, std::shared_ptr<void> release);
+
+// A part of a message, for `server`.
+struct SplitPush {
+  uint32_t server = 0;
+  Caller::Message message;
+  std::vector<uint64_t> part_bytes;
+};
+// Splits a push, whose parts take `part_bytes` of its payload, by the owners of `map`. The payload is referenced, not
+// copied.
+std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message, std::span<const uint64_t> part_bytes);
 
 }  // namespace lodestone

@@ -38,7 +38,12 @@ Subscription::Subscription(std::string peer, std::unique_ptr<Connection> connect
       connection_(std::move(connection)),
       backoff_(options_.seed) {
   for (const TableHandle* table : options_.tables) tables_.emplace(table->id, table);
-  Start();
+  {
+    MutexLock lock(&mu_);
+    wanted_ = options_.wanted;
+    resting_ = !wanted_;
+  }
+  if (options_.wanted) Start();
 }
 
 Subscription::~Subscription() {
@@ -66,51 +71,68 @@ void Subscription::Redirect(std::string peer, std::unique_ptr<Connection> connec
   former->Close();  // If a stream is open there, its end starts the next.
 }
 
+void Subscription::Follow(bool wanted) {
+  MutexLock lock(&mu_);
+  wanted_ = wanted;
+  if (!wanted) return;
+  backoff_.Reset();
+  if (!resting_ && (pause_ == 0 || !options_.timer->Cancel(pause_))) return;
+  resting_ = false;
+  pause_ = options_.timer->After(0, [this] { Start(); });
+}
+
 void Subscription::Start() {
   v1::Call call;
   v1::SubscribeRequest& request = *call.mutable_subscribe();
   request.set_worker_incarnation(options_.incarnation);
   for (const TableHandle* table : options_.tables) request.add_tables()->set_table(table->id);
+  *request.mutable_held() = options_.positions->Held();
   std::shared_ptr<Connection> connection;
-  uint64_t redirects = 0;
+  Started started{.known = options_.sessions->IsOpen(options_.server)};
   {
     MutexLock lock(&mu_);
     pause_ = 0;
     stopped_.NotifyAll();
     if (stopping_) return;
     connection = connection_;
-    redirects = redirects_;
+    started.redirects = redirects_;
     ++starting_;
     started_ms_ = SteadyTime().NowMs();
   }
-  // Each attempt begins with an anchor, so it reads with nothing held.
-  auto reader = std::make_shared<DeltaReader>(&tables_, options_.shards, &options_.listener);
+  auto reader = std::make_shared<DeltaReader>(&tables_, options_.positions.get(), &options_.listener);
   connection->Subscribe(
       &call,
       [reader](const v1::Delta& delta, const Payload& payload) {
         const absl::Status status = reader->Read(delta, payload);
         return status.ok() ? status : absl::InternalError(status.message());
       },
-      [this, redirects](const absl::StatusOr<Connection::Answer>& answer) { OnEnd(answer.status(), redirects); });
+      [this, started](const absl::StatusOr<Connection::Answer>& answer) { OnEnd(answer.status(), started); });
   connection.reset();  // Before the destructor may go on.
   MutexLock lock(&mu_);
   --starting_;
   stopped_.NotifyAll();
 }
 
-void Subscription::OnEnd(const absl::Status& status, uint64_t redirects) {
+void Subscription::OnEnd(const absl::Status& status, const Started& started) {
   absl::Status named;
   bool final = false;
+  const bool unknown = IsUnknownThere(status) && !started.known;
   {
     MutexLock lock(&mu_);
     named = Annotate(status.ok() ? absl::InternalError("an answer that is no delta") : status,
                      absl::StrCat("subscription at ", peer_));
-    final = !stopping_ && redirects == redirects_ && IsFinal(status);
+    final = !stopping_ && started.redirects == redirects_ && IsFinal(status) && !unknown;
   }
   if (final) options_.on_lost(named);
+  if (unknown) options_.sessions->Open(options_.server, [](const absl::Status&) {});
+  if (absl::IsUnavailable(status) && options_.on_unreachable) options_.on_unreachable();
   MutexLock lock(&mu_);
   if (stopping_ || final) return;
-  if (redirects != redirects_) {
+  if (!wanted_) {
+    resting_ = true;
+    return;
+  }
+  if (started.redirects != redirects_) {
     pause_ = options_.timer->After(0, [this] { Start(); });
     return;
   }

@@ -48,7 +48,8 @@ class CheckpointReader {
 
     const v1::ServerManifest& manifest() const { return *found->manifest; }
   };
-  // All states of a shard, the best first: that of the greatest lineage, and in it of the greatest version.
+  // All states of a shard, the best first: that of the greatest lineage, in it of the greatest term, and in that of the
+  // greatest version.
   std::vector<State> StatesOf(ShardId shard) const;
 
   static constexpr Version kAnyVersion = std::numeric_limits<Version>::max();

@@ -7,6 +7,7 @@
 #include <deque>
 #include <filesystem>
 #include <set>
+#include <tuple>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,8 @@ class CheckpointWriter::Attempt {
     if (writer_.stop_.load(std::memory_order_relaxed)) return absl::CancelledError("the ps shuts down");
     const Version after = before != nullptr ? before->version() : 0;
     LODESTONE_ASSIGN_OR_RETURN(const Shard::State state, source.collect(shard, before != nullptr ? &after : nullptr));
-    LODESTONE_CHECK(state.shard == shard && state.after.has_value() == (before != nullptr));
+    LODESTONE_CHECK(state.shard == shard && (before != nullptr || !state.after.has_value()));
+    if (!state.after.has_value()) before = nullptr;  // What was written says nothing of what the shard is now.
     if (before != nullptr && state.version == before->version()) {
       contents_.push_back(*before);
       return absl::OkStatus();
@@ -95,6 +97,7 @@ class CheckpointWriter::Attempt {
     ShardEntry& entry = contents_.emplace_back();
     entry.set_shard(shard);
     entry.set_version(state.version);
+    entry.set_term(state.term);
     v1::ServerManifest::File& newest = *entry.add_files();
     newest.set_name(file_name);
     newest.set_bytes(size.bytes);
@@ -255,20 +258,21 @@ absl::Status CheckpointWriter::RemoveOld() const {
   }
 
   std::set<std::string> needed;
-  absl::flat_hash_map<ShardId, std::pair<uint64_t, Version>> newest;  // Lineage and version in what stays.
+  using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
+  absl::flat_hash_map<ShardId, Rank> newest;             // In what stays.
   for (const FoundManifest& each : found) {
     if (old.contains(&each) || !each.manifest.ok() || each.manifest->cluster() != options_.cluster) continue;
     needed.insert(each.manifest->needs().begin(), each.manifest->needs().end());
     if (!IsPeriodic(each.name)) continue;  // A user may delete it.
     for (const ShardEntry& entry : each.manifest->contents()) {
-      std::pair<uint64_t, Version>& best = newest[entry.shard()];
-      best = std::max(best, {each.manifest->lineage(), entry.version()});
+      Rank& best = newest[entry.shard()];
+      best = std::max(best, Rank(each.manifest->lineage(), entry.term(), entry.version()));
     }
   }
   const auto is_superseded = [&](const v1::ServerManifest& manifest) {
     return std::all_of(manifest.contents().begin(), manifest.contents().end(), [&](const ShardEntry& entry) {
       const auto best = newest.find(entry.shard());
-      return best != newest.end() && best->second >= std::pair(manifest.lineage(), entry.version());
+      return best != newest.end() && best->second >= Rank(manifest.lineage(), entry.term(), entry.version());
     });
   };
   for (const FoundManifest* each : old) {

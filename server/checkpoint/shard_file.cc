@@ -245,6 +245,20 @@ absl::Status VisitRecords(const Shard::State::RowsPart& part, const RecordVisito
   return absl::OkStatus();
 }
 
+absl::Status VisitState(const Shard::State& state, const RecordVisitor& visit) {
+  for (const Shard::Snapshot::DensePart& part : state.dense) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, visit));
+  for (const Shard::State::RowsPart& part : state.rows) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, visit));
+  v1::CheckpointRecord record;
+  for (const auto& [worker, window] : state.windows) {
+    v1::Window& message = *record.mutable_window();
+    message.set_worker(worker);
+    message.set_newest(window.newest());
+    message.set_applied(window.AppliedBits());
+    LODESTONE_RETURN_IF_ERROR(visit(record, {}));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const std::atomic<bool>& stop, File* file) {
   RecordWriter writer(stop, file);
   v1::CheckpointRecord record;
@@ -258,15 +272,7 @@ absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const st
   const RecordVisitor add = [&writer](const v1::CheckpointRecord& message, std::span<const ByteView> payload) {
     return writer.Add(message, payload);
   };
-  for (const Shard::Snapshot::DensePart& part : state.dense) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, add));
-  for (const Shard::State::RowsPart& part : state.rows) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, add));
-  for (const auto& [worker, window] : state.windows) {
-    v1::Window& message = *record.mutable_window();
-    message.set_worker(worker);
-    message.set_newest(window.newest());
-    message.set_applied(window.AppliedBits());
-    LODESTONE_RETURN_IF_ERROR(writer.Add(record, {}));
-  }
+  LODESTONE_RETURN_IF_ERROR(VisitState(state, add));
   record.mutable_end()->set_records(writer.records());
   LODESTONE_RETURN_IF_ERROR(writer.Add(record, {}));
   LODESTONE_RETURN_IF_ERROR(writer.Flush());
@@ -287,6 +293,7 @@ absl::Status RestoreShard(const ShardFiles& files, Shard* shard) {
   });
   if (status.ok()) {
     status = shard->FinishRestore(files.version);
+    if (status.ok()) shard->RestoreTerm(files.term);
     if (!status.ok()) status = absl::DataLossError(absl::StrCat(files.pieces.front().path, ": ", status.message()));
   }
   if (!status.ok()) shard->AbandonRestore();

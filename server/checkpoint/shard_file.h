@@ -36,6 +36,8 @@ absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const st
 using RecordVisitor = std::function<absl::Status(const v1::CheckpointRecord&, std::span<const ByteView> payload)>;
 absl::Status VisitRecords(const Shard::Snapshot::DensePart& part, const RecordVisitor& visit);
 absl::Status VisitRecords(const Shard::State::RowsPart& part, const RecordVisitor& visit);
+// The records that keep all of a state, windows as well.
+absl::Status VisitState(const Shard::State& state, const RecordVisitor& visit);
 
 // Where a shard's state is.
 struct ShardFiles {
@@ -45,6 +47,7 @@ struct ShardFiles {
   };
   ShardId shard = 0;
   Version version = 0;
+  uint64_t term = 0;
   std::vector<Piece> pieces;  // The newest first; the last one holds everything.
 };
 

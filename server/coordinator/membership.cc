@@ -35,7 +35,13 @@ Membership::Membership(Options options)
       workers_(options_.workers),
       start_ms_(options_.time->NowMs()),
       next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)),
-      owners_(InitialOwners(options_.shards, options_.servers)) {
+      owners_(InitialOwners(options_.shards, options_.servers)),
+      terms_(options_.shards) {
+  if (options_.replicas > 1 && options_.servers > 1) {
+    followers_ = InitialFollowers(options_.shards, options_.servers);
+    in_sync_.assign(options_.shards, false);
+    undecided_.assign(options_.shards, false);
+  }
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     servers_[i].role = v1::ROLE_SERVER;
     servers_[i].index = i;
@@ -138,11 +144,12 @@ absl::StatusOr<Membership::Place*> Membership::ChoosePlace(const v1::JoinRequest
 absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request) {
   LODESTONE_RETURN_IF_ERROR(CheckJoin(request));
   if (Place* const retried = PlaceOfRetry(request); retried != nullptr) {
-    retried->last_contact_ms = options_.time->NowMs();
-    retried->silent = false;
+    HeardOf(retried);
     return AnswerTo(*retried);
   }
   LODESTONE_ASSIGN_OR_RETURN(Place* const place, ChoosePlace(request));
+  const bool ends_here = place->incarnation != 0 && !place->left && !place->expiry_told;
+  if (place->role == v1::ROLE_SERVER && ends_here) TakeOut(*place);
   by_incarnation_.erase(place->incarnation);
   Place next;
   next.role = place->role;
@@ -171,8 +178,19 @@ v1::JoinResponse Membership::AnswerTo(const Place& place) const {
 }
 
 void Membership::ServerJoined() {
+  const bool was_mapped = mapped_;
   mapped_ = mapped_ || std::all_of(servers_.begin(), servers_.end(), [&](const Place& p) { return Alive(p); });
-  if (mapped_) ++epoch_;
+  if (!mapped_) return;
+  // Shards that are dealt anew are not what they were in an earlier life of the cluster.
+  if (!was_mapped && epoch_ > 0) terms_.assign(options_.shards, epoch_ + 1);
+  NewEpoch();
+  AssignFollowers();
+}
+
+void Membership::HeardOf(Place* place) {
+  place->last_contact_ms = options_.time->NowMs();
+  if (!std::exchange(place->silent, false)) return;
+  if (place->role == v1::ROLE_SERVER) PromoteUndecided(*place);
 }
 
 absl::Status Membership::CheckAlive(Incarnation incarnation) const {
@@ -192,10 +210,13 @@ absl::Status Membership::CheckAlive(Incarnation incarnation) const {
 absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatRequest& request) {
   LODESTONE_RETURN_IF_ERROR(CheckAlive(request.incarnation()));
   Place& place = *by_incarnation_.find(request.incarnation())->second;
-  place.last_contact_ms = options_.time->NowMs();
+  HeardOf(&place);
   place.left = request.leaving();
-  place.silent = false;
   if (place.left) ++changes_;
+  if (place.left && place.role == v1::ROLE_SERVER) {
+    TakeOut(place);
+    AssignFollowers();
+  }
   if (place.role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(&place, request.progress());
   v1::HeartbeatResponse response;
   response.set_route_epoch(epoch());
@@ -233,6 +254,7 @@ absl::StatusOr<v1::RouteResponse> Membership::Route() const {
                                                " servers: index ", names,
                                                missing.size() == 1 ? " has not joined" : " have not joined"));
   }
+  LODESTONE_RETURN_IF_ERROR(CheckDecided());
   v1::RouteResponse response;
   response.set_epoch(epoch_);
   for (const Place& place : servers_) {
@@ -242,6 +264,9 @@ absl::StatusOr<v1::RouteResponse> Membership::Route() const {
     server->set_away(!Alive(place));
   }
   response.mutable_owners()->Add(owners_.begin(), owners_.end());
+  response.mutable_followers()->Add(followers_.begin(), followers_.end());
+  response.mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
+  if (TellsTerms()) response.mutable_terms()->Add(terms_.begin(), terms_.end());
   return response;
 }
 
@@ -302,8 +327,10 @@ std::vector<std::string> Membership::TakeExpired() {
       place.expiry_told = true;
       ++changes_;
       lines.push_back(absl::StrFormat("%s was not heard of for %.1f s", Describe(place), SecondsSinceContact(place)));
+      if (place.role == v1::ROLE_SERVER) TakeOut(place);
     }
   }
+  if (!lines.empty()) AssignFollowers();
   return lines;
 }
 
@@ -344,6 +371,8 @@ v1::ClusterStatus Membership::Status() const {
   status.set_name(options_.cluster);
   status.set_route_epoch(epoch_);
   status.set_servers_expected(options_.servers);
+  status.set_replicas(options_.replicas);
+  status.set_shards_in_sync(std::count(in_sync_.begin(), in_sync_.end(), true));
   for (const Place& place : servers_) {
     if (place.incarnation != 0) *status.add_servers() = StatusOf(place);
   }

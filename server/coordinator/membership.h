@@ -3,11 +3,16 @@
 // A process that is not heard of for the length of its lease is dead: for good, under its incarnation; its index is
 // free for the next that joins. Time is only looked at when a method is called; nothing happens by itself.
 //
+// With replicas, each shard has a follower on another server than its owner. An owner tells which of them are in sync,
+// and whenever a life of a server ends (its lease ends, it leaves, another life of it joins), the shards that it owned
+// go to those of their followers that are in sync; nobody else ever gets one. The others stay with it, until it comes
+// back.
+//
 // Its state can be written down and taken up again by another life of the coordinator, which then goes on as if the
 // first had only been silent for a while.
 //
-// Not thread-safe: CoordinatorService guards it. Memory is bounded by the configured numbers of servers and workers:
-// each index remembers its latest holder.
+// Not thread-safe: CoordinatorService guards it. Memory is bounded by the configured numbers of servers, workers and
+// shards: each index remembers its latest holder.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +41,7 @@ class Membership {
     uint32_t servers = 1;  // Places for servers.
     uint32_t workers = 1;  // Places for workers.
     uint32_t shards = 1;
+    uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower.
     uint32_t lease_ms = 10'000;
     Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
     const TimeSource* time = nullptr;   // Must outlive this.
@@ -45,11 +51,15 @@ class Membership {
   // What must survive the coordinator, and a number that grows with every change of it.
   v1::CoordinatorState SaveState() const;
   uint64_t changes() const { return changes_; }
+  // Grows with every change of what Route tells, but for who is away.
+  uint64_t route_changes() const { return route_changes_; }
 
   // Goes on from what SaveState gave in another life. Whoever lived then gets a whole lease from now on to be heard of
   // (but for the ps with index 0, which has ended with its coordinator); what a worker has reached is unknown, so that
   // it is behind every clock, until then. Incarnations and the epoch go on above those of the state. With another
   // number of servers than then, all must join before there is a map again; of workers, places come or go at the end.
+  // A shard whose owner has ended goes to the follower that was in sync as soon as that one is heard of. What this
+  // changes of the state (a cluster that has followers now, or none any more) counts as changes().
   // A run that all workers have left in good order is over: those of the next one are waited for as at the first start.
   // FAILED_PRECONDITION if it is the state of another cluster, DATA_LOSS if it contradicts itself; nothing is changed.
   // REQUIRES: nobody has joined.
@@ -68,8 +78,16 @@ class Membership {
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
 
   // UNAVAILABLE, naming the missing, until all servers have joined and live. From then on there is a map: it says of
-  // each server where it is or was last, and whether it is away.
+  // each server where it is or was last, and whether it is away. UNAVAILABLE too while it is open who is to own a
+  // shard, naming the follower that was in sync and has not been heard of by this life of the coordinator.
   absl::StatusOr<v1::RouteResponse> Route() const;
+
+  // What an owner tells of its followers. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT: not a server, no such
+  // shard; ABORTED: later ones have come. To be told to the sender after it is saved: it acts on it.
+  absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
+
+  // What became of the shards of servers that ended since the last call, one line each.
+  std::vector<std::string> TakeFailovers() { return std::exchange(failovers_, {}); }
 
   // OK if the process lives, else what Heartbeat would say.
   absl::Status CheckAlive(Incarnation incarnation) const;
@@ -120,7 +138,8 @@ class Membership {
     int64_t last_contact_ms = 0;
     bool left = false;
     bool expiry_told = false;
-    bool silent = false;  // Restored, and not heard of since: its progress is of then.
+    bool silent = false;           // Restored, and not heard of since: its progress is of then.
+    uint64_t report_sequence = 0;  // The greatest of its reports.
     v1::WorkerProgress progress;
     std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
   };
@@ -138,6 +157,30 @@ class Membership {
   absl::StatusOr<Place*> ChoosePlace(const v1::JoinRequest& request);
   v1::JoinResponse AnswerTo(const Place& place) const;
   void ServerJoined();
+  void HeardOf(Place* place);
+
+  // membership_replicas.cc.
+  bool HasFollowers() const { return !followers_.empty(); }
+  // A life of `server` ends: its shards go to the followers that are in sync, and it is not in sync with anybody.
+  void TakeOut(const Place& server);
+  // What TakeOut does with a shard that it owns.
+  enum class Fate { kMoves, kStays, kWaits };
+  Fate Decide(ShardId shard);
+  // The shard is its follower's from the next epoch on.
+  void Promote(ShardId shard);
+  // Those that waited for `server`.
+  void PromoteUndecided(const Place& server);
+  // Finds a live follower for each shard that has none: who owns and follows the fewest.
+  void AssignFollowers();
+  bool Report(const Place& owner, const v1::ReportSyncRequest::Report& report);
+  void RouteChanged();
+  void NewEpoch();
+  absl::Status CheckDecided() const;
+  absl::Status CheckReplicas(const v1::CoordinatorState& state) const;
+  void SaveReplicas(v1::CoordinatorState* state) const;
+  // REQUIRES: the owners are restored.
+  void RestoreReplicas(const v1::CoordinatorState& state);
+  bool TellsTerms() const;
   absl::Status CheckState(const v1::CoordinatorState& state) const;
   void RestorePlace(const v1::CoordinatorState::Place& state, Place* place);
   void RecordProgress(Place* place, const v1::WorkerProgress& progress);
@@ -151,9 +194,16 @@ class Membership {
   const int64_t start_ms_;
   Incarnation next_incarnation_;
   uint64_t changes_ = 0;
+  uint64_t route_changes_ = 0;
   uint64_t epoch_ = 0;
   bool mapped_ = false;  // There is a shard map.
+  // By shard.
   std::vector<uint32_t> owners_;
+  std::vector<uint64_t> terms_;      // The epoch at which it got another owner.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: nobody. This and those below are empty without followers.
+  std::vector<bool> in_sync_;
+  std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
+  std::vector<std::string> failovers_;  // TakeFailovers.
 };
 
 }  // namespace lodestone

@@ -31,7 +31,10 @@ v1::CoordinatorState Membership::SaveState() const {
   state.set_workers(options_.workers);
   state.set_epoch(epoch_);
   state.set_next_incarnation(next_incarnation_);
-  if (mapped_) state.mutable_owners()->Add(owners_.begin(), owners_.end());
+  if (mapped_) {
+    state.mutable_owners()->Add(owners_.begin(), owners_.end());
+    SaveReplicas(&state);
+  }
   for (const std::vector<Place>* places : {&servers_, &workers_}) {
     for (const Place& place : *places) {
       if (place.incarnation == 0) continue;
@@ -72,6 +75,7 @@ absl::Status Membership::CheckState(const v1::CoordinatorState& state) const {
   for (const uint32_t owner : state.owners()) {
     if (owner >= state.servers()) return broken("a shard of server ", owner, " where there are ", state.servers());
   }
+  LODESTONE_RETURN_IF_ERROR(CheckReplicas(state));
   absl::flat_hash_set<Incarnation> incarnations;
   absl::flat_hash_set<std::pair<int, uint32_t>> places;
   for (const v1::CoordinatorState::Place& place : state.places()) {
@@ -114,6 +118,7 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   if (same_servers && !state.owners().empty()) {
     mapped_ = true;
     owners_.assign(state.owners().begin(), state.owners().end());
+    RestoreReplicas(state);
   }
   const bool run_is_over = RunIsOver(state);
   for (const v1::CoordinatorState::Place& place : state.places()) {
@@ -122,6 +127,10 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
     } else if (!run_is_over && place.index() < options_.workers) {
       RestorePlace(place, &workers_[place.index()]);
     }
+  }
+  // Whatever ended before, or with the last life of the coordinator, and was not acted on.
+  for (const Place& place : servers_) {
+    if (place.incarnation != 0 && !Alive(place)) TakeOut(place);
   }
   return absl::OkStatus();
 }

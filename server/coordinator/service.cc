@@ -70,9 +70,11 @@ CoordinatorService::~CoordinatorService() {
 
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
   MutexLock lock(&mu_);
-  LODESTONE_RETURN_IF_ERROR(membership_.Restore(state));
   saved_changes_ = membership_.changes();
-  saved_epoch_ = membership_.epoch();
+  saved_route_changes_ = membership_.route_changes();
+  LODESTONE_RETURN_IF_ERROR(membership_.Restore(state));
+  saved_epoch_ = membership_.epoch() > 0 ? state.epoch() : 0;
+  Settle(saved_epoch_);
   wake_timer_.NotifyOne();
   LODESTONE_LOG(INFO, "coordinator", "goes on from the state of its last life epoch={} members={}", state.epoch(),
                 state.places_size());
@@ -100,9 +102,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
       *response = *std::move(joined);
       LODESTONE_LOG(INFO, "coordinator", "{} joined index={} incarnation={} address={} peer={}", role,
                     response->index(), response->incarnation(), request->address(), request->peer());
-      if (epoch_before != membership_.epoch()) {
-        LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.epoch());
-      }
+      Settle(epoch_before);
       wake_timer_.NotifyOne();
     }
     waits = WaitForSave(reactor, AllSaved(), &status);
@@ -123,6 +123,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
   std::vector<HeldCall*> answered;
   {
     MutexLock lock(&mu_);
+    const uint64_t epoch_before = membership_.epoch();
     auto beat = membership_.Heartbeat(*request);
     status = beat.status();
     if (beat.ok()) {
@@ -132,6 +133,9 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
     }
     if (status.ok() && request->leaving()) {
       LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.NameOf(request->incarnation()));
+    }
+    Settle(epoch_before);
+    if (status.ok() && request->leaving()) {
       waits = WaitForSave(reactor, AllSaved(), &status);
     }
   }
@@ -172,7 +176,27 @@ grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext*
     auto route = membership_.Route();
     status = route.status();
     if (route.ok()) *response = *std::move(route);
-    waits = WaitForSave(reactor, AllSaved() || membership_.epoch() == saved_epoch_, &status);
+    waits = WaitForSave(reactor, AllSaved() || membership_.route_changes() == saved_route_changes_, &status);
+  }
+  if (!waits) reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerContext* context,
+                                                         const v1::ReportSyncRequest* request,
+                                                         v1::ReportSyncResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  absl::Status status;
+  bool waits = false;
+  {
+    MutexLock lock(&mu_);
+    LogExpired();
+    const uint64_t epoch_before = membership_.epoch();
+    auto told = membership_.ReportSync(*request);
+    status = told.status();
+    if (told.ok()) *response = *std::move(told);
+    Settle(epoch_before);
+    waits = WaitForSave(reactor, AllSaved(), &status);
   }
   if (!waits) reactor->Finish(ToGrpc(status));
   return reactor;
@@ -215,11 +239,21 @@ bool CoordinatorService::Forget(HeldCall* call) {
 }
 
 void CoordinatorService::LogExpired() {
+  const uint64_t epoch_before = membership_.epoch();
   for (const std::string& line : membership_.TakeExpired()) {
     LODESTONE_LOG(WARN, "coordinator", "a lease has ended: {}", line);
-    save_wanted_ = true;
   }
-  if (save_wanted_) wake_saver_.NotifyOne();
+  Settle(epoch_before);
+}
+
+void CoordinatorService::Settle(uint64_t epoch_before) {
+  for (const std::string& line : membership_.TakeFailovers()) LODESTONE_LOG(WARN, "coordinator", "{}", line);
+  if (epoch_before != membership_.epoch()) {
+    LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.epoch());
+  }
+  if (AllSaved()) return;
+  save_wanted_ = true;
+  wake_saver_.NotifyOne();
 }
 
 void CoordinatorService::CheckTime() {
@@ -280,7 +314,7 @@ void CoordinatorService::RunSaves() {
   for (bool last = false; !last;) {
     std::vector<grpc::ServerUnaryReactor*> waiting;
     std::optional<v1::CoordinatorState> state;
-    uint64_t changes = 0, epoch = 0;
+    uint64_t changes = 0, route_changes = 0, epoch = 0;
     {
       MutexLock lock(&mu_);
       while (!shut_down_ && !save_wanted_) wake_saver_.Wait(&mu_);
@@ -288,6 +322,7 @@ void CoordinatorService::RunSaves() {
       save_wanted_ = false;
       waiting.swap(unsaved_);
       changes = membership_.changes();
+      route_changes = membership_.route_changes();
       epoch = membership_.epoch();
       if (!AllSaved()) state = membership_.SaveState();
     }
@@ -298,6 +333,7 @@ void CoordinatorService::RunSaves() {
       NoteSaveError(status);
       if (status.ok()) {
         saved_changes_ = changes;
+        saved_route_changes_ = route_changes;
         saved_epoch_ = epoch;
       }
     }

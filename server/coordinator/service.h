@@ -4,8 +4,9 @@
 // lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends.
 //
 // With somewhere to save the state, nothing is told to anybody that another life of the coordinator would not know:
-// answers that tell news (Join, Route, leaving) wait until it is saved, by another thread, so that a slow disk keeps
-// nobody's heartbeat waiting. If it cannot be saved they are UNAVAILABLE; who then asks again gets the same place.
+// answers that tell news (Join, Route, ReportSync, leaving) wait until it is saved, by another thread, so that a slow
+// disk keeps nobody's heartbeat waiting. If it cannot be saved they are UNAVAILABLE; who then asks again gets the same
+// place.
 //
 // Thread-safe. Must outlive the gRPC server that it is registered with; call Shutdown before that server's, whose
 // shutdown waits for held calls.
@@ -50,6 +51,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
                                        v1::AwaitClockResponse* response) override;
   grpc::ServerUnaryReactor* Route(grpc::CallbackServerContext* context, const v1::RouteRequest* request,
                                   v1::RouteResponse* response) override;
+  grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
+                                       v1::ReportSyncResponse* response) override;
 
   // Looks at the time: logs the leases that have ended, and answers the held calls that can be. Happens by itself; for
   // tests that move the time by hand.
@@ -70,6 +73,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   bool Answer(HeldCall* call, const Membership::LowestClocks& clocks, int64_t now_ms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a call may have changed beside its answer: logs who took over, and has it saved. `epoch_before` the call.
+  void Settle(uint64_t epoch_before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // When the next lease or hold ends.
   std::optional<int64_t> NextWakeMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunTimer();
@@ -99,7 +104,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   bool save_wanted_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<grpc::ServerUnaryReactor*> unsaved_ ABSL_GUARDED_BY(mu_);  // Answered, but for RunSaves.
   uint64_t saved_changes_ ABSL_GUARDED_BY(mu_) = 0;                      // Membership::changes() of the saved state.
-  uint64_t saved_epoch_ ABSL_GUARDED_BY(mu_) = 0;                        // Membership::epoch() of the saved state.
+  uint64_t saved_route_changes_ ABSL_GUARDED_BY(mu_) = 0;                // Membership::route_changes() of it.
+  uint64_t saved_epoch_ ABSL_GUARDED_BY(mu_) = 0;                        // Membership::epoch() of it.
   absl::Status save_error_ ABSL_GUARDED_BY(mu_);                         // Of the last attempt.
   int64_t save_error_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;

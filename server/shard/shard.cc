@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/status.h"
 
 namespace lodestone {
@@ -50,6 +51,22 @@ void Shard::ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version
           ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions);
     }
   }
+}
+
+void Shard::BeginTerm(uint64_t term) {
+  LODESTONE_CHECK(term > term_.load() && version() > 0);
+  former_term_ = {term_.load(), version() - 1};
+  term_.store(term, std::memory_order_relaxed);
+}
+
+void Shard::RestoreTerm(uint64_t term) {
+  former_term_.reset();
+  term_.store(term, std::memory_order_relaxed);
+}
+
+bool Shard::Includes(uint64_t term, Version version) const {
+  if (term == this->term()) return version <= this->version();
+  return former_term_.has_value() && former_term_->first == term && version <= former_term_->second;
 }
 
 absl::Status Shard::CheckFollows(Version logged) const {

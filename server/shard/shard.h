@@ -34,6 +34,15 @@ class Shard {
   ShardId id() const { return id_; }
   // The newest version. Thread-safe.
   Version version() const { return version_.load(std::memory_order_acquire); }
+  // The term of the update that made it (RouteResponse.terms); 0 before any. Thread-safe.
+  uint64_t term() const { return term_.load(std::memory_order_relaxed); }
+
+  // The newest update, which made version(), was the first of `term`. REQUIRES: term > term().
+  void BeginTerm(uint64_t term);
+  // All up to version() is of `term` or earlier: the shard was restored so.
+  void RestoreTerm(uint64_t term);
+  // Whether all updates up to `version`, of `term`, are among the shard's own, as far as it knows.
+  bool Includes(uint64_t term, Version version) const;
 
   // Makes the shard's part of `table`, and returns it if the table is dense. REQUIRES: it has none yet.
   const DenseTable* AddTable(Table* table, uint64_t now_ms);
@@ -102,6 +111,7 @@ class Shard {
     };
     ShardId shard = 0;
     Version version = 0;
+    uint64_t term = 0;
     std::optional<Version> after;            // Blocks and pages are those that changed after it; nullopt: all.
     std::vector<Snapshot::DensePart> dense;  // By table id.
     std::vector<RowsPart> rows;              // By table id.
@@ -121,6 +131,8 @@ class Shard {
   absl::Status FinishRestore(Version version);
   // Goes back to what the shard was before anything was given. REQUIRES: FinishRestore was not OK.
   void AbandonRestore();
+  // Goes back to what it was when it had got its tables and nothing else, whatever came since.
+  void Reset(uint64_t now_ms);
 
   // Rolling back: the blocks, or the rows and pages, that one table's part of the shard is to become are given in any
   // order, then taken at once. INVALID_ARGUMENT, naming the table and block, page or key, for what does not fit. Any
@@ -144,6 +156,9 @@ class Shard {
 
   const ShardId id_;
   std::atomic<Version> version_{0};  // Written by the executor.
+  std::atomic<uint64_t> term_{0};    // Written by the executor.
+  // The term before term(), and the last version in it; nothing is known of those before.
+  std::optional<std::pair<uint64_t, Version>> former_term_;
   absl::flat_hash_map<TableId, std::unique_ptr<DenseTable>> dense_;
   absl::flat_hash_map<TableId, std::unique_ptr<EmbeddingTable>> rows_;
   absl::flat_hash_map<Incarnation, SequenceWindow> windows_;

@@ -27,6 +27,7 @@ Shard::State Shard::CollectState(const Version* after) const {
   State state;
   state.shard = id_;
   state.version = version();
+  state.term = term();
   if (after != nullptr) state.after = *after;
   for (const auto& [id, table] : dense_) state.dense.push_back({&table->table(), table->Collect(after)});
   for (const auto& [id, table] : rows_) {
@@ -85,6 +86,15 @@ void Shard::AbandonRestore() {
   for (const auto& [id, table] : dense_) table->Reset();
   for (const auto& [id, table] : rows_) table->AbandonRestored();
   windows_.clear();
+}
+
+void Shard::Reset(uint64_t now_ms) {
+  DropStaged();
+  for (const auto& [id, table] : dense_) table->Reset();
+  for (const auto& [id, table] : rows_) table->CommitRollback(0, now_ms);
+  windows_.clear();
+  RestoreTerm(0);
+  version_.store(0, std::memory_order_release);
 }
 
 absl::Status Shard::Stage(const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {

@@ -18,6 +18,7 @@ constexpr uint32_t kBlockElements = 5;
 class PartsTest : public ::testing::Test {
  protected:
   PartsTest() {
+    for (ShardId shard = 0; shard < kShards; ++shard) roles_.Set(shard, ShardRole::kOwns);
     v1::TableSpec dense;
     dense.set_name("dense");
     dense.mutable_dense()->add_dims(23);
@@ -69,7 +70,7 @@ class PartsTest : public ::testing::Test {
   }
 
   absl::StatusOr<std::vector<PartView>> View(ByteView payload) const {
-    return ViewParts(PartKind::kPush, parts_, payload, tables_, std::vector<bool>(kShards, true));
+    return ViewParts(PartKind::kPush, parts_, payload, tables_, roles_);
   }
   // What comes of a push of the bytes in runs of `run_bytes`.
   absl::Status Check(size_t run_bytes) const {
@@ -85,6 +86,7 @@ class PartsTest : public ::testing::Test {
   }
 
   static constexpr ShardId kShard = 0;
+  ShardRoles roles_{kShards};
   TableMap tables_;
   TableId dense_ = 0;
   TableId rows_ = 0;
@@ -118,7 +120,7 @@ TEST_F(PartsTest, TakesKeysOnlyForAPull) {
   bytes_.resize(keys_at_ + keys_.size() * sizeof(Key));
   bytes_.erase(bytes_.begin(), bytes_.begin() + keys_at_);
   const ByteRuns runs(bytes_.data(), bytes_.size(), 5);
-  const auto views = ViewParts(PartKind::kPull, parts_, runs.view(), tables_, std::vector<bool>(kShards, true));
+  const auto views = ViewParts(PartKind::kPull, parts_, runs.view(), tables_, roles_);
   ASSERT_TRUE(views.ok()) << views.status();
   EXPECT_TRUE((*views)[0].gradients.empty());
   EXPECT_EQ(Copy((*views)[1].keys), bytes_);

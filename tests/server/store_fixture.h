@@ -198,7 +198,9 @@ class StoreTest : public ::testing::Test {
   Store::ShardChange Change(ShardId shard, const Store::Subscription& subscription, std::optional<Version> from) {
     std::optional<Store::ShardChange> result;
     std::latch done(1);
-    store_->CollectChange(shard, subscription, from, [&](Store::ShardChange change) {
+    std::optional<Store::Held> held;
+    if (from.has_value()) held = Store::Held{.term = 0, .version = *from};
+    store_->CollectChange(shard, subscription, held, [&](Store::ShardChange change) {
       result = std::move(change);
       done.count_down();
     });

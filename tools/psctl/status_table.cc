@@ -68,6 +68,31 @@ std::string StorageText(const v1::StorageStatus& storage) {
   return text;
 }
 
+std::string ReplicationText(const v1::ReplicationStatus& replication, const v1::ServerStatus& server) {
+  const uint32_t in_sync = replication.shards_in_sync(), alone = replication.shards_alone();
+  std::string text =
+      absl::StrFormat("  replicas   of the %u shards it owns %u in sync", server.shards_owned(), in_sync);
+  if (alone > 0) absl::StrAppendFormat(&text, ", %u ALONE", alone);
+  absl::StrAppendFormat(&text, "; follows %u", replication.shards_following());
+  if (replication.shards_followed() < replication.shards_following()) {
+    absl::StrAppendFormat(&text, ", %u of them so far", replication.shards_followed());
+  }
+  absl::StrAppend(&text, replication.lease_seconds() > 0
+                             ? absl::StrCat("; lease ends in ", Seconds(replication.lease_seconds()), "\n")
+                             : "; THE LEASE HAS ENDED: what has a follower is not served\n");
+  return text;
+}
+
+Rows FollowerRows(const v1::ReplicationStatus& replication) {
+  Rows rows = {{"follower", "shards", "in sync", "lag records", "lag bytes", "sent"}};
+  for (const v1::FollowerStatus& follower : replication.followers()) {
+    rows.push_back({absl::StrCat("ps ", follower.server()), WithThousands(follower.shards()),
+                    WithThousands(follower.shards_in_sync()), WithThousands(follower.lag_records()),
+                    WithUnit(follower.lag_bytes()), WithUnit(follower.bytes())});
+  }
+  return rows;
+}
+
 Rows MemberRows(const google::protobuf::RepeatedPtrField<v1::MemberStatus>& members, bool workers) {
   Rows rows = {{"index", "peer", "state", "last contact"}};
   if (workers) {
@@ -188,13 +213,19 @@ std::string WithUnit(uint64_t bytes) {
 std::string StatusText(const v1::StatusResponse& status) {
   std::string text = ServerText(status.server());
   if (status.has_storage()) text += StorageText(status.storage());
+  if (status.has_replication()) text += ReplicationText(status.replication(), status.server());
   if (status.has_cluster()) {
     const v1::ClusterStatus& cluster = status.cluster();
     absl::StrAppendFormat(&text, "\ncluster %s: %d of %u servers have joined, shard map epoch %u\n", cluster.name(),
                           cluster.servers_size(), cluster.servers_expected(), cluster.route_epoch());
+    if (cluster.replicas() > 1) {
+      absl::StrAppendFormat(&text, "%u replicas, %u of %u shards in sync\n", cluster.replicas(),
+                            cluster.shards_in_sync(), status.server().shards_total());
+    }
     AppendSection(&text, "servers", MemberRows(cluster.servers(), /*workers=*/false));
     AppendSection(&text, "workers", MemberRows(cluster.workers(), /*workers=*/true));
   }
+  AppendSection(&text, "followers", FollowerRows(status.replication()));
   AppendSection(&text, "tables", TableRows(status));
   AppendSection(&text, "executors", ExecutorRows(status));
   AppendSection(&text, "sessions", SessionRows(status));

@@ -65,6 +65,37 @@ TEST(StatusText, ShowsWhatIsOnDiskAndWhyNothingCanBeWritten) {
   EXPECT_THAT(StatusText(status), HasSubstr("PUSHES ARE REFUSED: UNAVAILABLE: no space left on device"));
 }
 
+TEST(StatusText, ShowsReplicasAndWhatIsNotSafeWithoutThem) {
+  v1::StatusResponse status = Example();
+  status.mutable_cluster()->set_replicas(1);
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("replicas")));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("follower")));
+  status.mutable_cluster()->set_replicas(2);
+  status.mutable_cluster()->set_shards_in_sync(61);
+  v1::ReplicationStatus* replication = status.mutable_replication();
+  replication->set_shards_in_sync(29);
+  replication->set_shards_alone(3);
+  replication->set_shards_following(32);
+  replication->set_shards_followed(30);
+  replication->set_lease_seconds(4.25);
+  v1::FollowerStatus* follower = replication->add_followers();
+  follower->set_server(2);
+  follower->set_shards(16);
+  follower->set_shards_in_sync(13);
+  follower->set_lag_records(1234);
+  follower->set_lag_bytes(3 << 20);
+  std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("2 replicas, 61 of 64 shards in sync"));
+  EXPECT_THAT(text, HasSubstr("of the 32 shards it owns 29 in sync, 3 ALONE; follows 32, 30 of them so far; "
+                              "lease ends in 4.2 s"));
+  EXPECT_THAT(text, HasSubstr("ps 2          16       13        1,234    3.0 MiB   0 B"));
+  replication->set_shards_alone(0);
+  replication->set_shards_followed(32);
+  replication->set_lease_seconds(-1);
+  text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("29 in sync; follows 32; THE LEASE HAS ENDED"));
+}
+
 TEST(StatusText, LeavesOutWhatIsEmpty) {
   const std::string text = StatusText(Example());
   EXPECT_THAT(text, Not(HasSubstr("workers")));

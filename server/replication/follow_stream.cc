@@ -1,0 +1,147 @@
+#include "server/replication/follow_stream.h"
+
+#include <utility>
+
+#include "common/limits.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "server/replication/replicator.h"
+
+namespace lodestone {
+
+void FollowStream::Start() {
+  self_ = shared_from_this();
+  MutexLock lock(&mu_);
+  Pump();
+}
+
+void FollowStream::End(absl::Status status) {
+  MutexLock lock(&mu_);
+  if (end_.has_value()) return;
+  end_ = std::move(status);
+  queue_.clear();
+  queue_bytes_ = 0;
+  changed_.NotifyAll();
+  Pump();
+}
+
+void FollowStream::Send(FollowPieceRef piece) {
+  MutexLock lock(&mu_);
+  if (end_.has_value()) return;
+  queue_bytes_ += piece->bytes;
+  queue_.push_back(std::move(piece));
+  if (!writing_) Pump();
+}
+
+bool FollowStream::WaitForRoom() {
+  MutexLock lock(&mu_);
+  while (!end_.has_value() && queue_bytes_ > limits::kFollowBytesAhead) changed_.Wait(&mu_);
+  return !end_.has_value();
+}
+
+uint64_t FollowStream::waiting_bytes() const {
+  MutexLock lock(&mu_);
+  return queue_bytes_;
+}
+
+uint64_t FollowStream::sent_bytes() const {
+  MutexLock lock(&mu_);
+  return sent_bytes_;
+}
+
+bool FollowStream::ended() const {
+  MutexLock lock(&mu_);
+  return end_.has_value();
+}
+
+void FollowStream::SetFollower(uint32_t server, Incarnation incarnation) {
+  MutexLock lock(&mu_);
+  server_ = server;
+  incarnation_ = incarnation;
+}
+
+uint32_t FollowStream::server() const {
+  MutexLock lock(&mu_);
+  return server_;
+}
+
+Incarnation FollowStream::incarnation() const {
+  MutexLock lock(&mu_);
+  return incarnation_;
+}
+
+void FollowStream::Pump() {
+  if (finishing_) return;
+  if (!reading_ && !end_.has_value()) {
+    reading_ = true;
+    StartRead(&incoming_);
+  }
+  if (!writing_ && !queue_.empty()) {
+    Pack();
+    writing_ = true;
+    StartWrite(&outgoing_);
+  }
+  if (end_.has_value() && !writing_) {
+    finishing_ = true;
+    Finish(ToGrpc(*end_));
+  }
+}
+
+// Many small updates are one message: what came while the one before was being written.
+void FollowStream::Pack() {
+  v1::FollowResponse header;
+  std::vector<grpc::Slice> payload;
+  uint64_t bytes = 0;
+  while (!queue_.empty() && (bytes == 0 || bytes + queue_.front()->bytes <= limits::kFollowBytesTarget)) {
+    const FollowPiece& piece = *queue_.front();
+    *header.add_items() = piece.item;
+    payload.insert(payload.end(), piece.payload.begin(), piece.payload.end());
+    bytes += piece.bytes;
+    queue_.pop_front();
+  }
+  queue_bytes_ -= bytes;
+  sent_bytes_ += bytes;
+  outgoing_ = BuildMessage(header, payload);
+  changed_.NotifyAll();
+}
+
+void FollowStream::OnReadDone(bool ok) {
+  if (!ok) {
+    End(absl::UnavailableError("the follower is gone"));
+    return;
+  }
+  const grpc::ByteBuffer message = std::exchange(incoming_, {});
+  v1::FollowRequest request;
+  Payload payload;
+  absl::Status status = ParseMessage(message, &request, &payload);
+  if (status.ok() && request.has_start()) {
+    status = replicator_->OnStart(shared_from_this(), request.start());
+  } else if (status.ok()) {
+    status = replicator_->OnAcks(this, request.acks());
+  }
+  if (!status.ok()) End(std::move(status));
+  MutexLock lock(&mu_);
+  reading_ = false;
+  Pump();
+}
+
+void FollowStream::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    outgoing_.Clear();
+    if (ok) return Pump();
+  }
+  End(absl::UnavailableError("the follower is gone"));
+  MutexLock lock(&mu_);
+  Pump();
+}
+
+void FollowStream::OnCancel() { End(absl::CancelledError("the follower is gone")); }
+
+void FollowStream::OnDone() {
+  replicator_->OnClosed(this);
+  self_.reset();
+}
+
+}  // namespace lodestone

@@ -1,0 +1,91 @@
+// A follower's stream, at the owner's end: items go out in order, several in a message, as fast as they are taken.
+//
+// Thread-safe. Keeps itself alive while gRPC works for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "common/types.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "grpcpp/support/slice.h"
+#include "proto/replication.pb.h"
+
+namespace lodestone {
+
+class Replicator;
+
+// What a follower is sent. Shared by all that send it or keep it to send it again.
+struct FollowPiece {
+  v1::FollowItem item;
+  std::vector<grpc::Slice> payload;
+  size_t bytes = 0;     // Of all of it, about.
+  Version version = 0;  // Of an update.
+};
+using FollowPieceRef = std::shared_ptr<const FollowPiece>;
+
+class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public std::enable_shared_from_this<FollowStream> {
+ public:
+  explicit FollowStream(Replicator* replicator) : replicator_(replicator) {}
+
+  // Call once.
+  void Start();
+  // Ends the stream once the write under way is over; what waits to be sent is dropped.
+  void End(absl::Status status);
+
+  // Sends a piece after those before. Nothing happens once the stream ends.
+  void Send(FollowPieceRef piece);
+  // Waits until little waits to be sent; false once the stream ends.
+  bool WaitForRoom();
+  // Bytes that wait to be sent, and that were handed to gRPC so far.
+  uint64_t waiting_bytes() const;
+  uint64_t sent_bytes() const;
+  bool ended() const;
+
+  // The follower, as its first message said. Set by the replicator while it takes that in.
+  void SetFollower(uint32_t server, Incarnation incarnation);
+  uint32_t server() const;
+  Incarnation incarnation() const;
+
+  // gRPC's.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  // Starts whatever can be started now: a read, a write, the end.
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Pack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Replicator* const replicator_;
+
+  // gRPC's.
+  std::shared_ptr<FollowStream> self_;  // From Start to OnDone.
+  grpc::ByteBuffer incoming_;           // Belongs to the read under way.
+  grpc::ByteBuffer outgoing_;           // Belongs to the write under way.
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  uint32_t server_ ABSL_GUARDED_BY(mu_) = 0;
+  Incarnation incarnation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<FollowPieceRef> queue_ ABSL_GUARDED_BY(mu_);
+  uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
+};
+
+}  // namespace lodestone

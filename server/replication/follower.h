@@ -1,0 +1,57 @@
+// The follower's side of replication: keeps copies of shards that other ps own, by what those send.
+//
+// One link, with a thread and a connection of its own, for each ps that is followed. What a link gets is applied in
+// order and confirmed at once; a link that breaks is made again, and goes on where it was if its owner still knows.
+//
+// Thread-safe, but for SetMap and Stop, which one thread calls. The store must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/mutex.h"
+#include "common/shard_map.h"
+#include "common/types.h"
+#include "proto/admin.pb.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+class Follower {
+ public:
+  struct Options {
+    std::string cluster;
+    uint32_t shards = 1;
+    uint64_t seed = 1;
+    uint32_t server = 0;  // This ps's index.
+    uint32_t message_max_bytes = 64 << 20;
+    std::function<Incarnation()> incarnation;       // As the coordinator gave it to this ps.
+    std::function<void()> ask_route;                // The shard map seems to be old.
+    std::function<void(ShardId)> on_state = {};     // A shard's state was taken: what is on disk of it is old. Any thread.
+  };
+  Follower(Options options, Store* store);
+  ~Follower();
+
+  // Follows what `map` says that this ps follows. When it returns, nothing is applied any more to other shards.
+  void SetMap(const ShardMap& map);
+  void Stop();
+
+  // Sets the fields of replication that are about followed shards, and adds the waits.
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  class Link;
+
+  const Options options_;
+  Store* const store_;
+
+  mutable Mutex mu_;
+  std::map<uint32_t, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mu_);  // By the owner's index.
+  std::string problem_ ABSL_GUARDED_BY(mu_);  // Why a shard cannot be followed; empty: all can.
+};
+
+}  // namespace lodestone

@@ -1,0 +1,169 @@
+#include "server/replication/replication.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status.h"
+
+namespace lodestone {
+namespace {
+
+// A follower that confirms nothing for so much of a lease counts no more: pushes have waited for it long enough.
+constexpr int64_t kPatiencePartOfLease = 4;
+
+Replicator::Options ReplicatorOptions(const v1::Config& config, const Replication::Surroundings& surroundings,
+                                      std::function<absl::Status()> may_serve) {
+  Replicator::Options options;
+  options.cluster = config.cluster().name();
+  options.shards = config.cluster().shards();
+  options.seed = config.cluster().seed();
+  options.server = config.server().index();
+  options.patience_ms = std::max<int64_t>(1, config.coordinator().lease_ms() / kPatiencePartOfLease);
+  options.report = surroundings.report;
+  options.ask_route = surroundings.ask_route;
+  options.may_serve = std::move(may_serve);
+  return options;
+}
+
+Follower::Options FollowerOptions(const v1::Config& config, const Replication::Surroundings& surroundings) {
+  Follower::Options options;
+  options.cluster = config.cluster().name();
+  options.shards = config.cluster().shards();
+  options.seed = config.cluster().seed();
+  options.server = config.server().index();
+  options.message_max_bytes = config.server().message_max_bytes();
+  options.incarnation = surroundings.incarnation;
+  options.ask_route = surroundings.ask_route;
+  options.on_state = surroundings.on_state;
+  return options;
+}
+
+}  // namespace
+
+// Follow takes and gives ByteBuffers: payloads are sent from where they lie.
+class Replication::Service final : public v1::Replication::WithRawCallbackMethod_Follow<v1::Replication::Service> {
+ public:
+  explicit Service(Replicator* replicator) : replicator_(replicator) {}
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(grpc::CallbackServerContext*) override {
+    return replicator_->Open();
+  }
+
+ private:
+  Replicator* const replicator_;
+};
+
+Replication::Replication(const v1::Config& config, Surroundings surroundings, Store* store)
+    : server_(config.server().index()),
+      shards_(config.cluster().shards()),
+      surroundings_(std::move(surroundings)),
+      store_(store),
+      replicator_(ReplicatorOptions(config, surroundings_, [this] { return CheckLease(); }), store),
+      follower_(FollowerOptions(config, surroundings_), store),
+      service_(std::make_unique<Service>(&replicator_)) {
+  store->SetReplicas(&replicator_, [this] { return CheckLease(); });
+  thread_ = std::thread([this] { Run(); });
+}
+
+Replication::~Replication() { Shutdown(); }
+
+absl::Status Replication::CheckLease() const {
+  const int64_t late_ms = time_.NowMs() - surroundings_.lease_ends_ms();
+  if (late_ms < 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the lease of ps ", server_, " has ended ", late_ms, " ms ago: another ps may own its shards now"));
+}
+
+void Replication::Prepare(const ShardMap& map) {
+  std::vector<uint64_t> terms(shards_);
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    terms[shard] = map.TermOf(shard);
+    if (map.OwnerOf(shard) == server_) replicator_.Own(shard);
+  }
+  store_->SetTerms(terms);
+  SetMap(map);
+}
+
+void Replication::Begin() {
+  MutexLock lock(&mu_);
+  begun_ = true;
+  changed_.NotifyAll();
+}
+
+void Replication::SetMap(const ShardMap& map) {
+  MutexLock lock(&mu_);
+  map_ = map;
+  changed_.NotifyAll();
+}
+
+void Replication::Run() {
+  mu_.Lock();
+  while (!shut_down_) {
+    if (!begun_ || !map_.has_value()) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    const ShardMap map = *std::move(map_);
+    map_.reset();
+    mu_.Unlock();
+    Apply(map);
+    mu_.Lock();
+  }
+  mu_.Unlock();
+}
+
+void Replication::Apply(const ShardMap& map) {
+  std::vector<ShardId> lost, won, missing;
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    const bool owns = map.OwnerOf(shard) == server_;
+    const ShardRole role = store_->RoleOf(shard);
+    if (!owns && role == ShardRole::kOwns) lost.push_back(shard);
+    if (owns && role == ShardRole::kFollows) won.push_back(shard);
+    if (owns && role < ShardRole::kFollows) missing.push_back(shard);
+  }
+  for (const ShardId shard : lost) {
+    store_->Disown(shard);
+    replicator_.Disown(shard);
+  }
+  follower_.SetMap(map);  // From here on nobody but this ps changes the shards that it has won.
+  for (const ShardId shard : won) {
+    replicator_.Own(shard);
+    store_->Own(shard, map.TermOf(shard));
+  }
+  replicator_.SetMap(map);
+  if (!lost.empty() || !won.empty()) {
+    LODESTONE_LOG(INFO, "replication", "owns other shards epoch={} won={} lost={} owned={}", map.epoch(), won.size(),
+                  lost.size(), store_->owned_shards().size());
+    surroundings_.on_owners_changed();
+  }
+  if (!missing.empty()) {
+    // Only who was in sync is made the owner, and who begins owns what it brought back: this cannot be.
+    LODESTONE_LOG(ERROR, "replication",
+                  "the shard map gives this ps shards that it does not hold; they are not served until it is started "
+                  "again epoch={} shards={} first={}",
+                  map.epoch(), missing.size(), missing.front());
+  }
+}
+
+void Replication::Shutdown() {
+  {
+    MutexLock lock(&mu_);
+    if (shut_down_) return;
+    shut_down_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  replicator_.Shutdown();
+  follower_.Stop();
+}
+
+void Replication::FillStatus(v1::StatusResponse* status) const {
+  replicator_.FillStatus(status);
+  follower_.FillStatus(status);
+  status->mutable_replication()->set_lease_seconds(
+      static_cast<double>(surroundings_.lease_ends_ms() - time_.NowMs()) / 1000);
+}
+
+}  // namespace lodestone

@@ -1,0 +1,88 @@
+// A ps's part in replication: what it owns and follows, as the shard map says, and how that changes.
+//
+// Thread-safe. One thread of its own follows the map. The store must outlive it; it must outlive the gRPC server.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "common/shard_map.h"
+#include "common/time_source.h"
+#include "common/types.h"
+#include "proto/admin.pb.h"
+#include "proto/config.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/replication.grpc.pb.h"
+#include "server/replication/follower.h"
+#include "server/replication/replicator.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+class Replication {
+ public:
+  // What it needs of the rest of the ps.
+  struct Surroundings {
+    std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
+    std::function<void()> ask_route;
+    std::function<Incarnation()> incarnation;
+    std::function<int64_t()> lease_ends_ms;    // On SteadyTime's clock. Cheap.
+    std::function<void()> on_owners_changed;   // This ps owns other shards than before.
+    std::function<void(ShardId)> on_state;     // A shard's state was taken from another ps.
+  };
+  // Whether shards have followers by this configuration.
+  static bool IsWanted(const v1::Config& config) { return config.cluster().replicas() > 1; }
+  // Tells the store; call before the store serves.
+  Replication(const v1::Config& config, Surroundings surroundings, Store* store);
+  ~Replication();
+
+  // The shards that this ps is to bring back and own, before it does, and the terms of all.
+  void Prepare(const ShardMap& map);
+  // It has, and serves them: from now on the newest map that SetMap was given is followed.
+  void Begin();
+  // A newer map than those before.
+  void SetMap(const ShardMap& map);
+
+  // UNAVAILABLE once the lease of this ps has ended: another may answer for its shards.
+  absl::Status CheckLease() const;
+
+  v1::Replication::Service* service() { return service_.get(); }
+  absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return replicator_.Verify(); }
+
+  // Acknowledges and follows nothing any more.
+  void Shutdown();
+
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  class Service;
+
+  void Run();
+  void Apply(const ShardMap& map);
+
+  const uint32_t server_;
+  const uint32_t shards_;
+  const Surroundings surroundings_;
+  Store* const store_;
+  const SteadyTime time_;
+
+  // Synchronise themselves.
+  Replicator replicator_;
+  Follower follower_;
+  std::unique_ptr<v1::Replication::Service> service_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::optional<ShardMap> map_ ABSL_GUARDED_BY(mu_);  // To be followed.
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lodestone
