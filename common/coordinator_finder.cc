@@ -9,7 +9,7 @@
 namespace lodestone {
 namespace {
 
-constexpr int64_t kTimeoutMs = 2000;  // Of a question to one of etcd's endpoints.
+constexpr int64_t kTimeoutMs = 1000;  // Of a question to one of etcd's endpoints.
 
 }  // namespace
 

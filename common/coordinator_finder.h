@@ -26,8 +26,8 @@ class CoordinatorFinder {
   // else was found meanwhile.
   void Missed(const std::string& address);
 
-  // For messages: "coordinator.address" or "coordinator.etcd".
-  const char* source() const { return etcd_ != nullptr ? "coordinator.etcd" : "coordinator.address"; }
+  // Whether the coordinator is always at the same address.
+  bool is_fixed() const { return etcd_ == nullptr; }
 
   // An Address under way, and later ones that would have to ask, end with CANCELLED.
   void Stop();

@@ -39,8 +39,12 @@ Election::Election(Options options, Events events)
       coordinator_key_(EtcdCoordinatorKey(options_.cluster)),
       state_key_(EtcdStateKey(options_.cluster)),
       etcd_(options_.etcd, TimeoutMs(options_.lease_ms)),
-      renewals_(options_.etcd, RenewalTimeoutMs(options_.lease_ms)),
-      thread_([this] { Run(); }) {}
+      renewals_(options_.etcd, RenewalTimeoutMs(options_.lease_ms)) {}
+
+void Election::Start(std::string address) {
+  address_ = std::move(address);
+  thread_ = std::thread([this] { Run(); });
+}
 
 Election::~Election() { Stop(); }
 
@@ -85,11 +89,21 @@ void Election::NoteHealth(const absl::Status& status) {
   MutexLock lock(&mu_);
   if (stopped_) return;
   if (!status.ok() && health_.ok()) {
+    ill_since_ms_ = options_.time->NowMs();
     LODESTONE_LOG(WARN, "election", "{}", status.ToString());
   } else if (status.ok() && !health_.ok()) {
     LODESTONE_LOG(INFO, "election", "what kept this ps from etcd or from the election is over");
   }
   health_ = status;
+}
+
+void Election::FillStatus(v1::StatusResponse* status) const {
+  MutexLock lock(&mu_);
+  if (health_.ok()) return;
+  v1::WaitStatus* const wait = status->add_waits();
+  wait->set_who("the election of the coordinator");
+  wait->set_what(std::string(health_.message()));
+  wait->set_seconds(static_cast<double>(options_.time->NowMs() - ill_since_ms_) / 1000.0);
 }
 
 bool Election::Pause(int64_t ms) {
@@ -128,9 +142,9 @@ absl::Status Election::Campaign() {
 }
 
 absl::StatusOr<int64_t> Election::CreateKey(int64_t lease) {
-  LODESTONE_ASSIGN_OR_RETURN(const EtcdClient::PutOutcome outcome,
-                             etcd_.PutIf({{coordinator_key_, EtcdClient::Condition::What::kCreated, 0}},
-                                         coordinator_key_, options_.address, lease));
+  LODESTONE_ASSIGN_OR_RETURN(
+      const EtcdClient::PutOutcome outcome,
+      etcd_.PutIf({{coordinator_key_, EtcdClient::Condition::What::kCreated, 0}}, coordinator_key_, address_, lease));
   if (outcome.done) return outcome.revision;
   const std::optional<EtcdClient::Value>& found = outcome.found[0];
   // With our lease it is ours: the answer of an earlier attempt was lost.
@@ -144,7 +158,7 @@ absl::Status Election::Serve(int64_t term, const EtcdClient::Lease& lease, int64
     lease_end_ms_ = lease_end_ms;
     state_open_ = false;
   }
-  SetLeader(options_.address);
+  SetLeader(address_);
   absl::Status status;
   if (absl::StatusOr<std::optional<v1::CoordinatorState>> state = LoadState(); state.ok()) {
     status = events_.on_elected(term, *state);

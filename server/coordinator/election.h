@@ -23,6 +23,7 @@
 #include "common/etcd_client.h"
 #include "common/mutex.h"
 #include "common/time_source.h"
+#include "proto/admin.pb.h"
 #include "proto/coordinator_state.pb.h"
 
 namespace lodestone {
@@ -32,7 +33,6 @@ class Election {
   struct Options {
     std::string cluster;            // cluster.name.
     std::vector<std::string> etcd;  // coordinator.etcd.
-    std::string address;            // Where others reach the coordinator if this ps serves it.
     // Rounded up to seconds, which etcd counts in, and to etcd's own least (one and a half of its election timeout).
     uint32_t lease_ms = 10'000;
     const TimeSource* time = nullptr;  // Must outlive this.
@@ -45,6 +45,8 @@ class Election {
     std::function<void(int64_t term, const absl::Status& reason)> on_deposed;
   };
   Election(Options options, Events events);
+  // Begins to run, for a ps that others reach at `address`. Call once.
+  void Start(std::string address);
   // Stops if Stop was not called.
   ~Election();
 
@@ -56,9 +58,11 @@ class Election {
   // as UNAVAILABLE, it is open whether it was done; a later Save replaces it. One at a time in a term.
   absl::Status Save(int64_t term, const v1::CoordinatorState& state);
 
-  // Who was elected last as far as is known, "" if nobody; and what keeps this ps from hearing of it, or OK.
+  // The address of who is elected, as far as is known; "" if nobody is.
   std::string leader() const;
+  // What keeps this ps from etcd, or from the election; OK: nothing. FillStatus adds it to the waits.
   absl::Status health() const;
+  void FillStatus(v1::StatusResponse* status) const;
 
   // Runs no more. If this ps is elected it gives its place up, so that another is elected at once.
   void Stop();
@@ -90,6 +94,7 @@ class Election {
   const Events events_;
   const std::string coordinator_key_;
   const std::string state_key_;
+  std::string address_;  // Constant after Start.
 
   // Synchronise themselves. Renewals have connections of their own, so that they wait for nothing.
   EtcdClient etcd_;
@@ -105,8 +110,9 @@ class Election {
   bool state_open_ ABSL_GUARDED_BY(mu_) = false;     // A Save of this term has failed and may have been done.
   std::string leader_ ABSL_GUARDED_BY(mu_);
   absl::Status health_ ABSL_GUARDED_BY(mu_);
+  int64_t ill_since_ms_ ABSL_GUARDED_BY(mu_) = 0;  // Since when health_ is not OK.
 
-  std::thread thread_;  // Last: it uses all of the above.
+  std::thread thread_;
 };
 
 }  // namespace lodestone

@@ -23,7 +23,7 @@ TEST(CoordinatorFinderTest, WithoutEtcdTheAddressIsFixed) {
   finder.Missed("host:7000");
   finder.Stop();
   EXPECT_EQ(*finder.Address(), "host:7000");
-  EXPECT_STREQ(finder.source(), "coordinator.address");
+  EXPECT_TRUE(finder.is_fixed());
 }
 
 TEST(CoordinatorFinderTest, EtcdIsAskedUntilSomebodyIsElectedAndWhenTheCoordinatorWasMissed) {
@@ -34,20 +34,24 @@ TEST(CoordinatorFinderTest, EtcdIsAskedUntilSomebodyIsElectedAndWhenTheCoordinat
   config.mutable_coordinator()->set_address("unused:7000");
   config.mutable_coordinator()->add_etcd((*etcd)->endpoint(0));
   CoordinatorFinder finder(config);
-  EXPECT_STREQ(finder.source(), "coordinator.etcd");
-  const absl::Status nobody = finder.Address().status();
+  EXPECT_FALSE(finder.is_fixed());
+  absl::Status nobody;
+  do {  // A busy machine's etcd may be late.
+    nobody = finder.Address().status();
+  } while (absl::IsDeadlineExceeded(nobody));
   EXPECT_EQ(nobody.code(), absl::StatusCode::kUnavailable) << nobody;
   EXPECT_THAT(nobody.message(), HasSubstr("lodestone/test/coordinator"));
 
   EtcdClient client((*etcd)->endpoints(), 60'000);
   ASSERT_TRUE(client.PutIf({}, EtcdCoordinatorKey("other"), "ps-7:7000", 0).ok());
   ASSERT_TRUE(client.PutIf({}, EtcdCoordinatorKey("test"), "ps-1:7000", 0).ok());
-  EXPECT_EQ(*finder.Address(), "ps-1:7000");
+  while (!finder.Address().ok()) continue;
   ASSERT_TRUE(client.PutIf({}, EtcdCoordinatorKey("test"), "ps-2:7000", 0).ok());
   EXPECT_EQ(*finder.Address(), "ps-1:7000");  // Nobody has missed it there.
   finder.Missed("ps-0:7000");
   EXPECT_EQ(*finder.Address(), "ps-1:7000");
   finder.Missed("ps-1:7000");
+  while (!finder.Address().ok()) continue;
   EXPECT_EQ(*finder.Address(), "ps-2:7000");
   finder.Missed("ps-2:7000");
   finder.Stop();

@@ -46,9 +46,11 @@ class Candidate {
   Candidate(std::string name, std::vector<std::string> etcd, uint32_t lease_ms, const TimeSource* time = nullptr,
             int refusals = 0)
       : refusals_(refusals),
-        election_({"test", std::move(etcd), std::move(name), lease_ms, time != nullptr ? time : &steady_},
+        election_({"test", std::move(etcd), lease_ms, time != nullptr ? time : &steady_},
                   {[this](int64_t term, const auto& state) { return OnElected(term, state); },
-                   [this](int64_t term, const absl::Status& reason) { OnDeposed(term, reason); }}) {}
+                   [this](int64_t term, const absl::Status& reason) { OnDeposed(term, reason); }}) {
+    election_.Start(std::move(name));
+  }
 
   Election& election() { return election_; }
   Election* operator->() { return &election_; }
