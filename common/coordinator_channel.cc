@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/status.h"
 
 namespace lodestone {
@@ -37,7 +36,7 @@ absl::Status CoordinatorChannel::Note(const Connection& connection, const grpc::
   if (absl::IsUnavailable(told) || absl::IsDeadlineExceeded(told) || absl::IsUnimplemented(told)) {
     finder_.Missed(connection.address);
   }
-  return Annotate(told, absl::StrCat("coordinator ", connection.address));
+  return told;
 }
 
 }  // namespace lodestone
