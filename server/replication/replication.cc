@@ -83,7 +83,8 @@ void Replication::Prepare(const ShardMap& map) {
     if (map.OwnerOf(shard) == server_) replicator_.Own(shard);
   }
   store_->SetTerms(terms);
-  SetMap(map);
+  MutexLock lock(&mu_);
+  if (!map_.has_value()) map_ = map;  // A newer one may have come already.
 }
 
 void Replication::Begin() {
@@ -117,17 +118,19 @@ void Replication::Run() {
 void Replication::Apply(const ShardMap& map) {
   std::vector<ShardId> lost, won, missing;
   for (ShardId shard = 0; shard < shards_; ++shard) {
-    const bool owns = map.OwnerOf(shard) == server_;
-    const ShardRole role = store_->RoleOf(shard);
-    if (!owns && role == ShardRole::kOwns) lost.push_back(shard);
-    if (owns && role == ShardRole::kFollows) won.push_back(shard);
-    if (owns && role < ShardRole::kFollows) missing.push_back(shard);
+    if (map.OwnerOf(shard) != server_ && store_->RoleOf(shard) == ShardRole::kOwns) lost.push_back(shard);
   }
   for (const ShardId shard : lost) {
     store_->Disown(shard);
     replicator_.Disown(shard);
   }
   follower_.SetMap(map);  // From here on nobody but this ps changes the shards that it has won.
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    if (map.OwnerOf(shard) != server_) continue;
+    const ShardRole role = store_->RoleOf(shard);
+    if (role == ShardRole::kFollows) won.push_back(shard);
+    if (role < ShardRole::kFollows) missing.push_back(shard);
+  }
   for (const ShardId shard : won) {
     replicator_.Own(shard);
     store_->Own(shard, map.TermOf(shard));
@@ -162,8 +165,8 @@ void Replication::Shutdown() {
 void Replication::FillStatus(v1::StatusResponse* status) const {
   replicator_.FillStatus(status);
   follower_.FillStatus(status);
-  status->mutable_replication()->set_lease_seconds(
-      static_cast<double>(surroundings_.lease_ends_ms() - time_.NowMs()) / 1000);
+  status->mutable_replication()->set_lease_seconds(static_cast<double>(surroundings_.lease_ends_ms() - time_.NowMs()) /
+                                                   1000);
 }
 
 }  // namespace lodestone
