@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "server/replication/replication.h"
 #include "server/shard/content_checksum.h"
+#include "server/storage.h"
 #include "tests/server/replication/fake_coordinator.h"
 #include "tests/server/store_fixture.h"
 
@@ -31,24 +32,38 @@ class Node {
  public:
   static constexpr uint32_t kMessageBytesMax = 64 << 20;
 
-  Node(FakeCoordinator* coordinator, uint32_t index, uint32_t shards, uint32_t lease_ms)
+  // Keeps what it holds in `data_dir`, unless that is empty.
+  Node(FakeCoordinator* coordinator, uint32_t index, uint32_t shards, uint32_t lease_ms,
+       const std::string& data_dir = "")
       : coordinator_(coordinator), index_(index), incarnation_(100 * (index + 1)) {
     Store::Options options;
     options.shards = shards;
     options.executors = 2;
     options.time = &time;
     store = std::make_unique<Store>(options);
+    config.mutable_cluster()->set_servers(2);
+    config.mutable_cluster()->set_replicas(2);
+    config.mutable_server()->set_data_dir(data_dir);
+    config.mutable_checkpoint()->set_every_ms(0);
+    config.mutable_checkpoint()->set_at_exit(false);
     config.mutable_cluster()->set_shards(shards);
     config.mutable_server()->set_index(index);
     config.mutable_server()->set_message_max_bytes(kMessageBytesMax);
     config.mutable_coordinator()->set_lease_ms(lease_ms);
     Replication::Surroundings surroundings;
-    surroundings.report = [this](const v1::ReportSyncRequest& request) { return coordinator_->Report(index_, request); };
+    surroundings.report = [this](const v1::ReportSyncRequest& request) {
+      return coordinator_->Report(index_, request);
+    };
     surroundings.ask_route = [this] { ++routes_asked; };
     surroundings.incarnation = [this] { return incarnation_.load(); };
     surroundings.lease_ends_ms = [this] { return SteadyTime().NowMs() + (lease_over ? -1 : 3600'000); };
     surroundings.on_owners_changed = [this] { ++owners_changed; };
     surroundings.on_state = [this](ShardId) { ++states_taken; };
+    if (!data_dir.empty()) {
+      auto opened = Storage::Open(config, &time);
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      if (opened.ok()) storage = *std::move(opened);
+    }
     replication = std::make_unique<Replication>(config, std::move(surroundings), store.get());
     grpc::ServerBuilder builder;
     int port = 0;
@@ -63,6 +78,7 @@ class Node {
     replication->Shutdown();
     server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
+    storage.reset();
     replication.reset();
   }
 
@@ -70,7 +86,12 @@ class Node {
   void Begin() {
     const ShardMap map = coordinator_->map();
     replication->Prepare(map);
-    store->OwnShards(map.ShardsOf(index_));
+    if (storage != nullptr) {
+      const absl::Status recovered = storage->Recover(store.get(), map.ShardsOf(index_));
+      ASSERT_TRUE(recovered.ok()) << recovered;
+    } else {
+      store->OwnShards(map.ShardsOf(index_));
+    }
     replication->Begin();
   }
   void SetIncarnation(Incarnation incarnation) {
@@ -92,6 +113,7 @@ class Node {
   ManualTime time;
   v1::Config config;
   std::unique_ptr<Store> store;
+  std::unique_ptr<Storage> storage;  // Null: nothing is kept.
   std::unique_ptr<Replication> replication;
   std::string address;
   std::atomic<bool> lease_over{false};
@@ -140,12 +162,16 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
 
   ~ReplicaFixture() override {
     coordinator_.Hold(false);
-    for (const auto& node : nodes_) node->replication->Shutdown();
+    for (const auto& node : nodes_) {
+      if (node != nullptr) node->replication->Shutdown();
+    }
   }
 
   // Two ps; the first one owns all shards and has two tables. A follower may be silent for a quarter of `lease_ms`.
   void Start(uint32_t lease_ms = kLong) {
-    for (uint32_t i = 0; i < 2; ++i) nodes_.push_back(std::make_unique<Node>(&coordinator_, i, kShards, lease_ms));
+    for (uint32_t i = 0; i < 2; ++i) {
+      nodes_.push_back(std::make_unique<Node>(&coordinator_, i, kShards, lease_ms, DataDir(i)));
+    }
     a().Begin();
     Ensure(&a(), {AddingDense("dense", kElements, kBlockElements), AddingRows("rows", kDim)});
   }
@@ -156,6 +182,8 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
     b().Begin();
     ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync() && InSyncShards(a()) == kShards; }));
   }
+  // Where a ps keeps what it holds; empty: nowhere.
+  virtual std::string DataDir(uint32_t /*index*/) const { return ""; }
   Node& a() { return *nodes_[0]; }
   Node& b() { return *nodes_[1]; }
 
@@ -198,8 +226,8 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
   void AwaitVersion(Node* node, ShardId shard, Version version) {
     ASSERT_TRUE(coordinator_.Await([&] {
       return node->store->RoleOf(shard) >= ShardRole::kFollows && node->store->VersionOf(shard) == version;
-    })) << "shard " << shard << " is at version "
-        << node->store->VersionOf(shard) << ", not " << version;
+    })) << "shard "
+        << shard << " is at version " << node->store->VersionOf(shard) << ", not " << version;
   }
   // Waits until the two hold the same updates, and compares what they made of them.
   void ExpectSame(Node* owner, Node* follower) {

@@ -50,6 +50,22 @@ TEST_F(TakeoverTest, AStreamThatWasCutGoesOnWhereItWas) {
   EXPECT_EQ(States(), states);
 }
 
+TEST_F(TakeoverTest, ANewerMapThatComesBeforeTheShardsAreBackIsNotForgotten) {
+  const ShardMap older = coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) route->set_followers(shard, 0);
+  });
+  Start();
+  ASSERT_NO_FATAL_FAILURE(PushMany(1, 3));
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) route->set_followers(shard, 2);
+  }));
+  b().replication->Prepare(older);
+  b().store->OwnShards({});
+  b().replication->Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  ExpectSame(&a(), &b());
+}
+
 TEST_F(TakeoverTest, AnotherLifeOfAFollowerGetsTheWholeState) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   const std::vector<uint64_t> states = States();
