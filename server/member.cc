@@ -137,7 +137,9 @@ void Member::KeepLease() {
     if (time_.NowMs() >= next_route_ms_) route = FollowRoute();
     if (leaving()) return;
     if (!lease.ok()) {
-      SetWait(absl::StrCat("goes on serving without a lease for now: ", lease.message()));
+      SetWait(absl::StrCat(options_.replicas > 1 ? "waits for its lease to be renewed, and serves until it ends: "
+                                                 : "goes on serving without a lease for now: ",
+                           lease.message()));
     } else if (!route.ok()) {
       SetWait(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()));
     } else {
