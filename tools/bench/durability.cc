@@ -59,10 +59,10 @@ absl::StatusOr<std::vector<std::unique_ptr<PsPair>>> StartModes(const Options& o
     Options of_mode = options;
     of_mode.sets.push_back(absl::StrCat("cluster.durability=", mode));
     if (mode == "replica") {
-      // Both in memory: what is measured is the follower alone.
       of_mode.sets.push_back("cluster.servers=2");
       of_mode.sets.push_back("cluster.replicas=2");
-    } else if (mode != "memory") {
+    }
+    if (mode != "memory") {
       // What is measured is the log alone.
       for (const std::string& set : {absl::StrCat("server.data_dir=", folder.File(mode)),
                                      std::string("checkpoint.every_ms=0"), std::string("checkpoint.at_exit=false")}) {
