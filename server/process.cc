@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "common/coordinator_channel.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/mutex.h"
@@ -25,6 +26,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
+#include "server/coordinator/elected_coordinator.h"
 #include "server/coordinator/service.h"
 #include "server/coordinator/state_file.h"
 #include "server/exchange.h"
@@ -73,6 +75,7 @@ Membership::Options MembershipOptions(const v1::Config& config, const TimeSource
   options.shards = config.cluster().shards();
   options.replicas = config.cluster().replicas();
   options.lease_ms = config.coordinator().lease_ms();
+  options.ends_with_server_0 = config.coordinator().etcd().empty();
   options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
   options.time = time;
   return options;
@@ -85,9 +88,10 @@ absl::Status CheckConfig(const v1::Config& config) {
     return absl::InvalidArgumentError(absl::StrCat("server.index is ", server.index(), ", and cluster.servers is ",
                                                    config.cluster().servers(), ": indices start at 0"));
   }
-  if (server.index() > 0 && config.coordinator().address().empty()) {
+  if (server.index() > 0 && config.coordinator().address().empty() && config.coordinator().etcd().empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "server.index is ", server.index(), ": coordinator.address must be the host:port of the ps with index 0"));
+        "server.index is ", server.index(),
+        ": coordinator.address must be the host:port of the ps with index 0 (or coordinator.etcd be set)"));
   }
   return absl::OkStatus();
 }
@@ -108,7 +112,11 @@ class ServerProcess::Impl {
  private:
   void StartReplication();
   absl::Status StartCoordinator();
+  void MakeElectedCoordinator();
+  // What checkpoints keep of the coordinator, for one that has lost its state.
+  absl::StatusOr<std::optional<v1::CoordinatorState>> StateOfCheckpoints() const;
   absl::Status Listen();
+  std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
   // Brings the shards back and serves them.
@@ -136,7 +144,8 @@ class ServerProcess::Impl {
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   Broadcaster broadcaster_;
   std::optional<Replication> replication_;         // Where shards have followers.
-  std::optional<CoordinatorService> coordinator_;  // On the ps with index 0.
+  std::optional<CoordinatorService> coordinator_;  // On the ps with index 0, without etcd.
+  std::optional<ElectedCoordinator> elected_;      // With etcd.
   Exchange exchange_;
   ParameterService parameters_;
   AdminService admin_;
@@ -156,15 +165,15 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
                 PsName(config.server().index(), config.cluster().name())),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
-      admin_({[this](v1::StatusResponse* status) { FillStatus(status); }},
-             Storage::IsWanted(config)
-                 ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
-                 : nullptr,
-             Storage::IsWanted(config)
-                 ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
-                 : nullptr,
-             Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); })
-                                           : nullptr) {
+      admin_(
+          {[this](v1::StatusResponse* status) { FillStatus(status); }},
+          Storage::IsWanted(config)
+              ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
+              : nullptr,
+          Storage::IsWanted(config)
+              ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
+              : nullptr,
+          Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); }) : nullptr) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }
@@ -174,6 +183,7 @@ absl::Status ServerProcess::Impl::Start() {
   if (Replication::IsWanted(config_)) StartReplication();
   LODESTONE_RETURN_IF_ERROR(StartCoordinator());
   LODESTONE_RETURN_IF_ERROR(Listen());
+  if (elected_.has_value()) elected_->Start(identity_.address);
   StartMember();
   ticks_ = std::thread([this] { RunTicks(); });
   return absl::OkStatus();
@@ -203,6 +213,10 @@ std::shared_ptr<Member> ServerProcess::Impl::MemberNow() const {
 
 // Just before Listen: the leases of its last life begin anew here.
 absl::Status ServerProcess::Impl::StartCoordinator() {
+  if (!config_.coordinator().etcd().empty()) {
+    MakeElectedCoordinator();
+    return absl::OkStatus();
+  }
   if (identity_.index != 0) return absl::OkStatus();
   if (config_.server().data_dir().empty()) {
     coordinator_.emplace(MembershipOptions(config_, &time_));
@@ -216,12 +230,36 @@ absl::Status ServerProcess::Impl::StartCoordinator() {
                        [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
   storage_->KeepCoordinator([this] { return coordinator_->State(); });
   if (state.has_value()) return Annotate(coordinator_->Restore(*state), path);
-  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> kept, StateOfCheckpoints());
   if (!kept.has_value()) return absl::OkStatus();
-  // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
-  kept->clear_places();
-  kept->clear_owners();
   return Annotate(coordinator_->Restore(*kept), "the coordinator's state in a checkpoint");
+}
+
+absl::StatusOr<std::optional<v1::CoordinatorState>> ServerProcess::Impl::StateOfCheckpoints() const {
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
+  if (kept.has_value()) {
+    // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
+    kept->clear_places();
+    kept->clear_owners();
+  }
+  return kept;
+}
+
+void ServerProcess::Impl::MakeElectedCoordinator() {
+  ElectedCoordinator::Options options;
+  options.membership = MembershipOptions(config_, &time_);
+  options.election.cluster = config_.cluster().name();
+  options.election.etcd.assign(config_.coordinator().etcd().begin(), config_.coordinator().etcd().end());
+  options.election.lease_ms = config_.coordinator().lease_ms();
+  options.election.time = &time_;
+  if (storage_ != nullptr && !config_.server().data_dir().empty()) {
+    options.first_state = [this] { return StateOfCheckpoints(); };
+    storage_->KeepCoordinator([this] { return elected_->State(); });
+  }
+  options.on_change = [this](bool serves) {
+    server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves);
+  };
+  elected_.emplace(std::move(options));
 }
 
 absl::Status ServerProcess::Impl::Listen() {
@@ -242,6 +280,7 @@ absl::Status ServerProcess::Impl::Listen() {
   builder.RegisterService(&admin_);
   if (replication_.has_value()) builder.RegisterService(replication_->service());
   if (coordinator_.has_value()) builder.RegisterService(&*coordinator_);
+  if (elected_.has_value()) builder.RegisterService(&*elected_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", config.listen(), ": gRPC could not bind it"));
@@ -255,10 +294,19 @@ absl::Status ServerProcess::Impl::Listen() {
   return absl::OkStatus();
 }
 
+std::unique_ptr<CoordinatorChannel> ServerProcess::Impl::ConnectCoordinator() {
+  v1::Config config = config_;
+  if (coordinator_.has_value()) config.mutable_coordinator()->set_address(identity_.address);
+  return std::make_unique<CoordinatorChannel>(config, [this](const std::string& address) {
+    const uint32_t message_max_bytes = config_.server().message_max_bytes();
+    const bool own = (coordinator_.has_value() || elected_.has_value()) && address == identity_.address;
+    return own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
+               : MakeChannel(address, message_max_bytes);
+  });
+}
+
 void ServerProcess::Impl::StartMember() {
-  const bool own = coordinator_.has_value();
   Member::Options options;
-  options.coordinator = own ? identity_.address : config_.coordinator().address();
   options.index = identity_.index;
   options.address = identity_.address;
   options.cluster = config_.cluster().name();
@@ -273,12 +321,9 @@ void ServerProcess::Impl::StartMember() {
     options.token = storage_->token();
     options.predecessor = storage_->former_token();
   }
-  const uint32_t message_max_bytes = config_.server().message_max_bytes();
-  const std::shared_ptr<grpc::Channel> channel = own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
-                                                     : MakeChannel(options.coordinator, message_max_bytes);
   // Under the lock: the map may come at once, and whoever it wakes asks for the member.
   MutexLock lock(&mu_);
-  auto member = std::make_shared<Member>(std::move(options), channel,
+  auto member = std::make_shared<Member>(std::move(options), ConnectCoordinator(),
                                          [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
   lease_of_.store(member.get(), std::memory_order_release);
   member_ = std::move(member);
@@ -337,6 +382,7 @@ void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   broadcaster_.FillStatus(status);
   if (replication_.has_value()) replication_->FillStatus(status);
   if (coordinator_.has_value()) coordinator_->FillStatus(status);
+  if (elected_.has_value()) elected_->FillStatus(status);
   std::shared_ptr<Member> member;
   {
     MutexLock lock(&mu_);
@@ -390,6 +436,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   if (member != nullptr) member->Leave();
   if (replication_.has_value()) replication_->Shutdown();
   if (coordinator_.has_value()) coordinator_->Shutdown();
+  if (elected_.has_value()) elected_->Shutdown();
   broadcaster_.Shutdown();
   exchange_.Drain();
   if (server_ != nullptr) {
