@@ -342,6 +342,9 @@ void Member::SetWait(const std::string& what) {
 }
 
 void Member::FillStatus(v1::StatusResponse* status) const {
+  if (const auto connection = coordinator_->Last(); connection != nullptr) {
+    status->set_coordinator(connection->address);
+  }
   MutexLock lock(&mu_);
   if (wait_.empty()) return;
   v1::WaitStatus* const wait = status->add_waits();
