@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 
@@ -17,7 +18,9 @@ using Problems = std::vector<ConfigProblem>;
 // An address to connect to.
 void CheckTarget(const std::string& path, const std::string& target, Problems* problems) {
   const absl::StatusOr<HostPort> address = ParseHostPort(target);
-  if (!address.ok()) {
+  if (absl::StrContains(target, "://")) {
+    problems->push_back({path, absl::StrCat("`", target, "` is not host:port: leave what ends in :// away")});
+  } else if (!address.ok()) {
     problems->push_back({path, std::string(address.status().message())});
   } else if (IsWildcard(address->host)) {
     problems->push_back({path, absl::StrCat("`", target, "` names no host that one could connect to")});
