@@ -1,4 +1,4 @@
-// Asks a ps for its status, to write a checkpoint, and to bring a table back.
+// Asks a ps for its status, to write a checkpoint, to bring a table back, and to compare replicas.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct ServerAddress {
   uint32_t server = 0;
   std::string address;
 };
-// The servers of the cluster of the ps at `address`, which must be ps 0, by index. An error unless all have joined.
+// The servers of the cluster of the ps at `address`, by index, as its coordinator knows them. An error unless all have
+// joined.
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
 
 // Has the ps at `address` write a checkpoint, and waits until it is complete. Errors name the address.
@@ -33,6 +34,9 @@ absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& addr
 // Has the ps at `address` bring a table back, and waits until it has. Errors name the address.
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
                                                      int timeout_ms);
+
+// Has the ps at `address` compare its shards with their followers' copies. Errors name the address.
+absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms);
 
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {
