@@ -129,7 +129,7 @@ class Broadcaster {
   ~Broadcaster();
 
   // A subscriber that serves `sink` from its Start on. RESOURCE_EXHAUSTED if there are `subscribers_max`, UNAVAILABLE
-  // while the server owns no shards or shuts down, INVALID_ARGUMENT without tables, and the store's errors for its
+  // before the server has its shards, and when it shuts down, INVALID_ARGUMENT without tables, and the store's errors for its
   // tables. After an error the sink is not touched.
   absl::StatusOr<std::shared_ptr<Subscriber>> Add(const v1::SubscribeRequest& request, std::string peer,
                                                   DeltaSink* sink);

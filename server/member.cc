@@ -137,7 +137,9 @@ void Member::KeepLease() {
     if (time_.NowMs() >= next_route_ms_) route = FollowRoute();
     if (leaving()) return;
     if (!lease.ok()) {
-      SetWait(absl::StrCat("goes on serving without a lease for now: ", lease.message()));
+      SetWait(absl::StrCat(options_.replicas > 1 ? "waits for its lease to be renewed, and serves until it ends: "
+                                                 : "goes on serving without a lease for now: ",
+                           lease.message()));
     } else if (!route.ok()) {
       SetWait(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()));
     } else {
@@ -187,7 +189,7 @@ absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRe
   const absl::Status status = Call(HeartbeatTimeoutMs(), [&](grpc::ClientContext* context) {
     return stub_->ReportSync(context, numbered, &response);
   });
-  if (absl::IsFailedPrecondition(status)) {
+  if (absl::IsFailedPrecondition(status) && epoch_ > 0) {
     MutexLock lock(&mu_);
     heartbeat_wished_ = true;
     changed_.NotifyAll();

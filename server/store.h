@@ -50,6 +50,9 @@ class Store {
   // Sets the shards that this ps owns, empty, and takes calls for them: AdoptShards and Serve. Without logs.
   void OwnShards(const std::vector<ShardId>& shards);
 
+  // Before Serve: the terms (RouteResponse.terms) that updates of owned shards are of, by shard; 0 unless it is called.
+  void SetTerms(const std::vector<uint64_t>& terms);
+
   // In three steps, for a ps that remembers. First: makes the shards, empty. Until Serve, every push and pull is
   // UNAVAILABLE. Call once.
   void AdoptShards(const std::vector<ShardId>& shards);
@@ -76,10 +79,9 @@ class Store {
   // Following and taking over, while calls are served. One thread calls these, but for ReplayFollowed and TakeState,
   // which for one shard must not come together with each other or with the rest.
   //
-  // Before Serve: where updates of owned shards go to be held by others too, what is asked before anything is answered
-  // for a shard (OK: this ps may), and the terms that owned shards' updates are of.
+  // Before Serve: where updates of owned shards go to be held by others too, and what is asked before anything is
+  // answered for a shard (OK: this ps may).
   void SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve);
-  void SetTerms(const std::vector<uint64_t>& terms);
   // Follows a shard from now on: whatever it was here before, it is not held until TakeState or ReplayFollowed says so.
   // RESOURCE_EXHAUSTED if there is no room for it.
   absl::Status Follow(ShardId shard);

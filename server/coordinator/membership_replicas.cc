@@ -73,13 +73,11 @@ void Membership::TakeOut(const Place& server) {
   }
   if (!moved.empty()) NewEpoch();
   std::vector<std::string> fates;
-  for (const auto& [to, count] : moved) fates.push_back(absl::StrCat(count, " go to ps ", to));
-  for (const auto& [to, count] : waiting)
-    fates.push_back(absl::StrCat(count, " are open until ps ", to, " is heard of"));
-  if (stay > 0) fates.push_back(absl::StrCat(stay, " have nobody else and wait for it"));
-  if (!fates.empty())
-    failovers_.push_back(
-        absl::StrCat("of the shards of ", Describe(server), ", which is out, ", absl::StrJoin(fates, ", ")));
+  for (const auto& [to, count] : moved) fates.push_back(absl::StrCat(count, " to ps ", to));
+  for (const auto& [to, count] : waiting) fates.push_back(absl::StrCat(count, " open until ps ", to, " is heard of"));
+  if (stay > 0) fates.push_back(absl::StrCat(stay, " to nobody, waiting for it"));
+  if (fates.empty()) return;
+  failovers_.push_back(absl::StrCat(Describe(server), " is out; its shards: ", absl::StrJoin(fates, ", ")));
 }
 
 void Membership::PromoteUndecided(const Place& server) {
@@ -93,8 +91,7 @@ void Membership::PromoteUndecided(const Place& server) {
   if (moved.empty()) return;
   NewEpoch();
   for (const auto& [former, count] : moved) {
-    failovers_.push_back(
-        absl::StrCat(Describe(server), " lives: ", count, " shards of ps ", former, " that were open go to it"));
+    failovers_.push_back(absl::StrCat(Describe(server), " lives; to it of the shards of ps ", former, ": ", count));
   }
   AssignFollowers();
 }
@@ -175,10 +172,10 @@ absl::Status Membership::CheckDecided() const {
   std::vector<std::string> lines;
   for (const auto& [pair, count] : open) {
     const Place& follower = servers_[pair.first];
-    lines.push_back(absl::StrCat(count, " shards of ps ", pair.second, " may be those of ", Describe(follower), ", ",
-                                 LastHeard(follower)));
+    lines.push_back(absl::StrCat(Describe(follower), ", ", LastHeard(follower), ", may own ", count,
+                                 " of the shards of ps ", pair.second));
   }
-  return absl::UnavailableError(absl::StrCat("waiting for followers that were in sync: ", absl::StrJoin(lines, "; ")));
+  return absl::UnavailableError(absl::StrCat("waiting for followers that had all: ", absl::StrJoin(lines, "; ")));
 }
 
 absl::Status Membership::CheckReplicas(const v1::CoordinatorState& state) const {

@@ -77,12 +77,7 @@ absl::Status Replication::CheckLease() const {
 }
 
 void Replication::Prepare(const ShardMap& map) {
-  std::vector<uint64_t> terms(shards_);
-  for (ShardId shard = 0; shard < shards_; ++shard) {
-    terms[shard] = map.TermOf(shard);
-    if (map.OwnerOf(shard) == server_) replicator_.Own(shard);
-  }
-  store_->SetTerms(terms);
+  for (const ShardId shard : map.ShardsOf(server_)) replicator_.Own(shard);
   SetMap(map);
 }
 
@@ -94,6 +89,13 @@ void Replication::Begin() {
 
 void Replication::SetMap(const ShardMap& map) {
   MutexLock lock(&mu_);
+  if (map.epoch() < epoch_) {
+    LODESTONE_LOG(ERROR, "replication",
+                  "the coordinator has forgotten who owns what, and its map is not followed epoch={} before={}",
+                  map.epoch(), epoch_);
+    return;
+  }
+  epoch_ = map.epoch();
   map_ = map;
   changed_.NotifyAll();
 }

@@ -256,7 +256,7 @@ void Replicator::Leave(OwnedShard* owned, const char* why) {
 
 void Replicator::LogLeaving() {
   for (const auto& [of, shards] : std::exchange(leaving_, {})) {
-    LODESTONE_LOG(WARN, "replication", "a follower is to count no more ps={} shards={} reason=\"{}\"", of.first, shards,
+    LODESTONE_LOG(WARN, "replication", "a follower is to count no more ps={} shards={} reason={}", of.first, shards,
                   of.second);
   }
 }

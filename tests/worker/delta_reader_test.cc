@@ -52,9 +52,17 @@ class DeltaReaderTest : public ::testing::Test {
     return delta;
   }
 
+  static v1::Delta OfTerm(uint64_t term, v1::Delta delta) {
+    delta.mutable_shards(0)->set_term(term);
+    return delta;
+  }
+
   absl::Status Read(const v1::Delta& delta, const std::vector<float>& values) {
+    return ReadBy(&reader_, delta, values);
+  }
+  static absl::Status ReadBy(DeltaReader* reader, const v1::Delta& delta, const std::vector<float>& values) {
     const size_t bytes = values.size() * sizeof(float);
-    return reader_.Read(delta, Payload({grpc::Slice(values.data(), bytes)}));
+    return reader->Read(delta, Payload({grpc::Slice(values.data(), bytes)}));
   }
 
   std::string Shard(BlockIndex block, Version version) const {
@@ -65,7 +73,8 @@ class DeltaReaderTest : public ::testing::Test {
   std::map<TableId, const TableHandle*> tables_;
   std::vector<std::string> heard_;
   DeltaListener listener_;
-  DeltaReader reader_{&tables_, kShards, &listener_};
+  Positions positions_{kShards};
+  DeltaReader reader_{&tables_, &positions_, &listener_};
 };
 
 TEST_F(DeltaReaderTest, TellsEachBlockAndThenTheShard) {
@@ -107,13 +116,73 @@ TEST_F(DeltaReaderTest, RefusesAChangeThatBeginsBeforeTheLastIsComplete) {
   EXPECT_EQ(Read(Change(0, 0, 8, true), {1, 2, 3, 4}).code(), absl::StatusCode::kInternal);
 }
 
+TEST_F(DeltaReaderTest, GoesOnFromWhatAnotherStreamBrought) {
+  ASSERT_TRUE(Read(Change(0, 0, 7, true), {1, 2, 3, 4}).ok());
+  DeltaReader next(&tables_, &positions_, &listener_);
+  ASSERT_TRUE(ReadBy(&next, OfTerm(3, Change(0, 7, 9)), {5, 6, 7, 8}).ok());
+  EXPECT_EQ(heard_.back(), Shard(0, 9));
+  const auto held = positions_.Held();
+  ASSERT_EQ(held.size(), 1);
+  EXPECT_EQ(held[0].shard(), ShardOf(0));
+  EXPECT_EQ(held[0].term(), 3);
+  EXPECT_EQ(held[0].version(), 9);
+}
+
+TEST_F(DeltaReaderTest, DropsWhatAFormerOwnerSendsLate) {
+  DeltaReader next(&tables_, &positions_, &listener_);
+  ASSERT_TRUE(Read(Change(0, 0, 7, true), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Read(Change(0, 7, 8, false, false), {2, 2, 2, 2}).ok());  // Half of a change.
+  ASSERT_TRUE(ReadBy(&next, OfTerm(3, Change(0, 0, 7, true, false)), {5, 6, 7, 8}).ok());
+  const size_t heard = heard_.size();
+  EXPECT_TRUE(Read(Change(0, 7, 8), {3, 3, 3, 3}).ok()) << "the other half";
+  EXPECT_TRUE(Read(Change(0, 0, 20, true), {3, 3, 3, 3}).ok()) << "an anchor";
+  EXPECT_EQ(heard_.size(), heard);
+  ASSERT_TRUE(ReadBy(&next, OfTerm(3, Change(0, 0, 7, false)), {5, 6, 7, 8}).ok());
+  EXPECT_EQ(heard_.back(), Shard(0, 7));
+  EXPECT_TRUE(Read(Change(0, 8, 9), {3, 3, 3, 3}).ok());
+  EXPECT_EQ(heard_.back(), Shard(0, 7));
+  EXPECT_EQ(Read(Change(0, 9, 10), {3, 3, 3}).code(), absl::StatusCode::kInternal) << "dropped, and checked";
+  EXPECT_EQ(positions_.Held()[0].term(), 3);
+}
+
+TEST_F(DeltaReaderTest, AnAnchorReplacesAllOfItsTermAndOlderOnes) {
+  ASSERT_TRUE(Read(OfTerm(3, Change(0, 0, 7, true)), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Read(OfTerm(3, Change(0, 0, 5, true)), {1, 2, 3, 4}).ok());
+  EXPECT_EQ(heard_.back(), Shard(0, 5));
+  ASSERT_TRUE(Read(OfTerm(4, Change(0, 0, 2, true)), {1, 2, 3, 4}).ok());
+  EXPECT_EQ(heard_.back(), Shard(0, 2));
+}
+
+TEST_F(DeltaReaderTest, HoldsNothingOfAShardAfterAFault) {
+  ASSERT_TRUE(Read(Change(0, 0, 7, true), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Read(Change(1, 0, 7, true), {1, 2, 3, 4}).ok());
+  ASSERT_FALSE(Read(Change(0, 8, 9), {1, 2, 3, 4}).ok());
+  const auto held = positions_.Held();
+  ASSERT_EQ(held.size(), 1);
+  EXPECT_EQ(held[0].shard(), ShardOf(1));
+}
+
+// What the old owner began may have been lost with it; within a term a change contains what came of the one before.
+TEST_F(DeltaReaderTest, GoesOnFromAnUnfinishedChangeWithinItsTermOnly) {
+  ASSERT_TRUE(Read(Change(0, 0, 7, true), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Read(Change(0, 7, 9, false, false), {1, 2, 3, 4}).ok());
+  DeltaReader second(&tables_, &positions_, &listener_);
+  ASSERT_TRUE(ReadBy(&second, Change(0, 7, 10, false, false), {1, 2, 3, 4}).ok());
+  DeltaReader third(&tables_, &positions_, &listener_);
+  const absl::Status status = ReadBy(&third, OfTerm(3, Change(0, 7, 10)), {1, 2, 3, 4});
+  EXPECT_NE(status.message().find("unfinished"), std::string::npos) << status;
+  EXPECT_TRUE(positions_.Held().empty());
+  ASSERT_TRUE(ReadBy(&third, OfTerm(3, Change(0, 0, 10, true)), {1, 2, 3, 4}).ok());
+}
+
 TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
   const std::vector<float> values = {1, 2, 3, 4};
   const auto refused = [&](auto change, std::vector<float> payload) {
     v1::Delta delta = Change(0, 0, 7, true);
     change(&delta);
     heard_.clear();
-    DeltaReader reader(&tables_, kShards, &listener_);
+    Positions positions(kShards);
+    DeltaReader reader(&tables_, &positions, &listener_);
     const size_t bytes = payload.size() * sizeof(float);
     return reader.Read(delta, Payload({grpc::Slice(payload.data(), bytes)})).code() == absl::StatusCode::kInternal;
   };

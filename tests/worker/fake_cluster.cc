@@ -35,11 +35,13 @@ std::string BytesOf(const grpc::ByteBuffer& buffer) {
   return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
 }
 
-FakeCluster::FakeCluster(uint32_t servers, uint32_t shards)
-    : shards_(shards), owners_(InitialOwners(shards, servers)), versions_(shards, 0) {
+FakeCluster::FakeCluster(uint32_t servers, uint32_t shards) : shards_(shards), versions_(shards, 0) {
   {
     MutexLock lock(&mu_);
     addresses_.resize(servers);
+    owners_ = InitialOwners(shards, servers);
+    terms_.resize(shards);
+    term_starts_.resize(shards);
   }
   for (uint32_t server = 0; server < servers; ++server) Listen(server);
 }
@@ -115,6 +117,21 @@ void FakeCluster::SetAway(uint32_t server, bool away) {
   }
 }
 
+void FakeCluster::MoveShards(const std::map<ShardId, uint32_t>& owners) {
+  MutexLock lock(&mu_);
+  ++epoch_;
+  for (const auto& [shard, owner] : owners) {
+    owners_[shard] = owner;
+    terms_[shard] = epoch_;
+    term_starts_[shard] = versions_[shard];
+  }
+}
+
+void FakeCluster::ForgetHistory() {
+  MutexLock lock(&mu_);
+  history_ = false;
+}
+
 void FakeCluster::SetFaults(Faults faults) {
   MutexLock lock(&mu_);
   faults_ = std::move(faults);
@@ -131,6 +148,11 @@ void FakeCluster::Handle(size_t place, std::shared_ptr<FakeCall> call) {
   const uint64_t number = ++calls_[{server, call->method()}];
   called_.NotifyAll();
   const Fault fault = faults_ ? faults_(server, call->method(), number) : Fault::kNone;
+  if (fault == Fault::kSwallow) return;
+  if (fault == Fault::kTurnBack) {
+    call->Finish(grpc::Status(grpc::StatusCode::ABORTED, "turned back by the test"));
+    return;
+  }
   if (fault == Fault::kRefuse || fault == Fault::kForget) {
     call->Finish(fault == Fault::kRefuse ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "refused by the test")
                                          : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "who are you?"));
@@ -160,16 +182,12 @@ void FakeCluster::Handle(size_t place, std::shared_ptr<FakeCall> call) {
 std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::shared_ptr<FakeCall>& call,
                                                   bool shorten) {
   const std::string& method = call->method();
-  if (method == "EnsureTables") return EnsureTables(call->request(), shorten);
-  if (method == "Push") return Push(server, *call, shorten);
-  if (method == "Pull") return Pull(call->request(), shorten);
+  if (method == "EnsureTables") return EnsureTables(server, call->request(), shorten);
+  if (method == "Push") return Push(server, call.get(), shorten);
+  if (method == "Pull") return Pull(server, call.get(), shorten);
   if (method == "Route") return BuildMessage(Route(), {});
   if (method == "Subscribe") {
-    const auto request = Parse<v1::SubscribeRequest>(call->request());
-    Stream stream{server, call, {}, {}};
-    for (const auto& table : request.tables()) stream.tables.insert(table.table());
-    streams_.push_back(std::move(stream));
-    SendDelta(&streams_.back(), true, false);
+    Subscribe(server, call);
     return std::nullopt;
   }
   if (method == "Join") {
@@ -204,12 +222,40 @@ v1::RouteResponse FakeCluster::Route() const {
     entry->set_away(away_.contains(server));
   }
   route.mutable_owners()->Add(owners_.begin(), owners_.end());
+  route.mutable_terms()->Add(terms_.begin(), terms_.end());
   return route;
 }
 
-grpc::ByteBuffer FakeCluster::EnsureTables(const grpc::ByteBuffer& request, bool shorten) {
+bool FakeCluster::TurnBack(uint32_t server, Incarnation worker,
+                           const google::protobuf::RepeatedPtrField<v1::Part>& parts, FakeCall* call) {
+  for (const v1::Part& part : parts) {
+    if (owners_[part.shard()] == server) continue;
+    call->Finish(grpc::Status(grpc::StatusCode::ABORTED, "shard " + std::to_string(part.shard()) + " is not here"));
+    return true;
+  }
+  if (sessions_.contains({server, worker})) return false;
+  call->Finish(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "no session"));
+  return true;
+}
+
+void FakeCluster::Subscribe(uint32_t server, const std::shared_ptr<FakeCall>& call) {
+  const auto request = Parse<v1::SubscribeRequest>(call->request());
+  subscribed_[server] = request;
+  Stream stream{server, call, {}, {}};
+  for (const auto& table : request.tables()) stream.tables.insert(table.table());
+  for (const auto& held : request.held()) {
+    const ShardId shard = held.shard();
+    if (!history_ || owners_[shard] != server) continue;
+    if (held.term() == terms_[shard] || held.version() <= term_starts_[shard]) stream.sent[shard] = held.version();
+  }
+  streams_.push_back(std::move(stream));
+  SendDelta(&streams_.back(), false);
+}
+
+grpc::ByteBuffer FakeCluster::EnsureTables(uint32_t server, const grpc::ByteBuffer& request, bool shorten) {
   v1::EnsureTablesResponse response;
   const auto asked = Parse<v1::EnsureTablesRequest>(request);
+  sessions_.insert({server, asked.worker_incarnation()});
   for (const v1::TableSpec& spec : asked.tables()) {
     auto* answer = response.add_tables();
     answer->set_id(TableIdOf(spec.name()));
@@ -252,16 +298,16 @@ void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply)
   }
 }
 
-grpc::ByteBuffer FakeCluster::Push(uint32_t server, const FakeCall& call, bool shorten) {
+std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* call, bool shorten) {
   Payload payload;
-  const auto request = Parse<v1::PushRequest>(call.request(), &payload);
-  pushes_.push_back(Seen{server, BytesOf(call.request()), request, call.peer()});
+  const auto request = Parse<v1::PushRequest>(call->request(), &payload);
+  pushes_.push_back(Seen{server, BytesOf(call->request()), request, call->peer()});
+  if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
   v1::PushResponse response;
   ByteView rest = payload.bytes();
   std::set<ShardId> shards;
   bool fresh = false;
   for (const v1::Part& part : request.parts()) {
-    LODESTONE_CHECK(owners_[part.shard()] == server);
     if (response.shards_size() == 0 || response.shards(response.shards_size() - 1).shard() != part.shard()) {
       LODESTONE_CHECK(shards.insert(part.shard()).second);  // Parts of a shard are adjacent.
       fresh = marks_.insert({request.worker_incarnation(), request.sequence(), part.shard()}).second;
@@ -278,9 +324,10 @@ grpc::ByteBuffer FakeCluster::Push(uint32_t server, const FakeCall& call, bool s
   return BuildMessage(response, {});
 }
 
-grpc::ByteBuffer FakeCluster::Pull(const grpc::ByteBuffer& buffer, bool shorten) {
+std::optional<grpc::ByteBuffer> FakeCluster::Pull(uint32_t server, FakeCall* call, bool shorten) {
   Payload payload;
-  const auto request = Parse<v1::PullRequest>(buffer, &payload);
+  const auto request = Parse<v1::PullRequest>(call->request(), &payload);
+  if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
   v1::PullResponse response;
   std::vector<float> values;
   size_t key = 0;
@@ -304,16 +351,18 @@ grpc::ByteBuffer FakeCluster::Pull(const grpc::ByteBuffer& buffer, bool shorten)
   return Build(response, values);
 }
 
-void FakeCluster::SendDelta(Stream* stream, bool anchor, bool gap) {
+void FakeCluster::SendDelta(Stream* stream, bool gap) {
   v1::Delta delta;
   std::vector<float> values;
   for (ShardId shard = 0; shard < shards_; ++shard) {
     if (owners_[shard] != stream->server) continue;
     auto* change = delta.add_shards();
     change->set_shard(shard);
-    change->set_anchor(anchor);
+    change->set_anchor(!stream->sent.contains(shard));
+    anchors_ += change->anchor() ? 1 : 0;
     change->set_from_version(gap ? stream->sent[shard] + 1000 : stream->sent[shard]);
     change->set_version(versions_[shard]);
+    change->set_term(terms_[shard]);
     change->set_complete(true);
     stream->sent[shard] = versions_[shard];
     for (TableId id : stream->tables) {
@@ -335,7 +384,7 @@ void FakeCluster::SendDelta(Stream* stream, bool anchor, bool gap) {
 void FakeCluster::Broadcast(uint32_t server, bool gap) {
   MutexLock lock(&mu_);
   for (Stream& stream : streams_) {
-    if (stream.server == server && !stream.call->over()) SendDelta(&stream, false, gap);
+    if (stream.server == server && !stream.call->over()) SendDelta(&stream, gap);
   }
 }
 
@@ -360,6 +409,16 @@ std::vector<FakeCluster::Seen> FakeCluster::pushes() const {
 std::vector<v1::HeartbeatRequest> FakeCluster::heartbeats() const {
   MutexLock lock(&mu_);
   return heartbeats_;
+}
+
+v1::SubscribeRequest FakeCluster::subscribed(uint32_t server) const {
+  MutexLock lock(&mu_);
+  return subscribed_.at(server);
+}
+
+uint64_t FakeCluster::anchors() const {
+  MutexLock lock(&mu_);
+  return anchors_;
 }
 
 uint64_t FakeCluster::calls(uint32_t server, const std::string& method) const {

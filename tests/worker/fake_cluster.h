@@ -31,6 +31,8 @@ enum class Fault {
   kNone,
   kRefuse,     // UNAVAILABLE, and nothing is done.
   kForget,     // FAILED_PRECONDITION, and nothing is done.
+  kTurnBack,   // ABORTED, and nothing is done.
+  kSwallow,    // Nothing is done; no answer ever.
   kDropReply,  // The work is done; the caller gets UNAVAILABLE.
   kSilence,    // The work is done; no answer ever.
   kHold,       // The work is done; the answer waits for ReleaseHeld.
@@ -67,6 +69,10 @@ class FakeCluster {
   void Restart(uint32_t server, const std::function<void()>& meanwhile);
   // Whether Route says that `server` is away.
   void SetAway(uint32_t server, bool away);
+  // Gives shards other owners, with a new epoch as their term; what they hold they keep.
+  void MoveShards(const std::map<ShardId, uint32_t>& owners);
+  // The positions that subscribers hold tell the servers nothing any more: all get anchors.
+  void ForgetHistory();
 
   // A request of Push as it came.
   struct Seen {
@@ -77,6 +83,9 @@ class FakeCluster {
   };
   std::vector<Seen> pushes() const;
   std::vector<v1::HeartbeatRequest> heartbeats() const;
+  // The last request of Subscribe at `server`, and how many anchors of shards were sent in all.
+  v1::SubscribeRequest subscribed(uint32_t server) const;
+  uint64_t anchors() const;
   // Calls of `method` at `server` so far, and waiting until they are that many.
   uint64_t calls(uint32_t server, const std::string& method) const;
   void AwaitCalls(uint32_t server, const std::string& method, uint64_t calls);
@@ -111,15 +120,23 @@ class FakeCluster {
   // The answer to a call, after its work; nullopt for one that stays open.
   std::optional<grpc::ByteBuffer> Work(uint32_t server, const std::shared_ptr<FakeCall>& call, bool shorten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  grpc::ByteBuffer EnsureTables(const grpc::ByteBuffer& request, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  grpc::ByteBuffer Push(uint32_t server, const FakeCall& call, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  grpc::ByteBuffer Pull(const grpc::ByteBuffer& request, bool shorten) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::ByteBuffer EnsureTables(uint32_t server, const grpc::ByteBuffer& request, bool shorten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<grpc::ByteBuffer> Push(uint32_t server, FakeCall* call, bool shorten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<grpc::ByteBuffer> Pull(uint32_t server, FakeCall* call, bool shorten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ApplyPart(const v1::Part& part, ByteView* payload, bool apply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendDelta(Stream* stream, bool anchor, bool gap) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The shards that `stream` was sent nothing of come as anchors.
+  void SendDelta(Stream* stream, bool gap) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Subscribe(uint32_t server, const std::shared_ptr<FakeCall>& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Turns a push or a pull with these parts back, and returns true, if `server` does not know its worker or does not
+  // own all that it touches.
+  bool TurnBack(uint32_t server, Incarnation worker, const google::protobuf::RepeatedPtrField<v1::Part>& parts,
+                FakeCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::RouteResponse Route() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint32_t shards_;
-  const std::vector<uint32_t> owners_;
 
   mutable Mutex mu_;
   CondVar called_;
@@ -127,10 +144,17 @@ class FakeCluster {
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<Place> places_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);  // By server.
+  std::vector<uint32_t> owners_ ABSL_GUARDED_BY(mu_);        // By shard, as all below.
+  std::vector<uint64_t> terms_ ABSL_GUARDED_BY(mu_);
+  std::vector<Version> term_starts_ ABSL_GUARDED_BY(mu_);  // Versions when the terms began.
+  std::set<std::pair<uint32_t, Incarnation>> sessions_ ABSL_GUARDED_BY(mu_);
   std::set<uint32_t> away_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, std::string>, uint64_t> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<std::shared_ptr<FakeCall>, grpc::ByteBuffer>> held_ ABSL_GUARDED_BY(mu_);
   std::vector<Stream> streams_ ABSL_GUARDED_BY(mu_);
+  std::map<uint32_t, v1::SubscribeRequest> subscribed_ ABSL_GUARDED_BY(mu_);
+  uint64_t anchors_ ABSL_GUARDED_BY(mu_) = 0;
+  bool history_ ABSL_GUARDED_BY(mu_) = true;
   std::vector<Seen> pushes_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mu_);
   std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);

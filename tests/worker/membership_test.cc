@@ -203,9 +203,9 @@ class Told {
                 },
             .waiting_for = nullptr,
             .on_route =
-                [this](const ShardMap& map) {
+                [this](const std::shared_ptr<const ShardMap>& map) {
                   MutexLock lock(&mu_);
-                  addresses_.push_back(map.AddressOf(0));
+                  addresses_.push_back(map->AddressOf(0));
                   changed_.NotifyAll();
                 }};
   }

@@ -99,6 +99,16 @@ absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address,
   return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
 }
 
+absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms) {
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
+  grpc::ClientContext context;
+  SetDeadline(timeout_ms, &context);
+  v1::VerifyReplicasResponse response;
+  const grpc::Status status = stub->VerifyReplicas(&context, v1::VerifyReplicasRequest(), &response);
+  if (status.ok()) return response;
+  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
+}
+
 StatusPoller::StatusPoller(std::string address, int every_ms)
     : address_(std::move(address)), every_ms_(every_ms), thread_([this] { Run(); }) {}
 

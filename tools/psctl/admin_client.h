@@ -1,4 +1,4 @@
-// Asks a ps for its status, to write a checkpoint, and to bring a table back.
+// Asks a ps for its status, to write a checkpoint, to bring a table back, and to compare replicas.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,9 @@ absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& addr
 // Has the ps at `address` bring a table back, and waits until it has. Errors name the address.
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
                                                      int timeout_ms);
+
+// Has the ps at `address` compare its shards with their followers' copies. Errors name the address.
+absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms);
 
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {

@@ -23,6 +23,7 @@
 #include "tools/psctl/rollback.h"
 #include "tools/psctl/status_table.h"
 #include "tools/psctl/verify.h"
+#include "tools/psctl/verify_live.h"
 
 namespace lodestone {
 namespace {
@@ -37,6 +38,7 @@ constexpr char kExamples[] = R"(Examples:
   psctl checkpoint --address 127.0.0.1:7000 before-move  all servers write a checkpoint of that name
   psctl rollback user_rows --to before-move              that table goes back, while the cluster runs
   psctl verify data/checkpoints                          are the checkpoints there as they were written?
+  psctl verify --live                                    is every follower's copy the same as its owner's?
   psctl export data/checkpoints/before-move --out model.safetensors
   psctl import model.safetensors --into data/checkpoints/model --config configs/cluster.yaml
   psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
@@ -125,10 +127,20 @@ void AddRollback(CLI::App* app, RollbackOptions* options) {
       ->check(CLI::Range(1, 86'400'000));
 }
 
-void AddVerify(CLI::App* app, VerifyOptions* options) {
-  CLI::App* command = app->add_subcommand("verify", "Checks checkpoints to their last byte");
-  command->add_option("DIR", options->path, "A checkpoint's folder, or the folder of all of them")->required();
+void AddVerify(CLI::App* app, VerifyOptions* options, VerifyLiveOptions* live) {
+  CLI::App* command = app->add_subcommand("verify", "Checks checkpoints to their last byte, or a cluster's followers");
+  CLI::Option* dir = command->add_option("DIR", options->path, "A checkpoint's folder, or the folder of all of them");
   command->add_flag("--json", options->json, "Prints the report as JSON");
+  CLI::Option* is_live = command->add_flag("--live", options->live,
+                                           "Compares each shard of a running cluster with its follower's copy instead");
+  is_live->excludes(dir);
+  command->add_option("--address", live->address, "With --live: host:port of the ps with index 0")
+      ->capture_default_str()
+      ->needs(is_live);
+  command->add_option("--timeout-ms", live->timeout_ms, "With --live: how long to wait for it")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400'000))
+      ->needs(is_live);
 }
 
 void AddExport(CLI::App* app, ExportOptions* options) {
@@ -189,7 +201,8 @@ int Main(int argc, char** argv) {
   RollbackOptions rollback;
   AddRollback(&app, &rollback);
   VerifyOptions verify;
-  AddVerify(&app, &verify);
+  VerifyLiveOptions verify_live;
+  AddVerify(&app, &verify, &verify_live);
   ExportOptions exported;
   AddExport(&app, &exported);
   ImportOptions imported;
@@ -205,6 +218,10 @@ int Main(int argc, char** argv) {
   if (app.got_subcommand("replay")) return RunReplay(replay);
   if (app.got_subcommand("checkpoint")) return RunCheckpoint(checkpoint);
   if (app.got_subcommand("rollback")) return RunRollback(rollback);
+  if (app.got_subcommand("verify") && verify.live) {
+    verify_live.json = verify.json;
+    return RunVerifyLive(verify_live);
+  }
   if (app.got_subcommand("verify")) return RunVerify(verify);
   if (app.got_subcommand("export")) return RunExport(exported);
   if (app.got_subcommand("import")) return RunImport(imported);

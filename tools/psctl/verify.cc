@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/options.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -114,11 +115,8 @@ std::optional<VerifiedCheckpoint> VerifyOne(const std::string& dir, std::span<co
   }
   out.needs.assign(needs.begin(), needs.end());
   std::sort(out.shards.begin(), out.shards.end());
-  const auto twice = std::adjacent_find(out.shards.begin(), out.shards.end());
-  if (twice != out.shards.end()) {
-    out.damage.push_back(absl::StrCat(dir, "/", out.name, ": shard ", *twice, " is in two manifests"));
-    out.shards.erase(std::unique(out.shards.begin(), out.shards.end()), out.shards.end());
-  }
+  // The owner of a shard and its follower each have it.
+  out.shards.erase(std::unique(out.shards.begin(), out.shards.end()), out.shards.end());
   out.shards_missing = MissingFrom({out.shards.begin(), out.shards.end()}, out.shards_total);
   if (out.damage.empty()) {
     if (const auto reader = CheckpointReader::Open(dir, out.name); reader.ok()) {
@@ -211,6 +209,10 @@ std::string ToJson(const VerifyReport& report) {
 }
 
 int RunVerify(const VerifyOptions& options) {
+  if (options.path.empty()) {
+    std::fprintf(stderr, "psctl verify: name a checkpoint's folder (DIR), or --live\n");
+    return kExitUsage;
+  }
   const absl::StatusOr<VerifyReport> report = VerifyCheckpoints(options.path);
   if (!report.ok()) {
     std::fprintf(stderr, "psctl verify: %s\n", std::string(report.status().message()).c_str());

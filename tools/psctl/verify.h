@@ -41,8 +41,9 @@ std::string ToText(const VerifyReport& report);
 std::string ToJson(const VerifyReport& report);
 
 struct VerifyOptions {
-  std::string path;
+  std::string path;  // Empty: none was given, which is an error.
   bool json = false;
+  bool live = false;  // Not this, but verify_live.h.
 };
 
 // Runs it, with the report on standard output. Returns the exit code: 0; 1 if anything is not whole.

@@ -114,7 +114,8 @@ class CoordinatorServiceTest : public ::testing::Test {
              const v1::CoordinatorState* state = nullptr) {
     Membership::Options options;
     options.cluster = "test";
-    options.servers = 1;
+    options.servers = servers_;
+    options.replicas = replicas_;
     options.workers = kWorkers;
     options.shards = 8;
     options.lease_ms = lease_ms;
@@ -148,11 +149,11 @@ class CoordinatorServiceTest : public ::testing::Test {
     request.set_token(token);
     return request;
   }
-  static v1::JoinRequest Server(const std::string& address) {
+  static v1::JoinRequest Server(const std::string& address, uint32_t index = 0) {
     v1::JoinRequest request;
     request.set_role(v1::ROLE_SERVER);
     request.set_address(address);
-    request.set_index_plus_one(1);
+    request.set_index_plus_one(index + 1);
     request.set_cluster("test");
     request.set_shards(8);
     return request;
@@ -200,6 +201,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     }
   }
 
+  uint32_t servers_ = 1, replicas_ = 1;
   ManualTime manual_;
   Disk disk_;
   uint32_t joined_ = 0;  // Workers.
@@ -383,6 +385,151 @@ TEST_F(CoordinatorServiceTest, AnotherLifeKnowsTheWorkersAndReleasesNobodyBefore
   ASSERT_TRUE(Beat(w1, 8).ok());
   EXPECT_TRUE(await.status().ok());
   EXPECT_TRUE(await.response().reached());
+}
+
+// Two servers that follow each other's shards; the even ones are server 0's.
+class FollowersServiceTest : public CoordinatorServiceTest {
+ protected:
+  FollowersServiceTest() {
+    servers_ = 2;
+    replicas_ = 2;
+  }
+  void StartBoth(const v1::CoordinatorState* state = nullptr) {
+    Start(&manual_, 1000, disk_.save(), state);
+    ps0_ = JoinServer(0);
+    ps1_ = JoinServer(1);
+  }
+  Incarnation JoinServer(uint32_t index) {
+    v1::JoinResponse response;
+    const grpc::Status status = Join(Server(index == 0 ? "a:1" : "b:2", index), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.incarnation();
+  }
+  // Server 0 tells whether server 1 is in sync with its shard 0.
+  grpc::Status Report(bool in_sync, bool* accepted) {
+    grpc::ClientContext context;
+    v1::ReportSyncRequest request;
+    request.set_incarnation(ps0_);
+    request.add_reports()->set_follower(ps1_);
+    request.mutable_reports(0)->set_in_sync(in_sync);
+    v1::ReportSyncResponse response;
+    const grpc::Status status = stub_->ReportSync(&context, request, &response);
+    *accepted = status.ok() && response.accepted(0);
+    return status;
+  }
+  // Heartbeats of server 1, until they tell of a newer map than `epoch`.
+  void AwaitNewerMap(uint64_t epoch) {
+    for (uint64_t told = 0; told <= epoch;) ASSERT_TRUE(Beat(ps1_, 0, false, &told).ok());
+  }
+
+  Incarnation ps0_ = 0, ps1_ = 0;
+  bool accepted_ = false;
+};
+
+TEST_F(FollowersServiceTest, AReportIsAnsweredOnceItIsSavedAndNobodyHearsOfItBefore) {
+  StartBoth();
+  disk_.SetStalled(true);
+  const int attempts = disk_.attempts();
+  std::atomic<bool> told{false};
+  std::thread reports([&] {
+    bool accepted = false;
+    EXPECT_TRUE(Report(true, &accepted).ok());
+    EXPECT_TRUE(accepted);
+    told = true;
+  });
+  disk_.AwaitAttempts(attempts + 1);
+  std::thread asks([&] {
+    v1::RouteResponse route;
+    EXPECT_TRUE(AskRoute(&route).ok());
+    EXPECT_TRUE(route.in_sync(0));
+    EXPECT_TRUE(disk_.state().in_sync(0));
+  });
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Beat(ps1_, 0).ok()) << "heartbeats do not wait";
+  EXPECT_FALSE(told);
+  disk_.SetStalled(false);
+  reports.join();
+  asks.join();
+  EXPECT_TRUE(disk_.state().in_sync(0));
+}
+
+TEST_F(FollowersServiceTest, AnOwnerIsNotReleasedWhileThatCannotBeSaved) {
+  StartBoth();
+  ASSERT_TRUE(Report(true, &accepted_).ok());
+  disk_.SetBroken(true);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Report(false, &accepted_).error_code(), grpc::StatusCode::UNAVAILABLE) << "sent again, too";
+  }
+  v1::RouteResponse route;
+  EXPECT_EQ(AskRoute(&route).error_code(), grpc::StatusCode::UNAVAILABLE) << "nor told by the map";
+  EXPECT_TRUE(disk_.state().in_sync(0));
+  disk_.SetBroken(false);
+  EXPECT_TRUE(Report(false, &accepted_).ok());
+  EXPECT_TRUE(accepted_);
+  EXPECT_FALSE(disk_.state().in_sync(0));
+}
+
+TEST_F(FollowersServiceTest, MembershipsErrorsReachTheReporter) {
+  StartBoth();
+  ps0_ = 4711;
+  EXPECT_EQ(Report(true, &accepted_).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(FollowersServiceTest, WhenALeaseEndsTheFollowersTakeOverAndHeartbeatsTellOnceItIsSaved) {
+  StartBoth();
+  ASSERT_TRUE(Report(true, &accepted_).ok());
+  const uint64_t epoch = disk_.state().epoch();
+  manual_.AdvanceMs(999);
+  ASSERT_TRUE(Beat(ps1_, 0).ok());
+  manual_.AdvanceMs(1);
+  service_->CheckTime();
+  AwaitNewerMap(epoch);
+  EXPECT_EQ(disk_.state().owners(0), 1);
+  v1::RouteResponse route;
+  ASSERT_TRUE(AskRoute(&route).ok());
+  EXPECT_EQ(route.owners(0), 1);
+  EXPECT_EQ(route.owners(2), 0) << "its follower was not in sync";
+  EXPECT_TRUE(route.servers(0).away());
+}
+
+TEST_F(FollowersServiceTest, WhoLeavesHearsThatItsShardsAreInOtherHandsOnceThatIsSaved) {
+  StartBoth();
+  ASSERT_TRUE(Report(true, &accepted_).ok());
+  ASSERT_TRUE(Beat(ps0_, 0, true).ok());
+  EXPECT_EQ(disk_.state().owners(0), 1);
+  EXPECT_GT(disk_.state().terms(0), 0);
+}
+
+TEST_F(FollowersServiceTest, AfterARestartTheFirstHeartbeatOfAFollowerDecides) {
+  StartBoth();
+  ASSERT_TRUE(Report(true, &accepted_).ok());
+  const v1::CoordinatorState state = Stop();
+  Start(&manual_, 1000, disk_.save(), &state);
+  ps0_ = JoinServer(0);
+  v1::RouteResponse route;
+  const grpc::Status open = AskRoute(&route);
+  EXPECT_EQ(open.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(open.error_message(), HasSubstr("may own 1 of the shards of ps 0"));
+  AwaitNewerMap(disk_.state().epoch());
+  ASSERT_TRUE(AskRoute(&route).ok());
+  EXPECT_EQ(route.owners(0), 1);
+  EXPECT_EQ(disk_.state().owners(0), 1);
+}
+
+TEST_F(FollowersServiceTest, FollowersThatTheConfigurationBringsAreToldOnceTheyAreSaved) {
+  replicas_ = 1;
+  StartBoth();
+  const v1::CoordinatorState state = Stop();
+  EXPECT_EQ(state.followers_size(), 0);
+  replicas_ = 2;
+  disk_.SetBroken(true);
+  Start(&manual_, 1000, disk_.save(), &state);
+  v1::RouteResponse route;
+  EXPECT_EQ(AskRoute(&route).error_code(), grpc::StatusCode::UNAVAILABLE);
+  disk_.SetBroken(false);
+  ASSERT_TRUE(AskRoute(&route).ok());
+  EXPECT_EQ(route.followers_size(), 8);
+  EXPECT_EQ(route.epoch(), state.epoch() + 1);
+  EXPECT_EQ(disk_.state().epoch(), route.epoch());
 }
 
 TEST_F(CoordinatorServiceTest, AwaitClockAnswersAtOnceWhatIsReached) {

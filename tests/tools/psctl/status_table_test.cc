@@ -88,7 +88,7 @@ TEST(StatusText, ShowsReplicasAndWhatIsNotSafeWithoutThem) {
   EXPECT_THAT(text, HasSubstr("2 replicas, 61 of 64 shards in sync"));
   EXPECT_THAT(text, HasSubstr("of the 32 shards it owns 29 in sync, 3 ALONE; follows 32, 30 of them so far; "
                               "lease ends in 4.2 s"));
-  EXPECT_THAT(text, HasSubstr("ps 2          16       13        1,234  3.0 MiB    0 B"));
+  EXPECT_THAT(text, HasSubstr("ps 2          16       13        1,234    3.0 MiB   0 B"));
   replication->set_shards_alone(0);
   replication->set_shards_followed(32);
   replication->set_lease_seconds(-1);

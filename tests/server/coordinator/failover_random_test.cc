@@ -1,0 +1,407 @@
+// Random lives of a cluster: servers that die, leave, come back with and without their disk, lose their lease and do
+// not know it, and a coordinator that is started again, while owners and followers do what they are to do: an owner
+// waits for a follower from before it reports it in sync until its report that it is not has been accepted. Whatever
+// happens, who is to own a shard has everything that was ever acknowledged.
+#include <array>
+#include <bitset>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/shard_map.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/membership.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint32_t kLeaseMs = 1000;
+constexpr uint32_t kShards = 6;
+constexpr uint32_t kOperations = 5000;
+constexpr size_t kPushesMax = 2048;  // Of one shard.
+
+using Pushes = std::bitset<kPushesMax>;
+
+// A ps while it runs, as far as replication goes.
+struct Process {
+  bool running = false;
+  uint64_t token = 0;  // Names this run of the process.
+  Incarnation life = 0;
+  uint64_t reports = 0;
+  std::optional<ShardMap> map;              // The newest that it has heard of.
+  std::array<bool, kShards> waits{};        // As the owner: for a follower, before it acknowledges.
+  std::array<uint64_t, kShards> stream{};   // As the owner: the token of the follower that has all and gets all.
+  std::array<uint64_t, kShards> follows{};  // As the follower: the token of the owner that it listens to.
+};
+
+class Cluster {
+ public:
+  Cluster(uint64_t seed, uint32_t servers) : random_(seed), servers_(servers), processes_(servers), disks_(servers) {
+    members_ = std::make_unique<Membership>(Options());
+    for (uint32_t server = 0; server < servers; ++server) StartProcess(server);
+    for (uint32_t server = 0; server < servers; ++server) Beat(server);
+  }
+
+  void Step() {
+    const v1::CoordinatorState before = members_->SaveState();
+    reported_.reset();
+    const bool same_coordinator = Operate();
+    CheckChange(before, same_coordinator);
+    CheckNothingIsLost();
+  }
+
+  // With everybody alive and nothing lost on the way, all is in sync again.
+  void Heal() {
+    lossy_ = false;
+    members_->TakeExpired();
+    for (int round = 0; round < 3; ++round) {
+      for (uint32_t server = 0; server < servers_; ++server) {
+        if (!processes_[server].running) StartProcess(server);
+      }
+      for (uint32_t server = 0; server < servers_; ++server) Beat(server);
+    }
+    for (uint32_t server = 0; server < servers_; ++server) {
+      for (ShardId shard = 0; shard < kShards; ++shard) {
+        if (!Owns(server, shard)) continue;
+        Report(server, shard, false);
+        Bootstrap(server, shard);
+        Report(server, shard, true);
+      }
+    }
+    CheckNothingIsLost();
+    EXPECT_TRUE(members_->Route().ok());
+    EXPECT_EQ(members_->Status().shards_in_sync(), kShards);
+  }
+
+  uint64_t acknowledged() const { return acknowledged_; }
+  uint64_t failovers() const { return failovers_; }
+  uint64_t losses() const { return losses_; }
+
+ private:
+  uint32_t Draw(uint32_t below) { return std::uniform_int_distribution<uint32_t>(0, below - 1)(random_); }
+
+  Membership::Options Options() const {
+    Membership::Options options;
+    options.cluster = "test";
+    options.servers = servers_;
+    options.shards = kShards;
+    options.replicas = 2;
+    options.lease_ms = kLeaseMs;
+    options.time = &time_;
+    return options;
+  }
+
+  // False if the coordinator is another one now.
+  bool Operate() {
+    const uint32_t server = Draw(servers_);
+    const ShardId shard = Draw(kShards);
+    Process& process = processes_[server];
+    const uint32_t what = Draw(1000);
+    if (what < 450) {
+      Push(server, shard);
+    } else if (what < 600) {
+      Beat(server);
+    } else if (what < 750) {
+      if (Owns(server, shard) && !process.waits[shard]) Bootstrap(server, shard);
+      if (Draw(4) > 0) Report(server, shard, true);
+    } else if (what < 780) {
+      if (process.waits[shard]) Report(server, shard, false);
+    } else if (what < 800) {
+      DeliverDelayed();
+    } else if (what < 900) {
+      time_.AdvanceMs(Draw(300));
+    } else if (what < 940) {
+      members_->TakeExpired();
+    } else if (what < 950) {
+      process.running = false;
+    } else if (what < 957) {
+      Leave(server);
+    } else if (what < 985) {
+      if (!process.running || Draw(5) == 0) StartProcess(server);
+    } else if (what < 990) {
+      RestartCoordinator();
+      return false;
+    } else {
+      return LoseDisk(server);
+    }
+    return true;
+  }
+
+  void StartProcess(uint32_t server) {
+    Process& process = processes_[server];
+    process = Process();
+    process.running = true;
+    process.token = ++tokens_;
+    Join(server);
+  }
+
+  void Join(uint32_t server) {
+    Process& process = processes_[server];
+    v1::JoinRequest request;
+    request.set_role(v1::ROLE_SERVER);
+    request.set_address(absl::StrCat("host:", 1 + server));
+    request.set_index_plus_one(server + 1);
+    request.set_cluster("test");
+    request.set_shards(kShards);
+    request.set_token(process.token);
+    const auto joined = members_->Join(request);
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    process.life = joined->incarnation();
+    FollowRoute(server);
+  }
+
+  void Beat(uint32_t server) {
+    Process& process = processes_[server];
+    if (!process.running) return;
+    v1::HeartbeatRequest request;
+    request.set_incarnation(process.life);
+    const auto beat = members_->Heartbeat(request);
+    if (!beat.ok()) return Join(server);
+    if (!process.map.has_value() || beat->route_epoch() > process.map->epoch()) FollowRoute(server);
+  }
+
+  void Leave(uint32_t server) {
+    Process& process = processes_[server];
+    if (!process.running) return;
+    v1::HeartbeatRequest request;
+    request.set_incarnation(process.life);
+    request.set_leaving(true);
+    (void)members_->Heartbeat(request);
+    process.running = false;
+  }
+
+  void FollowRoute(uint32_t server) {
+    const auto route = members_->Route();
+    if (!route.ok()) return;
+    Process& process = processes_[server];
+    const ShardMap map = *ShardMap::FromProto(*route);
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      const bool owned = Owns(server, shard) && process.map->TermOf(shard) == map.TermOf(shard);
+      if (map.OwnerOf(shard) != server || !owned) {
+        process.waits[shard] = false;
+        process.stream[shard] = 0;
+      }
+      const bool followed = process.map.has_value() && process.map->TermOf(shard) == map.TermOf(shard);
+      if (map.FollowerOf(shard) != server || !followed) process.follows[shard] = 0;
+    }
+    process.map = map;
+  }
+
+  bool Owns(uint32_t server, ShardId shard) const {
+    const Process& process = processes_[server];
+    return process.running && process.map.has_value() && process.map->OwnerOf(shard) == server;
+  }
+  // The one that the owner's map names, if it runs and listens to the owner.
+  std::optional<uint32_t> Follower(uint32_t owner, ShardId shard) const {
+    const std::optional<uint32_t> server = processes_[owner].map->FollowerOf(shard);
+    if (!server.has_value()) return std::nullopt;
+    const Process& process = processes_[*server];
+    if (!process.running || !process.map.has_value() || process.map->FollowerOf(shard) != *server ||
+        process.map->OwnerOf(shard) != owner) {
+      return std::nullopt;
+    }
+    return server;
+  }
+
+  // The follower gets the owner's state; from now on the owner waits for it.
+  void Bootstrap(uint32_t owner, ShardId shard) {
+    const std::optional<uint32_t> follower = Follower(owner, shard);
+    if (!follower.has_value()) return;
+    disks_[*follower][shard] = disks_[owner][shard];
+    processes_[*follower].follows[shard] = processes_[owner].token;
+    processes_[owner].stream[shard] = processes_[*follower].token;
+    processes_[owner].waits[shard] = true;
+  }
+
+  void Push(uint32_t owner, ShardId shard) {
+    if (!Owns(owner, shard) || pushed_[shard] == kPushesMax) return;
+    Process& process = processes_[owner];
+    const size_t push = pushed_[shard]++;
+    disks_[owner][shard].set(push);
+    bool confirmed = false;
+    if (process.stream[shard] != 0) {
+      const std::optional<uint32_t> follower = Follower(owner, shard);
+      confirmed = follower.has_value() && processes_[*follower].token == process.stream[shard] &&
+                  processes_[*follower].follows[shard] == process.token && !(lossy_ && Draw(30) == 0);
+      if (confirmed) {
+        disks_[*follower][shard].set(push);
+      } else {
+        process.stream[shard] = 0;  // The stream broke: it has not got all any more.
+      }
+    }
+    if (process.waits[shard] && !confirmed) return;
+    acked_[shard].set(push);
+    ++acknowledged_;
+  }
+
+  // The report may get lost on its way, be late, or its answer get lost.
+  void Report(uint32_t owner, ShardId shard, bool in_sync) {
+    Process& process = processes_[owner];
+    if (!Owns(owner, shard) || (in_sync && (!process.waits[shard] || process.stream[shard] == 0))) return;
+    const std::optional<uint32_t> follower = Follower(owner, shard);
+    if (in_sync && (!follower.has_value() || processes_[*follower].token != process.stream[shard])) return;
+    v1::ReportSyncRequest request;
+    request.set_incarnation(process.life);
+    request.set_sequence(++process.reports);
+    auto* const report = request.add_reports();
+    report->set_shard(shard);
+    report->set_in_sync(in_sync);
+    if (in_sync) report->set_follower(processes_[*follower].life);
+    if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
+    if (lossy_ && Draw(10) == 0) return;
+    const auto told = Deliver(request);
+    if (!told.ok() || (lossy_ && Draw(10) == 0) || in_sync || !told->accepted(0)) return;
+    process.waits[shard] = false;
+    process.stream[shard] = 0;
+  }
+  void DeliverDelayed() {
+    if (delayed_.empty()) return;
+    const size_t i = Draw(delayed_.size());
+    (void)Deliver(delayed_[i]);
+    delayed_.erase(delayed_.begin() + i);
+  }
+  absl::StatusOr<v1::ReportSyncResponse> Deliver(const v1::ReportSyncRequest& request) {
+    const v1::CoordinatorState before = members_->SaveState();
+    const auto told = members_->ReportSync(request);
+    if (!told.ok() || !told->accepted(0)) return told;
+    const auto& report = request.reports(0);
+    const uint32_t owner = before.owners(report.shard());
+    const v1::MemberStatus sender = members_->Status().servers(owner);
+    EXPECT_EQ(sender.incarnation(), request.incarnation()) << "only the owner's present life is believed";
+    EXPECT_TRUE(sender.alive());
+    if (report.in_sync()) reported_.set(report.shard());
+    return told;
+  }
+
+  // Server 0 ends with it. What was sent to the former one is lost.
+  void RestartCoordinator() {
+    const v1::CoordinatorState state = members_->SaveState();
+    members_ = std::make_unique<Membership>(Options());
+    ASSERT_TRUE(members_->Restore(state).ok());
+    processes_[0].running = false;
+    delayed_.clear();
+  }
+
+  // A server dies with its disk, if all that it owns has a follower in sync that lives, and does. False if the
+  // coordinator was started again meanwhile.
+  bool LoseDisk(uint32_t server) {
+    for (uint32_t other = 0; other < servers_; ++other) Beat(other);
+    const v1::CoordinatorState state = members_->SaveState();
+    if (!members_->Route().ok()) return true;
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      if (state.owners(shard) != server) continue;
+      const Process& follower = processes_[state.followers(shard) - 1];
+      if (!state.in_sync(shard) || !follower.running || !members_->CheckAlive(follower.life).ok()) return true;
+    }
+    const bool restart = state.followers_size() > 0 && Draw(3) == 0 && AllElseOfZeroIsInSync(state, server);
+    processes_[server].running = false;
+    for (Pushes& pushes : disks_[server]) pushes.reset();
+    ++losses_;
+    if (restart) RestartCoordinator();
+    if (Draw(2) == 0) {
+      StartProcess(server);
+      if (restart && Draw(2) == 0) RestartCoordinator();
+    } else {
+      time_.AdvanceMs(kLeaseMs - 1);
+      for (uint32_t other = 0; other < servers_; ++other) Beat(other);
+      time_.AdvanceMs(1);
+      members_->TakeExpired();
+    }
+    for (uint32_t other = 0; other < servers_; ++other) Beat(other);
+    return !restart;
+  }
+  // With the coordinator server 0 ends, so that it must not be what remains of a shard of `server`.
+  bool AllElseOfZeroIsInSync(const v1::CoordinatorState& state, uint32_t server) const {
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      if (state.owners(shard) == server && state.followers(shard) == 1) return false;
+    }
+    return true;
+  }
+
+  void CheckChange(const v1::CoordinatorState& before, bool same_coordinator) {
+    const v1::CoordinatorState after = members_->SaveState();
+    ASSERT_GE(after.epoch(), before.epoch());
+    if (before.owners().empty()) return;
+    bool map_changed = false;
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      const uint32_t owner = before.owners(shard), next = after.owners(shard);
+      map_changed = map_changed || owner != next || before.followers(shard) != after.followers(shard);
+      ASSERT_NE(after.followers(shard), next + 1) << "nobody follows itself";
+      if (owner == next) {
+        if (after.terms(shard) != before.terms(shard)) {
+          ASSERT_GT(after.terms(shard), before.epoch()) << "its owner was started again";
+          ASSERT_LE(after.terms(shard), after.epoch());
+        }
+        if (after.in_sync(shard) && !before.in_sync(shard)) {
+          ASSERT_TRUE(reported_[shard]);
+        }
+        continue;
+      }
+      ++failovers_;
+      ASSERT_GT(after.terms(shard), before.epoch());
+      ASSERT_LE(after.terms(shard), after.epoch());
+      // Several things happen when a disk is lost; otherwise one step is one change.
+      if (!same_coordinator) continue;
+      ASSERT_TRUE(before.in_sync(shard) || reported_[shard]);
+    }
+    if (map_changed) {
+      ASSERT_GT(after.epoch(), before.epoch());
+    }
+  }
+
+  void CheckNothingIsLost() {
+    const v1::CoordinatorState state = members_->SaveState();
+    for (ShardId shard = 0; shard < static_cast<ShardId>(state.owners_size()); ++shard) {
+      const auto has_all = [&](uint32_t server) { return (acked_[shard] & ~disks_[server][shard]).none(); };
+      if (state.in_sync(shard)) {
+        ASSERT_TRUE(has_all(state.followers(shard) - 1)) << "shard " << shard;
+      }
+      if (!state.undecided(shard)) {
+        ASSERT_TRUE(has_all(state.owners(shard))) << "shard " << shard;
+      }
+    }
+  }
+
+  std::mt19937_64 random_;
+  const uint32_t servers_;
+  ManualTime time_;
+  std::unique_ptr<Membership> members_;
+  std::vector<Process> processes_;
+  std::vector<std::array<Pushes, kShards>> disks_;
+  std::array<Pushes, kShards> acked_;
+  std::array<size_t, kShards> pushed_{};
+  std::bitset<kShards> reported_;  // In sync, in this step.
+  std::vector<v1::ReportSyncRequest> delayed_;
+  bool lossy_ = true;
+  uint64_t tokens_ = 0, acknowledged_ = 0, failovers_ = 0, losses_ = 0;
+};
+
+TEST(FailoverRandom, WhoIsToOwnAShardHasAllThatWasAcknowledged) {
+  uint64_t acknowledged = 0, failovers = 0, losses = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Cluster cluster(seed, 2 + seed % 3);
+    for (uint32_t step = 0; step < kOperations; ++step) {
+      SCOPED_TRACE(absl::StrCat("step ", step));
+      cluster.Step();
+      if (::testing::Test::HasFatalFailure() || ::testing::Test::HasNonfatalFailure()) return;
+    }
+    cluster.Heal();
+    acknowledged += cluster.acknowledged();
+    failovers += cluster.failovers();
+    losses += cluster.losses();
+  }
+  std::printf("seeds 1 to 60: %" PRIu64 " acknowledged, %" PRIu64 " shards failed over, %" PRIu64 " disks lost\n",
+              acknowledged, failovers, losses);
+  EXPECT_GT(acknowledged, 10'000);
+  EXPECT_GT(failovers, 500);
+  EXPECT_GT(losses, 100);
+}
+
+}  // namespace
+}  // namespace lodestone
