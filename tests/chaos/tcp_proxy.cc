@@ -132,10 +132,6 @@ void TcpProxy::Order(const std::function<void(Orders*)>& change) {
   while (obeyed_ < order) obeyed_changed_.Wait(&mu_);
 }
 
-void TcpProxy::SetTarget(std::optional<int> port) {
-  Order([&](Orders* orders) { orders->target = port; });
-}
-
 void TcpProxy::SetLink(const Link& link) {
   Order([&](Orders* orders) { orders->link = link; });
 }
@@ -147,14 +143,6 @@ void TcpProxy::SetLinkOf(int client, const Link& link) {
     orders->links_of.erase(client);
     if (!good) orders->links_of[client] = link;
   });
-}
-
-void TcpProxy::Cut() {
-  Order([](Orders* orders) { orders->cut = true; });
-}
-
-void TcpProxy::CutOf(int client) {
-  Order([&](Orders* orders) { orders->cut_of.insert(client); });
 }
 
 void TcpProxy::CutAfter(Direction direction, uint64_t bytes) {

@@ -39,7 +39,9 @@ class TcpProxy {
 
   // The port, on the loopback interface, that connections lead to from now on; nullopt: they are refused. Those that
   // there are stay until one of their ends goes.
-  void SetTarget(std::optional<int> port);
+  void SetTarget(std::optional<int> port) {
+    Order([&](Orders* orders) { orders->target = port; });
+  }
 
   enum class Direction { kRequests, kReplies };  // To the server, from it.
 
@@ -56,9 +58,13 @@ class TcpProxy {
   void SetLinkOf(int client, const Link& link);
 
   // Resets every connection, and with it what is on the way.
-  void Cut();
+  void Cut() {
+    Order([](Orders* orders) { orders->cut = true; });
+  }
   // The connections of one client.
-  void CutOf(int client);
+  void CutOf(int client) {
+    Order([&](Orders* orders) { orders->cut_of.insert(client); });
+  }
   // Resets a connection once it has passed the last of this many further bytes in this direction (of all connections
   // together), so that a message arrives in part. Replaces an order that was not carried out yet; 0 takes it back.
   void CutAfter(Direction direction, uint64_t bytes);
