@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 
@@ -13,6 +14,20 @@ namespace lodestone {
 namespace {
 
 using Problems = std::vector<ConfigProblem>;
+
+// An address to connect to.
+void CheckTarget(const std::string& path, const std::string& target, Problems* problems) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(target);
+  if (absl::StrContains(target, "://")) {
+    problems->push_back({path, absl::StrCat("`", target, "` is not host:port: leave what ends in :// away")});
+  } else if (!address.ok()) {
+    problems->push_back({path, std::string(address.status().message())});
+  } else if (IsWildcard(address->host)) {
+    problems->push_back({path, absl::StrCat("`", target, "` names no host that one could connect to")});
+  } else if (address->port == 0) {
+    problems->push_back({path, "port 0 cannot be connected to"});
+  }
+}
 
 void CheckAddresses(const v1::Config& config, Problems* problems) {
   const v1::ServerConfig& server = config.server();
@@ -30,16 +45,10 @@ void CheckAddresses(const v1::Config& config, Problems* problems) {
     problems->push_back({"server.advertise", absl::StrCat("must be set, because server.listen is `", server.listen(),
                                                           "`, which others cannot connect to")});
   }
-  if (!config.coordinator().address().empty()) {
-    const absl::StatusOr<HostPort> address = ParseHostPort(config.coordinator().address());
-    if (!address.ok()) {
-      problems->push_back({"coordinator.address", std::string(address.status().message())});
-    } else if (IsWildcard(address->host)) {
-      problems->push_back({"coordinator.address", absl::StrCat("`", config.coordinator().address(),
-                                                               "` names no host that one could connect to")});
-    } else if (address->port == 0) {
-      problems->push_back({"coordinator.address", "port 0 cannot be connected to"});
-    }
+  const v1::CoordinatorConfig& coordinator = config.coordinator();
+  if (!coordinator.address().empty()) CheckTarget("coordinator.address", coordinator.address(), problems);
+  for (int i = 0; i < coordinator.etcd_size(); ++i) {
+    CheckTarget(absl::StrCat("coordinator.etcd[", i, "]"), coordinator.etcd(i), problems);
   }
 }
 

@@ -45,6 +45,9 @@ inline constexpr size_t kExchangeCallsMax = 1024;       // In one message; unans
 inline constexpr size_t kExchangeBytesMax = 256 << 20;  // Of unanswered calls and unwritten answers, the same.
 inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold of AwaitClock.
 
+// Coordinator, with etcd.
+inline constexpr size_t kEtcdStateBytesMax = 1'500'000;  // Of its state: etcd takes 1.5 MiB a request by default.
+
 // Worker.
 inline constexpr uint64_t kRowsPerBatchMax = 1 << 26;  // Distinct keys of one batch.
 inline constexpr uint64_t kLineBytesMax = 16 << 20;    // Length of a line of a data file.

@@ -33,11 +33,10 @@ std::string PeerName() {
 
 }  // namespace
 
-Member::Member(Options options, std::shared_ptr<grpc::Channel> channel,
+Member::Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
                std::function<void(absl::StatusOr<ShardMap>)> on_route)
     : options_(std::move(options)),
-      channel_(std::move(channel)),
-      stub_(v1::Coordinator::NewStub(channel_)),
+      coordinator_(std::move(coordinator)),
       on_route_(std::move(on_route)),
       token_(options_.token != 0 ? options_.token : DrawNonce()),
       lease_ms_(options_.lease_ms),
@@ -53,6 +52,7 @@ void Member::Leave() {
     for (grpc::ClientContext* const call : calls_) call->TryCancel();
     changed_.NotifyAll();
   }
+  coordinator_->Stop();
   thread_.join();
   if (incarnation_ == 0) return;
   const absl::Status status = Heartbeat(true);
@@ -104,8 +104,8 @@ absl::StatusOr<ShardMap> Member::TryRoute() {
 
 absl::StatusOr<ShardMap> Member::FetchRoute() {
   v1::RouteResponse route;
-  LODESTONE_RETURN_IF_ERROR(Call(kCallTimeoutMsMax, [&](grpc::ClientContext* context) {
-    return stub_->Route(context, v1::RouteRequest(), &route);
+  LODESTONE_RETURN_IF_ERROR(Call(kCallTimeoutMsMax, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->Route(context, v1::RouteRequest(), &route);
   }));
   LODESTONE_ASSIGN_OR_RETURN(ShardMap map, ShardMap::FromProto(route));
   if (map.shards() != options_.shards || options_.index >= map.servers()) {
@@ -186,9 +186,10 @@ absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRe
   numbered.set_sequence(++reports_);
   if (numbered.incarnation() == 0) return absl::UnavailableError("this ps has not joined the coordinator at present");
   v1::ReportSyncResponse response;
-  const absl::Status status = Call(HeartbeatTimeoutMs(), [&](grpc::ClientContext* context) {
-    return stub_->ReportSync(context, numbered, &response);
-  });
+  const absl::Status status =
+      Call(HeartbeatTimeoutMs(), [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+        return stub->ReportSync(context, numbered, &response);
+      });
   if (absl::IsFailedPrecondition(status) && epoch_ > 0) {
     MutexLock lock(&mu_);
     heartbeat_wished_ = true;
@@ -215,15 +216,16 @@ absl::Status Member::Join() {
   request.set_predecessor(options_.predecessor);
   v1::JoinResponse response;
   const int64_t sent_ms = time_.NowMs();
-  LODESTONE_RETURN_IF_ERROR(
-      Call(kCallTimeoutMsMax, [&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); }));
+  LODESTONE_RETURN_IF_ERROR(Call(kCallTimeoutMsMax, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->Join(context, request, &response);
+  }));
   lease_ms_ = std::max<int64_t>(3, response.lease_ms());
   if (epoch_ > 0) joined_again_ = true;
   NoteLease(sent_ms + lease_ms_);
   incarnation_ = response.incarnation();
   next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();
   next_route_ms_ = 0;
-  LODESTONE_LOG(INFO, "member", "joined coordinator={} incarnation={} lease_ms={}", options_.coordinator,
+  LODESTONE_LOG(INFO, "member", "joined coordinator={} incarnation={} lease_ms={}", coordinator_->Last()->address,
                 response.incarnation(), response.lease_ms());
   return absl::OkStatus();
 }
@@ -236,12 +238,13 @@ absl::Status Member::Heartbeat(bool leaving) {
   if (leaving) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(kLeaveTimeoutMs));
-    return FromGrpc(stub_->Heartbeat(&context, request, &response));
+    return FromGrpc(coordinator_->Last()->stub->Heartbeat(&context, request, &response));
   }
   const int64_t sent_ms = time_.NowMs();
-  const absl::Status status = Call(HeartbeatTimeoutMs(), [&](grpc::ClientContext* context) {
-    return stub_->Heartbeat(context, request, &response);
-  });
+  const absl::Status status =
+      Call(HeartbeatTimeoutMs(), [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+        return stub->Heartbeat(context, request, &response);
+      });
   if (absl::IsFailedPrecondition(status)) {
     incarnation_ = 0;
     lease_end_known_ms_ = std::min<int64_t>(lease_ends_ms_, sent_ms);
@@ -274,7 +277,11 @@ bool Member::MayPass(const absl::Status& status) {
   return time_.NowMs() - held_since_ms_ < lease_ms_ + lease_ms_ / 2;
 }
 
-absl::Status Member::Call(int64_t timeout_ms, const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+absl::Status Member::Call(int64_t timeout_ms,
+                          const std::function<grpc::Status(v1::Coordinator::Stub*, grpc::ClientContext*)>& call) {
+  const absl::StatusOr<CoordinatorChannel::ConnectionPtr> found = coordinator_->Get();
+  if (!found.ok()) return Annotate(found.status(), "the coordinator cannot be found");
+  const CoordinatorChannel::Connection& connection = **found;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
   {
@@ -282,24 +289,28 @@ absl::Status Member::Call(int64_t timeout_ms, const std::function<grpc::Status(g
     if (leaving_) return absl::CancelledError("the ps ends");
     calls_.push_back(&context);
   }
-  const grpc::Status status = call(&context);
+  const absl::Status status = coordinator_->Note(connection, call(connection.stub.get(), &context));
   {
     MutexLock lock(&mu_);
     calls_.erase(std::find(calls_.begin(), calls_.end(), &context));
   }
-  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+  if (absl::IsUnimplemented(status) && coordinator_->is_fixed()) {
     return absl::UnimplementedError(
-        absl::StrCat("what listens at ", options_.coordinator, " (coordinator.address) is not the ps with index 0"));
+        absl::StrCat("what listens at ", connection.address, " (coordinator.address) is not the ps with index 0"));
   }
-  return Annotate(FromCall(status), absl::StrCat("coordinator ", options_.coordinator));
+  if (absl::IsUnimplemented(status)) {  // Whoever listens where the elected ps was.
+    return absl::UnavailableError(absl::StrCat("what listens at ", connection.address, " serves no coordinator"));
+  }
+  return Annotate(status, absl::StrCat("coordinator ", connection.address));
 }
 
 bool Member::Pause(int64_t ms) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
   const int64_t now_ms = time_.NowMs();
-  if (options_.index > 0 && now_ms - reconnected_ms_ >= kReconnectMs) {  // Index 0 needs no connection to itself.
+  // Where the coordinator is fixed, index 0 needs no connection to it.
+  if ((options_.index > 0 || !coordinator_->is_fixed()) && now_ms - reconnected_ms_ >= kReconnectMs) {
     reconnected_ms_ = now_ms;
-    Reconnect(channel_.get());
+    if (const auto connection = coordinator_->Last(); connection != nullptr) Reconnect(connection->channel.get());
   }
   MutexLock lock(&mu_);
   while (!leaving_ && !route_wished_ && !heartbeat_wished_ && changed_.WaitUntil(&mu_, until)) {
@@ -331,6 +342,9 @@ void Member::SetWait(const std::string& what) {
 }
 
 void Member::FillStatus(v1::StatusResponse* status) const {
+  if (const auto connection = coordinator_->Last(); connection != nullptr) {
+    status->set_coordinator(connection->address);
+  }
   MutexLock lock(&mu_);
   if (wait_.empty()) return;
   v1::WaitStatus* const wait = status->add_waits();

@@ -3,7 +3,7 @@
 // a follower; if it comes back with its state, it takes the next heartbeat as if nothing had been, otherwise the ps
 // joins again.
 //
-// Thread-safe. One thread of its own makes all calls but ReportSync's, on a connection that carries nothing else.
+// Thread-safe. One thread of its own makes all calls but ReportSync's, on connections that carry nothing else.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/coordinator_channel.h"
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/time_source.h"
 #include "common/types.h"
-#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -31,7 +31,6 @@ namespace lodestone {
 class Member {
  public:
   struct Options {
-    std::string coordinator;  // For messages: where the channel leads.
     uint32_t index = 0;
     std::string address;  // Where others reach this ps.
     std::string cluster;
@@ -47,7 +46,7 @@ class Member {
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms (or for good). It does not run if Leave comes first.
-  Member(Options options, std::shared_ptr<grpc::Channel> channel,
+  Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
          std::function<void(absl::StatusOr<ShardMap>)> on_route);
   // No call of ReportSync may be under way.
   ~Member();
@@ -96,7 +95,8 @@ class Member {
   int64_t HeartbeatPeriodMs() const;
   int64_t HeartbeatTimeoutMs() const;
   // Makes a call that Leave can cut short; its error names the coordinator.
-  absl::Status Call(int64_t timeout_ms, const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  absl::Status Call(int64_t timeout_ms,
+                    const std::function<grpc::Status(v1::Coordinator::Stub*, grpc::ClientContext*)>& call);
   // Sleeps, after trying to reach a coordinator that could not be reached, no longer than until somebody wishes
   // something; false if Leave was called.
   bool Pause(int64_t ms);
@@ -109,8 +109,7 @@ class Member {
   // Constant after construction.
   const Options options_;
   const SteadyTime time_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  const std::unique_ptr<CoordinatorChannel> coordinator_;
   const std::function<void(absl::StatusOr<ShardMap>)> on_route_;
   const uint64_t token_;  // Of every Join.
 

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
-#include "common/file.h"
+#include "common/coordinator_channel.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/nonce.h"
@@ -25,10 +25,8 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
-#include "server/coordinator/service.h"
-#include "server/coordinator/state_file.h"
+#include "server/coordinator_host.h"
 #include "server/exchange.h"
-#include "server/incarnation.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
 #include "server/member.h"
@@ -65,19 +63,6 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   return options;
 }
 
-Membership::Options MembershipOptions(const v1::Config& config, const TimeSource* time) {
-  Membership::Options options;
-  options.cluster = config.cluster().name();
-  options.servers = config.cluster().servers();
-  options.workers = config.cluster().workers();
-  options.shards = config.cluster().shards();
-  options.replicas = config.cluster().replicas();
-  options.lease_ms = config.coordinator().lease_ms();
-  options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
-  options.time = time;
-  return options;
-}
-
 absl::Status CheckConfig(const v1::Config& config) {
   const v1::ServerConfig& server = config.server();
   LODESTONE_RETURN_IF_ERROR(CheckAddresses(server.listen(), server.advertise()));
@@ -85,9 +70,10 @@ absl::Status CheckConfig(const v1::Config& config) {
     return absl::InvalidArgumentError(absl::StrCat("server.index is ", server.index(), ", and cluster.servers is ",
                                                    config.cluster().servers(), ": indices start at 0"));
   }
-  if (server.index() > 0 && config.coordinator().address().empty()) {
+  if (server.index() > 0 && config.coordinator().address().empty() && config.coordinator().etcd().empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "server.index is ", server.index(), ": coordinator.address must be the host:port of the ps with index 0"));
+        "server.index is ", server.index(),
+        ": coordinator.address must be the host:port of the ps with index 0 (or coordinator.etcd be set)"));
   }
   return absl::OkStatus();
 }
@@ -107,8 +93,8 @@ class ServerProcess::Impl {
 
  private:
   void StartReplication();
-  absl::Status StartCoordinator();
   absl::Status Listen();
+  std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
   // Brings the shards back and serves them.
@@ -135,8 +121,8 @@ class ServerProcess::Impl {
   Store store_;
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   Broadcaster broadcaster_;
-  std::optional<Replication> replication_;         // Where shards have followers.
-  std::optional<CoordinatorService> coordinator_;  // On the ps with index 0.
+  std::optional<Replication> replication_;  // Where shards have followers.
+  CoordinatorHost coordinator_;
   Exchange exchange_;
   ParameterService parameters_;
   AdminService admin_;
@@ -153,18 +139,21 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       on_ready_(std::move(on_ready)),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
+      coordinator_(
+          config, &time_,
+          [this](bool serves) { server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves); }),
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
                 PsName(config.server().index(), config.cluster().name())),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
-      admin_({[this](v1::StatusResponse* status) { FillStatus(status); }},
-             Storage::IsWanted(config)
-                 ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
-                 : nullptr,
-             Storage::IsWanted(config)
-                 ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
-                 : nullptr,
-             Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); })
-                                           : nullptr) {
+      admin_(
+          {[this](v1::StatusResponse* status) { FillStatus(status); }},
+          Storage::IsWanted(config)
+              ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
+              : nullptr,
+          Storage::IsWanted(config)
+              ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
+              : nullptr,
+          Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); }) : nullptr) {
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }
@@ -172,8 +161,9 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
 absl::Status ServerProcess::Impl::Start() {
   LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
   if (Replication::IsWanted(config_)) StartReplication();
-  LODESTONE_RETURN_IF_ERROR(StartCoordinator());
+  LODESTONE_RETURN_IF_ERROR(coordinator_.Prepare(storage_.get()));
   LODESTONE_RETURN_IF_ERROR(Listen());
+  coordinator_.Start(identity_.address);
   StartMember();
   ticks_ = std::thread([this] { RunTicks(); });
   return absl::OkStatus();
@@ -201,29 +191,6 @@ std::shared_ptr<Member> ServerProcess::Impl::MemberNow() const {
   return member_;
 }
 
-// Just before Listen: the leases of its last life begin anew here.
-absl::Status ServerProcess::Impl::StartCoordinator() {
-  if (identity_.index != 0) return absl::OkStatus();
-  if (config_.server().data_dir().empty()) {
-    coordinator_.emplace(MembershipOptions(config_, &time_));
-    return absl::OkStatus();
-  }
-  const std::string folder = absl::StrCat(config_.server().data_dir(), "/ps-0");
-  const std::string path = absl::StrCat(folder, "/coordinator");
-  LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
-  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
-  coordinator_.emplace(MembershipOptions(config_, &time_),
-                       [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
-  storage_->KeepCoordinator([this] { return coordinator_->State(); });
-  if (state.has_value()) return Annotate(coordinator_->Restore(*state), path);
-  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
-  if (!kept.has_value()) return absl::OkStatus();
-  // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
-  kept->clear_places();
-  kept->clear_owners();
-  return Annotate(coordinator_->Restore(*kept), "the coordinator's state in a checkpoint");
-}
-
 absl::Status ServerProcess::Impl::Listen() {
   const v1::ServerConfig& config = config_.server();
   LODESTONE_RETURN_IF_ERROR(CheckCanBind(config.listen()));
@@ -241,7 +208,7 @@ absl::Status ServerProcess::Impl::Listen() {
   builder.RegisterService(&parameters_);
   builder.RegisterService(&admin_);
   if (replication_.has_value()) builder.RegisterService(replication_->service());
-  if (coordinator_.has_value()) builder.RegisterService(&*coordinator_);
+  if (coordinator_.service() != nullptr) builder.RegisterService(coordinator_.service());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", config.listen(), ": gRPC could not bind it"));
@@ -255,10 +222,19 @@ absl::Status ServerProcess::Impl::Listen() {
   return absl::OkStatus();
 }
 
+std::unique_ptr<CoordinatorChannel> ServerProcess::Impl::ConnectCoordinator() {
+  v1::Config config = config_;
+  if (coordinator_.always()) config.mutable_coordinator()->set_address(identity_.address);
+  return std::make_unique<CoordinatorChannel>(config, [this](const std::string& address) {
+    const uint32_t message_max_bytes = config_.server().message_max_bytes();
+    const bool own = coordinator_.service() != nullptr && address == identity_.address;
+    return own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
+               : MakeChannel(address, message_max_bytes);
+  });
+}
+
 void ServerProcess::Impl::StartMember() {
-  const bool own = coordinator_.has_value();
   Member::Options options;
-  options.coordinator = own ? identity_.address : config_.coordinator().address();
   options.index = identity_.index;
   options.address = identity_.address;
   options.cluster = config_.cluster().name();
@@ -273,12 +249,9 @@ void ServerProcess::Impl::StartMember() {
     options.token = storage_->token();
     options.predecessor = storage_->former_token();
   }
-  const uint32_t message_max_bytes = config_.server().message_max_bytes();
-  const std::shared_ptr<grpc::Channel> channel = own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
-                                                     : MakeChannel(options.coordinator, message_max_bytes);
   // Under the lock: the map may come at once, and whoever it wakes asks for the member.
   MutexLock lock(&mu_);
-  auto member = std::make_shared<Member>(std::move(options), channel,
+  auto member = std::make_shared<Member>(std::move(options), ConnectCoordinator(),
                                          [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
   lease_of_.store(member.get(), std::memory_order_release);
   member_ = std::move(member);
@@ -320,9 +293,7 @@ void ServerProcess::Impl::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
   health->SetServingStatus("", serving);
   health->SetServingStatus(kParameterServerName, serving);
-  // These answer from the start: others need them to get ready.
-  health->SetServingStatus(kAdminName, true);
-  if (coordinator_.has_value()) health->SetServingStatus(kCoordinatorName, true);
+  health->SetServingStatus(kAdminName, true);  // Answers from the start.
 }
 
 absl::Status ServerProcess::Impl::WaitUntilReady() {
@@ -336,7 +307,7 @@ void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   if (storage_ != nullptr) storage_->FillStatus(status);
   broadcaster_.FillStatus(status);
   if (replication_.has_value()) replication_->FillStatus(status);
-  if (coordinator_.has_value()) coordinator_->FillStatus(status);
+  coordinator_.FillStatus(status);
   std::shared_ptr<Member> member;
   {
     MutexLock lock(&mu_);
@@ -389,7 +360,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   if (storage_ != nullptr) storage_->StopRollback();
   if (member != nullptr) member->Leave();
   if (replication_.has_value()) replication_->Shutdown();
-  if (coordinator_.has_value()) coordinator_->Shutdown();
+  coordinator_.Shutdown();
   broadcaster_.Shutdown();
   exchange_.Drain();
   if (server_ != nullptr) {

@@ -1,5 +1,6 @@
-// A whole ps: store, broadcaster, services, the coordinator if this is the ps with index 0, and the membership in the
-// cluster. main.cc adds the command line and signals; tests run several in one process.
+// A whole ps: store, broadcaster, services, the coordinator if this is the ps with index 0 (or with coordinator.etcd:
+// whenever it is elected), and the membership in the cluster. main.cc adds the command line and signals; tests run
+// several in one process.
 //
 // Life: Start binds and takes calls (from then on others can join, ask for the status or be told to wait); the ps joins
 // the coordinator and waits for the shard map by itself; WaitUntilReady returns once it owns its shards.

@@ -82,6 +82,8 @@ class Store {
   // Before Serve: where updates of owned shards go to be held by others too, and what is asked before anything is
   // answered for a shard (OK: this ps may).
   void SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve);
+  // The term that an owned shard's updates are of from now on. On its executor.
+  uint64_t OwnTermOf(ShardId shard) const;
   // Follows a shard from now on: whatever it was here before, it is not held until TakeState or ReplayFollowed says so.
   // RESOURCE_EXHAUSTED if there is no room for it.
   absl::Status Follow(ShardId shard);
@@ -171,7 +173,8 @@ class Store {
   };
   // Calls `done` with the change of `shard` since `from` (nullopt: an anchor), taken at one version of the shard. If
   // the past is no longer known (evicted keys forgotten, or an update of another owner's that was lost with it), an
-  // anchor is returned instead. REQUIRES: the shard is here.
+  // anchor is returned instead. `done` is never called if the shard is lost to another owner meanwhile. REQUIRES: the
+  // shard is here.
   void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                      std::function<void(ShardChange)> done);
 

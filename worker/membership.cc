@@ -51,18 +51,35 @@ std::string HostAndPid() {
 WorkerMembership::WorkerMembership(const v1::Config& config, Events events)
     : config_(config),
       events_(std::move(events)),
-      coordinator_(absl::StrCat("coordinator at ", config.coordinator().address())),
-      channel_(MakeChannel(config.coordinator().address(), config.server().message_max_bytes())),
-      stub_(v1::Coordinator::NewStub(channel_)) {}
+      coordinator_name_(config.coordinator().etcd().empty()
+                            ? absl::StrCat("coordinator at ", config.coordinator().address())
+                            : "coordinator"),
+      coordinator_(config, [message_max_bytes = config.server().message_max_bytes()](const std::string& address) {
+        return MakeChannel(address, message_max_bytes);
+      }) {}
 
 absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v1::Config& config, Events events) {
-  if (config.coordinator().address().empty()) return absl::InvalidArgumentError("coordinator.address is not set");
+  if (config.coordinator().address().empty() && config.coordinator().etcd().empty()) {
+    return absl::InvalidArgumentError("neither coordinator.address nor coordinator.etcd is set");
+  }
   const int64_t deadline_ms = NowMs() + config.coordinator().join_timeout_ms();
   std::unique_ptr<WorkerMembership> membership(new WorkerMembership(config, std::move(events)));
   LODESTONE_RETURN_IF_ERROR(membership->JoinUntil(deadline_ms));
   membership->thread_ = std::thread([raw = membership.get()] { raw->SendHeartbeats(); });
   LODESTONE_RETURN_IF_ERROR(membership->FetchRouteUntil(deadline_ms));
   return membership;
+}
+
+absl::Status WorkerMembership::Call(grpc::ClientContext* context, const CoordinatorCall& call) {
+  const absl::StatusOr<CoordinatorChannel::ConnectionPtr> found = coordinator_.Get();
+  if (!found.ok()) return Annotate(found.status(), "the coordinator cannot be found");
+  const CoordinatorChannel::Connection& connection = **found;
+  const absl::Status status = coordinator_.Note(connection, call(connection.stub.get(), context));
+  if (coordinator_.is_fixed()) return status;
+  if (absl::IsUnimplemented(status)) {  // Whoever listens where the elected ps was.
+    return absl::UnavailableError(absl::StrCat("what listens at ", connection.address, " serves no coordinator"));
+  }
+  return Annotate(status, connection.address);
 }
 
 absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& what,
@@ -78,7 +95,8 @@ absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& 
     if (!may_pass(status)) return Annotate(status, what);
     // The last attempt may be cut short, which tells nothing.
     if (last.ok() || !absl::IsDeadlineExceeded(status)) last = status;
-    const bool unreachable = Reconnect(channel_.get());
+    const CoordinatorChannel::ConnectionPtr connection = coordinator_.Last();
+    const bool unreachable = connection != nullptr && Reconnect(connection->channel.get());
     int64_t pause_ms = unreachable ? backoff.NextMs() : std::min(backoff.NextMs(), kPauseMaxMs);
     pause_ms = std::min(pause_ms, deadline_ms - NowMs());
     if (pause_ms <= 0) {
@@ -92,7 +110,7 @@ absl::Status WorkerMembership::TryUntil(int64_t deadline_ms, const std::string& 
     const std::chrono::milliseconds pause(pause_ms);
     if (unreachable) {
       // The pause ends when there is somebody to ask.
-      channel_->WaitForConnected(std::chrono::system_clock::now() + pause);
+      connection->channel->WaitForConnected(std::chrono::system_clock::now() + pause);
     } else {
       std::this_thread::sleep_for(pause);
     }
@@ -110,11 +128,13 @@ absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
   // A worker that was killed and started again finds its own index taken until its former lease ends.
   int64_t held_since_ms = 0;
   return TryUntil(
-      deadline_ms, absl::StrCat("join at ", coordinator_),
+      deadline_ms, absl::StrCat("join at ", coordinator_name_),
       [&](int64_t timeout_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);
-        return FromCall(stub_->Join(&context, request, &joined_));
+        return Call(&context, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+          return stub->Join(context, request, &joined_);
+        });
       },
       [&](const absl::Status& status) {
         if (!absl::IsAlreadyExists(status)) return IsRetryable(status.code());
@@ -126,11 +146,13 @@ absl::Status WorkerMembership::JoinUntil(int64_t deadline_ms) {
 absl::Status WorkerMembership::FetchRouteUntil(int64_t deadline_ms) {
   v1::RouteResponse route;
   LODESTONE_RETURN_IF_ERROR(TryUntil(
-      deadline_ms, absl::StrCat("shard map of ", coordinator_),
+      deadline_ms, absl::StrCat("shard map of ", coordinator_name_),
       [&](int64_t timeout_ms) {
         grpc::ClientContext context;
         SetTimeout(&context, timeout_ms);
-        LODESTONE_RETURN_IF_ERROR(FromCall(stub_->Route(&context, v1::RouteRequest(), &route)));
+        LODESTONE_RETURN_IF_ERROR(Call(&context, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+          return stub->Route(context, v1::RouteRequest(), &route);
+        }));
         for (const uint32_t server : route.owners()) {
           if (server >= route.servers_size() || !route.servers(server).away()) continue;
           return absl::UnavailableError(
@@ -159,8 +181,9 @@ absl::Status WorkerMembership::FollowRoute(uint64_t epoch) {
   const std::shared_ptr<const ShardMap> held = shard_map();
   if (held == nullptr || epoch <= held->epoch()) return absl::OkStatus();
   v1::RouteResponse route;
-  LODESTONE_RETURN_IF_ERROR(
-      CallFromThread([&](grpc::ClientContext* context) { return stub_->Route(context, v1::RouteRequest(), &route); }));
+  LODESTONE_RETURN_IF_ERROR(CallFromThread([&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->Route(context, v1::RouteRequest(), &route);
+  }));
   LODESTONE_ASSIGN_OR_RETURN(ShardMap map, ShardMap::FromProto(route));
   if (map.epoch() <= held->epoch()) return absl::OkStatus();
   if (map.shards() != held->shards() || map.servers() != held->servers()) {
@@ -220,20 +243,21 @@ void WorkerMembership::SendHeartbeats() {
     const absl::StatusOr<v1::HeartbeatResponse> beat = SendHeartbeat();
     absl::Status status = beat.status();
     if (status.ok()) {
-      if (away_since_ms > 0) LODESTONE_LOG(INFO, "client", "the {} answers again", coordinator_);
+      if (away_since_ms > 0) LODESTONE_LOG(INFO, "client", "the {} answers again", coordinator_name_);
       away_since_ms = logged_ms = 0;
       status = Annotate(FollowRoute(beat->route_epoch()), "shard map");
     } else if (away_since_ms == 0) {
       away_since_ms = NowMs();
     }
     if (absl::IsFailedPrecondition(status)) {
-      return Lose(beat.ok() ? status : Annotate(status, absl::StrCat("the lease at the ", coordinator_, " is lost")));
+      return Lose(beat.ok() ? status
+                            : Annotate(status, absl::StrCat("the lease at the ", coordinator_name_, " is lost")));
     }
     if (status.ok() || (logged_ms > 0 && NowMs() - logged_ms < kHeartbeatLogEveryMs)) continue;
     MutexLock lock(&mu_);
     if (stopping_) return;
     logged_ms = NowMs();
-    LODESTONE_LOG(WARN, "client", "goes on meanwhile, waiting for={} seconds={:.1f} reason={}", coordinator_,
+    LODESTONE_LOG(WARN, "client", "goes on meanwhile, waiting for={} seconds={:.1f} reason={}", coordinator_name_,
                   away_since_ms == 0 ? 0.0 : static_cast<double>(logged_ms - away_since_ms) / 1000, status.ToString());
   }
 }
@@ -254,14 +278,15 @@ bool WorkerMembership::PauseUntil(std::chrono::steady_clock::time_point due, boo
         return true;
       }
     }
-    Reconnect(channel_.get());
+    const CoordinatorChannel::ConnectionPtr connection = coordinator_.Last();  // Join has made one.
+    Reconnect(connection->channel.get());
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - now);
     const std::chrono::milliseconds slice(std::clamp<int64_t>(left.count(), 1, kReconnectSliceMs));
-    if (channel_->WaitForConnected(std::chrono::system_clock::now() + slice)) away = false;
+    if (connection->channel->WaitForConnected(std::chrono::system_clock::now() + slice)) away = false;
   }
 }
 
-absl::Status WorkerMembership::CallFromThread(const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+absl::Status WorkerMembership::CallFromThread(const CoordinatorCall& call) {
   grpc::ClientContext context;
   SetTimeout(&context, std::clamp<int64_t>(joined_.lease_ms() / 3, kHeartbeatTimeoutMinMs, kHeartbeatTimeoutMaxMs));
   {
@@ -269,7 +294,7 @@ absl::Status WorkerMembership::CallFromThread(const std::function<grpc::Status(g
     if (stopping_) return absl::CancelledError("the client is closing");
     under_way_ = &context;
   }
-  const absl::Status status = FromCall(call(&context));
+  const absl::Status status = Call(&context, call);
   MutexLock lock(&mu_);
   under_way_ = nullptr;
   return status;
@@ -291,8 +316,9 @@ v1::HeartbeatRequest WorkerMembership::NextHeartbeat(bool leaving) {
 absl::StatusOr<v1::HeartbeatResponse> WorkerMembership::SendHeartbeat() {
   const v1::HeartbeatRequest request = NextHeartbeat(/*leaving=*/false);
   v1::HeartbeatResponse response;
-  LODESTONE_RETURN_IF_ERROR(
-      CallFromThread([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }));
+  LODESTONE_RETURN_IF_ERROR(CallFromThread([&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->Heartbeat(context, request, &response);
+  }));
   return response;
 }
 
@@ -300,7 +326,10 @@ void WorkerMembership::Leave() {
   grpc::ClientContext context;
   SetTimeout(&context, limits::kShutdownGraceMs);
   v1::HeartbeatResponse response;
-  const absl::Status status = FromGrpc(stub_->Heartbeat(&context, NextHeartbeat(/*leaving=*/true), &response));
+  const v1::HeartbeatRequest request = NextHeartbeat(/*leaving=*/true);
+  const absl::Status status = Call(&context, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->Heartbeat(context, request, &response);
+  });
   if (status.ok()) return;
   LODESTONE_LOG(WARN, "client", "could not tell that this worker leaves reason={}", status.ToString());
 }
@@ -321,7 +350,9 @@ absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskForClock(Clock clock
   grpc::ClientContext context;
   SetTimeout(&context, kAwaitHoldMs + config_.worker().call_timeout_ms());
   v1::AwaitClockResponse response;
-  LODESTONE_RETURN_IF_ERROR(FromCall(stub_->AwaitClock(&context, request, &response)));
+  LODESTONE_RETURN_IF_ERROR(Call(&context, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->AwaitClock(context, request, &response);
+  }));
   return response;
 }
 
@@ -331,7 +362,7 @@ absl::Status WorkerMembership::AwaitClock(Clock clock) {
     report_now_ = true;
     changed_.NotifyAll();
   }
-  const std::string what = absl::StrCat("clock ", clock, " of the other workers, by the ", coordinator_);
+  const std::string what = absl::StrCat("clock ", clock, " of the other workers, by the ", coordinator_name_);
   const SteadyTime time;
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
   std::optional<Retry> retry;  // Of the failures since the last answer.

@@ -18,10 +18,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/coordinator_channel.h"
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
-#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -63,6 +63,9 @@ class WorkerMembership {
  private:
   WorkerMembership(const v1::Config& config, Events events);
 
+  // Makes a call of the coordinator.
+  using CoordinatorCall = std::function<grpc::Status(v1::Coordinator::Stub*, grpc::ClientContext*)>;
+  absl::Status Call(grpc::ClientContext* context, const CoordinatorCall& call);
   // Calls `attempt(timeout_ms)` until it succeeds, fails with what `may_pass` denies, or the deadline has passed.
   // `what` is for messages.
   absl::Status TryUntil(int64_t deadline_ms, const std::string& what,
@@ -75,7 +78,7 @@ class WorkerMembership {
   bool PauseUntil(std::chrono::steady_clock::time_point due, bool away);
   // Makes a call of that thread's, which the destructor cancels, with a deadline that leaves time for others before the
   // lease ends.
-  absl::Status CallFromThread(const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  absl::Status CallFromThread(const CoordinatorCall& call);
   v1::HeartbeatRequest NextHeartbeat(bool leaving);
   absl::StatusOr<v1::HeartbeatResponse> SendHeartbeat();
   void Leave();
@@ -87,12 +90,11 @@ class WorkerMembership {
   // Constant after Join.
   const v1::Config config_;
   const Events events_;
-  const std::string coordinator_;  // "coordinator at host:port".
+  const std::string coordinator_name_;  // "coordinator at host:port"; with etcd "coordinator".
   v1::JoinResponse joined_;
 
   // Synchronise themselves.
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  CoordinatorChannel coordinator_;
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -43,6 +43,7 @@ class Membership {
     uint32_t shards = 1;
     uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower.
     uint32_t lease_ms = 10'000;
+    bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
     Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
     const TimeSource* time = nullptr;   // Must outlive this.
   };
@@ -55,7 +56,7 @@ class Membership {
   uint64_t route_changes() const { return route_changes_; }
 
   // Goes on from what SaveState gave in another life. Whoever lived then gets a whole lease from now on to be heard of
-  // (but for the ps with index 0, which has ended with its coordinator); what a worker has reached is unknown, so that
+  // (but for a ps that has ended with its coordinator); what a worker has reached is unknown, so that
   // it is behind every clock, until then. Incarnations and the epoch go on above those of the state. With another
   // number of servers than then, all must join before there is a map again; of workers, places come or go at the end.
   // A shard whose owner has ended goes to the follower that was in sync as soon as that one is heard of. What this

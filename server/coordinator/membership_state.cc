@@ -101,7 +101,7 @@ void Membership::RestorePlace(const v1::CoordinatorState::Place& state, Place* p
   place->left = state.left();
   place->progress = state.progress();
   place->last_contact_ms = options_.time->NowMs();
-  const bool ended_with_us = state.role() == v1::ROLE_SERVER && state.index() == 0;
+  const bool ended_with_us = options_.ends_with_server_0 && state.role() == v1::ROLE_SERVER && state.index() == 0;
   if (!state.left() && (state.expired() || ended_with_us)) {
     place->last_contact_ms -= options_.lease_ms;
     place->expiry_told = true;

@@ -36,12 +36,16 @@ class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
 
   // Set by who removed the call from the held ones, and used by it to finish.
   void set_end(absl::Status end) { end_ = std::move(end); }
-  void FinishNow() { Finish(ToGrpc(end_)); }
+  void FinishNow() { Finish(service_->Told(end_)); }
 
   void OnCancel() override {
     if (service_->Forget(this)) Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone"));
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    CoordinatorService* const service = service_;
+    delete this;
+    service->NoteAwaitCallGone();
+  }
 
  private:
   CoordinatorService* const service_;
@@ -52,11 +56,12 @@ class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
   absl::Status end_;
 };
 
-CoordinatorService::CoordinatorService(const Membership::Options& options, Save save)
+CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads)
     : time_(options.time),
       held_max_(kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax),
       unsaved_max_(kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers)),
       save_(std::move(save)),
+      leads_(std::move(leads)),
       membership_(options),
       timer_([this] { RunTimer(); }) {
   if (save_ != nullptr) saver_ = std::thread([this] { RunSaves(); });
@@ -66,6 +71,17 @@ CoordinatorService::~CoordinatorService() {
   Shutdown();
   timer_.join();
   if (saver_.joinable()) saver_.join();
+  MutexLock lock(&mu_);
+  while (await_calls_ > 0) await_call_gone_.Wait(&mu_);
+}
+
+void CoordinatorService::NoteAwaitCallGone() {
+  MutexLock lock(&mu_);
+  if (--await_calls_ == 0) await_call_gone_.NotifyAll();
+}
+
+grpc::Status CoordinatorService::Told(const absl::Status& status) const {
+  return ToGrpc(MayLead() ? status : absl::UnavailableError("this ps does not serve the coordinator any more"));
 }
 
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
@@ -110,7 +126,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
   if (!status.ok()) {
     LODESTONE_LOG(WARN, "coordinator", "{} was refused peer={} error={}", role, request->peer(), status.ToString());
   }
-  if (!waits) reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(Told(status));
   return reactor;
 }
 
@@ -140,7 +156,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
     }
   }
   for (HeldCall* const call : answered) call->FinishNow();
-  if (!waits) reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(Told(status));
   return reactor;
 }
 
@@ -151,6 +167,7 @@ grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerCon
   std::vector<HeldCall*> answered;
   {
     MutexLock lock(&mu_);
+    ++await_calls_;
     if (shut_down_ || held_.size() >= held_max_) {
       call->set_end(shut_down_ ? absl::UnavailableError("the coordinator shuts down")
                                : absl::ResourceExhaustedError(
@@ -178,7 +195,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext*
     if (route.ok()) *response = *std::move(route);
     waits = WaitForSave(reactor, AllSaved() || membership_.route_changes() == saved_route_changes_, &status);
   }
-  if (!waits) reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(Told(status));
   return reactor;
 }
 
@@ -198,7 +215,7 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerCon
     Settle(epoch_before);
     waits = WaitForSave(reactor, AllSaved(), &status);
   }
-  if (!waits) reactor->Finish(ToGrpc(status));
+  if (!waits) reactor->Finish(Told(status));
   return reactor;
 }
 
@@ -278,7 +295,7 @@ void CoordinatorService::RunTimer() {
   MutexLock lock(&mu_);
   while (!shut_down_) {
     const std::optional<int64_t> next_ms = NextWakeMs();
-    if (!next_ms.has_value()) {
+    if (!next_ms.has_value() || !MayLead()) {
       wake_timer_.Wait(&mu_);
       continue;
     }
@@ -338,7 +355,7 @@ void CoordinatorService::RunSaves() {
       }
     }
     if (!status.ok()) status = absl::UnavailableError(status.message());
-    for (grpc::ServerUnaryReactor* const reactor : waiting) reactor->Finish(ToGrpc(status));
+    for (grpc::ServerUnaryReactor* const reactor : waiting) reactor->Finish(Told(status));
   }
 }
 

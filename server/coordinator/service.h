@@ -9,7 +9,7 @@
 // place.
 //
 // Thread-safe. Must outlive the gRPC server that it is registered with; call Shutdown before that server's, whose
-// shutdown waits for held calls.
+// shutdown waits for held calls. (Where another service passes calls on to this one, it must outlive the methods.)
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,12 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // Puts the state where it outlives the process; what it was before counts until this returns OK. Called by one thread
   // at a time, without a lock.
   using Save = std::function<absl::Status(const v1::CoordinatorState&)>;
-  // `save` may be null: then the state ends with the process.
-  explicit CoordinatorService(const Membership::Options& options, Save save = nullptr);
+  // Whether this process may still speak for the cluster. Once it may not, it never may again.
+  using Leads = std::function<bool()>;
+  // `save` may be null: then the state ends with the process. So may `leads`: it always may. What is answered is only
+  // told to the caller if it may after the answer was found; otherwise the caller gets UNAVAILABLE.
+  explicit CoordinatorService(const Membership::Options& options, Save save = nullptr, Leads leads = nullptr);
+  // Ends the held calls, and waits until they have ended.
   ~CoordinatorService() override;
 
   // As Membership::Restore. Leases begin now: call it when the first calls can come soon, and before they do.
@@ -86,7 +90,11 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
     return save_ == nullptr || saved_changes_ == membership_.changes();
   }
   void RunSaves();
+  bool MayLead() const { return leads_ == nullptr || leads_(); }
+  // What the caller of a method that ended with `status` is told.
+  grpc::Status Told(const absl::Status& status) const;
   void NoteSaveError(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteAwaitCallGone();
   // Removes `call`; false if it is no longer held.
   bool Forget(HeldCall* call);
 
@@ -95,11 +103,14 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   const size_t held_max_;
   const size_t unsaved_max_;
   const Save save_;
+  const Leads leads_;
 
   mutable Mutex mu_;
   CondVar wake_timer_;
   Membership membership_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<HeldCall*> held_ ABSL_GUARDED_BY(mu_);
+  size_t await_calls_ ABSL_GUARDED_BY(mu_) = 0;  // That exist, held or ended.
+  CondVar await_call_gone_;
   CondVar wake_saver_;
   bool save_wanted_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<grpc::ServerUnaryReactor*> unsaved_ ABSL_GUARDED_BY(mu_);  // Answered, but for RunSaves.

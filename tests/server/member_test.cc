@@ -146,7 +146,8 @@ class MemberTest : public ::testing::Test {
     builder.RegisterService(coordinator_.get());
     server_ = builder.BuildAndStart();
     Member::Options options;
-    options.coordinator = "fake:1";
+    v1::Config config;
+    config.mutable_coordinator()->set_address("fake:1");
     options.index = 0;
     options.address = "host:1";
     options.cluster = "test";
@@ -154,11 +155,12 @@ class MemberTest : public ::testing::Test {
     options.lease_ms = lease_ms;
     options.replicas = replicas;
     options.on_change = [this](const ShardMap& map) { Note(map.epoch()); };
-    member_ = std::make_unique<Member>(std::move(options), server_->InProcessChannel({}),
-                                       [this](absl::StatusOr<ShardMap> map) {
-                                         EXPECT_TRUE(map.ok()) << map.status();
-                                         Note(map.ok() ? map->epoch() : 0);
-                                       });
+    auto channel = std::make_unique<CoordinatorChannel>(
+        config, [this](const std::string&) { return server_->InProcessChannel({}); });
+    member_ = std::make_unique<Member>(std::move(options), std::move(channel), [this](absl::StatusOr<ShardMap> map) {
+      EXPECT_TRUE(map.ok()) << map.status();
+      Note(map.ok() ? map->epoch() : 0);
+    });
     AwaitMaps(1);
   }
 

@@ -1,0 +1,130 @@
+#include "server/coordinator/elected_coordinator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+
+namespace lodestone {
+
+class ElectedCoordinator::Use {
+ public:
+  explicit Use(const ElectedCoordinator* owner) : owner_(owner) {
+    MutexLock lock(&owner_->mu_);
+    service_ = owner_->service_.get();
+    if (service_ != nullptr) ++owner_->uses_;
+  }
+  ~Use() {
+    if (service_ == nullptr) return;
+    MutexLock lock(&owner_->mu_);
+    if (--owner_->uses_ == 0) owner_->unused_.NotifyAll();
+  }
+  CoordinatorService* service() const { return service_; }
+
+ private:
+  const ElectedCoordinator* const owner_;
+  CoordinatorService* service_ = nullptr;
+};
+
+ElectedCoordinator::ElectedCoordinator(Options options)
+    : options_(std::move(options)),
+      election_(options_.election, {[this](int64_t term, const auto& state) { return OnElected(term, state); },
+                                    [this](int64_t, const absl::Status&) { EndService(); }}) {}
+
+ElectedCoordinator::~ElectedCoordinator() { Shutdown(); }
+
+absl::Status ElectedCoordinator::OnElected(int64_t term, std::optional<v1::CoordinatorState> state) {
+  if (!state.has_value() && options_.first_state) {
+    LODESTONE_ASSIGN_OR_RETURN(state, options_.first_state());
+  }
+  auto service = std::make_unique<CoordinatorService>(
+      options_.membership, [this, term](const v1::CoordinatorState& fresh) { return election_.Save(term, fresh); },
+      [this, term] { return election_.Leads(term); });
+  if (state.has_value()) LODESTONE_RETURN_IF_ERROR(service->Restore(*state));
+  {
+    MutexLock lock(&mu_);
+    if (shut_down_) return absl::CancelledError("the ps ends");
+    service_ = std::move(service);
+  }
+  if (options_.on_change) options_.on_change(true);
+  return absl::OkStatus();
+}
+
+void ElectedCoordinator::EndService() {
+  std::unique_ptr<CoordinatorService> ended;
+  {
+    MutexLock lock(&mu_);
+    ended = std::move(service_);
+    while (uses_ > 0) unused_.Wait(&mu_);
+  }
+  if (ended != nullptr && options_.on_change) options_.on_change(false);
+}
+
+void ElectedCoordinator::Shutdown() {
+  {
+    MutexLock lock(&mu_);
+    if (shut_down_) return;
+    shut_down_ = true;
+  }
+  EndService();  // What has changed is saved by its end, before the place is given up.
+  election_.Stop();
+}
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* ElectedCoordinator::PassOn(Method<Request, Response> method,
+                                                     grpc::CallbackServerContext* context, const Request* request,
+                                                     Response* response) {
+  {
+    const Use use(this);
+    if (use.service() != nullptr) return (use.service()->*method)(context, request, response);
+  }
+  const std::string leader = election_.leader();
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(
+      ToGrpc(absl::UnavailableError(leader.empty() ? "no ps serves the coordinator at the moment"
+                                                   : absl::StrCat("the coordinator is served by the ps at ", leader))));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ElectedCoordinator::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
+                                                   v1::JoinResponse* response) {
+  return PassOn(&CoordinatorService::Join, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ElectedCoordinator::Heartbeat(grpc::CallbackServerContext* context,
+                                                        const v1::HeartbeatRequest* request,
+                                                        v1::HeartbeatResponse* response) {
+  return PassOn(&CoordinatorService::Heartbeat, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ElectedCoordinator::AwaitClock(grpc::CallbackServerContext* context,
+                                                         const v1::AwaitClockRequest* request,
+                                                         v1::AwaitClockResponse* response) {
+  return PassOn(&CoordinatorService::AwaitClock, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ElectedCoordinator::Route(grpc::CallbackServerContext* context,
+                                                    const v1::RouteRequest* request, v1::RouteResponse* response) {
+  return PassOn(&CoordinatorService::Route, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ElectedCoordinator::ReportSync(grpc::CallbackServerContext* context,
+                                                         const v1::ReportSyncRequest* request,
+                                                         v1::ReportSyncResponse* response) {
+  return PassOn(&CoordinatorService::ReportSync, context, request, response);
+}
+
+v1::CoordinatorState ElectedCoordinator::State() const {
+  const Use use(this);
+  return use.service() != nullptr ? use.service()->State() : v1::CoordinatorState();
+}
+
+void ElectedCoordinator::FillStatus(v1::StatusResponse* status) const {
+  {
+    const Use use(this);
+    if (use.service() != nullptr) use.service()->FillStatus(status);
+  }
+  election_.FillStatus(status);
+}
+
+}  // namespace lodestone

@@ -1,0 +1,89 @@
+// The Coordinator service of a ps that may be elected to serve it (coordinator.etcd): in each term of its own a
+// CoordinatorService that goes on from the state in etcd and saves it there; outside of them every call is UNAVAILABLE
+// and says who serves instead.
+//
+// Thread-safe. Must outlive the gRPC server that it is registered with; call Shutdown before that server's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "proto/admin.pb.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/coordinator_state.pb.h"
+#include "server/coordinator/election.h"
+#include "server/coordinator/membership.h"
+#include "server/coordinator/service.h"
+
+namespace lodestone {
+
+class ElectedCoordinator final : public v1::Coordinator::CallbackService {
+ public:
+  struct Options {
+    Membership::Options membership;
+    Election::Options election;
+    // What to go on from if there is nothing in etcd. May be null.
+    std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> first_state;
+    // Is told when this ps begins and ends to serve. May be null.
+    std::function<void(bool serves)> on_change;
+  };
+  explicit ElectedCoordinator(Options options);
+  // Shuts down if Shutdown was not called.
+  ~ElectedCoordinator() override;
+
+  // Begins to run for election, for a ps that others reach at `address`. Call once.
+  void Start(const std::string& address) { election_.Start(address); }
+
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
+                                 v1::JoinResponse* response) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatResponse* response) override;
+  grpc::ServerUnaryReactor* AwaitClock(grpc::CallbackServerContext* context, const v1::AwaitClockRequest* request,
+                                       v1::AwaitClockResponse* response) override;
+  grpc::ServerUnaryReactor* Route(grpc::CallbackServerContext* context, const v1::RouteRequest* request,
+                                  v1::RouteResponse* response) override;
+  grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
+                                       v1::ReportSyncResponse* response) override;
+
+  // As CoordinatorService::State if this ps is elected; otherwise empty.
+  v1::CoordinatorState State() const;
+
+  // Serves no more, and lets another ps be elected.
+  void Shutdown();
+
+  // As CoordinatorService::FillStatus if this ps is elected; and what keeps it from the election.
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  // The service of the term while this exists; null if there is none.
+  class Use;
+
+  template <typename Request, typename Response>
+  using Method = grpc::ServerUnaryReactor* (CoordinatorService::*)(grpc::CallbackServerContext*, const Request*,
+                                                                   Response*);
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* PassOn(Method<Request, Response> method, grpc::CallbackServerContext* context,
+                                   const Request* request, Response* response);
+
+  absl::Status OnElected(int64_t term, std::optional<v1::CoordinatorState> state);
+  void EndService();
+
+  // Constant after construction.
+  const Options options_;
+
+  mutable Mutex mu_;
+  mutable CondVar unused_;
+  std::unique_ptr<CoordinatorService> service_ ABSL_GUARDED_BY(mu_);  // Null outside of this ps's terms.
+  mutable int uses_ ABSL_GUARDED_BY(mu_) = 0;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+
+  Election election_;  // Last: its thread uses all of the above. Synchronises itself.
+};
+
+}  // namespace lodestone

@@ -1,0 +1,111 @@
+#include "server/coordinator_host.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/file.h"
+#include "common/status.h"
+#include "server/coordinator/state_file.h"
+#include "server/incarnation.h"
+
+namespace lodestone {
+namespace {
+
+Membership::Options MembershipOptions(const v1::Config& config, const TimeSource* time) {
+  Membership::Options options;
+  options.cluster = config.cluster().name();
+  options.servers = config.cluster().servers();
+  options.workers = config.cluster().workers();
+  options.shards = config.cluster().shards();
+  options.replicas = config.cluster().replicas();
+  options.lease_ms = config.coordinator().lease_ms();
+  options.ends_with_server_0 = config.coordinator().etcd().empty();
+  options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
+  options.time = time;
+  return options;
+}
+
+}  // namespace
+
+CoordinatorHost::CoordinatorHost(const v1::Config& config, const TimeSource* time,
+                                 std::function<void(bool serves)> on_change)
+    : config_(config), time_(time), on_change_(std::move(on_change)) {}
+
+absl::Status CoordinatorHost::Prepare(Storage* storage) {
+  storage_ = config_.server().data_dir().empty() ? nullptr : storage;
+  if (!config_.coordinator().etcd().empty()) {
+    PrepareElected();
+    return absl::OkStatus();
+  }
+  return config_.server().index() == 0 ? PrepareOwn() : absl::OkStatus();
+}
+
+absl::Status CoordinatorHost::PrepareOwn() {
+  if (storage_ == nullptr) {
+    own_.emplace(MembershipOptions(config_, time_));
+    return absl::OkStatus();
+  }
+  const std::string folder = absl::StrCat(config_.server().data_dir(), "/ps-0");
+  const std::string path = absl::StrCat(folder, "/coordinator");
+  LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
+  own_.emplace(MembershipOptions(config_, time_),
+               [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
+  storage_->KeepCoordinator([this] { return own_->State(); });
+  if (state.has_value()) return Annotate(own_->Restore(*state), path);
+  LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> kept, StateOfCheckpoints());
+  if (!kept.has_value()) return absl::OkStatus();
+  return Annotate(own_->Restore(*kept), "the coordinator's state in a checkpoint");
+}
+
+void CoordinatorHost::PrepareElected() {
+  ElectedCoordinator::Options options;
+  options.membership = MembershipOptions(config_, time_);
+  options.election.cluster = config_.cluster().name();
+  options.election.etcd.assign(config_.coordinator().etcd().begin(), config_.coordinator().etcd().end());
+  options.election.lease_ms = config_.coordinator().lease_ms();
+  options.election.time = time_;
+  options.on_change = on_change_;
+  if (storage_ != nullptr) {
+    options.first_state = [this] { return StateOfCheckpoints(); };
+    storage_->KeepCoordinator([this] { return elected_->State(); });
+  }
+  elected_.emplace(std::move(options));
+}
+
+absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfCheckpoints() const {
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
+  if (kept.has_value()) {
+    // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
+    kept->clear_places();
+    kept->clear_owners();
+    kept->clear_terms();
+    kept->clear_followers();
+    kept->clear_in_sync();
+    kept->clear_undecided();
+  }
+  return kept;
+}
+
+grpc::Service* CoordinatorHost::service() {
+  if (own_.has_value()) return &*own_;
+  return elected_.has_value() ? &*elected_ : nullptr;
+}
+
+void CoordinatorHost::Start(const std::string& address) {
+  if (own_.has_value()) on_change_(true);
+  if (elected_.has_value()) elected_->Start(address);
+}
+
+void CoordinatorHost::Shutdown() {
+  if (own_.has_value()) own_->Shutdown();
+  if (elected_.has_value()) elected_->Shutdown();
+}
+
+void CoordinatorHost::FillStatus(v1::StatusResponse* status) const {
+  if (own_.has_value()) own_->FillStatus(status);
+  if (elected_.has_value()) elected_->FillStatus(status);
+}
+
+}  // namespace lodestone

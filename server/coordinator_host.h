@@ -1,0 +1,61 @@
+// The coordinator, as far as a ps serves it: for all its life (the ps with index 0), while it is elected
+// (coordinator.etcd), or never.
+//
+// Thread-safe after Prepare. Must outlive the gRPC server that its service is registered with; call Shutdown before
+// that server's. Uses the storage, if there is one, until then.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/time_source.h"
+#include "grpcpp/impl/codegen/service_type.h"
+#include "proto/admin.pb.h"
+#include "proto/config.pb.h"
+#include "proto/coordinator_state.pb.h"
+#include "server/coordinator/elected_coordinator.h"
+#include "server/coordinator/service.h"
+#include "server/storage.h"
+
+namespace lodestone {
+
+class CoordinatorHost {
+ public:
+  // `on_change` is told when the coordinator begins and ends to be served here.
+  CoordinatorHost(const v1::Config& config, const TimeSource* time, std::function<void(bool serves)> on_change);
+
+  // Takes up what the last life of the coordinator has left, if it is to be found in the folder of this ps (`storage`
+  // may be null). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
+  absl::Status Prepare(Storage* storage);
+  // What to register; null if this ps never serves the coordinator.
+  grpc::Service* service();
+  // Begins to serve, or to run for election, for a ps that others reach at `address`.
+  void Start(const std::string& address);
+
+  // Whether this ps always serves the coordinator.
+  bool always() const { return own_.has_value(); }
+
+  void Shutdown();
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  absl::Status PrepareOwn();
+  void PrepareElected();
+  // What checkpoints keep of the coordinator, for one that has lost its state.
+  absl::StatusOr<std::optional<v1::CoordinatorState>> StateOfCheckpoints() const;
+
+  // Constant after Prepare.
+  const v1::Config config_;
+  const TimeSource* const time_;
+  const std::function<void(bool serves)> on_change_;
+  Storage* storage_ = nullptr;  // Null where the ps has no folder.
+
+  // At most one of them.
+  std::optional<CoordinatorService> own_;
+  std::optional<ElectedCoordinator> elected_;
+};
+
+}  // namespace lodestone
