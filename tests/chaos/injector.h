@@ -94,8 +94,9 @@ class Injector {
   absl::StatusOr<bool> FailOver(uint32_t server, FaultOutcome* outcome);
   // Waits until a ps that was started follows others, if it does.
   absl::Status AwaitBootstrap(uint32_t server);
-  // The ps that the fault is for, or another one if that owns nothing. Not ps 0.
-  uint32_t ChooseOwner(const Fault& fault) const;
+  // Waits until every shard has two copies. Returns the ps that the fault is for, or another one if that owns nothing,
+  // but never ps 0: if that owns everything it dies first, and comes back.
+  absl::StatusOr<uint32_t> ChooseOwner(const Fault& fault);
 
   // Asks who owns what.
   void LearnOwners();

@@ -48,12 +48,20 @@ absl::Status Injector::AwaitInSync() {
   return absl::IsDeadlineExceeded(status) ? Annotate(status, in_sync.message()) : status;
 }
 
-uint32_t Injector::ChooseOwner(const Fault& fault) const {
+absl::StatusOr<uint32_t> Injector::ChooseOwner(const Fault& fault) {
+  LODESTONE_RETURN_IF_ERROR(AwaitInSync());
+  LearnOwners();
+  if (std::all_of(owners_.begin(), owners_.end(), [](uint32_t owner) { return owner == 0; })) {
+    LODESTONE_RETURN_IF_ERROR(Kill({0}, 0));
+    LODESTONE_RETURN_IF_ERROR(AwaitRecovery());
+    LODESTONE_RETURN_IF_ERROR(AwaitInSync());
+    LearnOwners();
+  }
   for (uint32_t i = 0; i + 1 < scene_.cluster->servers(); ++i) {
     const uint32_t server = 1 + (fault.server - 1 + i) % (scene_.cluster->servers() - 1);
     if (!ShardsOf({server}).empty()) return server;
   }
-  return fault.server;  // Ps 0 owns everything.
+  return fault.server;
 }
 
 absl::StatusOr<bool> Injector::FailOver(uint32_t server, FaultOutcome* outcome) {
@@ -86,9 +94,7 @@ absl::StatusOr<bool> Injector::FailOver(uint32_t server, FaultOutcome* outcome) 
 }
 
 absl::Status Injector::Lose(const Fault& fault, FaultOutcome* outcome) {
-  LODESTONE_RETURN_IF_ERROR(AwaitInSync());
-  LearnOwners();
-  const uint32_t server = ChooseOwner(fault);
+  LODESTONE_ASSIGN_OR_RETURN(const uint32_t server, ChooseOwner(fault));
   LODESTONE_ASSIGN_OR_RETURN(const bool moved, FailOver(server, outcome));
   if (!moved) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Pass(fault.duration_ms));
@@ -97,10 +103,8 @@ absl::Status Injector::Lose(const Fault& fault, FaultOutcome* outcome) {
 }
 
 absl::Status Injector::KillInBootstrap(const Fault& fault, FaultOutcome* outcome) {
-  LODESTONE_RETURN_IF_ERROR(AwaitInSync());
-  LearnOwners();
   PsCluster* const cluster = scene_.cluster;
-  const uint32_t lost = ChooseOwner(fault);
+  LODESTONE_ASSIGN_OR_RETURN(const uint32_t lost, ChooseOwner(fault));
   LODESTONE_ASSIGN_OR_RETURN(const bool moved, FailOver(lost, outcome));
   if (!moved) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Pass(fault.duration_ms));

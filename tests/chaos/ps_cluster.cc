@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<PsCluster>> PsCluster::Create(Options options) {
   std::ofstream(cluster->config_file_) << kConfig;
   std::vector<std::string> sets = {absl::StrCat("cluster.servers=", cluster->servers()),
                                    absl::StrCat("coordinator.address=", cluster->ProxyOf(0)->address())};
-  if (!cluster->options_.data_dir.empty()) sets.push_back("server.data_dir=" + cluster->DataDirOf(0));  // Start: each's.
+  if (!cluster->options_.data_dir.empty())
+    sets.push_back("server.data_dir=" + cluster->DataDirOf(0));  // Start: each's.
   std::vector<std::string>& all = cluster->options_.sets;
   all.insert(all.begin(), sets.begin(), sets.end());
   LODESTONE_ASSIGN_OR_RETURN(cluster->config_, LoadConfig(cluster->config_file_, all));

@@ -82,7 +82,16 @@ int64_t DrawMs(const Stream& draw, FaultKind kind, int64_t lease_ms) {
 
 // Whether ps 0 is left out, where there are others: it serves the coordinator.
 bool SparesFirst(FaultKind kind) {
-  return kind == FaultKind::kMove || kind == FaultKind::kLose || kind == FaultKind::kKillInBootstrap;
+  return kind == FaultKind::kMove || kind == FaultKind::kLose || kind == FaultKind::kKillInBootstrap ||
+         kind == FaultKind::kZombie;
+}
+
+// Whether clients do not reach the coordinator meanwhile: after a lease they would be none any more.
+bool CutsClientsOff(const Fault& fault, uint32_t servers) {
+  if (fault.kind == FaultKind::kPartition) {
+    return std::min(fault.server, fault.peer) == 0 && std::max(fault.server, fault.peer) == servers;
+  }
+  return fault.server == 0 && (fault.kind == FaultKind::kStop || fault.kind == FaultKind::kHole);
 }
 
 // Somebody other than fault.server.
@@ -135,7 +144,7 @@ const std::vector<FaultInfo>& FaultInfos() {
       {FaultKind::kLose, "lose", "kill -9 of a ps that stays dead and whose disk is gone (never ps 0)", true, true, 6},
       {FaultKind::kKillInBootstrap, "kill-in-bootstrap",
        "the same, and kill -9 of who follows others then, while it gets their state", true, true, 3},
-      {FaultKind::kZombie, "zombie", "SIGSTOP for longer than the lease", false, true, 3},
+      {FaultKind::kZombie, "zombie", "SIGSTOP for longer than the lease (never ps 0)", false, true, 3},
       {FaultKind::kPartition, "partition",
        "no byte passes between two ps, or a ps and the clients, in one direction or both", false, true, 4},
       {FaultKind::kSlowBetween, "slow-between", "links with delay between two ps", false, true, 1},
@@ -180,6 +189,7 @@ Fault DrawFault(const ScheduleOptions& options, uint64_t number) {
   fault.client = static_cast<uint32_t>(draw(kClient, options.clients));
   fault.after_pushes = 1 + draw(kGap, std::max<uint64_t>(2 * options.gap_pushes, 1));
   fault.duration_ms = DrawMs(draw, fault.kind, options.lease_ms);
+  if (CutsClientsOff(fault, options.servers)) fault.duration_ms = std::min(fault.duration_ms, options.lease_ms / 2);
   const uint32_t times_max = fault.kind == FaultKind::kClient ? kLastPushesMax - 1 : 3;
   fault.times = 1 + static_cast<uint32_t>(draw(kTimes, times_max));
   fault.bytes = 1 + draw(kBytes, 100'000);

@@ -67,6 +67,19 @@ TEST(Schedule, PutsPartitionsBetweenAllPairsAndEveryPsAndTheClientsEitherWay) {
   EXPECT_THAT(ways, testing::ElementsAre(std::pair(false, true), std::pair(true, false), std::pair(true, true)));
 }
 
+TEST(Schedule, NeverKeepsClientsFromTheCoordinatorForALease) {
+  const ScheduleOptions options{
+      .seed = 5,
+      .kinds = {FaultKind::kPartition, FaultKind::kStop, FaultKind::kHole, FaultKind::kZombie},
+      .servers = 3,
+      .lease_ms = 700};
+  for (uint64_t i = 0; i < 400; ++i) {
+    const Fault fault = DrawFault(options, i);
+    const bool others = fault.kind == FaultKind::kPartition && fault.peer != 3;
+    if (fault.server == 0 && !others) EXPECT_LE(fault.duration_ms, 350) << fault.Describe();
+  }
+}
+
 TEST(Schedule, StopsZombiesForLongerThanTheLease) {
   const ScheduleOptions options{.seed = 5, .kinds = {FaultKind::kZombie}, .lease_ms = 700};
   for (uint64_t i = 0; i < 100; ++i) EXPECT_GE(DrawFault(options, i).duration_ms, 700);
