@@ -490,8 +490,18 @@ TEST_F(BroadcastTest, BeginsAnewForAReaderWhoseVersionTheShardNeverHad) {
   }
 }
 
+// Followers that hold everything at once.
+class QuickFollowers final : public ReplicaSink {
+ public:
+  void Append(std::span<const ShardLog::Record>, const std::shared_ptr<const void>&) override {}
+  void Await(std::span<const Position>, Done done) override { done(absl::OkStatus()); }
+  absl::Status health() const override { return absl::OkStatus(); }
+};
+
 TEST_F(BroadcastTest, GoesOnOverAChangeOfOwnersUpToWhereTheFormerOneCame) {
   Start();
+  QuickFollowers followers;
+  store_->SetReplicas(&followers, nullptr);
   for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
   for (ShardId shard = 0; shard < kShards; ++shard) store_->Own(shard, 5);
   for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
