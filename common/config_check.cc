@@ -89,6 +89,11 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   if (replicated && config.cluster().servers() < 2) {
     problems->push_back({"cluster.replicas", "2 needs a second server: cluster.servers is 1"});
   }
+  if (replicated && !has_data_dir && config.coordinator().etcd().empty()) {
+    problems->push_back({"cluster.replicas",
+                         "2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over from "
+                         "whom would give the shards back to ps that no longer hold them"});
+  }
   const std::string& load = config.checkpoint().load();
   if (load.empty()) return;
   if (!IsCheckpointName(load)) {

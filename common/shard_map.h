@@ -63,7 +63,7 @@ class ShardMap {
   }
   // Whether its follower is to own it when the owner dies.
   bool InSync(ShardId shard) const { return !in_sync_.empty() && in_sync_[shard]; }
-  // The epoch at which it last got another owner; 0: the first one still has it.
+  // The epoch at which it last got another owner, or its owner was started again; 0: never.
   uint64_t TermOf(ShardId shard) const { return terms_.empty() ? 0 : terms_[shard]; }
 
   // host:port of a server. REQUIRES of this and of all that follow: server < servers().

@@ -40,8 +40,13 @@ absl::Status Store::Impl::CheckQueues() const {
   return absl::OkStatus();
 }
 
-absl::Status Store::Impl::CheckLogs() const {
+absl::Status Store::Impl::CheckOwnLogs() const {
   for (const auto& log : logs_) LODESTONE_RETURN_IF_ERROR(log->health());
+  return absl::OkStatus();
+}
+
+absl::Status Store::Impl::CheckLogs() const {
+  LODESTONE_RETURN_IF_ERROR(CheckOwnLogs());
   return replicas_ == nullptr ? absl::OkStatus() : replicas_->health();
 }
 
@@ -280,6 +285,8 @@ void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription,
     if (found->is_dense() || table.rows) wanted.push_back(found);
   }
   executors_[ExecutorOf(shard)]->Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
+    // What is here may be half of another owner's; the stream ends.
+    if (roles_.Of(shard) != ShardRole::kOwns) return;
     const Shard& source = *shards_[shard];
     std::optional<Version> base;
     if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;

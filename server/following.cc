@@ -102,7 +102,8 @@ absl::Status Store::Impl::ReplayFollowed(const v1::LogRecord& record, const Payl
   if (roles_.Of(record.shard()) != ShardRole::kFollows) {
     return absl::FailedPreconditionError(absl::StrCat("shard ", record.shard(), " is not followed here"));
   }
-  LODESTONE_RETURN_IF_ERROR(CheckLogs());
+  // Not whether the followers of this ps keep up: it may be one of them that sends this, and waits for this ps.
+  LODESTONE_RETURN_IF_ERROR(CheckOwnLogs());
   LODESTONE_ASSIGN_OR_RETURN(const bool next, IsNext(record));
   if (!next) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(ReplayUpdate(record, payload.bytes()).status());

@@ -137,7 +137,9 @@ void Member::KeepLease() {
     if (time_.NowMs() >= next_route_ms_) route = FollowRoute();
     if (leaving()) return;
     if (!lease.ok()) {
-      SetWait(absl::StrCat("goes on serving without a lease for now: ", lease.message()));
+      SetWait(absl::StrCat(options_.replicas > 1 ? "waits for its lease to be renewed, and serves until it ends: "
+                                                 : "goes on serving without a lease for now: ",
+                           lease.message()));
     } else if (!route.ok()) {
       SetWait(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()));
     } else {
@@ -340,6 +342,9 @@ void Member::SetWait(const std::string& what) {
 }
 
 void Member::FillStatus(v1::StatusResponse* status) const {
+  if (const auto connection = coordinator_->Last(); connection != nullptr) {
+    status->set_coordinator(connection->address);
+  }
   MutexLock lock(&mu_);
   if (wait_.empty()) return;
   v1::WaitStatus* const wait = status->add_waits();

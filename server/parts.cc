@@ -109,6 +109,10 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
   uint64_t answer_bytes = 0;
   for (int i = 0; i < parts.size(); ++i) {
     PartView& view = views[i];
+    if (parts[i].shard() >= roles.shards()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part ", i, ": there is no shard ", parts[i].shard(), " of ", roles.shards()));
+    }
     if (roles.Of(parts[i].shard()) < least) return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
     uint64_t bytes = 0;
     LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &bytes));

@@ -265,6 +265,9 @@ void ServerProcess::Impl::OnRoute(absl::StatusOr<ShardMap> map) {
 
 absl::Status ServerProcess::Impl::Begin(const ShardMap& map) {
   const std::vector<ShardId> shards = map.ShardsOf(identity_.index);
+  std::vector<uint64_t> terms(map.shards());
+  for (ShardId shard = 0; shard < map.shards(); ++shard) terms[shard] = map.TermOf(shard);
+  store_.SetTerms(terms);
   if (replication_.has_value()) replication_->Prepare(map);
   if (storage_ != nullptr) {
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards));

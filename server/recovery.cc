@@ -120,7 +120,8 @@ absl::Status RecoveryRun::LoadCheckpoints() {
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& of_thread : status) LODESTONE_RETURN_IF_ERROR(of_thread);
   MutexLock lock(&mu_);
-  if (report_.shards_from_checkpoints < shards.size()) report_.base_generation = 0;
+  // Without shards too: what is followed from now on has its log in this start's.
+  if (shards.empty() || report_.shards_from_checkpoints < shards.size()) report_.base_generation = 0;
   return absl::OkStatus();
 }
 

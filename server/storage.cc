@@ -28,6 +28,8 @@ constexpr uint32_t kFormat = 1;
 constexpr uint64_t kFirstLineage = 1;
 // Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
 constexpr size_t kCheckpointsWithLog = 2;
+// CheckpointSoon waits for so long for more to come: states come one shard after the other.
+constexpr std::chrono::milliseconds kSoon(500);
 
 double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
 
@@ -265,7 +267,8 @@ absl::StatusOr<Shard::State> Storage::Collect(ShardId shard, const Version* afte
 void Storage::CheckpointSoon() {
   if (dir_.empty()) return;
   MutexLock lock(&mu_);
-  soon_ = true;
+  if (soon_at_.has_value()) return;
+  soon_at_ = std::chrono::steady_clock::now() + kSoon;
   changed_.NotifyAll();
 }
 
@@ -274,10 +277,12 @@ void Storage::RunCheckpoints() {
   auto next = std::chrono::steady_clock::now() + period;
   MutexLock lock(&mu_);
   while (!closing_) {
-    const bool due = soon_ || (period.count() > 0 && std::chrono::steady_clock::now() >= next);
+    std::optional<std::chrono::steady_clock::time_point> wake = soon_at_;
+    if (period.count() > 0) wake = std::min(next, wake.value_or(next));
+    const bool due = wake.has_value() && std::chrono::steady_clock::now() >= *wake;
     if (jobs_.empty() && !due) {
-      if (period.count() > 0) {
-        changed_.WaitUntil(&mu_, next);
+      if (wake.has_value()) {
+        changed_.WaitUntil(&mu_, *wake);
       } else {
         changed_.Wait(&mu_);
       }
@@ -288,7 +293,7 @@ void Storage::RunCheckpoints() {
       job = jobs_.front();
       jobs_.pop_front();
     } else {
-      soon_ = false;
+      soon_at_.reset();
     }
     mu_.Unlock();
     absl::Status result;

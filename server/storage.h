@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -147,7 +148,7 @@ class Storage {
   CondVar changed_;
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  bool soon_ ABSL_GUARDED_BY(mu_) = false;  // A periodic checkpoint is due.
+  std::optional<std::chrono::steady_clock::time_point> soon_at_ ABSL_GUARDED_BY(mu_);  // See CheckpointSoon.
   std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);  // Of callers that wait; their results are guarded too.
   std::string wait_ ABSL_GUARDED_BY(mu_);
   int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;

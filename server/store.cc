@@ -234,6 +234,7 @@ void Store::SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_ser
   impl_->SetReplicas(sink, std::move(may_serve));
 }
 void Store::SetTerms(const std::vector<uint64_t>& terms) { impl_->SetTerms(terms); }
+uint64_t Store::OwnTermOf(ShardId shard) const { return impl_->OwnTermOf(shard); }
 absl::Status Store::Follow(ShardId shard) { return impl_->Follow(shard); }
 void Store::ClearState(ShardId shard) { impl_->ClearState(shard); }
 absl::Status Store::TakeState(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {

@@ -50,6 +50,9 @@ class Store {
   // Sets the shards that this ps owns, empty, and takes calls for them: AdoptShards and Serve. Without logs.
   void OwnShards(const std::vector<ShardId>& shards);
 
+  // Before Serve: the terms (RouteResponse.terms) that updates of owned shards are of, by shard; 0 unless it is called.
+  void SetTerms(const std::vector<uint64_t>& terms);
+
   // In three steps, for a ps that remembers. First: makes the shards, empty. Until Serve, every push and pull is
   // UNAVAILABLE. Call once.
   void AdoptShards(const std::vector<ShardId>& shards);
@@ -76,10 +79,11 @@ class Store {
   // Following and taking over, while calls are served. One thread calls these, but for ReplayFollowed and TakeState,
   // which for one shard must not come together with each other or with the rest.
   //
-  // Before Serve: where updates of owned shards go to be held by others too, what is asked before anything is answered
-  // for a shard (OK: this ps may), and the terms that owned shards' updates are of.
+  // Before Serve: where updates of owned shards go to be held by others too, and what is asked before anything is
+  // answered for a shard (OK: this ps may).
   void SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve);
-  void SetTerms(const std::vector<uint64_t>& terms);
+  // The term that an owned shard's updates are of from now on. On its executor.
+  uint64_t OwnTermOf(ShardId shard) const;
   // Follows a shard from now on: whatever it was here before, it is not held until TakeState or ReplayFollowed says so.
   // RESOURCE_EXHAUSTED if there is no room for it.
   absl::Status Follow(ShardId shard);
@@ -169,7 +173,8 @@ class Store {
   };
   // Calls `done` with the change of `shard` since `from` (nullopt: an anchor), taken at one version of the shard. If
   // the past is no longer known (evicted keys forgotten, or an update of another owner's that was lost with it), an
-  // anchor is returned instead. REQUIRES: the shard is here.
+  // anchor is returned instead. `done` is never called if the shard is lost to another owner meanwhile. REQUIRES: the
+  // shard is here.
   void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                      std::function<void(ShardChange)> done);
 

@@ -84,6 +84,7 @@ class Store::Impl {
   ShardRole RoleOf(ShardId shard) const { return roles_.Of(shard); }
   void SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve);
   void SetTerms(const std::vector<uint64_t>& terms) { own_terms_ = terms; }
+  uint64_t OwnTermOf(ShardId shard) const { return own_terms_[shard]; }
   absl::Status Follow(ShardId shard);
   void ClearState(ShardId shard);
   absl::Status TakeState(ShardId shard, const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
@@ -98,6 +99,7 @@ class Store::Impl {
   std::vector<uint64_t> RollLogs();
   void DropLogsBefore(std::span<const uint64_t> marks);
   absl::Status CheckLogs() const;
+  absl::Status CheckOwnLogs() const;
   void FillLogStatus(v1::StorageStatus* status) const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
   absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
@@ -127,7 +129,7 @@ class Store::Impl {
     Payload payload;
     std::vector<PartView> views;
     std::vector<ShardPush> shards;
-    std::vector<Table*> tables;            // Distinct.
+    std::vector<Table*> tables;                // Distinct.
     std::vector<absl::Status> log_status;      // By executor: whether what it applied is durable,
     std::vector<absl::Status> replica_status;  // and whether followers hold it.
     std::atomic<size_t> ends_left{0};          // Of executors, their logs and followers.

@@ -151,6 +151,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   const bool ends_here = place->incarnation != 0 && !place->left && !place->expiry_told;
   if (place->role == v1::ROLE_SERVER && ends_here) TakeOut(*place);
   by_incarnation_.erase(place->incarnation);
+  const bool same_process = request.token() != 0 && request.token() == place->token;  // It had lost its lease.
   Place next;
   next.role = place->role;
   next.index = place->index;
@@ -165,7 +166,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
   ++changes_;
-  if (request.role() == v1::ROLE_SERVER) ServerJoined();
+  if (request.role() == v1::ROLE_SERVER) ServerJoined(*place, !same_process);
   return AnswerTo(*place);
 }
 
@@ -177,12 +178,16 @@ v1::JoinResponse Membership::AnswerTo(const Place& place) const {
   return response;
 }
 
-void Membership::ServerJoined() {
+void Membership::ServerJoined(const Place& server, bool starts) {
   const bool was_mapped = mapped_;
   mapped_ = mapped_ || std::all_of(servers_.begin(), servers_.end(), [&](const Place& p) { return Alive(p); });
   if (!mapped_) return;
   // Shards that are dealt anew are not what they were in an earlier life of the cluster.
   if (!was_mapped && epoch_ > 0) terms_.assign(options_.shards, epoch_ + 1);
+  // What a ps had applied but not acknowledged when it ended may be gone: its versions will be other updates'.
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (was_mapped && starts && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
+  }
   NewEpoch();
   AssignFollowers();
 }

@@ -157,7 +157,8 @@ class Membership {
   Place* PlaceOfRetry(const v1::JoinRequest& request);
   absl::StatusOr<Place*> ChoosePlace(const v1::JoinRequest& request);
   v1::JoinResponse AnswerTo(const Place& place) const;
-  void ServerJoined();
+  // `starts`: with an empty memory, not after it has lost its lease.
+  void ServerJoined(const Place& server, bool starts);
   void HeardOf(Place* place);
 
   // membership_replicas.cc.

@@ -114,8 +114,7 @@ absl::Status Replicator::Attach(const std::shared_ptr<FollowStream>& stream, con
                                 std::optional<Shard::State>* state) {
   for (;;) {
     absl::StatusOr<bool> attached;
-    store_->UseShard(position.shard(),
-                     [&](Shard* shard) { attached = TryAttach(stream, position, *shard, state); });
+    store_->UseShard(position.shard(), [&](Shard* shard) { attached = TryAttach(stream, position, *shard, state); });
     LODESTONE_RETURN_IF_ERROR(attached.status());
     if (*attached) return absl::OkStatus();
     MutexLock lock(&mu_);
@@ -137,8 +136,9 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   // What the follower has confirmed, and what came after it, is this ps's past.
   const bool known = owned.follower == stream->incarnation() && owned.confirmed > 0 &&
                      position.version() >= owned.confirmed && position.version() <= owned.appended;
-  const bool resumes = known && (owned.unconfirmed.empty() ? position.version() == owned.appended
-                                                           : owned.unconfirmed.front()->version <= position.version() + 1);
+  const bool resumes =
+      known && (owned.unconfirmed.empty() ? position.version() == owned.appended
+                                          : owned.unconfirmed.front()->version <= position.version() + 1);
   if (!resumes && owned.sync != Sync::kAlone) {
     if (owned.sync != Sync::kLeaving) Leave(&owned, "another copy begins");
     changed_.NotifyAll();
@@ -162,6 +162,8 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   owned.confirmed = 0;
   DropUnconfirmed(&owned, UINT64_MAX);
   *state = shard.CollectState(nullptr);
+  // All of it counts as this owner's: what the follower logged before, under a former one, may have been lost with it.
+  (*state)->term = std::max((*state)->term, store_->OwnTermOf(shard.id()));
   return true;
 }
 

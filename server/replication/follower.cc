@@ -164,7 +164,8 @@ absl::Status Follower::Link::RunStream() {
   absl::Status status;
   bool open = stream->Write(BuildMessage(request, {}));
   grpc::ByteBuffer message;
-  while (open && status.ok() && stream->Read(&message)) {
+  // To the end, also when nothing can be confirmed any more: Finish waits for ever while there is something to read.
+  while (status.ok() && stream->Read(&message)) {
     {
       MutexLock lock(&mu_);
       broken_.clear();
@@ -172,7 +173,7 @@ absl::Status Follower::Link::RunStream() {
     v1::FollowRequest answer;
     status = TakeMessage(message, answer.mutable_acks());
     const bool any = answer.acks().applied_size() + answer.acks().checksums_size() > 0;
-    if (status.ok() && any) open = stream->Write(BuildMessage(answer, {}));
+    if (status.ok() && any && open) open = stream->Write(BuildMessage(answer, {}));
   }
   if (!status.ok()) context.TryCancel();
   const absl::Status ended = FromCall(stream->Finish());
@@ -222,7 +223,6 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
     case v1::FollowItem::kStateBegins:
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.state_begins().shard()));
       store_->ClearState(item.state_begins().shard());
-      touched_.push_back(item.state_begins().shard());
       state_of_ = item.state_begins().shard();
       return absl::OkStatus();
     case v1::FollowItem::kState:
@@ -327,7 +327,8 @@ void Follower::SetMap(const ShardMap& map) {
       if (!status.ok()) problem = status.ToString();
     }
     std::erase_if(shards, [this](ShardId shard) { return store_->RoleOf(shard) < ShardRole::kFollowing; });
-    auto fresh = std::make_shared<Link>(options_, store_, owner, map.AddressOf(owner), map.IncarnationOf(owner), shards);
+    auto fresh =
+        std::make_shared<Link>(options_, store_, owner, map.AddressOf(owner), map.IncarnationOf(owner), shards);
     MutexLock lock(&mu_);
     links_[owner] = std::move(fresh);
   }

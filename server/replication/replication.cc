@@ -77,13 +77,11 @@ absl::Status Replication::CheckLease() const {
 }
 
 void Replication::Prepare(const ShardMap& map) {
-  std::vector<uint64_t> terms(shards_);
-  for (ShardId shard = 0; shard < shards_; ++shard) {
-    terms[shard] = map.TermOf(shard);
-    if (map.OwnerOf(shard) == server_) replicator_.Own(shard);
-  }
-  store_->SetTerms(terms);
-  SetMap(map);
+  for (const ShardId shard : map.ShardsOf(server_)) replicator_.Own(shard);
+  MutexLock lock(&mu_);
+  if (map.epoch() < epoch_) return;  // A newer one has come already.
+  epoch_ = map.epoch();
+  map_ = map;
 }
 
 void Replication::Begin() {
@@ -94,6 +92,13 @@ void Replication::Begin() {
 
 void Replication::SetMap(const ShardMap& map) {
   MutexLock lock(&mu_);
+  if (map.epoch() < epoch_) {
+    LODESTONE_LOG(ERROR, "replication",
+                  "the coordinator has forgotten who owns what, and its map is not followed epoch={} before={}",
+                  map.epoch(), epoch_);
+    return;
+  }
+  epoch_ = map.epoch();
   map_ = map;
   changed_.NotifyAll();
 }
@@ -117,17 +122,19 @@ void Replication::Run() {
 void Replication::Apply(const ShardMap& map) {
   std::vector<ShardId> lost, won, missing;
   for (ShardId shard = 0; shard < shards_; ++shard) {
-    const bool owns = map.OwnerOf(shard) == server_;
-    const ShardRole role = store_->RoleOf(shard);
-    if (!owns && role == ShardRole::kOwns) lost.push_back(shard);
-    if (owns && role == ShardRole::kFollows) won.push_back(shard);
-    if (owns && role < ShardRole::kFollows) missing.push_back(shard);
+    if (map.OwnerOf(shard) != server_ && store_->RoleOf(shard) == ShardRole::kOwns) lost.push_back(shard);
   }
   for (const ShardId shard : lost) {
     store_->Disown(shard);
     replicator_.Disown(shard);
   }
   follower_.SetMap(map);  // From here on nobody but this ps changes the shards that it has won.
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    if (map.OwnerOf(shard) != server_) continue;
+    const ShardRole role = store_->RoleOf(shard);
+    if (role == ShardRole::kFollows) won.push_back(shard);
+    if (role < ShardRole::kFollows) missing.push_back(shard);
+  }
   for (const ShardId shard : won) {
     replicator_.Own(shard);
     store_->Own(shard, map.TermOf(shard));
@@ -162,8 +169,8 @@ void Replication::Shutdown() {
 void Replication::FillStatus(v1::StatusResponse* status) const {
   replicator_.FillStatus(status);
   follower_.FillStatus(status);
-  status->mutable_replication()->set_lease_seconds(
-      static_cast<double>(surroundings_.lease_ends_ms() - time_.NowMs()) / 1000);
+  status->mutable_replication()->set_lease_seconds(static_cast<double>(surroundings_.lease_ends_ms() - time_.NowMs()) /
+                                                   1000);
 }
 
 }  // namespace lodestone

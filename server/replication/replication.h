@@ -42,7 +42,7 @@ class Replication {
   Replication(const v1::Config& config, Surroundings surroundings, Store* store);
   ~Replication();
 
-  // The shards that this ps is to bring back and own, before it does, and the terms of all.
+  // The shards that this ps is to bring back and own, before it does.
   void Prepare(const ShardMap& map);
   // It has, and serves them: from now on the newest map that SetMap was given is followed.
   void Begin();
@@ -80,6 +80,7 @@ class Replication {
   mutable Mutex mu_;
   CondVar changed_;
   std::optional<ShardMap> map_ ABSL_GUARDED_BY(mu_);  // To be followed.
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;           // Of the newest map.
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -174,6 +174,7 @@ absl::Status Replicator::health() const {
 }
 
 absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks) {
+  if (stream->incarnation() == 0) return absl::InvalidArgumentError("a stream's first message is its start");
   Telling telling;
   MutexLock lock(&mu_);
   for (const auto& answer : acks.checksums()) {
@@ -256,7 +257,7 @@ void Replicator::Leave(OwnedShard* owned, const char* why) {
 
 void Replicator::LogLeaving() {
   for (const auto& [of, shards] : std::exchange(leaving_, {})) {
-    LODESTONE_LOG(WARN, "replication", "a follower is to count no more ps={} shards={} reason=\"{}\"", of.first, shards,
+    LODESTONE_LOG(WARN, "replication", "a follower is to count no more ps={} shards={} reason={}", of.first, shards,
                   of.second);
   }
 }
@@ -303,8 +304,8 @@ bool Replicator::CollectReports(v1::ReportSyncRequest* request) {
 void Replicator::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch,
                              Telling* telling) {
   OwnedShard& owned = shards_[report.shard()];
+  if (!owned.owned || !owned.reporting) return;  // It was lost meanwhile, and perhaps won again.
   owned.reporting = false;
-  if (!owned.owned) return;
   if (!report.in_sync()) {
     if (accepted && owned.sync == Sync::kLeaving) Release(&owned, telling);
     return;

@@ -111,6 +111,9 @@ absl::Status EmbeddingTable::PrepareRestored(ShardId shard, Version version) {
       return PageError(*table_, p, absl::StrCat("is of version ", part.version, ", the shard of ", version));
     }
   }
+  if (restoring.parts.size() == restoring.pages_total) {
+    restoring.index.Reserve(uint64_t{restoring.pages_total} << layout_.rows_log2);
+  }
   for (uint32_t p = 0; p < restoring.pages_total; ++p) {
     const auto part = restoring.parts.find(p);
     if (part == restoring.parts.end()) return PageError(*table_, p, "is missing");
@@ -118,6 +121,7 @@ absl::Status EmbeddingTable::PrepareRestored(ShardId shard, Version version) {
     for (uint32_t i = 0; i < layout_.rows(); ++i) {
       if (layout_.Changed(page)[i] == 0) continue;
       const Key key = layout_.Keys(page)[i];
+      if (i + kBatchRows < layout_.rows()) restoring.index.Prepare(layout_.Keys(page)[i + kBatchRows]);
       if (ShardOfKey(key, table_->shards()) != shard) {
         return PageError(*table_, p, absl::StrCat("key ", key, " is not of shard ", shard));
       }

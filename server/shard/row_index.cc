@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/check.h"
+
 namespace lodestone {
 
 void RowIndex::Allocate(uint32_t buckets) {
@@ -19,6 +21,12 @@ void RowIndex::Grow() {
   for (const Bucket* bucket = begin; bucket != end; ++bucket) {
     for (uint32_t i = 0; i < bucket->used; ++i) Insert(bucket->keys[i], bucket->numbers[i] - 1);
   }
+}
+
+void RowIndex::Reserve(size_t keys) {
+  LODESTONE_CHECK(size_ == 0);
+  const uint64_t buckets = keys * 100 / (kSlots * kLoadMaxPercent) + 1;
+  if (buckets > bucket_count_) Allocate(static_cast<uint32_t>(buckets));
 }
 
 void RowIndex::Insert(Key key, RowId row) {

@@ -45,6 +45,8 @@ class RowIndex {
   bool full() const { return (size_ + 1) * 100 > bucket_count_ * kSlots * kLoadMaxPercent; }
   // Makes the index larger.
   void Grow();
+  // Makes it large enough for so many keys at once. REQUIRES: it is empty.
+  void Reserve(size_t keys);
 
   // REQUIRES: !full(), and key is not there.
   void Insert(Key key, RowId row);
@@ -52,7 +54,7 @@ class RowIndex {
   void Erase(Key key);
 
   size_t size() const { return size_; }
-  // Slots; only Grow changes it.
+  // Slots; only Grow and Reserve change it.
   size_t capacity() const { return bucket_count_ * kSlots; }
   // Bytes that the index takes.
   size_t bytes() const { return bucket_count_ * sizeof(Bucket); }

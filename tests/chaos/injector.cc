@@ -32,16 +32,17 @@ void LimitFiles(pid_t pid, rlim_t bytes) {
 }  // namespace
 
 absl::Status Injector::Inject(const Fault& fault, FaultOutcome* outcome) {
-  const int64_t begun_ms = scene_.watch->NowMs();
+  LearnOwners();
+  begun_ms_ = scene_.watch->NowMs();
   scene_.cluster->SetLinks(fault.link);
   absl::Status status = Dispatch(fault, outcome);
   scene_.cluster->SetLinks({});
   if (status.ok() && fault.kind != FaultKind::kClient) {
     status = AwaitRecovery();
-    if (const auto seen_ms = scene_.progress->seen_ms()) outcome->recovery_ms = *seen_ms - begun_ms;
+    if (const auto seen_ms = scene_.progress->seen_ms()) outcome->recovery_ms = *seen_ms - begun_ms_;
   }
   if (status.ok() && fault.kind == FaultKind::kClient) {
-    outcome->recovery_ms = *(*scene_.clients)[fault.client]->revived_ms() - begun_ms;
+    outcome->recovery_ms = *(*scene_.clients)[fault.client]->revived_ms() - begun_ms_;
   }
   return Annotate(status, fault.Describe());
 }
@@ -76,7 +77,7 @@ absl::Status Injector::Dispatch(const Fault& fault, FaultOutcome* outcome) {
       return EndClient(fault);
     case FaultKind::kCut:
       scene_.cluster->ProxyOf(fault.server)->Cut();
-      scene_.progress->Watch({fault.server});
+      WatchServers({fault.server});
       return absl::OkStatus();
     case FaultKind::kCutInside:
       return CutInside(fault);
@@ -85,22 +86,42 @@ absl::Status Injector::Dispatch(const Fault& fault, FaultOutcome* outcome) {
     case FaultKind::kHole:
       return Hole(fault);
     case FaultKind::kSlow:
-      scene_.progress->Watch({fault.server});
+      WatchServers({fault.server});
       return scene_.watch->Pass(fault.duration_ms);
+    case FaultKind::kLose:
+      return Lose(fault, outcome);
+    case FaultKind::kKillInBootstrap:
+      return KillInBootstrap(fault, outcome);
+    case FaultKind::kZombie:
+      return Zombie(fault, outcome);
+    case FaultKind::kPartition:
+      return Partition(fault);
+    case FaultKind::kSlowBetween:
+      return SlowBetween(fault);
+    case FaultKind::kCutBetween:
+      return CutBetween(fault);
   }
   return absl::OkStatus();
 }
 
 absl::Status Injector::AwaitRecovery() {
   const absl::Status status = scene_.watch->Await([&] { return scene_.progress->seen_ms().has_value(); },
-                                                  "an acknowledgement by each ps that was met");
-  if (!absl::IsDeadlineExceeded(status)) return status;
-  return Annotate(status, absl::StrCat("none came from ps ", absl::StrJoin(scene_.progress->missing(), ", ")));
+                                                  "an acknowledgement on each shard that was met");
+  if (absl::IsDeadlineExceeded(status)) {
+    return Annotate(status, absl::StrCat("none came on shards ", absl::StrJoin(scene_.progress->missing(), ", ")));
+  }
+  LODESTONE_RETURN_IF_ERROR(status);
+  for (uint32_t server = 0; server < scene_.cluster->servers(); ++server) {
+    LODESTONE_RETURN_IF_ERROR(
+        scene_.watch->Await([&] { return !scene_.cluster->Runs(server) || scene_.cluster->Serves(server); },
+                            absl::StrCat("ps ", server, " to take part again")));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Injector::Kill(const std::vector<uint32_t>& servers, int64_t away_ms) {
   for (const uint32_t server : servers) scene_.cluster->Kill(server);
-  scene_.progress->Watch(servers);
+  WatchServers(servers);
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Pass(away_ms));
   for (const uint32_t server : servers) LODESTONE_RETURN_IF_ERROR(scene_.cluster->Start(server));
   return absl::OkStatus();
@@ -130,7 +151,7 @@ absl::Status Injector::KillInCheckpoint(const Fault& fault, FaultOutcome* outcom
 
 absl::Status Injector::Checkpoint(const Fault& fault, FaultOutcome* outcome) {
   CheckpointCall call(scene_.cluster->PortOf(fault.server));
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Await([&] { return call.done(); }, "the end of a checkpoint"));
   const absl::Status status = call.Result();
   if (!absl::IsUnavailable(status)) return status;
@@ -142,7 +163,7 @@ absl::Status Injector::Terminate(const Fault& fault) {
   PsCluster* const cluster = scene_.cluster;
   cluster->Terminate(fault.server);
   LODESTONE_RETURN_IF_ERROR(scene_.watch->Await([&] { return !cluster->Runs(fault.server); }, "an orderly end"));
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   if (cluster->OutcomeOf(fault.server) != "ended") {
     return absl::InternalError(absl::StrCat("ps ", fault.server, " ", cluster->OutcomeOf(fault.server)));
   }
@@ -156,7 +177,7 @@ absl::Status Injector::Move(const Fault& fault, FaultOutcome* outcome) {
   }
   PsCluster* const cluster = scene_.cluster;
   cluster->Kill(fault.server);
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   LODESTONE_RETURN_IF_ERROR(cluster->MoveAddress(fault.server));
   cluster->SetLinks(fault.link);
   return cluster->Start(fault.server);
@@ -170,7 +191,7 @@ absl::StatusOr<std::string> Injector::ChooseSegment(const Fault& fault) const {
 
 absl::Status Injector::Tear(const Fault& fault, FaultOutcome* outcome) {
   scene_.cluster->Kill(fault.server);
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   LODESTONE_ASSIGN_OR_RETURN(const std::string path, ChooseSegment(fault));
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<std::string> torn, TearTail(path, fault.random));
   outcome->carried_out = torn.has_value();
@@ -180,7 +201,7 @@ absl::Status Injector::Tear(const Fault& fault, FaultOutcome* outcome) {
 
 absl::Status Injector::FlipInLog(const Fault& fault, FaultOutcome* outcome) {
   scene_.cluster->Kill(fault.server);
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   LODESTONE_ASSIGN_OR_RETURN(const std::string path, ChooseSegment(fault));
   const absl::StatusOr<FlippedBit> bit = ChooseBit(path, fault.random);
   if (absl::IsNotFound(bit.status())) {
@@ -199,8 +220,8 @@ absl::Status Injector::FlipInLog(const Fault& fault, FaultOutcome* outcome) {
 
 absl::Status Injector::FlipInFile(const Fault& fault, FaultOutcome* outcome) {
   scene_.cluster->Kill(fault.server);
-  scene_.progress->Watch({fault.server});
-  const std::vector<std::string> files = OtherFiles(scene_.cluster->data_dir(), fault.server);
+  WatchServers({fault.server});
+  const std::vector<std::string> files = OtherFiles(scene_.cluster->DataDirOf(fault.server), fault.server);
   outcome->carried_out = !files.empty();
   if (files.empty()) return scene_.cluster->Start(fault.server);
   LODESTONE_ASSIGN_OR_RETURN(const FlippedBit bit,
@@ -217,7 +238,7 @@ absl::StatusOr<bool> Injector::StartWithFlipped(uint32_t server, const FlippedBi
   absl::Status status = cluster->Start(server);
   cluster->SetMayEnd(server, true);
   if (status.ok()) {
-    status = scene_.watch->Await([&] { return !cluster->Runs(server) || scene_.progress->seen_ms().has_value(); },
+    status = scene_.watch->Await([&] { return !cluster->Runs(server) || cluster->Serves(server); },
                                  "a decision about a damaged file");
   }
   const absl::Status back = Flip(bit);  // In any case; but the ps may have thrown it away.
@@ -264,14 +285,14 @@ absl::Status Injector::FillDisk(const Fault& fault, FaultOutcome* outcome) {
       },
       "the end of a full disk");
   LODESTONE_RETURN_IF_ERROR(GiveRoom(fault));  // In any case.
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   outcome->note = error.empty() ? "it was not noticed" : error;
   return status;
 }
 
 absl::Status Injector::Stop(const Fault& fault) {
   scene_.cluster->Signal(fault.server, SIGSTOP);
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   const absl::Status status = scene_.watch->Pass(fault.duration_ms);
   if (scene_.cluster->Runs(fault.server)) scene_.cluster->Signal(fault.server, SIGCONT);
   return status;
@@ -290,7 +311,7 @@ absl::Status Injector::CutInside(const Fault& fault) {
   const bool replies = fault.direction == TcpProxy::Direction::kReplies;
   proxy->CutAfter(fault.direction, replies ? 1 + fault.bytes % kReplyBytesMax : fault.bytes);
   const absl::Status status = scene_.watch->Await([&] { return proxy->traffic().cut > cut; }, "a message to cut");
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   return status;
 }
 
@@ -305,7 +326,7 @@ absl::Status Injector::LoseReply(const Fault& fault) {
       [&] { return proxy->traffic().replies_held >= wanted || scene_.watch->NowMs() >= until_ms; }, "a reply to lose");
   proxy->Cut();
   proxy->SetLink(fault.link);
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   return status;
 }
 
@@ -314,7 +335,7 @@ absl::Status Injector::Hole(const Fault& fault) {
   TcpProxy::Link link = fault.link;
   (fault.direction == TcpProxy::Direction::kRequests ? link.holds_requests : link.holds_replies) = true;
   proxy->SetLink(link);
-  scene_.progress->Watch({fault.server});
+  WatchServers({fault.server});
   const absl::Status status = scene_.watch->Pass(fault.duration_ms);
   proxy->Cut();
   proxy->SetLink(fault.link);

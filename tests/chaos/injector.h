@@ -7,13 +7,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/types.h"
 #include "tests/chaos/disk_damage.h"
 #include "tests/chaos/progress.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/chaos/pushing_client.h"
+#include "tests/chaos/replicas.h"
 #include "tests/chaos/schedule.h"
 #include "tests/chaos/small_disk.h"
 #include "tests/chaos/watch.h"
@@ -23,6 +27,9 @@ namespace lodestone::chaos {
 // What became of a fault.
 struct FaultOutcome {
   int64_t recovery_ms = 0;  // From its begin to the first acknowledgement, by each ps it met, of what was sent after.
+  // Of a ps whose shards went to others: from the last acknowledgement on any of them before to when all had one again.
+  std::optional<int64_t> outage_ms;
+  bool kept = false;        // It was to lose its disk, but a shard had no follower in sync: it came back with it.
   std::string note;         // What else there is to say; as a rule nothing.
   bool carried_out = true;  // It was possible.
 };
@@ -34,9 +41,12 @@ class Injector {
     Watch* watch = nullptr;
     Progress* progress = nullptr;
     const std::vector<std::unique_ptr<PushingClient>>* clients = nullptr;
-    SmallDisk* disk = nullptr;  // That the ps' files are on; null: it cannot be filled.
+    SmallDisk* disk = nullptr;     // That the ps' files are on; null: it cannot be filled.
+    Replicas* replicas = nullptr;  // Null: shards have no followers.
+    int64_t lease_ms = 0;
   };
-  explicit Injector(const Scene& scene) : scene_(scene) {}
+  // `owners` are those of a fresh cluster, by shard.
+  Injector(const Scene& scene, std::vector<uint32_t> owners) : scene_(scene), owners_(std::move(owners)) {}
 
   // Returns when it is over and the cluster has recovered. Errors: those of Watch, and INTERNAL if something did not
   // behave as it must.
@@ -44,6 +54,9 @@ class Injector {
 
   // kill -9 of all ps and a new start: after it, nothing that was sent before is under way any more.
   absl::Status KillAll(int64_t away_ms);
+
+  // Waits until every shard has two copies that count. REQUIRES: Scene::replicas.
+  absl::Status AwaitInSync();
 
  private:
   absl::Status Dispatch(const Fault& fault, FaultOutcome* outcome);
@@ -69,12 +82,36 @@ class Injector {
   absl::Status LoseReply(const Fault& fault);
   absl::Status Hole(const Fault& fault);
 
+  // injector_replicas.cc.
+  absl::Status Lose(const Fault& fault, FaultOutcome* outcome);
+  absl::Status KillInBootstrap(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Zombie(const Fault& fault, FaultOutcome* outcome);
+  absl::Status Partition(const Fault& fault);
+  absl::Status SlowBetween(const Fault& fault);
+  absl::Status CutBetween(const Fault& fault);
+  // Kills the ps and waits until others acknowledge for its shards. False: that never comes, because somebody has no
+  // follower in sync; then it is started again as it was.
+  absl::StatusOr<bool> FailOver(uint32_t server, FaultOutcome* outcome);
+  // Waits until a ps that was started follows others, if it does.
+  absl::Status AwaitBootstrap(uint32_t server);
+  // Waits until every shard has two copies. Returns the ps that the fault is for, or another one if that owns nothing,
+  // but never ps 0: if that owns everything it dies first, and comes back.
+  absl::StatusOr<uint32_t> ChooseOwner(const Fault& fault);
+
+  // Asks who owns what.
+  void LearnOwners();
+  std::vector<ShardId> ShardsOf(const std::vector<uint32_t>& servers) const;
+  // What was owned by these ps when the fault came is to be acknowledged again from now on.
+  void WatchServers(const std::vector<uint32_t>& servers);
+
   // A segment of the log of a ps that does not run.
   absl::StatusOr<std::string> ChooseSegment(const Fault& fault) const;
-  // Waits until all ps that the fault met acknowledge again.
+  // Waits until what the fault met is acknowledged again, and all ps that run take part.
   absl::Status AwaitRecovery();
 
   const Scene scene_;
+  std::vector<uint32_t> owners_;  // By shard: as LearnOwners found them last.
+  int64_t begun_ms_ = 0;          // When the fault came.
 };
 
 }  // namespace lodestone::chaos

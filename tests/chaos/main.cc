@@ -34,6 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kMinutesDefault = 10;
+constexpr uint32_t kServersOfReplicas = 3;
 
 std::atomic<int> interrupts{0};
 
@@ -41,7 +42,7 @@ struct CommandLine {
   RunOptions run;
   std::vector<std::string> only;
   std::vector<std::string> without;
-  bool memory = false;
+  std::string durability = "process";
   bool keep = false;
   std::string dir;
   std::string json_path;
@@ -58,14 +59,20 @@ stands still, all ps are killed once more, and what comes back is compared: each
 of one without an acknowledgement (its client died) each shard must hold all or nothing.
   lost, doubled   blocks and rows that lack an acknowledged push, or hold it twice
   wrong           numbers that fit no set of pushes
-  recovery        from a fault to the first acknowledgement by the ps it met of what was sent after it
+  recovery        from a fault to the first acknowledgement, on each shard it met, of what was sent after it
+With --durability replica each shard has an owner and a follower, and each ps a disk of its own. What takes a copy away
+for good waits until there are two of every shard again; all other faults come when they come. Before an audit, and in
+it, the ps compare what owners and followers hold.
+  failover        from the last acknowledgement on any shard of a ps that is gone to when all of them had one again
 On a failure the folder with the logs of all processes, and what the ps had on disk, stays.
 
 Examples:
   tools/chaos --minutes 10 --seed 7             everything for ten minutes
   tools/chaos --only kill --faults 100          a hundred deaths in a row
   tools/chaos --only kill-in-checkpoint,tear,flip --faults 30 --servers 3
-  tools/chaos --memory --minutes 1              without logs: only faults that nobody dies of
+  tools/chaos --durability memory --minutes 1   without logs: only faults that nobody dies of
+  tools/chaos --durability replica --only lose --faults 100 --seed 7
+  tools/chaos --durability replica --only zombie,partition,lose --lease-ms 500 --servers 4
 
 A seed draws the same faults every time; when each comes is counted in acknowledged pushes.
 Exit codes: 0 nothing lost, nothing doubled, nobody ended; 1 otherwise; 2 wrong command line; 130 interrupted.)");
@@ -81,8 +88,16 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--seed", run->seed, "Draws the faults and the pushes (default: another one each time)");
   app->add_option("--only", line->only, "Only these faults: kill,tear")->delimiter(',');
   app->add_option("--without", line->without, "All but these faults")->delimiter(',');
-  app->add_flag("--memory", line->memory, "The ps keep nothing on disk; faults that they die of are left out");
-  app->add_option("--servers", run->servers, "Number of ps")->check(CLI::Range(1, 16))->capture_default_str();
+  app->add_option(
+         "--durability", line->durability,
+         "What an acknowledged push survives. memory: nothing, the ps keep nothing on disk, and faults that they "
+         "die of are left out; replica: each shard has a follower")
+      ->check(CLI::IsMember({"memory", "process", "machine", "replica"}))
+      ->capture_default_str();
+  app->add_option("--lease-ms", run->lease_ms, "With replica: coordinator.lease_ms")
+      ->check(CLI::Range(100, 60'000))
+      ->capture_default_str();
+  app->add_option("--servers", run->servers, "Number of ps (default: 2; with replica 3)")->check(CLI::Range(1, 16));
   app->add_option("--clients", run->clients, "Number of clients")->check(CLI::Range(1, 16))->capture_default_str();
   app->add_option("--gap", run->gap_pushes, "Acknowledged pushes between two faults, on average")
       ->check(CLI::Range(1, 1'000'000))
@@ -100,17 +115,32 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--ps-binary", run->ps_binary, "The ps program (default: as built)");
 }
 
+// Follows from --durability.
+absl::Status ChooseDurability(bool servers_given, CommandLine* line) {
+  RunOptions* const run = &line->run;
+  run->durable = line->durability != "memory";
+  run->replicas = line->durability == "replica";
+  if (line->durability == "machine") run->sets.insert(run->sets.begin(), "cluster.durability=machine");
+  if (!run->replicas) return absl::OkStatus();
+  if (!servers_given) run->servers = kServersOfReplicas;
+  return run->servers > 1 ? absl::OkStatus()
+                          : absl::InvalidArgumentError("--durability replica needs --servers 2 or more");
+}
+
 // What the faults are chosen from.
 absl::Status ChooseKinds(CommandLine* line) {
   const auto only = ParseFaults(line->only);
   if (!only.ok()) return only.status();
   const auto without = ParseFaults(line->without);
   if (!without.ok()) return without.status();
-  line->run.durable = !line->memory;
   for (const FaultInfo& info : FaultInfos()) {
     const auto in = [&](const std::vector<FaultKind>& kinds) {
       return std::find(kinds.begin(), kinds.end(), info.kind) != kinds.end();
     };
+    if (info.replicas && !line->run.replicas) {
+      if (!in(*only)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("'", info.name, "' needs --durability replica"));
+    }
     const bool wanted = only->empty() ? line->run.durable || !info.durable : in(*only);
     if (wanted && !in(*without)) line->run.kinds.push_back(info.kind);
   }
@@ -191,7 +221,8 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   if (line.run.minutes == 0 && line.run.faults == 0) line.run.minutes = kMinutesDefault;
-  absl::Status status = ChooseKinds(&line);
+  absl::Status status = ChooseDurability(app.count("--servers") > 0, &line);
+  if (status.ok()) status = ChooseKinds(&line);
   if (status.ok()) status = MakeFolder(&line);
   if (!status.ok()) {
     std::fprintf(stderr, "chaos: %s\n", std::string(status.message()).c_str());

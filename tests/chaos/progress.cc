@@ -2,20 +2,24 @@
 
 #include <algorithm>
 
-#include "common/check.h"
-
 namespace lodestone::chaos {
 
-void Progress::Acknowledged(const std::vector<bool>& by, int64_t sent_ms) {
-  LODESTONE_CHECK(by.size() == servers_);
+void Progress::Acknowledged(const std::vector<ShardId>& shards, int64_t sent_ms) {
   MutexLock lock(&mu_);
   const int64_t now_ms = NowMs();
   ++acknowledged_;
   NotePause(now_ms);
   last_ms_ = now_ms;
+  for (const ShardId shard : shards) *AcknowledgedMs(shard) = now_ms;
   if (missing_.empty() || sent_ms < watched_ms_) return;
-  std::erase_if(missing_, [&](uint32_t server) { return by[server]; });
+  std::erase_if(missing_,
+                [&](ShardId shard) { return std::find(shards.begin(), shards.end(), shard) != shards.end(); });
   if (missing_.empty()) seen_ms_ = now_ms;
+}
+
+int64_t* Progress::AcknowledgedMs(ShardId shard) {
+  if (acknowledged_ms_.size() <= shard) acknowledged_ms_.resize(shard + 1);
+  return &acknowledged_ms_[shard];
 }
 
 void Progress::NotePause(int64_t now_ms) {
@@ -49,10 +53,12 @@ int64_t Progress::pause_ms_max() const {
   return pause_ms_max_;
 }
 
-void Progress::Watch(const std::vector<uint32_t>& servers) {
+void Progress::Watch(const std::vector<ShardId>& shards) {
   MutexLock lock(&mu_);
   watched_ms_ = seen_ms_ = NowMs();
-  missing_ = servers;
+  before_ms_ = 0;
+  for (const ShardId shard : shards) before_ms_ = std::max(before_ms_, *AcknowledgedMs(shard));
+  missing_ = shards;
 }
 
 std::optional<int64_t> Progress::seen_ms() const {
@@ -60,7 +66,12 @@ std::optional<int64_t> Progress::seen_ms() const {
   return missing_.empty() ? std::optional<int64_t>(seen_ms_) : std::nullopt;
 }
 
-std::vector<uint32_t> Progress::missing() const {
+std::optional<int64_t> Progress::outage_ms() const {
+  MutexLock lock(&mu_);
+  return missing_.empty() && before_ms_ > 0 ? std::optional<int64_t>(seen_ms_ - before_ms_) : std::nullopt;
+}
+
+std::vector<ShardId> Progress::missing() const {
   MutexLock lock(&mu_);
   return missing_;
 }

@@ -9,17 +9,16 @@
 
 #include "common/mutex.h"
 #include "common/time_source.h"
+#include "common/types.h"
 
 namespace lodestone::chaos {
 
 class Progress {
  public:
-  explicit Progress(uint32_t servers) : servers_(servers) {}
-
   int64_t NowMs() const { return time_.NowMs(); }
 
-  // A push that was sent at `sent_ms` was acknowledged by these servers.
-  void Acknowledged(const std::vector<bool>& by, int64_t sent_ms);
+  // A push that was sent at `sent_ms` was acknowledged on these shards.
+  void Acknowledged(const std::vector<ShardId>& shards, int64_t sent_ms);
 
   uint64_t acknowledged() const;
   // When the last one was.
@@ -30,18 +29,22 @@ class Progress {
   void End();
   int64_t pause_ms_max() const;
 
-  // Waits for each of `servers` to acknowledge a push that was sent from now on. Ends an earlier watch.
-  void Watch(const std::vector<uint32_t>& servers);
-  // When the last of them did; nullopt before that.
+  // Waits for a push that is sent from now on to be acknowledged on each of these shards. Ends an earlier watch.
+  void Watch(const std::vector<ShardId>& shards);
+  // When the last of them was; nullopt before that.
   std::optional<int64_t> seen_ms() const;
-  // Those of them that have not.
-  std::vector<uint32_t> missing() const;
+  // From the last acknowledgement on any of them before the watch began to seen_ms(); nullopt before that, or if there
+  // was none.
+  std::optional<int64_t> outage_ms() const;
+  // Those of them that are waited for.
+  std::vector<ShardId> missing() const;
 
  private:
+  // When the last push on it was acknowledged; 0: none was.
+  int64_t* AcknowledgedMs(ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotePause(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const uint32_t servers_;
-  const SteadyTime time_;
+  const SteadyTime time_{};
 
   mutable Mutex mu_;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
@@ -49,7 +52,9 @@ class Progress {
   bool measuring_ ABSL_GUARDED_BY(mu_) = false;
   int64_t pause_ms_max_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t watched_ms_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
+  std::vector<int64_t> acknowledged_ms_ ABSL_GUARDED_BY(mu_);  // AcknowledgedMs.
+  int64_t before_ms_ ABSL_GUARDED_BY(mu_) = 0;                 // The last one on a watched shard before the watch.
+  std::vector<ShardId> missing_ ABSL_GUARDED_BY(mu_);
   int64_t seen_ms_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

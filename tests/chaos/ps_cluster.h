@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
+#include "tests/chaos/socket_owners.h"
 #include "tests/chaos/tcp_proxy.h"
 #include "tools/psctl/child.h"
 
@@ -27,8 +28,9 @@ class PsCluster {
  public:
   struct Options {
     std::string ps_binary;
-    std::string folder;    // For what the ps write and say; exists.
-    std::string data_dir;  // server.data_dir; empty: they keep nothing.
+    std::string folder;      // For what the ps write and say; exists.
+    std::string data_dir;    // server.data_dir; empty: they keep nothing.
+    bool own_disks = false;  // Each has its own folder in data_dir instead, with all that is its.
     uint32_t servers = 2;
     std::vector<std::string> sets;  // Further settings of the ps, "a.b=VALUE".
   };
@@ -46,6 +48,8 @@ class PsCluster {
   // Of this machine, where the process listens; 0: it does not yet.
   int PortOf(uint32_t server) const { return ps_[server].port; }
   bool Runs(uint32_t server) const { return ps_[server].child != nullptr; }
+  // It has brought back what it had, and takes part.
+  bool Serves(uint32_t server) const { return ps_[server].serves; }
   // kill -9; returns once it is dead and refuses connections. REQUIRES: Runs.
   void Kill(uint32_t server);
   // SIGTERM. The ps may end from now on.
@@ -64,9 +68,25 @@ class PsCluster {
   absl::Status MoveAddress(uint32_t server);
   void SetLinks(const TcpProxy::Link& link);
 
-  const std::string& data_dir() const { return options_.data_dir; }
-  // "<data_dir>/ps-0".
+  // What is between two ps besides, or between a ps `a` and the clients (`b` is kClients).
+  static constexpr uint32_t kClients = UINT32_MAX >> 1;
+  struct Between {
+    int64_t delay_ms = 0;
+    bool holds_to_b = false;  // No byte passes from a to b, be it a request or a reply.
+    bool holds_to_a = false;
+  };
+  void SetBetween(uint32_t a, uint32_t b, const Between& between);
+  // Resets all connections between them.
+  void CutBetween(uint32_t a, uint32_t b);
+  // Nothing is between anybody.
+  void ClearBetween();
+
+  // The ps' own server.data_dir.
+  std::string DataDirOf(uint32_t server) const;
+  // "<server.data_dir>/ps-0".
   std::string DataFolder(uint32_t server) const;
+  // Deletes all that it has on disk. REQUIRES: own_disks, !Runs.
+  absl::Status DeleteDisk(uint32_t server);
   absl::StatusOr<v1::StatusResponse> StatusOf(uint32_t server, int timeout_ms) const;
 
   // Waits up to `ms` for the processes to say something or end.
@@ -81,17 +101,21 @@ class PsCluster {
     size_t proxy = 0;                                // That is in use.
     std::ofstream log;
     int port = 0;  // Where the process listens; 0: not yet.
+    bool serves = false;
     bool may_end = false;
     std::string outcome;
   };
 
   explicit PsCluster(Options options) : options_(std::move(options)), ps_(options_.servers) {}
+  absl::StatusOr<std::unique_ptr<TcpProxy>> StartProxy();
+  void SetLinkOf(uint32_t server, uint32_t client, const TcpProxy::Link& link);
   void OnLine(uint32_t server, absl::string_view line);
   void OnEnd(uint32_t server);
 
   Options options_;
   v1::Config config_;
   std::string config_file_;
+  SocketOwners sockets_;  // Of the ps by their indices, and of the clients. The proxies use it.
   std::vector<Ps> ps_;
   std::vector<std::string> deaths_;
 };

@@ -195,9 +195,7 @@ absl::Status PushingClient::Hand(const std::shared_ptr<const Push>& push, int64_
 void PushingClient::OnDone(const Push& push, int64_t sent_ms, const absl::Status& status) {
   if (status.ok()) {
     run_->ledger->Acknowledged(push);
-    std::vector<bool> by(run_->servers);
-    for (const ShardId shard : push.shards) by[run_->workload->OwnerOf(shard)] = true;
-    run_->progress->Acknowledged(by, sent_ms);
+    run_->progress->Acknowledged(push.shards, sent_ms);
   } else {
     run_->ledger->Unanswered(push);
   }

@@ -31,7 +31,6 @@ class PushingClient {
     const Workload* workload = nullptr;
     Ledger* ledger = nullptr;
     Progress* progress = nullptr;
-    uint32_t servers = 1;
   };
   PushingClient(const Run* run, uint32_t slot);
   ~PushingClient();

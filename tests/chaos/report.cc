@@ -27,6 +27,21 @@ std::string FaultLine(const std::string& name, const std::vector<double>& recove
   return line + "\n";
 }
 
+std::string OutageLines(const Report& report) {
+  std::string text;
+  for (const auto& [kind, outages_ms] : report.outages_ms) {
+    const auto beyond =
+        std::count_if(outages_ms.begin(), outages_ms.end(), [&](double ms) { return ms > report.outage_ms_bound(); });
+    absl::StrAppendFormat(&text, "failover, %-10s %d: median %.3f s, longest %.3f s; bound %.3f s, beyond it %d\n",
+                          InfoOf(kind).name, outages_ms.size(), Median(outages_ms) / 1000, Max(outages_ms) / 1000,
+                          report.outage_ms_bound() / 1000, beyond);
+  }
+  absl::StrAppendFormat(&text, "replicas             %d compared with their owners' shards, %d differed",
+                        report.replicas_same + report.replicas_differ, report.replicas_differ);
+  if (report.kept_disks > 0) absl::StrAppendFormat(&text, "; %d ps kept their disks", report.kept_disks);
+  return text + "\n";
+}
+
 double GoodputShare(const Report& report) {
   return report.calm_pushes_per_second > 0 ? report.stormy_pushes_per_second / report.calm_pushes_per_second : 0;
 }
@@ -62,6 +77,7 @@ std::string ToTable(const Report& report) {
   absl::StrAppendFormat(&text, "sent again           %d that a ps had applied already, and recognised\n",
                         report.duplicates);
   absl::StrAppendFormat(&text, "longest pause        %.3f s between two acknowledgements\n", report.pause_seconds_max);
+  if (report.replicas) text.append(OutageLines(report));
   absl::StrAppendFormat(&text, "unacknowledged       %d on a shard, of which %d were applied there\n",
                         verdict.undecided, verdict.applied);
   absl::StrAppendFormat(&text, "lost                 %d\ndoubled              %d\nwrong                %d",
@@ -86,6 +102,16 @@ std::string ToJson(const Report& report) {
     json["faults"][info.name] = {{"injected", found->second.size()},
                                  {"recovery_ms_median", Median(found->second)},
                                  {"recovery_ms_max", Max(found->second)}};
+  }
+  if (report.replicas) {
+    for (const auto& [kind, outages_ms] : report.outages_ms) {
+      json["failovers"][InfoOf(kind).name] = {
+          {"count", outages_ms.size()}, {"outage_ms_median", Median(outages_ms)}, {"outage_ms_max", Max(outages_ms)}};
+    }
+    json["outage_ms_bound"] = report.outage_ms_bound();
+    json["disks_kept"] = report.kept_disks;
+    json["replicas_same"] = report.replicas_same;
+    json["replicas_differ"] = report.replicas_differ;
   }
   json["pushes_acknowledged"] = report.acknowledged;
   json["duplicates"] = report.duplicates;

@@ -51,18 +51,50 @@ TEST(Report, IsOkOnlyIfNothingIsLostDoubledOrWrongAndSomethingWasCompared) {
   EXPECT_FALSE(report.ok());
 }
 
-TEST(Progress, SeesAServerAgainWhenItAcknowledgesWhatWasSentAfterwards) {
-  Progress progress(2);
+TEST(Report, TellsFailoversBesideTheirBoundAndFailsIfAFollowerDiffers) {
+  Report report = GoodReport();
+  EXPECT_THAT(ToTable(report), testing::Not(HasSubstr("failover")));
+  report.replicas = true;
+  report.lease_ms = 1000;
+  report.outages_ms[FaultKind::kLose] = {1100, 1300, 2600};
+  report.replicas_same = 16;
+  EXPECT_TRUE(report.ok());
+  EXPECT_THAT(ToTable(report), HasSubstr("3: median 1.300 s, longest 2.600 s; bound 2.500 s, beyond it 1"));
+  EXPECT_EQ(nlohmann::json::parse(ToJson(report))["failovers"]["lose"]["outage_ms_max"], 2600);
+  report.replicas_differ = 1;
+  EXPECT_FALSE(report.ok());
+  EXPECT_THAT(ToTable(report), HasSubstr("17 compared with their owners' shards, 1 differed"));
+}
+
+TEST(Progress, SeesAShardAgainWhenWhatWasSentAfterwardsIsAcknowledged) {
+  Progress progress;
   const int64_t before_ms = progress.NowMs() - 1;
   progress.Watch({0, 1});
   EXPECT_EQ(progress.seen_ms(), std::nullopt);
-  progress.Acknowledged({true, true}, before_ms);
+  progress.Acknowledged({0, 1}, before_ms);
   EXPECT_THAT(progress.missing(), ElementsAre(0, 1));
-  progress.Acknowledged({false, true}, progress.NowMs());
+  progress.Acknowledged({1}, progress.NowMs());
   EXPECT_THAT(progress.missing(), ElementsAre(0));
-  progress.Acknowledged({true, false}, progress.NowMs());
+  progress.Acknowledged({0, 2}, progress.NowMs());
   EXPECT_TRUE(progress.seen_ms().has_value());
   EXPECT_EQ(progress.acknowledged(), 3);
+}
+
+TEST(Progress, MeasuresAnOutageFromTheLastAcknowledgementBeforeIt) {
+  Progress progress;
+  progress.Watch({3});
+  progress.Acknowledged({3}, progress.NowMs());
+  EXPECT_EQ(progress.outage_ms(), std::nullopt) << "there was none before";
+  const int64_t last_ms = progress.NowMs();
+  progress.Acknowledged({3, 4}, last_ms);
+  progress.Watch({3});
+  EXPECT_EQ(progress.outage_ms(), std::nullopt);
+  progress.Acknowledged({4}, progress.NowMs());
+  EXPECT_EQ(progress.outage_ms(), std::nullopt);
+  progress.Acknowledged({3}, progress.NowMs());
+  ASSERT_TRUE(progress.outage_ms().has_value());
+  EXPECT_LE(*progress.outage_ms(), *progress.seen_ms() - last_ms);
+  EXPECT_GE(*progress.outage_ms(), 0);
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 #include "tests/chaos/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/shard_map.h"
 #include "common/status.h"
 #include "tests/chaos/inventory.h"
@@ -20,13 +23,15 @@ constexpr int kStatusTimeoutMs = 5'000;
 
 }  // namespace
 
-ChaosRun::ChaosRun(RunOptions options) : options_(std::move(options)), progress_(options_.servers) {}
+ChaosRun::ChaosRun(RunOptions options) : options_(std::move(options)) {}
 
 ChaosRun::~ChaosRun() = default;
 
 Report ChaosRun::Run() {
   started_ms_ = told_ms_ = progress_.NowMs();
   report_.seed = options_.seed;
+  report_.replicas = options_.replicas;
+  report_.lease_ms = options_.lease_ms;
   absl::Status status = Start();
   if (status.ok()) status = Storm();
   if (absl::IsCancelled(status)) {
@@ -61,41 +66,53 @@ void ChaosRun::FillReport(const absl::Status& status) {
   if (stormy_seconds_ > 0) report_.stormy_pushes_per_second = static_cast<double>(stormy_pushes_) / stormy_seconds_;
 }
 
-absl::Status ChaosRun::Start() {
-  LODESTONE_RETURN_IF_ERROR(MountDisk());
+PsCluster::Options ChaosRun::ClusterOptions() const {
   PsCluster::Options options;
   options.ps_binary = options_.ps_binary;
   options.folder = options_.folder;
   if (options_.durable) options.data_dir = DataDir();
+  options.own_disks = options_.replicas;
   options.servers = options_.servers;
-  options.sets = options_.sets;
-  LODESTONE_ASSIGN_OR_RETURN(cluster_, PsCluster::Create(std::move(options)));
+  if (options_.replicas) {
+    options.sets = {"cluster.replicas=2", absl::StrCat("coordinator.lease_ms=", options_.lease_ms)};
+  }
+  options.sets.insert(options.sets.end(), options_.sets.begin(), options_.sets.end());
+  return options;
+}
+
+absl::Status ChaosRun::Start() {
+  LODESTONE_RETURN_IF_ERROR(MountDisk());
+  LODESTONE_ASSIGN_OR_RETURN(cluster_, PsCluster::Create(ClusterOptions()));
   watch_ = std::make_unique<Watch>(cluster_.get(), Watch::Options{.patience_ms = options_.patience_ms,
                                                                   .interrupts = options_.interrupts,
                                                                   .on_tick = [this] { return Tick(); }});
   const uint32_t shards = cluster_->config().cluster().shards();
-  workload_ = std::make_unique<Workload>(Workload::Options{.seed = options_.seed,
-                                                           .slots = options_.clients,
-                                                           .shards = shards,
-                                                           .owners = InitialOwners(shards, options_.servers)});
+  if (options_.replicas) replicas_ = std::make_unique<Replicas>(cluster_.get(), shards);
+  const std::vector<uint32_t> owners = InitialOwners(shards, options_.servers);
+  workload_ = std::make_unique<Workload>(
+      Workload::Options{.seed = options_.seed, .slots = options_.clients, .shards = shards, .owners = owners});
   ledger_ = std::make_unique<Ledger>(workload_.get());
   for (uint32_t server = 0; server < options_.servers; ++server) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));
-  client_run_ = {.config = cluster_->config(),
-                 .workload = workload_.get(),
-                 .ledger = ledger_.get(),
-                 .progress = &progress_,
-                 .servers = options_.servers};
+  client_run_ = {
+      .config = cluster_->config(), .workload = workload_.get(), .ledger = ledger_.get(), .progress = &progress_};
   for (uint32_t slot = 0; slot < options_.clients; ++slot) {
     clients_.push_back(std::make_unique<PushingClient>(&client_run_, slot));
   }
   died_.assign(options_.clients, false);
-  injector_ =
-      std::make_unique<Injector>(Injector::Scene{cluster_.get(), watch_.get(), &progress_, &clients_, disk_.get()});
-  return watch_->Await(
+  injector_ = std::make_unique<Injector>(Injector::Scene{.cluster = cluster_.get(),
+                                                         .watch = watch_.get(),
+                                                         .progress = &progress_,
+                                                         .clients = &clients_,
+                                                         .disk = disk_.get(),
+                                                         .replicas = replicas_.get(),
+                                                         .lease_ms = options_.lease_ms},
+                                         owners);
+  LODESTONE_RETURN_IF_ERROR(watch_->Await(
       [this] {
         return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->connected(); });
       },
-      "the clients' connections");
+      "the clients' connections"));
+  return replicas_ == nullptr ? absl::OkStatus() : injector_->AwaitInSync();
 }
 
 absl::Status ChaosRun::MountDisk() {
@@ -147,8 +164,12 @@ bool ChaosRun::ChooseClient(Fault* fault) const {
 }
 
 absl::Status ChaosRun::InjectNext() {
-  const ScheduleOptions schedule{options_.seed, options_.kinds, options_.servers, options_.clients,
-                                 options_.gap_pushes};
+  const ScheduleOptions schedule{.seed = options_.seed,
+                                 .kinds = options_.kinds,
+                                 .servers = options_.servers,
+                                 .clients = options_.clients,
+                                 .lease_ms = options_.lease_ms,
+                                 .gap_pushes = options_.gap_pushes};
   Fault fault = DrawFault(schedule, next_fault_);
   doing_ = "before " + fault.Describe();
   const uint64_t due = progress_.acknowledged() + fault.after_pushes;
@@ -177,6 +198,10 @@ absl::Status ChaosRun::Inject(const Fault& fault) {
     absl::StrAppend(line, "; failed");
     return status;
   }
+  if (outcome.outage_ms.has_value()) {
+    report_.outages_ms[fault.kind].push_back(static_cast<double>(*outcome.outage_ms));
+  }
+  report_.kept_disks += outcome.kept;
   if (outcome.carried_out) {
     absl::StrAppend(line, "; recovered in ", outcome.recovery_ms, " ms");
     report_.recoveries_ms[fault.kind].push_back(static_cast<double>(outcome.recovery_ms));
@@ -213,8 +238,10 @@ absl::Status ChaosRun::PauseClients() {
 absl::Status ChaosRun::Audit() {
   doing_ = "audit";
   cluster_->SetLinks({});
+  if (replicas_ != nullptr) LODESTONE_RETURN_IF_ERROR(CompareReplicas());  // While pushes go on.
   LODESTONE_RETURN_IF_ERROR(PauseClients());
   CountDuplicates();
+  if (replicas_ != nullptr) LODESTONE_RETURN_IF_ERROR(CompareReplicas());
   if (options_.durable) {
     LODESTONE_RETURN_IF_ERROR(injector_->KillAll(0));
   } else {
@@ -248,10 +275,26 @@ absl::Status ChaosRun::Compare() {
   return absl::OkStatus();
 }
 
+absl::Status ChaosRun::CompareReplicas() {
+  Replicas::Comparison comparison;
+  do {  // A follower may be lost meanwhile, if the machine is busy.
+    LODESTONE_RETURN_IF_ERROR(injector_->AwaitInSync());
+    auto answer = std::async(std::launch::async, Replicas::Verify, replicas_->Ports());
+    LODESTONE_RETURN_IF_ERROR(watch_->Await(
+        [&] { return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }, "replicas' checksums"));
+    LODESTONE_ASSIGN_OR_RETURN(comparison, answer.get());
+    report_.replicas_same += comparison.same;
+    report_.replicas_differ += comparison.different.size();
+    if (!comparison.different.empty()) return absl::DataLossError(absl::StrJoin(comparison.different, "; "));
+  } while (!comparison.missing.empty());
+  return absl::OkStatus();
+}
+
 absl::Status ChaosRun::Mend() {
   watch_->TakeInterrupts();
   cluster_->TakeDeaths();
   cluster_->SetLinks({});
+  cluster_->ClearBetween();
   if (disk_ != nullptr) LODESTONE_RETURN_IF_ERROR(disk_->Free());
   for (uint32_t server = 0; server < options_.servers; ++server) {
     if (!cluster_->Runs(server)) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));

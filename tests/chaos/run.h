@@ -18,6 +18,7 @@
 #include "tests/chaos/progress.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/chaos/pushing_client.h"
+#include "tests/chaos/replicas.h"
 #include "tests/chaos/report.h"
 #include "tests/chaos/schedule.h"
 #include "tests/chaos/small_disk.h"
@@ -36,8 +37,10 @@ struct RunOptions {
   uint64_t calm_pushes = 1000;  // Before the first fault.
   uint32_t servers = 2;
   uint32_t clients = 4;
-  bool durable = true;   // The ps have a data_dir.
-  uint64_t disk_mb = 0;  // It is on a disk of its own (SmallDisk) of this size; 0: it is not.
+  bool durable = true;      // The ps have a data_dir.
+  bool replicas = false;    // Each shard has a follower: then `durable`, and at least two servers.
+  int64_t lease_ms = 1000;  // With followers.
+  uint64_t disk_mb = 0;     // It is on a disk of its own (SmallDisk) of this size; 0: it is not.
   std::vector<std::string> sets;
   std::string ps_binary;
   std::string folder;  // Exists, and is empty.
@@ -57,6 +60,7 @@ class ChaosRun {
 
  private:
   absl::Status Start();
+  PsCluster::Options ClusterOptions() const;
   absl::Status MountDisk();
   absl::Status Storm();
   absl::Status Calm();
@@ -69,6 +73,8 @@ class ChaosRun {
   // Leaves the clients paused.
   absl::Status Audit();
   absl::Status Compare();
+  // Has each owner compare its shards with their followers'.
+  absl::Status CompareReplicas();
   void CountDuplicates();
   // Takes back what a fault that was not carried to its end has left.
   absl::Status Mend();
@@ -91,6 +97,7 @@ class ChaosRun {
   std::unique_ptr<SmallDisk> disk_;  // Null: none.
   std::unique_ptr<PsCluster> cluster_;
   std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Replicas> replicas_;  // Null: shards have no followers.
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<Ledger> ledger_;
   PushingClient::Run client_run_;

@@ -17,9 +17,27 @@ constexpr int64_t kAwayMsMax = 400;
 constexpr int64_t kStopMsMax = 3'000;  // Longer than clients wait for an answer before they ask again.
 constexpr int64_t kSlowMsMax = 1'500;
 constexpr int64_t kFullMsMax = 1'000;
+constexpr int64_t kGoneMsMax = 2'000;    // A ps that lost its disk.
+constexpr int64_t kZombieMsMax = 2'000;  // Beyond the lease.
+constexpr int64_t kPartitionLeases = 3;  // At most.
+constexpr int64_t kBetweenMsMax = 200;   // Delay.
 
 // Names of a fault's numbers in its stream.
-enum Draw : uint64_t { kServer, kClient, kGap, kLength, kTimes, kBytes, kDirection, kWeather, kDelay, kRate, kRandom };
+enum Draw : uint64_t {
+  kServer,
+  kClient,
+  kGap,
+  kLength,
+  kTimes,
+  kBytes,
+  kDirection,
+  kWeather,
+  kDelay,
+  kRate,
+  kRandom,
+  kPeer,
+  kWays
+};
 
 class Stream {
  public:
@@ -39,18 +57,48 @@ FaultKind DrawKind(const ScheduleOptions& options, uint64_t number) {
   return kinds[number % kinds.size()];
 }
 
-int64_t LongestMs(FaultKind kind) {
+int64_t DrawMs(const Stream& draw, FaultKind kind, int64_t lease_ms) {
+  const auto below = [&](int64_t ms) { return static_cast<int64_t>(draw(kLength, ms)); };
   switch (kind) {
     case FaultKind::kStop:
-      return kStopMsMax;
+      return below(kStopMsMax);
     case FaultKind::kSlow:
     case FaultKind::kHole:
-      return kSlowMsMax;
+    case FaultKind::kSlowBetween:
+      return below(kSlowMsMax);
     case FaultKind::kDiskFull:
-      return kFullMsMax;
+      return below(kFullMsMax);
+    case FaultKind::kLose:
+    case FaultKind::kKillInBootstrap:
+      return below(kGoneMsMax);
+    case FaultKind::kZombie:
+      return lease_ms + below(kZombieMsMax);
+    case FaultKind::kPartition:
+      return below(kPartitionLeases * lease_ms);
     default:
-      return kAwayMsMax;
+      return below(kAwayMsMax);
   }
+}
+
+// Whether ps 0 is left out, where there are others: it serves the coordinator.
+bool SparesFirst(FaultKind kind) {
+  return kind == FaultKind::kMove || kind == FaultKind::kLose || kind == FaultKind::kKillInBootstrap ||
+         kind == FaultKind::kZombie;
+}
+
+// Whether clients do not reach the coordinator meanwhile: after a lease they would be none any more.
+bool CutsClientsOff(const Fault& fault, uint32_t servers) {
+  if (fault.kind == FaultKind::kPartition) {
+    return std::min(fault.server, fault.peer) == 0 && std::max(fault.server, fault.peer) == servers;
+  }
+  return fault.server == 0 && (fault.kind == FaultKind::kStop || fault.kind == FaultKind::kHole);
+}
+
+// Somebody other than fault.server.
+uint32_t DrawPeer(const Stream& draw, const Fault& fault, uint32_t servers) {
+  const uint32_t peers = servers + (fault.kind == FaultKind::kPartition ? 1 : 0);  // And the clients.
+  if (peers < 2) return fault.server;
+  return static_cast<uint32_t>((fault.server + 1 + draw(kPeer, peers - 1)) % peers);
 }
 
 // A link that is slow in one way or another.
@@ -70,27 +118,37 @@ std::string DescribeLink(const TcpProxy::Link& link) {
 
 const std::vector<FaultInfo>& FaultInfos() {
   static const auto& infos = *new std::vector<FaultInfo>{
-      {FaultKind::kKill, "kill", "kill -9 of a ps, which comes back a moment later", true, 4},
-      {FaultKind::kKillAgain, "kill-again", "the same, and again while it starts", true, 2},
-      {FaultKind::kKillAll, "kill-all", "kill -9 of all ps", true, 1},
-      {FaultKind::kKillInCheckpoint, "kill-in-checkpoint", "kill -9 while a checkpoint is written", true, 2},
-      {FaultKind::kTerminate, "terminate", "SIGTERM, and a start after the orderly end", true, 1},
-      {FaultKind::kMove, "move", "kill -9 of a ps, which comes back at another address (never ps 0)", true, 1},
-      {FaultKind::kTear, "tear", "kill -9, and half a record at the end of its log", true, 1},
+      {FaultKind::kKill, "kill", "kill -9 of a ps, which comes back a moment later", true, false, 4},
+      {FaultKind::kKillAgain, "kill-again", "the same, and again while it starts", true, false, 2},
+      {FaultKind::kKillAll, "kill-all", "kill -9 of all ps", true, false, 1},
+      {FaultKind::kKillInCheckpoint, "kill-in-checkpoint", "kill -9 while a checkpoint is written", true, false, 2},
+      {FaultKind::kTerminate, "terminate", "SIGTERM, and a start after the orderly end", true, false, 1},
+      {FaultKind::kMove, "move", "kill -9 of a ps, which comes back at another address (never ps 0)", true, false, 1},
+      {FaultKind::kTear, "tear", "kill -9, and half a record at the end of its log", true, false, 1},
       {FaultKind::kFlip, "flip", "kill -9, and a bit of its log flipped: it must refuse to start until that is mended",
-       true, 1},
+       true, false, 1},
       {FaultKind::kFlipFile, "flip-file",
-       "the same in another of its files, a checkpoint's as a rule: it may do without that one instead", true, 1},
-      {FaultKind::kDiskFull, "disk-full", "no room for its files for a while", true, 1},
-      {FaultKind::kCheckpoint, "checkpoint", "no fault: a checkpoint under load", true, 1},
-      {FaultKind::kStop, "stop", "SIGSTOP, and SIGCONT up to 3 s later", false, 1},
-      {FaultKind::kClient, "client", "the death of a client with pushes under way, and its next incarnation", false, 2},
-      {FaultKind::kCut, "cut", "reset of all connections to a ps", false, 1},
-      {FaultKind::kCutInside, "cut-inside", "reset of a connection inside a message, either way", false, 2},
+       "the same in another of its files, a checkpoint's as a rule: it may do without that one instead", true, false,
+       1},
+      {FaultKind::kDiskFull, "disk-full", "no room for its files for a while", true, false, 1},
+      {FaultKind::kCheckpoint, "checkpoint", "no fault: a checkpoint under load", true, false, 1},
+      {FaultKind::kStop, "stop", "SIGSTOP, and SIGCONT up to 3 s later", false, false, 1},
+      {FaultKind::kClient, "client", "the death of a client with pushes under way, and its next incarnation", false,
+       false, 2},
+      {FaultKind::kCut, "cut", "reset of all connections to a ps", false, false, 1},
+      {FaultKind::kCutInside, "cut-inside", "reset of a connection inside a message, either way", false, false, 2},
       {FaultKind::kLoseReply, "lose-reply", "requests arrive, and connections are reset before the replies do", false,
-       2},
-      {FaultKind::kHole, "hole", "no byte passes in one direction for a while, then a reset", false, 1},
-      {FaultKind::kSlow, "slow", "links with delay, or of few bytes per second, for a while", false, 1},
+       false, 2},
+      {FaultKind::kHole, "hole", "no byte passes in one direction for a while, then a reset", false, false, 1},
+      {FaultKind::kSlow, "slow", "links with delay, or of few bytes per second, for a while", false, false, 1},
+      {FaultKind::kLose, "lose", "kill -9 of a ps that stays dead and whose disk is gone (never ps 0)", true, true, 6},
+      {FaultKind::kKillInBootstrap, "kill-in-bootstrap",
+       "the same, and kill -9 of who follows others then, while it gets their state", true, true, 3},
+      {FaultKind::kZombie, "zombie", "SIGSTOP for longer than the lease (never ps 0)", false, true, 3},
+      {FaultKind::kPartition, "partition",
+       "no byte passes between two ps, or a ps and the clients, in one direction or both", false, true, 4},
+      {FaultKind::kSlowBetween, "slow-between", "links with delay between two ps", false, true, 1},
+      {FaultKind::kCutBetween, "cut-between", "reset of all connections between two ps", false, true, 1},
   };
   return infos;
 }
@@ -124,18 +182,24 @@ Fault DrawFault(const ScheduleOptions& options, uint64_t number) {
   fault.number = number;
   fault.kind = DrawKind(options, number);
   fault.server = static_cast<uint32_t>(draw(kServer, options.servers));
-  if (fault.kind == FaultKind::kMove && options.servers > 1) {
+  if (SparesFirst(fault.kind) && options.servers > 1) {
     fault.server = 1 + static_cast<uint32_t>(draw(kServer, options.servers - 1));
   }
+  fault.peer = DrawPeer(draw, fault, options.servers);
   fault.client = static_cast<uint32_t>(draw(kClient, options.clients));
   fault.after_pushes = 1 + draw(kGap, std::max<uint64_t>(2 * options.gap_pushes, 1));
-  fault.duration_ms = static_cast<int64_t>(draw(kLength, LongestMs(fault.kind)));
+  fault.duration_ms = DrawMs(draw, fault.kind, options.lease_ms);
+  if (CutsClientsOff(fault, options.servers)) fault.duration_ms = std::min(fault.duration_ms, options.lease_ms / 2);
   const uint32_t times_max = fault.kind == FaultKind::kClient ? kLastPushesMax - 1 : 3;
   fault.times = 1 + static_cast<uint32_t>(draw(kTimes, times_max));
   fault.bytes = 1 + draw(kBytes, 100'000);
   fault.direction = draw(kDirection, 2) == 0 ? TcpProxy::Direction::kRequests : TcpProxy::Direction::kReplies;
   // A fault in four happens in bad weather.
   if (fault.kind == FaultKind::kSlow || draw(kRandom, 4) == 0) fault.link = SlowLink(draw);
+  fault.delay_ms = 1 + static_cast<int64_t>(draw(kDelay, kBetweenMsMax));
+  const uint64_t ways = draw(kWays, 4);
+  fault.holds_to_peer = ways != 0;  // Both ways as often as one of them.
+  fault.holds_from_peer = ways != 1;
   fault.random = RandomBits(StreamSeed(options.seed, number), kRandom);
   return fault;
 }
@@ -163,6 +227,16 @@ std::string Fault::Describe() const {
     case FaultKind::kLoseReply:
     case FaultKind::kCheckpoint:
       absl::StrAppend(&text, "ps ", server);
+      break;
+    case FaultKind::kPartition:
+      absl::StrAppend(&text, "ps ", server, holds_from_peer ? " <-" : " -", holds_to_peer ? "-> ps " : "- ps ", peer,
+                      " for ", duration_ms, " ms");
+      break;
+    case FaultKind::kSlowBetween:
+      absl::StrAppend(&text, "ps ", server, " and ps ", peer, " with ", delay_ms, " ms delay for ", duration_ms, " ms");
+      break;
+    case FaultKind::kCutBetween:
+      absl::StrAppend(&text, "ps ", server, " and ps ", peer);
       break;
     default:
       absl::StrAppend(&text, "ps ", server, " for ", duration_ms, " ms");

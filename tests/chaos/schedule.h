@@ -32,6 +32,12 @@ enum class FaultKind {
   kLoseReply,
   kHole,
   kSlow,
+  kLose,
+  kKillInBootstrap,
+  kZombie,
+  kPartition,
+  kSlowBetween,
+  kCutBetween,
 };
 
 // What there is to know of a kind.
@@ -40,6 +46,7 @@ struct FaultInfo {
   const char* name;     // On command lines and in tables.
   const char* meaning;  // For --help.
   bool durable;         // Loses acknowledged pushes unless the ps keep a log.
+  bool replicas;        // Needs followers.
   int share;            // How often it comes, beside the others.
 };
 const std::vector<FaultInfo>& FaultInfos();
@@ -52,6 +59,7 @@ struct Fault {
   uint64_t number = 0;  // In the schedule, from 0.
   FaultKind kind = FaultKind::kKill;
   uint32_t server = 0;
+  uint32_t peer = 0;          // Another one, for what is between two; kPartition: as many as there are: the clients.
   uint32_t client = 0;        // The slot, for kClient.
   uint64_t after_pushes = 0;  // Acknowledged since the fault before was over.
   int64_t duration_ms = 0;    // How long it lasts, or how long a ps stays away.
@@ -59,6 +67,10 @@ struct Fault {
   uint64_t bytes = 0;         // For kCutInside, kDiskFull and kLoseReply.
   TcpProxy::Direction direction = TcpProxy::Direction::kRequests;
   TcpProxy::Link link;  // Of every ps meanwhile; as a rule a good one.
+  // For what is between `server` and `peer`.
+  int64_t delay_ms = 0;
+  bool holds_to_peer = false;
+  bool holds_from_peer = false;
   uint64_t random = 0;  // For whatever else must be chosen.
 
   // "#12 kill ps 1 after 211 pushes: away for 130 ms, link with 20 ms delay".
@@ -70,6 +82,7 @@ struct ScheduleOptions {
   std::vector<FaultKind> kinds;
   uint32_t servers = 2;
   uint32_t clients = 4;
+  int64_t lease_ms = 10'000;
   uint64_t gap_pushes = 200;  // Mean of Fault::after_pushes.
 };
 

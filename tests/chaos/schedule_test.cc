@@ -47,6 +47,42 @@ TEST(Schedule, MeetsEveryServerButMovesOnlyThoseThatAreNotTheCoordinators) {
   met.clear();
   for (uint64_t i = 0; i < 100; ++i) met.insert(DrawFault(options, i).server);
   EXPECT_THAT(met, testing::ElementsAre(1, 2));
+  options.kinds = {FaultKind::kLose, FaultKind::kKillInBootstrap};
+  met.clear();
+  for (uint64_t i = 0; i < 100; ++i) met.insert(DrawFault(options, i).server);
+  EXPECT_THAT(met, testing::ElementsAre(1, 2));
+}
+
+TEST(Schedule, PutsPartitionsBetweenAllPairsAndEveryPsAndTheClientsEitherWay) {
+  const ScheduleOptions options{.seed = 5, .kinds = {FaultKind::kPartition}, .servers = 3};
+  std::set<std::pair<uint32_t, uint32_t>> pairs;
+  std::set<std::pair<bool, bool>> ways;
+  for (uint64_t i = 0; i < 200; ++i) {
+    const Fault fault = DrawFault(options, i);
+    pairs.insert({fault.server, fault.peer});
+    ways.insert({fault.holds_to_peer, fault.holds_from_peer});
+    EXPECT_NE(fault.server, fault.peer);
+  }
+  EXPECT_EQ(pairs.size(), 3 * 3);
+  EXPECT_THAT(ways, testing::ElementsAre(std::pair(false, true), std::pair(true, false), std::pair(true, true)));
+}
+
+TEST(Schedule, NeverKeepsClientsFromTheCoordinatorForALease) {
+  const ScheduleOptions options{
+      .seed = 5,
+      .kinds = {FaultKind::kPartition, FaultKind::kStop, FaultKind::kHole, FaultKind::kZombie},
+      .servers = 3,
+      .lease_ms = 700};
+  for (uint64_t i = 0; i < 400; ++i) {
+    const Fault fault = DrawFault(options, i);
+    const bool others = fault.kind == FaultKind::kPartition && fault.peer != 3;
+    if (fault.server == 0 && !others) EXPECT_LE(fault.duration_ms, 350) << fault.Describe();
+  }
+}
+
+TEST(Schedule, StopsZombiesForLongerThanTheLease) {
+  const ScheduleOptions options{.seed = 5, .kinds = {FaultKind::kZombie}, .lease_ms = 700};
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_GE(DrawFault(options, i).duration_ms, 700);
 }
 
 TEST(Schedule, KnowsFaultsByTheirNames) {

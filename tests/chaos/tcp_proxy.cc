@@ -67,6 +67,7 @@ struct TcpProxy::Flow {
   };
 
   Direction direction = Direction::kRequests;
+  std::optional<int> client;
   int from = -1;
   int to = -1;
   std::deque<Chunk> held;
@@ -83,7 +84,7 @@ struct TcpProxy::Connection {
   Flow replies;
 };
 
-absl::StatusOr<std::unique_ptr<TcpProxy>> TcpProxy::Start() {
+absl::StatusOr<std::unique_ptr<TcpProxy>> TcpProxy::Start(ClientOf client_of) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (listener < 0) return absl::ErrnoToStatus(errno, "a socket for a proxy");
   const int low = EphemeralPortMin();
@@ -104,70 +105,48 @@ absl::StatusOr<std::unique_ptr<TcpProxy>> TcpProxy::Start() {
     if (wake >= 0) close(wake);
     return status;
   }
-  return std::unique_ptr<TcpProxy>(new TcpProxy(listener, bound, wake));
+  return std::unique_ptr<TcpProxy>(new TcpProxy(listener, bound, wake, std::move(client_of)));
 }
 
-TcpProxy::TcpProxy(int listener, int port, int wake)
-    : listener_(listener), wake_(wake), address_(absl::StrCat("127.0.0.1:", port)), thread_([this] { Run(); }) {}
+TcpProxy::TcpProxy(int listener, int port, int wake, ClientOf client_of)
+    : listener_(listener),
+      wake_(wake),
+      port_(port),
+      address_(absl::StrCat("127.0.0.1:", port)),
+      client_of_(std::move(client_of)),
+      thread_([this] { Run(); }) {}
 
 TcpProxy::~TcpProxy() {
-  uint64_t order = 0;
-  {
-    MutexLock lock(&mu_);
-    stop_ = true;
-    order = ++ordered_;
-  }
-  AwaitOrders(order);
+  Order([](Orders* orders) { orders->stop = true; });
   thread_.join();
   close(listener_);
   close(wake_);
 }
 
-void TcpProxy::AwaitOrders(uint64_t order) {
+void TcpProxy::Order(const std::function<void(Orders*)>& change) {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
   MutexLock lock(&mu_);
+  change(&orders_);
+  const uint64_t order = ++ordered_;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
   while (obeyed_ < order) obeyed_changed_.Wait(&mu_);
 }
 
-void TcpProxy::SetTarget(std::optional<int> port) {
-  uint64_t order = 0;
-  {
-    MutexLock lock(&mu_);
-    target_ = port;
-    order = ++ordered_;
-  }
-  AwaitOrders(order);
-}
-
 void TcpProxy::SetLink(const Link& link) {
-  uint64_t order = 0;
-  {
-    MutexLock lock(&mu_);
-    link_ = link;
-    order = ++ordered_;
-  }
-  AwaitOrders(order);
+  Order([&](Orders* orders) { orders->link = link; });
 }
 
-void TcpProxy::Cut() {
-  uint64_t order = 0;
-  {
-    MutexLock lock(&mu_);
-    cut_ = true;
-    order = ++ordered_;
-  }
-  AwaitOrders(order);
+void TcpProxy::SetLinkOf(int client, const Link& link) {
+  LODESTONE_CHECK(link.bytes_per_second == 0);
+  const bool good = link.delay_ms == 0 && !link.holds_requests && !link.holds_replies;
+  Order([&](Orders* orders) {
+    orders->links_of.erase(client);
+    if (!good) orders->links_of[client] = link;
+  });
 }
 
 void TcpProxy::CutAfter(Direction direction, uint64_t bytes) {
-  uint64_t order = 0;
-  {
-    MutexLock lock(&mu_);
-    tripwire_ = Tripwire{direction, bytes};
-    order = ++ordered_;
-  }
-  AwaitOrders(order);
+  Order([&](Orders* orders) { orders->tripwire = Tripwire{direction, bytes}; });
 }
 
 TcpProxy::Traffic TcpProxy::traffic() const {
@@ -202,7 +181,7 @@ bool TcpProxy::Wait() {
   int64_t wait_us = INT64_MAX;
   const auto want = [&](Flow* flow) {
     short events = 0;
-    if (!flow->held.empty() && !Holds(flow->direction)) {
+    if (!flow->held.empty() && !Holds(*flow)) {
       const int64_t left_us = flow->held.front().due_us - now_us;
       if (left_us > 0) {
         wait_us = std::min(wait_us, left_us);
@@ -237,7 +216,7 @@ bool TcpProxy::Wait() {
     [[maybe_unused]] const ssize_t got = read(wake_, &ignored, sizeof(ignored));
     {
       MutexLock lock(&mu_);
-      if (stop_) {
+      if (orders_.stop) {
         obeyed_ = ordered_;
         obeyed_changed_.NotifyAll();
         return false;
@@ -251,13 +230,16 @@ bool TcpProxy::Wait() {
 
 void TcpProxy::ObeyOrders() {
   bool cut = false;
+  std::set<int> cut_of;
   uint64_t order = 0;
   {
     MutexLock lock(&mu_);
-    current_target_ = target_;
-    current_link_ = link_;
-    cut = std::exchange(cut_, false);
-    if (tripwire_.has_value()) current_tripwire_ = *std::exchange(tripwire_, std::nullopt);
+    current_target_ = orders_.target;
+    current_link_ = orders_.link;
+    current_links_of_ = orders_.links_of;
+    cut = std::exchange(orders_.cut, false);
+    cut_of.swap(orders_.cut_of);
+    if (orders_.tripwire.has_value()) current_tripwire_ = *std::exchange(orders_.tripwire, std::nullopt);
     order = ordered_;
   }
   if (current_target_.has_value() && !listening_) {
@@ -267,10 +249,15 @@ void TcpProxy::ObeyOrders() {
     shutdown(listener_, SHUT_RD);  // Keeps the port, and refuses connections.
     listening_ = false;
   }
-  if (cut) {
-    for (const auto& connection : connections_) Close(connection.get(), true);
-    current_traffic_.cut += connections_.size();
-    connections_.clear();
+  const auto is_cut = [&](const Connection& connection) {
+    const std::optional<int> client = connection.requests.client;
+    return cut || (client.has_value() && cut_of.contains(*client));
+  };
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const bool closes = is_cut(**it);
+    if (closes) Close(it->get(), true);
+    current_traffic_.cut += closes;
+    it = closes ? connections_.erase(it) : std::next(it);
   }
   MutexLock lock(&mu_);
   traffic_ = current_traffic_;
@@ -286,7 +273,9 @@ void TcpProxy::Publish() {
 }
 
 void TcpProxy::Accept() {
-  const int front = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  sockaddr_in from{};
+  socklen_t from_size = sizeof(from);
+  const int front = accept4(listener_, reinterpret_cast<sockaddr*>(&from), &from_size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (front < 0) return;
   const int back = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in address = Loopback(*current_target_);
@@ -299,6 +288,8 @@ void TcpProxy::Accept() {
   SetNoDelay(front);
   SetNoDelay(back);
   auto connection = std::make_unique<Connection>();
+  if (client_of_) connection->requests.client = client_of_(ntohs(from.sin_port), port_);
+  connection->replies.client = connection->requests.client;
   connection->front = front;
   connection->back = back;
   connection->requests.direction = Direction::kRequests;
@@ -336,7 +327,8 @@ bool TcpProxy::Read(Flow* flow) {
     if (got <= 0) return false;
     if (flow->broken) continue;
     chunk.bytes.resize(got);
-    chunk.due_us = NowUs() + current_link_.delay_ms * 1000;
+    const Link* const own = LinkOf(*flow);
+    chunk.due_us = NowUs() + std::max(current_link_.delay_ms, own == nullptr ? 0 : own->delay_ms) * 1000;
     flow->held_bytes += got;
     flow->held.push_back(std::move(chunk));
   }
@@ -344,7 +336,7 @@ bool TcpProxy::Read(Flow* flow) {
 }
 
 bool TcpProxy::Write(Flow* flow) {
-  while (!flow->held.empty() && !Holds(flow->direction)) {
+  while (!flow->held.empty() && !Holds(*flow)) {
     Flow::Chunk& chunk = flow->held.front();
     if (chunk.due_us > NowUs()) return true;
     uint64_t size = std::min<uint64_t>(chunk.bytes.size() - chunk.passed, Allowance(flow->direction));
@@ -377,8 +369,18 @@ uint64_t TcpProxy::Allowance(Direction direction) const {
   return std::min<uint64_t>(static_cast<uint64_t>(tokens), kQuantumBytes);
 }
 
-bool TcpProxy::Holds(Direction direction) const {
-  return direction == Direction::kRequests ? current_link_.holds_requests : current_link_.holds_replies;
+const TcpProxy::Link* TcpProxy::LinkOf(const Flow& flow) const {
+  if (!flow.client.has_value()) return nullptr;
+  const auto found = current_links_of_.find(*flow.client);
+  return found == current_links_of_.end() ? nullptr : &found->second;
+}
+
+bool TcpProxy::Holds(const Flow& flow) const {
+  const auto holds = [&](const Link& link) {
+    return flow.direction == Direction::kRequests ? link.holds_requests : link.holds_replies;
+  };
+  const Link* const own = LinkOf(flow);
+  return holds(current_link_) || (own != nullptr && holds(*own));
 }
 
 void TcpProxy::Close(Connection* connection, bool reset) {

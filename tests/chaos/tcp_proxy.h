@@ -1,5 +1,6 @@
 // Stands between TCP clients and one server, for tests: passes bytes on, late or slowly or only in one direction or not
 // at all, and resets connections after any byte. Clients keep its address while the server comes and goes at others.
+// Connections of one client can be treated otherwise than those of the rest, if it is told whose they are.
 //
 // Thread-safe. Methods return when what they ask for is in force.
 //
@@ -7,9 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -22,7 +26,10 @@ class TcpProxy {
  public:
   // Takes a port of the loopback interface for itself. It is none that the kernel gives to others, so that nobody gets
   // it while the proxy refuses connections.
-  static absl::StatusOr<std::unique_ptr<TcpProxy>> Start();
+  // `client_of` tells who has the other end, at `port`, of a connection that was made to the proxy's port `to`;
+  // nullopt: nobody in particular. Called on the proxy's thread. Null: nobody is known.
+  using ClientOf = std::function<std::optional<int>(int port, int to)>;
+  static absl::StatusOr<std::unique_ptr<TcpProxy>> Start(ClientOf client_of = nullptr);
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
@@ -32,7 +39,9 @@ class TcpProxy {
 
   // The port, on the loopback interface, that connections lead to from now on; nullopt: they are refused. Those that
   // there are stay until one of their ends goes.
-  void SetTarget(std::optional<int> port);
+  void SetTarget(std::optional<int> port) {
+    Order([&](Orders* orders) { orders->target = port; });
+  }
 
   enum class Direction { kRequests, kReplies };  // To the server, from it.
 
@@ -44,9 +53,18 @@ class TcpProxy {
     bool holds_replies = false;
   };
   void SetLink(const Link& link);
+  // How those of one client travel besides: the longer delay counts, and what either of the two holds is held.
+  // REQUIRES: no bytes_per_second. A good link is none.
+  void SetLinkOf(int client, const Link& link);
 
   // Resets every connection, and with it what is on the way.
-  void Cut();
+  void Cut() {
+    Order([](Orders* orders) { orders->cut = true; });
+  }
+  // The connections of one client.
+  void CutOf(int client) {
+    Order([&](Orders* orders) { orders->cut_of.insert(client); });
+  }
   // Resets a connection once it has passed the last of this many further bytes in this direction (of all connections
   // together), so that a message arrives in part. Replaces an order that was not carried out yet; 0 takes it back.
   void CutAfter(Direction direction, uint64_t bytes);
@@ -68,8 +86,18 @@ class TcpProxy {
     Direction direction = Direction::kRequests;
     uint64_t bytes = 0;
   };
+  // What is asked for; what is done once is taken back when it is.
+  struct Orders {
+    std::optional<int> target;
+    Link link;
+    std::map<int, Link> links_of;
+    bool cut = false;
+    std::set<int> cut_of;
+    std::optional<Tripwire> tripwire;
+    bool stop = false;
+  };
 
-  TcpProxy(int listener, int port, int wake);
+  TcpProxy(int listener, int port, int wake, ClientOf client_of);
 
   void Run();
   // Waits for something to happen. False: the proxy ends.
@@ -82,31 +110,32 @@ class TcpProxy {
   bool Write(Flow* flow);
   // Bytes that may pass in this direction now.
   uint64_t Allowance(Direction direction) const;
-  bool Holds(Direction direction) const;
+  bool Holds(const Flow& flow) const;
+  // Null: none of its client's.
+  const Link* LinkOf(const Flow& flow) const;
   void Close(Connection* connection, bool reset);
-  // Wakes the thread and waits until it has seen all orders.
-  void AwaitOrders(uint64_t order) ABSL_LOCKS_EXCLUDED(mu_);
+  // Changes the orders, wakes the thread and waits until it has seen them.
+  void Order(const std::function<void(Orders*)>& change) ABSL_LOCKS_EXCLUDED(mu_);
   void Publish();
 
   // Constant.
   const int listener_;
   const int wake_;  // An eventfd.
+  const int port_;
   const std::string address_;
+  const ClientOf client_of_;
 
   mutable Mutex mu_;
   CondVar obeyed_changed_;
   uint64_t ordered_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t obeyed_ ABSL_GUARDED_BY(mu_) = 0;
-  std::optional<int> target_ ABSL_GUARDED_BY(mu_);
-  Link link_ ABSL_GUARDED_BY(mu_);
-  bool cut_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<Tripwire> tripwire_ ABSL_GUARDED_BY(mu_);
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  Orders orders_ ABSL_GUARDED_BY(mu_);
   Traffic traffic_ ABSL_GUARDED_BY(mu_);
 
   // The thread's own: the orders as it obeys them, and what it has.
   std::optional<int> current_target_;
   Link current_link_;
+  std::map<int, Link> current_links_of_;
   Tripwire current_tripwire_;
   Traffic current_traffic_;
   bool listening_ = false;

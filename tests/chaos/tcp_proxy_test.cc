@@ -91,7 +91,9 @@ class Listener {
 class TcpProxyTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto proxy = TcpProxy::Start();
+    // The first client is known as 7.
+    auto proxy =
+        TcpProxy::Start([this](int, int) { return connections_++ == 0 ? std::optional<int>(7) : std::nullopt; });
     ASSERT_TRUE(proxy.ok()) << proxy.status();
     proxy_ = *std::move(proxy);
     proxy_->SetTarget(listener_.port());
@@ -113,6 +115,7 @@ class TcpProxyTest : public testing::Test {
   }
 
   Listener listener_;
+  int connections_ = 0;  // The proxy's thread's.
   std::unique_ptr<TcpProxy> proxy_;
   Socket client_;
   Socket server_;
@@ -188,6 +191,34 @@ TEST_F(TcpProxyTest, CutsAConnectionAfterTheByteItIsTold) {
   const Socket server = listener_.Accept();
   client.Send("request");
   EXPECT_EQ(server.Receive(7), "request");
+}
+
+TEST_F(TcpProxyTest, HoldsAndCutsTheConnectionsOfOneClientAlone) {
+  const Socket other = Connect();
+  const Socket other_server = listener_.Accept();
+  proxy_->SetLinkOf(7, {.holds_replies = true});
+  server_.Send("answer");
+  AwaitHeld(6);
+  other_server.Send("other answer");
+  EXPECT_EQ(other.Receive(12), "other answer");
+  client_.Send("request");
+  EXPECT_EQ(server_.Receive(7), "request");
+  proxy_->SetLinkOf(8, {.holds_requests = true});
+  proxy_->SetLinkOf(7, {});
+  EXPECT_EQ(client_.Receive(6), "answer");
+  proxy_->CutOf(7);
+  EXPECT_EQ(client_.End(), "reset");
+  EXPECT_EQ(server_.End(), "reset");
+  other.Send("still here");
+  EXPECT_EQ(other_server.Receive(10), "still here");
+}
+
+TEST_F(TcpProxyTest, DelaysTheConnectionsOfOneClient) {
+  proxy_->SetLinkOf(7, {.delay_ms = 30});
+  const auto started = std::chrono::steady_clock::now();
+  client_.Send("request");
+  EXPECT_EQ(server_.Receive(7), "request");
+  EXPECT_GE(std::chrono::steady_clock::now() - started, std::chrono::milliseconds(29));
 }
 
 TEST_F(TcpProxyTest, DelaysAndThrottles) {

@@ -60,6 +60,15 @@ TEST(Retry, GoesOnUntilItsTimeIsUp) {
   EXPECT_GE(retry.attempts(), 10'000 / limits::kRetryBackoffMaxMs);
 }
 
+TEST(Retry, CountsTheTimeFromWhereItIsSaidToHaveBegun) {
+  ManualTime time;
+  time.AdvanceMs(10'000);
+  Retry retry({.call_timeout_ms = 100, .retry_timeout_ms = 10'000}, &time, 1, /*started_ms=*/time.NowMs() - 9'990);
+  EXPECT_EQ(retry.elapsed_ms(), 9'990);
+  EXPECT_EQ(retry.Next(absl::StatusCode::kUnavailable), std::nullopt)
+      << "the shortest pause is longer than what is left";
+}
+
 TEST(Retry, EndsAtOnceOnAFinalCode) {
   ManualTime time;
   Retry retry({.call_timeout_ms = 100, .retry_timeout_ms = 10'000}, &time, 1);

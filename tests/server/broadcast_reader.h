@@ -32,6 +32,12 @@ class Reader final : public DeltaSink {
   void Connect(std::shared_ptr<Subscriber> subscriber) { subscriber_ = std::move(subscriber); }
   Subscriber& subscriber() { return *subscriber_; }
 
+  // Before the stream starts: these versions are held from an earlier one.
+  void Has(const std::map<ShardId, Version>& versions) {
+    MutexLock lock(&mu_);
+    versions_ = versions;
+  }
+
   void Write(v1::Delta delta, std::vector<grpc::Slice> slices) override {
     bool answer;
     {

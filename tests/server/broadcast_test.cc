@@ -46,8 +46,15 @@ class BroadcastTest : public StoreTest {
   }
 
   // Subscribes to dense tables and to the rows of the embedding table; starts the stream.
-  absl::Status Subscribe(Reader* reader, const std::vector<TableId>& tables, bool start = true) {
+  absl::Status Subscribe(Reader* reader, const std::vector<TableId>& tables, bool start = true,
+                         const std::map<ShardId, Store::Held>& held = {}) {
     v1::SubscribeRequest request;
+    for (const auto& [shard, holds] : held) {
+      auto* entry = request.add_held();
+      entry->set_shard(shard);
+      entry->set_term(holds.term);
+      entry->set_version(holds.version);
+    }
     request.set_worker_incarnation(kWorker);
     for (const TableId table : tables) {
       auto* entry = request.add_tables();
@@ -88,6 +95,25 @@ class BroadcastTest : public StoreTest {
     std::map<ShardId, Version> versions;
     for (const ShardId shard : store_->owned_shards()) versions[shard] = store_->VersionOf(shard);
     return versions;
+  }
+  // A new reader that says it holds `held` of every shard; how its stream begins, by shard.
+  std::map<ShardId, v1::Delta::ShardDelta> BeginWith(Store::Held held) {
+    std::map<ShardId, Store::Held> all;
+    std::map<ShardId, Version> versions;
+    for (const ShardId shard : store_->owned_shards()) {
+      all[shard] = held;
+      versions[shard] = held.version;
+    }
+    Reader* const reader = NewReader();
+    reader->Has(versions);
+    EXPECT_TRUE(Subscribe(reader, {a_, b_}, true, all).ok());
+    std::map<ShardId, v1::Delta::ShardDelta> first;
+    for (size_t messages = 1; first.size() < kShards; ++messages) {
+      reader->AwaitDeltas(messages);
+      const v1::Delta delta = reader->deltas()[messages - 1].delta;
+      for (const auto& shard : delta.shards()) first.try_emplace(shard.shard(), shard);
+    }
+    return first;
   }
   void ServeAndCatchUp(Reader* reader) {
     reader->subscriber().Serve();
@@ -437,6 +463,101 @@ TEST_F(BroadcastTest, KeepsEverySubscriberExactWhileManyPushAndSomeLeave) {
   for (Reader* const reader : readers) {
     ServeAndCatchUp(reader);
     ExpectHoldsAll(*reader);
+  }
+}
+
+TEST_F(BroadcastTest, GoesOnFromWhatAReaderHoldsOfTheShardsOwnPast) {
+  Start();
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  PushBlock(a_, 0, 5.0f);
+  const ShardId changed = ShardOfBlock(a_, 0, kShards);
+  for (const auto& [shard, delta] : BeginWith({.term = 0, .version = 3})) {
+    EXPECT_FALSE(delta.anchor());
+    EXPECT_EQ(delta.from_version(), 3u);
+    EXPECT_EQ(delta.version(), shard == changed ? 4u : 3u);
+    EXPECT_EQ(delta.parts_size(), shard == changed ? 1 : 0);
+  }
+}
+
+TEST_F(BroadcastTest, BeginsAnewForAReaderWhoseVersionTheShardNeverHad) {
+  Start();
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  for (const Store::Held held : {Store::Held{.term = 0, .version = 4}, Store::Held{.term = 9, .version = 3}}) {
+    for (const auto& [shard, delta] : BeginWith(held)) {
+      EXPECT_TRUE(delta.anchor()) << "shard " << shard << " term " << held.term;
+      EXPECT_EQ(delta.version(), 3u);
+    }
+  }
+}
+
+// Followers that hold everything at once.
+class QuickFollowers final : public ReplicaSink {
+ public:
+  void Append(std::span<const ShardLog::Record>, const std::shared_ptr<const void>&) override {}
+  void Await(std::span<const Position>, Done done) override { done(absl::OkStatus()); }
+  absl::Status health() const override { return absl::OkStatus(); }
+};
+
+TEST_F(BroadcastTest, GoesOnOverAChangeOfOwnersUpToWhereTheFormerOneCame) {
+  Start();
+  QuickFollowers followers;
+  store_->SetReplicas(&followers, nullptr);
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  for (ShardId shard = 0; shard < kShards; ++shard) store_->Own(shard, 5);
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  const auto begins = [this](uint64_t term, Version version) {
+    const auto first = BeginWith({.term = term, .version = version});
+    EXPECT_EQ(first.at(0).term(), 5u);
+    EXPECT_EQ(first.at(0).version(), 6u);
+    return first.at(0).anchor() ? "anchor" : "delta";
+  };
+  EXPECT_STREQ(begins(0, 2), "delta");
+  EXPECT_STREQ(begins(0, 3), "delta");
+  EXPECT_STREQ(begins(0, 4), "anchor") << "the former owner's fourth update was lost with it";
+  EXPECT_STREQ(begins(5, 4), "delta");
+  EXPECT_STREQ(begins(4, 4), "anchor");
+}
+
+TEST_F(BroadcastTest, EndsAllStreamsWhenOtherShardsAreOwnedAndTakesNewOnes) {
+  Start();
+  Reader* const before = NewReader();
+  ASSERT_TRUE(Subscribe(before, {a_}).ok());
+  broadcaster_->EndAll();
+  EXPECT_TRUE(absl::IsUnavailable(before->AwaitEnd()));
+  Reader* const after = NewReader();
+  ASSERT_TRUE(Subscribe(after, {a_}).ok());
+  after->AwaitVersions(StoreVersions());
+  EXPECT_FALSE(after->ended());
+}
+
+TEST_F(BroadcastTest, AStreamThatBeginsWhileOwnersChangeIsOfTheShardsThatAreStillOwned) {
+  Start();
+  PushDense(a_, 1.0f);
+  for (uint64_t round = 1; round <= 50; ++round) {
+    Reader* const reader = NewReader();
+    std::latch go(2);
+    absl::Status subscribed;
+    std::thread add([&] {
+      go.arrive_and_wait();
+      subscribed = Subscribe(reader, {a_});
+    });
+    go.arrive_and_wait();
+    store_->Disown(0);
+    broadcaster_->EndAll();
+    add.join();
+    if (!subscribed.ok()) {
+      EXPECT_TRUE(absl::IsUnavailable(subscribed)) << subscribed;
+      readers_.pop_back();
+    } else {
+      const std::map<ShardId, Version> owned = StoreVersions();
+      const auto holds = [&] {
+        const std::map<ShardId, Version> held = reader->versions();
+        return std::includes(held.begin(), held.end(), owned.begin(), owned.end());
+      };
+      while (!reader->ended() && !holds()) std::this_thread::yield();
+      reader->Leave();
+    }
+    store_->Own(0, round);
   }
 }
 

@@ -309,7 +309,7 @@ TEST_F(StoreTest, AMalformedPushIsRefusedWithAClearErrorAndChangesNothing) {
          p->AddDense(d, {100, 64}, 1.0f);
          p->header.mutable_parts(0)->set_shard(99);
        },
-       absl::StatusCode::kAborted, "shard 99"},
+       absl::StatusCode::kInvalidArgument, "shard 99"},
       {"key on another shard",
        [](auto* p, TableId, TableId r) {
          p->AddRows(r, 2, {{7, 1.0f}}, true);

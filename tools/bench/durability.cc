@@ -18,7 +18,7 @@ namespace lodestone::bench {
 namespace {
 
 constexpr char kBench[] = "durability";
-constexpr std::array kModes = {"memory", "process", "machine"};
+constexpr std::array kModes = {"memory", "process", "machine", "replica"};  // The last one with two ps.
 constexpr uint32_t kShards = 4;             // So that a message of 1 MiB is one message of four parts.
 constexpr uint64_t kTotalBytes = 64 << 20;  // Of the dense tables together.
 constexpr uint32_t kKeys = 4096;
@@ -51,13 +51,17 @@ std::vector<Work> Works(const Options& options) {
   return works;
 }
 
-// A ps for each mode, all of them there at the same time.
+// A ps for each mode, or two, all of them there at the same time.
 absl::StatusOr<std::vector<std::unique_ptr<PsPair>>> StartModes(const Options& options, const TemporaryFolder& folder,
                                                                 const Work& work) {
   std::vector<std::unique_ptr<PsPair>> all;
   for (const std::string mode : kModes) {
     Options of_mode = options;
     of_mode.sets.push_back(absl::StrCat("cluster.durability=", mode));
+    if (mode == "replica") {
+      of_mode.sets.push_back("cluster.servers=2");
+      of_mode.sets.push_back("cluster.replicas=2");
+    }
     if (mode != "memory") {
       // What is measured is the log alone.
       for (const std::string& set : {absl::StrCat("server.data_dir=", folder.File(mode)),

@@ -1,9 +1,12 @@
 #include "tools/bench/local_ps.h"
 
 #include <linux/magic.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -14,8 +17,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/config.h"
 #include "common/status.h"
+#include "tools/psctl/admin_client.h"
 
 namespace lodestone::bench {
 namespace {
@@ -50,6 +55,31 @@ absl::StatusOr<std::string> AwaitAddress(Child* ps, const std::string& path) {
   return absl::DeadlineExceededError(absl::StrCat("the ps took no calls within ", kStartTimeoutMs, " ms"));
 }
 
+// An address of this machine that nobody listens at.
+absl::StatusOr<std::string> FreeAddress() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool found = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (!found) return absl::ErrnoToStatus(error, "looking for a free port");
+  return absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+}
+
+// Waits until each shard's follower counts.
+absl::Status AwaitFollowers(const std::string& address, uint32_t shards) {
+  for (int waited_ms = 0; waited_ms < kStartTimeoutMs; waited_ms += kPollMs) {
+    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address, kStartTimeoutMs));
+    if (status.cluster().shards_in_sync() == shards) return absl::OkStatus();
+    poll(nullptr, 0, kPollMs);
+  }
+  return absl::DeadlineExceededError(absl::StrCat("no followers within ", kStartTimeoutMs, " ms"));
+}
+
 fs::path ParentOr(const std::string& parent) {
   if (!parent.empty()) return parent;
   std::error_code error;
@@ -69,15 +99,40 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
   sets.insert(sets.end(), options.sets.begin(), options.sets.end());
   LODESTONE_ASSIGN_OR_RETURN(v1::Config config, LoadConfig(config_file, sets));
 
-  std::vector<std::string> argv = {options.ps_binary, "--config", config_file, "--address-file", address_file};
-  for (const std::string& set : sets) {
-    argv.push_back("--set");
-    argv.push_back(set);
+  // One alone takes any port; two must know where the first is before it takes calls.
+  const uint32_t servers = config.cluster().servers();
+  if (servers > 1) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::string address, FreeAddress());
+    sets.push_back(absl::StrCat("coordinator.address=", address));
   }
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Child> child, Child::Start("ps", argv));
-  LODESTONE_ASSIGN_OR_RETURN(const std::string address, AwaitAddress(child.get(), address_file));
+  std::vector<std::unique_ptr<Child>> children;
+  for (uint32_t index = 0; index < servers; ++index) {
+    std::vector<std::string> argv = {options.ps_binary, "--config", config_file, "--address-file",
+                                     absl::StrCat(address_file, index)};
+    std::vector<std::string> own = sets;
+    if (servers > 1) own.push_back(absl::StrCat("server.index=", index));
+    if (servers > 1 && index == 0)
+      own.push_back(absl::StrReplaceAll(sets.back(), {{"coordinator.address", "server.listen"}}));
+    for (const std::string& set : own) {
+      argv.push_back("--set");
+      argv.push_back(set);
+    }
+    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Child> child, Child::Start("ps", argv));
+    children.push_back(std::move(child));
+  }
+  std::string address;
+  for (uint32_t index = servers; index-- > 0;) {
+    LODESTONE_ASSIGN_OR_RETURN(address, AwaitAddress(children[index].get(), absl::StrCat(address_file, index)));
+  }
   config.mutable_coordinator()->set_address(address);
-  return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(child)));
+  if (config.cluster().replicas() > 1) LODESTONE_RETURN_IF_ERROR(AwaitFollowers(address, config.cluster().shards()));
+  return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(children)));
+}
+
+std::vector<pid_t> LocalPs::pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& child : children_) pids.push_back(child->pid());
+  return pids;
 }
 
 absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Create(const std::string& parent) {

@@ -1,12 +1,14 @@
-// A real ps process for a benchmark: the program that users run, on a free port of this machine.
+// A real ps process for a benchmark: the program that users run, on a free port of this machine. Where the
+// configuration wants a follower of each shard, there are two of them.
 //
-// Not thread-safe. The ps ends with this object.
+// Not thread-safe. The ps end with this object.
 #pragma once
 
 #include <sys/types.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/config.pb.h"
@@ -21,15 +23,18 @@ class LocalPs {
   // takes calls. The error of a ps that does not start is what it said.
   static absl::StatusOr<std::unique_ptr<LocalPs>> Start(const Options& options, uint32_t shards);
 
-  pid_t pid() const { return child_->pid(); }
+  // Of ps 0.
+  pid_t pid() const { return children_.front()->pid(); }
+  std::vector<pid_t> pids() const;
   // What clients of it connect with.
   const v1::Config& config() const { return config_; }
 
  private:
-  LocalPs(v1::Config config, std::unique_ptr<Child> child) : config_(std::move(config)), child_(std::move(child)) {}
+  LocalPs(v1::Config config, std::vector<std::unique_ptr<Child>> children)
+      : config_(std::move(config)), children_(std::move(children)) {}
 
   v1::Config config_;
-  std::unique_ptr<Child> child_;
+  std::vector<std::unique_ptr<Child>> children_;  // By index.
 };
 
 // A folder in `parent`, or in the system's place for temporary files; it goes with this object, with all in it.

@@ -33,11 +33,11 @@ struct CpuReading {
   int64_t at_ns = 0;
 };
 
-CpuReading ReadCpu(std::span<const std::unique_ptr<Peer>> peers, pid_t server) {
+CpuReading ReadCpu(std::span<const std::unique_ptr<Peer>> peers, const ServerPids& server) {
   CpuReading reading;
   reading.at_ns = NowNs();
   for (const auto& peer : peers) reading.clients += CpuSeconds(peer->pid());
-  if (server > 0) reading.server = CpuSeconds(server);
+  for (const pid_t pid : server.pids()) reading.server += CpuSeconds(pid);
   return reading;
 }
 
@@ -82,7 +82,7 @@ void AddLimit(const std::map<std::string, double>& limit, std::map<std::string, 
 
 // Once, whatever comes of it.
 absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order>& orders,
-                                   pid_t server, int window_ms) {
+                                   const ServerPids& server, int window_ms) {
   const int64_t window_ns = int64_t{window_ms} * 1'000'000;
   const int64_t start_ns = NowNs() + window_ns / 4;
   for (size_t i = 0; i < peers.size(); ++i) {
@@ -118,7 +118,7 @@ absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers,
 }  // namespace
 
 absl::StatusOr<Sample> MeasureWindow(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order> orders,
-                                     pid_t server, int window_ms) {
+                                     const ServerPids& server, int window_ms) {
   LODESTONE_CHECK(peers.size() == orders.size());
   for (;; window_ms *= 4) {
     absl::StatusOr<Sample> sample = MeasureOnce(peers, orders, server, window_ms);

@@ -50,11 +50,23 @@ struct Sample {
   std::vector<float> latencies_us;  // Of all clients.
 };
 
+// The processes whose CPU time is the server's.
+class ServerPids {
+ public:
+  ServerPids(pid_t pid) : pids_(pid > 0 ? 1 : 0, pid) {}  // NOLINT: one is the rule; 0: there is none.
+  explicit ServerPids(std::vector<pid_t> pids) : pids_(std::move(pids)) {}
+
+  const std::vector<pid_t>& pids() const { return pids_; }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
 // Lets all peers carry out their order for window_ms (and a quarter of that before, as warm-up) and adds up what they
 // did; a window in which nothing ended is repeated, four times as long, up to 20 s. Sets the orders' times. REQUIRES:
 // as many orders as peers.
 absl::StatusOr<Sample> MeasureWindow(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order> orders,
-                                     pid_t server, int window_ms);
+                                     const ServerPids& server, int window_ms);
 
 // What an operation counts for.
 struct Scale {

@@ -14,7 +14,7 @@ namespace lodestone::bench {
 namespace {
 
 absl::StatusOr<Sample> MeasureFirst(const std::vector<std::unique_ptr<Peer>>& peers, uint32_t count, const Order& order,
-                                    pid_t server, int window_ms) {
+                                    const ServerPids& server, int window_ms) {
   return MeasureWindow(std::span(peers).first(count), std::vector<Order>(count, order), server, window_ms);
 }
 
@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<PsPair>> PsPair::Start(const Options& options, ui
 }
 
 absl::StatusOr<Sample> PsPair::Measure(uint32_t clients, const Order& order, int window_ms) const {
-  return MeasureFirst(clients_, clients, order, ps_->pid(), window_ms);
+  return MeasureFirst(clients_, clients, order, ServerPids(ps_->pids()), window_ms);
 }
 
 }  // namespace lodestone::bench

@@ -49,12 +49,14 @@ absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int t
 }
 
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
-  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status,
-                             FetchStatus(address, std::min(timeout_ms, kStatusTimeoutMs)));
+  timeout_ms = std::min(timeout_ms, kStatusTimeoutMs);
+  LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(address, timeout_ms));
+  if (!status.has_cluster() && !status.coordinator().empty() && status.coordinator() != address) {
+    LODESTONE_ASSIGN_OR_RETURN(status, FetchStatus(std::string(status.coordinator()), timeout_ms));
+  }
   if (!status.has_cluster()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the ps at ", address, " has index ", status.server().index(),
-                     " and does not know the others: give the address of the ps with index 0"));
+        absl::StrCat("the ps at ", address, " knows no coordinator yet, which would know the other servers"));
   }
   const v1::ClusterStatus& cluster = status.cluster();
   if (static_cast<uint32_t>(cluster.servers_size()) < cluster.servers_expected()) {

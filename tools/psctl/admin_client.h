@@ -23,7 +23,8 @@ struct ServerAddress {
   uint32_t server = 0;
   std::string address;
 };
-// The servers of the cluster of the ps at `address`, which must be ps 0, by index. An error unless all have joined.
+// The servers of the cluster of the ps at `address`, by index, as its coordinator knows them. An error unless all have
+// joined.
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
 
 // Has the ps at `address` write a checkpoint, and waits until it is complete. Errors name the address.

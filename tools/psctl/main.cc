@@ -91,7 +91,7 @@ int RunCheck(const std::string& path, const std::vector<std::string>& sets) {
 void AddCheckpoint(CLI::App* app, CheckpointOptions* options) {
   CLI::App* command = app->add_subcommand("checkpoint", "Has all servers write a checkpoint");
   command->add_option("NAME", options->name, "Its name (default: manual- and the time, in UTC)");
-  command->add_option("--address", options->address, "host:port of the ps with index 0")->capture_default_str();
+  command->add_option("--address", options->address, "host:port of any ps of the cluster")->capture_default_str();
   command->add_flag("--json", options->json, "Prints the result as JSON");
   command->add_option("--timeout-ms", options->timeout_ms, "How long to wait for it")
       ->capture_default_str()
@@ -120,7 +120,7 @@ void AddRollback(CLI::App* app, RollbackOptions* options) {
                    "For a version each ps rebuilds all that it held then beside what it holds, from its checkpoints "
                    "and its log: that takes as much memory again while it runs")
       ->required();
-  command->add_option("--address", options->address, "host:port of the ps with index 0")->capture_default_str();
+  command->add_option("--address", options->address, "host:port of any ps of the cluster")->capture_default_str();
   command->add_flag("--json", options->json, "Prints the result as JSON");
   command->add_option("--timeout-ms", options->timeout_ms, "How long to wait for it")
       ->capture_default_str()
@@ -134,7 +134,7 @@ void AddVerify(CLI::App* app, VerifyOptions* options, VerifyLiveOptions* live) {
   CLI::Option* is_live = command->add_flag("--live", options->live,
                                            "Compares each shard of a running cluster with its follower's copy instead");
   is_live->excludes(dir);
-  command->add_option("--address", live->address, "With --live: host:port of the ps with index 0")
+  command->add_option("--address", live->address, "With --live: host:port of any ps of the cluster")
       ->capture_default_str()
       ->needs(is_live);
   command->add_option("--timeout-ms", live->timeout_ms, "With --live: how long to wait for it")

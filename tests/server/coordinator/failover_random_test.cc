@@ -332,7 +332,11 @@ class Cluster {
       const uint32_t owner = before.owners(shard), next = after.owners(shard);
       map_changed = map_changed || owner != next || before.followers(shard) != after.followers(shard);
       ASSERT_NE(after.followers(shard), next + 1) << "nobody follows itself";
-      if (owner == next && after.terms(shard) == before.terms(shard)) {
+      if (owner == next) {
+        if (after.terms(shard) != before.terms(shard)) {
+          ASSERT_GT(after.terms(shard), before.epoch()) << "its owner was started again";
+          ASSERT_LE(after.terms(shard), after.epoch());
+        }
         if (after.in_sync(shard) && !before.in_sync(shard)) {
           ASSERT_TRUE(reported_[shard]);
         }

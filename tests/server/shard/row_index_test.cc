@@ -101,6 +101,21 @@ TEST(RowIndex, AgreesWithAMapThatOnlyShrinksFromAsFullAsItGets) {
   }
 }
 
+TEST(RowIndex, HoldsAsManyKeysAsWereReservedWithoutGrowing) {
+  for (const size_t keys : {0, 1, 15, 16, 1000, 12'345}) {
+    RowIndex index;
+    index.Reserve(keys);
+    const size_t capacity = index.capacity();
+    for (Key key = 1; key <= keys; ++key) {
+      ASSERT_FALSE(index.full()) << key << " of " << keys;
+      index.Insert(key * 977, static_cast<RowId>(key));
+    }
+    EXPECT_EQ(index.capacity(), capacity);
+    for (Key key = 1; key <= keys; ++key) ASSERT_EQ(index.Find(key * 977), static_cast<RowId>(key));
+    EXPECT_EQ(index.Find(976), kNoRow);
+  }
+}
+
 TEST(RowIndex, TakesAtMostTwentyTwoBytesPerKeyAtAnySizeAboveAThousand) {
   // 12.8 bytes per slot; three quarters of them are taken before it grows by a quarter.
   IndexedKeys index;

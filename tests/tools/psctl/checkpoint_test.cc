@@ -40,9 +40,17 @@ TEST_F(CheckpointClusterTest, TellsWhichServerFailedAndWhy) {
   EXPECT_EQ(RunCheckpoint(options), 0);
 }
 
+TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhoeverWasNamed) {
+  one_.coordinator = zero_.address;
+  const auto parts = CheckpointCluster(one_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(zero_.names(), ElementsAre("mine"));
+  EXPECT_THAT(one_.names(), ElementsAre("mine"));
+}
+
 TEST_F(CheckpointClusterTest, WantsThePsThatKnowsTheOthersAndAllOfThem) {
   EXPECT_THAT(std::string(CheckpointCluster(one_.address, "mine", 10'000).status().message()),
-              HasSubstr("has index 1 and does not know the others"));
+              HasSubstr("knows no coordinator yet"));
   zero_.cluster.set_servers_expected(3);
   EXPECT_THAT(std::string(CheckpointCluster(zero_.address, "mine", 10'000).status().message()),
               HasSubstr("only 2 of the cluster's 3 servers have joined"));

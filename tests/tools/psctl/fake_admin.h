@@ -32,6 +32,7 @@ class FakeAdmin final : public v1::Admin::Service {
   grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*, v1::StatusResponse* response) override {
     response->mutable_server()->set_index(index_);
     if (cluster.servers_expected() > 0) *response->mutable_cluster() = cluster;
+    response->set_coordinator(coordinator);
     return grpc::Status::OK;
   }
   grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
@@ -55,6 +56,11 @@ class FakeAdmin final : public v1::Admin::Service {
     }
     return answer;
   }
+  grpc::Status VerifyReplicas(grpc::ServerContext*, const v1::VerifyReplicasRequest*,
+                              v1::VerifyReplicasResponse* response) override {
+    *response = replicas;
+    return answer;
+  }
   // What was asked of it, but for its status.
   std::vector<std::string> names() {
     MutexLock lock(&mu_);
@@ -63,6 +69,8 @@ class FakeAdmin final : public v1::Admin::Service {
 
   std::string address;
   v1::ClusterStatus cluster;
+  std::string coordinator;
+  v1::VerifyReplicasResponse replicas;
   grpc::Status answer;
   uint32_t shards_back = 3;
 

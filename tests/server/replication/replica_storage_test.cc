@@ -1,0 +1,139 @@
+// Owners and followers that keep what they hold on disk: what one brings back as the owner.
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "common/status.h"
+#include "tests/server/replication/replica_fixture.h"
+
+namespace lodestone {
+namespace {
+
+class ReplicaStorageTest : public ReplicaFixture {
+ protected:
+  ReplicaStorageTest() {
+    root_ =
+        std::filesystem::path(::testing::TempDir()) / ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(root_);
+  }
+  ~ReplicaStorageTest() override {
+    nodes_.clear();
+    std::filesystem::remove_all(root_);
+  }
+  std::string DataDir(uint32_t /*index*/) const override { return root_.string(); }
+
+  // The second ps owns all, with what it has confirmed; the first one has not heard of it.
+  ShardMap PromoteSecond() {
+    const ShardMap map = coordinator_.Promote(1, 0);
+    b().replication->SetMap(map);
+    EXPECT_TRUE(coordinator_.Await([this] { return b().store->owned_shards().size() == kShards; }));
+    return map;
+  }
+  // As far as the first ps knows, it still owns all: what is pushed to it is confirmed by nobody.
+  std::vector<std::future<Pushed>> PushInVain(Sequence first, Sequence last) {
+    std::vector<std::future<Pushed>> pushes;
+    for (Sequence s = first; s <= last; ++s) pushes.push_back(PushTo(&a(), s, 99));
+    for (ShardId shard = 0; shard < kShards; ++shard) AwaitVersion(&a(), shard, last);
+    return pushes;
+  }
+  void PushManyTo(Node* owner, Sequence first, Sequence last) {
+    for (Sequence s = first; s <= last; ++s) {
+      const Pushed pushed = PushTo(owner, s, static_cast<float>(s)).get();
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+    }
+  }
+  static void Checkpoint(Node* node) {
+    const auto written = node->storage->Checkpoint("");
+    ASSERT_TRUE(written.ok()) << written.status();
+  }
+  std::vector<uint64_t> Content(Node* node) {
+    std::vector<uint64_t> content;
+    for (ShardId shard = 0; shard < kShards; ++shard) content.push_back(node->checksum(shard));
+    return content;
+  }
+  // Ends a ps, which writes all of its log but no checkpoint. Then brings its shards back from its disk, as their
+  // owner.
+  absl::StatusOr<std::vector<uint64_t>> EndAndRecover(uint32_t index) {
+    const v1::Config config = nodes_[index]->config;
+    nodes_[index].reset();
+    ManualTime time;
+    Store::Options options;
+    options.shards = kShards;
+    options.executors = 2;
+    options.time = &time;
+    Store store(options);
+    LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Storage> storage, Storage::Open(config, &time));
+    LODESTONE_RETURN_IF_ERROR(storage->Recover(&store, {0, 1, 2, 3}));
+    std::vector<uint64_t> content;
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      store.UseShard(shard, [&](Shard* held) { content.push_back(ContentChecksum(held->CollectState(nullptr))); });
+    }
+    return content;
+  }
+
+  std::filesystem::path root_;
+};
+
+TEST_F(ReplicaStorageTest, AFollowerBringsBackWhatItFollowedFromItsCheckpointAndLog) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 8));
+  ExpectSame(&a(), &b());
+  const auto recovered = EndAndRecover(1);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, Content(&a()));
+}
+
+TEST_F(ReplicaStorageTest, AFollowerThatBecameTheOwnerBringsBackBothTerms) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 5));
+  PromoteSecond();
+  PushManyTo(&b(), 6, 9);
+  const std::vector<uint64_t> held = Content(&b());
+  const auto recovered = EndAndRecover(1);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, held);
+}
+
+TEST_F(ReplicaStorageTest, WithoutTheStateThatItWasGivenAFollowersLogIsNotEnoughAndItSaysSo) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 8));
+  ExpectSame(&a(), &b());
+  const auto recovered = EndAndRecover(1);
+  EXPECT_TRUE(absl::IsDataLoss(recovered.status())) << recovered.status();
+  EXPECT_TRUE(absl::StrContains(recovered.status().message(), "shard ")) << recovered.status();
+  EXPECT_TRUE(absl::StrContains(recovered.status().message(), "missing")) << recovered.status();
+}
+
+TEST_F(ReplicaStorageTest, ACheckpointThatBuildsOnAnotherPastIsWhole) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  PromoteSecond();
+  const auto lost = PushInVain(4, 6);
+  Checkpoint(&a());
+  PushManyTo(&b(), 4, 8);
+  a().replication->SetMap(coordinator_.map());
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  ExpectSame(&b(), &a());
+  Checkpoint(&a());
+  const auto recovered = EndAndRecover(0);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, Content(&b()));
+}
+
+TEST_F(ReplicaStorageTest, WhatAnOwnerLoggedInVainDoesNotComeBackWhenItHasFollowed) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  PromoteSecond();
+  const auto lost = PushInVain(4, 6);
+  // The state is at the version that the two parted at.
+  a().replication->SetMap(coordinator_.map());
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  Checkpoint(&a());
+  PushManyTo(&b(), 4, 5);
+  ExpectSame(&b(), &a());
+  const auto recovered = EndAndRecover(0);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, Content(&b()));
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,267 @@
+// An owner and its follower: how one joins, what is acknowledged when, and who is told.
+#include "server/replication/replication.h"
+
+#include <random>
+
+#include "server/shard/table_part.h"
+#include "tests/server/replication/replica_fixture.h"
+#include "tests/server/shard/filled_shard.h"
+
+namespace lodestone {
+namespace {
+
+// Pushes to tables of all kinds, the keys and numbers drawn at random.
+RequestBuilder<v1::PushRequest> RandomPush(uint32_t shards, const std::vector<v1::TableSpec>& specs,
+                                           Sequence sequence) {
+  std::mt19937_64 random(sequence);
+  RequestBuilder<v1::PushRequest> push(shards);
+  push.header.set_worker_incarnation(kWorker);
+  push.header.set_sequence(sequence);
+  for (const v1::TableSpec& spec : specs) {
+    const TableId id = TableIdOf(spec.name());
+    const auto value = static_cast<float>(random() % 1000) / 500 - 1;
+    if (spec.has_dense()) {
+      push.AddDense(id, {23 * 9, spec.dense().block_elements()}, value);
+      continue;
+    }
+    std::vector<std::pair<Key, float>> rows;
+    for (int i = 0; i < 60; ++i) rows.emplace_back(random() % 2000, value + static_cast<float>(i) / 100);
+    push.AddRows(id, spec.embedding().dim(), rows, true);
+  }
+  return push;
+}
+
+using OptimizerReplicationTest = ReplicaFixture;
+
+TEST_P(OptimizerReplicationTest, AFollowerThatComesLateGetsTheStateAndWhatComesMeanwhile) {
+  Start();
+  const std::vector<v1::TableSpec> specs = SpecsWith(GetParam(), kDim);
+  std::vector<v1::TableSpec> renamed = specs;  // The fixture has a table of that name.
+  for (v1::TableSpec& spec : renamed) spec.set_name("x/" + spec.name());
+  Ensure(&a(), renamed);
+  Sequence sequence = 0;
+  const auto push = [&] {
+    const Pushed pushed = Send(&a(), RandomPush(kShards, renamed, ++sequence)).get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+    a().time.AdvanceMs(20);
+    if (sequence % 7 == 0) a().store->Tick();
+  };
+  for (int i = 0; i < 30; ++i) ASSERT_NO_FATAL_FAILURE(push());
+  b().Begin();
+  while (!coordinator_.AllInSync()) ASSERT_NO_FATAL_FAILURE(push());
+  for (int i = 0; i < 30; ++i) ASSERT_NO_FATAL_FAILURE(push());
+  ExpectSame(&a(), &b());
+  const auto verified = a().replication->Verify();
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  ASSERT_EQ(verified->shards_size(), static_cast<int>(kShards));
+  for (const auto& shard : verified->shards()) {
+    EXPECT_EQ(shard.missing(), "");
+    EXPECT_EQ(shard.follower(), 1u);
+    EXPECT_EQ(shard.owner_checksum(), shard.follower_checksum()) << shard.shard();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerReplicationTest, ::testing::ValuesIn(AllMethods()));
+
+using ReplicationTest = ReplicaFixture;
+
+TEST_F(ReplicationTest, ACopyThatWasTamperedWithIsFound) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  b().store->UseShard(2, [](Shard* shard) { shard->ForgetWorker(kWorker); });
+  const auto verified = a().replication->Verify();
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  for (const auto& shard : verified->shards()) {
+    EXPECT_EQ(shard.owner_checksum() == shard.follower_checksum(), shard.shard() != 2) << shard.shard();
+  }
+}
+
+TEST_F(ReplicationTest, WhatNobodyFollowsIsNotCompared) {
+  Start();
+  const auto verified = a().replication->Verify();
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  for (const auto& shard : verified->shards()) EXPECT_NE(shard.missing(), "");
+}
+
+TEST_F(ReplicationTest, APushIsAcknowledgedOnlyOnceTheFollowerHasIt) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  std::future<Pushed> push, again;
+  {
+    const Hold hold(b().store.get(), 0);
+    push = PushTo(&a(), 4, 1);
+    ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 4));
+    again = PushTo(&a(), 4, 1);
+    a().store->UseShard(0, [](Shard*) {});  // It has been through the executors.
+    a().store->UseShard(1, [](Shard*) {});
+    EXPECT_TRUE(Waits(push));
+    EXPECT_TRUE(Waits(again)) << "a duplicate tells that the first one is safe";
+  }
+  const Pushed pushed = push.get();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  const Pushed repeated = again.get();
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  for (const auto& shard : repeated->shards()) EXPECT_TRUE(shard.duplicate());
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(ReplicationTest, TheCoordinatorHearsThatAFollowerCountsOnlyWhenItHasAllThatWasAcknowledged) {
+  Start();
+  ASSERT_NO_FATAL_FAILURE(PushMany(1, 3));
+  std::atomic<bool> too_early{false};
+  std::vector<std::atomic<Version>> acknowledged(kShards);
+  for (ShardId shard = 0; shard < kShards; ++shard) acknowledged[shard] = a().store->VersionOf(shard);
+  coordinator_.OnReport([&](const v1::ReportSyncRequest::Report& report) {
+    const ShardId shard = report.shard();
+    if (!report.in_sync() || b().store->RoleOf(shard) != ShardRole::kFollows) too_early = true;
+    too_early = too_early || b().store->VersionOf(shard) < acknowledged[shard];
+  });
+  b().Begin();
+  Sequence sequence = 3;
+  while (!coordinator_.AllInSync()) {
+    const Pushed pushed = PushTo(&a(), ++sequence, 1).get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+    for (const auto& shard : pushed->shards()) acknowledged[shard.shard()] = shard.version();
+  }
+  EXPECT_FALSE(too_early);
+  coordinator_.OnReport(nullptr);
+}
+
+TEST_F(ReplicationTest, WithoutItsFollowerAnOwnerAcknowledgesOnlyWhatTheCoordinatorHasReleased) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync(/*lease_ms=*/40));
+  auto hold = std::make_unique<Hold>(b().store.get(), 0);
+  coordinator_.SetMode(FakeCoordinator::Mode::kFail);
+  std::future<Pushed> push = PushTo(&a(), 4, 1);
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.leaves() >= 3; }));
+  EXPECT_TRUE(Waits(push)) << "the coordinator has not heard of it";
+  coordinator_.SetMode(FakeCoordinator::Mode::kRefuse);
+  const int leaves = coordinator_.leaves();
+  ASSERT_TRUE(coordinator_.Await([&] { return coordinator_.leaves() >= leaves + 3; }));
+  EXPECT_TRUE(Waits(push)) << "the coordinator has refused it";
+  coordinator_.SetMode(FakeCoordinator::Mode::kTake);
+  const Pushed pushed = push.get();
+  EXPECT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_FALSE(coordinator_.InSync(0));
+
+  // It may come back.
+  hold.reset();
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  ASSERT_NO_FATAL_FAILURE(PushMany(5, 7));
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(ReplicationTest, AReportWhoseAnswerWasLostIsNotForgotten) {
+  Start(/*lease_ms=*/40);
+  ASSERT_NO_FATAL_FAILURE(PushMany(1, 3));
+  coordinator_.SetMode(FakeCoordinator::Mode::kTakeAndFail);
+  b().Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  coordinator_.SetMode(FakeCoordinator::Mode::kFail);
+  const Hold hold(b().store.get(), 0);
+  std::future<Pushed> push = PushTo(&a(), 4, 1);
+  const int leaves = coordinator_.leaves();
+  ASSERT_TRUE(coordinator_.Await([&] { return coordinator_.leaves() >= leaves + 3; }));
+  EXPECT_TRUE(coordinator_.InSync(0));
+  EXPECT_TRUE(Waits(push)) << "the coordinator would make the follower the owner, which does not have it";
+  coordinator_.SetMode(FakeCoordinator::Mode::kTake);
+  const Pushed pushed = push.get();
+  EXPECT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_FALSE(coordinator_.InSync(0));
+}
+
+TEST_F(ReplicationTest, ANewerMapWithoutTheFollowerReleasesAndAnOlderOneDoesNot) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const ShardMap older = coordinator_.map();
+  // As a map that was fetched before the reports: the same epoch, and nobody in sync.
+  v1::RouteResponse route = coordinator_.route();
+  for (int shard = 0; shard < route.in_sync_size(); ++shard) route.set_in_sync(shard, false);
+  const auto before = ShardMap::FromProto(route);
+  ASSERT_TRUE(before.ok());
+  const Hold hold(b().store.get(), 0);
+  a().replication->SetMap(*before);
+  std::future<Pushed> push = PushTo(&a(), 4, 1);
+  ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 4));
+  ASSERT_EQ(InSyncShards(a()), kShards);
+  EXPECT_TRUE(Waits(push));
+  a().replication->SetMap(coordinator_.Change([](v1::RouteResponse* map) {
+    for (int shard = 0; shard < map->in_sync_size(); ++shard) map->set_in_sync(shard, false);
+  }));
+  const Pushed pushed = push.get();
+  EXPECT_TRUE(pushed.ok()) << pushed.status();
+}
+
+TEST_F(ReplicationTest, WhoWaitsWhenTheLeaseEndsIsToldSoAndNobodyIsServedAfterIt) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const Hold hold(b().store.get(), 0);
+  std::future<Pushed> push = PushTo(&a(), 4, 1);
+  ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 4));
+  a().lease_over = true;
+  EXPECT_TRUE(absl::IsUnavailable(push.get().status()));
+  EXPECT_TRUE(absl::IsUnavailable(PushTo(&a(), 5, 1).get().status()));
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddRows(TableIdOf("rows"), kDim, {{1, 0.0f}}, false);
+  std::promise<absl::Status> pulled;
+  a().store->Pull(pull.header, pull.payload(), [&](auto values) { pulled.set_value(values.status()); });
+  EXPECT_TRUE(absl::IsUnavailable(pulled.get_future().get()));
+  EXPECT_EQ(a().store->VersionOf(0), 4u);
+}
+
+TEST_F(ReplicationTest, AtShutdownWhoWaitsGetsUnavailable) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const Hold hold(b().store.get(), 0);
+  std::future<Pushed> push = PushTo(&a(), 4, 1);
+  ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 4));
+  a().replication->Shutdown();
+  EXPECT_TRUE(absl::IsUnavailable(push.get().status()));
+  EXPECT_TRUE(absl::IsUnavailable(PushTo(&a(), 5, 1).get().status()));
+}
+
+TEST_F(ReplicationTest, WhoWaitsWhenTheShardGetsAnotherOwnerIsAborted) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  std::future<Pushed> push;
+  {
+    const Hold hold(b().store.get(), 0);
+    push = PushTo(&a(), 4, 1);
+    ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 4));
+    a().replication->SetMap(coordinator_.Promote(1, 0));
+    EXPECT_TRUE(absl::IsAborted(push.get().status()));
+  }
+  EXPECT_TRUE(absl::IsAborted(PushTo(&a(), 5, 1).get().status()));
+}
+
+TEST_F(ReplicationTest, TablesSessionsAndRollbacksReachAFollower) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  constexpr Incarnation kOther = kWorker + 1;
+  Ensure(&a(), {AddingRows("later", 3)}, kOther);
+  RequestBuilder<v1::PushRequest> push(kShards);
+  push.header.set_worker_incarnation(kOther);
+  push.header.set_sequence(1);
+  push.AddRows(TableIdOf("later"), 3, {{1, 1.0f}, {2, 2.0f}, {77, 3.0f}}, true);
+  const Pushed pushed = Send(&a(), push).get();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  auto part = std::make_shared<TablePart>();
+  part->table = TableIdOf("rows");
+  const auto rolled = a().store->RollBack(1, part);
+  ASSERT_TRUE(rolled.ok()) << rolled.status();
+  EXPECT_EQ(b().store->VersionOf(1), *rolled) << "it is acknowledged as a push is";
+  ExpectSame(&a(), &b());
+  EXPECT_EQ(b().store->table_specs().size(), 3u);
+  const auto open = b().store->sessions().open;
+  EXPECT_TRUE(std::binary_search(open.begin(), open.end(), kOther));
+}
+
+TEST_F(ReplicationTest, AForgottenSessionIsForgottenByTheFollowerToo) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  constexpr Incarnation kOther = kWorker + 1;
+  Ensure(&a(), {}, kOther);
+  a().time.AdvanceMs(limits::kSessionIdleMaxMs - 1);
+  ASSERT_TRUE(PushTo(&a(), 1, 1, kOther).get().ok());
+  a().time.AdvanceMs(2);
+  a().store->Tick();
+  ASSERT_TRUE(PushTo(&a(), 2, 1, kOther).get().ok());
+  ExpectSame(&a(), &b());
+  size_t windows = 0;
+  b().store->UseShard(0, [&](Shard* shard) { windows = shard->CollectState(nullptr).windows.size(); });
+  EXPECT_EQ(windows, 1u);
+}
+
+}  // namespace
+}  // namespace lodestone

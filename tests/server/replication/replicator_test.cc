@@ -1,0 +1,159 @@
+// The owner's side alone, with a follower by hand.
+#include "server/replication/replicator.h"
+
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "tests/server/replication/fake_coordinator.h"
+#include "tests/server/replication/raw_follower.h"
+#include "tests/server/store_fixture.h"
+
+namespace lodestone {
+namespace {
+
+constexpr Incarnation kFollower = 200;
+
+class Service final : public v1::Replication::WithRawCallbackMethod_Follow<v1::Replication::Service> {
+ public:
+  explicit Service(Replicator* replicator) : replicator_(replicator) {}
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(grpc::CallbackServerContext*) override {
+    return replicator_->Open();
+  }
+
+ private:
+  Replicator* const replicator_;
+};
+
+class ReplicatorTest : public ::testing::Test {
+ protected:
+  using Pushed = absl::StatusOr<v1::PushResponse>;
+
+  void Start(int64_t patience_ms) {
+    Store::Options store;
+    store.shards = 1;
+    store.time = &time_;
+    store_ = std::make_unique<Store>(store);
+    Replicator::Options options;
+    options.cluster = v1::Config().cluster().name();
+    options.seed = v1::Config().cluster().seed();
+    options.patience_ms = patience_ms;
+    options.report = [this](const v1::ReportSyncRequest& request) { return coordinator_.Report(0, request); };
+    options.ask_route = [] {};
+    replicator_ = std::make_unique<Replicator>(std::move(options), store_.get());
+    store_->SetReplicas(replicator_.get(), nullptr);
+    service_ = std::make_unique<Service>(replicator_.get());
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+    coordinator_.SetServer(0, address_, 100);
+    coordinator_.SetServer(1, "nowhere:1", kFollower);
+    replicator_->Own(0);
+    store_->OwnShards({0});
+    v1::EnsureTablesRequest tables;
+    tables.set_worker_incarnation(kWorker);
+    *tables.add_tables() = AddingDense("dense", 4, 4);
+    ASSERT_TRUE(store_->EnsureTables(tables).ok());
+  }
+  void TearDown() override {
+    coordinator_.Hold(false);
+    replicator_->Shutdown();
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+  }
+
+  std::future<Pushed> Push(Sequence sequence) {
+    RequestBuilder<v1::PushRequest> push(1);
+    push.header.set_worker_incarnation(kWorker);
+    push.header.set_sequence(sequence);
+    push.AddDense(TableIdOf("dense"), {4, 4}, 1.0f);
+    auto promise = std::make_shared<std::promise<Pushed>>();
+    std::future<Pushed> future = promise->get_future();
+    store_->Push(push.header, push.payload(), [promise](Pushed result) { promise->set_value(std::move(result)); });
+    return future;
+  }
+  static bool Waits(const std::future<Pushed>& push) {
+    return push.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  }
+  // Gets the shard's state, and confirms it.
+  void Join(RawFollower* raw) {
+    raw->Start(RawFollower::StartOf(kFollower, 1, {{0, 0}}));
+    ASSERT_TRUE(raw->ReadUntil(v1::FollowItem::kStateEnds));
+    raw->Ack(0, store_->VersionOf(0));
+  }
+
+  ManualTime time_;
+  FakeCoordinator coordinator_{1, 2};
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Replicator> replicator_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+TEST_F(ReplicatorTest, AnAnswerAboutAFormerTimeAsOwnerSaysNothingOfThisOne) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/10));
+  ASSERT_TRUE(Push(1).get().ok());
+  coordinator_.Hold(true);
+  RawFollower first(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&first));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.joins() == 1; }));
+  replicator_->Disown(0);
+  replicator_->Own(0);
+  coordinator_.Hold(false);  // The coordinator takes it, at epoch 1.
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
+
+  const ShardMap map = coordinator_.Change([](v1::RouteResponse* route) { route->set_in_sync(0, false); });
+  coordinator_.SetMode(FakeCoordinator::Mode::kTakeAndFail);
+  RawFollower second(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&second));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
+  coordinator_.SetMode(FakeCoordinator::Mode::kFail);
+  std::future<Pushed> push = Push(2);
+  for (int i = 1; i < 4; ++i) {
+    ASSERT_TRUE(coordinator_.Await([&] { return coordinator_.leaves() >= i; }));
+    replicator_->SetMap(map);  // Older than what the coordinator took.
+  }
+  EXPECT_TRUE(Waits(push)) << "the coordinator counts on the follower, which does not have it";
+  coordinator_.SetMode(FakeCoordinator::Mode::kTake);
+  EXPECT_TRUE(push.get().ok());
+}
+
+TEST_F(ReplicatorTest, AFollowerThatTheCoordinatorDoesNotKnowIsSentAwayAndHoldsNothingUp) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
+  ASSERT_TRUE(Push(1).get().ok());
+  coordinator_.SetServer(1, "nowhere:1", kFollower + 1);
+  RawFollower raw(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&raw));
+  const absl::Status status = raw.AwaitEnd();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_TRUE(Push(2).get().ok());
+}
+
+TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
+  EXPECT_TRUE(replicator_->health().ok());
+  RawFollower raw(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&raw));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
+  std::future<Pushed> push = Push(1);
+  ASSERT_TRUE(coordinator_.Await([this] { return store_->VersionOf(0) == 1; }));
+  EXPECT_TRUE(Waits(push));
+  raw.Ack(0, 1);
+  EXPECT_TRUE(push.get().ok());
+  raw.Leave().IgnoreError();
+  std::future<Pushed> next = Push(2);
+  ASSERT_TRUE(coordinator_.Await([this] { return store_->VersionOf(0) == 2; }));
+  EXPECT_TRUE(Waits(next)) << "the follower that is gone counts until the coordinator has heard of it";
+  replicator_->Disown(0);
+  EXPECT_TRUE(absl::IsAborted(next.get().status()));
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,172 @@
+// Streams that break, and followers that become owners.
+#include <set>
+
+#include "tests/server/replication/raw_follower.h"
+#include "tests/server/replication/replica_fixture.h"
+
+namespace lodestone {
+namespace {
+
+class TakeoverTest : public ReplicaFixture {
+ protected:
+  // Ends the stream of the second ps: the first one thinks that it has another.
+  void CutStream(Incarnation incarnation) {
+    RawFollower raw(a().address);
+    std::vector<std::pair<ShardId, Version>> positions;
+    for (ShardId shard = 0; shard < kShards; ++shard) positions.emplace_back(shard, a().store->VersionOf(shard));
+    raw.Start(RawFollower::StartOf(incarnation, kShards, positions));
+    EXPECT_TRUE(absl::IsUnavailable(raw.AwaitEnd()));  // When the second ps has come back.
+  }
+  std::vector<uint64_t> States() {
+    std::vector<uint64_t> states;
+    for (ShardId shard = 0; shard < kShards; ++shard) states.push_back(b().store->StatesOf(shard));
+    return states;
+  }
+  // The second ps owns all; the first one has not heard of it.
+  ShardMap PromoteSecond() {
+    const ShardMap map = coordinator_.Promote(1, 0);
+    b().replication->SetMap(map);
+    EXPECT_TRUE(coordinator_.Await([this] { return b().store->owned_shards().size() == kShards; }));
+    return map;
+  }
+};
+
+TEST_F(TakeoverTest, AStreamThatWasCutGoesOnWhereItWas) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const std::vector<uint64_t> states = States();
+  for (Sequence sequence = 4; sequence < 40; sequence += 4) {
+    std::vector<std::future<Pushed>> pushes;
+    std::thread cut([this] { CutStream(b().incarnation()); });
+    for (Sequence s = sequence; s < sequence + 4; ++s) pushes.push_back(PushTo(&a(), s, 1));
+    cut.join();
+    for (std::future<Pushed>& push : pushes) {
+      const Pushed pushed = push.get();
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+    }
+  }
+  ExpectSame(&a(), &b());
+  EXPECT_EQ(InSyncShards(a()), kShards);
+  EXPECT_EQ(coordinator_.leaves(), 0);
+  EXPECT_EQ(States(), states);
+}
+
+TEST_F(TakeoverTest, ANewerMapThatComesBeforeTheShardsAreBackIsNotForgotten) {
+  const ShardMap older = coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) route->set_followers(shard, 0);
+  });
+  Start();
+  ASSERT_NO_FATAL_FAILURE(PushMany(1, 3));
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) route->set_followers(shard, 2);
+  }));
+  b().replication->Prepare(older);
+  b().store->OwnShards({});
+  b().replication->Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(TakeoverTest, AnotherLifeOfAFollowerGetsTheWholeState) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const std::vector<uint64_t> states = States();
+  const Incarnation former = b().incarnation();
+  b().SetIncarnation(former + 1);
+  CutStream(former);
+  ASSERT_TRUE(coordinator_.Await([&] {
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      if (b().store->StatesOf(shard) == states[shard]) return false;
+    }
+    return coordinator_.AllInSync() && InSyncShards(a()) == kShards;
+  }));
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(TakeoverTest, AFollowerThatOwnsKnowsWhatWasAcknowledgedAndItsFormerOwnerBecomesItsCopy) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  const ShardMap map = PromoteSecond();
+  std::future<Pushed> lost = PushTo(&a(), 7, 99);
+  ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 7));
+
+  const Pushed retry = PushTo(&b(), 6, 6).get();
+  ASSERT_TRUE(retry.ok()) << retry.status();
+  for (const auto& shard : retry->shards()) {
+    EXPECT_TRUE(shard.duplicate());
+    EXPECT_EQ(shard.version(), 6u);
+  }
+  const Pushed next = PushTo(&b(), 7, 7).get();
+  ASSERT_TRUE(next.ok()) << next.status();
+  for (const auto& shard : next->shards()) {
+    EXPECT_FALSE(shard.duplicate());
+    EXPECT_EQ(shard.version(), 7u);
+  }
+  b().store->UseShard(0, [&](Shard* shard) {
+    EXPECT_EQ(shard->term(), map.TermOf(0));
+    EXPECT_TRUE(shard->Includes(0, 6));
+    EXPECT_FALSE(shard->Includes(0, 7));
+    EXPECT_TRUE(shard->Includes(map.TermOf(0), 7));
+  });
+  EXPECT_TRUE(Waits(lost));
+  a().replication->SetMap(map);
+  EXPECT_TRUE(absl::IsAborted(lost.get().status()));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  const Pushed both = PushTo(&b(), 8, 8).get();
+  ASSERT_TRUE(both.ok()) << both.status();
+  ExpectSame(&b(), &a());
+  EXPECT_EQ(a().owners_changed, 1);
+  EXPECT_EQ(b().owners_changed, 1);
+}
+
+TEST_F(TakeoverTest, OwnershipGoesBackAndForthWithoutLoss) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Sequence sequence = 3;
+  for (uint32_t round = 0; round < 6; ++round) {
+    Node* const owner = nodes_[(round + 1) % 2].get();
+    Node* const follower = nodes_[round % 2].get();
+    const ShardMap map = coordinator_.Promote((round + 1) % 2, round % 2);
+    follower->replication->SetMap(map);
+    owner->replication->SetMap(map);
+    ASSERT_TRUE(coordinator_.Await([&] { return owner->store->owned_shards().size() == kShards; }));
+    for (int i = 0; i < 3; ++i) {
+      const Pushed pushed = PushTo(owner, ++sequence, 1).get();
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+      for (const auto& shard : pushed->shards()) EXPECT_EQ(shard.version(), sequence);
+    }
+    ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+    ExpectSame(owner, follower);
+    EXPECT_EQ(follower->term(0), map.TermOf(0));
+  }
+}
+
+TEST_F(TakeoverTest, AStateIsOfTheTermOfTheOwnerThatSentIt) {
+  // Or what its follower had logged as the owner before would count as what came after the state.
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const ShardMap map = PromoteSecond();
+  a().replication->SetMap(map);
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  EXPECT_EQ(a().term(0), map.TermOf(0));
+  for (Sequence s = 4; s < 8; ++s) {
+    const Pushed pushed = PushTo(&b(), s, 1).get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  ExpectSame(&b(), &a());
+}
+
+TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
+  // Its content may be half of the new owner's by then.
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  v1::SubscribeRequest request;
+  request.add_tables()->set_table(TableIdOf("dense"));
+  const auto subscription = a().store->MakeSubscription(request);
+  ASSERT_TRUE(subscription.ok()) << subscription.status();
+  a().store->Disown(0);
+  a().store->ClearState(0);
+  std::atomic<bool> told{false};
+  a().store->CollectChange(0, *subscription, std::nullopt, [&](const Store::ShardChange&) { told = true; });
+  a().store->UseShard(0, [](Shard*) {});
+  EXPECT_FALSE(told);
+}
+
+}  // namespace
+}  // namespace lodestone
