@@ -128,6 +128,7 @@ absl::Status Replicator::Attach(const std::shared_ptr<FollowStream>& stream, con
 absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& stream,
                                            const v1::ShardPosition& position, const Shard& shard,
                                            std::optional<Shard::State>* state) {
+  Telling telling;
   MutexLock lock(&mu_);
   OwnedShard& owned = shards_[shard.id()];
   if (shut_down_ || stream->ended()) return absl::UnavailableError("the stream has ended");
@@ -152,6 +153,8 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   owned.sending_state = !resumes;
   changed_.NotifyAll();
   if (resumes) {
+    // What it confirmed last may have been lost with the former stream, and nothing need follow.
+    Confirm(&owned, position.version(), &telling);
     for (const FollowPieceRef& piece : owned.unconfirmed) {
       if (piece->version > position.version()) stream->Send(piece);
     }

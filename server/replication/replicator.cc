@@ -193,20 +193,24 @@ absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks
       return absl::InvalidArgumentError(absl::StrCat("shard ", applied.shard(), " is at version ", owned.appended,
                                                      " here, and its follower says ", applied.version()));
     }
-    owned.confirmed = std::max(owned.confirmed, applied.version());
-    DropUnconfirmed(&owned, owned.confirmed);
-    while (!owned.waits.empty() && owned.waits.front().version <= owned.confirmed) {
-      telling.list.emplace_back(std::move(owned.waits.front().waiter), absl::OkStatus());
-      owned.waits.pop_front();
-    }
-    if (owned.sync == Sync::kAlone) {
-      owned.sync = Sync::kJoining;
-      owned.mark = owned.appended;
-      owned.told = false;
-    }
-    if (owned.sync == Sync::kJoining && !owned.told && owned.confirmed >= owned.mark) changed_.NotifyAll();
+    Confirm(&owned, applied.version(), &telling);
   }
   return absl::OkStatus();
+}
+
+void Replicator::Confirm(OwnedShard* owned, Version version, Telling* telling) {
+  owned->confirmed = std::max(owned->confirmed, version);
+  DropUnconfirmed(owned, owned->confirmed);
+  while (!owned->waits.empty() && owned->waits.front().version <= owned->confirmed) {
+    telling->list.emplace_back(std::move(owned->waits.front().waiter), absl::OkStatus());
+    owned->waits.pop_front();
+  }
+  if (owned->sync == Sync::kAlone) {
+    owned->sync = Sync::kJoining;
+    owned->mark = owned->appended;
+    owned->told = false;
+  }
+  if (owned->sync == Sync::kJoining && !owned->told && owned->confirmed >= owned->mark) changed_.NotifyAll();
 }
 
 void Replicator::OnClosed(FollowStream* stream) {

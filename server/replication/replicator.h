@@ -156,6 +156,8 @@ class Replicator final : public ReplicaSink {
   void LogLeaving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(OwnedShard* owned, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail(OwnedShard* owned, const absl::Status& status, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its follower has applied all up to `version`.
+  void Confirm(OwnedShard* owned, Version version, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Detach(OwnedShard* owned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropUnconfirmed(OwnedShard* owned, Version up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   FollowPieceRef PieceOf(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) const;
