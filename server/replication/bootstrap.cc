@@ -37,8 +37,9 @@ v1::ShardPosition PositionOf(const Shard::State& state) {
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open() {
-  auto stream = std::make_shared<FollowStream>(this);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(
+    grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<FollowStream>(this, context);
   bool shut_down = false;
   {
     MutexLock lock(&mu_);
@@ -64,8 +65,9 @@ absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, co
   if (stream->incarnation() != 0 || start.incarnation() == 0) {
     return absl::InvalidArgumentError("a stream starts once, with the follower's incarnation");
   }
+  const std::vector<ShardId> owned = store_->owned_shards();  // None before this ps has brought them back.
   for (const v1::ShardPosition& position : start.follows()) {
-    if (store_->RoleOf(position.shard()) != ShardRole::kOwns) {
+    if (!std::binary_search(owned.begin(), owned.end(), position.shard())) {
       return absl::UnavailableError(
           absl::StrCat("shard ", position.shard(), " is not owned by ps ", options_.server, " (yet, or any more)"));
     }
