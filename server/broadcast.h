@@ -54,8 +54,8 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
     Incarnation worker = 0;
     std::string peer;
     Store::Subscription subscription;
-    std::vector<ShardId> shards;                    // Owned, ascending.
-    std::vector<std::optional<Store::Held>> held;   // Beside shards: what the reader says that it has.
+    std::vector<ShardId> shards;                   // Owned, ascending.
+    std::vector<std::optional<Store::Held>> held;  // Beside shards: what the reader says that it has.
   };
   Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total);
 
@@ -105,9 +105,9 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);           // Why Finish is to follow.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);               // Why Finish is to follow.
   std::vector<std::optional<Store::Held>> held_ ABSL_GUARDED_BY(mu_);  // What the reader has, or is sent, per shard.
-  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                     // Whether that is of the shard's past for certain.
+  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                 // Whether that is of the shard's past for certain.
   size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                     // Index of the round's next shard.
   std::deque<PendingPiece> pending_ ABSL_GUARDED_BY(mu_);          // Rest of the change collected last.
   v1::Delta message_ ABSL_GUARDED_BY(mu_);                         // The message being packed…
@@ -129,8 +129,8 @@ class Broadcaster {
   ~Broadcaster();
 
   // A subscriber that serves `sink` from its Start on. RESOURCE_EXHAUSTED if there are `subscribers_max`, UNAVAILABLE
-  // before the server has its shards, and when it shuts down, INVALID_ARGUMENT without tables, and the store's errors for its
-  // tables. After an error the sink is not touched.
+  // before the server has its shards, and when it shuts down, INVALID_ARGUMENT without tables, and the store's errors
+  // for its tables. After an error the sink is not touched.
   absl::StatusOr<std::shared_ptr<Subscriber>> Add(const v1::SubscribeRequest& request, std::string peer,
                                                   DeltaSink* sink);
 

@@ -183,6 +183,10 @@ void ServerProcess::Impl::StartReplication() {
   surroundings.on_state = [this](ShardId) {
     if (storage_ != nullptr) storage_->CheckpointSoon();
   };
+  surroundings.on_disk = [this](ShardId shard) { return storage_ == nullptr || storage_->HoldsStateOf(shard); };
+  if (storage_ != nullptr) {
+    storage_->SetCheckpointListener([this] { replication_->ConfirmOnDisk(); });
+  }
   replication_.emplace(config_, std::move(surroundings), &store_);
 }
 

@@ -26,12 +26,12 @@ struct RecoveryOptions {
   std::string log_dir;        // Empty: there is no log.
   // Logs of servers that the cluster had and has no more, by index: they are only looked at.
   std::vector<std::pair<uint32_t, std::string>> former_log_dirs;
-  std::string checkpoint_dir;                           // The folder of all checkpoints; empty: there are none.
-  std::string checkpoint;                               // Start from this one; empty: from the newest of each shard.
-  bool has_followers = false;  // The log holds updates of shards that this ps followed, too: they are left out.
-  bool use_log = true;                                  // False: from the checkpoint alone.
-  uint64_t lineage = 1;                                 // Of shards that are in no checkpoint.
-  bool cut_damaged_log = false;                         // See ServerConfig.
+  std::string checkpoint_dir;    // The folder of all checkpoints; empty: there are none.
+  std::string checkpoint;        // Start from this one; empty: from the newest of each shard.
+  bool has_followers = false;    // The log holds updates of shards that this ps followed, too: they are left out.
+  bool use_log = true;           // False: from the checkpoint alone.
+  uint64_t lineage = 1;          // Of shards that are in no checkpoint.
+  bool cut_damaged_log = false;  // See ServerConfig.
   Version until = std::numeric_limits<Version>::max();  // Each shard is brought to this version, or as far as it came.
   const std::atomic<bool>* stop = nullptr;              // Set to make it return CANCELLED soon; may be null.
   std::function<void(const std::string&)> progress;  // What is being done, now and then, from any thread; may be empty.

@@ -28,8 +28,8 @@ constexpr uint32_t kFormat = 1;
 constexpr uint64_t kFirstLineage = 1;
 // Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
 constexpr size_t kCheckpointsWithLog = 2;
-// CheckpointSoon waits for so long for more to come: states come one shard after the other.
-constexpr std::chrono::milliseconds kSoon(500);
+// Until a checkpoint that somebody waits for is tried again.
+constexpr std::chrono::milliseconds kAgain(1000);
 
 double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
 
@@ -47,8 +47,8 @@ Storage::Storage(const v1::Config& config, const TimeSource* time)
       time_(time),
       durability_(DurabilityOf(config)),
       checkpoint_dir_(config.checkpoint().dir()),
-      written_versions_(config.cluster().shards()),
       written_states_(config.cluster().shards()),
+      written_versions_(config.cluster().shards()),
       collected_states_(config.cluster().shards()) {
   const std::string& data_dir = config.server().data_dir();
   if (!data_dir.empty()) {
@@ -243,35 +243,6 @@ void Storage::StartCheckpoints() {
   thread_ = std::thread([this] { RunCheckpoints(); });
 }
 
-bool Storage::Changed() const {
-  for (const ShardId shard : store_->held_shards()) {
-    if (store_->VersionOf(shard) != written_versions_[shard]) return true;
-    if (store_->StatesOf(shard) != written_states_[shard]) return true;
-  }
-  return false;
-}
-
-absl::StatusOr<Shard::State> Storage::Collect(ShardId shard, const Version* after) {
-  std::optional<Shard::State> state;
-  store_->UseShard(shard, [&](Shard* held) {
-    if (store_->RoleOf(shard) < ShardRole::kFollows) return;
-    // What was written of a shard before its state was taken from another ps is no base for what it holds now.
-    const bool builds = store_->StatesOf(shard) == written_states_[shard];
-    collected_states_[shard] = store_->StatesOf(shard);
-    state = held->CollectState(builds ? after : nullptr);
-  });
-  if (state.has_value()) return *std::move(state);
-  return absl::UnavailableError(absl::StrCat("shard ", shard, " is being taken from its owner anew; try again later"));
-}
-
-void Storage::CheckpointSoon() {
-  if (dir_.empty()) return;
-  MutexLock lock(&mu_);
-  if (soon_at_.has_value()) return;
-  soon_at_ = std::chrono::steady_clock::now() + kSoon;
-  changed_.NotifyAll();
-}
-
 void Storage::RunCheckpoints() {
   const std::chrono::milliseconds period(config_.checkpoint().every_ms());
   auto next = std::chrono::steady_clock::now() + period;
@@ -289,6 +260,7 @@ void Storage::RunCheckpoints() {
       continue;
     }
     Job* job = nullptr;
+    const bool soon = soon_at_.has_value();
     if (!jobs_.empty()) {
       job = jobs_.front();
       jobs_.pop_front();
@@ -303,6 +275,7 @@ void Storage::RunCheckpoints() {
       result = WriteCheckpoint("").status();
     }
     mu_.Lock();
+    if (job == nullptr && soon && !result.ok()) soon_at_ = std::chrono::steady_clock::now() + kAgain;
     if (job != nullptr) {
       job->result = std::move(result);
       changed_.NotifyAll();
@@ -341,6 +314,7 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
     written_versions_[entry.shard()] = entry.version();
     if (name.empty()) written_states_[entry.shard()] = collected_states_[entry.shard()];
   }
+  if (name.empty() && checkpoint_listener_) checkpoint_listener_();
   // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
   if (name.empty()) DropSegments(rolled);
   v1::CheckpointResponse response;
@@ -391,21 +365,6 @@ void Storage::Close() {
   thread_.join();
   if (stop_.load() || !config_.checkpoint().at_exit() || !Changed()) return;
   WriteCheckpoint("").IgnoreError();  // Has been logged.
-}
-
-absl::Status Storage::health() const {
-  {
-    MutexLock lock(&mu_);
-    if (!recovered_) return absl::OkStatus();
-  }
-  return store_->log_health();
-}
-
-void Storage::SetWait(std::string what) {
-  const int64_t now_ms = time_->NowMs();
-  MutexLock lock(&mu_);
-  if (wait_.empty()) wait_since_ms_ = now_ms;
-  wait_ = std::move(what);
 }
 
 void Storage::FillStatus(v1::StatusResponse* status) const {

@@ -66,6 +66,11 @@ class Storage {
   // is back, and when it ends.
   absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
 
+  // Whether a checkpoint has what was taken of a shard from another ps, or nothing needs to be on the disk. Any thread.
+  bool HoldsStateOf(ShardId shard) const;
+  // Is called after each periodic checkpoint, on the thread that wrote it. Call before Recover.
+  void SetCheckpointListener(std::function<void()> listener) { checkpoint_listener_ = std::move(listener); }
+
   // Writes a periodic checkpoint before it is due: much of what is here is not on the disk. Where there is no log,
   // nothing is lost by waiting.
   void CheckpointSoon();
@@ -134,6 +139,9 @@ class Storage {
   uint64_t base_generation_ = 0;  // Of this ps: its shards started from checkpoints of that start or later; 0: unknown.
   double recovery_seconds_ = 0;
 
+  std::function<void()> checkpoint_listener_;  // Empty: nobody listens.
+
+  std::vector<std::atomic<uint64_t>> written_states_;  // By shard: Store::StatesOf in the newest periodic checkpoint.
   std::atomic<bool> stop_{false};
   std::atomic<bool> stop_rollback_{false};
 
@@ -141,8 +149,7 @@ class Storage {
   std::unique_ptr<CheckpointWriter> writer_;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
-  std::vector<uint64_t> written_states_;      // By shard: Store::StatesOf in the newest periodic one,
-  std::vector<uint64_t> collected_states_;    // and in the one that is being written.
+  std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
 
   mutable Mutex mu_;
   CondVar changed_;

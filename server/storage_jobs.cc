@@ -1,5 +1,7 @@
-// What an operator has a running ps do: checkpoints and rollbacks, one after the other.
+// What an operator has a running ps do: checkpoints and rollbacks, one after the other; and what of a shard goes into a
+// checkpoint.
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -10,6 +12,12 @@
 #include "server/storage.h"
 
 namespace lodestone {
+namespace {
+
+// CheckpointSoon waits for so long for more to come: states come one shard after the other.
+constexpr std::chrono::milliseconds kSoon(100);
+
+}  // namespace
 
 absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
   v1::CheckpointResponse response;
@@ -100,6 +108,54 @@ absl::StatusOr<v1::RollbackResponse> Storage::RollBackTable(const v1::RollbackRe
   }
   response.set_seconds(static_cast<double>(time_->NowMs() - start_ms) / 1000);
   return response;
+}
+
+bool Storage::Changed() const {
+  for (const ShardId shard : store_->held_shards()) {
+    if (store_->VersionOf(shard) != written_versions_[shard]) return true;
+    if (store_->StatesOf(shard) != written_states_[shard]) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<Shard::State> Storage::Collect(ShardId shard, const Version* after) {
+  std::optional<Shard::State> state;
+  store_->UseShard(shard, [&](Shard* held) {
+    if (store_->RoleOf(shard) < ShardRole::kFollows) return;
+    // What was written of a shard before its state was taken from another ps is no base for what it holds now.
+    const bool builds = store_->StatesOf(shard) == written_states_[shard];
+    collected_states_[shard] = store_->StatesOf(shard);
+    state = held->CollectState(builds ? after : nullptr);
+  });
+  if (state.has_value()) return *std::move(state);
+  return absl::NotFoundError(absl::StrCat("shard ", shard, " is being taken from its owner anew"));
+}
+
+bool Storage::HoldsStateOf(ShardId shard) const {
+  return !HasLog() || store_->StatesOf(shard) == written_states_[shard].load(std::memory_order_acquire);
+}
+
+void Storage::CheckpointSoon() {
+  if (dir_.empty()) return;
+  MutexLock lock(&mu_);
+  if (soon_at_.has_value()) return;
+  soon_at_ = std::chrono::steady_clock::now() + kSoon;
+  changed_.NotifyAll();
+}
+
+absl::Status Storage::health() const {
+  {
+    MutexLock lock(&mu_);
+    if (!recovered_) return absl::OkStatus();
+  }
+  return store_->log_health();
+}
+
+void Storage::SetWait(std::string what) {
+  const int64_t now_ms = time_->NowMs();
+  MutexLock lock(&mu_);
+  if (wait_.empty()) wait_since_ms_ = now_ms;
+  wait_ = std::move(what);
 }
 
 }  // namespace lodestone

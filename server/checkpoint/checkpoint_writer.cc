@@ -7,8 +7,8 @@
 #include <deque>
 #include <filesystem>
 #include <set>
-#include <tuple>
 #include <system_error>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -80,7 +80,10 @@ class CheckpointWriter::Attempt {
   absl::Status WriteShard(const Source& source, ShardId shard, const ShardEntry* before) {
     if (writer_.stop_.load(std::memory_order_relaxed)) return absl::CancelledError("the ps shuts down");
     const Version after = before != nullptr ? before->version() : 0;
-    LODESTONE_ASSIGN_OR_RETURN(const Shard::State state, source.collect(shard, before != nullptr ? &after : nullptr));
+    const absl::StatusOr<Shard::State> collected = source.collect(shard, before != nullptr ? &after : nullptr);
+    if (absl::IsNotFound(collected.status())) return absl::OkStatus();
+    LODESTONE_RETURN_IF_ERROR(collected.status());
+    const Shard::State& state = *collected;
     LODESTONE_CHECK(state.shard == shard && (before != nullptr || !state.after.has_value()));
     if (!state.after.has_value()) before = nullptr;  // What was written says nothing of what the shard is now.
     if (before != nullptr && state.version == before->version()) {

@@ -37,8 +37,7 @@ v1::ShardPosition PositionOf(const Shard::State& state) {
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(
-    grpc::CallbackServerContext* context) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(grpc::CallbackServerContext* context) {
   auto stream = std::make_shared<FollowStream>(this, context);
   bool shut_down = false;
   {

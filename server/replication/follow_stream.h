@@ -42,8 +42,8 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   // Call once.
   void Start();
-  // Ends the stream once the write under way is over; what waits to be sent is dropped. With `now`, a write that does not
-  // end is cut off.
+  // Ends the stream once the write under way is over; what waits to be sent is dropped. With `now`, a write that does
+  // not end is cut off.
   void End(absl::Status status, bool now = false);
 
   // Sends a piece after those before. Nothing happens once the stream ends.

@@ -27,11 +27,12 @@ class Follower {
     std::string cluster;
     uint32_t shards = 1;
     uint64_t seed = 1;
-    uint32_t server = 0;  // This ps's index.
-    uint32_t message_max_bytes = 64 << 20;
-    std::function<Incarnation()> incarnation;       // As the coordinator gave it to this ps.
-    std::function<void()> ask_route;                // The shard map seems to be old.
-    std::function<void(ShardId)> on_state = {};     // A shard's state was taken: what is on disk of it is old. Any thread.
+    uint32_t server = 0;                         // This ps's index.
+    std::function<Incarnation()> incarnation;    // As the coordinator gave it to this ps.
+    std::function<void()> ask_route;             // The shard map seems to be old.
+    std::function<void(ShardId)> on_state = {};  // A shard's state was taken: what is on disk of it is old. Any thread.
+    // Whether the disk has a shard's state, so that it may be confirmed. Null: it need not. Any thread.
+    std::function<bool(ShardId)> on_disk = {};
   };
   Follower(Options options, Store* store);
   ~Follower();
@@ -40,11 +41,16 @@ class Follower {
   void SetMap(const ShardMap& map);
   void Stop();
 
+  // The disk has more than before: Options::on_disk. Any thread.
+  void ConfirmOnDisk();
+
   // Sets the fields of replication that are about followed shards, and adds the waits.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
   class Link;
+
+  std::vector<std::shared_ptr<Link>> links() const;
 
   const Options options_;
   Store* const store_;

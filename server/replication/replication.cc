@@ -34,10 +34,10 @@ Follower::Options FollowerOptions(const v1::Config& config, const Replication::S
   options.shards = config.cluster().shards();
   options.seed = config.cluster().seed();
   options.server = config.server().index();
-  options.message_max_bytes = config.server().message_max_bytes();
   options.incarnation = surroundings.incarnation;
   options.ask_route = surroundings.ask_route;
   options.on_state = surroundings.on_state;
+  options.on_disk = surroundings.on_disk;
   return options;
 }
 

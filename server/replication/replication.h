@@ -33,9 +33,10 @@ class Replication {
     std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
     std::function<void()> ask_route;
     std::function<Incarnation()> incarnation;
-    std::function<int64_t()> lease_ends_ms;    // On SteadyTime's clock. Cheap.
-    std::function<void()> on_owners_changed;   // This ps owns other shards than before.
-    std::function<void(ShardId)> on_state;     // A shard's state was taken from another ps.
+    std::function<int64_t()> lease_ends_ms;   // On SteadyTime's clock. Cheap.
+    std::function<void()> on_owners_changed;  // This ps owns other shards than before.
+    std::function<void(ShardId)> on_state;    // A shard's state was taken from another ps.
+    std::function<bool(ShardId)> on_disk;     // The disk has what was taken of it; null: it need not.
   };
   // Whether shards have followers by this configuration.
   static bool IsWanted(const v1::Config& config) { return config.cluster().replicas() > 1; }
@@ -55,6 +56,9 @@ class Replication {
 
   v1::Replication::Service* service() { return service_.get(); }
   absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return replicator_.Verify(); }
+
+  // The disk has more than before: Surroundings::on_disk.
+  void ConfirmOnDisk() { follower_.ConfirmOnDisk(); }
 
   // Acknowledges and follows nothing any more.
   void Shutdown();

@@ -114,12 +114,12 @@ class Replicator final : public ReplicaSink {
     uint32_t server = 0;                   // Of the follower, also of one that is gone,
     Incarnation follower = 0;              // and its incarnation.
     Version appended = 0;
-    Version confirmed = 0;        // By this follower; 0: nothing.
-    Version mark = 0;             // kJoining: what it must confirm before it counts.
-    bool told = false;            // The coordinator was, or is just being, told that it counts.
-    bool reporting = false;       // A report is under way.
-    uint64_t in_sync_epoch = 0;   // The map's, when the coordinator took that it counts.
-    int64_t lost_since_ms = 0;    // The stream is gone; 0: it is not.
+    Version confirmed = 0;                   // By this follower; 0: nothing.
+    Version mark = 0;                        // kJoining: what it must confirm before it counts.
+    bool told = false;                       // The coordinator was, or is just being, told that it counts.
+    bool reporting = false;                  // A report is under way.
+    uint64_t in_sync_epoch = 0;              // The map's, when the coordinator took that it counts.
+    int64_t lost_since_ms = 0;               // The stream is gone; 0: it is not.
     std::deque<FollowPieceRef> unconfirmed;  // Updates, while there is a stream or a follower counts.
     uint64_t unconfirmed_bytes = 0;
     std::deque<Wait> waits;

@@ -108,9 +108,10 @@ void Replicator::RunReports() {
     CheckTime(&telling);
     LogLeaving();
     const bool reports = CollectReports(&request);
-    const bool idle = std::all_of(shards_.begin(), shards_.end(), [](const OwnedShard& owned) {
-      return owned.sync == Sync::kAlone && owned.stream == nullptr;
-    }) && streams_.empty();
+    const bool idle =
+        std::all_of(shards_.begin(), shards_.end(),
+                    [](const OwnedShard& owned) { return owned.sync == Sync::kAlone && owned.stream == nullptr; }) &&
+        streams_.empty();
     if (!telling.list.empty() || reports) {
       mu_.Unlock();
       telling.Run();

@@ -1,0 +1,261 @@
+#include "server/replication/follow_link.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/retry.h"
+#include "common/status.h"
+#include "grpcpp/impl/codegen/rpc_method.h"
+#include "server/shard/content_checksum.h"
+
+namespace lodestone {
+namespace {
+
+constexpr int64_t kLogEveryMs = 3'000;  // A link that stays broken is spoken of this often.
+constexpr char kMethod[] = "/lodestone.v1.Replication/Follow";
+
+using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+std::unique_ptr<Stream> OpenStream(grpc::Channel* channel, const std::shared_ptr<grpc::Channel>& owned,
+                                   grpc::ClientContext* context) {
+  const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::BIDI_STREAMING, owned);
+  return std::unique_ptr<Stream>(
+      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(channel, method, context));
+}
+
+// Bytes of `view`, which are in `*copy` if they do not lie together.
+std::span<const uint8_t> Together(const ByteView& view, std::vector<uint8_t>* copy) {
+  if (view.contiguous() != nullptr || view.empty()) return {view.contiguous(), view.size()};
+  copy->resize(view.size());
+  view.CopyTo(copy->data());
+  return *copy;
+}
+
+}  // namespace
+
+void Follower::Link::Run() {
+  Backoff backoff(owner_incarnation_ ^ options_.server);
+  int64_t logged_ms = 0;
+  for (;;) {
+    const int64_t start_ms = time_.NowMs();
+    const absl::Status status = RunStream();
+    const int64_t now_ms = time_.NowMs();
+    {
+      MutexLock lock(&mu_);
+      if (stopping_) return;
+      if (broken_.empty()) broken_since_ms_ = now_ms;
+      broken_ = status.ToString();
+    }
+    if (logged_ms == 0 || now_ms - logged_ms >= kLogEveryMs || absl::IsDataLoss(status)) {
+      logged_ms = now_ms;
+      LODESTONE_LOG(WARN, "replication", "does not hear from the owner ps={} address={} shards={} reason={}", owner_,
+                    address_, shards_.size(), status.ToString());
+    }
+    if (now_ms - start_ms > 1000) backoff.Reset();
+    options_.ask_route();
+    Reconnect(channel_.get());
+    if (!Pause(std::min<int64_t>(backoff.NextMs(), 500))) return;
+  }
+}
+
+bool Follower::Link::Pause(int64_t ms) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  MutexLock lock(&mu_);
+  while (!stopping_ && changed_.WaitUntil(&mu_, until)) {
+  }
+  return !stopping_;
+}
+
+absl::Status Follower::Link::RunStream() {
+  grpc::ClientContext context;
+  {
+    MutexLock lock(&mu_);
+    if (stopping_) return absl::CancelledError("the ps ends");
+    context_ = &context;
+  }
+  state_of_.reset();
+  const std::unique_ptr<Stream> stream = OpenStream(channel_.get(), channel_, &context);
+  v1::FollowRequest request;
+  v1::FollowStart& start = *request.mutable_start();
+  start.set_cluster(options_.cluster);
+  start.set_shards(options_.shards);
+  start.set_seed(options_.seed);
+  start.set_server(options_.server);
+  start.set_incarnation(incarnation_);
+  start.set_owner(owner_);
+  for (const ShardId shard : shards_) *start.add_follows() = PositionOf(shard);
+  absl::Status status;
+  {
+    MutexLock lock(&write_mu_);
+    not_on_disk_.clear();
+    stream_ = stream->Write(BuildMessage(request, {})) ? stream.get() : nullptr;
+  }
+  grpc::ByteBuffer message;
+  // To the end, also when nothing can be confirmed any more: Finish waits for ever while there is something to read.
+  while (status.ok() && stream->Read(&message)) {
+    {
+      MutexLock lock(&mu_);
+      broken_.clear();
+    }
+    v1::FollowRequest answer;
+    status = TakeMessage(message, answer.mutable_acks());
+    if (!status.ok()) break;
+    MutexLock lock(&write_mu_);
+    AddPositions(touched_, answer.mutable_acks());
+    const bool any = answer.acks().applied_size() + answer.acks().checksums_size() > 0;
+    if (any && stream_ != nullptr && !stream_->Write(BuildMessage(answer, {}))) stream_ = nullptr;
+  }
+  {
+    MutexLock lock(&write_mu_);
+    stream_ = nullptr;
+  }
+  if (!status.ok()) context.TryCancel();
+  const absl::Status ended = FromCall(stream->Finish());
+  MutexLock lock(&mu_);
+  context_ = nullptr;
+  if (!status.ok()) return status;
+  return ended.ok() ? absl::UnavailableError("the owner ended the stream") : ended;
+}
+
+void Follower::Link::AddPositions(std::span<const ShardId> shards, v1::FollowAcks* acks) {
+  for (const ShardId shard : shards) {
+    if (store_->RoleOf(shard) != ShardRole::kFollows) continue;
+    if (OnDisk(shard)) {
+      *acks->add_applied() = PositionOf(shard);
+    } else {
+      not_on_disk_.insert(shard);
+    }
+  }
+}
+
+void Follower::Link::ConfirmOnDisk() {
+  MutexLock lock(&write_mu_);
+  if (stream_ == nullptr || not_on_disk_.empty()) return;
+  const std::set<ShardId> waiting = std::exchange(not_on_disk_, {});
+  const std::vector<ShardId> shards(waiting.begin(), waiting.end());
+  v1::FollowRequest answer;
+  AddPositions(shards, answer.mutable_acks());
+  if (answer.acks().applied().empty()) return;
+  if (!stream_->Write(BuildMessage(answer, {}))) stream_ = nullptr;
+}
+
+v1::ShardPosition Follower::Link::PositionOf(ShardId shard) const {
+  v1::ShardPosition position;
+  position.set_shard(shard);
+  if (store_->RoleOf(shard) != ShardRole::kFollows || anew_.contains(shard)) return position;
+  store_->UseShard(shard, [&position](Shard* followed) {
+    position.set_term(followed->term());
+    position.set_version(followed->version());
+  });
+  return position;
+}
+
+absl::Status Follower::Link::CheckFollowed(ShardId shard) const {
+  if (std::binary_search(shards_.begin(), shards_.end(), shard)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("ps ", owner_, " sends shard ", shard, ", which was not asked for"));
+}
+
+absl::Status Follower::Link::TakeMessage(const grpc::ByteBuffer& message, v1::FollowAcks* acks) {
+  v1::FollowResponse header;
+  Payload payload;
+  LODESTONE_RETURN_IF_ERROR(ParseMessage(message, &header, &payload));
+  touched_.clear();
+  for (const v1::FollowItem& item : header.items()) {
+    if (item.payload_bytes() > payload.size()) {
+      return absl::InternalError("the payload of a message is shorter than its items say");
+    }
+    LODESTONE_RETURN_IF_ERROR(TakeItem(item, payload.Take(item.payload_bytes()), acks));
+  }
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  return absl::OkStatus();
+}
+
+absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload& payload, v1::FollowAcks* acks) {
+  switch (item.what_case()) {
+    case v1::FollowItem::kRecord:
+      return TakeRecord(item.record(), payload);
+    case v1::FollowItem::kStateBegins:
+      LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.state_begins().shard()));
+      store_->ClearState(item.state_begins().shard());
+      anew_.erase(item.state_begins().shard());
+      state_of_ = item.state_begins().shard();
+      return absl::OkStatus();
+    case v1::FollowItem::kState:
+      if (!state_of_.has_value()) return absl::InternalError("a piece of a state that has not begun");
+      return store_->TakeState(*state_of_, item.state(), Together(payload.bytes(), &copy_));
+    case v1::FollowItem::kStateEnds: {
+      const v1::ShardPosition& end = item.state_ends();
+      if (state_of_ != end.shard()) return absl::InternalError("the state of a shard ends that has not begun");
+      state_of_.reset();
+      LODESTONE_RETURN_IF_ERROR(store_->FinishState(end.shard(), end.version(), end.term()));
+      if (options_.on_state) options_.on_state(end.shard());
+      touched_.push_back(end.shard());
+      return absl::OkStatus();
+    }
+    case v1::FollowItem::kSessions: {
+      const std::vector<Incarnation> open(item.sessions().open().begin(), item.sessions().open().end());
+      store_->KnowSessions(open, item.sessions().forgotten_max());
+      return absl::OkStatus();
+    }
+    case v1::FollowItem::kTable: {
+      v1::LogRecord record;
+      *record.mutable_table() = item.table();
+      return store_->ReplayFollowed(record, Payload());
+    }
+    case v1::FollowItem::kChecksum: {
+      LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.checksum().shard()));
+      Shard::State state;
+      store_->UseShard(item.checksum().shard(), [&state](Shard* shard) { state = shard->CollectState(nullptr); });
+      v1::FollowAcks::Checksum* const answer = acks->add_checksums();
+      answer->set_id(item.checksum().id());
+      answer->set_shard(state.shard);
+      answer->set_version(state.version);
+      answer->set_checksum(ContentChecksum(state));
+      return absl::OkStatus();
+    }
+    case v1::FollowItem::WHAT_NOT_SET:
+      break;
+  }
+  return absl::UnimplementedError("the owner sends what this program does not know");
+}
+
+absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Payload& payload) {
+  if (record.has_session_forgotten()) {
+    for (const ShardId shard : shards_) {
+      store_->UseShard(shard, [&](Shard* followed) { followed->ForgetWorker(record.session_forgotten()); });
+    }
+    return absl::OkStatus();
+  }
+  if (record.version() == 0) return store_->ReplayFollowed(record, payload);
+  LODESTONE_RETURN_IF_ERROR(CheckFollowed(record.shard()));
+  touched_.push_back(record.shard());
+  const v1::ShardPosition before = PositionOf(record.shard());
+  absl::Status status = store_->ReplayFollowed(record, payload);
+  if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
+  // Whatever went wrong with its content: the next stream brings all of it anew. What is here is whole still, and may
+  // be all that there is, unless some of the update was applied.
+  anew_.insert(record.shard());
+  if (before.version() != PositionOf(record.shard()).version()) {
+    LODESTONE_RETURN_IF_ERROR(store_->Follow(record.shard()));
+  }
+  return absl::DataLossError(status.message());
+}
+
+void Follower::Link::FillStatus(v1::StatusResponse* status) const {
+  v1::ReplicationStatus* const out = status->mutable_replication();
+  for (const ShardId shard : shards_) {
+    out->set_shards_following(out->shards_following() + 1);
+    out->set_shards_followed(out->shards_followed() + (store_->RoleOf(shard) == ShardRole::kFollows));
+  }
+  MutexLock lock(&mu_);
+  if (broken_.empty()) return;
+  v1::WaitStatus* const wait = status->add_waits();
+  wait->set_who(absl::StrCat("ps ", options_.server));
+  wait->set_what(absl::StrCat("ps ", owner_, " at ", address_, ", to follow ", shards_.size(), " shards: ", broken_));
+  wait->set_seconds(static_cast<double>(time_.NowMs() - broken_since_ms_) / 1000);
+}
+
+}  // namespace lodestone

@@ -1,0 +1,113 @@
+// What a ps follows of one owner: a connection, and a thread that takes what comes. Used by follower.cc.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/channel.h"
+#include "common/mutex.h"
+#include "common/time_source.h"
+#include "common/types.h"
+#include "common/wire.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/sync_stream.h"
+#include "proto/admin.pb.h"
+#include "proto/replication.pb.h"
+#include "server/replication/follower.h"
+#include "server/store.h"
+
+namespace lodestone {
+
+class Follower::Link {
+ public:
+  Link(const Options& options, Store* store, uint32_t owner, std::string address, Incarnation owner_incarnation,
+       std::vector<ShardId> shards)
+      : options_(options),
+        store_(store),
+        owner_(owner),
+        address_(std::move(address)),
+        owner_incarnation_(owner_incarnation),
+        shards_(std::move(shards)),
+        // A block with its state may be longer than any message of a worker.
+        channel_(MakeChannel(address_, std::numeric_limits<int32_t>::max())),
+        incarnation_(options.incarnation()),
+        thread_([this] { Run(); }) {}
+  ~Link() { Stop(); }
+
+  bool Is(const std::string& address, Incarnation incarnation, const std::vector<ShardId>& shards) const {
+    return address_ == address && owner_incarnation_ == incarnation && shards_ == shards &&
+           incarnation_ == options_.incarnation();
+  }
+  void Stop() {
+    {
+      MutexLock lock(&mu_);
+      if (stopping_) return;
+      stopping_ = true;
+      if (context_ != nullptr) context_->TryCancel();
+      changed_.NotifyAll();
+    }
+    thread_.join();
+  }
+  // Confirms what waited for the disk and is on it now.
+  void ConfirmOnDisk();
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+  void Run();
+  // Adds to `acks` where the shards are that have it all on the disk; those that have not are confirmed later.
+  void AddPositions(std::span<const ShardId> shards, v1::FollowAcks* acks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  bool OnDisk(ShardId shard) const { return options_.on_disk == nullptr || options_.on_disk(shard); }
+  // Until the stream ends, and why.
+  absl::Status RunStream();
+  absl::Status TakeMessage(const grpc::ByteBuffer& message, v1::FollowAcks* acks);
+  absl::Status TakeItem(const v1::FollowItem& item, const Payload& payload, v1::FollowAcks* acks);
+  absl::Status TakeRecord(const v1::LogRecord& record, const Payload& payload);
+  absl::Status CheckFollowed(ShardId shard) const;
+  v1::ShardPosition PositionOf(ShardId shard) const;
+  bool Pause(int64_t ms);
+
+  const Options& options_;
+  Store* const store_;
+  const uint32_t owner_;
+  const std::string address_;
+  const Incarnation owner_incarnation_;
+  const std::vector<ShardId> shards_;  // Ascending.
+  const std::shared_ptr<grpc::Channel> channel_;
+  const Incarnation incarnation_;  // Of this ps.
+  const SteadyTime time_;
+
+  // Owned by the thread.
+  std::vector<uint8_t> copy_;
+  std::vector<ShardId> touched_;     // By the message that is being taken.
+  std::optional<ShardId> state_of_;  // Whose state is coming.
+  std::set<ShardId> anew_;           // Whose state is to come, whatever is here.
+
+  Mutex write_mu_;
+  Stream* stream_ ABSL_GUARDED_BY(write_mu_) = nullptr;       // Open, and takes what is written.
+  std::set<ShardId> not_on_disk_ ABSL_GUARDED_BY(write_mu_);  // To be confirmed when they are.
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the stream that is open.
+  std::string broken_ ABSL_GUARDED_BY(mu_) = "it has not answered yet";
+  int64_t broken_since_ms_ ABSL_GUARDED_BY(mu_) = time_.NowMs();
+
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace lodestone
