@@ -58,6 +58,11 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(CheckReady());
   LODESTONE_RETURN_IF_ERROR(CheckServing());
   const v1::PushRequest& header = call->header;
+  // Before the session: a ps that owns nothing may know no worker, and one that asks it only lacks the newest shard
+  // map.
+  for (const auto& part : header.parts()) {
+    if (part.shard() < roles_.shards() && roles_.Of(part.shard()) < ShardRole::kOwns) return NotOwned(part.shard());
+  }
   LODESTONE_RETURN_IF_ERROR(
       sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
   LODESTONE_RETURN_IF_ERROR(CheckQueues());

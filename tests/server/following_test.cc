@@ -204,5 +204,23 @@ TEST_F(FollowingTest, AStateWithPiecesThatDoNotFitLeavesTheShardUnheldAndTheNext
   EXPECT_EQ(store_->StatesOf(kShard), 2u);
 }
 
+// A ps that was started again owns nothing and may know no worker: those whose shard map is old are to look for the
+// owner.
+TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnown) {
+  Adopt();
+  store_->Serve({});
+  const auto push = [this](ShardId shard) {
+    v1::PushRequest header;
+    header.set_worker_incarnation(4711);
+    header.set_sequence(1);
+    header.add_parts()->set_shard(shard);
+    absl::Status status;
+    store_->Push(std::move(header), Payload(), [&status](const auto& response) { status = response.status(); });
+    return status;
+  };
+  EXPECT_TRUE(absl::IsAborted(push(1)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(push(kShard)));
+}
+
 }  // namespace
 }  // namespace lodestone
