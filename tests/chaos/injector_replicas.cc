@@ -162,7 +162,7 @@ absl::Status Injector::Zombie(const Fault& fault, FaultOutcome* outcome) {
 
 absl::Status Injector::Partition(const Fault& fault) {
   PsCluster* const cluster = scene_.cluster;
-  const uint32_t peer = fault.peer == cluster->servers() ? PsCluster::kClients : fault.peer;
+  const uint32_t peer = fault.peer == kAllClients ? PsCluster::kClients : fault.peer;
   cluster->SetBetween(fault.server, peer, {.holds_to_b = fault.holds_to_peer, .holds_to_a = fault.holds_from_peer});
   WatchServers({fault.server, peer});
   const absl::Status status = scene_.watch->Pass(fault.duration_ms);
