@@ -90,9 +90,8 @@ void Shard::AbandonRestore() {
 
 void Shard::Reset(uint64_t now_ms) {
   DropStaged();
-  for (const auto& [id, table] : dense_) table->Reset();
+  AbandonRestore();  // Of a state that did not come to its end.
   for (const auto& [id, table] : rows_) table->CommitRollback(0, now_ms);
-  windows_.clear();
   RestoreTerm(0);
   version_.store(0, std::memory_order_release);
 }
