@@ -222,5 +222,19 @@ TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnow
   EXPECT_TRUE(absl::IsFailedPrecondition(push(kShard)));
 }
 
+TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
+  Adopt();
+  ASSERT_TRUE(store_->AddTable(AddingRows("rows", 2)).ok());
+  store_->Serve({});
+  ASSERT_TRUE(store_->Follow(kShard).ok());
+  store_->ClearState(kShard);
+  v1::CheckpointRecord record;
+  record.mutable_rows()->set_table(TableIdOf("rows"));
+  EXPECT_FALSE(store_->TakeState(kShard, record, {}).ok());
+  store_->ClearState(kShard);
+  EXPECT_TRUE(store_->FinishState(kShard, 7, 3).ok());
+  EXPECT_EQ(store_->VersionOf(kShard), 7);
+}
+
 }  // namespace
 }  // namespace lodestone
