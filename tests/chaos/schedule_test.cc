@@ -76,7 +76,9 @@ TEST(Schedule, NeverKeepsClientsFromTheCoordinatorForALease) {
   for (uint64_t i = 0; i < 400; ++i) {
     const Fault fault = DrawFault(options, i);
     const bool others = fault.kind == FaultKind::kPartition && fault.peer != kAllClients;
-    if (fault.server == 0 && !others) EXPECT_LE(fault.duration_ms, 350) << fault.Describe();
+    if (fault.server == 0 && !others) {
+      EXPECT_LE(fault.duration_ms, 350) << fault.Describe();
+    }
   }
 }
 
