@@ -58,10 +58,9 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(CheckReady());
   LODESTONE_RETURN_IF_ERROR(CheckServing());
   const v1::PushRequest& header = call->header;
-  // Before the session: a ps that owns nothing may know no worker, and one that asks it only lacks the newest shard
-  // map.
-  for (const auto& part : header.parts()) {
-    if (part.shard() < roles_.shards() && roles_.Of(part.shard()) < ShardRole::kOwns) return NotOwned(part.shard());
+  // Before anything else is judged, which is its owner's to do.
+  for (const v1::Part& part : header.parts()) {
+    if (part.shard() < roles_.shards() && roles_.Of(part.shard()) != ShardRole::kOwns) return NotOwned(part.shard());
   }
   LODESTONE_RETURN_IF_ERROR(
       sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
@@ -261,6 +260,7 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
     executors_[e]->Submit([this, call, now_ms, e] {
       for (const size_t i : call->row_parts[e]) {
         const PartView& view = call->views[i];
+        if (roles_.Of(view.shard) != ShardRole::kOwns) continue;  // FinishPull says so.
         // Memory is taken only now, not while the message waited.
         BufferRef rows = BufferRef::New(view.values * sizeof(float));
         const Version version =
@@ -274,6 +274,12 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
 }
 
 void Store::Impl::FinishPull(PullCall* call) {
+  // What was read before a shard went counts; what may have been read after that does not.
+  absl::Status status = CheckServing();
+  for (const PartView& view : call->views) {
+    if (status.ok() && roles_.Of(view.shard) != ShardRole::kOwns) status = NotOwned(view.shard);
+  }
+  if (!status.ok()) return call->done(std::move(status));
   uint64_t bytes = 0;
   for (const grpc::Slice& slice : call->values.payload) bytes += slice.size();
   pulls_.fetch_add(1, std::memory_order_relaxed);

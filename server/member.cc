@@ -55,6 +55,7 @@ void Member::Leave() {
   coordinator_->Stop();
   thread_.join();
   if (incarnation_ == 0) return;
+  if (options_.replicas > 1) lease_ends_ms_ = 0;  // Whoever takes over does so at once.
   const absl::Status status = Heartbeat(true);
   if (!status.ok()) LODESTONE_LOG(INFO, "member", "left without telling the coordinator: {}", status.ToString());
 }

@@ -369,6 +369,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   }
   if (ticks_.joinable()) ticks_.join();
   if (begin_.joinable()) begin_.join();
+  store_.Drain();  // Sweeps may be left, which know what is gone before the store is.
   if (storage_ != nullptr) storage_->Close();
 }
 

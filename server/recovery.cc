@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,7 @@ class RecoveryRun {
       : options_(options),
         store_(store),
         lineage_(options.cluster.shards(), options.lineage),
-        newest_(options.cluster.shards(), {options.lineage, 0}) {
+        newest_(options.cluster.shards(), {options.lineage, 0, 0}) {
     MutexLock lock(&mu_);
     report_.base_versions.resize(options.cluster.shards());
     adopted_.resize(options.cluster.shards());
@@ -76,7 +77,8 @@ class RecoveryRun {
   Store* const store_;
   std::vector<bool> adopted_;                         // By shard.
   std::vector<uint64_t> lineage_;                     // By shard, of what it started from.
-  std::vector<std::pair<uint64_t, Version>> newest_;  // By shard, lineage and version in the newest checkpoint.
+  using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
+  std::vector<Rank> newest_;                             // By shard: in the newest checkpoint.
   // By shard: whether something beyond options_.until was left out. Of each, only the thread that replays its log
   // changes it.
   std::vector<uint8_t> beyond_;
@@ -94,8 +96,13 @@ absl::Status RecoveryRun::LoadCheckpoints() {
   LODESTONE_RETURN_IF_ERROR(reader.CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
   for (ShardId shard = 0; shard < newest_.size(); ++shard) {
     const std::vector<CheckpointReader::State> states = reader.StatesOf(shard);
-    if (!states.empty()) newest_[shard] = {states[0].manifest().lineage(), states[0].files.version};
-    beyond_[shard] = newest_[shard].second > options_.until;
+    beyond_[shard] = !states.empty() && states[0].files.version > options_.until;
+    if (states.empty()) continue;
+    newest_[shard] = {states[0].manifest().lineage(), states[0].files.term, states[0].files.version};
+    if (!options_.checkpoint.empty()) continue;
+    // Also that of shards of others: what this ps writes of those that it may get must not seem to be of before.
+    MutexLock lock(&mu_);
+    report_.lineage = std::max(report_.lineage, states[0].manifest().lineage());
   }
   const std::vector<ShardId> shards = store_->adopted_shards();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards, options_.until));
@@ -225,7 +232,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
 }
 
 absl::Status RecoveryRun::CheckSaved(const v1::LogRecord& record, uint64_t lineage) const {
-  if (std::pair(lineage, record.version()) <= newest_[record.shard()]) return absl::OkStatus();
+  if (Rank(lineage, record.term(), record.version()) <= newest_[record.shard()]) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the log holds version ", record.version(), " of shard ", record.shard(),
                    ", which no checkpoint has, and with this cluster.servers the shard is another server's: start with "

@@ -107,6 +107,9 @@ absl::StatusOr<Store::Subscription> Store::Impl::MakeSubscription(const v1::Subs
   Subscription subscription;
   for (const auto& table : request.tables()) {
     if (!map->contains(table.table())) {
+      if (owned_shards().empty()) {
+        return absl::UnavailableError("this ps owns no shards now, and does not know the tables");
+      }
       return absl::NotFoundError(absl::StrCat("unknown table id ", table.table()));
     }
     const auto same = [&](const Subscription::Table& other) { return other.id == table.table(); };
@@ -132,6 +135,11 @@ std::optional<v1::Broadcast> Store::Impl::BroadcastOf(TableId table) const {
   const auto found = map->find(table);
   if (found == map->end()) return std::nullopt;
   return found->second->table->spec().broadcast();
+}
+
+void Store::Impl::Drain() {
+  for (const auto& executor : executors_) executor->SubmitAndWait([] {});
+  background_->SubmitAndWait([] {});
 }
 
 void Store::Impl::Tick() {
@@ -283,6 +291,7 @@ std::optional<v1::Broadcast> Store::BroadcastOf(TableId table) const { return im
 void Store::SetBroadcastListener(std::function<void(TableId)> listener) {
   impl_->SetBroadcastListener(std::move(listener));
 }
+void Store::Drain() { impl_->Drain(); }
 void Store::Tick() { impl_->Tick(); }
 void Store::FillStatus(v1::StatusResponse* status) const { impl_->FillStatus(status); }
 

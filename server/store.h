@@ -188,6 +188,9 @@ class Store {
   // once, before the first push.
   void SetBroadcastListener(std::function<void(TableId)> listener);
 
+  // Waits until all that was submitted has run. REQUIRES: nobody submits meanwhile.
+  void Drain();
+
   // Once a second or so: evicts what has outlived its TTL, forgets idle sessions, measures rates.
   void Tick();
 

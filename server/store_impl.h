@@ -112,6 +112,7 @@ class Store::Impl {
   Version VersionOf(ShardId shard) const { return shards_[shard]->version(); }
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
   void SetBroadcastListener(std::function<void(TableId)> listener) { broadcast_listener_ = std::move(listener); }
+  void Drain();
   void Tick();
   void FillStatus(v1::StatusResponse* status) const;
 

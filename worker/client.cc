@@ -124,6 +124,7 @@ class ClientImpl final : public Client {
   Mutex route_mu_;
   std::vector<std::string> addresses_
       ABSL_GUARDED_BY(route_mu_);  // By server: where callers and subscriptions turn to.
+  std::vector<Incarnation> incarnations_ ABSL_GUARDED_BY(route_mu_);  // By server.
   std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions_ ABSL_GUARDED_BY(route_mu_);
   bool closing_ ABSL_GUARDED_BY(route_mu_) = false;
 
@@ -147,6 +148,7 @@ absl::Status ClientImpl::Connect() {
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
   for (uint32_t server = 0; server < map->servers(); ++server) {
     addresses_.push_back(map->AddressOf(server));
+    incarnations_.push_back(map->IncarnationOf(server));
     callers_.push_back(std::make_unique<Caller>(
         PeerOf(*map, server), MakeConnections(*map, server),
         Caller::Options{
@@ -204,6 +206,11 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
     for (const auto& [of, subscription] : subscriptions_) {
       if (of == server) subscription->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));
     }
+  }
+  // Another life of a ps need not know what the one before was told: shards come back with followers' help.
+  for (uint32_t server = 0; server < incarnations_.size(); ++server) {
+    if (std::exchange(incarnations_[server], map->IncarnationOf(server)) == map->IncarnationOf(server)) continue;
+    if (config_.cluster().replicas() > 1 && sessions_ != nullptr) sessions_->Forget(server);
   }
   for (const auto& caller : callers_) caller->Follow(map);
   for (const auto& [of, subscription] : subscriptions_) subscription->Follow(!IsOut(*map, of));

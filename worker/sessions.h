@@ -40,6 +40,9 @@ class Sessions {
   // Whether `server` was told of all tables.
   bool IsOpen(uint32_t server) const { return servers_[server].open.load(std::memory_order_acquire); }
 
+  // `server` may know nothing any more.
+  void Forget(uint32_t server) { servers_[server].open.store(false, std::memory_order_release); }
+
   // Tells `server` of all tables, if it was not yet, and calls `done` when it knows them.
   using Done = std::function<void(const absl::Status&)>;
   void Open(uint32_t server, Done done);

@@ -1,9 +1,11 @@
 #include "server/coordinator/elected_coordinator.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "server/incarnation.h"
 
 namespace lodestone {
 
@@ -37,8 +39,10 @@ absl::Status ElectedCoordinator::OnElected(int64_t term, std::optional<v1::Coord
   if (!state.has_value() && options_.first_state) {
     LODESTONE_ASSIGN_OR_RETURN(state, options_.first_state());
   }
+  Membership::Options membership = options_.membership;
+  membership.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
   auto service = std::make_unique<CoordinatorService>(
-      options_.membership, [this, term](const v1::CoordinatorState& fresh) { return election_.Save(term, fresh); },
+      membership, [this, term](const v1::CoordinatorState& fresh) { return election_.Save(term, fresh); },
       [this, term] { return election_.Leads(term); });
   if (state.has_value()) LODESTONE_RETURN_IF_ERROR(service->Restore(*state));
   {

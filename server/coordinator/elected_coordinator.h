@@ -26,7 +26,7 @@ namespace lodestone {
 class ElectedCoordinator final : public v1::Coordinator::CallbackService {
  public:
   struct Options {
-    Membership::Options membership;
+    Membership::Options membership;  // But for first_incarnation, which is that of each election.
     Election::Options election;
     // What to go on from if there is nothing in etcd. May be null.
     std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> first_state;

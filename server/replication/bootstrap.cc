@@ -37,8 +37,9 @@ v1::ShardPosition PositionOf(const Shard::State& state) {
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open() {
-  auto stream = std::make_shared<FollowStream>(this);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(
+    grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<FollowStream>(this, context);
   bool shut_down = false;
   {
     MutexLock lock(&mu_);
@@ -64,8 +65,9 @@ absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, co
   if (stream->incarnation() != 0 || start.incarnation() == 0) {
     return absl::InvalidArgumentError("a stream starts once, with the follower's incarnation");
   }
+  const std::vector<ShardId> owned = store_->owned_shards();  // None before this ps has brought them back.
   for (const v1::ShardPosition& position : start.follows()) {
-    if (store_->RoleOf(position.shard()) != ShardRole::kOwns) {
+    if (!std::binary_search(owned.begin(), owned.end(), position.shard())) {
       return absl::UnavailableError(
           absl::StrCat("shard ", position.shard(), " is not owned by ps ", options_.server, " (yet, or any more)"));
     }
@@ -128,6 +130,7 @@ absl::Status Replicator::Attach(const std::shared_ptr<FollowStream>& stream, con
 absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& stream,
                                            const v1::ShardPosition& position, const Shard& shard,
                                            std::optional<Shard::State>* state) {
+  Telling telling;
   MutexLock lock(&mu_);
   OwnedShard& owned = shards_[shard.id()];
   if (shut_down_ || stream->ended()) return absl::UnavailableError("the stream has ended");
@@ -152,6 +155,8 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   owned.sending_state = !resumes;
   changed_.NotifyAll();
   if (resumes) {
+    // What it confirmed last may have been lost with the former stream, and nothing need follow.
+    Confirm(&owned, position.version(), &telling);
     for (const FollowPieceRef& piece : owned.unconfirmed) {
       if (piece->version > position.version()) stream->Send(piece);
     }

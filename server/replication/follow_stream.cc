@@ -15,8 +15,9 @@ void FollowStream::Start() {
   Pump();
 }
 
-void FollowStream::End(absl::Status status) {
+void FollowStream::End(absl::Status status, bool now) {
   MutexLock lock(&mu_);
+  if (now && writing_ && !finishing_) context_->TryCancel();
   if (end_.has_value()) return;
   end_ = std::move(status);
   queue_.clear();
@@ -49,6 +50,16 @@ uint64_t FollowStream::sent_bytes() const {
   return sent_bytes_;
 }
 
+int64_t FollowStream::WritingMs() const {
+  MutexLock lock(&mu_);
+  return writing_ ? time_.NowMs() - writing_since_ms_ : 0;
+}
+
+int64_t FollowStream::SilentMs() const {
+  MutexLock lock(&mu_);
+  return incarnation_ == 0 ? time_.NowMs() - opened_ms_ : 0;
+}
+
 bool FollowStream::ended() const {
   MutexLock lock(&mu_);
   return end_.has_value();
@@ -79,6 +90,7 @@ void FollowStream::Pump() {
   if (!writing_ && !queue_.empty()) {
     Pack();
     writing_ = true;
+    writing_since_ms_ = time_.NowMs();
     StartWrite(&outgoing_);
   }
   if (end_.has_value() && !writing_) {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "common/time_source.h"
 #include "common/types.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -36,12 +37,14 @@ using FollowPieceRef = std::shared_ptr<const FollowPiece>;
 class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public std::enable_shared_from_this<FollowStream> {
  public:
-  explicit FollowStream(Replicator* replicator) : replicator_(replicator) {}
+  FollowStream(Replicator* replicator, grpc::CallbackServerContext* context)
+      : replicator_(replicator), context_(context) {}
 
   // Call once.
   void Start();
-  // Ends the stream once the write under way is over; what waits to be sent is dropped.
-  void End(absl::Status status);
+  // Ends the stream once the write under way is over; what waits to be sent is dropped. With `now`, a write that does not
+  // end is cut off.
+  void End(absl::Status status, bool now = false);
 
   // Sends a piece after those before. Nothing happens once the stream ends.
   void Send(FollowPieceRef piece);
@@ -50,6 +53,10 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Bytes that wait to be sent, and that were handed to gRPC so far.
   uint64_t waiting_bytes() const;
   uint64_t sent_bytes() const;
+  // How long the write under way has lasted; 0: there is none.
+  int64_t WritingMs() const;
+  // How long the stream has been open without its first message; 0: that has come.
+  int64_t SilentMs() const;
   bool ended() const;
 
   // The follower, as its first message said. Set by the replicator while it takes that in.
@@ -69,6 +76,9 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Pack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Replicator* const replicator_;
+  grpc::CallbackServerContext* const context_;
+  const SteadyTime time_;
+  const int64_t opened_ms_ = time_.NowMs();
 
   // gRPC's.
   std::shared_ptr<FollowStream> self_;  // From Start to OnDone.
@@ -84,6 +94,7 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t writing_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
 };

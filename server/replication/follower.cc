@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -56,12 +57,15 @@ class Follower::Link {
         address_(std::move(address)),
         owner_incarnation_(owner_incarnation),
         shards_(std::move(shards)),
-        channel_(MakeChannel(address_, options.message_max_bytes)),
+        channel_(MakeChannel(address_, std::numeric_limits<int32_t>::max())),  // A block with its state may be longer than
+                                                                               // any message of a worker.
+        incarnation_(options.incarnation()),
         thread_([this] { Run(); }) {}
   ~Link() { Stop(); }
 
   bool Is(const std::string& address, Incarnation incarnation, const std::vector<ShardId>& shards) const {
-    return address_ == address && owner_incarnation_ == incarnation && shards_ == shards;
+    return address_ == address && owner_incarnation_ == incarnation && shards_ == shards &&
+           incarnation_ == options_.incarnation();
   }
   void Stop() {
     {
@@ -93,6 +97,7 @@ class Follower::Link {
   const Incarnation owner_incarnation_;
   const std::vector<ShardId> shards_;  // Ascending.
   const std::shared_ptr<grpc::Channel> channel_;
+  const Incarnation incarnation_;  // Of this ps.
   const SteadyTime time_;
 
   // Owned by the thread.
@@ -158,7 +163,7 @@ absl::Status Follower::Link::RunStream() {
   start.set_shards(options_.shards);
   start.set_seed(options_.seed);
   start.set_server(options_.server);
-  start.set_incarnation(options_.incarnation());
+  start.set_incarnation(incarnation_);
   start.set_owner(owner_);
   for (const ShardId shard : shards_) *start.add_follows() = PositionOf(shard);
   absl::Status status;

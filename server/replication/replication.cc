@@ -47,8 +47,8 @@ Follower::Options FollowerOptions(const v1::Config& config, const Replication::S
 class Replication::Service final : public v1::Replication::WithRawCallbackMethod_Follow<v1::Replication::Service> {
  public:
   explicit Service(Replicator* replicator) : replicator_(replicator) {}
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(grpc::CallbackServerContext*) override {
-    return replicator_->Open();
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(grpc::CallbackServerContext* context) override {
+    return replicator_->Open(context);
   }
 
  private:
@@ -70,6 +70,7 @@ Replication::Replication(const v1::Config& config, Surroundings surroundings, St
 Replication::~Replication() { Shutdown(); }
 
 absl::Status Replication::CheckLease() const {
+  if (losing_.load()) return absl::UnavailableError("shards of this ps go to other owners just now");
   const int64_t late_ms = time_.NowMs() - surroundings_.lease_ends_ms();
   if (late_ms < 0) return absl::OkStatus();
   return absl::UnavailableError(
@@ -100,6 +101,9 @@ void Replication::SetMap(const ShardMap& map) {
   }
   epoch_ = map.epoch();
   map_ = map;
+  for (const ShardId shard : store_->owned_shards()) {
+    if (map.OwnerOf(shard) != server_) losing_.store(true);
+  }
   changed_.NotifyAll();
 }
 
@@ -115,6 +119,7 @@ void Replication::Run() {
     mu_.Unlock();
     Apply(map);
     mu_.Lock();
+    if (!map_.has_value()) losing_.store(false);
   }
   mu_.Unlock();
 }

@@ -3,6 +3,7 @@
 // Thread-safe. One thread of its own follows the map. The store must outlive it; it must outlive the gRPC server.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -49,7 +50,7 @@ class Replication {
   // A newer map than those before.
   void SetMap(const ShardMap& map);
 
-  // UNAVAILABLE once the lease of this ps has ended: another may answer for its shards.
+  // UNAVAILABLE once the lease of this ps has ended, and while shards are taken from it: another may answer for them.
   absl::Status CheckLease() const;
 
   v1::Replication::Service* service() { return service_.get(); }
@@ -76,6 +77,8 @@ class Replication {
   Replicator replicator_;
   Follower follower_;
   std::unique_ptr<v1::Replication::Service> service_;
+
+  std::atomic<bool> losing_{false};  // A map that was not followed yet gives shards of this ps to others.
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -48,6 +48,7 @@ class Replicator final : public ReplicaSink {
     uint64_t seed = 1;
     uint32_t server = 0;  // This ps's index.
     int64_t patience_ms = 2500;
+    int64_t stalled_ms_max = 10'000;  // A stream that takes nothing for so long, or never starts, is cut off.
     uint64_t queue_bytes_max = limits::kFollowQueueBytesMax;
     // Coordinator.ReportSync; may block, called on a thread of its own.
     std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
@@ -70,7 +71,7 @@ class Replicator final : public ReplicaSink {
   absl::Status health() const override;
 
   // Replication.Follow.
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open();
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
   // For streams. After an error of these the stream is to end with it.
   absl::Status OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start);
   absl::Status OnAcks(FollowStream* stream, const v1::FollowAcks& acks);
@@ -152,10 +153,13 @@ class Replicator final : public ReplicaSink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Follows up on what time brings: impatience, a lease that has ended, followers that lag without end.
   void CheckTime(Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsHopeless(const OwnedShard& owned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Leave(OwnedShard* owned, const char* why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogLeaving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(OwnedShard* owned, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail(OwnedShard* owned, const absl::Status& status, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its follower has applied all up to `version`.
+  void Confirm(OwnedShard* owned, Version version, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Detach(OwnedShard* owned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropUnconfirmed(OwnedShard* owned, Version up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   FollowPieceRef PieceOf(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) const;

@@ -90,7 +90,7 @@ void Shard::AbandonRestore() {
 
 void Shard::Reset(uint64_t now_ms) {
   DropStaged();
-  AbandonRestore();  // Of a state that did not come to its end.
+  AbandonRestore();  // Also what is left of a state that did not end.
   for (const auto& [id, table] : rows_) table->CommitRollback(0, now_ms);
   RestoreTerm(0);
   version_.store(0, std::memory_order_release);

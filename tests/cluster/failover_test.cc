@@ -29,7 +29,7 @@ constexpr uint32_t kShards = 16;
 constexpr uint64_t kElements = 1000;
 constexpr Key kKeys = 200;
 
-// Three ps in memory, each shard with a follower, and one client that pushes ones.
+// Three ps, each shard with a follower, and one client that pushes ones.
 class FailoverTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,6 +38,7 @@ class FailoverTest : public testing::Test {
     options.folder =
         absl::StrCat(getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(options.folder);
+    options.data_dir = absl::StrCat(options.folder, "/data");
     options.servers = kServers;
     options.sets = {"cluster.replicas=2", "coordinator.lease_ms=2000"};
     auto cluster = PsCluster::Create(options);
@@ -185,7 +186,8 @@ TEST_F(FailoverTest, APsThatDiesForGoodIsReplacedAndNothingIsLostOrDoubled) {
   ASSERT_TRUE(AwaitPushes(200)) << "the run does not go on without it";
   for (const uint32_t server : {0u, 2u}) EXPECT_GT(StatusOf(server).server().shards_owned(), 0u);
   EXPECT_EQ(StatusOf(0).server().shards_owned() + StatusOf(2).server().shards_owned(), kShards);
-  // With empty memory.
+  // With nothing of what it was.
+  std::filesystem::remove_all(cluster_->DataFolder(1));
   ASSERT_TRUE(cluster_->Start(1).ok());
   ASSERT_TRUE(Await([this] { return cluster_->Listens(1) && AllInSync(); }));
   ASSERT_TRUE(AwaitPushes(100));
