@@ -19,6 +19,7 @@ namespace {
 
 // Lost replies: how long they are waited for. Clients that wait for answers send nothing more.
 constexpr int64_t kReplyWaitMs = 500;
+constexpr int64_t kMessageWaitMs = 5'000;  // The same of a message to cut.
 constexpr uint64_t kReplyBytesMax = 2'000;
 constexpr int kStatusTimeoutMs = 1'000;
 constexpr int64_t kStartMs = 250;  // A ps is killed again so long after its start, at most.
@@ -80,7 +81,7 @@ absl::Status Injector::Dispatch(const Fault& fault, FaultOutcome* outcome) {
       WatchServers({fault.server});
       return absl::OkStatus();
     case FaultKind::kCutInside:
-      return CutInside(fault);
+      return CutInside(fault, outcome);
     case FaultKind::kLoseReply:
       return LoseReply(fault);
     case FaultKind::kHole:
@@ -305,12 +306,16 @@ absl::Status Injector::EndClient(const Fault& fault) {
                              absl::StrCat("the next client of slot ", fault.client));
 }
 
-absl::Status Injector::CutInside(const Fault& fault) {
+absl::Status Injector::CutInside(const Fault& fault, FaultOutcome* outcome) {
   TcpProxy* const proxy = scene_.cluster->ProxyOf(fault.server);
   const uint64_t cut = proxy->traffic().cut;
   const bool replies = fault.direction == TcpProxy::Direction::kReplies;
   proxy->CutAfter(fault.direction, replies ? 1 + fault.bytes % kReplyBytesMax : fault.bytes);
-  const absl::Status status = scene_.watch->Await([&] { return proxy->traffic().cut > cut; }, "a message to cut");
+  const int64_t until_ms = scene_.watch->NowMs() + kMessageWaitMs;
+  const absl::Status status = scene_.watch->Await(
+      [&] { return proxy->traffic().cut > cut || scene_.watch->NowMs() >= until_ms; }, "a message to cut");
+  outcome->carried_out = proxy->traffic().cut > cut;  // Few come to a ps that owns nothing.
+  proxy->CutAfter(fault.direction, 0);
   WatchServers({fault.server});
   return status;
 }

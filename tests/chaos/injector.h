@@ -78,7 +78,7 @@ class Injector {
   absl::Status Checkpoint(const Fault& fault, FaultOutcome* outcome);
   absl::Status Stop(const Fault& fault);
   absl::Status EndClient(const Fault& fault);
-  absl::Status CutInside(const Fault& fault);
+  absl::Status CutInside(const Fault& fault, FaultOutcome* outcome);
   absl::Status LoseReply(const Fault& fault);
   absl::Status Hole(const Fault& fault);
 

@@ -151,18 +151,20 @@ absl::Status Injector::AwaitBootstrap(uint32_t server) {
 }
 
 absl::Status Injector::Zombie(const Fault& fault, FaultOutcome* outcome) {
-  scene_.cluster->Signal(fault.server, SIGSTOP);
-  WatchServers({fault.server});
+  LODESTONE_ASSIGN_OR_RETURN(const uint32_t server, ChooseOwner(fault));
+  begun_ms_ = scene_.watch->NowMs();
+  scene_.cluster->Signal(server, SIGSTOP);
+  WatchServers({server});
   const absl::Status status = scene_.watch->Pass(fault.duration_ms);
-  // Ps 0 takes the coordinator along: then nobody takes over.
-  if (fault.server > 0) outcome->outage_ms = scene_.progress->outage_ms();
-  if (scene_.cluster->Runs(fault.server)) scene_.cluster->Signal(fault.server, SIGCONT);
+  outcome->outage_ms = scene_.progress->outage_ms();  // If others have taken over.
+  outcome->note = absl::StrCat("ps ", server, " slept");
+  if (scene_.cluster->Runs(server)) scene_.cluster->Signal(server, SIGCONT);
   return status;
 }
 
 absl::Status Injector::Partition(const Fault& fault) {
   PsCluster* const cluster = scene_.cluster;
-  const uint32_t peer = fault.peer == cluster->servers() ? PsCluster::kClients : fault.peer;
+  const uint32_t peer = fault.peer == kAllClients ? PsCluster::kClients : fault.peer;
   cluster->SetBetween(fault.server, peer, {.holds_to_b = fault.holds_to_peer, .holds_to_a = fault.holds_from_peer});
   WatchServers({fault.server, peer});
   const absl::Status status = scene_.watch->Pass(fault.duration_ms);

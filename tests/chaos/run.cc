@@ -31,7 +31,6 @@ Report ChaosRun::Run() {
   started_ms_ = told_ms_ = progress_.NowMs();
   report_.seed = options_.seed;
   report_.replicas = options_.replicas;
-  report_.lease_ms = options_.lease_ms;
   absl::Status status = Start();
   if (status.ok()) status = Storm();
   if (absl::IsCancelled(status)) {
@@ -83,6 +82,7 @@ PsCluster::Options ChaosRun::ClusterOptions() const {
 absl::Status ChaosRun::Start() {
   LODESTONE_RETURN_IF_ERROR(MountDisk());
   LODESTONE_ASSIGN_OR_RETURN(cluster_, PsCluster::Create(ClusterOptions()));
+  report_.lease_ms = cluster_->config().coordinator().lease_ms();
   watch_ = std::make_unique<Watch>(cluster_.get(), Watch::Options{.patience_ms = options_.patience_ms,
                                                                   .interrupts = options_.interrupts,
                                                                   .on_tick = [this] { return Tick(); }});
@@ -105,7 +105,7 @@ absl::Status ChaosRun::Start() {
                                                          .clients = &clients_,
                                                          .disk = disk_.get(),
                                                          .replicas = replicas_.get(),
-                                                         .lease_ms = options_.lease_ms},
+                                                         .lease_ms = cluster_->config().coordinator().lease_ms()},
                                          owners);
   LODESTONE_RETURN_IF_ERROR(watch_->Await(
       [this] {
@@ -168,7 +168,7 @@ absl::Status ChaosRun::InjectNext() {
                                  .kinds = options_.kinds,
                                  .servers = options_.servers,
                                  .clients = options_.clients,
-                                 .lease_ms = options_.lease_ms,
+                                 .lease_ms = cluster_->config().coordinator().lease_ms(),
                                  .gap_pushes = options_.gap_pushes};
   Fault fault = DrawFault(schedule, next_fault_);
   doing_ = "before " + fault.Describe();

@@ -87,18 +87,18 @@ bool SparesFirst(FaultKind kind) {
 }
 
 // Whether clients do not reach the coordinator meanwhile: after a lease they would be none any more.
-bool CutsClientsOff(const Fault& fault, uint32_t servers) {
-  if (fault.kind == FaultKind::kPartition) {
-    return std::min(fault.server, fault.peer) == 0 && std::max(fault.server, fault.peer) == servers;
-  }
-  return fault.server == 0 && (fault.kind == FaultKind::kStop || fault.kind == FaultKind::kHole);
+bool CutsClientsOff(const Fault& fault) {
+  if (fault.server != 0) return false;
+  return fault.kind == FaultKind::kPartition ? fault.peer == kAllClients
+                                             : fault.kind == FaultKind::kStop || fault.kind == FaultKind::kHole;
 }
 
 // Somebody other than fault.server.
 uint32_t DrawPeer(const Stream& draw, const Fault& fault, uint32_t servers) {
   const uint32_t peers = servers + (fault.kind == FaultKind::kPartition ? 1 : 0);  // And the clients.
   if (peers < 2) return fault.server;
-  return static_cast<uint32_t>((fault.server + 1 + draw(kPeer, peers - 1)) % peers);
+  const auto peer = static_cast<uint32_t>((fault.server + 1 + draw(kPeer, peers - 1)) % peers);
+  return peer == servers ? kAllClients : peer;
 }
 
 // A link that is slow in one way or another.
@@ -189,7 +189,7 @@ Fault DrawFault(const ScheduleOptions& options, uint64_t number) {
   fault.client = static_cast<uint32_t>(draw(kClient, options.clients));
   fault.after_pushes = 1 + draw(kGap, std::max<uint64_t>(2 * options.gap_pushes, 1));
   fault.duration_ms = DrawMs(draw, fault.kind, options.lease_ms);
-  if (CutsClientsOff(fault, options.servers)) fault.duration_ms = std::min(fault.duration_ms, options.lease_ms / 2);
+  if (CutsClientsOff(fault)) fault.duration_ms = std::min(fault.duration_ms, options.lease_ms / 2);
   const uint32_t times_max = fault.kind == FaultKind::kClient ? kLastPushesMax - 1 : 3;
   fault.times = 1 + static_cast<uint32_t>(draw(kTimes, times_max));
   fault.bytes = 1 + draw(kBytes, 100'000);
@@ -229,8 +229,8 @@ std::string Fault::Describe() const {
       absl::StrAppend(&text, "ps ", server);
       break;
     case FaultKind::kPartition:
-      absl::StrAppend(&text, "ps ", server, holds_from_peer ? " <-" : " -", holds_to_peer ? "-> ps " : "- ps ", peer,
-                      " for ", duration_ms, " ms");
+      absl::StrAppend(&text, "ps ", server, holds_from_peer ? " <-" : " -", holds_to_peer ? "-> " : "- ",
+                      peer == kAllClients ? "the clients" : absl::StrCat("ps ", peer), " for ", duration_ms, " ms");
       break;
     case FaultKind::kSlowBetween:
       absl::StrAppend(&text, "ps ", server, " and ps ", peer, " with ", delay_ms, " ms delay for ", duration_ms, " ms");

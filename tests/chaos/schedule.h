@@ -54,12 +54,14 @@ const FaultInfo& InfoOf(FaultKind kind);
 // Of names; INVALID_ARGUMENT, with those that there are, for another one.
 absl::StatusOr<std::vector<FaultKind>> ParseFaults(const std::vector<std::string>& names);
 
+inline constexpr uint32_t kAllClients = UINT32_MAX;
+
 // One fault.
 struct Fault {
   uint64_t number = 0;  // In the schedule, from 0.
   FaultKind kind = FaultKind::kKill;
   uint32_t server = 0;
-  uint32_t peer = 0;          // Another one, for what is between two; kPartition: as many as there are: the clients.
+  uint32_t peer = 0;          // Another one, or kAllClients, for what is between two.
   uint32_t client = 0;        // The slot, for kClient.
   uint64_t after_pushes = 0;  // Acknowledged since the fault before was over.
   int64_t duration_ms = 0;    // How long it lasts, or how long a ps stays away.

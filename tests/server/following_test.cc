@@ -204,5 +204,37 @@ TEST_F(FollowingTest, AStateWithPiecesThatDoNotFitLeavesTheShardUnheldAndTheNext
   EXPECT_EQ(store_->StatesOf(kShard), 2u);
 }
 
+// A ps that was started again owns nothing and may know no worker: those whose shard map is old are to look for the
+// owner.
+TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnown) {
+  Adopt();
+  store_->Serve({});
+  const auto push = [this](ShardId shard) {
+    v1::PushRequest header;
+    header.set_worker_incarnation(4711);
+    header.set_sequence(1);
+    header.add_parts()->set_shard(shard);
+    absl::Status status;
+    store_->Push(std::move(header), Payload(), [&status](const auto& response) { status = response.status(); });
+    return status;
+  };
+  EXPECT_TRUE(absl::IsAborted(push(1)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(push(kShard)));
+}
+
+TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
+  Adopt();
+  ASSERT_TRUE(store_->AddTable(AddingRows("rows", 2)).ok());
+  store_->Serve({});
+  ASSERT_TRUE(store_->Follow(kShard).ok());
+  store_->ClearState(kShard);
+  v1::CheckpointRecord record;
+  record.mutable_rows()->set_table(TableIdOf("rows"));
+  EXPECT_FALSE(store_->TakeState(kShard, record, {}).ok());
+  store_->ClearState(kShard);
+  EXPECT_TRUE(store_->FinishState(kShard, 7, 3).ok());
+  EXPECT_EQ(store_->VersionOf(kShard), 7);
+}
+
 }  // namespace
 }  // namespace lodestone
