@@ -37,8 +37,8 @@ class CoordinatorChannel {
   // What Get returned last; null if nothing.
   ConnectionPtr Last() const;
 
-  // FromCall of what a call on `connection` ended with. If it could mean that the coordinator is elsewhere, it is looked
-  // for before the next call.
+  // FromCall of what a call on `connection` ended with. If it could mean that the coordinator is elsewhere, it is
+  // looked for before the next call.
   absl::Status Note(const Connection& connection, const grpc::Status& status);
 
   // Whether the coordinator is always at the same address.

@@ -214,7 +214,9 @@ void EtcdClient::Stop() {
   for (grpc::ClientContext* const context : under_way_) context->TryCancel();
 }
 
-std::string EtcdCoordinatorKey(absl::string_view cluster) { return absl::StrCat("lodestone/", cluster, "/coordinator"); }
+std::string EtcdCoordinatorKey(absl::string_view cluster) {
+  return absl::StrCat("lodestone/", cluster, "/coordinator");
+}
 
 std::string EtcdStateKey(absl::string_view cluster) { return absl::StrCat("lodestone/", cluster, "/state"); }
 

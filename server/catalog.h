@@ -32,8 +32,8 @@ class Catalog {
       const v1::TableSpec& spec, std::span<const ShardId> owned,
       const std::function<absl::Status(TableEntry*)>& add_to_shards);
 
-  // Makes the parts of all tables on one more shard: `add_to_shard` for each. Nothing is made, and RESOURCE_EXHAUSTED, if
-  // that does not fit.
+  // Makes the parts of all tables on one more shard: `add_to_shard` for each. Nothing is made, and RESOURCE_EXHAUSTED,
+  // if that does not fit.
   absl::Status Extend(ShardId shard, const std::function<void(TableEntry*)>& add_to_shard);
 
   // RESOURCE_EXHAUSTED if `table` may not take `more_bytes` more.

@@ -75,8 +75,8 @@ class RecoveryRun {
 
   const RecoveryOptions& options_;
   Store* const store_;
-  std::vector<bool> adopted_;                         // By shard.
-  std::vector<uint64_t> lineage_;                     // By shard, of what it started from.
+  std::vector<bool> adopted_;                            // By shard.
+  std::vector<uint64_t> lineage_;                        // By shard, of what it started from.
   using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
   std::vector<Rank> newest_;                             // By shard: in the newest checkpoint.
   // By shard: whether something beyond options_.until was left out. Of each, only the thread that replays its log

@@ -26,9 +26,7 @@ v1::EvictedRows ToProto(const EvictedKeys& group) {
   return proto;
 }
 
-absl::Status Store::Impl::AddTable(const v1::TableSpec& spec) {
-  return EnsureTable(spec).status();
-}
+absl::Status Store::Impl::AddTable(const v1::TableSpec& spec) { return EnsureTable(spec).status(); }
 
 void Store::Impl::UseShard(ShardId shard, const std::function<void(Shard*)>& use) {
   executors_[ExecutorOf(shard)]->SubmitAndWait([&] { use(shards_[shard].get()); });
@@ -68,14 +66,15 @@ absl::StatusOr<bool> Store::Impl::Replay(const v1::LogRecord& record, ByteView p
 absl::StatusOr<bool> Store::Impl::IsNext(const v1::LogRecord& record) const {
   if (roles_.Of(record.shard()) == ShardRole::kNone) return false;
   const Shard& shard = *shards_[record.shard()];
-  if (record.term() < shard.term()) return false;  // Of an owner's that was replaced before the shard's state was taken.
+  if (record.term() < shard.term())
+    return false;  // Of an owner's that was replaced before the shard's state was taken.
   if (record.term() == shard.term()) return record.version() > shard.version();
   const uint64_t former = record.has_previous_term() ? record.previous_term() : record.term();
   if (former == shard.term()) return true;
-  return absl::DataLossError(absl::StrCat(
-      "shard ", record.shard(), " is at version ", shard.version(), " of term ", shard.term(),
-      ", and the log goes on with version ", record.version(), " of term ", record.term(),
-      ": the state in between, which was taken over from another ps, is not here"));
+  return absl::DataLossError(absl::StrCat("shard ", record.shard(), " is at version ", shard.version(), " of term ",
+                                          shard.term(), ", and the log goes on with version ", record.version(),
+                                          " of term ", record.term(),
+                                          ": the state in between, which was taken over from another ps, is not here"));
 }
 
 absl::StatusOr<bool> Store::Impl::ReplayUpdate(const v1::LogRecord& record, ByteView payload) {

@@ -172,7 +172,8 @@ const std::vector<Broken>& BrokenFiles() {
       {"AdvertiseMissing", "server:\n  listen: \"[::]:7000\"\n",
        "1:1: server.advertise: must be set, because server.listen is `[::]:7000`, which others cannot connect to"},
       {"FollowersWithoutAFolder", "cluster: {replicas: 2}\n",
-       "1:11: cluster.replicas: 2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over "
+       "1:11: cluster.replicas: 2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took "
+       "over "
        "from whom would give the shards back to ps that no longer hold them"},
       {"FollowersOfNobody", "cluster: {replicas: 2, servers: 1}\nserver: {data_dir: d}\n",
        "1:11: cluster.replicas: 2 needs a second server: cluster.servers is 1"},

@@ -20,8 +20,8 @@ constexpr Incarnation kFollower = 200;
 class Service final : public v1::Replication::WithRawCallbackMethod_Follow<v1::Replication::Service> {
  public:
   explicit Service(Replicator* replicator) : replicator_(replicator) {}
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(grpc::CallbackServerContext*) override {
-    return replicator_->Open();
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(grpc::CallbackServerContext* context) override {
+    return replicator_->Open(context);
   }
 
  private:
