@@ -47,8 +47,8 @@ struct ShardFiles {
   };
   ShardId shard = 0;
   Version version = 0;
-  uint64_t term = 0;
   std::vector<Piece> pieces;  // The newest first; the last one holds everything.
+  uint64_t term = 0;
 };
 
 // A record of a shard's files that counts.
