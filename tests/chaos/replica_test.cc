@@ -43,11 +43,12 @@ TEST(Replica, APsThatSleepsForLongerThanItsLeaseAcknowledgesNothingThatIsLost) {
 }
 
 TEST(Replica, PartitionsBetweenAnyTwoProcessesLoseAndDoubleNothing) {
-  EXPECT_TRUE(RunShortly("partition", WithFollowers(20'261'145,
-                                                    {FaultKind::kPartition, FaultKind::kSlowBetween,
-                                                     FaultKind::kCutBetween, FaultKind::kCutInside, FaultKind::kHole},
-                                                    12))
-                  .ok());
+  RunOptions options = WithFollowers(20'261'145,
+                                     {FaultKind::kPartition, FaultKind::kSlowBetween, FaultKind::kCutBetween,
+                                      FaultKind::kCutInside, FaultKind::kHole},
+                                     9);
+  options.lease_ms = 3000;  // Clients must keep theirs on a machine that is busy with other tests.
+  EXPECT_TRUE(RunShortly("partition", options).ok());
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ Fault DrawFault(const ScheduleOptions& options, uint64_t number) {
   fault.client = static_cast<uint32_t>(draw(kClient, options.clients));
   fault.after_pushes = 1 + draw(kGap, std::max<uint64_t>(2 * options.gap_pushes, 1));
   fault.duration_ms = DrawMs(draw, fault.kind, options.lease_ms);
-  if (CutsClientsOff(fault)) fault.duration_ms = std::min(fault.duration_ms, options.lease_ms / 2);
+  if (CutsClientsOff(fault)) fault.duration_ms = std::min(fault.duration_ms, options.lease_ms / 4);
   const uint32_t times_max = fault.kind == FaultKind::kClient ? kLastPushesMax - 1 : 3;
   fault.times = 1 + static_cast<uint32_t>(draw(kTimes, times_max));
   fault.bytes = 1 + draw(kBytes, 100'000);
