@@ -43,10 +43,10 @@ TEST(Replica, APsThatSleepsForLongerThanItsLeaseAcknowledgesNothingThatIsLost) {
 }
 
 TEST(Replica, PartitionsBetweenAnyTwoProcessesLoseAndDoubleNothing) {
-  RunOptions options = WithFollowers(20'261'145,
-                                     {FaultKind::kPartition, FaultKind::kSlowBetween, FaultKind::kCutBetween,
-                                      FaultKind::kCutInside, FaultKind::kHole},
-                                     9);
+  RunOptions options = WithFollowers(
+      20'261'145,
+      {FaultKind::kPartition, FaultKind::kSlowBetween, FaultKind::kCutBetween, FaultKind::kCutInside, FaultKind::kHole},
+      9);
   options.lease_ms = 3000;  // Clients must keep theirs on a machine that is busy with other tests.
   EXPECT_TRUE(RunShortly("partition", options).ok());
 }
