@@ -20,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/config.h"
 #include "common/status.h"
+#include "tools/bench/peer.h"
 #include "tools/psctl/admin_client.h"
 
 namespace lodestone::bench {
@@ -70,14 +71,19 @@ absl::StatusOr<std::string> FreeAddress() {
   return absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
 }
 
-// Waits until each shard's follower counts.
+// Waits until each shard's follower counts. In a process of its own: clients are forked from this one, which gRPC does
+// not survive where it was used before.
 absl::Status AwaitFollowers(const std::string& address, uint32_t shards) {
-  for (int waited_ms = 0; waited_ms < kStartTimeoutMs; waited_ms += kPollMs) {
-    LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address, kStartTimeoutMs));
-    if (status.cluster().shards_in_sync() == shards) return absl::OkStatus();
-    poll(nullptr, 0, kPollMs);
-  }
-  return absl::DeadlineExceededError(absl::StrCat("no followers within ", kStartTimeoutMs, " ms"));
+  LODESTONE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Errand> errand, Errand::Start("a question", [&]() -> absl::StatusOr<std::string> {
+        for (int waited_ms = 0; waited_ms < kStartTimeoutMs; waited_ms += kPollMs) {
+          LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address, kStartTimeoutMs));
+          if (status.cluster().shards_in_sync() == shards) return "";
+          poll(nullptr, 0, kPollMs);
+        }
+        return absl::DeadlineExceededError(absl::StrCat("no followers within ", kStartTimeoutMs, " ms"));
+      }));
+  return errand->Wait().status();
 }
 
 fs::path ParentOr(const std::string& parent) {
