@@ -29,6 +29,7 @@ v1::EvictedRows ToProto(const EvictedKeys& group) {
 absl::Status Store::Impl::AddTable(const v1::TableSpec& spec) { return EnsureTable(spec).status(); }
 
 void Store::Impl::UseShard(ShardId shard, const std::function<void(Shard*)>& use) {
+  (void)roles_.Of(shard);  // Whoever gave it one had made it before.
   executors_[ExecutorOf(shard)]->SubmitAndWait([&] { use(shards_[shard].get()); });
 }
 

@@ -76,13 +76,12 @@ class Replication {
   const Surroundings surroundings_;
   Store* const store_;
   const SteadyTime time_;
+  std::atomic<bool> losing_{false};  // A map that was not followed yet gives shards of this ps to others.
 
-  // Synchronise themselves.
+  // Synchronise themselves. The first asks CheckLease from the start, and so stands below all that needs.
   Replicator replicator_;
   Follower follower_;
   std::unique_ptr<v1::Replication::Service> service_;
-
-  std::atomic<bool> losing_{false};  // A map that was not followed yet gives shards of this ps to others.
 
   mutable Mutex mu_;
   CondVar changed_;
