@@ -70,7 +70,7 @@ Replication::Replication(const v1::Config& config, Surroundings surroundings, St
 Replication::~Replication() { Shutdown(); }
 
 absl::Status Replication::CheckLease() const {
-  if (losing_.load()) return absl::UnavailableError("shards of this ps go to other owners just now");
+  if (losing_.load()) return absl::AbortedError("shards of this ps go to other owners just now: the map says which");
   const int64_t late_ms = time_.NowMs() - surroundings_.lease_ends_ms();
   if (late_ms < 0) return absl::OkStatus();
   return absl::UnavailableError(
