@@ -51,7 +51,7 @@ class Replication {
   // A newer map than those before.
   void SetMap(const ShardMap& map);
 
-  // UNAVAILABLE once the lease of this ps has ended, ABORTED while shards are taken from it: others may answer for them.
+  // UNAVAILABLE once the lease of this ps has ended, ABORTED while shards are taken from it: others may answer for it.
   absl::Status CheckLease() const;
 
   v1::Replication::Service* service() { return service_.get(); }
