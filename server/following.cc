@@ -48,24 +48,7 @@ void Store::Impl::ClearState(ShardId shard) {
 absl::Status Store::Impl::TakeState(ShardId shard, const v1::CheckpointRecord& record,
                                     std::span<const uint8_t> payload) {
   absl::Status status;
-  UseShard(shard, [&](Shard* followed) {
-    switch (record.what_case()) {
-      case v1::CheckpointRecord::kBlock:
-        status = followed->RestoreBlock(record.block(), payload);
-        break;
-      case v1::CheckpointRecord::kRows:
-        status = followed->RestoreRows(record.rows());
-        break;
-      case v1::CheckpointRecord::kPage:
-        status = followed->RestorePage(record.page(), payload);
-        break;
-      case v1::CheckpointRecord::kWindow:
-        status = followed->RestoreWindow(record.window());
-        break;
-      default:
-        status = absl::InvalidArgumentError("a piece of a state is of a kind that this program does not know");
-    }
-  });
+  UseShard(shard, [&](Shard* followed) { status = followed->RestoreRecord(record, payload); });
   return Annotate(status, absl::StrCat("shard ", shard));
 }
 

@@ -171,7 +171,7 @@ absl::Status ServerProcess::Impl::Start() {
 
 void ServerProcess::Impl::StartReplication() {
   Replication::Surroundings surroundings;
-  // Nobody asks before there is a member: until then no map, and so nothing to replicate, is there.
+  // Before there is a member this ps owns and follows nothing, and has nothing to ask.
   surroundings.report = [this](const v1::ReportSyncRequest& request) { return MemberNow()->ReportSync(request); };
   surroundings.ask_route = [this] { MemberNow()->AskRoute(); };
   surroundings.incarnation = [this] { return MemberNow()->incarnation(); };

@@ -284,13 +284,8 @@ absl::Status ReadShardFiles(const ShardFiles& files, const std::function<absl::S
 }
 
 absl::Status RestoreShard(const ShardFiles& files, Shard* shard) {
-  absl::Status status = ReadShardFiles(files, [shard](const ShardRecord& record) {
-    const v1::CheckpointRecord& message = record.message;
-    if (message.has_block()) return shard->RestoreBlock(message.block(), record.payload);
-    if (message.has_page()) return shard->RestorePage(message.page(), record.payload);
-    if (message.has_rows()) return shard->RestoreRows(message.rows());
-    return shard->RestoreWindow(message.window());
-  });
+  absl::Status status = ReadShardFiles(
+      files, [shard](const ShardRecord& record) { return shard->RestoreRecord(record.message, record.payload); });
   if (status.ok()) {
     status = shard->FinishRestore(files.version);
     if (status.ok()) shard->RestoreTerm(files.term);

@@ -16,17 +16,6 @@ namespace {
 
 constexpr std::chrono::seconds kAnswerTimeout(60);  // Of a follower that is asked for a checksum.
 
-FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload = {}) {
-  auto piece = std::make_shared<FollowPiece>();
-  piece->item = std::move(item);
-  piece->payload = std::move(payload);
-  size_t bytes = 0;
-  for (const grpc::Slice& slice : piece->payload) bytes += slice.size();
-  piece->item.set_payload_bytes(bytes);
-  piece->bytes = bytes + piece->item.ByteSizeLong();
-  return piece;
-}
-
 v1::ShardPosition PositionOf(const Shard::State& state) {
   v1::ShardPosition position;
   position.set_shard(state.shard);

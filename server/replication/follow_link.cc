@@ -16,15 +16,6 @@ namespace {
 constexpr int64_t kLogEveryMs = 3'000;  // A link that stays broken is spoken of this often.
 constexpr char kMethod[] = "/lodestone.v1.Replication/Follow";
 
-using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
-
-std::unique_ptr<Stream> OpenStream(grpc::Channel* channel, const std::shared_ptr<grpc::Channel>& owned,
-                                   grpc::ClientContext* context) {
-  const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::BIDI_STREAMING, owned);
-  return std::unique_ptr<Stream>(
-      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(channel, method, context));
-}
-
 // Bytes of `view`, which are in `*copy` if they do not lie together.
 std::span<const uint8_t> Together(const ByteView& view, std::vector<uint8_t>* copy) {
   if (view.contiguous() != nullptr || view.empty()) return {view.contiguous(), view.size()};
@@ -76,7 +67,10 @@ absl::Status Follower::Link::RunStream() {
     context_ = &context;
   }
   state_of_.reset();
-  const std::unique_ptr<Stream> stream = OpenStream(channel_.get(), channel_, &context);
+  const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel_);
+  const std::unique_ptr<Stream> stream(
+      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(channel_.get(), method,
+                                                                                            &context));
   v1::FollowRequest request;
   v1::FollowStart& start = *request.mutable_start();
   start.set_cluster(options_.cluster);
@@ -232,15 +226,13 @@ absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Paylo
   if (record.version() == 0) return store_->ReplayFollowed(record, payload);
   LODESTONE_RETURN_IF_ERROR(CheckFollowed(record.shard()));
   touched_.push_back(record.shard());
-  const v1::ShardPosition before = PositionOf(record.shard());
+  const Version before = store_->VersionOf(record.shard());
   absl::Status status = store_->ReplayFollowed(record, payload);
   if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
   // Whatever went wrong with its content: the next stream brings all of it anew. What is here is whole still, and may
   // be all that there is, unless some of the update was applied.
   anew_.insert(record.shard());
-  if (before.version() != PositionOf(record.shard()).version()) {
-    LODESTONE_RETURN_IF_ERROR(store_->Follow(record.shard()));
-  }
+  if (before != store_->VersionOf(record.shard())) LODESTONE_RETURN_IF_ERROR(store_->Follow(record.shard()));
   return absl::DataLossError(status.message());
 }
 

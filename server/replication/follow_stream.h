@@ -33,6 +33,8 @@ struct FollowPiece {
   Version version = 0;  // Of an update.
 };
 using FollowPieceRef = std::shared_ptr<const FollowPiece>;
+// Fills in what follows from the rest: payload_bytes and bytes.
+FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload = {}, Version version = 0);
 
 class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public std::enable_shared_from_this<FollowStream> {

@@ -78,7 +78,7 @@ class Replication {
   const SteadyTime time_;
   std::atomic<bool> losing_{false};  // A map that was not followed yet gives shards of this ps to others.
 
-  // Synchronise themselves. The first asks CheckLease from the start, and so stands below all that needs.
+  // Synchronise themselves. The first asks CheckLease from the start, and so stands below what that needs.
   Replicator replicator_;
   Follower follower_;
   std::unique_ptr<v1::Replication::Service> service_;

@@ -16,6 +16,28 @@ absl::Status Moved(ShardId shard) {
   return absl::AbortedError(absl::StrCat("shard ", shard, " has another owner now: the shard map says which"));
 }
 
+// The record, with its payload where it lies if that is kept.
+FollowPieceRef PieceOf(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) {
+  v1::FollowItem item;
+  *item.mutable_record() = record.message;
+  std::vector<grpc::Slice> payload;
+  for (ByteView rest : record.payload) {
+    while (!rest.empty()) {
+      const ByteView::Run run = rest.front();
+      rest.Take(run.size);
+      if (keep == nullptr) {
+        payload.emplace_back(run.data, run.size);
+        continue;
+      }
+      payload.emplace_back(
+          const_cast<uint8_t*>(run.data), run.size,
+          [](void* kept) { delete static_cast<std::shared_ptr<const void>*>(kept); },
+          new std::shared_ptr<const void>(keep));
+    }
+  }
+  return MakePiece(std::move(item), std::move(payload), record.message.version());
+}
+
 }  // namespace
 
 Replicator::Replicator(Options options, Store* store) : options_(std::move(options)), store_(store) {
@@ -85,31 +107,6 @@ void Replicator::SetMap(const ShardMap& map) {
                 map.epoch());
 }
 
-FollowPieceRef Replicator::PieceOf(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) const {
-  auto piece = std::make_shared<FollowPiece>();
-  *piece->item.mutable_record() = record.message;
-  piece->version = record.message.version();
-  size_t bytes = 0;
-  for (const ByteView& view : record.payload) {
-    for (ByteView rest = view; !rest.empty();) {
-      const ByteView::Run run = rest.front();
-      rest.Take(run.size);
-      bytes += run.size;
-      if (keep == nullptr) {
-        piece->payload.emplace_back(run.data, run.size);
-        continue;
-      }
-      piece->payload.emplace_back(
-          const_cast<uint8_t*>(run.data), run.size,
-          [](void* kept) { delete static_cast<std::shared_ptr<const void>*>(kept); },
-          new std::shared_ptr<const void>(keep));
-    }
-  }
-  piece->item.set_payload_bytes(bytes);
-  piece->bytes = bytes + piece->item.ByteSizeLong();
-  return piece;
-}
-
 void Replicator::Append(std::span<const ShardLog::Record> records, const std::shared_ptr<const void>& keep) {
   for (const ShardLog::Record& record : records) {
     const bool of_all = record.message.version() == 0;
@@ -144,11 +141,9 @@ void Replicator::Append(std::span<const ShardLog::Record> records, const std::sh
 }
 
 void Replicator::Await(std::span<const Position> positions, Done done) {
-  auto waiter = std::make_shared<Waiter>();
-  waiter->done = std::move(done);
+  WaiterRef waiter;  // Null until there is something to wait for.
   absl::Status status;
   {
-    const int64_t now_ms = time_.NowMs();
     MutexLock lock(&mu_);
     if (shut_down_) status = absl::UnavailableError("the ps shuts down");
     for (const Position& position : positions) {
@@ -157,12 +152,15 @@ void Replicator::Await(std::span<const Position> positions, Done done) {
       if (!owned.owned) {
         status = Moved(position.shard);
       } else if (owned.sync != Sync::kAlone && owned.confirmed < position.version) {
+        if (waiter == nullptr) waiter = std::make_shared<Waiter>();
         waiter->left.fetch_add(1, std::memory_order_relaxed);
-        owned.waits.push_back({position.version, now_ms, waiter});
+        owned.waits.push_back({position.version, time_.NowMs(), waiter});
       }
     }
+    if (waiter != nullptr) waiter->done = std::move(done);  // Nobody settles it before the lock is let go of.
   }
-  Settle(waiter, status);
+  if (waiter != nullptr) return Settle(waiter, status);
+  done(status);
 }
 
 absl::Status Replicator::health() const {

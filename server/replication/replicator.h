@@ -162,7 +162,6 @@ class Replicator final : public ReplicaSink {
   void Confirm(OwnedShard* owned, Version version, Telling* telling) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Detach(OwnedShard* owned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropUnconfirmed(OwnedShard* owned, Version up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  FollowPieceRef PieceOf(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) const;
 
   void RunBootstrap(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start);
   // Begins to send a shard's updates: those after `position` if that is known to be the shard's past; otherwise `state`

@@ -127,6 +127,8 @@ class Shard {
   absl::Status RestoreRows(const v1::RowsTable& header);
   absl::Status RestorePage(const v1::RowsPage& header, std::span<const uint8_t> payload);
   absl::Status RestoreWindow(const v1::Window& window);
+  // Whichever of these the record holds.
+  absl::Status RestoreRecord(const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
   // Checks that all fits together and takes it as the state of `version`.
   absl::Status FinishRestore(Version version);
   // Goes back to what the shard was before anything was given. REQUIRES: FinishRestore was not OK.

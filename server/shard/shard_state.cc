@@ -71,6 +71,14 @@ absl::Status Shard::RestoreWindow(const v1::Window& window) {
   return absl::OkStatus();
 }
 
+absl::Status Shard::RestoreRecord(const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {
+  if (record.has_block()) return RestoreBlock(record.block(), payload);
+  if (record.has_page()) return RestorePage(record.page(), payload);
+  if (record.has_rows()) return RestoreRows(record.rows());
+  if (record.has_window()) return RestoreWindow(record.window());
+  return absl::InvalidArgumentError("the record is no block, rows, page or window");
+}
+
 absl::Status Shard::FinishRestore(Version version) {
   if (version > kVersionMax) {
     return absl::InvalidArgumentError(absl::StrCat("no shard has ever come to version ", version));

@@ -61,7 +61,7 @@ std::string LastLineOf(const std::string& path) {
 absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(int members, const std::string& folder) {
   if (access(kProgram, X_OK) != 0) {
     return absl::NotFoundError(absl::StrCat("etcd is not installed: there is no ", kProgram,
-                                            ", of Debian's package etcd-server; tools/install installs it"));
+                                            ", of Debian's package etcd-server; tools/install --test installs it"));
   }
   LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
   std::unique_ptr<EtcdCluster> cluster(new EtcdCluster());

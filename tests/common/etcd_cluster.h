@@ -1,6 +1,6 @@
 // A cluster of real etcd processes on this machine, for tests. They end with the thread that made it.
 //
-// Not thread-safe. Needs Debian's package etcd-server, which tools/install installs.
+// Not thread-safe. Needs Debian's package etcd-server, which tools/install --test installs.
 #pragma once
 
 #include <memory>
