@@ -37,7 +37,7 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   ShardMap map;
   map.epoch_ = route.epoch();
   for (const auto& server : route.servers()) {
-    map.servers_.push_back({server.address(), server.incarnation(), server.away()});
+    map.servers_.push_back({server.address(), server.incarnation(), server.away(), server.local_socket()});
   }
   map.owners_.assign(route.owners().begin(), route.owners().end());
   map.followers_.assign(route.followers().begin(), route.followers().end());

@@ -71,6 +71,8 @@ class ShardMap {
   Incarnation IncarnationOf(uint32_t server) const { return servers_[server].incarnation; }
   // Whether it had left or was dead; its address is where it was last.
   bool Away(uint32_t server) const { return servers_[server].away; }
+  // Its socket for processes of its own machine (common/local_socket.h); empty: it has none.
+  const std::string& LocalSocketOf(uint32_t server) const { return servers_[server].local_socket; }
   // The shards of `server`, ascending.
   std::vector<ShardId> ShardsOf(uint32_t server) const;
   // The shards that `server` follows, ascending.
@@ -81,6 +83,7 @@ class ShardMap {
     std::string address;
     Incarnation incarnation = 0;
     bool away = false;
+    std::string local_socket;
   };
 
   absl::Status Check() const;

@@ -9,7 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
+#include "common/local_socket.h"
+#include "common/log.h"
 #include "common/status.h"
+#include "grpcpp/security/server_credentials.h"
 
 namespace lodestone {
 namespace {
@@ -72,6 +75,16 @@ absl::Status CheckCanBind(const std::string& listen) {
   freeaddrinfo(found);
   if (error == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot listen on ", listen, ": ", std::strerror(error)));
+}
+
+std::string ListenLocally(grpc::ServerBuilder* builder) {
+  std::string name = DrawLocalSocket();
+  if (const absl::Status tried = TryLocalSocket(name); !tried.ok()) {
+    LODESTONE_LOG(WARN, "server", "workers of this machine will use TCP reason={}", tried.ToString());
+    return "";
+  }
+  builder->AddListeningPort(LocalSocketTarget(name), grpc::InsecureServerCredentials());
+  return name;
 }
 
 }  // namespace lodestone

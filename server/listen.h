@@ -1,12 +1,13 @@
 // Where a ps listens and how others find it.
 //
-// Thread safety: pure functions, but for CheckCanBind, which asks the system.
+// Thread safety: pure functions, but for CheckCanBind and ListenLocally, which ask the system.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "grpcpp/server_builder.h"
 
 namespace lodestone {
 
@@ -20,5 +21,9 @@ std::string AdvertisedAddress(const std::string& listen, const std::string& adve
 
 // Tries whether `listen` can be bound, and lets it go again. UNAVAILABLE "cannot listen on HOST:PORT: reason" if not.
 absl::Status CheckCanBind(const std::string& listen);
+
+// Has what is built listen at a Unix socket too, and returns its name (common/local_socket.h); "" if that is not
+// possible here, which is logged.
+std::string ListenLocally(grpc::ServerBuilder* builder);
 
 }  // namespace lodestone

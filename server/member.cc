@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kCallTimeoutMsMin = 1000;
 constexpr int64_t kCallTimeoutMsMax = 5000;
 constexpr int64_t kLeaveTimeoutMs = 500;
+constexpr int64_t kLeaseMsMin = 3;      // Less cannot be renewed in time.
 constexpr int64_t kPollMs = 100;        // Between two attempts at the start.
 constexpr int64_t kRetryMs = 1000;      // Between two attempts later.
 constexpr int64_t kPromptMs = 1000;     // Between two heartbeats, if failovers are to be heard of soon.
@@ -209,6 +210,7 @@ absl::Status Member::Join() {
   v1::JoinRequest request;
   request.set_role(v1::ROLE_SERVER);
   request.set_address(options_.address);
+  request.set_local_socket(options_.local_socket);
   request.set_index_plus_one(options_.index + 1);
   request.set_cluster(options_.cluster);
   request.set_shards(options_.shards);
@@ -220,7 +222,7 @@ absl::Status Member::Join() {
   LODESTONE_RETURN_IF_ERROR(Call(kCallTimeoutMsMax, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
     return stub->Join(context, request, &response);
   }));
-  lease_ms_ = std::max<int64_t>(3, response.lease_ms());
+  lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   if (epoch_ > 0) joined_again_ = true;
   NoteLease(sent_ms + lease_ms_);
   incarnation_ = response.incarnation();
@@ -252,6 +254,7 @@ absl::Status Member::Heartbeat(bool leaving) {
     lease_ends_ms_ = lease_end_known_ms_;
   }
   LODESTONE_RETURN_IF_ERROR(status);
+  if (response.lease_ms() > 0) lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   NoteLease(sent_ms + lease_ms_);
   next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();
   if (response.route_epoch() > epoch_) next_route_ms_ = 0;

@@ -32,7 +32,8 @@ class Member {
  public:
   struct Options {
     uint32_t index = 0;
-    std::string address;  // Where others reach this ps.
+    std::string address;       // Where others reach this ps.
+    std::string local_socket;  // Where those of its machine do; empty: nowhere else.
     std::string cluster;
     uint32_t shards = 1;
     uint32_t lease_ms = 10'000;  // The coordinator's word counts, once it is known.

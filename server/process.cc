@@ -112,6 +112,7 @@ class ServerProcess::Impl {
 
   mutable Mutex mu_;
   CondVar changed_;
+  std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
   ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
   std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -203,6 +204,7 @@ absl::Status ServerProcess::Impl::Listen() {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(config.listen(), grpc::InsecureServerCredentials(), &port);
+  if (config_.cluster().local_sockets()) local_socket_ = ListenLocally(&builder);
   ApplyServerSettings(&builder, config.message_max_bytes());
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
@@ -241,6 +243,7 @@ void ServerProcess::Impl::StartMember() {
   Member::Options options;
   options.index = identity_.index;
   options.address = identity_.address;
+  options.local_socket = local_socket_;
   options.cluster = config_.cluster().name();
   options.shards = config_.cluster().shards();
   options.lease_ms = config_.coordinator().lease_ms();

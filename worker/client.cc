@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "common/local_socket.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/ps_name.h"
@@ -97,6 +98,21 @@ class ClientImpl final : public Client {
   static std::string PeerOf(const ShardMap& map, uint32_t server) {
     return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
   }
+  // Where a ps is, as the shard map tells.
+  struct Place {
+    std::string address;
+    std::string local_socket;
+    bool operator==(const Place&) const = default;
+  };
+  static Place PlaceOf(const ShardMap& map, uint32_t server) {
+    return {map.AddressOf(server), map.LocalSocketOf(server)};
+  }
+  // What gRPC is to connect to: the socket of a ps on this machine, or the address.
+  std::string TargetOf(const ShardMap& map, uint32_t server) const {
+    const std::string& socket = map.LocalSocketOf(server);
+    return config_.cluster().local_sockets() && IsListeningHere(socket) ? LocalSocketTarget(socket)
+                                                                        : map.AddressOf(server);
+  }
   std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms);
   // For a caller.
   std::vector<std::unique_ptr<Connection>> MakeConnections(const ShardMap& map, uint32_t server);
@@ -122,8 +138,7 @@ class ClientImpl final : public Client {
 
   // Held while connections are made and turned elsewhere. No callback takes it.
   Mutex route_mu_;
-  std::vector<std::string> addresses_
-      ABSL_GUARDED_BY(route_mu_);  // By server: where callers and subscriptions turn to.
+  std::vector<Place> places_ ABSL_GUARDED_BY(route_mu_);  // By server: where callers and subscriptions turn to.
   std::vector<Incarnation> incarnations_ ABSL_GUARDED_BY(route_mu_);  // By server.
   std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions_ ABSL_GUARDED_BY(route_mu_);
   bool closing_ ABSL_GUARDED_BY(route_mu_) = false;
@@ -146,8 +161,10 @@ absl::Status ClientImpl::Connect() {
   MutexLock lock(&route_mu_);
   const std::shared_ptr<const ShardMap> map = shard_map();
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
+  uint32_t local = 0;
   for (uint32_t server = 0; server < map->servers(); ++server) {
-    addresses_.push_back(map->AddressOf(server));
+    if (TargetOf(*map, server) != map->AddressOf(server)) ++local;
+    places_.push_back(PlaceOf(*map, server));
     incarnations_.push_back(map->IncarnationOf(server));
     callers_.push_back(std::make_unique<Caller>(
         PeerOf(*map, server), MakeConnections(*map, server),
@@ -174,15 +191,15 @@ absl::Status ClientImpl::Connect() {
                                      policy.retry_timeout_ms + policy.call_timeout_ms);
   puller_ = std::make_unique<Puller>(servers);
   connected_.store(true);
-  LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} shards={}", index(), incarnation(),
-                map->servers(), map->shards());
+  LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
+                incarnation(), map->servers(), local, map->shards());
   return Health();
 }
 
 std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms) {
   const uint32_t message_max_bytes = config_.server().message_max_bytes();
   return std::make_unique<Connection>(PsName(server, config_.cluster().name()),
-                                      MakeChannel(map.AddressOf(server), message_max_bytes), NextQueue(), &timer_,
+                                      MakeChannel(TargetOf(map, server), message_max_bytes), NextQueue(), &timer_,
                                       call_timeout_ms, message_max_bytes);
 }
 
@@ -198,10 +215,12 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
   MutexLock lock(&route_mu_);
   if (closing_) return;
   // Before Connect has made the callers there are none, and it will look at the newest map itself.
-  for (uint32_t server = 0; server < addresses_.size(); ++server) {
-    if (addresses_[server] == map->AddressOf(server)) continue;
-    LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), addresses_[server]);
-    addresses_[server] = map->AddressOf(server);
+  for (uint32_t server = 0; server < places_.size(); ++server) {
+    const Place before = std::exchange(places_[server], PlaceOf(*map, server));
+    if (before == places_[server]) continue;
+    if (before.address != places_[server].address) {
+      LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), before.address);
+    }
     callers_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));
     for (const auto& [of, subscription] : subscriptions_) {
       if (of == server) subscription->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));

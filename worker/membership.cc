@@ -236,15 +236,17 @@ void WorkerMembership::ReportProgress(const v1::WorkerProgress& progress) {
 }
 
 void WorkerMembership::SendHeartbeats() {
-  const int64_t every_ms = std::clamp<int64_t>(joined_.lease_ms() / 3, 1, kHeartbeatEveryMaxMs);
+  uint32_t lease_ms = joined_.lease_ms();
   int64_t away_since_ms = 0, logged_ms = 0;  // 0: it answers.
   for (;;) {
+    const int64_t every_ms = std::clamp<int64_t>(lease_ms / 3, 1, kHeartbeatEveryMaxMs);
     if (!PauseUntil(std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms), away_since_ms > 0)) return;
     const absl::StatusOr<v1::HeartbeatResponse> beat = SendHeartbeat();
     absl::Status status = beat.status();
     if (status.ok()) {
       if (away_since_ms > 0) LODESTONE_LOG(INFO, "client", "the {} answers again", coordinator_name_);
       away_since_ms = logged_ms = 0;
+      if (beat->lease_ms() > 0) lease_ms = beat->lease_ms();
       status = Annotate(FollowRoute(beat->route_epoch()), "shard map");
     } else if (away_since_ms == 0) {
       away_since_ms = NowMs();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/host_port.h"
+#include "common/local_socket.h"
 #include "common/shard_map.h"
 #include "common/status.h"
 
@@ -83,6 +84,7 @@ absl::Status Membership::CheckJoin(const v1::JoinRequest& request) const {
   if (request.peer().size() > kTextBytesMax || request.address().size() > kTextBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("peer and address must be at most ", kTextBytesMax, " bytes long"));
   }
+  if (!request.local_socket().empty()) LODESTONE_RETURN_IF_ERROR(CheckLocalSocket(request.local_socket()));
   if (request.cluster() != options_.cluster) {
     return absl::InvalidArgumentError(absl::StrCat("this is the cluster `", options_.cluster, "`, and the ",
                                                    RoleName(request.role()), " that joins is of cluster `",
@@ -161,6 +163,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   next.incarnation = next_incarnation_++;
   next.token = request.token();
   next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
+  next.local_socket = request.role() == v1::ROLE_SERVER ? request.local_socket() : "";
   next.peer = request.peer();
   next.last_contact_ms = options_.time->NowMs();
   *place = std::move(next);
@@ -225,6 +228,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   if (place.role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(&place, request.progress());
   v1::HeartbeatResponse response;
   response.set_route_epoch(epoch());
+  response.set_lease_ms(options_.lease_ms);
   return response;
 }
 
@@ -267,6 +271,7 @@ absl::StatusOr<v1::RouteResponse> Membership::Route() const {
     server->set_address(place.address);
     server->set_incarnation(place.incarnation);
     server->set_away(!Alive(place));
+    server->set_local_socket(place.local_socket);
   }
   response.mutable_owners()->Add(owners_.begin(), owners_.end());
   response.mutable_followers()->Add(followers_.begin(), followers_.end());

@@ -135,6 +135,7 @@ class Membership {
     Incarnation incarnation = 0;  // 0: nobody yet.
     uint64_t token = 0;           // Of its Join; 0: it sent none.
     std::string address;
+    std::string local_socket;
     std::string peer;
     int64_t last_contact_ms = 0;
     bool left = false;

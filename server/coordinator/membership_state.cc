@@ -44,6 +44,7 @@ v1::CoordinatorState Membership::SaveState() const {
       saved->set_incarnation(place.incarnation);
       saved->set_token(place.token);
       saved->set_address(place.address);
+      saved->set_local_socket(place.local_socket);
       saved->set_peer(place.peer);
       saved->set_left(place.left);
       saved->set_expired(!place.left && !Alive(place));
@@ -97,6 +98,7 @@ void Membership::RestorePlace(const v1::CoordinatorState::Place& state, Place* p
   place->incarnation = state.incarnation();
   place->token = state.token();
   place->address = state.address();
+  place->local_socket = state.local_socket();
   place->peer = state.peer();
   place->left = state.left();
   place->progress = state.progress();

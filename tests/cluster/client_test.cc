@@ -57,6 +57,7 @@ class Cluster {
     config_.mutable_cluster()->set_servers(kServers);
     config_.mutable_cluster()->set_workers(8);
     config_.mutable_cluster()->set_shards(8);
+    config_.mutable_cluster()->set_local_sockets(!faults);  // They would lead past the proxies.
     config_.mutable_server()->set_executors(2);
     while (servers_.size() < kServers) StartServer(faults);
     for (const auto& server : servers_) {

@@ -97,6 +97,7 @@ class FollowersTest : public ::testing::Test {
   FollowersTest() {
     for (const char* address : {"a:1", "b:2", "c:3"}) route_.add_servers()->set_address(address);
     route_.mutable_servers(1)->set_incarnation(77);
+    route_.mutable_servers(1)->set_local_socket("lodestone-0123456789abcdef");
     route_.mutable_servers(2)->set_away(true);
     for (const uint32_t owner : {0, 1, 0, 0}) route_.add_owners(owner);
   }
@@ -131,6 +132,8 @@ TEST_F(FollowersTest, AreToldWithWhetherTheyAreInSyncTheTermsAndTheServers) {
   EXPECT_TRUE(map->FollowedBy(0).empty());
   EXPECT_EQ(map->ShardsOf(0), (std::vector<ShardId>{0, 2, 3}));
   EXPECT_EQ(map->IncarnationOf(1), 77);
+  EXPECT_EQ(map->LocalSocketOf(1), "lodestone-0123456789abcdef");
+  EXPECT_EQ(map->LocalSocketOf(2), "");
   EXPECT_FALSE(map->Away(1));
   EXPECT_TRUE(map->Away(2));
 }

@@ -48,6 +48,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     if (!alive_ || request->incarnation() != incarnation_) return Lost();
     ++heartbeats_answered_;
     response->set_route_epoch(epoch_);
+    response->set_lease_ms(next_lease_ms_);
     changed_.NotifyAll();
     return grpc::Status::OK;
   }
@@ -75,6 +76,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
 
   void SetEpoch(uint64_t epoch) { Set(&epoch_, epoch); }
   void SetRouteError(std::string error) { Set(&route_error_, std::move(error)); }
+  void SetLease(uint32_t lease_ms) { Set(&next_lease_ms_, lease_ms); }
   void Kill() { Set(&alive_, false); }
   void StallHeartbeats(bool stall) { Set(&heartbeats_stall_, stall); }
   void StallReports(bool stall) { Set(&reports_stall_, stall); }
@@ -123,6 +125,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   bool heartbeats_stall_ = false;
   bool reports_stall_ = false;
   uint64_t epoch_ = 1;
+  uint32_t next_lease_ms_ = 0;  // Told by heartbeats; 0: nothing is.
   std::string route_error_;
   int joins_ = 0;
   int heartbeats_ = 0;
@@ -293,6 +296,14 @@ TEST_F(MemberTest, TheLeaseCountsFromWhenTheHeartbeatThatWasAnsweredWasSent) {
   while (member_->lease_ends_ms() == ends_ms) std::this_thread::yield();
   coordinator_->StallHeartbeats(true);
   EXPECT_LE(member_->lease_ends_ms(), coordinator_->heartbeat_ms() + kShort);
+}
+
+TEST_F(MemberTest, AnotherLifeOfTheCoordinatorMayGiveALongerOrAShorterLease) {
+  Start(kShort, 2);
+  coordinator_->SetLease(kHour);
+  while (member_->lease_ends_ms() < time_.NowMs() + kHour / 2) std::this_thread::yield();
+  coordinator_->SetLease(kShort);
+  while (member_->lease_ends_ms() > time_.NowMs() + kShort) std::this_thread::yield();
 }
 
 TEST_F(MemberTest, ReportsCarryTheIncarnationAndANumberThatGrows) {

@@ -92,6 +92,11 @@ TEST_F(MembershipTest, GivesEachProcessItsIndexAnIncarnationAndALease) {
   EXPECT_EQ(server->index(), 1);
   EXPECT_EQ(server->incarnation(), 100);
   EXPECT_EQ(server->lease_ms(), kLeaseMs);
+  v1::HeartbeatRequest heartbeat;
+  heartbeat.set_incarnation(server->incarnation());
+  const auto beat = members_.Heartbeat(heartbeat);
+  ASSERT_TRUE(beat.ok()) << beat.status();
+  EXPECT_EQ(beat->lease_ms(), kLeaseMs) << "as another life of the coordinator would tell it";
   const auto worker = members_.Join(Worker(0));
   ASSERT_TRUE(worker.ok());
   EXPECT_EQ(worker->index(), 0);
@@ -126,6 +131,9 @@ TEST_F(MembershipTest, RefusesProcessesThatDoNotFit) {
   for (const char* address : {"", "nonsense", "a:0", "0.0.0.0:7000", "a:99999"}) {
     EXPECT_EQ(members_.Join(Server(0, address)).status().code(), absl::StatusCode::kInvalidArgument) << address;
   }
+  request = Server(0, "a:1");
+  request.set_local_socket("/run/somebody-else");
+  EXPECT_THAT(std::string(members_.Join(request).status().message()), HasSubstr("a local socket is called lodestone-"));
   EXPECT_THAT(members_.Status().servers(), IsEmpty());
   EXPECT_THAT(members_.Status().workers(), IsEmpty());
 }
@@ -264,6 +272,23 @@ TEST_F(MembershipTest, ThereIsNoRouteUntilAllServersHaveJoined) {
   EXPECT_EQ(route->servers(1).address(), "b:2");
   EXPECT_EQ(route->servers(1).incarnation(), second);
   EXPECT_EQ(std::vector<uint32_t>(route->owners().begin(), route->owners().end()), InitialOwners(8, 2));
+}
+
+TEST_F(MembershipTest, TheRouteTellsTheSocketOfEachServersLatestLife) {
+  v1::JoinRequest request = Server(0, "a:1");
+  request.set_local_socket("lodestone-00000000000000aa");
+  Join(request);
+  Join(Server(1, "b:2"));
+  EXPECT_EQ(members_.Route()->servers(0).local_socket(), "lodestone-00000000000000aa");
+  EXPECT_EQ(members_.Route()->servers(1).local_socket(), "");
+  Membership next(OptionsWith(2, 3, &time_));
+  ASSERT_TRUE(next.Restore(members_.SaveState()).ok());
+  EXPECT_EQ(next.Route()->servers(0).local_socket(), "lodestone-00000000000000aa");
+  const uint64_t epoch = members_.epoch();
+  request.set_local_socket("lodestone-00000000000000bb");
+  Join(request);
+  EXPECT_EQ(members_.Route()->servers(0).local_socket(), "lodestone-00000000000000bb");
+  EXPECT_GT(members_.epoch(), epoch);
 }
 
 TEST_F(MembershipTest, AServerThatDiedBeforeTheOthersCameIsWaitedForAgain) {
