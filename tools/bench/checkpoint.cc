@@ -32,7 +32,7 @@ namespace {
 constexpr char kBench[] = "checkpoint";
 constexpr uint64_t kDenseBytes = 64 << 10;  // Of a dense push, and of its table.
 constexpr uint32_t kDenseTables = 1024;
-constexpr uint64_t kRestBytes = 1 << 20;  // Of a dense table that no push changes.
+constexpr uint64_t kRestBytes = 16 << 20;  // Of a dense table that no push changes.
 constexpr uint32_t kDim = 16;
 constexpr uint32_t kKeys = 4096;
 constexpr uint64_t kKeyBytes = sizeof(Key) + kDim * sizeof(float);  // Of a push.
@@ -46,7 +46,11 @@ struct Content {
   uint32_t rest_tables;
   uint64_t rows;
 };
-Content ContentOf(const Options& options) { return options.quick ? Content{8, 20'000} : Content{448, 4'000'000}; }
+Content ContentOf(const Options& options) {
+  const uint64_t bytes = static_cast<uint64_t>(options.state_mib) << 20;
+  const uint64_t pushed = std::min(bytes / 2, kDenseBytes * kDenseTables);
+  return {static_cast<uint32_t>(std::max<uint64_t>(1, (bytes / 2 - pushed) / kRestBytes)), bytes / 2 / kRowBytes};
+}
 
 // Two kinds of pushes.
 struct Pushes {
@@ -140,7 +144,7 @@ void Append(const Sample& window, Sample* sum) {
   sum->latencies_us.insert(sum->latencies_us.end(), window.latencies_us.begin(), window.latencies_us.end());
 }
 
-// A ps with tables of about a gigabyte, and clients that push to it.
+// A ps with tables of options.state_mib, and clients that push to it.
 class FullPs {
  public:
   static absl::StatusOr<std::unique_ptr<FullPs>> Start(const Options& options) {

@@ -35,6 +35,8 @@ const std::vector<Suite>& Suites() {
       {"limit", "memcpy; request/reply over raw TCP and Unix sockets; one socket server that sends to many", RunLimit},
       {"dense", "push, pull, push-pull of 64 B to 64 MiB, 1 or 8 outstanding, 1 to 4 clients, beside raw TCP",
        RunDense},
+      {"same-machine", "push and pull of 4 KiB to 4 MiB through a ps's Unix socket, beside the same over TCP",
+       RunSameMachine},
       {"embedding", "4096 random keys of 1 M and 10 M rows, 16 and 64 wide, Adagrad, beside raw TCP", RunEmbedding},
       {"broadcast", "4 MiB to 1 to 16 subscribers after every push, beside a raw server that does the same",
        RunBroadcast},
@@ -53,6 +55,7 @@ namespace {
 
 constexpr int kQuickRuns = 3;
 constexpr int kQuickWindowMs = 60;
+constexpr int kQuickStateMib = 16;
 
 struct CommandLine {
   Options options;
@@ -186,7 +189,7 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_flag("--quick", line->options.quick,
                 "Fewer rows, three short runs: shows that it works, not how fast it is");
   app->add_option("--only", line->options.only,
-                  "Of dense, embedding and broadcast only the rows whose names contain this: push/1MiB");
+                  "Of dense, same-machine, embedding and broadcast only the rows whose names contain this: push/1MiB");
   app->add_option("--runs", line->options.runs, "How often each row is measured (default: 5; quick: 3)")
       ->check(CLI::Range(1, 1000));
   app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")
@@ -202,6 +205,9 @@ void AddOptions(CommandLine* line, CLI::App* app) {
       "--folder", line->options.folder,
       "Where durability and checkpoint keep their data for a while: on the disk to be measured (default: the "
       "system's place for temporary files)");
+  app->add_option("--state-mib", line->options.state_mib,
+                  "How much checkpoint has in its tables: half of the memory, for example (default: 1024; quick: 16)")
+      ->check(CLI::Range(16, 1 << 20));
   app->add_flag("--list", line->list, "Prints the names");
   app->add_option("--root", line->options.root, "The project's folder; train needs its configs (default: here)");
   app->add_option("--ps-binary", line->options.ps_binary, "The ps program (default: as built)");
@@ -212,6 +218,7 @@ int Main(int argc, char** argv) {
   CommandLine line;
   line.options.runs = 0;
   line.options.window_ms = 0;
+  line.options.state_mib = 0;
   line.options.root = ".";
   CLI::App app("Measures Lodestone, and in turns with it the limits of the machine that it runs on.",
                "tools/bench/run");
@@ -224,7 +231,7 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   if (line.list) {
-    for (const Suite& suite : Suites()) std::printf("%-11s %s\n", suite.name, suite.meaning);
+    for (const Suite& suite : Suites()) std::printf("%-12s %s\n", suite.name, suite.meaning);
     return 0;
   }
   if (!line.markdown_path.empty())
@@ -232,6 +239,7 @@ int Main(int argc, char** argv) {
                        [](const Report& report) { return absl::StatusOr<std::string>(ToMarkdown(report)); });
   if (!line.model_path.empty()) return PrintReport(line.model_path, ModelMarkdown);
   if (line.options.runs == 0) line.options.runs = line.options.quick ? kQuickRuns : 5;
+  if (line.options.state_mib == 0) line.options.state_mib = line.options.quick ? kQuickStateMib : 1024;
   if (line.options.window_ms == 0) line.options.window_ms = line.options.quick ? kQuickWindowMs : 400;
   FindPrograms(&line.options);
   return Measure(line);

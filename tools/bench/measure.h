@@ -23,6 +23,7 @@ struct Options {
   bool quick = false;
   int runs = 5;
   int window_ms = 400;    // Of one run.
+  int state_mib = 1024;   // In the tables of checkpoint.
   std::string only;       // Rows whose names contain it.
   std::string folder;     // Where data is kept for a while; empty: the system's place for temporary files.
   std::string root;       // The project's folder; train needs its configs/.

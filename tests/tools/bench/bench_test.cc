@@ -59,9 +59,10 @@ std::vector<std::string> Quick(std::vector<std::string> names, const std::string
   return names;
 }
 
-TEST(Bench, MeasuresLimitDenseEmbeddingBroadcastAndDurabilityAgainstARealPs) {
+TEST(Bench, MeasuresLimitDenseSameMachineEmbeddingBroadcastAndDurabilityAgainstARealPs) {
   const std::string json = TestFile("rows.json");
-  const Result result = RunBench(Quick({"limit", "dense", "embedding", "broadcast", "durability"}, json));
+  const Result result =
+      RunBench(Quick({"limit", "dense", "same-machine", "embedding", "broadcast", "durability"}, json));
   ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
   const absl::StatusOr<Report> report = ReadReport(json);
   ASSERT_TRUE(report.ok()) << report.status();
@@ -80,8 +81,9 @@ TEST(Bench, MeasuresLimitDenseEmbeddingBroadcastAndDurabilityAgainstARealPs) {
   for (const char* name :
        {"limit/memcpy/1MiB", "limit/tcp/push/4KiB/depth8", "limit/unix/push-pull/1MiB/depth8",
         "limit/fanout/4MiB/subscribers2", "dense/pull/64B/depth1/clients1", "dense/push/4KiB/depth8/clients1",
-        "dense/push-pull/1MiB/depth8/clients1", "embedding/pull-then-push/100Krows/dim16/depth4",
-        "broadcast/4MiB/subscribers2", "durability/disk/push/64KiB/depth1", "durability/memory/push/1MiB/depth8",
+        "dense/push-pull/1MiB/depth8/clients1", "same-machine/pull/1MiB/depth8",
+        "embedding/pull-then-push/100Krows/dim16/depth4", "broadcast/4MiB/subscribers2",
+        "durability/disk/push/64KiB/depth1", "durability/memory/push/1MiB/depth8",
         "durability/process/push/64KiB/depth8", "durability/machine/push/4096rows/depth1"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
@@ -125,8 +127,8 @@ TEST(Bench, ListsWhatItMeasuresAndExplainsItself) {
   const Result help = RunBench({"--help"});
   EXPECT_THAT(list.outcome, EndsWith("ended"));
   EXPECT_THAT(help.outcome, EndsWith("ended"));
-  for (const char* name :
-       {"limit", "dense", "embedding", "broadcast", "optimizer", "index", "durability", "checkpoint", "train"}) {
+  for (const char* name : {"limit", "dense", "same-machine", "embedding", "broadcast", "optimizer", "index",
+                           "durability", "checkpoint", "train"}) {
     EXPECT_THAT(list.output, HasSubstr(absl::StrCat(name, " ")));
     EXPECT_THAT(help.output, HasSubstr(absl::StrCat("  ", name, " ")));
   }

@@ -1,0 +1,58 @@
+// same-machine: pushes and pulls through a ps's Unix socket, beside the same over TCP.
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "tools/bench/client_load.h"
+#include "tools/bench/pairs.h"
+#include "tools/bench/suites.h"
+
+namespace lodestone::bench {
+namespace {
+
+constexpr char kBench[] = "same-machine";
+constexpr uint32_t kShards = 4;
+constexpr uint64_t kTotalBytes = 64 << 20;  // Of the tables together.
+
+absl::StatusOr<std::unique_ptr<PsPair>> StartPair(const Options& options, uint64_t bytes, bool local_sockets) {
+  Options changed = options;
+  changed.sets.push_back(absl::StrCat("cluster.local_sockets=", local_sockets ? "true" : "false"));
+  const DenseWork work{bytes, static_cast<uint32_t>(kTotalBytes / bytes), 8};
+  return PsPair::Start(changed, kShards, 1,
+                       [&](uint32_t, const v1::Config& config) { return DenseLoad(config, work); });
+}
+
+absl::Status AddRows(const Options& options, uint64_t bytes, const AddRow& add) {
+  std::unique_ptr<PsPair> socket, tcp;  // Started when the first row is wanted.
+  for (const auto operation : {ClientOperation::kPush, ClientOperation::kPull}) {
+    for (const uint32_t depth : {1u, 8u}) {
+      const std::string name = absl::StrCat(kBench, "/", NameOf(operation), "/", SizeText(bytes), "/depth", depth);
+      if (!IsWanted(options, name)) continue;
+      if (socket == nullptr) {
+        LODESTONE_ASSIGN_OR_RETURN(socket, StartPair(options, bytes, true));
+        LODESTONE_ASSIGN_OR_RETURN(tcp, StartPair(options, bytes, false));
+      }
+      Order order;
+      order.operation = static_cast<uint32_t>(operation);
+      order.depth = depth;
+      LODESTONE_ASSIGN_OR_RETURN(Row measured, MeasureInTurns(
+                                                   options, kBench, name, BytesScale(bytes),
+                                                   [&] { return socket->Measure(1, order, options.window_ms); },
+                                                   [&] { return tcp->Measure(1, order, options.window_ms); }));
+      add(std::move(measured));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunSameMachine(const Options& options, const AddRow& add) {
+  for (const uint64_t bytes : {uint64_t{4} << 10, uint64_t{64} << 10, uint64_t{1} << 20, uint64_t{4} << 20}) {
+    LODESTONE_RETURN_IF_ERROR(AddRows(options, bytes, add));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone::bench
