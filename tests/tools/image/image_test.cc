@@ -25,7 +25,7 @@ using testing::HasSubstr;
 constexpr char kImage[] = "localhost/lodestone-image-test";
 constexpr char kRunFlags[] =
     "--runtime runc --network host --ulimit nofile=1024:1024 --ulimit nproc=1000:1000 "
-    "--read-only --cap-drop all --security-opt no-new-privileges --health-interval disable";
+    "--read-only --read-only-tmpfs=false --cap-drop all --security-opt no-new-privileges --health-interval disable";
 
 std::string TemporaryFile(const std::string& name) { return absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name); }
 
@@ -169,7 +169,9 @@ TEST_F(ImageTest, TwoPsAndTwoWorkersTrainLeaveACheckpointAndComeBack) {
 
   EXPECT_EQ(Exec("lodestone-ps-0", "id -u"), "10001\n");
   EXPECT_EQ(Exec("lodestone-ps-0", "readlink /proc/1/exe"), "/usr/local/bin/ps\n");
-  EXPECT_FALSE(Succeeds("podman exec lodestone-ps-0 touch /usr/x /x")) << "the root file system can be written to";
+  for (const char* path : {"/x", "/tmp/x", "/usr/local/bin/x"}) {
+    EXPECT_FALSE(Succeeds(absl::StrCat("podman exec lodestone-ps-0 touch ", path))) << path << " can be written";
+  }
 
   for (const char* index : {"0", "1"}) {
     Start(absl::StrCat("lodestone-worker-", index), "worker", absl::StrCat("--set worker.index=", index));
