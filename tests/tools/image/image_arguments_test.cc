@@ -54,5 +54,24 @@ TEST(ImageArguments, AProgramThatIsMissingIsNamed) {
   EXPECT_THAT(Say("--binaries /nowhere", 1, "podman"), HasSubstr("/nowhere/ps is not there"));
 }
 
+TEST(ImageArguments, TheEngineGetsTheFlagsAndAContextOfTheProgramsAndConfigurations) {
+  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/built");
+  int exit_code = 0;
+  // An engine that says what it is given, in a place where everything else is there.
+  const std::string output = RunShell(
+      absl::StrCat("mkdir -p ", folder, "/engine && for p in ps worker psctl; do cp /bin/true ", folder,
+                   "/$p; done && ",
+                   "printf '#!/bin/sh\\necho \"$@\"; for last; do :; done; cd \"$last\" && find . -type f\\n' > ",
+                   folder, "/engine/podman && chmod +x ", folder, "/engine/podman && PATH=", folder,
+                   "/engine:$PATH bash tools/image --tag a/b:1 --base c --binaries ", folder, " -- --no-cache"),
+      &exit_code);
+  EXPECT_EQ(exit_code, 0) << output;
+  EXPECT_THAT(output, HasSubstr("build -t a/b:1 -f "));
+  EXPECT_THAT(output, HasSubstr("--format docker --build-arg BASE=c --target host --no-cache "));
+  for (const char* file : {"./bin/ps\n", "./bin/worker\n", "./bin/psctl\n", "./configs/local.yaml\n"}) {
+    EXPECT_THAT(output, HasSubstr(file));
+  }
+}
+
 }  // namespace
 }  // namespace lodestone
