@@ -24,6 +24,10 @@ constexpr int kReconnectBackoffInitialMs = 50;
 constexpr int kReconnectBackoffMaxMs = 1'000;
 constexpr int kConnectTimeoutMs = 2'000;
 
+// A peer that cannot be reached any more may have its name and another address by now, as in Kubernetes: the name is
+// looked up again with each attempt to connect, at most this often. (By default no sooner than after 30 s.)
+constexpr int kLookUpPauseMs = 500;
+
 }  // namespace
 
 grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes) {
@@ -45,6 +49,8 @@ grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes) {
   settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectBackoffInitialMs);
   settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectBackoffMaxMs);
   settings.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+
+  settings.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kLookUpPauseMs);
 
   settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);     // Our calls are retried by common/retry.h.

@@ -19,13 +19,14 @@ namespace lodestone {
 grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes);
 
 // A channel to `address` (host:port) with a connection of its own: two channels to one address never share one.
-// Connects when first used; an unreachable peer shows in the calls.
+// Connects when first used; an unreachable peer shows in the calls, and its name is looked up anew until it is reached.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes);
 
-// If the peer or its name could not be reached, tries that again now, however long gRPC would pause (up to 2 minutes
-// between two look-ups of a name). False if that is not why there is no connection, or there is one: a peer that ends
-// every connection is not hurried. In a process that serves nothing, the attempt goes on only while some thread is in a
-// call or in the channel's WaitForConnected; while all of them sleep, gRPC looks after it every 5 s.
+// If the peer could not be reached, tries that again now, however long gRPC would pause. (Not so a name that could not
+// be looked up: gRPC itself tries that again, after pauses that grow from 1 s to 2 minutes.) False if that is not why
+// there is no connection, or there is one: a peer that ends every connection is not hurried. In a process that serves
+// nothing, the attempt goes on only while some thread is in a call or in the channel's WaitForConnected; while all of
+// them sleep, gRPC looks after it every 5 s.
 bool Reconnect(grpc::Channel* channel);
 
 // Settings of a server, the counterpart of ChannelSettings. Messages longer than `message_max_bytes` are refused with

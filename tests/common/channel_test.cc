@@ -16,6 +16,7 @@
 #include "grpcpp/server.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tests/common/fake_dns.h"
 
 namespace lodestone {
 namespace {
@@ -111,6 +112,20 @@ TEST_F(ChannelTest, ReconnectsAtOnceThoughGrpcWouldPauseForAnHour) {
   ASSERT_TRUE(Reconnect(channel.get()));
   EXPECT_TRUE(channel->WaitForConnected(deadline));
   EXPECT_FALSE(Reconnect(channel.get())) << "it is connected";
+  EXPECT_TRUE(Join(channel.get(), {}).ok());
+}
+
+// As a ps does that Kubernetes has started on another node.
+TEST_F(ChannelTest, FindsAPeerThatHasComeBackWithItsNameAndAnotherAddress) {
+  FakeDns dns("127.0.0.9");  // Where nobody listens at that port.
+  const auto channel = MakeChannel(dns.Target(absl::StrCat("ps-1.lodestone-ps:", port_)), kMessageBytesMax);
+  const auto start = std::chrono::system_clock::now();
+  for (auto state = channel->GetState(true); state != GRPC_CHANNEL_TRANSIENT_FAILURE; state = channel->GetState(true)) {
+    ASSERT_TRUE(channel->WaitForStateChange(state, start + std::chrono::minutes(10)));
+  }
+  dns.Move("127.0.0.1");
+  // gRPC by itself would not ask for the name again before 30 s have passed.
+  EXPECT_TRUE(channel->WaitForConnected(start + std::chrono::seconds(25)));
   EXPECT_TRUE(Join(channel.get(), {}).ok());
 }
 

@@ -36,16 +36,16 @@ absl::StatusOr<v1::StatusResponse> Ask(v1::Admin::Stub* stub, const std::string&
   return Annotate(FromGrpc(status), absl::StrCat("no ps answers at ", address));
 }
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+}  // namespace
+
+std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt("grpc.enable_http_proxy", 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-}  // namespace
-
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms) {
-  return Ask(v1::Admin::NewStub(Connect(address)).get(), address, timeout_ms);
+  return Ask(v1::Admin::NewStub(ConnectTo(address)).get(), address, timeout_ms);
 }
 
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& addres
 
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
                                                          int timeout_ms) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address));
   grpc::ClientContext context;
   SetDeadline(timeout_ms, &context);
   v1::CheckpointRequest request;
@@ -88,7 +88,7 @@ absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& addr
 
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
                                                      int timeout_ms) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address));
   grpc::ClientContext context;
   SetDeadline(timeout_ms, &context);
   v1::RollbackResponse response;
@@ -102,7 +102,7 @@ absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address,
 }
 
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address));
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address));
   grpc::ClientContext context;
   SetDeadline(timeout_ms, &context);
   v1::VerifyReplicasResponse response;
@@ -129,7 +129,7 @@ std::optional<v1::StatusResponse> StatusPoller::Take() {
 }
 
 void StatusPoller::Run() {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(address_));
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address_));
   for (;;) {
     absl::StatusOr<v1::StatusResponse> response = Ask(stub.get(), address_, every_ms_);
     const auto next = std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms_);

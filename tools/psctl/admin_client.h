@@ -11,9 +11,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "grpcpp/channel.h"
 #include "proto/admin.pb.h"
 
 namespace lodestone {
+
+// A channel to `address`, for tools: with gRPC's own settings, but no proxy.
+std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address);
 
 // The status of the ps at `address` (host:port). UNAVAILABLE, with the address, if nothing answers there in time.
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms);

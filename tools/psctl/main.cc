@@ -17,6 +17,7 @@
 #include "tools/psctl/admin_client.h"
 #include "tools/psctl/checkpoint.h"
 #include "tools/psctl/export.h"
+#include "tools/psctl/health.h"
 #include "tools/psctl/import.h"
 #include "tools/psctl/local.h"
 #include "tools/psctl/replay.h"
@@ -34,6 +35,7 @@ constexpr char kExamples[] = R"(Examples:
   psctl local configs/mnist.yaml --set cluster.workers=3 --set cluster.servers=4
   psctl status --address 127.0.0.1:7000                  what that ps knows, as tables
   psctl status --address 127.0.0.1:7000 --json           the same for programs
+  psctl health --address ps1:7000 --timeout-ms 5000      is it ready? the exit code says so
   psctl replay data/ps-0/log --from data/checkpoints     what did that ps hold? a version and checksum per shard
   psctl checkpoint --address 127.0.0.1:7000 before-move  all servers write a checkpoint of that name
   psctl rollback user_rows --to before-move              that table goes back, while the cluster runs
@@ -78,14 +80,56 @@ int RunStatus(const StatusOptions& options) {
   return 0;
 }
 
-int RunCheck(const std::string& path, const std::vector<std::string>& sets) {
-  const absl::StatusOr<v1::Config> config = LoadConfig(path, sets);
+struct CheckOptions {
+  std::string path;
+  std::vector<std::string> sets;
+};
+
+int RunCheck(const CheckOptions& options) {
+  const absl::StatusOr<v1::Config> config = LoadConfig(options.path, options.sets);
   if (!config.ok()) {
     std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
     return kExitUsage;
   }
   std::fputs(PrintConfig(*config).c_str(), stdout);
   return 0;
+}
+
+void AddLocal(CLI::App* app, LocalOptions* options) {
+  CLI::App* command = app->add_subcommand("local", "Trains on a cluster of this machine's processes");
+  command->add_option("CONFIG", options->config_path, "YAML file that describes the cluster")->required();
+  command->add_option("--set", options->sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
+  command->add_option("--summary", options->summary_path, "Writes the result to this file as JSON");
+  command->add_option("--ps-binary", options->ps_binary, "The ps program (default: beside psctl)");
+  command->add_option("--worker-binary", options->worker_binary, "The worker program (default: beside psctl)");
+  command->add_flag("--quiet", options->quiet, "Prints errors and the result only");
+}
+
+void AddStatus(CLI::App* app, StatusOptions* options) {
+  CLI::App* command = app->add_subcommand("status", "Shows what a ps knows");
+  command->add_option("--address", options->address, "host:port of the ps; ps 0 knows the workers")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Prints admin.proto's StatusResponse as JSON");
+  command->add_option("--timeout-ms", options->timeout_ms, "How long to wait for the answer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3'600'000));
+}
+
+void AddCheck(CLI::App* app, CheckOptions* options) {
+  CLI::App* command = app->add_subcommand("check", "Checks a configuration and prints it with all defaults");
+  command->add_option("CONFIG", options->path, "YAML file")->required();
+  command->add_option("--set", options->sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
+}
+
+void AddHealth(CLI::App* app, HealthOptions* options) {
+  CLI::App* command = app->add_subcommand(
+      "health",
+      "Says whether a ps is ready: it has joined its cluster, has its shards back from checkpoint and log (or has "
+      "begun to follow), can write its log, and is not told to end. Exit code 0: ready; 1: not, or nothing answers");
+  command->add_option("--address", options->address, "host:port of the ps")->capture_default_str();
+  command->add_option("--timeout-ms", options->timeout_ms, "How long to wait for the answer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3'600'000));
 }
 
 void AddCheckpoint(CLI::App* app, CheckpointOptions* options) {
@@ -171,29 +215,14 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
 
   LocalOptions local;
-  CLI::App* local_command = app.add_subcommand("local", "Trains on a cluster of this machine's processes");
-  local_command->add_option("CONFIG", local.config_path, "YAML file that describes the cluster")->required();
-  local_command->add_option("--set", local.sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
-  local_command->add_option("--summary", local.summary_path, "Writes the result to this file as JSON");
-  local_command->add_option("--ps-binary", local.ps_binary, "The ps program (default: beside psctl)");
-  local_command->add_option("--worker-binary", local.worker_binary, "The worker program (default: beside psctl)");
-  local_command->add_flag("--quiet", local.quiet, "Prints errors and the result only");
-
+  AddLocal(&app, &local);
   StatusOptions status;
-  CLI::App* status_command = app.add_subcommand("status", "Shows what a ps knows");
-  status_command->add_option("--address", status.address, "host:port of the ps; ps 0 knows the workers")
-      ->capture_default_str();
-  status_command->add_flag("--json", status.json, "Prints admin.proto's StatusResponse as JSON");
-  status_command->add_option("--timeout-ms", status.timeout_ms, "How long to wait for the answer")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 3'600'000));
+  AddStatus(&app, &status);
+  HealthOptions health;
+  AddHealth(&app, &health);
 
-  std::string check_path;
-  std::vector<std::string> check_sets;
-  CLI::App* check_command = app.add_subcommand("check", "Checks a configuration and prints it with all defaults");
-  check_command->add_option("CONFIG", check_path, "YAML file")->required();
-  check_command->add_option("--set", check_sets, "Overrides one field: a.b=VALUE")->allow_extra_args(false);
-
+  CheckOptions check;
+  AddCheck(&app, &check);
   ReplayOptions replay;
   AddReplay(&app, &replay);
   CheckpointOptions checkpoint;
@@ -213,8 +242,9 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
-  if (*local_command) return RunLocal(local);
-  if (*status_command) return RunStatus(status);
+  if (app.got_subcommand("local")) return RunLocal(local);
+  if (app.got_subcommand("status")) return RunStatus(status);
+  if (app.got_subcommand("health")) return RunHealth(health);
   if (app.got_subcommand("replay")) return RunReplay(replay);
   if (app.got_subcommand("checkpoint")) return RunCheckpoint(checkpoint);
   if (app.got_subcommand("rollback")) return RunRollback(rollback);
@@ -225,7 +255,7 @@ int Main(int argc, char** argv) {
   if (app.got_subcommand("verify")) return RunVerify(verify);
   if (app.got_subcommand("export")) return RunExport(exported);
   if (app.got_subcommand("import")) return RunImport(imported);
-  return RunCheck(check_path, check_sets);
+  return RunCheck(check);
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+#include "tools/psctl/health.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/host_port.h"
+#include "common/options.h"
+#include "common/status.h"
+#include "common/time_source.h"
+#include "grpcpp/client_context.h"
+#include "proto/admin.pb.h"
+#include "proto/health.grpc.pb.h"
+#include "tools/psctl/admin_client.h"
+
+namespace lodestone {
+namespace {
+
+namespace health = grpc::health::v1;
+
+// ": " and why the ps is not ready, as far as it says so within `timeout_ms`.
+std::string ReasonOf(const std::string& address, int timeout_ms) {
+  const absl::StatusOr<v1::StatusResponse> status = FetchStatus(address, timeout_ms);
+  if (!status.ok()) return "";
+  std::vector<std::string> reasons;
+  if (!status->storage().log_error().empty()) reasons.push_back(status->storage().log_error());
+  for (const v1::WaitStatus& wait : status->waits()) reasons.push_back(absl::StrCat(wait.who(), ": ", wait.what()));
+  return reasons.empty() ? "" : absl::StrCat(": ", absl::StrJoin(reasons, "; "));
+}
+
+}  // namespace
+
+absl::Status CheckHealth(const std::string& address, int timeout_ms) {
+  const SteadyTime time;
+  const int64_t deadline_ms = time.NowMs() + timeout_ms;
+  const auto stub = health::Health::NewStub(ConnectTo(address));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  health::HealthCheckResponse response;
+  const grpc::Status status = stub->Check(&context, health::HealthCheckRequest(), &response);
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      break;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return absl::DeadlineExceededError(absl::StrCat("no ps answers at ", address, " within ", timeout_ms, " ms"));
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::UnimplementedError(
+          absl::StrCat("what listens at ", address, " has no health service: ", status.error_message()));
+    default:
+      return Annotate(FromGrpc(status), absl::StrCat("no ps answers at ", address));
+  }
+  if (response.status() == health::HealthCheckResponse::SERVING) return absl::OkStatus();
+  const int left_ms = static_cast<int>(std::max<int64_t>(1, deadline_ms - time.NowMs()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ps at ", address, " is not ready", ReasonOf(address, left_ms)));
+}
+
+int RunHealth(const HealthOptions& options) {
+  if (const absl::StatusOr<HostPort> address = ParseHostPort(options.address); !address.ok()) {
+    std::fprintf(stderr, "psctl health: --address: %s\n", std::string(address.status().message()).c_str());
+    return kExitUsage;
+  }
+  const absl::Status status = CheckHealth(options.address, options.timeout_ms);
+  if (!status.ok()) {
+    std::fprintf(stderr, "psctl health: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  std::printf("the ps at %s is ready\n", options.address.c_str());
+  return 0;
+}
+
+}  // namespace lodestone
