@@ -9,6 +9,9 @@ namespace lodestone {
 // megabyte come and go thousands of times a second, and fresh pages would cost as much as what is received into them.
 // Memory that was used once for messages stays with the process, some tens of megabytes as a rule.
 //
+// A program with this in it runs gRPC's callbacks on CallbackThreads: one for two cores, and a spare one, in place of
+// two at least. That many wait for the same sockets, and each message of a stream would wake another one of them.
+//
 // Turns off the search for lock cycles that Debian's build of Abseil makes at every lock of gRPC's.
 void TuneLibraries();
 

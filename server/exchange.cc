@@ -15,6 +15,9 @@ namespace {
 // Tag of an answer that nobody asks about when it was written. Tags of deltas are their calls' ids.
 constexpr uint64_t kNoTag = UINT64_MAX;
 
+// The stream whose message this thread takes apart. Its calls' answers, so far as they come at once, go out together.
+thread_local const ExchangeStream* running = nullptr;
+
 absl::Status DrainStatus() { return absl::UnavailableError("the ps shuts down"); }
 
 }  // namespace
@@ -36,21 +39,40 @@ class ExchangeStream::DeltaWriter final : public DeltaSink {
   const uint64_t id_;
 };
 
+// Holds the stream's mutex, and at its end starts whatever can be started then.
+class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
+ public:
+  explicit Step(ExchangeStream* stream) ABSL_EXCLUSIVE_LOCK_FUNCTION(stream->mu_) : stream_(stream) {
+    stream_->mu_.Lock();
+  }
+  ~Step() ABSL_UNLOCK_FUNCTION() {
+    const bool write = stream_->Pump();
+    stream_->mu_.Unlock();
+    // Sends as a rule, which takes its time. Until it is done the stream does not end.
+    if (write) stream_->StartWrite(&stream_->outgoing_);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+ private:
+  ExchangeStream* const stream_;
+};
+
 void ExchangeStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
-  MutexLock lock(&mu_);
+  Step step(this);
   if (!end.ok()) end_ = end;
-  Pump();
 }
 
-void ExchangeStream::Pump() {
-  if (finishing_) return;
-  if (!writing_ && !broken_ && !outbox_.empty()) {
+bool ExchangeStream::Pump() {
+  if (finishing_) return false;
+  const bool more = running == this && outbox_.bytes() < limits::kPackBytesTarget;
+  const bool write = !writing_ && !broken_ && !outbox_.empty() && !more;
+  if (write) {
     writing_ = true;
     writing_bytes_ = outbox_.bytes();
     outgoing_ = outbox_.Pack(&written_tags_);
     writing_bytes_ -= outbox_.bytes();
-    StartWrite(&outgoing_);
   }
   const bool full = calls_ >= limits::kExchangeCallsMax ||
                     call_bytes_ + writing_bytes_ + outbox_.bytes() >= limits::kExchangeBytesMax;
@@ -63,15 +85,15 @@ void ExchangeStream::Pump() {
     finishing_ = true;
     Finish(ToGrpc(end_.value_or(absl::OkStatus())));
   }
+  return write;
 }
 
 void ExchangeStream::OnReadDone(bool ok) {
   if (!ok) {
     {
-      MutexLock lock(&mu_);
+      Step step(this);
       reading_ = false;
       read_closed_ = true;
-      Pump();
     }
     CancelSubscriptions(absl::CancelledError("the subscriber is gone"));
     return;
@@ -82,9 +104,8 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::OnCancel() {
   {
-    MutexLock lock(&mu_);
+    Step step(this);
     read_closed_ = true;
-    Pump();
   }
   CancelSubscriptions(absl::CancelledError("the subscriber is gone"));
 }
@@ -119,7 +140,7 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
         absl::StrCat("the payload has ", payload.size(), " bytes, but the calls describe ", bytes));
   }
   {
-    MutexLock lock(&mu_);
+    Step step(this);  // The next message is received while this one's calls run.
     reading_ = false;
     if (!status.ok()) {
       end_ = status;
@@ -127,13 +148,19 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
       calls_ += header.calls_size();
       call_bytes_ += bytes;
     }
-    Pump();  // The next message is received while this one's calls run.
   }
   if (!status.ok()) return CancelSubscriptions(status);
+  running = this;
   for (v1::Call& call : *header.mutable_calls()) {
     const size_t call_bytes = call.payload_bytes();
     RunCall(std::move(call), payload.Take(call_bytes));
   }
+  Flush();
+}
+
+void ExchangeStream::Flush() {
+  running = nullptr;
+  Step step(this);
 }
 
 void ExchangeStream::RunCall(v1::Call call, Payload payload) {
@@ -173,6 +200,7 @@ void ExchangeStream::RunCall(v1::Call call, Payload payload) {
                   }));
       return;
     case v1::Call::kEnsureTables:
+      Flush();  // It may wait for the disk.
       answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
         out->mutable_ensure_tables()->Swap(result);
       })(RunEnsureTables(exchange_->store_, exchange_->incarnation_, call.ensure_tables()));
@@ -225,12 +253,11 @@ void ExchangeStream::SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::S
   Outbox::Item item(answer, std::move(payload), id);
   std::shared_ptr<DeltaWriter> lost;
   {
-    MutexLock lock(&mu_);
+    Step step(this);
     if (broken_) {
       lost = subscriptions_.at(id);
     } else {
       outbox_.Add(std::move(item));
-      Pump();
     }
   }
   if (lost != nullptr) lost->subscriber->OnWritten(false);
@@ -251,7 +278,7 @@ void ExchangeStream::EndSubscription(uint64_t id, const absl::Status& status) {
 void ExchangeStream::OnWriteDone(bool ok) {
   std::vector<std::shared_ptr<Subscriber>> subscribers;
   {
-    MutexLock lock(&mu_);
+    Step step(this);
     writing_ = false;
     writing_bytes_ = 0;
     outgoing_.Clear();
@@ -265,7 +292,6 @@ void ExchangeStream::OnWriteDone(bool ok) {
       if (!broken_ || outbox_.empty()) break;
       outbox_.Pack(&written_tags_);
     }
-    Pump();
   }
   for (const auto& subscriber : subscribers) subscriber->OnWritten(ok);
 }
@@ -273,11 +299,10 @@ void ExchangeStream::OnWriteDone(bool ok) {
 void ExchangeStream::Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes) {
   answer.set_payload_bytes(SizeOf(payload));
   Outbox::Item item(answer, std::move(payload), kNoTag);
-  MutexLock lock(&mu_);
+  Step step(this);
   --calls_;
   call_bytes_ -= call_bytes;
   if (!broken_) outbox_.Add(std::move(item));
-  Pump();
 }
 
 void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes) {
@@ -291,9 +316,8 @@ void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t
 void ExchangeStream::Drain() {
   const absl::Status status = DrainStatus();
   {
-    MutexLock lock(&mu_);
+    Step step(this);
     if (!end_.has_value()) end_ = status;
-    Pump();
   }
   CancelSubscriptions(status);
 }

@@ -2,9 +2,10 @@
 // methods (service.h) for a fraction of their CPU time.
 //
 // A stream is read on while its calls run, until limits::kExchangeCallsMax of them or limits::kExchangeBytesMax are
-// unanswered; then the connection's flow control holds the client back. Answers that come while one is being written
-// go together into the next message. (The rows that a pull copies count once they are copied: what the executors are at
-// work on comes on top, at most kExchangeCallsMax answers of limits::kPullBytesMax.)
+// unanswered; then the connection's flow control holds the client back. The answers that a message's calls get at once
+// go together into one message, and so do those that come while one is being written. (The rows that a pull copies
+// count once they are copied: what the executors are at work on comes on top, at most kExchangeCallsMax answers of
+// limits::kPullBytesMax.)
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once

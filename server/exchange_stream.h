@@ -43,12 +43,16 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
  private:
   class DeltaWriter;
+  class Step;
 
   // Parses a message and runs its calls.
   void RunMessage(const grpc::ByteBuffer& message);
   // Runs one call; each ends in Answer.
   void RunCall(v1::Call call, Payload payload);
   void RunSubscribe(uint64_t id, const v1::SubscribeRequest& request);
+
+  // Sends what this thread has answered of a message so far.
+  void Flush();
 
   // Sends what became of call `id`, whose payload had `call_bytes`.
   void Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes);
@@ -58,8 +62,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void CancelSubscriptions(const absl::Status& status);
   void EndSubscription(uint64_t id, const absl::Status& status);
 
-  // Starts whatever can be started now: a read, a write, the end.
-  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Starts whatever can be started now: a read, the end. True if `outgoing_` is to be written, without the mutex.
+  bool Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant.
   Exchange* const exchange_;

@@ -175,7 +175,10 @@ void Caller::Attempt(Pending* call) {
 
 void Caller::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer) {
   if (!answer.ok()) return OnFailure(call, answer.status());
-  if (!call->claimed.exchange(true)) return Finish(call, std::move(answer), &call->message);
+  if (!call->claimed.exchange(true)) {
+    call->message.payload.clear();  // Before `done`, so that what it refers to is free when the caller hears of it.
+    return Finish(call, std::move(answer), &call->message);
+  }
   MutexLock lock(&mu_);
   Forget(call);
 }

@@ -58,7 +58,7 @@ class Caller {
   // What is sent.
   struct Message {
     v1::Call call;                     // Has no id yet.
-    std::vector<grpc::Slice> payload;  // Kept until it is answered.
+    std::vector<grpc::Slice> payload;  // Kept until it is answered; gone when `done` gets the answer.
     std::string what;                  // Names the call in messages.
     uint64_t epoch = 0;                // Of the shard map by which it is sent to this ps.
     int64_t started_ms = 0;            // When its first attempt began, at this ps or another (SteadyTime); 0: not yet.

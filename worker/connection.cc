@@ -64,7 +64,9 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
 
   absl::Status RunAnswers(const grpc::ByteBuffer& message);
   absl::Status RunAnswer(v1::Answer answer, Payload payload);
-  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
+  void Pump() ABSL_LOCKS_EXCLUDED(mu_);
+  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Connection* const owner_;  // Lives until OnFinished has told it.
@@ -84,6 +86,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
@@ -94,20 +97,38 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
 };
 
 bool Connection::Stream::Send(v1::Call* call, std::vector<grpc::Slice>* payload, Waiting* waiting) {
-  MutexLock lock(&mu_);
-  if (ending_ || fault_.has_value()) return false;
-  call->set_id(++last_id_);
-  waiting_.emplace(last_id_, std::move(*waiting));
-  outbox_.Add(Outbox::Item(*call, std::move(*payload), 0));
-  WatchDeadline();
+  {
+    MutexLock lock(&mu_);
+    if (ending_ || fault_.has_value()) return false;
+    call->set_id(++last_id_);
+    waiting_.emplace(last_id_, std::move(*waiting));
+    outbox_.Add(Outbox::Item(*call, std::move(*payload), 0));
+    WatchDeadline();
+  }
   Pump();
   return true;
 }
 
 void Connection::Stream::Pump() {
-  if (!open_ || writing_ || outbox_.empty()) return;
-  writing_ = true;
-  stream_->Write(outbox_.Pack(&written_tags_), written_.Begin(shared_from_this()));
+  while (true) {
+    grpc::ByteBuffer message;
+    {
+      MutexLock lock(&mu_);
+      if (!open_ || ending_ || writing_ || starting_write_ || outbox_.empty()) return;
+      writing_ = true;
+      starting_write_ = true;
+      message = outbox_.Pack(&written_tags_);
+    }
+    stream_->Write(message, written_.Begin(shared_from_this()));
+    MutexLock lock(&mu_);
+    starting_write_ = false;
+    if (ending_) Finish();
+  }
+}
+
+void Connection::Stream::Finish() {
+  // After what was begun before: gRPC's end of the stream is the last that is heard of it.
+  if (!starting_write_) stream_->Finish(&status_, finished_.Begin(shared_from_this()));
 }
 
 void Connection::Stream::WatchDeadline() {
@@ -138,29 +159,32 @@ void Connection::Stream::OnDeadline() {
 }
 
 void Connection::Stream::OnStarted(bool ok) {
-  MutexLock lock(&mu_);
-  if (!ok) {
-    ending_ = true;
-    stream_->Finish(&status_, finished_.Begin(shared_from_this()));
-    return;
+  {
+    MutexLock lock(&mu_);
+    if (!ok) {
+      ending_ = true;
+      return Finish();
+    }
+    open_ = true;
+    stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   }
-  open_ = true;
-  stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   Pump();
 }
 
 void Connection::Stream::OnWritten(bool ok) {
-  MutexLock lock(&mu_);
-  writing_ = false;
-  if (ok) Pump();  // Otherwise the read under way fails too.
+  if (!ok) return;  // The read under way fails too.
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+  }
+  Pump();
 }
 
 void Connection::Stream::OnRead(bool ok) {
   if (!ok) {
     MutexLock lock(&mu_);
     ending_ = true;
-    stream_->Finish(&status_, finished_.Begin(shared_from_this()));
-    return;
+    return Finish();
   }
   const grpc::ByteBuffer message = std::exchange(incoming_, {});
   {

@@ -169,6 +169,34 @@ TEST_F(ExchangeTest, RunsManyCallsOfOneMessageEachOnItsOwnPayload) {
   EXPECT_EQ(ValuesOf(1), std::vector<float>(kElements, 100.0f));
 }
 
+TEST_F(ExchangeTest, AnswersThatAreThereAtOnceComeTogether) {
+  v1::ExchangeRequest request;
+  for (int i = 0; i < 3; ++i) AddPull(&request);
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(stream_->Write(request));
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    ASSERT_EQ(response.answers_size(), 3);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(response.answers(i).has_pull()) << response.answers(i).error();
+  }
+}
+
+TEST_F(ExchangeTest, AnAnswerDoesNotWaitForACallThatMayTakeLonger) {
+  v1::ExchangeRequest request;
+  AddPull(&request);
+  v1::Call* const ensure = request.add_calls();
+  ensure->set_id(2);
+  ensure->mutable_ensure_tables()->set_worker_incarnation(kWorker);
+  ASSERT_TRUE(stream_->Write(request));
+  for (uint64_t id = 1; id <= 2; ++id) {
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    ASSERT_EQ(response.answers_size(), 1);
+    EXPECT_EQ(response.answers(0).id(), id);
+    EXPECT_EQ(response.answers(0).code(), 0u) << response.answers(0).error();
+  }
+}
+
 TEST_F(ExchangeTest, APushSentAgainOnAnotherStreamIsADuplicate) {
   v1::ExchangeRequest request;
   AddPush(1, 2.0f, &request);
