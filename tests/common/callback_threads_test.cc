@@ -2,13 +2,13 @@
 
 #include <atomic>
 #include <deque>
+#include <latch>
 #include <memory>
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
-#include "absl/synchronization/notification.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
 
@@ -60,42 +60,49 @@ class CallbackThreadsTest : public ::testing::Test {
   std::unique_ptr<CallbackThreads> threads_;
 };
 
-TEST_F(CallbackThreadsTest, EveryCallbackRunsOnce) {
-  Start(2, 1);
+TEST_F(CallbackThreadsTest, EveryCallbackRunsOnceWhileTurnsAreTaken) {
+  Start(2, /*stuck_ms=*/0);
   constexpr int kCallbacks = 10'000;
-  absl::BlockingCounter left(kCallbacks);  // Fails below 0.
-  for (int i = 0; i < kCallbacks; ++i) events_.Add([&] { left.DecrementCount(); });
-  left.Wait();
+  std::vector<std::atomic<int>> runs(kCallbacks);
+  std::latch left(kCallbacks);
+  for (std::atomic<int>& run : runs) {
+    events_.Add([&] {
+      ++run;
+      left.count_down();
+    });
+  }
+  left.wait();
+  events_.End();
+  threads_.reset();
+  for (const std::atomic<int>& run : runs) ASSERT_EQ(run.load(), 1);
 }
 
 TEST_F(CallbackThreadsTest, ACallbackThatWaitsForAnotherOneGetsIt) {
   Start(1, 1);
   for (int i = 0; i < 20; ++i) {
-    absl::Notification second;
-    absl::Notification first;
+    std::latch second(1);
+    std::latch first(1);
     events_.Add([&] {
-      second.WaitForNotification();
-      first.Notify();
+      second.wait();
+      first.count_down();
     });
-    events_.Add([&] { second.Notify(); });
-    first.WaitForNotification();
+    events_.Add([&] { second.count_down(); });
+    first.wait();
   }
 }
 
-TEST_F(CallbackThreadsTest, ACallbackThatComesAfterAPauseIsWatchedToo) {
-  Start(1, 1);
-  for (int i = 0; i < 5; ++i) {
-    // The spare thread has stopped watching by the time that several of its periods have passed.
-    absl::Notification waits;
-    waits.WaitForNotificationWithTimeout(absl::Milliseconds(5));
-    absl::Notification second;
-    absl::Notification first;
+TEST_F(CallbackThreadsTest, ACallbackIsWatchedHoweverLongNothingHappenedBefore) {
+  Start(1, /*stuck_ms=*/0);
+  for (int i = 0; i < 100; ++i) {
+    for (int pause = 0; pause < i % 5; ++pause) std::this_thread::yield();  // Meanwhile it may stop being watched.
+    std::latch second(1);
+    std::latch first(1);
     events_.Add([&] {
-      second.WaitForNotification();
-      first.Notify();
+      second.wait();
+      first.count_down();
     });
-    events_.Add([&] { second.Notify(); });
-    first.WaitForNotification();
+    events_.Add([&] { second.count_down(); });
+    first.wait();
   }
 }
 
@@ -103,33 +110,33 @@ TEST_F(CallbackThreadsTest, OneThreadRunsWhatDoesNotWait) {
   Start(1, /*stuck_ms=*/3'600'000);
   Mutex mu;
   std::set<std::thread::id> threads;
-  absl::BlockingCounter left(100);
+  std::latch left(100);
   for (int i = 0; i < 100; ++i) {
     events_.Add([&] {
       {
         MutexLock lock(&mu);
         threads.insert(std::this_thread::get_id());
       }
-      left.DecrementCount();
+      left.count_down();
     });
   }
-  left.Wait();
+  left.wait();
   EXPECT_EQ(threads.size(), 1);
 }
 
 TEST_F(CallbackThreadsTest, TheEndWaitsForACallbackWhoseTurnWasTaken) {
   Start(1, 1);
-  absl::Notification go;
+  std::latch go(1);
   std::atomic<bool> over{false};
   events_.Add([&] {
-    go.WaitForNotification();
+    go.wait();
     over.store(true);
   });
-  absl::Notification taken;
-  events_.Add([&] { taken.Notify(); });
-  taken.WaitForNotification();
+  std::latch taken(1);
+  events_.Add([&] { taken.count_down(); });
+  taken.wait();
   events_.End();
-  go.Notify();
+  go.count_down();
   threads_.reset();
   EXPECT_TRUE(over.load());
 }
