@@ -46,7 +46,7 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     stream_->mu_.Lock();
   }
   ~Step() ABSL_UNLOCK_FUNCTION() {
-    const bool write = stream_->Pump();
+    const bool write = stream_->Pump(hold_);
     stream_->mu_.Unlock();
     // Sends as a rule, which takes its time. Until it is done the stream does not end.
     if (write) stream_->StartWrite(&stream_->outgoing_);
@@ -54,8 +54,12 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
+  // Does not write what is small: a message's calls are being run, and Flush follows.
+  void Hold() { hold_ = true; }
+
  private:
   ExchangeStream* const stream_;
+  bool hold_ = false;
 };
 
 void ExchangeStream::Start(const absl::Status& end) {
@@ -64,10 +68,10 @@ void ExchangeStream::Start(const absl::Status& end) {
   if (!end.ok()) end_ = end;
 }
 
-bool ExchangeStream::Pump() {
+bool ExchangeStream::Pump(bool hold) {
   if (finishing_) return false;
-  const bool more = running == this && outbox_.bytes() < limits::kPackBytesTarget;
-  const bool write = !writing_ && !broken_ && !outbox_.empty() && !more;
+  hold &= outbox_.bytes() < limits::kPackBytesTarget;
+  const bool write = !writing_ && !broken_ && !outbox_.empty() && !hold;
   if (write) {
     writing_ = true;
     writing_bytes_ = outbox_.bytes();
@@ -145,6 +149,7 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
     if (!status.ok()) {
       end_ = status;
     } else {
+      ++messages_;
       calls_ += header.calls_size();
       call_bytes_ += bytes;
     }
@@ -159,8 +164,9 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
 }
 
 void ExchangeStream::Flush() {
-  running = nullptr;
+  if (std::exchange(running, nullptr) != this) return;
   Step step(this);
+  --messages_;
 }
 
 void ExchangeStream::RunCall(v1::Call call, Payload payload) {
@@ -279,6 +285,7 @@ void ExchangeStream::OnWriteDone(bool ok) {
   std::vector<std::shared_ptr<Subscriber>> subscribers;
   {
     Step step(this);
+    if (messages_ > 0) step.Hold();
     writing_ = false;
     writing_bytes_ = 0;
     outgoing_.Clear();
@@ -300,6 +307,7 @@ void ExchangeStream::Answer(v1::Answer answer, std::vector<grpc::Slice> payload,
   answer.set_payload_bytes(SizeOf(payload));
   Outbox::Item item(answer, std::move(payload), kNoTag);
   Step step(this);
+  if (running == this) step.Hold();
   --calls_;
   call_bytes_ -= call_bytes;
   if (!broken_) outbox_.Add(std::move(item));

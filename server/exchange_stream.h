@@ -62,8 +62,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void CancelSubscriptions(const absl::Status& status);
   void EndSubscription(uint64_t id, const absl::Status& status);
 
-  // Starts whatever can be started now: a read, the end. True if `outgoing_` is to be written, without the mutex.
-  bool Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Starts whatever can be started now: a read, the end. True if `outgoing_` is to be written, without the mutex; not
+  // if it is small and to be held.
+  bool Pump(bool hold) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant.
   Exchange* const exchange_;
@@ -81,6 +82,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   bool broken_ ABSL_GUARDED_BY(mu_) = false;       // Nothing reaches the client any more.
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
+  size_t messages_ ABSL_GUARDED_BY(mu_) = 0;              // Whose calls are being run, and Flush follows.
   size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                 // Unanswered, without subscriptions.
   size_t call_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Payload bytes of those.
   size_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // Of the write under way.
