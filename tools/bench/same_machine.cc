@@ -1,4 +1,5 @@
 // same-machine: pushes and pulls through a ps's Unix socket, beside the same over TCP.
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -13,12 +14,13 @@ namespace {
 
 constexpr char kBench[] = "same-machine";
 constexpr uint32_t kShards = 4;
-constexpr uint64_t kTotalBytes = 64 << 20;  // Of the tables together.
+constexpr uint64_t kTotalBytes = 64 << 20;  // Of the tables together, …
+constexpr uint64_t kTablesMax = 1024;       // … unless they were more than these.
 
 absl::StatusOr<std::unique_ptr<PsPair>> StartPair(const Options& options, uint64_t bytes, bool local_sockets) {
   Options changed = options;
   changed.sets.push_back(absl::StrCat("cluster.local_sockets=", local_sockets ? "true" : "false"));
-  const DenseWork work{bytes, static_cast<uint32_t>(kTotalBytes / bytes), 8};
+  const DenseWork work{bytes, static_cast<uint32_t>(std::min(kTotalBytes / bytes, kTablesMax)), 8};
   return PsPair::Start(changed, kShards, 1,
                        [&](uint32_t, const v1::Config& config) { return DenseLoad(config, work); });
 }
