@@ -23,8 +23,7 @@ namespace {
 // Small shards and segments, so that all kinds of borders are crossed often; a client waits long enough for answers not
 // to be asked again in vain by a busy machine, and never gives up.
 constexpr char kConfig[] =
-    "cluster: {name: chaos, workers: 64, shards: 16, seed: 5, local_sockets: false}\n"  // Everything goes by the
-                                                                                        // proxies.
+    "cluster: {name: chaos, workers: 64, shards: 16, seed: 5}\n"
     "coordinator: {lease_ms: 10000, join_timeout_ms: 120000}\n"
     "server: {executors: 2, log_segment_bytes: 262144}\n"
     "checkpoint: {every_ms: 3000, keep: 2, full_every: 3}\n"

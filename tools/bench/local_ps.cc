@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 constexpr int kPollMs = 5;
 constexpr int kStartTimeoutMs = 60'000;
 
-// Room for all clients of any row; few log lines; enough pushes for any depth; TCP, as between machines.
+// Room for all clients of any row; few log lines; enough pushes for any depth.
 constexpr char kConfig[] =
-    "cluster: {name: bench, servers: 1, workers: 64, local_sockets: false}\n"
+    "cluster: {name: bench, servers: 1, workers: 64}\n"
     "worker: {pushes_in_flight_max: 64}\n"
     "log: {level: WARN}\n";
 
