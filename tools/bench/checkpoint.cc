@@ -30,6 +30,8 @@ namespace lodestone::bench {
 namespace {
 
 constexpr char kBench[] = "checkpoint";
+constexpr char kWrite[] = "checkpoint/write/";  // Rows: how much follows.
+constexpr char kLoad[] = "checkpoint/load/";
 constexpr uint64_t kDenseBytes = 64 << 10;  // Of a dense push, and of its table.
 constexpr uint32_t kDenseTables = 1024;
 constexpr uint64_t kRestBytes = 16 << 20;  // Of a dense table that no push changes.
@@ -59,6 +61,10 @@ struct Pushes {
   Scale scale;
   size_t load;  // Index of the peer.
 };
+
+std::string DuringName(const Pushes& pushes) {
+  return absl::StrCat(kBench, "/during/push/", pushes.name, "/depth", pushes.depth);
+}
 
 uint64_t ResidentBytes(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/statm"));
@@ -225,6 +231,8 @@ double FullPs::ChangedBytes(const Pushes& pushes, uint64_t pushed_bytes) const {
 }
 
 absl::Status FullPs::AddPushRows(const Pushes& pushes, const AddRow& add) {
+  const std::string name = DuringName(pushes);
+  if (!IsWanted(options_, name)) return absl::OkStatus();
   std::vector<double> extra, ratio;
   const Measurement measurements[] = {
       [&] { return MeasureWindow(Load(pushes.load), {OrderOf(pushes.depth)}, ps_->pid(), options_.window_ms); },
@@ -237,7 +245,6 @@ absl::Status FullPs::AddPushRows(const Pushes& pushes, const AddRow& add) {
         extra.back() *= 1e-6;
         return sample;
       }};
-  const std::string name = absl::StrCat(kBench, "/during/push/", pushes.name, "/depth", pushes.depth);
   LODESTONE_ASSIGN_OR_RETURN(auto samples, TakeTurns(options_, name, measurements));
   Row row = MakeRow(kBench, name, pushes.scale, std::move(samples[1]), std::move(samples[0]));
   row.values[kMemory] = SpreadOf(extra);
@@ -253,6 +260,7 @@ const Scale& FileScale() {
 }
 
 absl::Status FullPs::AddWriteRow(const AddRow& add) {
+  if (!IsWanted(options_, kWrite)) return absl::OkStatus();
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse first, Checkpoint());
   const uint64_t bytes = first.storage().checkpoint_bytes();
   const Measurement ours = [&]() -> absl::StatusOr<Sample> {
@@ -270,13 +278,13 @@ absl::Status FullPs::AddWriteRow(const AddRow& add) {
     return WriteFile(folder_->File("plain"), bytes);
   };
   LODESTONE_ASSIGN_OR_RETURN(
-      Row row,
-      MeasureInTurns(options_, kBench, absl::StrCat(kBench, "/write/", bytes >> 20, "MiB"), FileScale(), ours, limit));
+      Row row, MeasureInTurns(options_, kBench, absl::StrCat(kWrite, bytes >> 20, "MiB"), FileScale(), ours, limit));
   add(std::move(row));
   return absl::OkStatus();
 }
 
 absl::Status FullPs::AddLoadRow(const AddRow& add) {
+  if (!IsWanted(options_, kLoad)) return absl::OkStatus();
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse written, Checkpoint());
   const std::string path = written.storage().checkpoint();
   const uint64_t bytes = written.storage().checkpoint_bytes();
@@ -298,8 +306,7 @@ absl::Status FullPs::AddLoadRow(const AddRow& add) {
     return ReadFiles(path);
   };
   LODESTONE_ASSIGN_OR_RETURN(
-      Row row,
-      MeasureInTurns(options_, kBench, absl::StrCat(kBench, "/load/", bytes >> 20, "MiB"), FileScale(), ours, limit));
+      Row row, MeasureInTurns(options_, kBench, absl::StrCat(kLoad, bytes >> 20, "MiB"), FileScale(), ours, limit));
   add(std::move(row));
   return absl::OkStatus();
 }
@@ -311,8 +318,9 @@ class Replay {
   Replay(const Options& options, const Pushes& pushes) : options_(options), pushes_(pushes) {}
 
   absl::Status AddRows(const AddRow& add) {
-    const Measurement measurements[] = {[this] { return Push(); }, [this] { return Recover(); }};
     const std::string name = absl::StrCat(kBench, "/replay/push/", pushes_.name, "/depth", pushes_.depth);
+    if (!IsWanted(options_, name)) return absl::OkStatus();
+    const Measurement measurements[] = {[this] { return Push(); }, [this] { return Recover(); }};
     LODESTONE_ASSIGN_OR_RETURN(auto samples, TakeTurns(options_, name, measurements));
     add(MakeRow(kBench, name, pushes_.scale, std::move(samples[1]), std::move(samples[0])));
     return absl::OkStatus();
@@ -366,7 +374,9 @@ absl::Status RunCheckpoint(const Options& options, const AddRow& add) {
   const auto rows = [](uint32_t depth) {
     return Pushes{absl::StrCat(kKeys, "rows"), depth, KeysScale(kKeys, kKeys * kKeyBytes), 1};
   };
-  {
+  bool needs_full = IsWanted(options, kWrite) || IsWanted(options, kLoad);
+  for (const Pushes& pushes : {dense(1), dense(8), rows(1)}) needs_full |= IsWanted(options, DuringName(pushes));
+  if (needs_full) {
     LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<FullPs> full, FullPs::Start(options));
     for (const Pushes& pushes : {dense(1), dense(8), rows(1)}) {
       LODESTONE_RETURN_IF_ERROR(full->AddPushRows(pushes, add));

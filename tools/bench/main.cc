@@ -188,8 +188,9 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("NAMES", line->names, "What to measure; see below")->check(CLI::IsMember(names));
   app->add_flag("--quick", line->options.quick,
                 "Fewer rows, three short runs: shows that it works, not how fast it is");
-  app->add_option("--only", line->options.only,
-                  "Of dense, same-machine, embedding and broadcast only the rows whose names contain this: push/1MiB");
+  app->add_option(
+      "--only", line->options.only,
+      "Of dense, same-machine, embedding, broadcast and checkpoint only the rows whose names contain this: push/1MiB");
   app->add_option("--runs", line->options.runs, "How often each row is measured (default: 5; quick: 3)")
       ->check(CLI::Range(1, 1000));
   app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")
