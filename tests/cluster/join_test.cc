@@ -1,5 +1,4 @@
 // Processes that are started in any order find each other.
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -15,32 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/psctl_run.h"
+#include "tests/common/reserved_port.h"
 #include "tools/psctl/child.h"
 
 namespace lodestone {
 namespace {
-
-// A port of 127.0.0.1 that no other process is given. Whoever asks for it may listen there, until then nobody does.
-class ReservedPort {
- public:
-  ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int on = 1;
-    EXPECT_EQ(setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length), 0);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
-  ~ReservedPort() { close(socket_); }
-  const std::string& address() const { return address_; }
-
- private:
-  const int socket_;
-  std::string address_;
-};
 
 // A ps or worker of a cluster whose ps 0 is, or will be, at `coordinator`.
 class Process {

@@ -1,6 +1,5 @@
 // The image, made by tools/image from this build's programs, in a cluster of containers: as a stranger's podman would
 // run it, but for the flags that a place without overlay file systems, cgroups or container networks needs.
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/common/reserved_port.h"
 #include "tests/configs/deployment.h"
 
 namespace lodestone {
@@ -41,28 +41,6 @@ bool Succeeds(const std::string& command) {
   RunShell(command, &exit_code);
   return exit_code == 0;
 }
-
-// A port of 127.0.0.1 that no other process is given.
-class ReservedPort {
- public:
-  ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int on = 1;
-    EXPECT_EQ(setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length), 0);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
-  ~ReservedPort() { close(socket_); }
-  const std::string& address() const { return address_; }
-
- private:
-  const int socket_;
-  std::string address_;
-};
 
 // Why images cannot be made here; empty if they can.
 std::string Obstacle() {
