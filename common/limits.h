@@ -48,6 +48,19 @@ inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold o
 // Coordinator, with etcd.
 inline constexpr size_t kEtcdStateBytesMax = 1'500'000;  // Of its state: etcd takes 1.5 MiB a request by default.
 
+// Observing.
+inline constexpr size_t kEventsMax = 1024;            // Kept, the newest.
+inline constexpr size_t kHeartbeatEventsMax = 64;     // In one heartbeat; more wait for the next.
+inline constexpr size_t kHistoryPointsMax = 600;      // When there are more, every two become one.
+inline constexpr int64_t kHistoryPeriodMs = 1000;     // From one point to the next, at first.
+inline constexpr size_t kHttpThreads = 4;             // Requests answered at a time, per process.
+inline constexpr size_t kHttpRequestBytesMax = 8192;  // Of a request's body; nothing that is served needs one.
+inline constexpr int64_t kHttpTimeoutMs = 5000;       // For a request to arrive, and for an answer to be taken.
+
+// Security.
+inline constexpr size_t kIdentitiesMax = 10000;         // In the file.
+inline constexpr size_t kSecretFileBytesMax = 1 << 20;  // Of a file of tokens, keys or certificates.
+
 // Worker.
 inline constexpr uint64_t kRowsPerBatchMax = 1 << 26;  // Distinct keys of one batch.
 inline constexpr uint64_t kLineBytesMax = 16 << 20;    // Length of a line of a data file.

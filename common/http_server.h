@@ -1,0 +1,61 @@
+// The HTTP port of a process, for metrics, probes and the page: a few paths that are read with GET or HEAD.
+//
+// Requests are answered on threads of its own, limits::kHttpThreads at a time; one that is slow to send its request or
+// to take its answer is cut off after limits::kHttpTimeoutMs. Whatever is asked of other paths or with other methods is
+// answered with 404 or 405 and a line that says so; an answer never depends on what the process's bulk data path does.
+//
+// Thread-safe. Handlers must stay valid until Stop, or the destructor, has returned.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace lodestone {
+
+// What is asked.
+struct HttpRequest {
+  std::string path;
+  std::map<std::string, std::string> parameters;  // Of the query, decoded; of several with one name the first.
+  std::string token;                              // Of "Authorization: Bearer TOKEN"; empty if there is none.
+};
+
+// What is answered.
+struct HttpResponse {
+  int code = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+class HttpServer {
+ public:
+  // Called on any thread, several at a time. Must not throw, and must not stop the server.
+  using Handler = std::function<HttpResponse(const HttpRequest&)>;
+
+  // Binds `listen`, host:port (port 0: a free one), and answers. `paths`: what serves each path, "/metrics" say.
+  // INVALID_ARGUMENT if `listen` is no address; UNAVAILABLE "cannot listen on ..." if it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
+                                                           std::map<std::string, Handler> paths);
+  // Stops if Stop was not called.
+  ~HttpServer();
+
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // The port that it is bound to.
+  uint16_t port() const;
+
+  // Takes no new requests, and returns when those under way have ended. Only the first call counts.
+  void Stop();
+
+ private:
+  class Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lodestone
