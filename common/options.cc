@@ -38,7 +38,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, const Options
   std::vector<std::string> sets;
   bool check = false;
   bool log_json = false;
-  app.set_version_flag("--version", spec.program + " " + kVersion, "Print the version and exit.");
+  app.set_version_flag("--version", spec.program + " " + VersionText(), "Print version and commit, and exit.");
   app.add_option("--config", out->config_path, "The configuration, a YAML file.")->required()->type_name("FILE");
   app.add_option("--set", sets, "Override one field of the configuration; repeatable, the last one wins.")
       ->type_name("PATH=VALUE")

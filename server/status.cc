@@ -36,7 +36,7 @@ void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {
   status->set_index(identity.index);
   status->set_address(identity.address);
   status->set_incarnation(identity.incarnation);
-  status->set_version(kVersion);
+  status->set_version(kCommit[0] == '\0' ? kVersion : VersionText());
   status->set_uptime_seconds(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - identity.started).count());
   status->set_resident_bytes(ResidentBytes());

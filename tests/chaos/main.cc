@@ -212,7 +212,7 @@ int Main(int argc, char** argv) {
   line.run.faults = 0;
   line.run.seed = std::chrono::system_clock::now().time_since_epoch().count() / 1000 % 1'000'000'000;
   CLI::App app("Kills the processes of a cluster under load, and counts what it loses.", "tools/chaos");
-  app.set_version_flag("--version", std::string("chaos ") + kVersion);
+  app.set_version_flag("--version", "chaos " + VersionText());
   app.footer(Footer());
   AddOptions(&line, &app);
   try {

@@ -111,10 +111,10 @@ TEST(Options, EndWithTwoOnAWrongCommandLine) {
   }
 }
 
-TEST(Options, TellTheVersion) {
+TEST(Options, TellTheVersionAndThatOnlyReleaseBuildsKnowTheCommit) {
   const Outcome outcome = RunWith({"--version"});
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(outcome.out, "ps 0.1.0\n");
+  EXPECT_EQ(outcome.out, "ps 0.1.0 (commit unknown)\n");
 }
 
 TEST(Options, TeachByHelp) {

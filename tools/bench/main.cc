@@ -223,7 +223,7 @@ int Main(int argc, char** argv) {
   line.options.root = ".";
   CLI::App app("Measures Lodestone, and in turns with it the limits of the machine that it runs on.",
                "tools/bench/run");
-  app.set_version_flag("--version", std::string("bench ") + kVersion);
+  app.set_version_flag("--version", "bench " + VersionText());
   app.footer(Footer());
   AddOptions(&line, &app);
   try {

@@ -211,7 +211,7 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   CLI::App app("psctl runs, watches and checks Lodestone clusters.", "psctl");
   app.footer(kExamples);
-  app.set_version_flag("--version", std::string("psctl ") + kVersion);
+  app.set_version_flag("--version", "psctl " + VersionText());
   app.require_subcommand(1);
 
   LocalOptions local;

@@ -1,0 +1,79 @@
+# What tools/bundle and tools/deb share; they source it. REQUIRES: $root, the tree, and $0, the command.
+# Leaves: $version; $commit ("b56af68c172c, clean", or empty); $epoch, the time of all that is handed out, in seconds
+# since 1970; $work, a folder that goes when the command ends.
+export LC_ALL=C TZ=UTC
+
+fail() {
+  echo "tools/$(basename "$0"): $*" >&2
+  exit 1
+}
+wrong() {
+  echo "tools/$(basename "$0"): $*" >&2
+  echo "Try tools/$(basename "$0") --help." >&2
+  exit 2
+}
+
+# parse_arguments LINES ARGUMENT…: sets $out and $binaries; --help prints the first LINES lines of the command's comment.
+parse_arguments() {
+  local lines=$1
+  shift
+  out=. binaries=''
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      -h | --help) sed -n "2,$((lines + 1))s/^# \{0,1\}//p" "$0"; exit 0 ;;
+      --out | --binaries)
+        [ $# -ge 2 ] && [ -n "$2" ] || wrong "$1 needs a value"
+        if [ "$1" = --out ]; then out=$2; else binaries=$2; fi
+        shift
+        ;;
+      *) wrong "there is no '$1'" ;;
+    esac
+    shift
+  done
+  mkdir -p "$out" || fail "$out cannot be made"
+  out=$(cd "$out" && pwd)
+}
+
+# need PROGRAM PACKAGE
+need() { command -v "$1" >/dev/null || fail "$1 is not here; on Debian: apt-get install $2"; }
+
+# take_programs DIR: puts ps, worker and psctl there, without what debuggers need.
+take_programs() {
+  local bazel bin program programs
+  need strip binutils
+  if [ -n "$binaries" ]; then
+    programs=("$binaries/ps" "$binaries/worker" "$binaries/psctl")
+  else
+    bazel=$root/tools/bazel/bazel
+    "$bazel" build --config=release --show_progress --show_progress_rate_limit=15 \
+      //server:ps //worker:worker //tools/psctl:psctl || fail "they do not build"
+    bin=$("$bazel" info --config=release bazel-bin 2>/dev/null)
+    programs=("$bin/server/ps" "$bin/worker/worker" "$bin/tools/psctl/psctl")
+  fi
+  mkdir -p "$1"
+  for program in "${programs[@]}"; do
+    [ -f "$program" ] || fail "$program is not there"
+    install -m 755 "$program" "$1/"
+    strip "$1/$(basename "$program")"
+  done
+}
+
+# take_configs DIR [FIND-CONDITION…]: copies those files of configs/ that belong to the tree.
+take_configs() {
+  local to=$1 file
+  shift
+  (cd "$root/configs" && find -L . -type f "$@" ! -name BUILD -printf '%P\n') | sort | while read -r file; do
+    # Where git knows the tree, what it does not know is somebody's own.
+    if git -C "$root/configs" ls-files --error-unmatch BUILD >/dev/null 2>&1; then
+      git -C "$root/configs" ls-files --error-unmatch "$file" >/dev/null 2>&1 || continue
+    fi
+    install -D -m 644 "$root/configs/$file" "$to/$file"
+  done
+}
+
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$root/common/version.h")
+commit=$("$root/tools/bazel/status" | sed -n 's/^STABLE_LODESTONE_COMMIT //p')
+epoch=${SOURCE_DATE_EPOCH:-$("$root/tools/bazel/status" | sed -n 's/^LODESTONE_TIME //p')}
+export SOURCE_DATE_EPOCH=$epoch
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
