@@ -65,7 +65,7 @@ absl::Status EvaluateAll(const v1::Config& config, const LoadedData& data, Evalu
 }  // namespace
 
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
-                               const std::atomic<bool>* stop) {
+                               const std::atomic<bool>* stop, Results* results) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(model->tables()));
   std::vector<const TableHandle*> dense;
@@ -77,13 +77,15 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Progress progress(client, time);
-  Trainer trainer({&config, client, data.train.get(), model.get(), &tables, &parameters, &progress, time, stop});
+  Trainer trainer(
+      {&config, client, data.train.get(), model.get(), &tables, &parameters, &progress, results, time, stop});
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
   summary.samples = trained.samples;
   summary.seconds = trained.seconds;
   summary.staleness_pushes = trained.staleness_pushes;
+  summary.stage_seconds = trained.stages;
   if (trained.stopped) return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
 
   if (client->index() == 0) {

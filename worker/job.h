@@ -11,12 +11,14 @@
 #include "proto/config.pb.h"
 #include "worker/client.h"
 #include "worker/data/dataset.h"
+#include "worker/results.h"
 #include "worker/summary.h"
 
 namespace lodestone {
 
-// CANCELLED if `stop` was set before the end; all pushes are acknowledged then.
+// CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results`, if there are any, are told
+// of the steps, but not of the end.
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
-                               const std::atomic<bool>* stop);
+                               const std::atomic<bool>* stop, Results* results = nullptr);
 
 }  // namespace lodestone

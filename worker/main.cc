@@ -25,6 +25,7 @@
 #include "worker/data/dataset.h"
 #include "worker/job.h"
 #include "worker/model/model_plan.h"
+#include "worker/results.h"
 #include "worker/summary.h"
 
 namespace lodestone {
@@ -120,10 +121,22 @@ absl::Status Run(const v1::Config& config, const std::string& summary_path, Sign
   const SteadyTime time;
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config));
   SetLogId(absl::StrCat(client->index()));
-  LODESTONE_ASSIGN_OR_RETURN(const LoadedData data, Load(config, client.get()));
-  signals->SetGraceful(true);
-  LODESTONE_ASSIGN_OR_RETURN(const Summary summary, RunJob(config, client.get(), data, &time, signals->stop()));
-  if (!summary_path.empty()) LODESTONE_RETURN_IF_ERROR(WriteFileAtomically(summary_path, SummaryJson(summary)));
+  std::unique_ptr<Results> results;
+  if (!config.worker().results_dir().empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(results, Results::Open(config, client->index(), &time));
+  }
+  const auto run = [&]() -> absl::StatusOr<Summary> {
+    LODESTONE_ASSIGN_OR_RETURN(const LoadedData data, Load(config, client.get()));
+    signals->SetGraceful(true);
+    return RunJob(config, client.get(), data, &time, signals->stop(), results.get());
+  };
+  const absl::StatusOr<Summary> summary = run();
+  if (!summary.ok()) {
+    if (results != nullptr) results->Fail(summary.status());
+    return summary.status();
+  }
+  if (results != nullptr) results->Finish(*summary);
+  if (!summary_path.empty()) LODESTONE_RETURN_IF_ERROR(WriteFileAtomically(summary_path, SummaryJson(*summary)));
   return absl::OkStatus();
 }
 

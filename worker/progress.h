@@ -9,6 +9,7 @@
 #include "common/time_source.h"
 #include "proto/coordinator.pb.h"
 #include "worker/client.h"
+#include "worker/stages.h"
 
 namespace lodestone {
 
@@ -30,6 +31,7 @@ class Progress {
     double loss_sum = 0;        // Of this step.
     uint64_t acknowledged = 0;  // Pushes so far.
     double staleness_sum = 0;   // Of those.
+    StageSeconds stages{};      // Of all steps.
   };
   void Step(const StepCounts& counts);
 

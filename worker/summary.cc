@@ -35,6 +35,11 @@ std::string SummaryJson(const Summary& summary) {
       "{\n  \"model\": \"", summary.model, "\",\n  \"samples\": ", summary.samples,
       ",\n  \"worker_samples\": ", summary.samples, ",\n  \"seconds\": ", Number(summary.seconds),
       ",\n  \"samples_per_second\": ", Number(rate), ",\n  \"staleness_pushes\": ", Number(summary.staleness_pushes));
+  json += ",\n  \"stage_seconds\": {";
+  for (size_t i = 0; i < kStages; ++i) {
+    absl::StrAppend(&json, i == 0 ? "" : ", ", "\"", kStageNames[i], "\": ", Number(summary.stage_seconds[i]));
+  }
+  json += "}";
   if (summary.train) absl::StrAppend(&json, ",\n  \"train\": ", MetricsJson(*summary.train));
   if (summary.test) absl::StrAppend(&json, ",\n  \"test\": ", MetricsJson(*summary.test));
   if (summary.best_reachable) {

@@ -9,14 +9,16 @@
 
 #include "absl/status/status.h"
 #include "worker/metrics.h"
+#include "worker/stages.h"
 
 namespace lodestone {
 
 struct Summary {
-  std::string model;            // "deepfm", ...
-  uint64_t samples = 0;         // That this worker trained on.
-  double seconds = 0;           // That its training took.
-  double staleness_pushes = 0;  // Mean.
+  std::string model;             // "deepfm", ...
+  uint64_t samples = 0;          // That this worker trained on.
+  double seconds = 0;            // That its training took.
+  double staleness_pushes = 0;   // Mean.
+  StageSeconds stage_seconds{};  // Where the time of the steps went.
   std::optional<Metrics::Result> train;
   std::optional<Metrics::Result> test;
   std::string best_reachable_metric;     // "auc" or "rmse".

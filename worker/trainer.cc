@@ -76,6 +76,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   EpochBatches batches(parts_.data->size(), config.train().epochs(), config.train().batch_size(),
                        WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
   parts_.progress->StartTraining(batches.total_samples());
+  if (parts_.results != nullptr) parts_.results->StartTraining(batches.total_samples());
   Result result;
   const int64_t start_ms = parts_.time->NowMs();
   {
@@ -84,8 +85,10 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
     while (true) {
       result.stopped = parts_.stop->load(std::memory_order_relaxed);
       if (result.stopped) break;
+      timer_.Start();
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
       if (item == nullptr) break;
+      timer_.End(Stage::kRows);
       LODESTONE_RETURN_IF_ERROR(Step(*item));
       pipeline.Release();
     }
@@ -95,6 +98,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   LODESTONE_RETURN_IF_ERROR(counts.error);
   result.steps = steps_;
   result.samples = samples_;
+  result.stages = stages_;
   result.seconds = static_cast<double>(parts_.time->NowMs() - start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
   LODESTONE_LOG(INFO, "trainer",
@@ -110,6 +114,7 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item) {
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   LODESTONE_RETURN_IF_ERROR(parts_.parameters->Refresh(counts.acknowledged));
+  timer_.End(Stage::kDense);
 
   const size_t dense = parts_.model->dense_table_count();
   for (size_t t = 0; t < gradients_.size(); ++t) {
@@ -129,9 +134,14 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item) {
                      ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
                      "standardize the numeric features (data.numeric)"));
   }
+  timer_.End(Stage::kCompute);
   LODESTONE_RETURN_IF_ERROR(Push(item));
+  timer_.End(Stage::kPush);
   samples_ += item.keyed.batch.size;
-  parts_.progress->Step({steps_, samples_, item.keyed.batch.size, loss, counts.acknowledged, counts.staleness_sum});
+  const Progress::StepCounts step = {
+      steps_, samples_, item.keyed.batch.size, loss, counts.acknowledged, counts.staleness_sum, stages_};
+  parts_.progress->Step(step);
+  if (parts_.results != nullptr) parts_.results->Step(step);
   return absl::OkStatus();
 }
 

@@ -23,6 +23,8 @@
 #include "worker/model/model.h"
 #include "worker/parameters.h"
 #include "worker/progress.h"
+#include "worker/results.h"
+#include "worker/stages.h"
 
 namespace lodestone {
 
@@ -37,6 +39,7 @@ class Trainer {
     const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
     Parameters* parameters = nullptr;                  // Of the dense ones.
     Progress* progress = nullptr;
+    Results* results = nullptr;  // None if nobody wants any.
     const TimeSource* time = nullptr;
     const std::atomic<bool>* stop = nullptr;  // Set to end after the step under way.
   };
@@ -45,6 +48,7 @@ class Trainer {
     uint64_t samples = 0;
     double seconds = 0;           // From the first step to the last push's acknowledgement.
     double staleness_pushes = 0;  // Mean over the pushes.
+    StageSeconds stages{};        // Where the time of the steps went.
     bool stopped = false;         // By `stop`, before the last step.
   };
 
@@ -69,6 +73,8 @@ class Trainer {
 
   uint64_t steps_ = 0;
   uint64_t samples_ = 0;
+  StageSeconds stages_{};
+  StageTimer timer_{&stages_};
   std::vector<AlignedFloats> gradients_;  // Per table.
   ParameterPointers parameter_pointers_;
   GradientPointers gradient_pointers_;

@@ -1,6 +1,7 @@
 // `psctl local` with real processes.
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -77,6 +78,34 @@ TEST(PsctlLocal, PrintsATableAndPrefixesTheLogs) {
   for (const char* text : {"ps 0 | ", "ps 1 | ", "worker 0 | ", "worker 1 | ", "best reachable", "2 ps, 2 workers"}) {
     EXPECT_THAT(run.output(), HasSubstr(text));
   }
+}
+
+TEST(PsctlLocal, EachWorkerWritesItsResultsIntoTheFolderThatIsGiven) {
+  const std::string folder = TestFile("results/of/run");
+  std::vector<std::string> arguments = Small({"--set", "worker.results_dir=" + folder});
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(arguments);
+  EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("results         " + folder));
+  EXPECT_THAT(run.output(), HasSubstr("time went to    "));
+  for (const std::string worker : {"/worker-0", "/worker-1"}) {
+    std::ifstream lines(folder + worker + ".jsonl");
+    std::string first, line, last;
+    std::getline(lines, first);
+    while (std::getline(lines, line)) last = line;
+    EXPECT_THAT(first, HasSubstr("{\"event\":\"run\",")) << worker;
+    EXPECT_THAT(last, HasSubstr("{\"event\":\"result\",")) << worker;
+    EXPECT_THAT(last, HasSubstr("\"samples\":2000,")) << worker;
+    const std::filesystem::directory_iterator files(folder + worker);
+    ASSERT_NE(files, std::filesystem::directory_iterator()) << worker;
+    EXPECT_THAT(files->path().filename().string(), HasSubstr("events.out.tfevents."));
+  }
+}
+
+TEST(PsctlLocal, AFolderForResultsThatCannotBeStopsTheRunAndIsNamed) {
+  PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--set", "worker.results_dir=/dev/null/results"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.output(), HasSubstr("worker.results_dir cannot be used: /dev/null/results"));
 }
 
 TEST(PsctlLocal, QuietPrintsTheResultOnly) {

@@ -2,15 +2,20 @@
 #include "worker/job.h"
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/worker/event_file.h"
 #include "tests/worker/fake_client.h"
 #include "tests/worker/memory_dataset.h"
 
@@ -261,6 +266,38 @@ TEST_F(JobTest, BestReachableIsPassedOn) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->best_reachable, 0.75);
   EXPECT_EQ(summary->best_reachable_metric, "auc");
+}
+
+TEST_F(JobTest, ResultsTellOfEveryStepAndWhereTheTimeWent) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(16);
+  config.mutable_worker()->set_results_dir(std::string(std::getenv("TEST_TMPDIR")) + "/job_results");
+  auto results = Results::Open(config, client_.index(), &time_);
+  ASSERT_TRUE(results.ok()) << results.status();
+  const auto start = std::chrono::steady_clock::now();
+  const auto summary = RunJob(config, &client_, ParityData(2000), &time_, &stop_, results->get());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  (*results)->Finish(*summary);
+
+  double sum = 0;
+  for (size_t i = 0; i < kStages; ++i) {
+    EXPECT_GT(summary->stage_seconds[i], 0) << kStageNames[i];
+    sum += summary->stage_seconds[i];
+  }
+  EXPECT_LE(sum, seconds);
+
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(ReadWhole(config.worker().results_dir() + "/worker-0.jsonl"));
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  // The clock stands still, so all steps come at the end.
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1]["clock"], client_.pushes());
+  EXPECT_EQ(lines[1]["samples"], 4000);
+  EXPECT_EQ(lines[1]["samples_total"], 4000);
+  EXPECT_GT(lines[1]["loss"], 0);
+  EXPECT_EQ(lines[1]["stage_seconds"], lines[2]["stage_seconds"]);
+  EXPECT_NEAR(lines[2]["test"]["auc"], *summary->test->auc, 1e-6) << "seven digits are written";
 }
 
 }  // namespace

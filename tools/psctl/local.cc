@@ -59,24 +59,34 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// The program `name`: `given` if that is not empty, else the one beside psctl, as installed or as built.
+// The program `name`: `given` if that is not empty, else the one beside psctl, as a package or an archive has it, or as
+// built. The package's name comes first: /usr/bin has another ps.
 absl::StatusOr<std::string> FindProgram(const std::string& given, const std::string& name, const std::string& folder) {
   if (!given.empty()) return given;
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (error) return absl::NotFoundError("psctl cannot find itself; name --ps-binary, --worker-binary");
+  const fs::path packaged = here / ("lodestone-" + name);
   const fs::path installed = here / name;
   const fs::path built = (here / "../.." / folder / name).lexically_normal();
-  for (const fs::path& path : {installed, built}) {
+  for (const fs::path& path : {packaged, installed, built}) {
     if (access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, error)) return path.string();
   }
-  return absl::NotFoundError(absl::StrCat("no program ", name, ": neither ", installed.string(), " nor ",
-                                          built.string(), "; give --", name, "-binary"));
+  return absl::NotFoundError(absl::StrCat("no program ", name, ": neither ", packaged.string(), " nor ",
+                                          installed.string(), " nor ", built.string(), "; give --", name, "-binary"));
 }
 
 uint32_t Cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+// Where the process `index` of those of its kind listens for HTTP: the first as configured, the others on a free port
+// of the same host, since they share this machine. Empty: nowhere.
+std::string HttpListen(const std::string& configured, uint32_t index) {
+  const size_t colon = configured.rfind(':');
+  if (index == 0 || colon == std::string::npos) return configured;
+  return configured.substr(0, colon) + ":0";
 }
 
 // The text of an address file: "host:port" and a line end; empty until it is all there.
@@ -136,17 +146,20 @@ class LocalRun {
     RunSummary all = Combine(summaries);
     all.config = options_.config_path;
     all.servers = config_.cluster().servers();
+    all.results = config_.worker().results_dir();
     return all;
   }
 
   // ps 0 first, whose address the others need.
   absl::Status StartServers(const std::string& program) {
+    const std::string http = config_.server().has_http_listen() ? config_.server().http_listen() : "127.0.0.1:0";
     for (uint32_t i = 0; i < config_.cluster().servers(); ++i) {
       std::vector<std::string> argv = CommonArguments(program);
       const std::string address_file = folder_.File(absl::StrCat("ps-", i, ".address"));
-      Append(&argv, {"--set", "server.listen=127.0.0.1:0", "--set", "server.advertise=", "--set",
-                     absl::StrCat("server.index=", i), "--set", absl::StrCat("coordinator.address=", coordinator_),
-                     "--address-file", address_file});
+      Append(&argv,
+             {"--set", "server.listen=127.0.0.1:0", "--set", "server.advertise=", "--set",
+              absl::StrCat("server.index=", i), "--set", absl::StrCat("coordinator.address=", coordinator_), "--set",
+              absl::StrCat("server.http_listen=", HttpListen(http, i)), "--address-file", address_file});
       LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kServer, absl::StrCat("ps ", i), argv));
       if (i > 0) continue;
       LODESTONE_RETURN_IF_ERROR(cluster_.WaitFor([&] { return !(coordinator_ = ReadAddress(address_file)).empty(); },
@@ -162,6 +175,9 @@ class LocalRun {
       std::vector<std::string> argv = CommonArguments(program);
       Append(&argv, {"--set", absl::StrCat("worker.index=", i), "--set",
                      absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(i)});
+      if (const std::string http = HttpListen(config_.worker().http_listen(), i); !http.empty()) {
+        Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
+      }
       if (config_.worker().threads() == 0) {
         Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, Cores() / workers))});
       }
@@ -199,6 +215,11 @@ class LocalRun {
     if (options_.quiet || !poller_.has_value()) return;
     const std::optional<v1::StatusResponse> status = poller_->Take();
     if (!status.has_value()) return;
+    if (!page_shown_ && !status->server().http().empty()) {
+      page_shown_ = true;
+      Say(absl::StrCat("the cluster's page is ", config_.security().certificate().empty() ? "http://" : "https://",
+                       status->server().http(), "/"));
+    }
     const ClusterView view = ViewOf(*status, config_.cluster().workers());
     const int64_t now_ms = time_.NowMs();
     rate_.Observe(1e-3 * now_ms, view.samples);
@@ -229,6 +250,7 @@ class LocalRun {
   std::string coordinator_;            // Its address.
   std::map<std::string, int> colors_;  // By process name.
   RateMeter rate_;
+  bool page_shown_ = false;
   std::optional<v1::Phase> shown_phase_;
   int64_t shown_ms_ = 0;
 };

@@ -15,8 +15,9 @@ struct LocalOptions {
   bool quiet = false;             // Print errors and the result only.
 };
 
-// Runs it, with messages on standard error and the result on standard output. Returns the exit code: 0; 1 if a process
-// failed; 2 for a wrong configuration; 130 after Ctrl-C.
+// The ps serve HTTP on free ports of the loopback address unless the configuration says where; the page's address is
+// printed. Runs it, with messages on standard error and the result on standard output. Returns the exit code: 0; 1 if a
+// process failed; 2 for a wrong configuration; 130 after Ctrl-C.
 int RunLocal(const LocalOptions& options);
 
 }  // namespace lodestone

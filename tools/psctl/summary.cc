@@ -88,6 +88,33 @@ std::string BestText(const RunSummary& summary) {
   return text;
 }
 
+// "compute 62 %, rows 21 %, push 9 %, dense 3 %": the shares of `seconds`, the greatest first; what is less than half a
+// percent is left out, and so is what belongs to no stage.
+std::string StagesText(Metrics stages, double seconds) {
+  std::erase_if(stages, [seconds](const auto& stage) { return !(stage.second > 0 && seconds > 0); });
+  std::stable_sort(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, value] : stages) {
+    const long percent = std::lround(100 * value / seconds);
+    if (percent > 0) absl::StrAppend(&text, text.empty() ? "" : ", ", name, " ", percent, " %");
+  }
+  return text;
+}
+
+std::string RateText(uint64_t samples, double seconds, double per_second) {
+  return absl::StrFormat("%s in %.1f s: %s/s", WithThousands(samples), seconds,
+                         WithThousands(std::llround(per_second)));
+}
+
+double PerSecond(uint64_t samples, double seconds) { return seconds > 0 ? samples / seconds : 0; }
+
+std::string WorkerText(const WorkerSummary& worker) {
+  const std::string stages = StagesText(worker.stage_seconds, worker.seconds);
+  return absl::StrFormat("%s   staleness %.2f%s%s",
+                         RateText(worker.samples, worker.seconds, PerSecond(worker.samples, worker.seconds)),
+                         worker.staleness_pushes, stages.empty() ? "" : "   ", stages);
+}
+
 }  // namespace
 
 absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
@@ -112,6 +139,16 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
   summary.train = MetricsAt(json, "train");
   summary.test = MetricsAt(json, "test");
   summary.best_reachable = MetricsAt(json, "best_reachable");
+  summary.stage_seconds = MetricsAt(json, "stage_seconds");
+  if (const auto workers = json.find("per_worker"); workers != json.end() && workers->is_array()) {
+    for (const Json& worker : *workers) {
+      if (!worker.is_object()) continue;
+      summary.per_worker.push_back({static_cast<uint64_t>(std::max(0.0, NumberOr(worker, "samples", 0))),
+                                    NumberOr(worker, "seconds", 0), NumberOr(worker, "staleness_pushes", 0),
+                                    MetricsAt(worker, "stage_seconds")});
+    }
+  }
+  summary.results = TextOr(json, "results", "");
   return summary;
 }
 
@@ -119,14 +156,26 @@ RunSummary Combine(const std::vector<RunSummary>& workers) {
   RunSummary all = workers.front();
   all.samples = 0;
   all.workers = workers.size();
+  all.stage_seconds.clear();
+  all.per_worker.clear();
   double staleness = 0;
   for (const RunSummary& worker : workers) {
     all.samples += worker.samples;
     all.seconds = std::max(all.seconds, worker.seconds);
     staleness += worker.staleness_pushes * worker.samples;
+    all.per_worker.push_back({worker.samples, worker.seconds, worker.staleness_pushes, worker.stage_seconds});
+    for (const auto& [stage, seconds] : worker.stage_seconds) {
+      const auto found = std::find_if(all.stage_seconds.begin(), all.stage_seconds.end(),
+                                      [&stage = stage](const auto& sum) { return sum.first == stage; });
+      if (found == all.stage_seconds.end()) {
+        all.stage_seconds.emplace_back(stage, seconds);
+      } else {
+        found->second += seconds;
+      }
+    }
   }
   all.staleness_pushes = all.samples == 0 ? 0 : staleness / all.samples;
-  all.samples_per_second = all.seconds > 0 ? all.samples / all.seconds : 0;
+  all.samples_per_second = PerSecond(all.samples, all.seconds);
   return all;
 }
 
@@ -143,6 +192,17 @@ std::string ToJson(const RunSummary& summary) {
   if (!summary.train.empty()) json["train"] = ToObject(summary.train);
   if (!summary.test.empty()) json["test"] = ToObject(summary.test);
   if (!summary.best_reachable.empty()) json["best_reachable"] = ToObject(summary.best_reachable);
+  if (!summary.stage_seconds.empty()) json["stage_seconds"] = ToObject(summary.stage_seconds);
+  for (const WorkerSummary& worker : summary.per_worker) {
+    Json object;
+    object["samples"] = worker.samples;
+    object["seconds"] = worker.seconds;
+    object["samples_per_second"] = PerSecond(worker.samples, worker.seconds);
+    object["staleness_pushes"] = worker.staleness_pushes;
+    if (!worker.stage_seconds.empty()) object["stage_seconds"] = ToObject(worker.stage_seconds);
+    json["per_worker"].push_back(std::move(object));
+  }
+  if (!summary.results.empty()) json["results"] = summary.results;
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -154,13 +214,22 @@ std::string ToTable(const RunSummary& summary) {
   row("model", summary.model);
   row("cluster",
       absl::StrCat(summary.servers, " ps, ", summary.workers, summary.workers == 1 ? " worker" : " workers"));
-  row("samples", absl::StrFormat("%s in %.1f s: %s/s", WithThousands(summary.samples), summary.seconds,
-                                 WithThousands(std::llround(summary.samples_per_second))));
+  row("samples", RateText(summary.samples, summary.seconds, summary.samples_per_second));
   row("staleness", absl::StrFormat("%.2f pushes by others between a step's read and its push, on average",
                                    summary.staleness_pushes));
+  if (summary.per_worker.size() > 1) {
+    for (size_t i = 0; i < summary.per_worker.size(); ++i) {
+      row(absl::StrCat("worker ", i).c_str(), WorkerText(summary.per_worker[i]));
+    }
+  }
+  double seconds = 0;  // Of all workers.
+  for (const WorkerSummary& worker : summary.per_worker) seconds += worker.seconds;
+  row("time went to", StagesText(summary.stage_seconds, seconds));
   row("train", MetricsText(summary.train));
   row("test", MetricsText(summary.test));
   row("best reachable", BestText(summary));
+  const std::string& results = summary.results;
+  row("results", results.empty() ? "" : absl::StrCat(results, " (tensorboard --logdir ", results, ")"));
   return text;
 }
 

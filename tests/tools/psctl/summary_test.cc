@@ -16,6 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::Pair;
+using testing::SizeIs;
 
 std::string Written(const std::string& text) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/summary.json";
@@ -88,9 +89,37 @@ TEST(Combine, OfNoWorkAtAllIsFinite) {
   EXPECT_EQ(all.staleness_pushes, 0);
 }
 
+TEST(Combine, KeepsWhatEachWorkerDidAndAddsUpWhereTheTimeWent) {
+  RunSummary first = Example();
+  first.stage_seconds = {{"rows", 0.5}, {"compute", 3}};
+  RunSummary second = Example();
+  second.samples = 6000;
+  second.seconds = 8;
+  second.stage_seconds = {{"rows", 2.5}, {"compute", 5}, {"push", 0.25}};
+  const RunSummary all = Combine({first, second});
+  EXPECT_THAT(all.stage_seconds, ElementsAre(Pair("rows", 3), Pair("compute", 8), Pair("push", 0.25)));
+  ASSERT_THAT(all.per_worker, SizeIs(2));
+  EXPECT_EQ(all.per_worker[1].samples, 6000u);
+  EXPECT_EQ(all.per_worker[1].seconds, 8);
+  EXPECT_EQ(all.per_worker[0].stage_seconds, first.stage_seconds);
+}
+
 TEST(ToJson, ReadsBackToTheSame) {
-  const absl::StatusOr<RunSummary> again = ReadSummary(Written(ToJson(Example())));
+  RunSummary summary = Combine({Example(), Example()});
+  summary.servers = 2;
+  summary.samples = 2000;
+  summary.stage_seconds = {{"compute", 3.5}};
+  summary.per_worker[1].stage_seconds = {{"compute", 1.5}};
+  summary.results = "runs/1";
+  const absl::StatusOr<RunSummary> again = ReadSummary(Written(ToJson(summary)));
   ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->results, "runs/1");
+  EXPECT_EQ(again->stage_seconds, summary.stage_seconds);
+  ASSERT_THAT(again->per_worker, SizeIs(2));
+  EXPECT_EQ(again->per_worker[1].samples, 2000u);
+  EXPECT_EQ(again->per_worker[1].seconds, 4);
+  EXPECT_EQ(again->per_worker[1].staleness_pushes, 1.5);
+  EXPECT_EQ(again->per_worker[1].stage_seconds, summary.per_worker[1].stage_seconds);
   EXPECT_EQ(again->config, "configs/local.yaml");
   EXPECT_EQ(again->model, "deepfm");
   EXPECT_EQ(again->samples, 2000u);
@@ -116,6 +145,25 @@ TEST(ToTable, TellsTheShareOfTheBestReachable) {
   EXPECT_THAT(table, HasSubstr("auc 0.8000, of which the model reached 93.8 %"));
   EXPECT_THAT(table, HasSubstr("2 ps, 2 workers"));
   EXPECT_THAT(table, HasSubstr("2,000 in 4.0 s: 500/s"));
+}
+
+TEST(ToTable, TellsEachWorkersRateWhereTheTimeWentAndWhereTheResultsAre) {
+  RunSummary first = Example();
+  first.stage_seconds = {{"rows", 0.4}, {"dense", 0.001}, {"compute", 3}, {"push", std::nan("")}};
+  RunSummary second = first;
+  second.samples = 6000;
+  RunSummary all = Combine({first, second});
+  all.results = "runs/1";
+  const std::string table = ToTable(all);
+  EXPECT_THAT(table, HasSubstr("worker 0        2,000 in 4.0 s: 500/s   staleness 1.50   compute 75 %, rows 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   staleness 1.50   compute 75 %, rows 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("time went to    compute 75 %, rows 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("results         runs/1 (tensorboard --logdir runs/1)\n"));
+}
+
+TEST(ToTable, OfOneWorkerHasNoRowForIt) {
+  EXPECT_THAT(ToTable(Combine({Example()})), Not(HasSubstr("worker 0")));
+  EXPECT_THAT(ToTable(Combine({Example()})), Not(HasSubstr("time went to"))) << "nobody has told";
 }
 
 TEST(ToTable, TellsAnErrorsMultipleOfTheBestReachable) {
