@@ -2,12 +2,11 @@
 // TensorBoard in FOLDER/worker-INDEX/events.out.tfevents.…: each worker is a run of its own there.
 //
 // Lines, by their field "event":
-//   run       the first: time, cluster, version, commit, seed, the configuration as printed; one more after each
-//   restart training  every worker.results_every_ms: what has happened since the line before; "stage_seconds" is where
-//   the
-//             time of the steps went (worker/stages.h)
-//   result    the last of a run that came to its end: all of it, with the metrics if this worker has evaluated
-//   failed    the last of one that did not, with the reason
+//   run: the first one, and one more after each restart: time, cluster, version, commit, seed, the configuration.
+//   training: every worker.results_every_ms: what has happened since the line before; "stage_seconds" is where the time
+//   of the steps went (worker/stages.h).
+//   result: the last of a run that came to its end: all of it, with the metrics if this worker has evaluated.
+//   failed: the last of one that did not, with the reason.
 // "time" is in UTC, "seconds" count from the first step. A number that is not finite, or not known, is null.
 //
 // Each line and each record is written with one call as soon as it is there, whole or not at all. What cannot be
