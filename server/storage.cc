@@ -306,7 +306,8 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
   const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
   if (!result.ok()) {
     LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, result.status().ToString());
-    Tell("disk", absl::StrCat("a checkpoint failed: ", result.status().message()));
+    // Whoever asked for a named one is told.
+    if (name.empty()) Tell("disk", absl::StrCat("a checkpoint failed: ", result.status().message()));
     MutexLock lock(&mu_);
     checkpoints_.set_checkpoint_error(result.status().ToString());
     return result.status();
