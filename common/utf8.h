@@ -24,6 +24,14 @@ inline size_t Utf8Length(std::string_view text, size_t i) {
   return out_of_range ? 0 : length;
 }
 
+// The longest start of `text` of at most `bytes_max` bytes that ends where a character does. REQUIRES: it is valid.
+inline std::string_view Utf8Prefix(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 // Whether all of `text` is valid.
 inline bool IsUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {

@@ -108,4 +108,14 @@ void CoordinatorHost::FillStatus(v1::StatusResponse* status) const {
   if (elected_.has_value()) elected_->FillStatus(status);
 }
 
+std::optional<v1::EventsResponse> CoordinatorHost::Events(uint64_t after_id) const {
+  if (own_.has_value()) return own_->Events(after_id);
+  return elected_.has_value() ? elected_->Events(after_id) : std::nullopt;
+}
+
+std::optional<v1::HistoryResponse> CoordinatorHost::TellHistory() const {
+  if (own_.has_value()) return own_->TellHistory();
+  return elected_.has_value() ? elected_->TellHistory() : std::nullopt;
+}
+
 }  // namespace lodestone

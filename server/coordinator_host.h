@@ -40,6 +40,9 @@ class CoordinatorHost {
 
   void Shutdown();
   void FillStatus(v1::StatusResponse* status) const;
+  // What has happened in the cluster, and how training has gone on; nullopt if this ps does not serve the coordinator.
+  std::optional<v1::EventsResponse> Events(uint64_t after_id) const;
+  std::optional<v1::HistoryResponse> TellHistory() const;
 
  private:
   absl::Status PrepareOwn();

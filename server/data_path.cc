@@ -95,6 +95,7 @@ void Store::Impl::Refuse(const absl::Status& status, Incarnation worker) {
   if (absl::IsAborted(status)) return;  // It is somebody else's to judge.
   pushes_refused_.fetch_add(1, std::memory_order_relaxed);
   sessions_.PushRefused(worker);
+  if (refusal_listener_) refusal_listener_(worker, status);
   MutexLock lock(&status_mu_);
   last_refusal_ = absl::StrCat("worker incarnation ", worker, ": ", status.ToString());
 }

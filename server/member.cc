@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/nonce.h"
 #include "common/retry.h"
@@ -233,10 +234,23 @@ absl::Status Member::Join() {
   return absl::OkStatus();
 }
 
+uint64_t Member::FillHeartbeat(bool leaving, v1::HeartbeatRequest* request) const {
+  request->set_incarnation(incarnation_);
+  request->set_leaving(leaving);
+  if (options_.progress) *request->mutable_server() = options_.progress();
+  uint64_t last = told_event_;
+  if (options_.events == nullptr) return last;
+  for (v1::Event& event : options_.events->After(told_event_, limits::kHeartbeatEventsMax)) {
+    last = event.id();
+    event.clear_id();
+    *request->add_events() = std::move(event);
+  }
+  return last;
+}
+
 absl::Status Member::Heartbeat(bool leaving) {
   v1::HeartbeatRequest request;
-  request.set_incarnation(incarnation_);
-  request.set_leaving(leaving);
+  const uint64_t last_event = FillHeartbeat(leaving, &request);
   v1::HeartbeatResponse response;
   if (leaving) {
     grpc::ClientContext context;
@@ -254,6 +268,7 @@ absl::Status Member::Heartbeat(bool leaving) {
     lease_ends_ms_ = lease_end_known_ms_;
   }
   LODESTONE_RETURN_IF_ERROR(status);
+  told_event_ = last_event;
   if (response.lease_ms() > 0) lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   NoteLease(sent_ms + lease_ms_);
   next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();

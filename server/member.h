@@ -25,6 +25,7 @@
 #include "grpcpp/client_context.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "server/events.h"
 
 namespace lodestone {
 
@@ -44,6 +45,10 @@ class Member {
     // Runs on the member's thread with every map that is newer than the one before, after on_route's, and with the
     // newest after the ps has joined again. The lease is not renewed meanwhile: it must not take long. May be null.
     std::function<void(const ShardMap&)> on_change;
+    // What heartbeats tell: how it goes, and what has happened here. Called and read on the member's thread; may be
+    // null.
+    std::function<v1::ServerProgress()> progress;
+    const EventLog* events = nullptr;
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms (or for good). It does not run if Leave comes first.
@@ -90,6 +95,8 @@ class Member {
 
   absl::Status Join();
   absl::Status Heartbeat(bool leaving);
+  // The id of the last event in it, or of the last one told.
+  uint64_t FillHeartbeat(bool leaving, v1::HeartbeatRequest* request) const;
   // Whether an error of Join or Route may pass by itself.
   bool MayPass(const absl::Status& status);
   void NoteLease(int64_t ends_ms);
@@ -122,6 +129,7 @@ class Member {
 
   // Owned by the member's thread; after it has ended, by Leave.
   bool joined_again_ = false;  // And on_change has not returned since.
+  uint64_t told_event_ = 0;    // The id of the newest event that a heartbeat which was answered has told.
   int64_t lease_end_known_ms_ = 0;
   int64_t next_heartbeat_ms_ = 0;
   int64_t next_route_ms_ = kNever;  // When to ask for the map.

@@ -26,6 +26,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
 #include "server/coordinator_host.h"
+#include "server/events.h"
 #include "server/exchange.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
@@ -103,11 +104,18 @@ class ServerProcess::Impl {
   void CheckDisk();
   void SetServing(bool serving);
   void FillStatus(v1::StatusResponse* status) const;
+  // Of the cluster where this ps serves the coordinator; otherwise of this ps.
+  v1::EventsResponse Events(uint64_t after_id) const;
+  v1::HistoryResponse History() const { return coordinator_.TellHistory().value_or(v1::HistoryResponse()); }
+  v1::ServerProgress Progress() const;
+  void OnCoordinator(bool serves);
+  void Tell(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
   void RunTicks();
   std::shared_ptr<Member> MemberNow() const;
 
   // Constant after Start.
   const v1::Config config_;
+  const std::string name_;  // "ps 1".
   const std::function<void(absl::Status)> on_ready_;
 
   mutable Mutex mu_;
@@ -119,6 +127,8 @@ class ServerProcess::Impl {
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
   AnchoredTime time_;
+  EventLog events_;
+  RefusedPushes refused_;
   Store store_;
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   Broadcaster broadcaster_;
@@ -137,12 +147,13 @@ class ServerProcess::Impl {
 
 ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready)
     : config_(config),
+      name_(absl::StrCat("ps ", config.server().index())),
       on_ready_(std::move(on_ready)),
+      events_(&time_),
+      refused_(name_, &time_, &events_),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
-      coordinator_(
-          config, &time_,
-          [this](bool serves) { server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves); }),
+      coordinator_(config, &time_, [this](bool serves) { OnCoordinator(serves); }),
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
                 PsName(config.server().index(), config.cluster().name())),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
@@ -154,13 +165,16 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
           Storage::IsWanted(config)
               ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
               : nullptr,
-          Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); }) : nullptr) {
+          Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); }) : nullptr,
+          [this](uint64_t after_id) { return Events(after_id); }, [this] { return History(); }) {
+  store_.SetRefusalListener([this](Incarnation worker, const absl::Status& why) { refused_.Note(worker, why); });
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }
 
 absl::Status ServerProcess::Impl::Start() {
   LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
+  if (storage_ != nullptr) storage_->SetEvents(&events_);
   if (Replication::IsWanted(config_)) StartReplication();
   LODESTONE_RETURN_IF_ERROR(coordinator_.Prepare(storage_.get()));
   LODESTONE_RETURN_IF_ERROR(Listen());
@@ -252,6 +266,8 @@ void ServerProcess::Impl::StartMember() {
   if (replication_.has_value()) {
     options.on_change = [this](const ShardMap& map) { replication_->SetMap(map); };
   }
+  options.progress = [this] { return Progress(); };
+  options.events = &events_;
   if (storage_ != nullptr) {
     options.token = storage_->token();
     options.predecessor = storage_->former_token();
@@ -324,6 +340,26 @@ void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   if (member != nullptr) member->FillStatus(status);
 }
 
+v1::EventsResponse ServerProcess::Impl::Events(uint64_t after_id) const {
+  std::optional<v1::EventsResponse> of_cluster = coordinator_.Events(after_id);
+  return of_cluster.has_value() ? *std::move(of_cluster) : events_.Tell(after_id);
+}
+
+v1::ServerProgress ServerProcess::Impl::Progress() const {
+  v1::StatusResponse status;  // But for what the disk may keep waiting, as a heartbeat must not.
+  store_.FillStatus(&status);
+  if (replication_.has_value()) replication_->FillStatus(&status);
+  MutexLock lock(&mu_);
+  FillProcess(identity_, status.mutable_server());
+  return ProgressOf(status);
+}
+
+void ServerProcess::Impl::OnCoordinator(bool serves) {
+  server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves);
+  if (coordinator_.always()) return;
+  Tell("elected", serves ? "serves the coordinator from now on" : "does not serve the coordinator any more");
+}
+
 void ServerProcess::Impl::RunTicks() {
   auto next = std::chrono::steady_clock::now() + kTickPeriod;
   MutexLock lock(&mu_);
@@ -331,6 +367,7 @@ void ServerProcess::Impl::RunTicks() {
     if (changed_.WaitUntil(&mu_, next)) continue;
     mu_.Unlock();
     store_.Tick();
+    refused_.Tick();
     CheckDisk();
     mu_.Lock();
     next = std::chrono::steady_clock::now() + kTickPeriod;
@@ -345,8 +382,10 @@ void ServerProcess::Impl::CheckDisk() {
   disk_told_ = !well;
   SetServing(well);
   if (well) {
+    Tell("disk", "pushes can be made durable again, and are taken");
     LODESTONE_LOG(INFO, "server", "pushes can be made durable again, and are taken");
   } else {
+    Tell("disk", absl::StrCat("pushes cannot be made durable, and are refused: ", health.message()));
     LODESTONE_LOG(ERROR, "server", "pushes cannot be made durable, and are refused: {}", health.ToString());
   }
 }

@@ -42,9 +42,42 @@ void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {
   status->set_resident_bytes(ResidentBytes());
 }
 
+v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
+  const v1::ServerStatus& server = status.server();
+  v1::ServerProgress progress;
+  progress.set_resident_bytes(server.resident_bytes());
+  progress.set_table_bytes(server.table_bytes());
+  progress.set_pushes_per_second(server.pushes_per_second());
+  progress.set_pulls_per_second(server.pulls_per_second());
+  progress.set_pushes_refused(server.pushes_refused());
+  progress.set_http(server.http());
+  uint64_t lag_records = 0, rows = 0;
+  for (const v1::FollowerStatus& follower : status.replication().followers()) lag_records += follower.lag_records();
+  for (const v1::TableStatus& table : status.tables()) rows += table.rows();
+  progress.set_lag_records(lag_records);
+  progress.set_rows(rows);
+  return progress;
+}
+
 grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* context, const v1::StatusRequest*,
                                                v1::StatusResponse* response) {
   for (const Filler& fill : fillers_) fill(response);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
+                                               v1::EventsResponse* response) {
+  if (events_ != nullptr) *response = events_(request->after_id());
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::History(grpc::CallbackServerContext* context, const v1::HistoryRequest*,
+                                                v1::HistoryResponse* response) {
+  if (history_ != nullptr) *response = history_();
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -30,6 +30,9 @@ struct ProcessIdentity {
 // Adds index, address, incarnation, version, uptime and resident memory.
 void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status);
 
+// What a heartbeat says of a ps, of what its status says.
+v1::ServerProgress ProgressOf(const v1::StatusResponse& status);
+
 // Resident memory of this process; 0 if the system does not tell.
 uint64_t ResidentBytes();
 
@@ -44,13 +47,19 @@ class AdminService final : public v1::Admin::CallbackService {
   using Rollbacker = std::function<absl::StatusOr<v1::RollbackResponse>(const v1::RollbackRequest&)>;
   // Compares what this ps owns with its followers' copies. Called as a Checkpointer is.
   using Verifier = std::function<absl::StatusOr<v1::VerifyReplicasResponse>()>;
+  // What has happened, and how training has gone on. Called as a Filler is.
+  using EventTeller = std::function<v1::EventsResponse(uint64_t after_id)>;
+  using HistoryTeller = std::function<v1::HistoryResponse()>;
   // `checkpoint` and `rollback`: null if this ps keeps nothing on disk. `verify`: null if shards have no followers.
+  // `events` and `history`: null if there is nothing to tell.
   explicit AdminService(std::vector<Filler> fillers, Checkpointer checkpoint = nullptr, Rollbacker rollback = nullptr,
-                        Verifier verify = nullptr)
+                        Verifier verify = nullptr, EventTeller events = nullptr, HistoryTeller history = nullptr)
       : fillers_(std::move(fillers)),
         checkpoint_(std::move(checkpoint)),
         rollback_(std::move(rollback)),
-        verify_(std::move(verify)) {}
+        verify_(std::move(verify)),
+        events_(std::move(events)),
+        history_(std::move(history)) {}
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
@@ -61,6 +70,10 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* VerifyReplicas(grpc::CallbackServerContext* context,
                                            const v1::VerifyReplicasRequest* request,
                                            v1::VerifyReplicasResponse* response) override;
+  grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
+                                   v1::EventsResponse* response) override;
+  grpc::ServerUnaryReactor* History(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,
+                                    v1::HistoryResponse* response) override;
 
  private:
   // OK if one may begin now.
@@ -75,6 +88,8 @@ class AdminService final : public v1::Admin::CallbackService {
   const Checkpointer checkpoint_;
   const Rollbacker rollback_;
   const Verifier verify_;
+  const EventTeller events_;
+  const HistoryTeller history_;
 
   // Synchronise themselves.
   std::atomic<bool> busy_{false};                 // With something that takes long.

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/nonce.h"
 #include "common/record_file.h"
@@ -305,6 +306,8 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
   const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
   if (!result.ok()) {
     LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, result.status().ToString());
+    // Whoever asked for a named one is told.
+    if (name.empty()) Tell("disk", absl::StrCat("a checkpoint failed: ", result.status().message()));
     MutexLock lock(&mu_);
     checkpoints_.set_checkpoint_error(result.status().ToString());
     return result.status();
@@ -324,6 +327,9 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
   response.set_seconds(result->seconds);
   LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
                 response.bytes(), response.seconds());
+  Tell("checkpointed",
+       absl::StrFormat("%s: %u shards, %u bytes in %.2f s", response.path().substr(response.path().rfind('/') + 1),
+                       response.shards(), response.bytes(), response.seconds()));
   MutexLock lock(&mu_);
   checkpoints_.set_checkpoint(response.path());
   checkpoints_.set_checkpoint_seconds(response.seconds());

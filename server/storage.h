@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/file.h"
 #include "common/mutex.h"
 #include "common/time_source.h"
@@ -30,6 +31,7 @@
 #include "proto/coordinator_state.pb.h"
 #include "proto/log.pb.h"
 #include "server/checkpoint/checkpoint_writer.h"
+#include "server/events.h"
 #include "server/past.h"
 #include "server/store.h"
 
@@ -70,6 +72,9 @@ class Storage {
   bool HoldsStateOf(ShardId shard) const;
   // Is called after each periodic checkpoint, on the thread that wrote it. Call before Recover.
   void SetCheckpointListener(std::function<void()> listener) { checkpoint_listener_ = std::move(listener); }
+
+  // Where checkpoints and rollbacks are told; must outlive this. Call before Recover.
+  void SetEvents(EventLog* events) { events_ = events; }
 
   // Writes a periodic checkpoint before it is due: much of what is here is not on the disk. Where there is no log,
   // nothing is lost by waiting.
@@ -121,6 +126,7 @@ class Storage {
   absl::StatusOr<Shard::State> Collect(ShardId shard, const Version* after);
   bool HasLog() const { return durability_ != v1::ClusterConfig::MEMORY && !dir_.empty(); }
   void SetWait(std::string what);
+  void Tell(absl::string_view kind, absl::string_view text) const;
 
   // Constant after construction.
   const v1::Config config_;
@@ -140,6 +146,7 @@ class Storage {
   double recovery_seconds_ = 0;
 
   std::function<void()> checkpoint_listener_;  // Empty: nobody listens.
+  EventLog* events_ = nullptr;                 // Null: nobody reads them.
 
   std::vector<std::atomic<uint64_t>> written_states_;  // By shard: Store::StatesOf in the newest periodic checkpoint.
   std::atomic<bool> stop_{false};

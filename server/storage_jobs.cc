@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,10 @@ namespace {
 
 // CheckpointSoon waits for so long for more to come: states come one shard after the other.
 constexpr std::chrono::milliseconds kSoon(100);
+
+std::string GoalOf(const v1::RollbackRequest& request) {
+  return request.has_version() ? absl::StrCat("version ", request.version()) : request.checkpoint();
+}
 
 }  // namespace
 
@@ -52,6 +57,8 @@ absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest
     response = *std::move(done);
     LODESTONE_LOG(INFO, "storage", "a table has gone back table={} shards={} seconds={:.2f}", request.table(),
                   response.shards_size(), response.seconds());
+    Tell("rolled back",
+         absl::StrCat("table ", request.table(), " to ", GoalOf(request), ": ", response.shards_size(), " shards"));
     return absl::OkStatus();
   }));
   return response;
@@ -149,6 +156,10 @@ absl::Status Storage::health() const {
     if (!recovered_) return absl::OkStatus();
   }
   return store_->log_health();
+}
+
+void Storage::Tell(absl::string_view kind, absl::string_view text) const {
+  if (events_ != nullptr) events_->Add(kind, absl::StrCat("ps ", config_.server().index()), text);
 }
 
 void Storage::SetWait(std::string what) {

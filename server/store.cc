@@ -291,6 +291,9 @@ std::optional<v1::Broadcast> Store::BroadcastOf(TableId table) const { return im
 void Store::SetBroadcastListener(std::function<void(TableId)> listener) {
   impl_->SetBroadcastListener(std::move(listener));
 }
+void Store::SetRefusalListener(std::function<void(Incarnation, const absl::Status&)> listener) {
+  impl_->SetRefusalListener(std::move(listener));
+}
 void Store::Drain() { impl_->Drain(); }
 void Store::Tick() { impl_->Tick(); }
 void Store::FillStatus(v1::StatusResponse* status) const { impl_->FillStatus(status); }

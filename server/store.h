@@ -187,6 +187,8 @@ class Store {
   // `listener` is called, on an executor's thread, each time a table has had its broadcast.every_pushes pushes. Call
   // once, before the first push.
   void SetBroadcastListener(std::function<void(TableId)> listener);
+  // `listener` is told of each push that is refused, on the thread that refuses it. Call once, before the first push.
+  void SetRefusalListener(std::function<void(Incarnation worker, const absl::Status& why)> listener);
 
   // Waits until all that was submitted has run. REQUIRES: nobody submits meanwhile.
   void Drain();

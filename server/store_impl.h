@@ -112,6 +112,9 @@ class Store::Impl {
   Version VersionOf(ShardId shard) const { return shards_[shard]->version(); }
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
   void SetBroadcastListener(std::function<void(TableId)> listener) { broadcast_listener_ = std::move(listener); }
+  void SetRefusalListener(std::function<void(Incarnation, const absl::Status&)> listener) {
+    refusal_listener_ = std::move(listener);
+  }
   void Drain();
   void Tick();
   void FillStatus(v1::StatusResponse* status) const;
@@ -189,6 +192,7 @@ class Store::Impl {
   // Constant after construction.
   const Options options_;
   std::function<void(TableId)> broadcast_listener_;
+  std::function<void(Incarnation, const absl::Status&)> refusal_listener_;
 
   // Constant once ready_. Executors still append when they end, so the logs outlive them.
   std::vector<std::unique_ptr<ShardLog>> logs_;  // By executor; empty: none.

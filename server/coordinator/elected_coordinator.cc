@@ -131,4 +131,16 @@ void ElectedCoordinator::FillStatus(v1::StatusResponse* status) const {
   election_.FillStatus(status);
 }
 
+std::optional<v1::EventsResponse> ElectedCoordinator::Events(uint64_t after_id) const {
+  const Use use(this);
+  if (use.service() == nullptr) return std::nullopt;
+  return use.service()->Events(after_id);
+}
+
+std::optional<v1::HistoryResponse> ElectedCoordinator::TellHistory() const {
+  const Use use(this);
+  if (use.service() == nullptr) return std::nullopt;
+  return use.service()->TellHistory();
+}
+
 }  // namespace lodestone

@@ -59,6 +59,9 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
 
   // As CoordinatorService::FillStatus if this ps is elected; and what keeps it from the election.
   void FillStatus(v1::StatusResponse* status) const;
+  // As CoordinatorService's if this ps is elected, otherwise nullopt.
+  std::optional<v1::EventsResponse> Events(uint64_t after_id) const;
+  std::optional<v1::HistoryResponse> TellHistory() const;
 
  private:
   // The service of the term while this exists; null if there is none.

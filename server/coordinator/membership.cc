@@ -9,24 +9,22 @@
 #include "common/local_socket.h"
 #include "common/shard_map.h"
 #include "common/status.h"
+#include "common/utf8.h"
+#include "server/events.h"
 
 namespace lodestone {
 namespace {
 
 constexpr size_t kTextBytesMax = 1024;  // Of any text that a process tells about itself.
 constexpr size_t kNamesMax = 16;        // Named in one message.
-constexpr int64_t kRateWindowMs = 5000;
-constexpr int64_t kRateStepMs = 250;  // Closer observations replace each other.
-
-// `text`, cut at a character's boundary.
-std::string Bounded(const std::string& text) {
-  if (text.size() <= kTextBytesMax) return text;
-  size_t end = kTextBytesMax;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end);
-}
 
 std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "worker"; }
+
+std::string WhereIs(const MemberPlace& place) {
+  std::string where = place.peer;
+  if (place.role == v1::ROLE_SERVER) where = absl::StrCat(place.address, where.empty() ? "" : ", ", where);
+  return where.empty() ? "unnamed" : where;
+}
 
 }  // namespace
 
@@ -72,9 +70,7 @@ std::string Membership::LastHeard(const Place& place) const {
 }
 
 std::string Membership::Describe(const Place& place) const {
-  std::string where = place.peer;
-  if (place.role == v1::ROLE_SERVER) where = absl::StrCat(place.address, where.empty() ? "" : ", ", where);
-  return absl::StrCat(RoleName(place.role), " ", place.index, " (", where.empty() ? "unnamed" : where, ")");
+  return absl::StrCat(RoleName(place.role), " ", place.index, " (", WhereIs(place), ")");
 }
 
 absl::Status Membership::CheckJoin(const v1::JoinRequest& request) const {
@@ -86,9 +82,9 @@ absl::Status Membership::CheckJoin(const v1::JoinRequest& request) const {
   }
   if (!request.local_socket().empty()) LODESTONE_RETURN_IF_ERROR(CheckLocalSocket(request.local_socket()));
   if (request.cluster() != options_.cluster) {
-    return absl::InvalidArgumentError(absl::StrCat("this is the cluster `", options_.cluster, "`, and the ",
-                                                   RoleName(request.role()), " that joins is of cluster `",
-                                                   Bounded(request.cluster()), "` (cluster.name)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "this is the cluster `", options_.cluster, "`, and the ", RoleName(request.role()),
+        " that joins is of cluster `", std::string(Utf8Prefix(request.cluster(), kTextBytesMax)), "` (cluster.name)"));
   }
   if (request.role() == v1::ROLE_WORKER) return absl::OkStatus();
   if (request.shards() != options_.shards) {
@@ -151,6 +147,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   }
   LODESTONE_ASSIGN_OR_RETURN(Place* const place, ChoosePlace(request));
   const bool ends_here = place->incarnation != 0 && !place->left && !place->expiry_told;
+  if (ends_here) Note("died", *place, Alive(*place) ? "another process has taken its place" : LastHeard(*place));
   if (place->role == v1::ROLE_SERVER && ends_here) TakeOut(*place);
   by_incarnation_.erase(place->incarnation);
   const bool same_process = request.token() != 0 && request.token() == place->token;  // It had lost its lease.
@@ -166,9 +163,11 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   next.local_socket = request.role() == v1::ROLE_SERVER ? request.local_socket() : "";
   next.peer = request.peer();
   next.last_contact_ms = options_.time->NowMs();
+  next.event_ms = same_process ? place->event_ms : 0;
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
   ++changes_;
+  Note("joined", *place, absl::StrCat(same_process ? "again, " : "", WhereIs(*place)));
   if (request.role() == v1::ROLE_SERVER) ServerJoined(*place, !same_process);
   return AnswerTo(*place);
 }
@@ -220,35 +219,20 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   Place& place = *by_incarnation_.find(request.incarnation())->second;
   HeardOf(&place);
   place.left = request.leaving();
-  if (place.left) ++changes_;
+  if (place.role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(&place, request.progress());
+  if (place.role == v1::ROLE_SERVER) RecordServer(&place, request);
+  if (place.left) {
+    ++changes_;
+    Note("left", place, "in good order");
+  }
   if (place.left && place.role == v1::ROLE_SERVER) {
     TakeOut(place);
     AssignFollowers();
   }
-  if (place.role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(&place, request.progress());
   v1::HeartbeatResponse response;
   response.set_route_epoch(epoch());
   response.set_lease_ms(options_.lease_ms);
   return response;
-}
-
-void Membership::RecordProgress(Place* place, const v1::WorkerProgress& progress) {
-  place->progress = progress;
-  place->progress.set_waiting_for(Bounded(progress.waiting_for()));
-  place->progress.DiscardUnknownFields();
-  const int64_t now_ms = options_.time->NowMs();
-  auto& samples = place->samples;
-  if (samples.size() >= 2 && now_ms - samples[samples.size() - 2].first < kRateStepMs) samples.pop_back();
-  samples.emplace_back(now_ms, progress.samples());
-  while (samples.size() > 2 && samples[1].first <= now_ms - kRateWindowMs) samples.pop_front();
-}
-
-double Membership::SamplesPerSecond(const Place& place) const {
-  if (!Alive(place) || place.samples.size() < 2) return 0;
-  const auto& [first_ms, first] = place.samples.front();
-  const auto& [last_ms, last] = place.samples.back();
-  if (last_ms <= first_ms || last < first) return 0;
-  return static_cast<double>(last - first) * 1000.0 / static_cast<double>(last_ms - first_ms);
 }
 
 absl::StatusOr<v1::RouteResponse> Membership::Route() const {
@@ -280,7 +264,7 @@ absl::StatusOr<v1::RouteResponse> Membership::Route() const {
   return response;
 }
 
-Membership::LowestClocks Membership::Lowest() const {
+LowestClocks Membership::Lowest() const {
   LowestClocks clocks;
   for (const Place& place : workers_) {
     if (!TakesSteps(place)) continue;
@@ -337,6 +321,7 @@ std::vector<std::string> Membership::TakeExpired() {
       place.expiry_told = true;
       ++changes_;
       lines.push_back(absl::StrFormat("%s was not heard of for %.1f s", Describe(place), SecondsSinceContact(place)));
+      Note("died", place, LastHeard(place));
       if (place.role == v1::ROLE_SERVER) TakeOut(place);
     }
   }
@@ -358,38 +343,7 @@ std::optional<int64_t> Membership::NextExpiryMs() const {
 
 std::string Membership::NameOf(Incarnation incarnation) const {
   const auto found = by_incarnation_.find(incarnation);
-  return found == by_incarnation_.end() ? absl::StrCat("incarnation ", incarnation) : Describe(*found->second);
-}
-
-v1::MemberStatus Membership::StatusOf(const Place& place) const {
-  v1::MemberStatus status;
-  status.set_index(place.index);
-  status.set_incarnation(place.incarnation);
-  status.set_peer(place.role == v1::ROLE_SERVER ? place.address : place.peer);
-  status.set_last_contact_seconds(SecondsSinceContact(place));
-  status.set_alive(Alive(place));
-  status.set_left(place.left);
-  if (place.role == v1::ROLE_WORKER) {
-    *status.mutable_progress() = place.progress;
-    status.set_samples_per_second(SamplesPerSecond(place));
-  }
-  return status;
-}
-
-v1::ClusterStatus Membership::Status() const {
-  v1::ClusterStatus status;
-  status.set_name(options_.cluster);
-  status.set_route_epoch(epoch_);
-  status.set_servers_expected(options_.servers);
-  status.set_replicas(options_.replicas);
-  status.set_shards_in_sync(std::count(in_sync_.begin(), in_sync_.end(), true));
-  for (const Place& place : servers_) {
-    if (place.incarnation != 0) *status.add_servers() = StatusOf(place);
-  }
-  for (const Place& place : workers_) {
-    if (place.incarnation != 0) *status.add_workers() = StatusOf(place);
-  }
-  return status;
+  return found == by_incarnation_.end() ? NameOfIncarnation(incarnation) : Describe(*found->second);
 }
 
 }  // namespace lodestone

@@ -16,8 +16,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,11 +24,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/time_source.h"
 #include "common/types.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/coordinator_state.pb.h"
+#include "server/coordinator/history.h"
+#include "server/coordinator/lowest_clocks.h"
+#include "server/coordinator/place.h"
 
 namespace lodestone {
 
@@ -45,7 +47,7 @@ class Membership {
     uint32_t lease_ms = 10'000;
     bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
     Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
-    const TimeSource* time = nullptr;   // Must outlive this.
+    const TimeSource* time = nullptr;   // Must outlive this. Events count by it: milliseconds since 1970.
   };
   explicit Membership(Options options);
 
@@ -56,11 +58,11 @@ class Membership {
   uint64_t route_changes() const { return route_changes_; }
 
   // Goes on from what SaveState gave in another life. Whoever lived then gets a whole lease from now on to be heard of
-  // (but for a ps that has ended with its coordinator); what a worker has reached is unknown, so that
-  // it is behind every clock, until then. Incarnations and the epoch go on above those of the state. With another
-  // number of servers than then, all must join before there is a map again; of workers, places come or go at the end.
-  // A shard whose owner has ended goes to the follower that was in sync as soon as that one is heard of. What this
-  // changes of the state (a cluster that has followers now, or none any more) counts as changes().
+  // (but for a ps that has ended with its coordinator); what a worker has reached is unknown, so that it is behind
+  // every clock, until then. Incarnations and the epoch go on above those of the state. With another number of servers
+  // than then, all must join before there is a map again; of workers, places come or go at the end. A shard whose owner
+  // has ended goes to the follower that was in sync as soon as that one is heard of. What this changes of the state (a
+  // cluster that has followers now, or none any more) counts as changes().
   // A run that all workers have left in good order is over: those of the next one are waited for as at the first start.
   // FAILED_PRECONDITION if it is the state of another cluster, DATA_LOSS if it contradicts itself; nothing is changed.
   // REQUIRES: nobody has joined.
@@ -69,10 +71,10 @@ class Membership {
   // Gives a place to a process. INVALID_ARGUMENT: another cluster's, another number of shards, no such index, a server
   // without an address. ALREADY_EXISTS, naming the holder: the index is held by a process that lives (a server that
   // comes back at the holder's own address, where nobody else can listen, or that names the holder as its predecessor,
-  // whose data folder it could not have otherwise, takes over at once). RESOURCE_EXHAUSTED: no
-  // index was asked for and none is free. Indices that nobody held or whose holder died are given before those of
-  // processes that left in good order, lowest first. A process that lives, known by its token, is told again what it
-  // was told before: the answer may have been lost.
+  // whose data folder it could not have otherwise, takes over at once). RESOURCE_EXHAUSTED: no index was asked for and
+  // none is free. Indices that nobody held or whose holder died are given before those of processes that left in good
+  // order, lowest first. A process that lives, known by its token, is told again what it was told before: the answer
+  // may have been lost.
   absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request);
 
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
@@ -90,21 +92,14 @@ class Membership {
   // What became of the shards of servers that ended since the last call, one line each.
   std::vector<std::string> TakeFailovers() { return std::exchange(failovers_, {}); }
 
+  // What has happened since the last call, also on servers, as their heartbeats tell: each once, however often sent.
+  std::vector<v1::Event> TakeEvents() { return std::exchange(events_, {}); }
+
   // OK if the process lives, else what Heartbeat would say.
   absl::Status CheckAlive(Incarnation incarnation) const;
 
-  // How far the live workers that still take steps have come: enough to answer any number of askers. While one of
-  // Options::workers has never joined, that is nowhere.
-  struct LowestClocks {
-    Incarnation holder = 0;
-    Clock lowest = std::numeric_limits<Clock>::max();  // The holder's.
-    Clock lowest_of_others = std::numeric_limits<Clock>::max();
-
-    // Nobody but `asker` itself is behind `clock`.
-    bool Reached(Incarnation asker, Clock clock) const {
-      return (asker == holder ? lowest_of_others : lowest) >= clock;
-    }
-  };
+  // How far the live workers that still take steps have come. While one of Options::workers has never joined, that is
+  // nowhere.
   LowestClocks Lowest() const;
 
   // The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a
@@ -121,31 +116,19 @@ class Membership {
   std::string NameOf(Incarnation incarnation) const;
 
   v1::ClusterStatus Status() const;
+  // How training goes on.
+  Moment Now() const;
+  // Some worker lives and has not finished.
+  bool Works() const;
 
   // 0 until there is a shard map.
   uint64_t epoch() const { return mapped_ ? epoch_ : 0; }
 
  private:
+  using Place = MemberPlace;
+
   // Indices below Options::workers that no worker has ever had.
   std::vector<uint32_t> NeverJoined() const;
-  // An index and its latest holder.
-  struct Place {
-    v1::Role role = v1::ROLE_UNSPECIFIED;
-    uint32_t index = 0;
-    Incarnation incarnation = 0;  // 0: nobody yet.
-    uint64_t token = 0;           // Of its Join; 0: it sent none.
-    std::string address;
-    std::string local_socket;
-    std::string peer;
-    int64_t last_contact_ms = 0;
-    bool left = false;
-    bool expiry_told = false;
-    bool silent = false;           // Restored, and not heard of since: its progress is of then.
-    uint64_t report_sequence = 0;  // The greatest of its reports.
-    v1::WorkerProgress progress;
-    std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
-  };
-
   bool Alive(const Place& place) const;
   // Alive, and still takes steps; then the clock it has reached for certain.
   bool TakesSteps(const Place& place) const;
@@ -186,19 +169,23 @@ class Membership {
   bool TellsTerms() const;
   absl::Status CheckState(const v1::CoordinatorState& state) const;
   void RestorePlace(const v1::CoordinatorState::Place& state, Place* place);
+
+  // membership_status.cc.
   void RecordProgress(Place* place, const v1::WorkerProgress& progress);
+  void RecordServer(Place* place, const v1::HeartbeatRequest& request);
+  void Note(absl::string_view kind, const Place& place, std::string text);
+  // `moved`: the shards of ps `from` that ps `to` owns now.
+  void NoteMoved(uint32_t from, uint32_t to, const std::vector<ShardId>& moved);
+  bool Works(const Place& worker) const;
   double SamplesPerSecond(const Place& place) const;
   v1::MemberStatus StatusOf(const Place& place) const;
 
   const Options options_;
-  std::vector<Place> servers_;  // By index; never resized.
-  std::vector<Place> workers_;  // By index; never resized.
+  std::vector<Place> servers_, workers_;  // By index; never resized.
   absl::flat_hash_map<Incarnation, Place*> by_incarnation_;
   const int64_t start_ms_;
   Incarnation next_incarnation_;
-  uint64_t changes_ = 0;
-  uint64_t route_changes_ = 0;
-  uint64_t epoch_ = 0;
+  uint64_t changes_ = 0, route_changes_ = 0, epoch_ = 0;
   bool mapped_ = false;  // There is a shard map.
   // By shard.
   std::vector<uint32_t> owners_;
@@ -207,6 +194,7 @@ class Membership {
   std::vector<bool> in_sync_;
   std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
   std::vector<std::string> failovers_;  // TakeFailovers.
+  std::vector<v1::Event> events_;       // TakeEvents.
 };
 
 }  // namespace lodestone

@@ -61,19 +61,23 @@ void Membership::TakeOut(const Place& server) {
     undecided_[shard] = false;
     RouteChanged();
   }
-  std::map<uint32_t, uint32_t> moved, waiting;  // How many shards, by the follower.
+  std::map<uint32_t, std::vector<ShardId>> moved;  // By the follower.
+  std::map<uint32_t, uint32_t> waiting;            // How many, by the follower.
   uint32_t stay = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index) continue;
     const uint32_t follower = followers_[shard] - 1;
     const Fate fate = Decide(shard);
-    if (fate == Fate::kMoves) ++moved[follower];
+    if (fate == Fate::kMoves) moved[follower].push_back(shard);
     if (fate == Fate::kWaits) ++waiting[follower];
     if (fate == Fate::kStays) ++stay;
   }
   if (!moved.empty()) NewEpoch();
   std::vector<std::string> fates;
-  for (const auto& [to, count] : moved) fates.push_back(absl::StrCat(count, " to ps ", to));
+  for (const auto& [to, shards] : moved) {
+    fates.push_back(absl::StrCat(shards.size(), " to ps ", to));
+    NoteMoved(server.index, to, shards);
+  }
   for (const auto& [to, count] : waiting) fates.push_back(absl::StrCat(count, " open until ps ", to, " is heard of"));
   if (stay > 0) fates.push_back(absl::StrCat(stay, " to nobody, waiting for it"));
   if (fates.empty()) return;
@@ -82,16 +86,18 @@ void Membership::TakeOut(const Place& server) {
 
 void Membership::PromoteUndecided(const Place& server) {
   if (!mapped_ || !HasFollowers()) return;
-  std::map<uint32_t, uint32_t> moved;  // How many shards, by the former owner.
+  std::map<uint32_t, std::vector<ShardId>> moved;  // By the former owner.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (!undecided_[shard] || followers_[shard] != server.index + 1) continue;
-    ++moved[owners_[shard]];
+    moved[owners_[shard]].push_back(shard);
     Promote(shard);
   }
   if (moved.empty()) return;
   NewEpoch();
-  for (const auto& [former, count] : moved) {
-    failovers_.push_back(absl::StrCat(Describe(server), " lives; to it of the shards of ps ", former, ": ", count));
+  for (const auto& [former, shards] : moved) {
+    failovers_.push_back(
+        absl::StrCat(Describe(server), " lives; to it of the shards of ps ", former, ": ", shards.size()));
+    NoteMoved(former, server.index, shards);
   }
   AssignFollowers();
 }

@@ -108,6 +108,7 @@ void Membership::RestorePlace(const v1::CoordinatorState::Place& state, Place* p
     place->last_contact_ms -= options_.lease_ms;
     place->expiry_told = true;
   }
+  if (ended_with_us && !state.left() && !state.expired()) Note("died", *place, "and the coordinator with it");
   place->silent = Alive(*place);
   by_incarnation_[place->incarnation] = place;
 }

@@ -62,7 +62,9 @@ CoordinatorService::CoordinatorService(const Membership::Options& options, Save 
       unsaved_max_(kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers)),
       save_(std::move(save)),
       leads_(std::move(leads)),
+      events_(options.time),
       membership_(options),
+      history_(options.time),
       timer_([this] { RunTimer(); }) {
   if (save_ != nullptr) saver_ = std::thread([this] { RunSaves(); });
 }
@@ -219,7 +221,7 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerCon
   return reactor;
 }
 
-bool CoordinatorService::Answer(HeldCall* call, const Membership::LowestClocks& clocks, int64_t now_ms) {
+bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) {
   const Incarnation asker = call->request().incarnation();
   if (asker != 0) {
     if (absl::Status alive = membership_.CheckAlive(asker); !alive.ok()) {
@@ -241,7 +243,7 @@ bool CoordinatorService::Answer(HeldCall* call, const Membership::LowestClocks& 
 std::vector<CoordinatorService::HeldCall*> CoordinatorService::TakeAnswered() {
   std::vector<HeldCall*> answered;
   if (held_.empty()) return answered;
-  const Membership::LowestClocks clocks = membership_.Lowest();
+  const LowestClocks clocks = membership_.Lowest();
   const int64_t now_ms = time_->NowMs();
   for (HeldCall* const call : held_) {
     if (Answer(call, clocks, now_ms)) answered.push_back(call);
@@ -265,6 +267,7 @@ void CoordinatorService::LogExpired() {
 
 void CoordinatorService::Settle(uint64_t epoch_before) {
   for (const std::string& line : membership_.TakeFailovers()) LODESTONE_LOG(WARN, "coordinator", "{}", line);
+  for (const v1::Event& event : membership_.TakeEvents()) events_.Take(event);
   if (epoch_before != membership_.epoch()) {
     LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.epoch());
   }
@@ -278,6 +281,7 @@ void CoordinatorService::CheckTime() {
   {
     MutexLock lock(&mu_);
     LogExpired();
+    AddToHistory();
     answered = TakeAnswered();
   }
   for (HeldCall* const call : answered) call->FinishNow();
@@ -285,6 +289,9 @@ void CoordinatorService::CheckTime() {
 
 std::optional<int64_t> CoordinatorService::NextWakeMs() const {
   std::optional<int64_t> next_ms = membership_.NextExpiryMs();
+  if (const auto history_ms = history_.NextMs(membership_.Works()); history_ms.has_value()) {
+    next_ms = std::min(next_ms.value_or(*history_ms), *history_ms);
+  }
   for (const HeldCall* const call : held_) {
     next_ms = std::min(next_ms.value_or(call->deadline_ms()), call->deadline_ms());
   }
@@ -310,65 +317,6 @@ void CoordinatorService::RunTimer() {
   }
 }
 
-bool CoordinatorService::WaitForSave(grpc::ServerUnaryReactor* reactor, bool saved, absl::Status* status) {
-  if (!status->ok() || saved) return false;
-  if (shut_down_) {
-    *status = absl::UnavailableError("the coordinator shuts down");
-    return false;
-  }
-  if (unsaved_.size() >= unsaved_max_) {
-    *status = absl::ResourceExhaustedError(
-        absl::StrCat(unsaved_.size(), " answers wait for the coordinator's state to be saved, its limit"));
-    return false;
-  }
-  unsaved_.push_back(reactor);
-  save_wanted_ = true;
-  wake_saver_.NotifyOne();
-  return true;
-}
-
-void CoordinatorService::RunSaves() {
-  for (bool last = false; !last;) {
-    std::vector<grpc::ServerUnaryReactor*> waiting;
-    std::optional<v1::CoordinatorState> state;
-    uint64_t changes = 0, route_changes = 0, epoch = 0;
-    {
-      MutexLock lock(&mu_);
-      while (!shut_down_ && !save_wanted_) wake_saver_.Wait(&mu_);
-      last = shut_down_;
-      save_wanted_ = false;
-      waiting.swap(unsaved_);
-      changes = membership_.changes();
-      route_changes = membership_.route_changes();
-      epoch = membership_.epoch();
-      if (!AllSaved()) state = membership_.SaveState();
-    }
-    absl::Status status;
-    if (state.has_value()) {
-      status = Annotate(save_(*state), "the coordinator's state cannot be saved");
-      MutexLock lock(&mu_);
-      NoteSaveError(status);
-      if (status.ok()) {
-        saved_changes_ = changes;
-        saved_route_changes_ = route_changes;
-        saved_epoch_ = epoch;
-      }
-    }
-    if (!status.ok()) status = absl::UnavailableError(status.message());
-    for (grpc::ServerUnaryReactor* const reactor : waiting) reactor->Finish(Told(status));
-  }
-}
-
-void CoordinatorService::NoteSaveError(const absl::Status& status) {
-  if (!status.ok() && save_error_.ok()) {
-    save_error_since_ms_ = time_->NowMs();
-    LODESTONE_LOG(ERROR, "coordinator", "nobody can join or leave: {}", status.ToString());
-  } else if (status.ok() && !save_error_.ok()) {
-    LODESTONE_LOG(INFO, "coordinator", "the state can be saved again");
-  }
-  save_error_ = status;
-}
-
 void CoordinatorService::Shutdown() {
   std::vector<HeldCall*> ended;
   {
@@ -383,6 +331,16 @@ void CoordinatorService::Shutdown() {
     call->set_end(absl::UnavailableError("the coordinator shuts down"));
     call->FinishNow();
   }
+}
+
+void CoordinatorService::AddToHistory() {
+  const std::optional<int64_t> next_ms = history_.NextMs(membership_.Works());
+  if (next_ms.has_value() && time_->NowMs() >= *next_ms) history_.Add(membership_.Now());
+}
+
+v1::HistoryResponse CoordinatorService::TellHistory() const {
+  MutexLock lock(&mu_);
+  return history_.Tell();
 }
 
 void CoordinatorService::FillStatus(v1::StatusResponse* status) const {

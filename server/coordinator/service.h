@@ -25,7 +25,9 @@
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
+#include "server/coordinator/history.h"
 #include "server/coordinator/membership.h"
+#include "server/events.h"
 
 namespace lodestone {
 
@@ -58,8 +60,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
                                        v1::ReportSyncResponse* response) override;
 
-  // Looks at the time: logs the leases that have ended, and answers the held calls that can be. Happens by itself; for
-  // tests that move the time by hand.
+  // Looks at the time: logs the leases that have ended, answers the held calls that can be, and adds to the history if
+  // it is time. Happens by itself; for tests that move the time by hand.
   void CheckTime();
 
   // Ends all held calls with UNAVAILABLE, and refuses further ones. What has changed is saved once more.
@@ -67,6 +69,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
 
   // Sets the cluster and adds the held calls, and a state that cannot be saved, to the waits.
   void FillStatus(v1::StatusResponse* status) const;
+  // What has happened in the cluster since this coordinator serves it, as Admin.Events; and how training has gone on.
+  v1::EventsResponse Events(uint64_t after_id) const { return events_.Tell(after_id); }
+  v1::HistoryResponse TellHistory() const;
 
  private:
   class HeldCall;
@@ -74,12 +79,13 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // Removes the held calls that can be answered and writes their answers; the caller finishes them without the lock.
   std::vector<HeldCall*> TakeAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether `call` can be answered; then it is.
-  bool Answer(HeldCall* call, const Membership::LowestClocks& clocks, int64_t now_ms)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What a call may have changed beside its answer: logs who took over, and has it saved. `epoch_before` the call.
+  // What a call may have changed beside its answer: logs who took over, tells what has happened, and has it saved.
+  // `epoch_before` the call.
   void Settle(uint64_t epoch_before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // When the next lease or hold ends.
+  void AddToHistory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // When the next lease or hold ends, or the history goes on.
   std::optional<int64_t> NextWakeMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunTimer();
   // Whether a call that is answered with `status` has to wait until everything is saved (`saved`: what its answer tells
@@ -105,9 +111,12 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   const Save save_;
   const Leads leads_;
 
+  EventLog events_;  // Synchronises itself.
+
   mutable Mutex mu_;
   CondVar wake_timer_;
   Membership membership_ ABSL_GUARDED_BY(mu_);
+  History history_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<HeldCall*> held_ ABSL_GUARDED_BY(mu_);
   size_t await_calls_ ABSL_GUARDED_BY(mu_) = 0;  // That exist, held or ended.
   CondVar await_call_gone_;

@@ -1,6 +1,7 @@
 #include "server/member.h"
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -8,12 +9,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/limits.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/server_context.h"
 #include "gtest/gtest.h"
+#include "server/events.h"
 
 namespace lodestone {
 namespace {
@@ -42,6 +45,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
                          v1::HeartbeatResponse* response) override {
     MutexLock lock(&mu_);
     ++heartbeats_;
+    beats_.push_back(*request);
     heartbeat_ms_ = time_.NowMs();
     changed_.NotifyAll();
     while (heartbeats_stall_ && !request->leaving() && !context->IsCancelled()) Nap();
@@ -93,6 +97,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   int routes() { return Get(routes_); }
   int64_t heartbeat_ms() { return Get(heartbeat_ms_); }
   std::vector<v1::ReportSyncRequest> reports() { return Get(reports_); }
+  std::vector<v1::HeartbeatRequest> beats() { return Get(beats_); }
 
  private:
   static grpc::Status Lost() { return {grpc::StatusCode::FAILED_PRECONDITION, "the lease has ended"}; }
@@ -133,6 +138,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   int routes_ = 0;
   int64_t heartbeat_ms_ = 0;
   std::vector<v1::ReportSyncRequest> reports_;
+  std::vector<v1::HeartbeatRequest> beats_;  // All heartbeats, answered or not.
 };
 
 class MemberTest : public ::testing::Test {
@@ -158,6 +164,12 @@ class MemberTest : public ::testing::Test {
     options.lease_ms = lease_ms;
     options.replicas = replicas;
     options.on_change = [this](const ShardMap& map) { Note(map.epoch()); };
+    options.progress = [] {
+      v1::ServerProgress progress;
+      progress.set_rows(77);
+      return progress;
+    };
+    options.events = &events_;
     auto channel = std::make_unique<CoordinatorChannel>(
         config, [this](const std::string&) { return server_->InProcessChannel({}); });
     member_ = std::make_unique<Member>(std::move(options), std::move(channel), [this](absl::StatusOr<ShardMap> map) {
@@ -191,7 +203,33 @@ class MemberTest : public ::testing::Test {
     return request;
   }
 
+  // What the heartbeats so far have told, each event once, however often it was sent.
+  std::string Told() {
+    std::map<uint64_t, std::string> told;
+    for (const v1::HeartbeatRequest& beat : coordinator_->beats()) {
+      EXPECT_LE(beat.events_size(), limits::kHeartbeatEventsMax);
+      for (const v1::Event& event : beat.events()) {
+        EXPECT_EQ(event.id(), 0);
+        told[event.time_ms()] = event.text();
+      }
+    }
+    std::string texts;
+    for (const auto& [time_ms, text] : told) texts += text;
+    return texts;
+  }
+  std::string ToldLast() {
+    std::string texts;
+    for (const v1::Event& event : coordinator_->beats().back().events()) texts += event.text();
+    return texts;
+  }
+  // Returns once a heartbeat that was made from now on has nothing to tell.
+  void AwaitAllTold() {
+    coordinator_->AwaitHeartbeats(coordinator_->heartbeats() + 2);  // The first may have been under way.
+    while (!ToldLast().empty()) coordinator_->AwaitHeartbeats(coordinator_->heartbeats() + 1);
+  }
+
   SteadyTime time_;
+  EventLog events_{&time_};
   std::unique_ptr<FakeCoordinator> coordinator_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Member> member_;
@@ -304,6 +342,55 @@ TEST_F(MemberTest, AnotherLifeOfTheCoordinatorMayGiveALongerOrAShorterLease) {
   while (member_->lease_ends_ms() < time_.NowMs() + kHour / 2) std::this_thread::yield();
   coordinator_->SetLease(kShort);
   while (member_->lease_ends_ms() > time_.NowMs() + kShort) std::this_thread::yield();
+}
+
+TEST_F(MemberTest, HeartbeatsSayHowItGoes) {
+  Start(kShort);
+  coordinator_->AwaitHeartbeats(1);
+  EXPECT_EQ(coordinator_->beats()[0].server().rows(), 77);
+  EXPECT_FALSE(coordinator_->beats()[0].has_progress());
+}
+
+TEST_F(MemberTest, WhatHappensIsToldUntilThatIsAnsweredAndThenNoMore) {
+  Start(kShort);
+  events_.Add("disk", "ps 0", "a");
+  events_.Add("disk", "ps 0", "b");
+  AwaitAllTold();
+  EXPECT_EQ(Told(), "ab");
+  events_.Add("disk", "ps 0", "c");
+  AwaitAllTold();
+  EXPECT_EQ(Told(), "abc");
+}
+
+TEST_F(MemberTest, WhatAHeartbeatToldThatWasNotAnsweredIsToldAgain) {
+  Start(kShort);
+  coordinator_->StallHeartbeats(true);
+  coordinator_->AwaitHeartbeats(coordinator_->heartbeats() + 1);
+  events_.Add("disk", "ps 0", "a");
+  coordinator_->AwaitHeartbeats(coordinator_->heartbeats() + 1);
+  EXPECT_EQ(ToldLast(), "a");
+  events_.Add("disk", "ps 0", "b");
+  coordinator_->AwaitHeartbeats(coordinator_->heartbeats() + 1);
+  EXPECT_EQ(ToldLast(), "ab");
+  coordinator_->StallHeartbeats(false);
+  AwaitAllTold();
+  EXPECT_EQ(Told(), "ab") << "its times tell that it is the same";
+}
+
+TEST_F(MemberTest, MoreThanAHeartbeatTakesWaitsForTheNext) {
+  Start(kShort);
+  const std::string many(3 * limits::kHeartbeatEventsMax + 1, 'x');
+  for (size_t i = 0; i < many.size(); ++i) events_.Add("disk", "ps 0", "x");
+  AwaitAllTold();
+  EXPECT_EQ(Told(), many);
+}
+
+TEST_F(MemberTest, TheLastHeartbeatTellsWhatNoOtherHas) {
+  Start(kHour);
+  events_.Add("disk", "ps 0", "a");
+  member_->Leave();
+  EXPECT_EQ(Told(), "a");
+  EXPECT_TRUE(coordinator_->beats().back().leaving());
 }
 
 TEST_F(MemberTest, ReportsCarryTheIncarnationAndANumberThatGrows) {

@@ -1,5 +1,6 @@
 #include "server/process.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -10,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/channel.h"
 #include "common/types.h"
 #include "gmock/gmock.h"
@@ -50,6 +53,28 @@ v1::StatusResponse StatusOf(const ServerProcess& process) {
   const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response;
+}
+
+// "joined ps 1" of each event that `process` tells of.
+std::vector<std::string> EventsOf(const ServerProcess& process) {
+  grpc::ClientContext context;
+  v1::EventsResponse response;
+  const auto stub = v1::Admin::NewStub(MakeChannel(process.address(), kMessageBytesMax));
+  const grpc::Status status = stub->Events(&context, v1::EventsRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  std::vector<std::string> events;
+  for (const v1::Event& event : response.events()) events.push_back(event.kind() + " " + event.who());
+  return events;
+}
+
+// Waits until `process` tells of `event`; how often it does.
+int AwaitEvent(const ServerProcess& process, const std::string& event) {
+  for (;;) {
+    const std::vector<std::string> events = EventsOf(process);
+    const auto count = std::count(events.begin(), events.end(), event);
+    if (count > 0) return static_cast<int>(count);
+    std::this_thread::yield();
+  }
 }
 
 // Waits until the status of `process` satisfies `condition`.
@@ -438,6 +463,91 @@ TEST(ServerProcess, AServerThatComesBackIsInTheRouteUnderItsNewAddress) {
   const v1::ClusterStatus cluster = StatusOf(*ps0).cluster();
   EXPECT_EQ(cluster.route_epoch(), 2);
   EXPECT_EQ(cluster.servers(1).peer(), ps1->address());
+}
+
+TEST(ServerProcess, TellsWhatHappenedInTheClusterOnPsZeroAndToItselfElsewhere) {
+  v1::Config config = ConfigOf(2, 0);
+  const std::string folder = Folder();
+  config.mutable_server()->set_data_dir(folder);
+  const auto ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  v1::Config config1 = ConfigOf(2, 1, ps0->address());
+  config1.mutable_server()->set_data_dir(folder);
+  auto ps1 = StartOrFail(config1);
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  const BareWorker worker(ps0->address());
+  EXPECT_THAT(EventsOf(*ps0), testing::ElementsAre("joined ps 0", "joined ps 1", "joined worker 0"));
+  EXPECT_THAT(EventsOf(*ps1), testing::IsEmpty());
+  grpc::ClientContext context;
+  v1::CheckpointRequest request;
+  request.set_name("mine");
+  v1::CheckpointResponse response;
+  const auto stub = v1::Admin::NewStub(MakeChannel(ps1->address(), kMessageBytesMax));
+  const grpc::Status status = stub->Checkpoint(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(EventsOf(*ps1), testing::ElementsAre("checkpointed ps 1"));
+  ps1.reset();  // Its last heartbeat tells what no other has.
+  EXPECT_THAT(EventsOf(*ps0),
+              testing::ElementsAre("joined ps 0", "joined ps 1", "joined worker 0", "checkpointed ps 1", "left ps 1"));
+}
+
+TEST(ServerProcess, TellsWhosePushesWereRefusedByTheWorkersName) {
+  v1::Config config = ConfigOf(1, 0);
+  config.mutable_coordinator()->set_lease_ms(900);  // Heartbeats come soon.
+  const auto ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  BareWorker worker(ps0->address());
+  const auto parameters = v1::ParameterServer::NewStub(MakeChannel(ps0->address(), kMessageBytesMax));
+  const Incarnation incarnation = StatusOf(*ps0).cluster().workers(0).incarnation();
+  {
+    grpc::ClientContext context;
+    v1::EnsureTablesRequest request;
+    request.set_worker_incarnation(incarnation);
+    v1::EnsureTablesResponse response;
+    ASSERT_TRUE(parameters->EnsureTables(&context, request, &response).ok());
+  }
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    v1::PushRequest request;
+    request.set_worker_incarnation(incarnation);
+    request.set_sequence(1 + i);
+    request.add_parts()->set_table(4711);
+    v1::PushResponse response;
+    EXPECT_EQ(parameters->Push(&context, request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  }
+  EXPECT_EQ(AwaitEvent(*ps0, "refused worker 0"), 1) << "the others wait to be told together";
+}
+
+TEST(ServerProcess, TellsHowTrainingHasGoneOn) {
+  const auto ps0 = StartOrFail(ConfigOf(1, 0));
+  ASSERT_NE(ps0, nullptr);
+  ASSERT_TRUE(ps0->WaitUntilReady().ok());
+  const BareWorker worker(ps0->address());
+  const auto stub = v1::Admin::NewStub(MakeChannel(ps0->address(), kMessageBytesMax));
+  v1::HistoryResponse history;
+  while (history.points().empty()) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->History(&context, v1::HistoryRequest(), &history).ok());
+  }
+  EXPECT_EQ(history.points(0).workers(), 1);
+  EXPECT_NEAR(static_cast<double>(history.points(0).time_ms()), static_cast<double>(absl::ToUnixMillis(absl::Now())),
+              3'600'000.0);
+}
+
+TEST(ServerProcess, HeartbeatsTellTheCoordinatorHowServersGo) {
+  v1::Config config = ConfigOf(2, 0);
+  config.mutable_coordinator()->set_lease_ms(900);
+  const auto ps0 = StartOrFail(config);
+  ASSERT_NE(ps0, nullptr);
+  const auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
+  ASSERT_TRUE(ps1->WaitUntilReady().ok());
+  const v1::StatusResponse status = AwaitStatus(*ps0, [](const v1::StatusResponse& now) {
+    return now.cluster().servers_size() == 2 && now.cluster().servers(1).server().resident_bytes() > 0;
+  });
+  EXPECT_EQ(status.cluster().servers(1).shards_owned(), 4);
+  EXPECT_EQ(status.cluster().servers(1).shards_following(), 0);
 }
 
 TEST(ServerProcess, ShutdownEndsHeldCallsAndStreams) {

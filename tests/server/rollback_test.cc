@@ -109,6 +109,17 @@ class RollbackTest : public StorageFixture {
 };
 INSTANTIATE_TEST_SUITE_P(Process, RollbackTest, ::testing::Values("PROCESS"));
 
+TEST_P(RollbackTest, ATableThatHasGoneBackIsTold) {
+  const Ps ps = StartWithEarly();
+  ASSERT_TRUE(ToCheckpoint(ps, "rows", "early").ok());
+  ASSERT_TRUE(ToVersion(ps, "dense", 2).ok());
+  EXPECT_FALSE(ToCheckpoint(ps, "rows", "never").ok());
+  const std::vector<std::string> events = Events();
+  ASSERT_EQ(events.size(), 3) << "and the checkpoint";
+  EXPECT_EQ(events[1], "ps 0 rolled back: table rows to early: 8 shards");
+  EXPECT_EQ(events[2], "ps 0 rolled back: table dense to version 2: 8 shards");
+}
+
 TEST_P(RollbackTest, ATableGoesBackToACheckpointAndTheOthersStay) {
   const Ps ps = StartWithEarly();
   const Contents dense = AllOf(ps.store.get(), "dense");

@@ -20,9 +20,10 @@ using testing::HasSubstr;
 // The service, asked within the process.
 class AdminServer {
  public:
-  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr, AdminService::Rollbacker rollback = nullptr)
+  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr, AdminService::Rollbacker rollback = nullptr,
+                       AdminService::EventTeller events = nullptr, AdminService::HistoryTeller history = nullptr)
       : service_({[](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); }}, std::move(checkpoint),
-                 std::move(rollback)) {
+                 std::move(rollback), nullptr, std::move(events), std::move(history)) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
@@ -41,6 +42,20 @@ class AdminServer {
     request.set_table(table);
     if (!checkpoint.empty()) request.set_checkpoint(checkpoint);
     return stub_->Rollback(&context, request, response);
+  }
+  v1::EventsResponse Events(uint64_t after_id) {
+    grpc::ClientContext context;
+    v1::EventsRequest request;
+    request.set_after_id(after_id);
+    v1::EventsResponse response;
+    EXPECT_TRUE(stub_->Events(&context, request, &response).ok());
+    return response;
+  }
+  v1::HistoryResponse History() {
+    grpc::ClientContext context;
+    v1::HistoryResponse response;
+    EXPECT_TRUE(stub_->History(&context, {}, &response).ok());
+    return response;
   }
   v1::StatusResponse Status() {
     grpc::ClientContext context;
@@ -146,6 +161,52 @@ TEST(AdminService, RefusesARollbackOfNoTableOrToNothing) {
   EXPECT_EQ(server.Rollback("", "early", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(server.Rollback("rows", "", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(AdminServer().Rollback("rows", "early", &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
+  AdminServer server(
+      nullptr, nullptr,
+      [](uint64_t after_id) {
+        v1::EventsResponse response;
+        response.set_incarnation(99);
+        response.add_events()->set_id(after_id + 1);
+        return response;
+      },
+      [] {
+        v1::HistoryResponse response;
+        response.add_points()->set_samples(5);
+        return response;
+      });
+  const v1::EventsResponse events = server.Events(6);
+  EXPECT_EQ(events.incarnation(), 99);
+  ASSERT_EQ(events.events_size(), 1);
+  EXPECT_EQ(events.events(0).id(), 7);
+  ASSERT_EQ(server.History().points_size(), 1);
+  EXPECT_EQ(server.History().points(0).samples(), 5);
+  EXPECT_EQ(AdminServer().Events(0).events_size(), 0);
+  EXPECT_EQ(AdminServer().History().points_size(), 0);
+}
+
+TEST(ProgressOf, SumsTablesAndFollowers) {
+  v1::StatusResponse status;
+  v1::ServerStatus* const server = status.mutable_server();
+  server->set_resident_bytes(1);
+  server->set_table_bytes(2);
+  server->set_pushes_per_second(3.5);
+  server->set_pulls_per_second(4.5);
+  server->set_pushes_refused(5);
+  server->set_http("host:8080");
+  for (const uint64_t rows : {10, 20}) status.add_tables()->set_rows(rows);
+  for (const uint64_t lag : {1, 6}) status.mutable_replication()->add_followers()->set_lag_records(lag);
+  const v1::ServerProgress progress = ProgressOf(status);
+  EXPECT_EQ(progress.resident_bytes(), 1);
+  EXPECT_EQ(progress.table_bytes(), 2);
+  EXPECT_EQ(progress.pushes_per_second(), 3.5);
+  EXPECT_EQ(progress.pulls_per_second(), 4.5);
+  EXPECT_EQ(progress.pushes_refused(), 5);
+  EXPECT_EQ(progress.http(), "host:8080");
+  EXPECT_EQ(progress.rows(), 30);
+  EXPECT_EQ(progress.lag_records(), 7);
 }
 
 }  // namespace

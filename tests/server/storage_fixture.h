@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/events.h"
 #include "server/shard/content_checksum.h"
 #include "server/storage.h"
 #include "tests/server/store_fixture.h"
@@ -75,6 +76,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     ps.status = storage.status();
     if (!storage.ok()) return ps;
     ps.storage = *std::move(storage);
+    ps.storage->SetEvents(&events_);
     std::vector<ShardId> shards;
     for (ShardId shard = config.server().index(); shard < kShards; shard += config.cluster().servers()) {
       shards.push_back(shard);
@@ -150,7 +152,17 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
   }
 
   std::filesystem::path root_;
+  // "ps 0 checkpointed: text" of all that was told.
+  std::vector<std::string> Events() const {
+    std::vector<std::string> lines;
+    for (const v1::Event& event : events_.Tell(0).events()) {
+      lines.push_back(absl::StrCat(event.who(), " ", event.kind(), ": ", event.text()));
+    }
+    return lines;
+  }
+
   ManualTime time_;
+  EventLog events_{&time_};
   v1::Config config_;
   int copies_ = 0;
 };

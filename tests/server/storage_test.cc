@@ -162,6 +162,23 @@ TEST_P(StorageLifeTest, AWorkerThatHasNotPushedYetKeepsItsSession) {
   EXPECT_EQ(Push(again, 1, 1, kWorker + 2).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_P(StorageLifeTest, ACheckpointIsToldAndAPeriodicOneThatFails) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 3);
+  ASSERT_TRUE(ps.storage->Checkpoint("mine").ok());
+  EXPECT_THAT(Events(), testing::ElementsAre(testing::StartsWith("ps 0 checkpointed: mine: 8 shards, ")));
+  EXPECT_FALSE(ps.storage->Checkpoint("mine").ok()) << "there is one";
+  EXPECT_THAT(Events(), testing::SizeIs(1)) << "whoever asked was told";
+  const fs::path checkpoints = root_ / "a" / "checkpoints";
+  fs::remove_all(checkpoints);
+  std::ofstream(checkpoints.string()) << "in the way";
+  EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  ASSERT_THAT(Events(), testing::SizeIs(2));
+  EXPECT_THAT(Events()[1], testing::StartsWith("ps 0 disk: a checkpoint failed: "));
+  fs::remove(checkpoints);
+}
+
 TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
   std::map<ShardId, uint64_t> early;
   {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/numbers_text.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "server/checkpoint/checkpoint_reader.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,18 +24,6 @@ absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path) {
   });
   if (!is_one) return CheckpointFolder{folder, ""};
   return CheckpointFolder{folder.parent_path(), folder.filename()};
-}
-
-std::string NumbersText(const std::vector<uint32_t>& numbers) {
-  std::string text;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    absl::StrAppend(&text, text.empty() ? "" : ", ", numbers[i]);
-    if (last > i) absl::StrAppend(&text, last == i + 1 ? ", " : "-", numbers[last]);
-    i = last + 1;
-  }
-  return text;
 }
 
 }  // namespace lodestone

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/numbers_text.h"
 #include "common/options.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"

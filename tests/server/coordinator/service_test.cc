@@ -532,6 +532,62 @@ TEST_F(FollowersServiceTest, FollowersThatTheConfigurationBringsAreToldOnceTheyA
   EXPECT_EQ(disk_.state().epoch(), route.epoch());
 }
 
+TEST_F(CoordinatorServiceTest, TellsWhatHasHappenedHereAndOnServers) {
+  Start(&manual_, 1000);
+  v1::JoinResponse joined;
+  ASSERT_TRUE(Join(Server("a:1"), &joined).ok());
+  grpc::ClientContext context;
+  v1::HeartbeatRequest request;
+  request.set_incarnation(joined.incarnation());
+  v1::Event* const told = request.add_events();
+  told->set_time_ms(7);
+  told->set_kind("checkpointed");
+  told->set_who("ps 0");
+  v1::HeartbeatResponse response;
+  ASSERT_TRUE(stub_->Heartbeat(&context, request, &response).ok());
+  manual_.AdvanceMs(2000);
+  service_->CheckTime();
+  const v1::EventsResponse events = service_->Events(0);
+  ASSERT_EQ(events.events_size(), 3);
+  EXPECT_EQ(events.events(0).kind(), "joined");
+  EXPECT_EQ(events.events(1).kind(), "checkpointed");
+  EXPECT_EQ(events.events(1).time_ms(), 7);
+  EXPECT_EQ(events.events(2).kind(), "died");
+  EXPECT_EQ(events.events(2).time_ms(), static_cast<uint64_t>(manual_.NowMs()));
+  EXPECT_EQ(service_->Events(2).events_size(), 1);
+  EXPECT_EQ(service_->Events(2).incarnation(), events.incarnation());
+}
+
+TEST_F(CoordinatorServiceTest, TheHistoryGoesOnWhileAWorkerIsAtWork) {
+  Start(&manual_, 10'000);
+  manual_.AdvanceMs(5000);
+  service_->CheckTime();
+  EXPECT_EQ(service_->TellHistory().points_size(), 0) << "nobody is there";
+  const Incarnation worker = JoinWorker();
+  for (int i = 0; i < 3; ++i) {
+    manual_.AdvanceMs(1000);
+    service_->CheckTime();
+    service_->CheckTime();
+  }
+  EXPECT_EQ(service_->TellHistory().points_size(), 4) << "one when it came, and one each second";
+  ASSERT_TRUE(Beat(worker, 1, true).ok());
+  for (int i = 0; i < 3; ++i) {
+    manual_.AdvanceMs(1000);
+    service_->CheckTime();
+  }
+  const v1::HistoryResponse history = service_->TellHistory();
+  ASSERT_EQ(history.points_size(), 5);
+  EXPECT_EQ(history.points(3).workers(), 1);
+  EXPECT_EQ(history.points(4).workers(), 0);
+}
+
+TEST_F(CoordinatorServiceTest, TheHistoryGoesOnByItself) {
+  Start(&steady_, 10'000);
+  JoinWorker();
+  while (service_->TellHistory().points_size() == 0) std::this_thread::yield();
+  EXPECT_EQ(service_->TellHistory().points(0).workers(), 1);
+}
+
 TEST_F(CoordinatorServiceTest, AwaitClockAnswersAtOnceWhatIsReached) {
   Start(&manual_, 1000);
   const Incarnation w0 = JoinWorker();

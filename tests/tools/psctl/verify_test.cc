@@ -134,13 +134,6 @@ TEST_F(VerifyTest, AFolderWithoutCheckpointsIsAnError) {
   EXPECT_EQ(Run("none"), 1);
 }
 
-TEST(NumbersText, JoinsNeighbours) {
-  EXPECT_EQ(NumbersText({}), "");
-  EXPECT_EQ(NumbersText({3}), "3");
-  EXPECT_EQ(NumbersText({3, 4}), "3, 4");
-  EXPECT_EQ(NumbersText({0, 3, 5, 6, 7, 9, 10}), "0, 3, 5-7, 9, 10");
-}
-
 TEST_F(VerifyTest, ACheckpointIsToldFromAFolderOfThem) {
   EXPECT_EQ(FindCheckpointFolder(dir_)->name, "");
   EXPECT_EQ(FindCheckpointFolder(dir_ + "/all/")->name, "all");

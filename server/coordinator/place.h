@@ -1,0 +1,35 @@
+// An index among the servers or the workers, and its latest holder: what Membership knows of a process.
+//
+// Thread safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "common/types.h"
+#include "proto/coordinator.pb.h"
+
+namespace lodestone {
+
+struct MemberPlace {
+  v1::Role role = v1::ROLE_UNSPECIFIED;
+  uint32_t index = 0;
+  Incarnation incarnation = 0;  // 0: nobody yet.
+  uint64_t token = 0;           // Of its Join; 0: it sent none.
+  std::string address;
+  std::string local_socket;
+  std::string peer;
+  int64_t last_contact_ms = 0;
+  bool left = false;
+  bool expiry_told = false;
+  bool silent = false;                               // Restored, and not heard of since: its progress is of then.
+  uint64_t report_sequence = 0;                      // The greatest of its reports.
+  v1::WorkerProgress progress;                       // Workers.
+  v1::ServerProgress server;                         // Servers.
+  uint64_t event_ms = 0;                             // The time of the newest event that the process has told.
+  std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
+};
+
+}  // namespace lodestone
