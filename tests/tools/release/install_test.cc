@@ -1,0 +1,80 @@
+// The bundle and the package on a bare Debian 12, which debootstrap makes of a mirror's packages.
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/configs/deployment.h"
+#include "tests/tools/release/release_run.h"
+
+namespace lodestone {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Why there can be none here; empty if there can.
+std::string Obstacle() {
+  for (const char* program : {"debootstrap", "unshare", "dpkg-shlibdeps"}) {
+    if (!HasProgram(program)) return absl::StrCat(program, " is not here (apt-get install debootstrap dpkg-dev)");
+  }
+  return geteuid() == 0 ? "" : "debootstrap needs root";
+}
+
+class InstallTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (!Obstacle().empty()) return;
+    debian_ = EmptyFolder("debian");
+    Do(absl::StrCat("debootstrap --variant=minbase bookworm ", debian_));
+  }
+  static void TearDownTestSuite() {
+    if (!debian_.empty()) EmptyFolder("debian");
+  }
+  void SetUp() override {
+    if (const std::string obstacle = Obstacle(); !obstacle.empty()) GTEST_SKIP() << obstacle;
+  }
+
+  // The output of a command in there. Its /proc is gone when it ends.
+  static std::string Inside(const std::string& command) {
+    return Do(absl::StrCat("unshare --mount sh -c 'mount -t proc proc ", debian_, "/proc && exec chroot ", debian_,
+                           " env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -c \"",
+                           command, "\"'"));
+  }
+  static std::string Train(const std::string& psctl, const std::string& config) {
+    return Inside(absl::StrCat(psctl, " local ", config,
+                               " --set data.generated.train_samples=4000 --set data.generated.test_samples=1000"));
+  }
+
+  static std::string debian_;
+};
+std::string InstallTest::debian_;
+
+TEST_F(InstallTest, TheBundleRunsOnABareDebian) {
+  Do(absl::StrCat("mkdir ", debian_, "/opt/lodestone && tar -xzf ", Make("bundle", "bundle"), " -C ", debian_,
+                  "/opt/lodestone --strip-components=1"));
+  for (const char* program : {"ps", "worker", "psctl"}) {
+    EXPECT_THAT(Inside(absl::StrCat("/opt/lodestone/bin/", program, " --version")), HasSubstr(program));
+  }
+  EXPECT_THAT(Train("/opt/lodestone/bin/psctl", "/opt/lodestone/configs/local.yaml"),
+              HasSubstr("samples         4,000 in "));
+}
+
+TEST_F(InstallTest, ThePackageIsInstalledWithAllItNeedsAndRemoved) {
+  Do(absl::StrCat("cp ", Make("deb", "deb"), " ", debian_, "/tmp/lodestone.deb"));
+  Inside("apt-get -q update && apt-get -q -y --no-install-recommends install /tmp/lodestone.deb");
+  EXPECT_THAT(Inside("id lodestone"), HasSubstr("(lodestone)"));
+  EXPECT_THAT(Inside("lodestone-ps --version"), HasSubstr("ps "));
+  EXPECT_THAT(Train("psctl", "/usr/share/lodestone/configs/local.yaml"), HasSubstr("samples         4,000 in "));
+
+  Inside(
+      "echo >> /etc/lodestone/cluster.yaml && apt-get -q -y remove lodestone && test -f /etc/lodestone/cluster.yaml");
+  Inside("apt-get -q -y purge lodestone && test ! -e /etc/lodestone && test ! -e /usr/bin/psctl");
+  EXPECT_THAT(Inside("dpkg -l lodestone || true"), Not(HasSubstr("\nii ")));
+  EXPECT_THAT(Inside("id lodestone"), HasSubstr("(lodestone)")) << "what it wrote is still its";
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,29 @@
+// Runs tools/bundle and tools/deb on this build's programs, and other commands, for tests of what they make.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lodestone {
+
+// A folder of this test's own, made anew and empty.
+std::string EmptyFolder(const std::string& name);
+
+// The output of a command; the test fails, with it, unless it ends with 0.
+std::string Do(const std::string& command);
+// The output of a command that must end with `exit_code`.
+std::string DoFail(const std::string& command, int exit_code);
+
+// The lines of a text.
+std::vector<std::string> LinesOf(const std::string& text);
+
+// A folder with this build's ps, worker and psctl.
+std::string ProgramsFolder();
+
+// What tools/TOOL makes of them in an empty folder `name`: the path of the one file there.
+std::string Make(const std::string& tool, const std::string& name, const std::string& environment = "");
+
+// The command line of a small training by psctl, in an empty environment.
+std::string SmallTraining(const std::string& psctl, const std::string& config);
+
+}  // namespace lodestone
