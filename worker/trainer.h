@@ -58,7 +58,8 @@ class Trainer {
  private:
   class Tally;  // Of pushes; their callbacks share it.
 
-  absl::Status Step(const BatchPipeline::Item& item);
+  // `start_ns`: when the trainer began to wait for the batch.
+  absl::Status Step(const BatchPipeline::Item& item, const BatchPipeline::Waits& waits, int64_t start_ns);
   // Of each shard the older of the versions at which dense values and rows were read.
   ShardVersions ReadVersions(const ShardVersions& rows) const;
   absl::Status Push(const BatchPipeline::Item& item);
