@@ -1,19 +1,30 @@
 #include "common/http_server.h"
 
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
+#include "common/http_stream.h"
 #include "common/limits.h"
+#include "common/log.h"
+#include "common/mutex.h"
+#include "common/status.h"
 #include "httplib.h"
 
 namespace lodestone {
@@ -21,6 +32,10 @@ namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
 constexpr char kText[] = "text/plain; charset=utf-8";
+// Connections that are open at a time, with those that wait for a thread; more are closed as they come.
+constexpr size_t kConnectionsMax = 16 * limits::kHttpThreads;
+// Until connections are accepted again after the system refused to: it has no memory, or no file descriptors.
+constexpr std::chrono::milliseconds kAcceptPause(100);
 
 HttpRequest FromLibrary(const httplib::Request& request) {
   HttpRequest out;
@@ -31,127 +46,226 @@ HttpRequest FromLibrary(const httplib::Request& request) {
   return out;
 }
 
-// What the library found wrong, in a line; it has set the code.
-void ExplainError(const httplib::Request& request, httplib::Response& response) {
-  if (!response.body.empty()) return;
-  std::string text = absl::StrCat("HTTP ", response.status, ": ");
-  if (response.status == 404) {
-    absl::StrAppend(&text, "there is nothing at ", request.path);
-  } else {
-    absl::StrAppend(&text, "this request is not served here");
-  }
-  response.set_content(text + "\n", kText);
+// Takes out of a request what the library would do and nobody needs here: ranges, of which few bytes can ask for
+// gigabytes, and Brotli, which takes longer than what it saves takes to send.
+void Tame(httplib::Request* request) {
+  const bool gzip = absl::StrContains(request->get_header_value("Accept-Encoding"), "gzip");
+  request->ranges.clear();
+  request->headers.erase("Accept-Encoding");
+  if (gzip) request->headers.emplace("Accept-Encoding", "gzip");
 }
 
-void RefuseMethod(const httplib::Request& request, httplib::Response& response) {
-  response.status = 405;
-  response.set_header("Allow", "GET, HEAD");
-  response.set_content(absl::StrCat("HTTP 405: ", request.method, " is not served here; GET and HEAD are\n"), kText);
+// What the library found wrong, in a line; it has set the code.
+void ExplainError(const httplib::Request&, httplib::Response& response) {
+  if (!response.body.empty()) return;
+  response.set_content(absl::StrCat("HTTP ", response.status, ": this is no request, or one of more than ",
+                                    limits::kHttpRequestBytesMax, " bytes\n"),
+                       kText);
 }
+
+// A socket that listens, or UNAVAILABLE.
+absl::StatusOr<int> Bind(const addrinfo& address) {
+  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol);
+  if (fd < 0) return absl::UnavailableError(std::strerror(errno));
+  const int on = 1, off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // Not SO_REUSEPORT: two processes would share the port.
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (address.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(fd, address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  return absl::UnavailableError(std::strerror(error));
+}
+
+// The same, of the first of the addresses of `listen` that can be bound.
+absl::StatusOr<int> Listen(const std::string& listen) {
+  LODESTONE_ASSIGN_OR_RETURN(const HostPort wanted, ParseHostPort(listen));
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  const bool any = wanted.host.empty() || wanted.host == "*";
+  // IPv6's "any" takes IPv4 too, where there is IPv6.
+  const std::string port = absl::StrCat(wanted.port);
+  absl::StatusOr<int> bound = absl::UnavailableError("");
+  for (const char* const host : {any ? "::" : wanted.host.c_str(), "0.0.0.0"}) {
+    addrinfo* found = nullptr;
+    if (const int failed = getaddrinfo(host, port.c_str(), &hints, &found); failed != 0) {
+      bound = absl::UnavailableError(gai_strerror(failed));
+    } else {
+      for (const addrinfo* at = found; at != nullptr && !bound.ok(); at = at->ai_next) bound = Bind(*at);
+      freeaddrinfo(found);
+    }
+    if (bound.ok() || !any) break;
+  }
+  if (bound.ok()) return bound;
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", listen, ": ", bound.status().message()));
+}
+
+uint16_t PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// The library's threads, for so many connections. What comes beyond them is run by who brings it, the accepting thread.
+class BoundedPool final : public httplib::TaskQueue {
+ public:
+  void enqueue(std::function<void()> run) override {
+    if (connections_.fetch_add(1) >= kConnectionsMax) {
+      connections_.fetch_sub(1);
+      return run();
+    }
+    pool_.enqueue([this, run = std::move(run)] {
+      run();
+      connections_.fetch_sub(1);
+    });
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  std::atomic<size_t> connections_{0};
+  httplib::ThreadPool pool_{limits::kHttpThreads};
+};
 
 }  // namespace
 
-class HttpServer::Impl {
+class HttpServer::Impl final : private httplib::Server {
  public:
-  explicit Impl(std::map<std::string, Handler> paths) : paths_(std::move(paths)) {}
-  ~Impl() { Stop(); }
+  explicit Impl(Paths paths);
+  ~Impl() override { Stop(); }
 
   absl::Status Start(const std::string& listen);
   uint16_t port() const { return port_; }
   void Stop();
 
  private:
-  void SetUp();
-  absl::Status Bind(const std::string& listen);
-  // The port, or -1.
-  int BindTo(const std::string& host, int port);
+  // Accepts connections until Stop.
+  void Run();
+  // The library's: serves a connection that was accepted, and closes it.
+  bool process_and_close_socket(socket_t socket) override;
+  // Every request passes here.
+  void Answer(const httplib::Request& request, httplib::Response& response) const;
+  // Notes a connection; false if the server ends.
+  bool Open(int socket);
+  void Close(int socket);
 
   // Constant after Start.
-  const std::map<std::string, Handler> paths_;
+  const Paths paths_;
+  int listening_ = -1;
   uint16_t port_ = 0;
 
   // Synchronise themselves.
-  httplib::Server server_;
-  std::atomic<bool> ended_{false};
+  std::atomic<std::thread::id> accepting_;  // The thread that runs Run.
+
+  Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::set<int> sockets_ ABSL_GUARDED_BY(mu_);  // Open ones.
+  CondVar stopped_;
+
   std::thread thread_;  // Joined by the first Stop.
 };
 
-void HttpServer::Impl::SetUp() {
-  server_.new_task_queue = [] { return new httplib::ThreadPool(limits::kHttpThreads); };
-  // The library's own choice would let two processes share a port.
-  server_.set_socket_options([](socket_t socket) {
-    const int on = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+HttpServer::Impl::Impl(Paths paths) : paths_(std::move(paths)) {
+  new_task_queue = [] { return new BoundedPool; };
+  set_error_handler(httplib::Server::Handler(ExplainError));
+  set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+    Answer(request, response);
+    return HandlerResponse::Handled;
   });
-  server_.set_tcp_nodelay(true);
-  // A connection holds a thread for as long as it is open.
-  server_.set_keep_alive_max_count(1);
-  const std::chrono::milliseconds timeout(limits::kHttpTimeoutMs);
-  server_.set_read_timeout(timeout);
-  server_.set_write_timeout(timeout);
-  server_.set_payload_max_length(limits::kHttpRequestBytesMax);
-  server_.set_error_handler(httplib::Server::Handler(ExplainError));
-  for (const auto& entry : paths_) {
-    server_.Get(entry.first, [&handler = entry.second](const httplib::Request& request, httplib::Response& response) {
-      HttpResponse answer = handler(FromLibrary(request));
-      response.status = answer.code;
-      response.set_header("Cache-Control", "no-store");
-      response.set_header("X-Content-Type-Options", "nosniff");
-      response.set_content(std::move(answer.body), answer.content_type);
-    });
-  }
-  server_.Post(".*", RefuseMethod);
-  server_.Put(".*", RefuseMethod);
-  server_.Patch(".*", RefuseMethod);
-  server_.Delete(".*", RefuseMethod);
-  server_.Options(".*", RefuseMethod);
 }
 
-int HttpServer::Impl::BindTo(const std::string& host, int port) {
-  if (port == 0) return server_.bind_to_any_port(host);
-  return server_.bind_to_port(host, port) ? port : -1;
+void HttpServer::Impl::Answer(const httplib::Request& request, httplib::Response& response) const {
+  response.set_header("Cache-Control", "no-store");
+  response.set_header("X-Content-Type-Options", "nosniff");
+  if (request.method != "GET" && request.method != "HEAD") {
+    response.status = 405;
+    response.set_header("Allow", "GET, HEAD");
+    response.set_content(absl::StrCat("HTTP 405: ", request.method, " is not served here; GET and HEAD are\n"), kText);
+    return;
+  }
+  const auto found = paths_.find(request.path);
+  if (found == paths_.end()) {
+    response.status = 404;
+    response.set_content(absl::StrCat("HTTP 404: there is nothing at ", request.path, "\n"), kText);
+    return;
+  }
+  HttpResponse answer = found->second(FromLibrary(request));
+  response.status = answer.code;
+  response.set_content(std::move(answer.body), answer.content_type);
 }
 
-absl::Status HttpServer::Impl::Bind(const std::string& listen) {
-  const absl::StatusOr<HostPort> address = ParseHostPort(listen);
-  if (!address.ok()) return address.status();
-  const bool any = address->host.empty() || address->host == "*";
-  errno = 0;
-  int port = BindTo(any ? "::" : address->host, address->port);  // The former takes IPv4 too, where there is IPv6.
-  if (port <= 0 && any) port = BindTo("0.0.0.0", address->port);
-  if (port <= 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", listen, ": ", errno != 0 ? std::strerror(errno) : "it cannot be bound"));
+bool HttpServer::Impl::Open(int socket) {
+  MutexLock lock(&mu_);
+  if (stopping_) return false;
+  sockets_.insert(socket);
+  return true;
+}
+
+void HttpServer::Impl::Close(int socket) {
+  MutexLock lock(&mu_);
+  sockets_.erase(socket);
+  close(socket);
+}
+
+bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
+  bool served = false;
+  // On the accepting thread: there are too many connections.
+  if (std::this_thread::get_id() != accepting_.load() && Open(socket)) {
+    HttpStream stream(socket);
+    bool closed = false;
+    served = process_request(stream, /*close_connection=*/true, closed, [](httplib::Request& of) { Tame(&of); });
+    stream.Linger();
   }
-  port_ = static_cast<uint16_t>(port);
-  return absl::OkStatus();
+  Close(socket);
+  return served;
 }
 
 absl::Status HttpServer::Impl::Start(const std::string& listen) {
-  SetUp();
-  if (absl::Status status = Bind(listen); !status.ok()) return status;
-  thread_ = std::thread([this] {
-    server_.listen_after_bind();
-    ended_.store(true);
-  });
-  // Until then the library does not hear of a Stop.
-  while (!server_.is_running() && !ended_.load()) std::this_thread::yield();
+  LODESTONE_ASSIGN_OR_RETURN(listening_, Listen(listen));
+  port_ = PortOf(listening_);
+  thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
+}
+
+// The library gives up when the system accepts no connection for a moment, and closes the socket that it listens on: it
+// gets copies.
+void HttpServer::Impl::Run() {
+  accepting_.store(std::this_thread::get_id());
+  for (bool told = false;; told = true) {
+    const int copy = fcntl(listening_, F_DUPFD_CLOEXEC, 0);
+    svr_sock_.store(copy);
+    const bool stopped = copy >= 0 && listen_after_bind();
+    if (stopped) close(copy);
+    MutexLock lock(&mu_);
+    if (stopping_) return;
+    if (!told) LODESTONE_LOG(WARN, "http", "no connections are accepted for the moment port={}", port_);
+    stopped_.WaitUntil(&mu_, std::chrono::steady_clock::now() + kAcceptPause);
+  }
 }
 
 void HttpServer::Impl::Stop() {
   if (!thread_.joinable()) return;
-  server_.stop();
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    stopped_.NotifyAll();
+    svr_sock_.store(INVALID_SOCKET);
+    shutdown(listening_, SHUT_RDWR);  // Ends the wait for a connection.
+    // What has arrived is answered; who is still sending is not waited for.
+    for (const int socket : sockets_) shutdown(socket, SHUT_RD);
+  }
   thread_.join();
+  close(listening_);
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
-                                                              std::map<std::string, Handler> paths) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths) {
   auto impl = std::make_unique<Impl>(std::move(paths));
-  if (absl::Status status = impl->Start(listen); !status.ok()) return status;
+  LODESTONE_RETURN_IF_ERROR(impl->Start(listen));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

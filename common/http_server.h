@@ -1,8 +1,9 @@
 // The HTTP port of a process, for metrics, probes and the page: a few paths that are read with GET or HEAD.
 //
-// Requests are answered on threads of its own, limits::kHttpThreads at a time; one that is slow to send its request or
-// to take its answer is cut off after limits::kHttpTimeoutMs. Whatever is asked of other paths or with other methods is
-// answered with 404 or 405 and a line that says so; an answer never depends on what the process's bulk data path does.
+// Requests are answered on threads of its own, limits::kHttpThreads at a time; whoever is slow to send a request or to
+// take an answer is cut off after limits::kHttpTimeoutMs, and a few dozen connections wait for a thread, no more.
+// Whatever is asked of other paths or with other methods is answered with 404 or 405 and a line that says so; an answer
+// never depends on what the process's bulk data path does.
 //
 // Thread-safe. Handlers must stay valid until Stop, or the destructor, has returned.
 #pragma once
@@ -35,11 +36,11 @@ class HttpServer {
  public:
   // Called on any thread, several at a time. Must not throw, and must not stop the server.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
+  using Paths = std::map<std::string, Handler>;
 
   // Binds `listen`, host:port (port 0: a free one), and answers. `paths`: what serves each path, "/metrics" say.
   // INVALID_ARGUMENT if `listen` is no address; UNAVAILABLE "cannot listen on ..." if it cannot be bound.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
-                                                           std::map<std::string, Handler> paths);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen, Paths paths);
   // Stops if Stop was not called.
   ~HttpServer();
 
@@ -49,7 +50,8 @@ class HttpServer {
   // The port that it is bound to.
   uint16_t port() const;
 
-  // Takes no new requests, and returns when those under way have ended. Only the first call counts.
+  // Takes no new requests, drops those that have not arrived whole, and returns when the others are answered. Only the
+  // first call counts.
   void Stop();
 
  private:

@@ -4,12 +4,34 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/limits.h"
+#include "common/metrics.h"
 #include "common/status.h"
 #include "server/change.h"
 #include "server/store_impl.h"
 
 namespace lodestone {
 namespace {
+
+HistogramMetric push_metric("lodestone_ps_push_duration_seconds",
+                            "From a push's arrival to its acknowledgement; refused ones do not count.");
+constexpr char kPushStage[] = "lodestone_ps_push_stage_duration_seconds";
+constexpr char kPushStages[] =
+    "What a push's time went by, in the share of it that was done last: queue, until the executor took it; apply; "
+    "commit, "
+    "until log and follower had it.";
+HistogramMetric push_queue_metric(kPushStage, kPushStages, {{"stage", "queue"}});
+HistogramMetric push_apply_metric(kPushStage, kPushStages, {{"stage", "apply"}});
+HistogramMetric push_commit_metric(kPushStage, kPushStages, {{"stage", "commit"}});
+
+HistogramMetric pull_metric("lodestone_ps_pull_duration_seconds",
+                            "From a pull's arrival to its answer; refused ones do not count.");
+constexpr char kPullStage[] = "lodestone_ps_pull_stage_duration_seconds";
+constexpr char kPullStages[] =
+    "What the time of a pull of rows went by, in the share of it that was done last: queue, until the executor took "
+    "it; "
+    "read.";
+HistogramMetric pull_queue_metric(kPullStage, kPullStages, {{"stage", "queue"}});
+HistogramMetric pull_read_metric(kPullStage, kPullStages, {{"stage", "read"}});
 
 // What the log keeps of one shard's share of a push: `parts` are those of `header` at `indices`.
 ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const int> indices,
@@ -63,7 +85,7 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
     if (part.shard() < roles_.shards() && roles_.Of(part.shard()) != ShardRole::kOwns) return NotOwned(part.shard());
   }
   LODESTONE_RETURN_IF_ERROR(
-      sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), options_.time->NowMs()));
+      sessions_.Push(header.worker_incarnation(), header.sequence(), header.clock(), call->now_ms));
   LODESTONE_RETURN_IF_ERROR(CheckQueues());
   LODESTONE_RETURN_IF_ERROR(CheckLogs());
   const std::shared_ptr<const TableMap> map = tables();
@@ -102,6 +124,8 @@ void Store::Impl::Refuse(const absl::Status& status, Incarnation worker) {
 
 void Store::Impl::Push(v1::PushRequest header, Payload payload, PushDone done) {
   auto call = std::make_shared<PushCall>();
+  call->arrived_ns = NowNs();
+  call->now_ms = options_.time->NowMs();
   call->header = std::move(header);
   call->payload = std::move(payload);
   call->done = std::move(done);
@@ -118,22 +142,20 @@ void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   std::vector<std::vector<ShardPush*>> by_executor(executors_.size());
   for (ShardPush& push : call->shards) by_executor[ExecutorOf(push.shard->id())].push_back(&push);
   const size_t used = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
-  if (used == 0) return FinishPush(call.get());
+  if (used == 0) return FinishPush(call.get(), nullptr);
   const size_t hearers = (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1);
   call->ends_left.store(used * std::max<size_t>(1, hearers), std::memory_order_relaxed);
-  call->log_status.resize(executors_.size());
-  call->replica_status.resize(executors_.size());
-  const int64_t now_ms = options_.time->NowMs();
+  call->shares.resize(executors_.size());
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (by_executor[e].empty()) continue;
-    executors_[e]->Submit(
-        [this, call, now_ms, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes, now_ms); });
+    executors_[e]->Submit([this, call, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes); });
   }
 }
 
-void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes,
-                              int64_t now_ms) {
+void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
   const v1::PushRequest& header = call->header;
+  PushShare& share = call->shares[e];
+  share.taken_ns = NowNs();
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
   for (ShardPush* push : pushes) {
@@ -142,38 +164,48 @@ void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, s
       continue;
     }
     Evictions evictions;
-    push->result = push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, now_ms,
+    push->result = push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call->now_ms,
                                      HasHearers() ? &evictions : nullptr);
     if (!HasHearers() || !push->result.ok()) continue;
     positions.push_back({push->shard->id(), push->result->version});
     if (push->result->duplicate) continue;
     records.push_back(RecordOf(header, push->part_indices, push->parts, evictions));
-    Stamp(push->shard, now_ms, {&records.back(), 1});
+    Stamp(push->shard, call->now_ms, {&records.back(), 1});
   }
-  const auto end = [this, call] {
-    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get());
+  share.applied_ns = NowNs();
+  const auto end = [this, call, e] {
+    if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPush(call.get(), &call->shares[e]);
   };
   if (!HasHearers()) return end();
   // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
   if (replicas_ != nullptr) {
     replicas_->Append(records, call);
     replicas_->Await(positions, [call, e, end](const absl::Status& status) {
-      call->replica_status[e] = status;
+      call->shares[e].replica = status;
       end();
     });
   }
   ShardLog* const log = LogOf(e);
   if (log == nullptr) return;
   log->Append(records, call, [call, e, end](const absl::Status& status) {
-    call->log_status[e] = status;
+    call->shares[e].log = status;
     end();
   });
 }
 
-void Store::Impl::FinishPush(PushCall* call) {
-  for (const auto* const of_all : {&call->log_status, &call->replica_status}) {
-    for (const absl::Status& status : *of_all) {
-      if (!status.ok()) return call->done(status);
+void Store::Impl::ObservePush(const PushCall& call, const PushShare* last) const {
+  if (last == nullptr) return push_metric.ObserveNs(NowNs() - call.arrived_ns);
+  push_queue_metric.ObserveNs(last->taken_ns - call.arrived_ns);
+  push_apply_metric.ObserveNs(last->applied_ns - last->taken_ns);
+  const int64_t end_ns = HasHearers() ? NowNs() : last->applied_ns;
+  if (HasHearers()) push_commit_metric.ObserveNs(end_ns - last->applied_ns);
+  push_metric.ObserveNs(end_ns - call.arrived_ns);
+}
+
+void Store::Impl::FinishPush(PushCall* call, const PushShare* last) {
+  for (const auto status : {&PushShare::log, &PushShare::replica}) {
+    for (const PushShare& share : call->shares) {
+      if (!(share.*status).ok()) return call->done(share.*status);
     }
   }
   if (absl::Status status = CheckServing(); !status.ok()) return call->done(std::move(status));
@@ -191,6 +223,7 @@ void Store::Impl::FinishPush(PushCall* call) {
     out->set_duplicate(push.result->duplicate);
     applied |= !push.result->duplicate;
   }
+  ObservePush(*call, last);  // Before it is counted: what is counted has been observed.
   if (applied) {
     for (Table* table : call->tables) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
     pushes_.fetch_add(1, std::memory_order_relaxed);
@@ -213,8 +246,10 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
   if (absl::Status status = CheckReady(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckServing(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckQueues(); !status.ok()) return done(std::move(status));
-  sessions_.Contact(header.worker_incarnation(), options_.time->NowMs());
   auto call = std::make_shared<PullCall>();
+  call->arrived_ns = NowNs();
+  call->now_ms = options_.time->NowMs();
+  sessions_.Contact(header.worker_incarnation(), call->now_ms);
   call->header = std::move(header);
   call->payload = std::move(payload);
   call->done = std::move(done);
@@ -253,28 +288,28 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   }
   const size_t used =
       std::count_if(call->row_parts.begin(), call->row_parts.end(), [](const auto& parts) { return !parts.empty(); });
-  if (used == 0) return FinishPull(call.get());
+  if (used == 0) return FinishPull(call.get(), 0);
   call->executors_left.store(used, std::memory_order_relaxed);
-  const uint64_t now_ms = options_.time->NowMs();
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (call->row_parts[e].empty()) continue;
-    executors_[e]->Submit([this, call, now_ms, e] {
+    executors_[e]->Submit([this, call, e] {
+      const int64_t taken_ns = NowNs();
       for (const size_t i : call->row_parts[e]) {
         const PartView& view = call->views[i];
         if (roles_.Of(view.shard) != ShardRole::kOwns) continue;  // FinishPull says so.
         // Memory is taken only now, not while the message waited.
         BufferRef rows = BufferRef::New(view.values * sizeof(float));
         const Version version =
-            shards_[view.shard]->Read(*view.entry->table, view.keys, view.row_count, now_ms, rows->floats());
+            shards_[view.shard]->Read(*view.entry->table, view.keys, view.row_count, call->now_ms, rows->floats());
         call->values.payload[call->row_slices[i]] = SliceOf(std::move(rows), view.values * sizeof(float));
         call->values.header.set_shard_versions(static_cast<int>(i), version);
       }
-      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPull(call.get());
+      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPull(call.get(), taken_ns);
     });
   }
 }
 
-void Store::Impl::FinishPull(PullCall* call) {
+void Store::Impl::FinishPull(PullCall* call, int64_t taken_ns) {
   // What was read before a shard went counts; what may have been read after that does not.
   absl::Status status = CheckServing();
   for (const PartView& view : call->views) {
@@ -283,6 +318,12 @@ void Store::Impl::FinishPull(PullCall* call) {
   if (!status.ok()) return call->done(std::move(status));
   uint64_t bytes = 0;
   for (const grpc::Slice& slice : call->values.payload) bytes += slice.size();
+  const int64_t end_ns = NowNs();
+  pull_metric.ObserveNs(end_ns - call->arrived_ns);
+  if (taken_ns > 0) {
+    pull_queue_metric.ObserveNs(taken_ns - call->arrived_ns);
+    pull_read_metric.ObserveNs(end_ns - taken_ns);
+  }
   pulls_.fetch_add(1, std::memory_order_relaxed);
   pull_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   call->done(std::move(call->values));

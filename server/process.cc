@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
 #include "common/coordinator_channel.h"
+#include "common/host_port.h"
+#include "common/http_server.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/nonce.h"
@@ -28,6 +30,7 @@
 #include "server/coordinator_host.h"
 #include "server/events.h"
 #include "server/exchange.h"
+#include "server/http.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
 #include "server/member.h"
@@ -67,6 +70,9 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
 absl::Status CheckConfig(const v1::Config& config) {
   const v1::ServerConfig& server = config.server();
   LODESTONE_RETURN_IF_ERROR(CheckAddresses(server.listen(), server.advertise()));
+  if (!server.http_listen().empty()) {
+    LODESTONE_RETURN_IF_ERROR(Annotate(ParseHostPort(server.http_listen()).status(), "server.http_listen"));
+  }
   if (server.index() >= config.cluster().servers()) {
     return absl::InvalidArgumentError(absl::StrCat("server.index is ", server.index(), ", and cluster.servers is ",
                                                    config.cluster().servers(), ": indices start at 0"));
@@ -95,6 +101,8 @@ class ServerProcess::Impl {
  private:
   void StartReplication();
   absl::Status Listen();
+  absl::Status StartHttp();
+  absl::Status Readiness() const;
   std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
@@ -123,6 +131,7 @@ class ServerProcess::Impl {
   std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
   ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
   std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // What the health service says of the ps as a whole.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
@@ -138,6 +147,7 @@ class ServerProcess::Impl {
   ParameterService parameters_;
   AdminService admin_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<HttpServer> http_;  // Null if it has no HTTP port. Its handlers use all of the above.
   std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
   std::atomic<const Member*> lease_of_{nullptr};         // The same, for who asks often.
   std::thread ticks_;
@@ -178,6 +188,7 @@ absl::Status ServerProcess::Impl::Start() {
   if (Replication::IsWanted(config_)) StartReplication();
   LODESTONE_RETURN_IF_ERROR(coordinator_.Prepare(storage_.get()));
   LODESTONE_RETURN_IF_ERROR(Listen());
+  LODESTONE_RETURN_IF_ERROR(StartHttp());
   coordinator_.Start(identity_.address);
   StartMember();
   ticks_ = std::thread([this] { RunTicks(); });
@@ -239,6 +250,20 @@ absl::Status ServerProcess::Impl::Listen() {
   }
   SetServing(false);
   LODESTONE_LOG(INFO, "server", "listens on={} port={} address={}", config.listen(), port, identity_.address);
+  return absl::OkStatus();
+}
+
+absl::Status ServerProcess::Impl::StartHttp() {
+  const std::string& listen = config_.server().http_listen();
+  if (listen.empty()) return absl::OkStatus();
+  HttpServer::Paths paths =
+      PsMonitoringPaths([this](v1::StatusResponse* status) { FillStatus(status); }, [this] { return Readiness(); });
+  // Further paths go here.
+  LODESTONE_ASSIGN_OR_RETURN(http_, HttpServer::Start(listen, std::move(paths)));
+  const std::string http = HttpAddress(listen, identity_.address, http_->port());
+  LODESTONE_LOG(INFO, "server", "answers HTTP on={} port={} address={}", listen, http_->port(), http);
+  MutexLock lock(&mu_);
+  identity_.http = http;
   return absl::OkStatus();
 }
 
@@ -317,6 +342,14 @@ void ServerProcess::Impl::SetServing(bool serving) {
   health->SetServingStatus("", serving);
   health->SetServingStatus(kParameterServerName, serving);
   health->SetServingStatus(kAdminName, true);  // Answers from the start.
+  MutexLock lock(&mu_);
+  serving_ = serving;
+}
+
+absl::Status ServerProcess::Impl::Readiness() const {
+  MutexLock lock(&mu_);
+  if (stopping_) return absl::UnavailableError("this ps ends");
+  return serving_ ? absl::OkStatus() : absl::UnavailableError("");
 }
 
 absl::Status ServerProcess::Impl::WaitUntilReady() {
@@ -417,6 +450,7 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   if (begin_.joinable()) begin_.join();
   store_.Drain();  // Sweeps may be left, which know what is gone before the store is.
   if (storage_ != nullptr) storage_->Close();
+  if (http_ != nullptr) http_->Stop();
 }
 
 ServerProcess::ServerProcess(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -35,6 +35,7 @@ uint64_t ResidentBytes() {
 void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {
   status->set_index(identity.index);
   status->set_address(identity.address);
+  status->set_http(identity.http);
   status->set_incarnation(identity.incarnation);
   status->set_version(kCommit[0] == '\0' ? kVersion : VersionText());
   status->set_uptime_seconds(

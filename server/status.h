@@ -23,6 +23,7 @@ namespace lodestone {
 struct ProcessIdentity {
   uint32_t index = 0;
   std::string address;
+  std::string http;  // The HTTP port, where others reach it; empty: there is none.
   Incarnation incarnation = 0;
   std::chrono::steady_clock::time_point started;
 };

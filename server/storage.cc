@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/nonce.h"
 #include "common/record_file.h"
 #include "common/status.h"
@@ -31,6 +32,9 @@ constexpr uint64_t kFirstLineage = 1;
 constexpr size_t kCheckpointsWithLog = 2;
 // Until a checkpoint that somebody waits for is tried again.
 constexpr std::chrono::milliseconds kAgain(1000);
+
+HistogramMetric checkpoint_metric("lodestone_ps_checkpoint_duration_seconds",
+                                  "How long it takes to write a checkpoint.");
 
 double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
 
@@ -325,6 +329,7 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
   response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
   response.set_bytes(result->bytes);
   response.set_seconds(result->seconds);
+  checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
   LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
                 response.bytes(), response.seconds());
   Tell("checkpointed",

@@ -127,19 +127,29 @@ class Store::Impl {
     std::vector<int> part_indices;  // In the push's header, beside `parts`.
     absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
   };
+  // What became of the share of a push that one executor has.
+  struct PushShare {
+    absl::Status log;        // Whether what it applied is durable,
+    absl::Status replica;    // and whether followers hold it.
+    int64_t taken_ns = 0;    // When the executor took it,
+    int64_t applied_ns = 0;  // and when that was done.
+  };
   // A push on its way through the executors; whoever finishes last answers.
   struct PushCall {
+    int64_t arrived_ns = 0;
+    int64_t now_ms = 0;
     v1::PushRequest header;
     Payload payload;
     std::vector<PartView> views;
     std::vector<ShardPush> shards;
-    std::vector<Table*> tables;                // Distinct.
-    std::vector<absl::Status> log_status;      // By executor: whether what it applied is durable,
-    std::vector<absl::Status> replica_status;  // and whether followers hold it.
-    std::atomic<size_t> ends_left{0};          // Of executors, their logs and followers.
+    std::vector<Table*> tables;        // Distinct.
+    std::vector<PushShare> shares;     // By executor.
+    std::atomic<size_t> ends_left{0};  // Of executors, their logs and followers.
     PushDone done;
   };
   struct PullCall {
+    int64_t arrived_ns = 0;
+    int64_t now_ms = 0;
     v1::PullRequest header;
     Payload payload;
     std::vector<PartView> views;
@@ -183,11 +193,14 @@ class Store::Impl {
   absl::Status PreparePush(PushCall* call);
   void RunPush(const std::shared_ptr<PushCall>& call);
   // On executor `e`: applies what `pushes` want of its shards, and logs it.
-  void ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes, int64_t now_ms);
-  void FinishPush(PushCall* call);
+  void ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);
+  // `last`: the share that was done last; null if nobody had one.
+  void FinishPush(PushCall* call, const PushShare* last);
+  void ObservePush(const PushCall& call, const PushShare* last) const;
   void Refuse(const absl::Status& status, Incarnation worker);
   void RunPull(const std::shared_ptr<PullCall>& call);
-  void FinishPull(PullCall* call);
+  // `taken_ns`: when the executor that was done last took its share; 0 if none had one.
+  void FinishPull(PullCall* call, int64_t taken_ns);
 
   // Constant after construction.
   const Options options_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/histogram.h"
 #include "common/limits.h"
 #include "common/status.h"
 
@@ -35,13 +36,17 @@ BatchPipeline::~BatchPipeline() {
 
 absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
   Slot& slot = slots_[taken_ % slots_.size()];
+  waits_ = {};
   MutexLock lock(&mu_);
   while (slot.state != Slot::State::kFilled) {
     if (slot.state == Slot::State::kFree && ended_ && taken_ == prepared_) {
       if (!error_.ok()) return error_;
       return nullptr;
     }
+    int64_t& wait_ns = slot.state == Slot::State::kPulling ? waits_.rows_ns : waits_.input_ns;
+    const int64_t start_ns = NowNs();
     changed_.Wait(&mu_);
+    wait_ns += NowNs() - start_ns;
   }
   if (!slot.status.ok()) return slot.status;
   return &slot.item;

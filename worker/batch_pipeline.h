@@ -49,6 +49,13 @@ class BatchPipeline {
   // Gives the batch of the last Next back.
   void Release();
 
+  // What the last Next waited for.
+  struct Waits {
+    int64_t input_ns = 0;  // The reading of samples.
+    int64_t rows_ns = 0;   // The rows of their keys.
+  };
+  const Waits& waits() const { return waits_; }
+
  private:
   struct Slot {
     Item item;
@@ -74,6 +81,7 @@ class BatchPipeline {
   KeyIndexer indexer_;
   // Owned by the consumer.
   uint64_t taken_ = 0;
+  Waits waits_;
 
   Mutex mu_;
   CondVar changed_;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/random.h"
 #include "common/status.h"
 
@@ -17,6 +18,9 @@ namespace {
 
 // A call that has waited for this long is spoken of, every so often.
 constexpr int64_t kReportEveryMs = 3'000;
+
+CounterMetric retry_metric("lodestone_worker_call_retries_total",
+                           "Attempts of calls that failed for a reason that may pass, and are made again.");
 
 // ABORTED, naming shard and owner, if `parts` are not all for `server` by `map`.
 template <typename Parts>
@@ -201,6 +205,7 @@ void Caller::OnFailure(Pending* call, absl::Status status) {
       if (const std::optional<int64_t> pause_ms = call->retry.Next(status.code())) {
         call->pause = timer_->After(*pause_ms, [this, call] { OnPauseOver(call); });
         next = kPause;
+        retry_metric.Add(1);
       }
     }
     if (next == kEnd) {

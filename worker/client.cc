@@ -70,7 +70,8 @@ bool IsOut(const ShardMap& map, uint32_t server) { return map.Away(server) && ma
 
 class ClientImpl final : public Client {
  public:
-  explicit ClientImpl(const v1::Config& config) : config_(config) {
+  ClientImpl(const v1::Config& config, std::function<void(const v1::WorkerProgress&)> on_progress)
+      : config_(config), on_progress_(std::move(on_progress)) {
     const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, kThreadsMax);
     for (size_t i = 0; i < threads; ++i) threads_.push_back(std::make_unique<ConnectionThread>());
   }
@@ -90,7 +91,10 @@ class ClientImpl final : public Client {
   absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
                          std::function<void(ShardId, Version)> on_shard) override;
   absl::Status Flush() override { return pusher_->Flush(); }
-  void ReportProgress(const v1::WorkerProgress& progress) override { membership_->ReportProgress(progress); }
+  void ReportProgress(const v1::WorkerProgress& progress) override {
+    if (on_progress_) on_progress_(progress);
+    membership_->ReportProgress(progress);
+  }
   absl::Status AwaitClock(Clock clock) override;
   absl::Status Health() const override;
 
@@ -129,6 +133,7 @@ class ClientImpl final : public Client {
                           const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const;
 
   const v1::Config config_;
+  const std::function<void(const v1::WorkerProgress&)> on_progress_;
   Timer timer_;
   std::vector<std::unique_ptr<ConnectionThread>> threads_;  // Constant after construction.
   std::atomic<size_t> next_thread_{0};
@@ -396,8 +401,9 @@ std::string ClientImpl::WaitingFor() const {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const v1::Config& config) {
-  auto client = std::make_unique<ClientImpl>(config);
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const v1::Config& config,
+                                                        std::function<void(const v1::WorkerProgress&)> on_progress) {
+  auto client = std::make_unique<ClientImpl>(config, std::move(on_progress));
   LODESTONE_RETURN_IF_ERROR(client->Connect());
   return client;
 }

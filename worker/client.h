@@ -76,8 +76,9 @@ struct BlockUpdate {
 class Client {
  public:
   // Joins the coordinator at config.coordinator.address, waits for all servers that own something, and starts the
-  // heartbeat. Logs what it waits for.
-  static absl::StatusOr<std::unique_ptr<Client>> Connect(const v1::Config& config);
+  // heartbeat. Logs what it waits for. `on_progress` (may be empty) hears of what ReportProgress is given, in the call.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(
+      const v1::Config& config, std::function<void(const v1::WorkerProgress&)> on_progress = nullptr);
   virtual ~Client() = default;
 
   virtual uint32_t index() const = 0;

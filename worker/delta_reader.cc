@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/shard_map.h"
 #include "common/status.h"
+#include "worker/traffic.h"
 
 namespace lodestone {
 namespace {
@@ -17,6 +18,7 @@ absl::StatusOr<ByteView> Take(ByteView* payload, uint64_t bytes) {
 }  // namespace
 
 absl::Status DeltaReader::Read(const v1::Delta& header, const Payload& payload) {
+  broadcast_bytes_metric.Add(payload.size());
   ByteView rest = payload.bytes();
   for (const auto& delta : header.shards()) {
     LODESTONE_RETURN_IF_ERROR(Annotate(ReadShard(delta, &rest), absl::StrCat("shard ", delta.shard())));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 #include "kernels/matmul.h"
 #include "worker/client.h"
 #include "worker/data/dataset.h"
+#include "worker/http.h"
 #include "worker/job.h"
 #include "worker/model/model_plan.h"
 #include "worker/results.h"
@@ -119,8 +121,15 @@ absl::Status Run(const v1::Config& config, const std::string& summary_path, Sign
   kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads)
                                              : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   const SteadyTime time;
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config));
+  std::unique_ptr<WorkerHttp> http;  // Null if it has no HTTP port.
+  std::function<void(const v1::WorkerProgress&)> on_progress;
+  if (const std::string& listen = config.worker().http_listen(); !listen.empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(http, WorkerHttp::Start(listen));
+    on_progress = [&http](const v1::WorkerProgress& progress) { http->Report(progress); };
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config, on_progress));
   SetLogId(absl::StrCat(client->index()));
+  if (http != nullptr) http->Joined(client->index());
   std::unique_ptr<Results> results;
   if (!config.worker().results_dir().empty()) {
     LODESTONE_ASSIGN_OR_RETURN(results, Results::Open(config, client->index(), &time));

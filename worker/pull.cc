@@ -10,13 +10,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/copy_counter.h"
+#include "common/metrics.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "proto/parameter_server.pb.h"
+#include "worker/traffic.h"
 
 namespace lodestone {
 namespace {
+
+HistogramMetric pull_metric("lodestone_worker_pull_duration_seconds",
+                            "From the sending of a pull until all of its values are there.");
 
 // Messages of one pull that are under way to each server at a time. Enough to keep a connection busy; more would only
 // wait, with their deadlines running.
@@ -109,6 +114,7 @@ struct Puller::Sending {
 // One pull: done when no message of it is under way and none is left, or none need be sent any more.
 struct Puller::Operation {
   // Constant.
+  int64_t started_ns = 0;
   std::vector<DensePull> dense;
   std::vector<RowPull> rows;
   std::vector<std::vector<uint32_t>> orders;  // What the messages' parts point into.
@@ -149,6 +155,7 @@ struct Puller::Operation {
 void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
                   std::function<void(absl::Status, ShardVersions)> done) {
   auto operation = std::make_shared<Operation>();
+  operation->started_ns = NowNs();
   operation->dense = std::move(dense);
   operation->rows = std::move(rows);
   operation->done = std::move(done);
@@ -185,6 +192,7 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
     status = operation->status;
     versions = std::move(operation->versions);
   }
+  if (status.ok()) pull_metric.ObserveNs(NowNs() - operation->started_ns);
   operation->done(std::move(status), std::move(versions));
 }
 
@@ -280,6 +288,7 @@ absl::Status Puller::TakeAnswer(const Connection::Answer& answer, const RoutedMe
   const v1::PullResponse& response = answer.header.pull();
   LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, answer.payload, message));
   CountCopied(answer.payload.size());
+  pull_bytes_metric.Add(answer.payload.size());
   ByteView from = answer.payload.bytes();
   for (const RoutedPart& part : message.parts) {
     Scatter(part, &from, part.dense ? operation->dense[part.source].dst : operation->rows[part.source].dst);

@@ -9,12 +9,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/copy_counter.h"
+#include "common/metrics.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "proto/parameter_server.pb.h"
+#include "worker/traffic.h"
 
 namespace lodestone {
 namespace {
+
+HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
+                            "From the sending of a push until every server has acknowledged it.");
 
 static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
 
@@ -62,6 +67,7 @@ void TakeSlices(uint64_t bytes, std::span<const grpc::Slice>* from, size_t* offs
 // One push: done when no message of it is under way.
 struct Pusher::Operation {
   // Constant.
+  int64_t started_ns = 0;
   ShardVersions read_versions;
   std::function<void(Client::PushResult)> done;
 
@@ -149,6 +155,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
   auto operation = std::make_shared<Operation>();
+  operation->started_ns = NowNs();
   operation->read_versions = read_versions;
   operation->done = std::move(done);
   std::shared_ptr<void> release;
@@ -176,6 +183,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
     for (const RoutedPart& part : message.parts) {
       *request.add_parts() = ToProto(part);
       piece.part_bytes.push_back(BytesOf(part));
+      push_bytes_metric.Add(piece.part_bytes.back());
     }
     Send(std::move(sent), std::move(piece));
   }
@@ -264,6 +272,7 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
     result.staleness_pushes = staleness_.Measure(operation->applied, operation->read_versions);
   }
   const absl::Status status = result.status;
+  if (status.ok()) push_metric.ObserveNs(NowNs() - operation->started_ns);
   if (operation->done) operation->done(std::move(result));
   window_.Leave(absl::IsOutOfRange(status) ? absl::OkStatus() : status);
 }

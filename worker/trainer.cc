@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/status.h"
@@ -18,6 +19,23 @@ namespace {
 // Streams of cluster.seed, so that shuffling, dropout and initial values are unrelated.
 constexpr uint64_t kShuffleStream = 0x5f;
 constexpr uint64_t kDropoutStream = 0xd0;
+
+HistogramMetric step_metric("lodestone_worker_step_duration_seconds", "How long a step takes.");
+constexpr char kStepStage[] = "lodestone_worker_step_stage_duration_seconds";
+constexpr char kStepStages[] =
+    "What a step's time goes by: input, waiting for samples to be read; pull, waiting for values; compute; push, "
+    "handing "
+    "the gradients over, which waits while too many pushes are unacknowledged.";
+HistogramMetric stage_metrics[kStages] = {
+    {kStepStage, kStepStages, {{"stage", kStageNames[0]}}},
+    {kStepStage, kStepStages, {{"stage", kStageNames[1]}}},
+    {kStepStage, kStepStages, {{"stage", kStageNames[2]}}},
+    {kStepStage, kStepStages, {{"stage", kStageNames[3]}}},
+};
+HistogramMetric staleness_metric("lodestone_worker_staleness_pushes",
+                                 "Pushes by others between the reading of values and the push computed from them.", {},
+                                 Histogram::Of::kNumbers);
+CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes that a table's guard refused.");
 
 uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) {
   return StreamSeed(StreamSeed(config.cluster().seed(), stream), worker);
@@ -38,6 +56,7 @@ class Trainer::Tally {
   void Add(const Client::PushResult& result) {
     MutexLock lock(&mu_);
     if (absl::IsOutOfRange(result.status)) {
+      refused_metric.Add(1);
       if (++counts_.refused == 1) LODESTONE_LOG(WARN, "trainer", "a push was refused: {}", result.status.ToString());
       return;
     }
@@ -45,6 +64,7 @@ class Trainer::Tally {
       if (counts_.error.ok()) counts_.error = result.status;
       return;
     }
+    staleness_metric.ObserveNumber(result.staleness_pushes);
     ++counts_.acknowledged;
     counts_.staleness_sum += result.staleness_pushes;
   }
@@ -85,11 +105,10 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
     while (true) {
       result.stopped = parts_.stop->load(std::memory_order_relaxed);
       if (result.stopped) break;
-      timer_.Start();
+      const int64_t start_ns = NowNs();
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
       if (item == nullptr) break;
-      timer_.End(Stage::kRows);
-      LODESTONE_RETURN_IF_ERROR(Step(*item));
+      LODESTONE_RETURN_IF_ERROR(Step(*item, pipeline.waits(), start_ns));
       pipeline.Release();
     }
   }
@@ -109,12 +128,20 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   return result;
 }
 
-absl::Status Trainer::Step(const BatchPipeline::Item& item) {
+void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
+  for (size_t i = 0; i < kStages; ++i) {
+    stage_metrics[i].ObserveNs(ns[i]);
+    stages_[i] += 1e-9 * static_cast<double>(ns[i]);
+  }
+}
+
+absl::Status Trainer::Step(const BatchPipeline::Item& item, const BatchPipeline::Waits& waits, int64_t start_ns) {
   LODESTONE_RETURN_IF_ERROR(parts_.client->Health());
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
+  const int64_t refresh_ns = NowNs();
   LODESTONE_RETURN_IF_ERROR(parts_.parameters->Refresh(counts.acknowledged));
-  timer_.End(Stage::kDense);
+  const int64_t compute_ns = NowNs();
 
   const size_t dense = parts_.model->dense_table_count();
   for (size_t t = 0; t < gradients_.size(); ++t) {
@@ -134,9 +161,11 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item) {
                      ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
                      "standardize the numeric features (data.numeric)"));
   }
-  timer_.End(Stage::kCompute);
+  const int64_t push_ns = NowNs();
   LODESTONE_RETURN_IF_ERROR(Push(item));
-  timer_.End(Stage::kPush);
+  const int64_t end_ns = NowNs();
+  CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, push_ns - compute_ns, end_ns - push_ns});
+  step_metric.ObserveNs(end_ns - start_ns);
   samples_ += item.keyed.batch.size;
   const Progress::StepCounts step = {
       steps_, samples_, item.keyed.batch.size, loss, counts.acknowledged, counts.staleness_sum, stages_};

@@ -62,7 +62,10 @@ class Trainer {
  private:
   class Tally;  // Of pushes; their callbacks share it.
 
-  absl::Status Step(const BatchPipeline::Item& item);
+  // `start_ns`: when the trainer began to wait for the batch.
+  absl::Status Step(const BatchPipeline::Item& item, const BatchPipeline::Waits& waits, int64_t start_ns);
+  // Adds what a step has spent in each stage.
+  void CountStages(const std::array<int64_t, kStages>& ns);
   // Of each shard the older of the versions at which dense values and rows were read.
   ShardVersions ReadVersions(const ShardVersions& rows) const;
   absl::Status Push(const BatchPipeline::Item& item);
@@ -74,7 +77,6 @@ class Trainer {
   uint64_t steps_ = 0;
   uint64_t samples_ = 0;
   StageSeconds stages_{};
-  StageTimer timer_{&stages_};
   std::vector<AlignedFloats> gradients_;  // Per table.
   ParameterPointers parameter_pointers_;
   GradientPointers gradient_pointers_;

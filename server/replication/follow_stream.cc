@@ -3,11 +3,17 @@
 #include <utility>
 
 #include "common/limits.h"
+#include "common/metrics.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "server/replication/replicator.h"
 
 namespace lodestone {
+namespace {
+
+CounterMetric sent_metric("lodestone_ps_replication_sent_bytes_total", "Bytes sent to followers: states and updates.");
+
+}  // namespace
 
 FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload, Version version) {
   auto piece = std::make_shared<FollowPiece>();
@@ -125,6 +131,7 @@ void FollowStream::Pack() {
   }
   queue_bytes_ -= bytes;
   sent_bytes_ += bytes;
+  sent_metric.Add(bytes);
   outgoing_ = BuildMessage(header, payload);
   changed_.NotifyAll();
 }

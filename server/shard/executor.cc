@@ -4,7 +4,15 @@
 #include <latch>
 #include <utility>
 
+#include "common/metrics.h"
+
 namespace lodestone {
+namespace {
+
+HistogramMetric wait_metric("lodestone_ps_executor_wait_duration_seconds",
+                            "From a message's coming to an executor until it runs: 0 if the executor is idle.");
+
+}  // namespace
 
 Executor::~Executor() {
   std::thread thread;
@@ -21,7 +29,7 @@ void Executor::Submit(Message message) {
   {
     MutexLock lock(&mu_);
     if (busy_ || mode_ == Mode::kThread) {
-      queue_.push_back(std::move(message));
+      queue_.push_back({std::move(message), NowNs()});
       queue_length_max_ = std::max(queue_length_max_, queue_.size());
       if (!busy_) {
         busy_ = true;
@@ -33,6 +41,7 @@ void Executor::Submit(Message message) {
     }
     busy_ = true;
   }
+  wait_metric.ObserveNs(0);
   message();
   message = nullptr;  // What it holds goes before the next message runs.
   MutexLock lock(&mu_);
@@ -70,16 +79,17 @@ void Executor::StartThreadIfNeeded() {
 }
 
 void Executor::RunThread() {
-  std::deque<Message> batch;
+  std::deque<Queued> batch;
   mu_.Lock();
   while (true) {
     while (!handed_ && !stopping_) wake_.Wait(&mu_);
     if (!handed_) break;
     batch.swap(queue_);
     mu_.Unlock();
-    for (Message& message : batch) {
-      message();
-      message = nullptr;
+    for (Queued& queued : batch) {
+      if (mode_ == Mode::kCallerOrThread) wait_metric.ObserveNs(NowNs() - queued.since_ns);
+      queued.message();
+      queued.message = nullptr;
     }
     mu_.Lock();
     executed_ += batch.size();

@@ -47,6 +47,11 @@ class Executor {
   Stats stats() const;
 
  private:
+  struct Queued {
+    Message message;
+    int64_t since_ns = 0;
+  };
+
   void StartThreadIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunThread();
 
@@ -54,7 +59,7 @@ class Executor {
 
   mutable Mutex mu_;
   CondVar wake_;
-  std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;    // Somebody runs messages.
   bool handed_ ABSL_GUARDED_BY(mu_) = false;  // The thread is that somebody, or is to become it.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

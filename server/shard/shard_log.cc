@@ -6,10 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/status.h"
 #include "server/shard/segment.h"
 
 namespace lodestone {
+namespace {
+
+HistogramMetric commit_metric("lodestone_ps_log_commit_duration_seconds",
+                              "How long it takes to write a group of records, and with cluster.durability: machine to "
+                              "have it on the disk.");
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(Options options) {
   auto log = std::unique_ptr<ShardLog>(new ShardLog(std::move(options)));
@@ -217,7 +225,11 @@ absl::Status ShardLog::CommitGroup() {
     ++items;
   }
   if (items == 0) return writer_.Begin();
-  if (records > 0) LODESTONE_RETURN_IF_ERROR(writer_.Write(pieces_, bytes));
+  if (records > 0) {
+    const int64_t start_ns = NowNs();
+    LODESTONE_RETURN_IF_ERROR(writer_.Write(pieces_, bytes));
+    commit_metric.ObserveNs(NowNs() - start_ns);
+  }
   NoteCommit(records, bytes);
   for (; items > 0; --items) {
     const Done done = std::move(writing_.front().done);

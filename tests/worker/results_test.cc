@@ -133,7 +133,7 @@ TEST_F(ResultsTest, ALineIsThereEachTimeThatTheIntervalHasPassed) {
   EXPECT_EQ(lines[2]["samples"], 800);
   EXPECT_EQ(lines[2]["samples_per_second"], 400) << "of the steps since the line before";
   EXPECT_EQ(lines[2]["loss"], 0.5) << "of the steps since the line before";
-  EXPECT_EQ(lines[2]["stage_seconds"].dump(), R"({"compute":0.8,"dense":0.0,"push":0.12,"rows":0.04})");
+  EXPECT_EQ(lines[2]["stage_seconds"].dump(), R"({"compute":0.8,"input":0.04,"pull":0.0,"push":0.12})");
 }
 
 TEST_F(ResultsTest, TensorBoardGetsTheSameByClock) {
@@ -149,7 +149,7 @@ TEST_F(ResultsTest, TensorBoardGetsTheSameByClock) {
   EXPECT_LE(records[1].wall_time(), absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) + 1e-3);
   EXPECT_THAT(ValuesOf(records[1]),
               ElementsAre(Pair("loss", 0.75f), Pair("samples_per_second", 400.0f), Pair("staleness_pushes", 1.5f),
-                          Pair("time_share/rows", 0.04f), Pair("time_share/dense", 0.0f),
+                          Pair("time_share/input", 0.04f), Pair("time_share/pull", 0.0f),
                           Pair("time_share/compute", 0.8f), Pair("time_share/push", 0.12f)));
 }
 

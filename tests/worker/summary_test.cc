@@ -31,7 +31,7 @@ TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
   EXPECT_EQ(SummaryJson(summary),
             "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
             "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
-            "  \"stage_seconds\": {\"rows\": 1, \"dense\": 0.5, \"compute\": 2, \"push\": 0.25}\n}\n");
+            "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25}\n}\n");
   summary.train = Metrics::Result{10, 0.5, 0.75, 0.8125, std::nullopt};
   summary.test = Metrics::Result{20, 0.25, std::nullopt, std::nullopt, 1.25};
   summary.best_reachable = 0.9;
@@ -39,7 +39,7 @@ TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
   EXPECT_EQ(SummaryJson(summary),
             "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
             "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
-            "  \"stage_seconds\": {\"rows\": 1, \"dense\": 0.5, \"compute\": 2, \"push\": 0.25},\n"
+            "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25},\n"
             "  \"train\": {\"samples\": 10, \"loss\": 0.5, \"accuracy\": 0.75, \"auc\": 0.8125},\n"
             "  \"test\": {\"samples\": 20, \"loss\": 0.25, \"rmse\": 1.25},\n"
             "  \"best_reachable\": {\"auc\": 0.9}\n}\n");

@@ -4,13 +4,12 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/host_port.h"
 #include "common/options.h"
+#include "common/readiness.h"
 #include "common/status.h"
 #include "common/time_source.h"
 #include "grpcpp/client_context.h"
@@ -27,10 +26,8 @@ namespace health = grpc::health::v1;
 std::string ReasonOf(const std::string& address, int timeout_ms) {
   const absl::StatusOr<v1::StatusResponse> status = FetchStatus(address, timeout_ms);
   if (!status.ok()) return "";
-  std::vector<std::string> reasons;
-  if (!status->storage().log_error().empty()) reasons.push_back(status->storage().log_error());
-  for (const v1::WaitStatus& wait : status->waits()) reasons.push_back(absl::StrCat(wait.who(), ": ", wait.what()));
-  return reasons.empty() ? "" : absl::StrCat(": ", absl::StrJoin(reasons, "; "));
+  const std::string why = WhyNotReady(*status);
+  return why.empty() ? "" : absl::StrCat(": ", why);
 }
 
 }  // namespace

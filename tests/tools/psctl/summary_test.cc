@@ -91,13 +91,13 @@ TEST(Combine, OfNoWorkAtAllIsFinite) {
 
 TEST(Combine, KeepsWhatEachWorkerDidAndAddsUpWhereTheTimeWent) {
   RunSummary first = Example();
-  first.stage_seconds = {{"rows", 0.5}, {"compute", 3}};
+  first.stage_seconds = {{"pull", 0.5}, {"compute", 3}};
   RunSummary second = Example();
   second.samples = 6000;
   second.seconds = 8;
-  second.stage_seconds = {{"rows", 2.5}, {"compute", 5}, {"push", 0.25}};
+  second.stage_seconds = {{"pull", 2.5}, {"compute", 5}, {"push", 0.25}};
   const RunSummary all = Combine({first, second});
-  EXPECT_THAT(all.stage_seconds, ElementsAre(Pair("rows", 3), Pair("compute", 8), Pair("push", 0.25)));
+  EXPECT_THAT(all.stage_seconds, ElementsAre(Pair("pull", 3), Pair("compute", 8), Pair("push", 0.25)));
   ASSERT_THAT(all.per_worker, SizeIs(2));
   EXPECT_EQ(all.per_worker[1].samples, 6000u);
   EXPECT_EQ(all.per_worker[1].seconds, 8);
@@ -149,15 +149,15 @@ TEST(ToTable, TellsTheShareOfTheBestReachable) {
 
 TEST(ToTable, TellsEachWorkersRateWhereTheTimeWentAndWhereTheResultsAre) {
   RunSummary first = Example();
-  first.stage_seconds = {{"rows", 0.4}, {"dense", 0.001}, {"compute", 3}, {"push", std::nan("")}};
+  first.stage_seconds = {{"input", 0.4}, {"pull", 0.001}, {"compute", 3}, {"push", std::nan("")}};
   RunSummary second = first;
   second.samples = 6000;
   RunSummary all = Combine({first, second});
   all.results = "runs/1";
   const std::string table = ToTable(all);
-  EXPECT_THAT(table, HasSubstr("worker 0        2,000 in 4.0 s: 500/s   staleness 1.50   compute 75 %, rows 10 %\n"));
-  EXPECT_THAT(table, HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   staleness 1.50   compute 75 %, rows 10 %\n"));
-  EXPECT_THAT(table, HasSubstr("time went to    compute 75 %, rows 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("worker 0        2,000 in 4.0 s: 500/s   staleness 1.50   compute 75 %, input 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   staleness 1.50   compute 75 %, input 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("time went to    compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("results         runs/1 (tensorboard --logdir runs/1)\n"));
 }
 

@@ -1,0 +1,47 @@
+#include "server/http.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common/host_port.h"
+#include "common/monitoring.h"
+#include "common/readiness.h"
+#include "server/metrics.h"
+
+namespace lodestone {
+namespace {
+
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
+
+}  // namespace
+
+HttpServer::Paths PsMonitoringPaths(std::function<void(v1::StatusResponse*)> fill_status,
+                                    std::function<absl::Status()> readiness) {
+  const auto add_metrics = [fill_status, readiness](MetricFamilies* families) {
+    v1::StatusResponse status;
+    fill_status(&status);
+    AddPsMetrics(status, readiness().ok(), SecondsSince1970(), families);
+  };
+  const auto explained = [fill_status, readiness] {
+    absl::Status ready = readiness();
+    if (ready.ok() || !ready.message().empty()) return ready;
+    v1::StatusResponse status;
+    fill_status(&status);
+    const std::string why = WhyNotReady(status);
+    return absl::UnavailableError(why.empty() ? "this ps has not got its shards yet" : why);
+  };
+  return MonitoringPaths(add_metrics, explained);
+}
+
+std::string HttpAddress(const std::string& listen, const std::string& address, uint16_t port) {
+  HostPort http = *ParseHostPort(listen);
+  if (!IsLoopback(http.host)) http.host = ParseHostPort(address)->host;
+  http.port = port;
+  return FormatHostPort(http);
+}
+
+}  // namespace lodestone
