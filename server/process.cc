@@ -34,6 +34,7 @@
 #include "server/listen.h"
 #include "server/machine_memory.h"
 #include "server/member.h"
+#include "server/page/page.h"
 #include "server/replication/replication.h"
 #include "server/service.h"
 #include "server/status.h"
@@ -258,7 +259,13 @@ absl::Status ServerProcess::Impl::StartHttp() {
   if (listen.empty()) return absl::OkStatus();
   HttpServer::Paths paths =
       PsMonitoringPaths([this](v1::StatusResponse* status) { FillStatus(status); }, [this] { return Readiness(); });
-  // Further paths go here.
+  paths.merge(PageHandlers({[this] {
+                              v1::StatusResponse status;
+                              FillStatus(&status);
+                              return status;
+                            },
+                            [this](const v1::EventsRequest& request) { return Events(request.after_id()); },
+                            [this] { return History(); }}));
   LODESTONE_ASSIGN_OR_RETURN(http_, HttpServer::Start(listen, std::move(paths)));
   const std::string http = HttpAddress(listen, identity_.address, http_->port());
   LODESTONE_LOG(INFO, "server", "answers HTTP on={} port={} address={}", listen, http_->port(), http);
