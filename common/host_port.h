@@ -23,4 +23,7 @@ std::string FormatHostPort(const HostPort& address);
 // Whether `host` stands for all interfaces, so that one can bind it but not connect to it: "", "*", "0.0.0.0", "::".
 bool IsWildcard(std::string_view host);
 
+// Whether only processes of this machine can connect to `host`: "localhost", 127.0.0.0/8 or ::1.
+bool IsLoopback(std::string_view host);
+
 }  // namespace lodestone

@@ -15,8 +15,6 @@ double SecondsSince1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
-
 }  // namespace
 
 HttpServer::Paths PsMonitoringPaths(std::function<void(v1::StatusResponse*)> fill_status,

@@ -53,6 +53,15 @@ constexpr char kParameterServerName[] = "lodestone.v1.ParameterServer";
 constexpr char kCoordinatorName[] = "lodestone.v1.Coordinator";
 constexpr char kAdminName[] = "lodestone.v1.Admin";
 
+constexpr char kOpenWarning[] =
+    "listens beyond loopback, where anybody who can connect may do everything: keep it inside a network that you trust";
+
+// REQUIRES: the addresses are well-formed.
+bool ListensBeyondLoopback(const v1::ServerConfig& server) {
+  const auto beyond = [](const std::string& listen) { return !IsLoopback(ParseHostPort(listen)->host); };
+  return beyond(server.listen()) || (!server.http_listen().empty() && beyond(server.http_listen()));
+}
+
 Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   Store::Options options;
   options.seed = config.cluster().seed();
@@ -251,6 +260,7 @@ absl::Status ServerProcess::Impl::Listen() {
   }
   SetServing(false);
   LODESTONE_LOG(INFO, "server", "listens on={} port={} address={}", config.listen(), port, identity_.address);
+  if (ListensBeyondLoopback(config)) LODESTONE_LOG(WARN, "server", "{}", kOpenWarning);
   return absl::OkStatus();
 }
 
@@ -375,6 +385,7 @@ void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   {
     MutexLock lock(&mu_);
     FillProcess(identity_, status->mutable_server());
+    if (ListensBeyondLoopback(config_.server())) status->mutable_server()->set_security_warning(kOpenWarning);
     member = member_;
   }
   if (member != nullptr) member->FillStatus(status);

@@ -67,8 +67,8 @@ const std::vector<Broken>& BrokenFiles() {
       {"ScalarForEmptyMessage", "model:\n  optimizer:\n    sgd: 1\n",
        "3:10: model.optimizer.sgd: expected a mapping (an empty one: {}); got `1`"},
       {"WholeFileIsAScalar", "hello\n",
-       "1:1: expected a mapping with cluster, coordinator, server, worker, log, model, data, train, checkpoint, "
-       "security; got `hello`"},
+       "1:1: expected a mapping with cluster, coordinator, server, worker, log, model, data, train, checkpoint; got "
+       "`hello`"},
       {"MappingForNumber", "cluster:\n  servers: {a: 1}\n", "2:12: cluster.servers: expected one value, got a mapping"},
       {"ListForNumber", "cluster:\n  servers: [1]\n", "2:12: cluster.servers: expected one value, got a list"},
       {"TextForWholeNumber", "cluster:\n  servers: two\n", "2:12: cluster.servers: expected a whole number, got `two`"},

@@ -62,5 +62,13 @@ TEST(HostPort, KnowsHostsThatStandForAllInterfaces) {
   for (const char* const host : {"localhost", "127.0.0.1", "::1", "0.0.0.1"}) EXPECT_FALSE(IsWildcard(host)) << host;
 }
 
+TEST(HostPort, KnowsHostsThatOnlyThisMachineCanConnectTo) {
+  for (const char* const host : {"localhost", "127.0.0.1", "127.8.9.10", "::1"}) EXPECT_TRUE(IsLoopback(host)) << host;
+  for (const char* const host :
+       {"", "*", "0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "localhost.example", "::2", "ps0"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
 }  // namespace
 }  // namespace lodestone

@@ -266,6 +266,25 @@ TEST(ServerProcess, AWildcardIsBoundAndTheAdvertisedAddressTold) {
   EXPECT_EQ(StatusOf(*process).server().address(), process->address());
 }
 
+TEST(ServerProcess, SaysSoWhenAnybodyMayConnect) {
+  const auto inside = StartOrFail(ConfigOf(1, 0));
+  ASSERT_NE(inside, nullptr);
+  EXPECT_EQ(StatusOf(*inside).server().security_warning(), "");
+
+  v1::Config config = ConfigOf(1, 0);
+  config.mutable_server()->set_http_listen("0.0.0.0:0");
+  const auto page_outside = StartOrFail(config);
+  ASSERT_NE(page_outside, nullptr);
+  EXPECT_THAT(StatusOf(*page_outside).server().security_warning(), HasSubstr("anybody who can connect"));
+
+  config.mutable_server()->clear_http_listen();
+  config.mutable_server()->set_listen("0.0.0.0:0");
+  config.mutable_server()->set_advertise("127.0.0.1:0");
+  const auto outside = StartOrFail(config);
+  ASSERT_NE(outside, nullptr);
+  EXPECT_THAT(StatusOf(*outside).server().security_warning(), HasSubstr("listens beyond loopback"));
+}
+
 TEST(ServerProcess, GivesUpWhenTheOthersDoNotCome) {
   v1::Config config = ConfigOf(2, 0);
   config.mutable_coordinator()->set_join_timeout_ms(300);

@@ -217,8 +217,7 @@ class LocalRun {
     if (!status.has_value()) return;
     if (!page_shown_ && !status->server().http().empty()) {
       page_shown_ = true;
-      Say(absl::StrCat("the cluster's page is ", config_.security().certificate().empty() ? "http://" : "https://",
-                       status->server().http(), "/"));
+      Say(absl::StrCat("the cluster's page is http://", status->server().http(), "/"));
     }
     const ClusterView view = ViewOf(*status, config_.cluster().workers());
     const int64_t now_ms = time_.NowMs();
