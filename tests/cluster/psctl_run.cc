@@ -66,8 +66,12 @@ void PsctlRun::Read() {
 }
 
 bool PsctlRun::WaitForOutput(const std::string& text) {
-  while (!absl::StrContains(output_, text) && child_->output_fd() >= 0) Read();
-  return absl::StrContains(output_, text);
+  return WaitForOutput([&](const std::string& output) { return absl::StrContains(output, text); });
+}
+
+bool PsctlRun::WaitForOutput(const std::function<bool(const std::string& output)>& holds) {
+  while (!holds(output_) && child_->output_fd() >= 0) Read();
+  return holds(output_);
 }
 
 std::string PsctlRun::WaitForEnd() {

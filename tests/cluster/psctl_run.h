@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ class PsctlRun {
   // Starts psctl with these arguments, after the program's name.
   explicit PsctlRun(const std::vector<std::string>& arguments);
 
-  // Waits until the output holds `text`. False if psctl ended without it.
+  // Waits until the output holds `text`, or is what `holds` wants. False if psctl ended without it.
   bool WaitForOutput(const std::string& text);
+  bool WaitForOutput(const std::function<bool(const std::string& output)>& holds);
   // Waits for the end. Returns "ended" or "failed with exit code 2: …", see Child::Outcome.
   std::string WaitForEnd();
   // Everything that psctl and its processes have said.
