@@ -178,7 +178,7 @@ class Prometheus {
 TEST(Prometheus, SeesAWholeClusterAndCountsAsItDoes) {
   if (access(kPrometheus, X_OK) != 0) {
     GTEST_SKIP() << "there is no " << kPrometheus
-                 << ", of Debian's package prometheus; tools/install --test installs it";
+                 << ", of Debian's package prometheus; tools/install --check installs it";
   }
   MonitoredCluster cluster;
   Prometheus prometheus(cluster);
