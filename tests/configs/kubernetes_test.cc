@@ -153,6 +153,47 @@ TEST(Kubernetes, EveryPortIsTheOneThatThePsListensOn) {
   EXPECT_FALSE(container["readinessProbe"]["grpc"]["service"].IsDefined());
 }
 
+TEST(Kubernetes, TheHttpPortIsTheOneThatThePsListensOnAndPrometheusIsToldOfIt) {
+  const Manifests base = Base();
+  const YAML::Node& set = base.Get("StatefulSet/lodestone-ps");
+  const YAML::Node container = ContainerOf(set);
+  const absl::StatusOr<HostPort> listen = ParseHostPort(FlagsOf(set, 0).ValueOf("server.http_listen"));
+  ASSERT_TRUE(listen.ok()) << listen.status();
+  EXPECT_TRUE(IsWildcard(listen->host));
+  EXPECT_EQ(container["ports"][1]["containerPort"].as<int>(), listen->port);
+  const std::string name = container["ports"][1]["name"].as<std::string>();
+  const YAML::Node& port = base.Get("Service/lodestone-ps")["spec"]["ports"][1];
+  EXPECT_EQ(port["name"].as<std::string>(), name);
+  EXPECT_EQ(port["port"].as<int>(), listen->port);
+  EXPECT_EQ(port["targetPort"].as<std::string>(), name);
+  EXPECT_EQ(base.Get("NetworkPolicy/lodestone-ps")["spec"]["ingress"][0]["ports"][1]["port"].as<std::string>(), name);
+  const YAML::Node annotations = set["spec"]["template"]["metadata"]["annotations"];
+  EXPECT_EQ(annotations["prometheus.io/scrape"].as<std::string>(), "true");
+  EXPECT_EQ(annotations["prometheus.io/port"].as<int>(), listen->port);
+  EXPECT_EQ(annotations["prometheus.io/path"].as<std::string>(), "/metrics");
+}
+
+TEST(Kubernetes, TheMonitorsSelectWhatTheyAreMeantToAndCallItAsTheAlertsDo) {
+  const Manifests base = Base();
+  const Manifests monitors(LoadDocuments(PathOf("components/monitoring/monitors.yaml")));
+  const YAML::Node& of_ps = monitors.Get("ServiceMonitor/lodestone-ps")["spec"];
+  const YAML::Node& service = base.Get("Service/lodestone-ps");
+  EXPECT_TRUE(Selects(of_ps["selector"]["matchLabels"], service["metadata"]["labels"]));
+  EXPECT_EQ(of_ps["endpoints"][0]["port"].as<std::string>(), service["spec"]["ports"][1]["name"].as<std::string>());
+  const YAML::Node& of_workers = monitors.Get("PodMonitor/lodestone-worker")["spec"];
+  EXPECT_TRUE(Selects(of_workers["selector"]["matchLabels"], LabelsOf(base.Get("Job/lodestone-worker"))));
+  EXPECT_FALSE(Selects(of_workers["selector"]["matchLabels"], LabelsOf(base.Get("StatefulSet/lodestone-ps"))));
+  // The operator calls the one's job by its Service, the other's is set.
+  std::set<std::string> jobs = {
+      service["metadata"]["name"].as<std::string>(),
+      of_workers["podMetricsEndpoints"][0]["relabelings"][0]["replacement"].as<std::string>()};
+  std::set<std::string> expected;
+  for (const YAML::Node& job : LoadDocuments("configs/monitoring/prometheus.yml").at(0)["scrape_configs"]) {
+    expected.insert(job["job_name"].as<std::string>());
+  }
+  EXPECT_EQ(jobs, expected);
+}
+
 TEST(Kubernetes, ThePsFindEachOtherBeforeTheyAreReady) {
   const Manifests base = Base();
   EXPECT_EQ(base.Get("StatefulSet/lodestone-ps")["spec"]["podManagementPolicy"].as<std::string>(), "Parallel");
@@ -229,8 +270,9 @@ TEST(Kubernetes, WhatThePsKeepsIsOnAVolumeOfItsOwnAndTheConfigurationIsMounted) 
   }
 }
 
-// What `kubectl kustomize` makes of an overlay; empty if neither it nor kustomize is here.
-std::string Rendered(const std::string& overlay) {
+// What `kubectl kustomize` makes of an overlay, once `edit`, a command in its folder, has changed it; empty if neither
+// it nor kustomize is here.
+std::string Rendered(const std::string& overlay, const std::string& edit = "true") {
   const std::string command = HasProgram("kubectl")     ? "kubectl kustomize "
                               : HasProgram("kustomize") ? "kustomize build "
                                                         : "";
@@ -239,7 +281,9 @@ std::string Rendered(const std::string& overlay) {
   const std::string copy = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", overlay);
   int exit_code = 0;
   std::string text =
-      RunShell(absl::StrCat("cp -rL ", kFolder, " ", copy, " && ", command, copy, "/overlays/", overlay), &exit_code);
+      RunShell(absl::StrCat("rm -rf ", copy, " && cp -rL ", kFolder, " ", copy, " && (cd ", copy, "/overlays/", overlay,
+                            " && ", edit, ") && ", command, copy, "/overlays/", overlay),
+               &exit_code);
   EXPECT_EQ(exit_code, 0) << text;
   return text;
 }
@@ -270,6 +314,26 @@ TEST_P(OverlayTest, IsRenderedWithItsConfigurationItsNumbersAndAnImage) {
   if (GetParam() != "etcd") return;
   EXPECT_TRUE(Selects(affinity["requiredDuringSchedulingIgnoredDuringExecution"][0]["labelSelector"]["matchLabels"],
                       LabelsOf(rendered.Get("StatefulSet/lodestone-ps"))));
+}
+
+TEST_P(OverlayTest, IsRenderedWithMonitorsWhereItIsToldTo) {
+  const std::string text = Rendered(GetParam(), "sed -i 's/^# \\(components: [^#]*\\)#.*/\\1/' kustomization.yaml");
+  if (text.empty()) GTEST_SKIP() << "neither kubectl nor kustomize is here";
+  const Manifests rendered(ParseDocuments(text));
+  rendered.Get("ServiceMonitor/lodestone-ps");
+  rendered.Get("PodMonitor/lodestone-worker");
+  const YAML::Node job = rendered.Get("Job/lodestone-worker");
+  const absl::StatusOr<HostPort> listen = ParseHostPort(FlagsOf(job, 0).ValueOf("worker.http_listen"));
+  ASSERT_TRUE(listen.ok()) << listen.status();
+  EXPECT_TRUE(IsWildcard(listen->host));
+  EXPECT_EQ(ContainerOf(job)["ports"][0]["containerPort"].as<int>(), listen->port);
+  for (const char* key : {"NetworkPolicy/lodestone-ps", "NetworkPolicy/lodestone-worker"}) {
+    const YAML::Node rules = rendered.Get(key)["spec"]["ingress"];
+    const YAML::Node last = rules[rules.size() - 1];
+    EXPECT_TRUE(last["from"][0]["namespaceSelector"]["matchLabels"].IsDefined()) << key;
+    ASSERT_EQ(last["ports"].size(), 1u) << key << ": nothing but metrics is for others";
+    EXPECT_EQ(last["ports"][0]["port"].as<std::string>(), "http") << key;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OverlayTest, testing::Values("cpu", "etcd"), [](const auto& info) { return info.param; });
