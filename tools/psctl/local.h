@@ -13,6 +13,7 @@ struct LocalOptions {
   std::string ps_binary;          // Empty: beside psctl.
   std::string worker_binary;      // Likewise.
   bool quiet = false;             // Print errors and the result only.
+  bool json = false;              // Print the result as JSON.
 };
 
 // Runs it, with messages on standard error and the result on standard output. Returns the exit code: 0; 1 if a process
