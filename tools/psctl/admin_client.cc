@@ -11,29 +11,45 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "proto/admin.grpc.pb.h"
+#include "tools/psctl/outcome.h"
 
 namespace lodestone {
 namespace {
 
 constexpr int kStatusTimeoutMs = 10'000;
 
-void SetDeadline(int timeout_ms, grpc::ClientContext* context) {
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+// The part of gRPC's message that says why there is no connection: "Connection refused".
+std::string ReasonOf(const std::string& message) {
+  constexpr absl::string_view kPrefix = "Failed to connect to remote host: ";
+  const size_t at = message.rfind(kPrefix.data());
+  return at == std::string::npos ? message : message.substr(at + kPrefix.size());
 }
 
-absl::StatusOr<v1::StatusResponse> Ask(v1::Admin::Stub* stub, const std::string& address, int timeout_ms) {
+template <typename Request, typename Response>
+using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+// `late`: what is said if there is no answer in time; empty: that there is none.
+template <typename Request, typename Response>
+absl::StatusOr<Response> Call(const std::string& address, const std::shared_ptr<grpc::Channel>& channel,
+                              Method<Request, Response> method, const Request& request, int timeout_ms,
+                              absl::string_view late = "") {
+  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(channel);
   grpc::ClientContext context;
-  SetDeadline(timeout_ms, &context);
-  v1::StatusResponse response;
-  const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &response);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  Response response;
+  const grpc::Status status = (stub.get()->*method)(&context, request, &response);
   if (status.ok()) return response;
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(absl::StrCat("no ps answers at ", address, " within ", timeout_ms, " ms"));
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !late.empty()) {
+    return absl::DeadlineExceededError(absl::StrCat("the ps at ", address, " has not ", late, " within ",
+                                                    MillisText(timeout_ms), " (--timeout); it may still do so"));
   }
-  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-    return absl::UnimplementedError(absl::StrCat("what listens at ", address, " is no ps: ", status.error_message()));
-  }
-  return Annotate(FromGrpc(status), absl::StrCat("no ps answers at ", address));
+  return ErrorOfCall(status, address, timeout_ms, channel.get());
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Call(const std::string& address, Method<Request, Response> method, const Request& request,
+                              int timeout_ms, absl::string_view late = "") {
+  return Call(address, ConnectTo(address), method, request, timeout_ms, late);
 }
 
 }  // namespace
@@ -44,8 +60,34 @@ std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
+absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address, int timeout_ms,
+                         grpc::Channel* channel) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return absl::DeadlineExceededError(
+          absl::StrCat("no ps answers at ", address, " within ", MillisText(timeout_ms), " (--timeout)"));
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::UnimplementedError(
+          absl::StrCat("what listens at ", address, " is no ps, or one of another version: ", status.error_message()));
+    case grpc::StatusCode::UNAVAILABLE:
+      if (channel->GetState(false) == GRPC_CHANNEL_READY) break;  // It is the ps that says so.
+      return UnreachableError(absl::StrCat("no ps answers at ", address, ": ", ReasonOf(status.error_message()),
+                                           ". Does one run there? Its log says where it listens (\"listens on=... "
+                                           "address=...\"); --address names another"));
+    default:
+      break;
+  }
+  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
+}
+
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms) {
-  return Ask(v1::Admin::NewStub(ConnectTo(address)).get(), address, timeout_ms);
+  return Call(address, &v1::Admin::Stub::Status, v1::StatusRequest(), timeout_ms);
+}
+
+absl::StatusOr<v1::EventsResponse> FetchEvents(const std::string& address, uint64_t after_id, int timeout_ms) {
+  v1::EventsRequest request;
+  request.set_after_id(after_id);
+  return Call(address, &v1::Admin::Stub::Events, request, timeout_ms);
 }
 
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
@@ -71,44 +113,19 @@ absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& addres
 
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
                                                          int timeout_ms) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address));
-  grpc::ClientContext context;
-  SetDeadline(timeout_ms, &context);
   v1::CheckpointRequest request;
   request.set_name(name);
-  v1::CheckpointResponse response;
-  const grpc::Status status = stub->Checkpoint(&context, request, &response);
-  if (status.ok()) return response;
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(absl::StrCat("the ps at ", address, " has not written it within ", timeout_ms,
-                                                    " ms (--timeout-ms); it may still do so"));
-  }
-  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
+  return Call(address, &v1::Admin::Stub::Checkpoint, request, timeout_ms, "written it");
 }
 
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
                                                      int timeout_ms) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address));
-  grpc::ClientContext context;
-  SetDeadline(timeout_ms, &context);
-  v1::RollbackResponse response;
-  const grpc::Status status = stub->Rollback(&context, request, &response);
-  if (status.ok()) return response;
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(absl::StrCat("the ps at ", address, " has not gone back within ", timeout_ms,
-                                                    " ms (--timeout-ms); it may still do so"));
-  }
-  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
+  return Call(address, &v1::Admin::Stub::Rollback, request, timeout_ms, "gone back");
 }
 
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address));
-  grpc::ClientContext context;
-  SetDeadline(timeout_ms, &context);
-  v1::VerifyReplicasResponse response;
-  const grpc::Status status = stub->VerifyReplicas(&context, v1::VerifyReplicasRequest(), &response);
-  if (status.ok()) return response;
-  return Annotate(FromGrpc(status), absl::StrCat("the ps at ", address));
+  return Call(address, &v1::Admin::Stub::VerifyReplicas, v1::VerifyReplicasRequest(), timeout_ms,
+              "compared its replicas");
 }
 
 StatusPoller::StatusPoller(std::string address, int every_ms)
@@ -129,9 +146,10 @@ std::optional<v1::StatusResponse> StatusPoller::Take() {
 }
 
 void StatusPoller::Run() {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(ConnectTo(address_));
+  const std::shared_ptr<grpc::Channel> channel = ConnectTo(address_);
   for (;;) {
-    absl::StatusOr<v1::StatusResponse> response = Ask(stub.get(), address_, every_ms_);
+    absl::StatusOr<v1::StatusResponse> response =
+        Call(address_, channel, &v1::Admin::Stub::Status, v1::StatusRequest(), every_ms_);
     const auto next = std::chrono::steady_clock::now() + std::chrono::milliseconds(every_ms_);
     MutexLock lock(&mutex_);
     if (response.ok()) newest_ = *std::move(response);

@@ -1,4 +1,7 @@
-// Asks a ps for its status, to write a checkpoint, to bring a table back, and to compare replicas.
+// Asks a ps: for its status, for what has happened, to write a checkpoint, to bring a table back, to compare replicas.
+//
+// Errors name the address. UNAVAILABLE that IsUnreachable (outcome.h), with what to check: nothing takes connections
+// there. DEADLINE_EXCEEDED: no answer in time. Others are the ps's own.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +22,11 @@ namespace lodestone {
 // A channel to `address`, for tools: with gRPC's own settings, but no proxy.
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address);
 
-// The status of the ps at `address` (host:port). UNAVAILABLE, with the address, if nothing answers there in time.
+// `status` of a call to the ps at `address` with that time, over `channel`, in words for people.
+absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address, int timeout_ms,
+                         grpc::Channel* channel);
+
+// The status of the ps at `address` (host:port).
 absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms);
 
 // A server of a cluster.
@@ -31,15 +38,18 @@ struct ServerAddress {
 // joined.
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
 
-// Has the ps at `address` write a checkpoint, and waits until it is complete. Errors name the address.
+// What has happened, as that ps knows it: after the event of that id.
+absl::StatusOr<v1::EventsResponse> FetchEvents(const std::string& address, uint64_t after_id, int timeout_ms);
+
+// Has the ps at `address` write a checkpoint, and waits until it is complete.
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
                                                          int timeout_ms);
 
-// Has the ps at `address` bring a table back, and waits until it has. Errors name the address.
+// Has the ps at `address` bring a table back, and waits until it has.
 absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
                                                      int timeout_ms);
 
-// Has the ps at `address` compare its shards with their followers' copies. Errors name the address.
+// Has the ps at `address` compare its shards with their followers' copies.
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms);
 
 // Keeps asking one ps, on a thread of its own. Thread-safe.

@@ -1,5 +1,7 @@
 #include "tools/psctl/checkpoint.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <thread>
 #include <utility>
@@ -7,30 +9,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/host_port.h"
-#include "common/options.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
 #include "tools/psctl/admin_client.h"
-#include "tools/psctl/status_table.h"
+#include "tools/psctl/outcome.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 namespace {
 
-std::string ToText(const std::string& name, const std::vector<CheckpointPart>& parts) {
-  std::vector<std::vector<std::string>> rows = {{"server", "address", "shards", "bytes", "seconds", "folder"}};
+constexpr char kVerb[] = "checkpoint";
+
+std::string ToText(const std::string& name, const std::vector<CheckpointPart>& parts, const Painter& paint) {
+  Rows rows = {{"server", "address", "shards", "bytes", "seconds", "folder"}};
   for (const CheckpointPart& part : parts) {
-    std::vector<std::string> row = {absl::StrCat(part.server), part.address};
+    std::vector<Cell> row = {absl::StrCat(part.server), part.address};
     if (part.written.ok()) {
       row.insert(row.end(), {absl::StrCat(part.written->shards()), WithUnit(part.written->bytes()),
                              absl::StrFormat("%.2f", part.written->seconds()), part.written->path()});
     } else {
-      row.insert(row.end(), {"-", "-", "-", "failed"});
+      row.insert(row.end(), {"-", "-", "-", Cell("failed", Style::kBad)});
     }
     rows.push_back(std::move(row));
   }
-  return absl::StrCat("checkpoint ", name, "\n", AlignedTable(rows));
+  return absl::StrCat("checkpoint ", name, "\n", AlignedTable(rows, paint));
 }
 
 std::string ToJson(const std::string& name, const std::vector<CheckpointPart>& parts) {
@@ -73,32 +76,27 @@ absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string&
 }
 
 int RunCheckpoint(CheckpointOptions options) {
-  const auto fail = [](const std::string& message) { std::fprintf(stderr, "psctl checkpoint: %s\n", message.c_str()); };
-  if (const auto address = ParseHostPort(options.address); !address.ok()) {
-    fail(absl::StrCat("--address: ", address.status().message()));
-    return kExitUsage;
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage(kVerb, address.message());
   }
   if (options.name.empty()) options.name = ManualCheckpointName(absl::Now());
-  if (const absl::Status name = CheckCheckpointName(options.name); !name.ok()) {
-    fail(std::string(name.message()));
-    return kExitUsage;
-  }
+  if (const absl::Status name = CheckCheckpointName(options.name); !name.ok()) return FailUsage(kVerb, name.message());
   const auto parts = CheckpointCluster(options.address, options.name, options.timeout_ms);
-  if (!parts.ok()) {
-    fail(std::string(parts.status().message()));
-    return 1;
-  }
-  std::fputs((options.json ? ToJson(options.name, *parts) : ToText(options.name, *parts)).c_str(), stdout);
+  if (!parts.ok()) return Fail(kVerb, parts.status());
+  std::fputs(
+      (options.json ? ToJson(options.name, *parts) : ToText(options.name, *parts, Painter(WantsColor(STDOUT_FILENO))))
+          .c_str(),
+      stdout);
   size_t failed = 0;
   for (const CheckpointPart& part : *parts) {
     if (part.written.ok()) continue;
     ++failed;
-    fail(absl::StrCat("ps ", part.server, ": ", part.written.status().message()));
+    Complain(kVerb, absl::StrCat("ps ", part.server, ": ", part.written.status().message()));
   }
-  if (failed == 0) return 0;
-  fail(absl::StrCat("checkpoint `", options.name, "` is not complete: ", failed, " of ", parts->size(),
-                    " servers failed"));
-  return 1;
+  if (failed == 0) return kExitDone;
+  Complain(kVerb, absl::StrCat("checkpoint `", options.name, "` is not complete: ", failed, " of ", parts->size(),
+                               " servers failed"));
+  return kExitFailed;
 }
 
 }  // namespace lodestone

@@ -33,8 +33,7 @@ struct CheckpointOptions {
   int timeout_ms = 600'000;
 };
 
-// Runs it, with the result on standard output. Returns the exit code: 0; 1 if a ps failed; 2 for an address or name
-// that is none.
+// Runs it, with the result on standard output. Returns the exit code (outcome.h): 1 if a ps failed.
 int RunCheckpoint(CheckpointOptions options);
 
 }  // namespace lodestone

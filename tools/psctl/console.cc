@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "tools/psctl/style.h"
 
 namespace lodestone {
 namespace {
@@ -16,10 +16,7 @@ constexpr int kColors[] = {36, 32, 33, 35, 34, 31};  // cyan, green, yellow, mag
 
 }  // namespace
 
-bool Console::IsTerminal(int fd) {
-  const char* term = getenv("TERM");
-  return isatty(fd) && term != nullptr && absl::string_view(term) != "dumb";
-}
+bool Console::IsTerminal(int fd) { return lodestone::IsTerminal(fd); }
 
 size_t Console::width() const {
   winsize size{};
@@ -32,7 +29,7 @@ void Console::Print(absl::string_view line) {
 }
 
 void Console::PrintFrom(absl::string_view source, int color, absl::string_view line) {
-  if (!terminal_) return Print(absl::StrCat(source, " | ", line));
+  if (!terminal_ || ForbidsColor()) return Print(absl::StrCat(source, " | ", line));
   Print(absl::StrCat("\x1b[", kColors[color % std::size(kColors)], "m", source, " |\x1b[0m ", line));
 }
 

@@ -11,7 +11,7 @@ namespace lodestone {
 
 class Console {
  public:
-  // Writes to `fd`. `terminal`: it shows colours and a bar that is redrawn in place.
+  // Writes to `fd`. `terminal`: it shows colours (unless ForbidsColor) and a bar that is redrawn in place.
   Console(int fd, bool terminal) : fd_(fd), terminal_(terminal) {}
   // Removes the bar.
   ~Console() { SetBar(""); }

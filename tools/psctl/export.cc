@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/options.h"
 #include "common/status.h"
 #include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
 #include "tools/psctl/checkpoint_content.h"
+#include "tools/psctl/json.h"
+#include "tools/psctl/outcome.h"
+#include "tools/psctl/table.h"
 #include "tools/psctl/tensor_file.h"
 
 namespace lodestone {
@@ -150,13 +155,14 @@ absl::StatusOr<std::vector<const TableContent*>> ChooseTables(const CheckpointCo
 
 }  // namespace
 
-absl::Status ExportCheckpoint(const ExportOptions& options) {
+absl::Status ExportCheckpoint(const ExportOptions& options, ExportResult* result) {
   LODESTONE_RETURN_IF_ERROR(TensorFile::CheckPath(options.out));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointContent> checkpoint,
                              CheckpointContent::Open(options.path));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<const TableContent*> chosen, ChooseTables(*checkpoint, options.tables));
   std::vector<Tensor> tensors;
   for (const TableContent* content : chosen) AddTensors(*content, options, &tensors);
+  if (result != nullptr) result->tensors = tensors;
   // For psctl import: what the tables were.
   google::protobuf::util::JsonPrintOptions print;
   print.preserve_proto_field_names = true;
@@ -174,14 +180,28 @@ absl::Status ExportCheckpoint(const ExportOptions& options) {
                                   : WriteRows(*checkpoint, *content, options.with_state, &writer));
   }
   LODESTONE_RETURN_IF_ERROR(writer.Flush());
-  return file->Finish();
+  LODESTONE_RETURN_IF_ERROR(file->Finish());
+  if (result == nullptr) return absl::OkStatus();
+  std::error_code error;
+  result->bytes = std::filesystem::file_size(options.out, error);
+  return error ? absl::InternalError(absl::StrCat(options.out, ": ", error.message())) : absl::OkStatus();
 }
 
 int RunExport(const ExportOptions& options) {
-  const absl::Status status = ExportCheckpoint(options);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "psctl export: %s\n", std::string(status.message()).c_str());
-  return absl::IsInvalidArgument(status) ? kExitUsage : 1;
+  ExportResult result;
+  if (const absl::Status status = ExportCheckpoint(options, &result); !status.ok()) {
+    return absl::IsInvalidArgument(status) ? FailUsage("export", status.message()) : Fail("export", status);
+  }
+  if (options.json) {
+    nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+    for (const Tensor& tensor : result.tensors) tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+    const nlohmann::ordered_json json = {
+        {"path", options.out}, {"bytes", result.bytes}, {"tensors", std::move(tensors)}};
+    std::fputs(IndentedJson(json).c_str(), stdout);
+  } else {
+    std::printf("%s: %s, %zu tensors\n", options.out.c_str(), WithUnit(result.bytes).c_str(), result.tensors.size());
+  }
+  return kExitDone;
 }
 
 }  // namespace lodestone

@@ -9,10 +9,12 @@
 //   T.scalars  [blocks, scalars]      [n, scalars]        adam, adamw: the count of steps, of each block or row
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "tools/psctl/tensor_file.h"
 
 namespace lodestone {
 
@@ -22,13 +24,20 @@ struct ExportOptions {
   std::vector<std::string> tables;  // Empty: all.
   bool with_state = false;
   bool signed_keys = false;  // Keys as int64, for programs that know no uint64; the same bits.
+  bool json = false;         // Print the result as JSON.
+};
+
+// What was written.
+struct ExportResult {
+  std::vector<Tensor> tensors;
+  uint64_t bytes = 0;  // Of the file.
 };
 
 // Writes options.out. Errors name the file and offset, or the table. NOT_FOUND, with the tables that there are, for a
-// table that there is not.
-absl::Status ExportCheckpoint(const ExportOptions& options);
+// table that there is not. `result` may be null.
+absl::Status ExportCheckpoint(const ExportOptions& options, ExportResult* result = nullptr);
 
-// Runs it. Returns the exit code: 0; 1 after an error; 2 for a file name that is none.
+// Runs it, with the result on standard output. Returns the exit code (outcome.h).
 int RunExport(const ExportOptions& options);
 
 }  // namespace lodestone

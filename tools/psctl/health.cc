@@ -7,8 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/host_port.h"
-#include "common/options.h"
 #include "common/readiness.h"
 #include "common/status.h"
 #include "common/time_source.h"
@@ -16,6 +14,8 @@
 #include "proto/admin.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "tools/psctl/admin_client.h"
+#include "tools/psctl/json.h"
+#include "tools/psctl/outcome.h"
 
 namespace lodestone {
 namespace {
@@ -35,7 +35,8 @@ std::string ReasonOf(const std::string& address, int timeout_ms) {
 absl::Status CheckHealth(const std::string& address, int timeout_ms) {
   const SteadyTime time;
   const int64_t deadline_ms = time.NowMs() + timeout_ms;
-  const auto stub = health::Health::NewStub(ConnectTo(address));
+  const std::shared_ptr<grpc::Channel> channel = ConnectTo(address);
+  const auto stub = health::Health::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
   health::HealthCheckResponse response;
@@ -43,13 +44,11 @@ absl::Status CheckHealth(const std::string& address, int timeout_ms) {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
       break;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::DeadlineExceededError(absl::StrCat("no ps answers at ", address, " within ", timeout_ms, " ms"));
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::UnimplementedError(
           absl::StrCat("what listens at ", address, " has no health service: ", status.error_message()));
     default:
-      return Annotate(FromGrpc(status), absl::StrCat("no ps answers at ", address));
+      return ErrorOfCall(status, address, timeout_ms, channel.get());
   }
   if (response.status() == health::HealthCheckResponse::SERVING) return absl::OkStatus();
   const int left_ms = static_cast<int>(std::max<int64_t>(1, deadline_ms - time.NowMs()));
@@ -58,17 +57,19 @@ absl::Status CheckHealth(const std::string& address, int timeout_ms) {
 }
 
 int RunHealth(const HealthOptions& options) {
-  if (const absl::StatusOr<HostPort> address = ParseHostPort(options.address); !address.ok()) {
-    std::fprintf(stderr, "psctl health: --address: %s\n", std::string(address.status().message()).c_str());
-    return kExitUsage;
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage("health", address.message());
   }
   const absl::Status status = CheckHealth(options.address, options.timeout_ms);
-  if (!status.ok()) {
-    std::fprintf(stderr, "psctl health: %s\n", std::string(status.message()).c_str());
-    return 1;
+  if (options.json) {
+    const nlohmann::ordered_json json = {
+        {"address", options.address}, {"ready", status.ok()}, {"reason", std::string(status.message())}};
+    std::fputs(IndentedJson(json).c_str(), stdout);
+    return ExitCodeOf(status);
   }
+  if (!status.ok()) return Fail("health", status);
   std::printf("the ps at %s is ready\n", options.address.c_str());
-  return 0;
+  return kExitDone;
 }
 
 }  // namespace lodestone

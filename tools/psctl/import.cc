@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config.h"
-#include "common/options.h"
 #include "common/shard_map.h"
 #include "common/status.h"
 #include "common/wire.h"
@@ -22,8 +21,10 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "tools/psctl/checkpoint_folder.h"
+#include "tools/psctl/json.h"
+#include "tools/psctl/outcome.h"
 #include "tools/psctl/safetensors.h"
-#include "tools/psctl/status_table.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 namespace {
@@ -290,9 +291,15 @@ int RunImport(const ImportOptions& options) {
     return kExitUsage;
   }
   const absl::StatusOr<ImportResult> result = ImportCheckpoint(options, *config);
-  if (!result.ok()) {
-    std::fprintf(stderr, "psctl import: %s\n", std::string(result.status().message()).c_str());
-    return 1;
+  if (!result.ok()) return Fail("import", result.status());
+  if (options.json) {
+    const nlohmann::ordered_json json = {{"path", result->path},
+                                         {"bytes", result->bytes},
+                                         {"tables", result->tables},
+                                         {"initial", result->initial},
+                                         {"unused", result->unused}};
+    std::fputs(IndentedJson(json).c_str(), stdout);
+    return kExitDone;
   }
   std::printf("%s: %s\n", result->path.c_str(), WithUnit(result->bytes).c_str());
   const auto list = [](const char* what, const std::vector<std::string>& names) {

@@ -18,6 +18,7 @@ struct ImportOptions {
   std::vector<std::string> sets;  // "a.b=VALUE"
   // A checkpoint whose tables it is to have. Empty: those that psctl export noted in the file.
   std::string like;
+  bool json = false;  // Print the result as JSON.
 };
 
 struct ImportResult {
@@ -31,8 +32,7 @@ struct ImportResult {
 // Writes the checkpoint. Errors name the file, and the tensor or table.
 absl::StatusOr<ImportResult> ImportCheckpoint(const ImportOptions& options, const v1::Config& config);
 
-// Runs it, with the result on standard output. Returns the exit code: 0; 1 after an error; 2 for a wrong configuration
-// or name.
+// Runs it, with the result on standard output. Returns the exit code (outcome.h).
 int RunImport(const ImportOptions& options);
 
 }  // namespace lodestone

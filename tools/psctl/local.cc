@@ -18,13 +18,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/config.h"
-#include "common/options.h"
 #include "common/status.h"
 #include "common/time_source.h"
 #include "tools/psctl/admin_client.h"
 #include "tools/psctl/cluster_view.h"
 #include "tools/psctl/console.h"
 #include "tools/psctl/local_cluster.h"
+#include "tools/psctl/outcome.h"
 #include "tools/psctl/summary.h"
 
 namespace lodestone {
@@ -34,8 +34,6 @@ namespace fs = std::filesystem;
 
 constexpr int kPollMs = 500;
 constexpr int64_t kPlainLineEveryMs = 5'000;
-constexpr int kExitFailure = 1;
-constexpr int kExitInterrupted = 130;
 
 // A folder that is removed, with all in it, at the end.
 class TemporaryFolder {
@@ -118,10 +116,10 @@ class LocalRun {
         return kExitInterrupted;
       }
       console_.Print(absl::StrCat("psctl: ", summary.status().message()));
-      return kExitFailure;
+      return kExitFailed;
     }
     console_.SetBar("");
-    std::fputs(ToTable(*summary).c_str(), stdout);
+    std::fputs((options_.json ? ToJson(*summary) : ToTable(*summary)).c_str(), stdout);
     std::fflush(stdout);
     return WriteSummary(*summary);
   }
@@ -236,7 +234,7 @@ class LocalRun {
     file.close();
     if (file) return 0;
     console_.Print(absl::StrCat("psctl: ", options_.summary_path, ": the summary could not be written"));
-    return kExitFailure;
+    return kExitFailed;
   }
 
   const LocalOptions& options_;

@@ -13,6 +13,7 @@ struct LocalOptions {
   std::string ps_binary;          // Empty: beside psctl.
   std::string worker_binary;      // Likewise.
   bool quiet = false;             // Print errors and the result only.
+  bool json = false;              // Print the result as JSON.
 };
 
 // The ps serve HTTP on free ports of the loopback address unless the configuration says where; the page's address is

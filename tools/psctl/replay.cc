@@ -21,6 +21,7 @@
 #include "server/shard/content_checksum.h"
 #include "server/shard/log_reader.h"
 #include "server/shard/segment.h"
+#include "tools/psctl/outcome.h"
 
 namespace lodestone {
 namespace {
@@ -174,11 +175,8 @@ void PrintJson(const Result& result) {
 
 int RunReplay(const ReplayOptions& options) {
   const absl::StatusOr<Result> result = Replay(options);
-  if (!result.ok()) {
-    std::fprintf(stderr, "psctl replay: %s\n", std::string(result.status().message()).c_str());
-    return 1;
-  }
-  for (const std::string& note : result->report.notes) std::fprintf(stderr, "psctl replay: %s\n", note.c_str());
+  if (!result.ok()) return Fail("replay", result.status());
+  for (const std::string& note : result->report.notes) Complain("replay", note);
   if (options.json) {
     PrintJson(*result);
   } else {

@@ -16,7 +16,7 @@ struct ReplayOptions {
   bool json = false;
 };
 
-// Returns the exit code.
+// Returns the exit code (outcome.h).
 int RunReplay(const ReplayOptions& options);
 
 }  // namespace lodestone

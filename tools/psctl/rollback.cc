@@ -1,5 +1,7 @@
 #include "tools/psctl/rollback.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -9,16 +11,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/host_port.h"
-#include "common/options.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
 #include "tools/psctl/admin_client.h"
-#include "tools/psctl/status_table.h"
+#include "tools/psctl/outcome.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 namespace {
+
+constexpr char kVerb[] = "rollback";
 
 using ShardRollback = v1::RollbackResponse::ShardRollback;
 
@@ -33,11 +36,10 @@ std::string RangeOf(const v1::RollbackResponse& done, uint64_t (ShardRollback::*
   return least == most ? absl::StrCat(least) : absl::StrCat(least, "-", most);
 }
 
-std::string ToText(const RollbackOptions& options, const std::vector<RollbackPart>& parts) {
-  std::vector<std::vector<std::string>> rows = {
-      {"server", "address", "shards", "version before", "version after", "holds version", "seconds"}};
+std::string ToText(const RollbackOptions& options, const std::vector<RollbackPart>& parts, const Painter& paint) {
+  Rows rows = {{"server", "address", "shards", "version before", "version after", "holds version", "seconds"}};
   for (const RollbackPart& part : parts) {
-    std::vector<std::string> row = {absl::StrCat(part.server), part.address};
+    std::vector<Cell> row = {absl::StrCat(part.server), part.address};
     if (part.done.ok()) {
       row.insert(
           row.end(),
@@ -45,11 +47,11 @@ std::string ToText(const RollbackOptions& options, const std::vector<RollbackPar
            RangeOf(*part.done, &ShardRollback::version_after), RangeOf(*part.done, &ShardRollback::version_restored),
            absl::StrFormat("%.2f", part.done->seconds())});
     } else {
-      row.insert(row.end(), {"failed", "-", "-", "-", "-"});
+      row.insert(row.end(), {Cell("failed", Style::kBad), "-", "-", "-", "-"});
     }
     rows.push_back(std::move(row));
   }
-  return absl::StrCat("table ", options.table, " goes back to ", options.to, "\n", AlignedTable(rows));
+  return absl::StrCat("table ", options.table, " goes back to ", options.to, "\n", AlignedTable(rows, paint));
 }
 
 std::string ToJson(const RollbackOptions& options, const std::vector<RollbackPart>& parts) {
@@ -74,8 +76,6 @@ std::string ToJson(const RollbackOptions& options, const std::vector<RollbackPar
   return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-void Complain(const std::string& message) { std::fprintf(stderr, "psctl rollback: %s\n", message.c_str()); }
-
 // Says what went wrong, and returns the exit code.
 int Judge(const RollbackOptions& options, const std::vector<RollbackPart>& parts) {
   size_t failed = 0;
@@ -86,16 +86,16 @@ int Judge(const RollbackOptions& options, const std::vector<RollbackPart>& parts
       continue;
     }
     ++failed;
-    Complain(absl::StrCat("ps ", part.server, ": ", part.done.status().message()));
+    Complain(kVerb, absl::StrCat("ps ", part.server, ": ", part.done.status().message()));
   }
   if (failed > 0) {
-    Complain(absl::StrCat(failed, " of ", parts.size(), " servers failed: other shards may have gone back. It is safe ",
-                          "to run this again"));
+    Complain(kVerb, absl::StrCat(failed, " of ", parts.size(),
+                                 " servers failed: other shards may have gone back. It is safe ", "to run this again"));
     return 1;
   }
   if (shards > 0) return 0;
-  Complain(absl::StrCat("nothing has changed: no shard that holds table `", options.table, "` has come to version ",
-                        options.to));
+  Complain(kVerb, absl::StrCat("nothing has changed: no shard that holds table `", options.table,
+                               "` has come to version ", options.to));
   return 1;
 }
 
@@ -131,21 +131,15 @@ absl::StatusOr<std::vector<RollbackPart>> RollBackCluster(const std::string& add
 }
 
 int RunRollback(const RollbackOptions& options) {
-  if (const auto address = ParseHostPort(options.address); !address.ok()) {
-    Complain(absl::StrCat("--address: ", address.status().message()));
-    return kExitUsage;
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage(kVerb, address.message());
   }
   const absl::StatusOr<v1::RollbackRequest> request = MakeRollbackRequest(options.table, options.to);
-  if (!request.ok()) {
-    Complain(absl::StrCat("--to: ", request.status().message()));
-    return kExitUsage;
-  }
+  if (!request.ok()) return FailUsage(kVerb, absl::StrCat("--to: ", request.status().message()));
   const auto parts = RollBackCluster(options.address, *request, options.timeout_ms);
-  if (!parts.ok()) {
-    Complain(std::string(parts.status().message()));
-    return 1;
-  }
-  std::fputs((options.json ? ToJson(options, *parts) : ToText(options, *parts)).c_str(), stdout);
+  if (!parts.ok()) return Fail(kVerb, parts.status());
+  const Painter paint(WantsColor(STDOUT_FILENO));
+  std::fputs((options.json ? ToJson(options, *parts) : ToText(options, *parts, paint)).c_str(), stdout);
   return Judge(options, *parts);
 }
 

@@ -34,8 +34,8 @@ struct RollbackOptions {
   int timeout_ms = 600'000;
 };
 
-// Runs it, with the result on standard output. Returns the exit code: 0; 1 if a ps failed, or no shard went back; 2 for
-// an address or name that is none.
+// Runs it, with the result on standard output. Returns the exit code (outcome.h): 1 if a ps failed, or no shard went
+// back.
 int RunRollback(const RollbackOptions& options);
 
 }  // namespace lodestone

@@ -1,21 +1,29 @@
 // A ps's status for people.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
 
 #include "proto/admin.pb.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 
-// Rows of cells as lines of aligned columns; the first row is the heading. Cells that are numbers in every row below
-// the heading are aligned right.
-std::string AlignedTable(const std::vector<std::vector<std::string>>& rows);
+// What all servers together have of each worker's pushes, by its incarnation.
+struct WorkerPushes {
+  uint64_t applied = 0;
+  uint64_t refused = 0;
+};
+using PushesByWorker = std::map<uint64_t, WorkerPushes>;
 
-// 1536 as "1.5 KiB".
-std::string WithUnit(uint64_t bytes);
+// What the coordinator knows of its servers and workers; of these also what `pushes` says, if it is given.
+Rows ServerRows(const v1::ClusterStatus& cluster);
+Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes = nullptr);
+// What one ps knows of its tables.
+Rows TableRows(const v1::StatusResponse& status);
 
 // All that `status` holds, section by section; empty sections are left out.
-std::string StatusText(const v1::StatusResponse& status);
+std::string StatusText(const v1::StatusResponse& status, const Painter& paint = Painter());
 
 }  // namespace lodestone

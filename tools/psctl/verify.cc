@@ -1,5 +1,7 @@
 #include "tools/psctl/verify.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -15,13 +17,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/numbers_text.h"
-#include "common/options.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/shard/table.h"
 #include "tools/psctl/checkpoint_folder.h"
-#include "tools/psctl/status_table.h"
+#include "tools/psctl/outcome.h"
 
 namespace lodestone {
 namespace {
@@ -166,16 +167,16 @@ absl::StatusOr<VerifyReport> VerifyCheckpoints(const std::string& path) {
   return report;
 }
 
-std::string ToText(const VerifyReport& report) {
-  std::vector<std::vector<std::string>> rows = {
-      {"checkpoint", "created", "servers", "shards", "bytes", "needs", "state"}};
+std::string ToText(const VerifyReport& report, const Painter& paint) {
+  Rows rows = {{"checkpoint", "created", "servers", "shards", "bytes", "needs", "state"}};
   std::string remarks;
   for (const VerifiedCheckpoint& each : report.checkpoints) {
     const std::string servers = each.periodic ? absl::StrCat("ps ", NumbersText(each.servers))
                                               : absl::StrCat(each.servers.size(), " of ", each.servers_total);
     rows.push_back({each.name, TimeText(each.created_ms), servers,
                     absl::StrCat(each.shards.size(), " of ", each.shards_total), WithUnit(each.bytes),
-                    each.needs.empty() ? "-" : absl::StrJoin(each.needs, ", "), each.state()});
+                    each.needs.empty() ? "-" : absl::StrJoin(each.needs, ", "),
+                    Cell(each.state(), std::strcmp(each.state(), "whole") == 0 ? Style::kGood : Style::kBad)});
     for (const std::string& line : each.damage) absl::StrAppend(&remarks, "damaged: ", line, "\n");
     if (!each.periodic && !each.shards_missing.empty()) {
       absl::StrAppend(&remarks, "incomplete: ", each.name, " lacks shards ", NumbersText(each.shards_missing), "\n");
@@ -184,7 +185,7 @@ std::string ToText(const VerifyReport& report) {
   if (!report.shards_missing.empty()) {
     absl::StrAppend(&remarks, "no checkpoint holds shards ", NumbersText(report.shards_missing), "\n");
   }
-  return absl::StrCat(AlignedTable(rows), remarks.empty() ? "" : "\n", remarks);
+  return absl::StrCat(AlignedTable(rows, paint), remarks.empty() ? "" : "\n", remarks);
 }
 
 std::string ToJson(const VerifyReport& report) {
@@ -210,17 +211,12 @@ std::string ToJson(const VerifyReport& report) {
 }
 
 int RunVerify(const VerifyOptions& options) {
-  if (options.path.empty()) {
-    std::fprintf(stderr, "psctl verify: name a checkpoint's folder (DIR), or --live\n");
-    return kExitUsage;
-  }
+  if (options.path.empty()) return FailUsage("verify", "name a checkpoint's folder (DIR), or --live");
   const absl::StatusOr<VerifyReport> report = VerifyCheckpoints(options.path);
-  if (!report.ok()) {
-    std::fprintf(stderr, "psctl verify: %s\n", std::string(report.status().message()).c_str());
-    return 1;
-  }
-  std::fputs((options.json ? ToJson(*report) : ToText(*report)).c_str(), stdout);
-  return report->ok() ? 0 : 1;
+  if (!report.ok()) return Fail("verify", report.status());
+  const Painter paint(WantsColor(STDOUT_FILENO));
+  std::fputs((options.json ? ToJson(*report) : ToText(*report, paint)).c_str(), stdout);
+  return report->ok() ? kExitDone : kExitFailed;
 }
 
 }  // namespace lodestone

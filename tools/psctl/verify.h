@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 
@@ -37,7 +38,7 @@ struct VerifyReport {
 // Looks at a checkpoint, or at all in a folder of them. An error if there is none.
 absl::StatusOr<VerifyReport> VerifyCheckpoints(const std::string& path);
 
-std::string ToText(const VerifyReport& report);
+std::string ToText(const VerifyReport& report, const Painter& paint = Painter());
 std::string ToJson(const VerifyReport& report);
 
 struct VerifyOptions {
@@ -46,7 +47,7 @@ struct VerifyOptions {
   bool live = false;  // Not this, but verify_live.h.
 };
 
-// Runs it, with the report on standard output. Returns the exit code: 0; 1 if anything is not whole.
+// Runs it, with the report on standard output. Returns the exit code (outcome.h): 1 if anything is not whole.
 int RunVerify(const VerifyOptions& options);
 
 }  // namespace lodestone

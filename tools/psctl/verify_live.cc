@@ -1,20 +1,22 @@
 #include "tools/psctl/verify_live.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/host_port.h"
-#include "common/options.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/admin_client.h"
-#include "tools/psctl/status_table.h"
+#include "tools/psctl/outcome.h"
 
 namespace lodestone {
 namespace {
+
+constexpr char kVerb[] = "verify";
 
 using ShardReplicas = v1::VerifyReplicasResponse::ShardReplicas;
 
@@ -23,8 +25,6 @@ bool Differs(const ShardReplicas& shard) {
 }
 
 std::string Hex(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
-
-void Complain(const std::string& message) { std::fprintf(stderr, "psctl verify: %s\n", message.c_str()); }
 
 }  // namespace
 
@@ -63,19 +63,20 @@ absl::StatusOr<std::vector<LiveReplicas>> CompareReplicas(const VerifyLiveOption
   return replicas;
 }
 
-std::string ToText(const std::vector<LiveReplicas>& replicas) {
-  std::vector<std::vector<std::string>> rows = {{"server", "address", "shards", "equal", "different", "not compared"}};
+std::string ToText(const std::vector<LiveReplicas>& replicas, const Painter& paint) {
+  Rows rows = {{"server", "address", "shards", "equal", "different", "not compared"}};
   std::string details;
   for (const LiveReplicas& of_server : replicas) {
-    std::vector<std::string> row = {absl::StrCat(of_server.server), of_server.address};
+    std::vector<Cell> row = {absl::StrCat(of_server.server), of_server.address};
     if (!of_server.compared.ok()) {
-      row.insert(row.end(), {"failed", "-", "-", "-"});
+      row.insert(row.end(), {Cell("failed", Style::kBad), "-", "-", "-"});
       rows.push_back(std::move(row));
       continue;
     }
     const LiveCount count = Count({of_server});
     row.insert(row.end(), {absl::StrCat(of_server.compared->shards_size()), absl::StrCat(count.equal),
-                           absl::StrCat(count.different), absl::StrCat(count.missing)});
+                           Cell(absl::StrCat(count.different), count.different > 0 ? Style::kBad : Style::kPlain),
+                           Cell(absl::StrCat(count.missing), count.missing > 0 ? Style::kWarning : Style::kPlain)});
     rows.push_back(std::move(row));
     for (const ShardReplicas& shard : of_server.compared->shards()) {
       if (Differs(shard)) {
@@ -88,7 +89,7 @@ std::string ToText(const std::vector<LiveReplicas>& replicas) {
       }
     }
   }
-  return absl::StrCat(AlignedTable(rows), details);
+  return absl::StrCat(AlignedTable(rows, paint), details);
 }
 
 std::string ToJson(const std::vector<LiveReplicas>& replicas) {
@@ -120,23 +121,19 @@ std::string ToJson(const std::vector<LiveReplicas>& replicas) {
 }
 
 int RunVerifyLive(const VerifyLiveOptions& options) {
-  if (const auto address = ParseHostPort(options.address); !address.ok()) {
-    Complain(absl::StrCat("--address: ", address.status().message()));
-    return kExitUsage;
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage(kVerb, address.message());
   }
   const auto replicas = CompareReplicas(options);
-  if (!replicas.ok()) {
-    Complain(std::string(replicas.status().message()));
-    return 1;
-  }
-  std::fputs((options.json ? ToJson(*replicas) : ToText(*replicas)).c_str(), stdout);
+  if (!replicas.ok()) return Fail(kVerb, replicas.status());
+  const Painter paint(WantsColor(STDOUT_FILENO));
+  std::fputs((options.json ? ToJson(*replicas) : ToText(*replicas, paint)).c_str(), stdout);
   for (const LiveReplicas& of_server : *replicas) {
-    if (!of_server.compared.ok()) {
-      Complain(absl::StrCat("ps ", of_server.server, ": ", of_server.compared.status().message()));
-    }
+    if (of_server.compared.ok()) continue;
+    Complain(kVerb, absl::StrCat("ps ", of_server.server, ": ", of_server.compared.status().message()));
   }
   const LiveCount count = Count(*replicas);
-  return count.different + count.missing + count.failed == 0 ? 0 : 1;
+  return count.different + count.missing + count.failed == 0 ? kExitDone : kExitFailed;
 }
 
 }  // namespace lodestone

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/admin.pb.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 
@@ -35,10 +36,11 @@ struct LiveCount {
 };
 LiveCount Count(const std::vector<LiveReplicas>& replicas);
 
-std::string ToText(const std::vector<LiveReplicas>& replicas);
+std::string ToText(const std::vector<LiveReplicas>& replicas, const Painter& paint = Painter());
 std::string ToJson(const std::vector<LiveReplicas>& replicas);
 
-// Runs it, with the report on standard output. Returns the exit code: 0 if every shard has a follower that is alike.
+// Runs it, with the report on standard output. Returns the exit code (outcome.h): 0 if every shard has a follower
+// that is alike.
 int RunVerifyLive(const VerifyLiveOptions& options);
 
 }  // namespace lodestone

@@ -1,0 +1,18 @@
+// How bash, zsh and fish are told what can be completed.
+//
+// Thread safety: pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/psctl/completion.h"
+
+namespace lodestone {
+
+// Scripts for `psctl`, from what stands before the verb and each verb (CompletedVerbsOf).
+std::string BashCompletion(const std::vector<CompletedVerb>& verbs);
+std::string ZshCompletion(const std::vector<CompletedVerb>& verbs);
+std::string FishCompletion(const std::vector<CompletedVerb>& verbs);
+
+}  // namespace lodestone

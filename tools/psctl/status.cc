@@ -1,0 +1,26 @@
+#include "tools/psctl/status.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/status/statusor.h"
+#include "tools/psctl/admin_client.h"
+#include "tools/psctl/json.h"
+#include "tools/psctl/outcome.h"
+#include "tools/psctl/status_table.h"
+
+namespace lodestone {
+
+int RunStatus(const StatusOptions& options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage("status", address.message());
+  }
+  const absl::StatusOr<v1::StatusResponse> status = FetchStatus(options.address, options.timeout_ms);
+  if (!status.ok()) return Fail("status", status.status());
+  const Painter paint(WantsColor(STDOUT_FILENO));
+  std::fputs((options.json ? IndentedJson(JsonOf(*status)) : StatusText(*status, paint)).c_str(), stdout);
+  return kExitDone;
+}
+
+}  // namespace lodestone

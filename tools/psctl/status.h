@@ -1,0 +1,17 @@
+// `psctl status`: all that one ps knows.
+#pragma once
+
+#include <string>
+
+namespace lodestone {
+
+struct StatusOptions {
+  std::string address = "127.0.0.1:7000";
+  bool json = false;
+  int timeout_ms = 2000;
+};
+
+// Runs it, with the result on standard output. Returns the exit code (outcome.h).
+int RunStatus(const StatusOptions& options);
+
+}  // namespace lodestone
