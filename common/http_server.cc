@@ -79,15 +79,16 @@ absl::StatusOr<int> Bind(const addrinfo& address) {
 
 // The same, of the first of the addresses of `listen` that can be bound.
 absl::StatusOr<int> Listen(const std::string& listen) {
-  LODESTONE_ASSIGN_OR_RETURN(const HostPort wanted, ParseHostPort(listen));
+  const absl::StatusOr<HostPort> wanted = ParseHostPort(listen);
+  if (!wanted.ok()) return wanted.status();
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const bool any = wanted.host.empty() || wanted.host == "*";
+  const bool any = wanted->host.empty() || wanted->host == "*";
   // IPv6's "any" takes IPv4 too, where there is IPv6.
-  const std::string port = absl::StrCat(wanted.port);
+  const std::string port = absl::StrCat(wanted->port);
   absl::StatusOr<int> bound = absl::UnavailableError("");
-  for (const char* const host : {any ? "::" : wanted.host.c_str(), "0.0.0.0"}) {
+  for (const char* const host : {any ? "::" : wanted->host.c_str(), "0.0.0.0"}) {
     addrinfo* found = nullptr;
     if (const int failed = getaddrinfo(host, port.c_str(), &hints, &found); failed != 0) {
       bound = absl::UnavailableError(gai_strerror(failed));

@@ -103,7 +103,7 @@ std::string ZshFlag(const CompletedFlag& flag) {
   for (const std::string& name : flag.names) {
     const bool is_long = name.size() > 2;
     const std::string spec = absl::StrCat("*", name, flag.takes_value ? (is_long ? "=" : "+") : "", "[", description,
-                                          "]", flag.takes_value ? ":" + ZshValue(flag.value) : "");
+                                          "]", flag.takes_value ? absl::StrCat(":", ZshValue(flag.value)) : "");
     absl::StrAppend(&specs, " ", Quoted(spec));
   }
   return specs;
