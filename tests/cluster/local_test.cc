@@ -9,6 +9,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/psctl_run.h"
+#include "tests/common/http_client.h"
+#include "tests/common/reserved_port.h"
 
 namespace lodestone {
 namespace {
@@ -26,9 +28,10 @@ std::vector<std::string> Small(std::vector<std::string> more = {}) {
   return arguments;
 }
 
-// `psctl local configs/local.yaml` that would train for days.
-std::vector<std::string> Endless() {
-  std::vector<std::string> arguments = Small({"--set", "train.epochs=1000000"});
+// `psctl local configs/local.yaml` that would train for days, with further arguments.
+std::vector<std::string> Endless(std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"--set", "train.epochs=1000000"});
+  std::vector<std::string> arguments = Small(more);
   arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
   return arguments;
 }
@@ -106,6 +109,24 @@ TEST(PsctlLocal, AFolderForResultsThatCannotBeStopsTheRunAndIsNamed) {
   PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--set", "worker.results_dir=/dev/null/results"});
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
   EXPECT_THAT(run.output(), HasSubstr("worker.results_dir cannot be used: /dev/null/results"));
+}
+
+TEST(PsctlLocal, SaysWhereTheClustersPageIs) {
+  PsctlRun run(Endless());
+  const std::string said = "psctl: the cluster's page is http://";
+  ASSERT_TRUE(run.WaitForOutput(said)) << run.output();
+  const std::string address = run.output().substr(run.output().find(said) + said.size());
+  EXPECT_EQ(CodeOf(Get(PortIn(address.substr(0, address.find('/'))), "/")), 200);
+}
+
+TEST(PsctlLocal, AnHttpPortThatIsGivenIsThatOfTheFirstOfEachKind) {
+  const ReservedPort ps, worker;
+  PsctlRun run(
+      Endless({"--set", "server.http_listen=" + ps.address(), "--set", "worker.http_listen=" + worker.address()}));
+  AwaitTraining(&run);
+  EXPECT_TRUE(run.WaitForOutput("psctl: the cluster's page is http://" + ps.address() + "/\n")) << run.output();
+  EXPECT_EQ(CodeOf(Get(PortIn(ps.address()), "/healthz")), 200);
+  EXPECT_EQ(CodeOf(Get(PortIn(worker.address()), "/healthz")), 200);
 }
 
 TEST(PsctlLocal, QuietPrintsTheResultOnly) {
