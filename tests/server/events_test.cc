@@ -21,7 +21,8 @@ using ::testing::SizeIs;
 // "3 joined ps 1: text".
 std::vector<std::string> LinesOf(const EventLog& log, uint64_t after_id = 0) {
   std::vector<std::string> lines;
-  for (const v1::Event& event : log.Tell(after_id).events()) {
+  const v1::EventsResponse told = log.Tell(after_id);
+  for (const v1::Event& event : told.events()) {
     lines.push_back(absl::StrCat(event.id(), " ", event.kind(), " ", event.who(), ": ", event.text()));
   }
   return lines;
@@ -113,7 +114,8 @@ TEST_F(EventLogTest, EventsOfManyThreadsAreAllThereOnce) {
   std::set<std::string> seen;
   std::set<uint64_t> times;
   uint64_t id = 0;
-  for (const v1::Event& event : log_.Tell(0).events()) {
+  const v1::EventsResponse told = log_.Tell(0);
+  for (const v1::Event& event : told.events()) {
     EXPECT_EQ(event.id(), ++id);
     seen.insert(absl::StrCat(event.who(), " ", event.text()));
     times.insert(event.time_ms());

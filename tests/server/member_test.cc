@@ -219,7 +219,8 @@ class MemberTest : public ::testing::Test {
   }
   std::string ToldLast() {
     std::string texts;
-    for (const v1::Event& event : coordinator_->beats().back().events()) texts += event.text();
+    const v1::HeartbeatRequest last = coordinator_->beats().back();
+    for (const v1::Event& event : last.events()) texts += event.text();
     return texts;
   }
   // Returns once a heartbeat that was made from now on has nothing to tell.
