@@ -15,6 +15,7 @@ namespace lodestone {
 namespace {
 
 constexpr std::chrono::milliseconds kTimeout(limits::kHttpTimeoutMs);
+constexpr size_t kLingerBytesMax = 256 << 10;  // Of a request that nobody reads any more.
 
 // Takes an address apart; what it is of is what `ask` (getpeername or getsockname) tells.
 void Describe(int (*ask)(int, sockaddr*, socklen_t*), int socket, std::string* ip, int* port) {
@@ -90,7 +91,12 @@ ssize_t HttpStream::write(const char* from, size_t size) {
 
 void HttpStream::Linger() {
   if (shutdown(socket_, SHUT_WR) != 0 || !write_by_.has_value()) return;
-  while (Fill(*write_by_) > 0) {
+  // A request that was too long may go on for a while.
+  for (size_t left = kLingerBytesMax; left > 0 && Await(POLLIN, *write_by_);) {
+    const ssize_t received = Receive(buffer_.data(), std::min(buffer_.size(), left));
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (received <= 0) return;
+    left -= static_cast<size_t>(received);
   }
 }
 

@@ -70,10 +70,11 @@ absl::StatusOr<std::unique_ptr<Browser>> Browser::Start(const std::string& folde
 
 absl::Status Browser::StartSession(const std::string& folder) {
   // No sandbox: as root Chromium has none, and what it is shown here is ours. With the pipe it ends with chromedriver.
-  const nlohmann::json options = {
-      {"args",
-       {"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-        "--remote-debugging-pipe", "--no-proxy-server", absl::StrCat("--user-data-dir=", folder, "/profile")}}};
+  const nlohmann::json options = {{"args",
+                                   {"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                    "--hide-scrollbars", "--remote-debugging-pipe", "--no-proxy-server",
+                                    "--force-prefers-reduced-motion",  // Or what is clicked is still being scrolled to.
+                                    absl::StrCat("--user-data-dir=", folder, "/profile")}}};
   const nlohmann::json wanted = {
       {"browserName", "chrome"}, {"goog:chromeOptions", options}, {"goog:loggingPrefs", {{"browser", "ALL"}}}};
   LODESTONE_ASSIGN_OR_RETURN(const nlohmann::json session,
