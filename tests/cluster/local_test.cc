@@ -138,6 +138,15 @@ TEST(PsctlLocal, QuietPrintsTheResultOnly) {
   EXPECT_THAT(run.output(), HasSubstr("best reachable"));
 }
 
+TEST(PsctlLocal, PrintsTheResultAsJsonIfToldTo) {
+  std::vector<std::string> arguments = Small({"--quiet", "--json"});
+  arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+  PsctlRun run(arguments);
+  EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+  EXPECT_EQ(run.output().front(), '{');
+  EXPECT_THAT(run.output(), HasSubstr("\"samples\": 4000"));
+}
+
 TEST(PsctlLocal, AWorkerThatIsKilledStopsEverythingAndIsNamed) {
   PsctlRun run(Endless());
   const std::vector<pid_t> processes = AwaitTraining(&run);
@@ -234,11 +243,23 @@ TEST(PsctlStatus, ShowsARunningCluster) {
   PsctlRun json({"status", "--address", address, "--json"});
   EXPECT_EQ(json.WaitForEnd(), "ended");
   EXPECT_THAT(json.output(), HasSubstr("\"servers_expected\": 2"));
+  for (const auto& [verb, text] : {std::pair("workers", "training"), {"tables", "embedding"}, {"top", "cluster "}}) {
+    std::vector<std::string> arguments = {verb, "--address", address, "--timeout", "60s"};
+    if (arguments[0] == "top") arguments.insert(arguments.end(), {"--count", "1"});
+    PsctlRun run(arguments);
+    EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+    EXPECT_THAT(run.output(), HasSubstr(text));
+  }
+  PsctlRun events({"events", "--address", address});
+  EXPECT_EQ(events.WaitForEnd(), "ended");
+  for (const char* who : {"ps 0", "ps 1", "worker 0", "worker 1"}) {
+    EXPECT_THAT(events.output(), HasSubstr(std::string("joined        ") + who));
+  }
 }
 
 TEST(PsctlStatus, SaysThatNothingListens) {
   PsctlRun run({"status", "--address", "127.0.0.1:1"});
-  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 1"));
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 3"));
   EXPECT_THAT(run.output(), HasSubstr("no ps answers at 127.0.0.1:1"));
 }
 

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tools/psctl/outcome.h"
 
 namespace lodestone {
 namespace {
@@ -28,6 +29,23 @@ class CountingAdmin final : public v1::Admin::Service {
   }
   std::atomic<uint64_t> calls_{0};
   std::latch third_call_{1};
+};
+
+// A ps that says that it is not available, or nothing until it is let go on.
+class SullenAdmin final : public v1::Admin::Service {
+ public:
+  grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*, v1::StatusResponse*) override {
+    return {grpc::StatusCode::UNAVAILABLE, "not now"};
+  }
+  grpc::Status Events(grpc::ServerContext*, const v1::EventsRequest*, v1::EventsResponse*) override {
+    go_on_.wait();
+    return grpc::Status::OK;
+  }
+  grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest*, v1::CheckpointResponse*) override {
+    go_on_.wait();
+    return grpc::Status::OK;
+  }
+  std::latch go_on_{1};
 };
 
 // `service` on a port of this machine.
@@ -60,7 +78,43 @@ TEST(FetchStatus, NamesTheAddressWhereNothingListens) {
   }
   const absl::StatusOr<v1::StatusResponse> status = FetchStatus(address, 10'000);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.status().message()), HasSubstr("no ps answers at " + address));
+  EXPECT_TRUE(IsUnreachable(status.status()));
+  EXPECT_THAT(std::string(status.status().message()),
+              HasSubstr("no ps answers at " + address + ": Connection refused. Does one run there?"));
+}
+
+TEST(FetchStatus, NamesAHostThatThereIsNot) {
+  const absl::StatusOr<v1::StatusResponse> status = FetchStatus("no-such-host.invalid:7000", 60'000);
+  EXPECT_TRUE(IsUnreachable(status.status())) << status.status();
+  EXPECT_THAT(std::string(status.status().message()), HasSubstr("no ps answers at no-such-host.invalid:7000: "));
+}
+
+TEST(FetchStatus, APsThatSaysThatItIsUnavailableIsThere) {
+  SullenAdmin admin;
+  RunningServer running(&admin);
+  const absl::Status status = FetchStatus(running.address, 60'000).status();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_FALSE(IsUnreachable(status));
+  EXPECT_EQ(status.message(), "the ps at " + running.address + ": not now");
+}
+
+TEST(FetchStatus, OneThatDoesNotAnswerTimesOut) {
+  SullenAdmin admin;
+  RunningServer running(&admin);
+  const absl::StatusOr<v1::EventsResponse> events = FetchEvents(running.address, 0, 50);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(events.status()));
+  EXPECT_EQ(events.status().message(), "no ps answers at " + running.address + " within 50 ms (--timeout)");
+  admin.go_on_.count_down();
+}
+
+TEST(RequestCheckpoint, SaysThatItMayStillBeWritten) {
+  SullenAdmin admin;
+  RunningServer running(&admin);
+  const absl::Status status = RequestCheckpoint(running.address, "mine", 50).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status));
+  EXPECT_EQ(status.message(),
+            "the ps at " + running.address + " has not written it within 50 ms (--timeout); it may still do so");
+  admin.go_on_.count_down();
 }
 
 TEST(FetchStatus, TellsAServerThatIsNoPs) {

@@ -41,7 +41,6 @@ TEST_F(CheckpointClusterTest, TellsWhichServerFailedAndWhy) {
 }
 
 TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhoeverWasNamed) {
-  one_.coordinator = zero_.address;
   const auto parts = CheckpointCluster(one_.address, "mine", 10'000);
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_THAT(zero_.names(), ElementsAre("mine"));
@@ -49,6 +48,7 @@ TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhoeverWasNamed) {
 }
 
 TEST_F(CheckpointClusterTest, WantsThePsThatKnowsTheOthersAndAllOfThem) {
+  one_.coordinator.clear();
   EXPECT_THAT(std::string(CheckpointCluster(one_.address, "mine", 10'000).status().message()),
               HasSubstr("knows no coordinator yet"));
   zero_.cluster.set_servers_expected(3);

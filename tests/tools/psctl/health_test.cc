@@ -10,6 +10,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "proto/admin.grpc.pb.h"
 
 namespace lodestone {
@@ -107,7 +108,7 @@ TEST_F(HealthTest, FollowsThePsFromOneStateToTheOther) {
 TEST_F(HealthTest, NamesTheAddressWhereNothingListens) {
   Start(true);
   server_->Shutdown();
-  Output(1);
+  Output(3);
   EXPECT_THAT(errors_, HasSubstr("no ps answers at " + options_.address));
 }
 
@@ -115,6 +116,20 @@ TEST_F(HealthTest, TellsAServerThatIsNoPs) {
   Start(false);
   Output(1);
   EXPECT_THAT(errors_, HasSubstr("what listens at " + options_.address + " has no health service"));
+}
+
+TEST_F(HealthTest, AsJsonHasTheReason) {
+  options_.json = true;
+  Start(true);
+  SetReady(true);
+  nlohmann::json json = nlohmann::json::parse(Output(0));
+  EXPECT_EQ(json["ready"], true);
+  EXPECT_EQ(json["address"], options_.address);
+  SetReady(false);
+  json = nlohmann::json::parse(Output(1));
+  EXPECT_EQ(json["ready"], false);
+  EXPECT_EQ(json["reason"], "the ps at " + options_.address + " is not ready");
+  EXPECT_THAT(errors_, IsEmpty());
 }
 
 TEST_F(HealthTest, RefusesAnAddressThatIsNone) {

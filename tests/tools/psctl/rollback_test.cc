@@ -80,6 +80,7 @@ TEST_F(RollBackClusterTest, AVersionThatNoShardHasComeToIsAFailure) {
 
 TEST_F(RollBackClusterTest, WantsThePsThatKnowsTheOthersAndAllOfThem) {
   options_.address = one_.address;
+  one_.coordinator.clear();
   Output(1);
   EXPECT_THAT(errors_, HasSubstr("knows no coordinator yet"));
   options_.address = zero_.address;

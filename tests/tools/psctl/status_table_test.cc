@@ -9,20 +9,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(AlignedTable, AlignsWordsLeftAndNumbersRight) {
-  EXPECT_EQ(AlignedTable({{"name", "rows"}, {"a", "5"}, {"long name", "1,000"}}),
-            "  name        rows\n"
-            "  a              5\n"
-            "  long name  1,000\n");
-}
-
-TEST(WithUnit, TakesTheLargestUnitThatFits) {
-  EXPECT_EQ(WithUnit(0), "0 B");
-  EXPECT_EQ(WithUnit(1023), "1023 B");
-  EXPECT_EQ(WithUnit(1536), "1.5 KiB");
-  EXPECT_EQ(WithUnit(3ull << 30), "3.0 GiB");
-}
-
 v1::StatusResponse Example() {
   v1::StatusResponse status;
   v1::ServerStatus* server = status.mutable_server();
@@ -117,6 +103,44 @@ TEST(StatusText, ShowsWorkersWithClockStalenessAndLastContact) {
   EXPECT_THAT(text, HasSubstr("training"));
   EXPECT_THAT(text, HasSubstr("4,242"));
   EXPECT_THAT(text, HasSubstr("1.5"));
+}
+
+TEST(StatusText, ShowsWhatServersSayOfThemselves) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* server = status.mutable_cluster()->add_servers();
+  server->set_index(2);
+  server->set_peer("host:7002");
+  server->set_shards_owned(20);
+  server->set_shards_following(12);
+  server->mutable_server()->set_pushes_per_second(1234);
+  server->mutable_server()->set_resident_bytes(3 << 20);
+  server->mutable_server()->set_lag_records(99);
+  EXPECT_THAT(StatusText(status), HasSubstr("    2  host:7002  dead          0.0 s      20       12     1,234"));
+  EXPECT_THAT(StatusText(status), HasSubstr("3.0 MiB   99"));
+}
+
+TEST(StatusText, ShowsIdentitiesAndWarnsOfAnOpenPs) {
+  v1::StatusResponse status = Example();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("identity")));
+  status.mutable_server()->set_security_warning("open to everybody who can connect");
+  status.mutable_server()->set_http("host:8080");
+  v1::IdentityStatus* identity = status.add_identities();
+  identity->set_name("trainer");
+  identity->set_role("worker");
+  identity->set_denied(3);
+  EXPECT_THAT(StatusText(status), HasSubstr("  WARNING: open to everybody who can connect\n"));
+  EXPECT_THAT(StatusText(status), HasSubstr("  http       host:8080\n"));
+  EXPECT_THAT(StatusText(status), HasSubstr("trainer   worker      0       3"));
+}
+
+TEST(StatusText, PaintsWhatIsWrongAndObeysNoPeer) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* worker = status.mutable_cluster()->add_workers();
+  worker->set_peer("\x1b[2Jevil");
+  const std::string text = StatusText(status, Painter(true));
+  EXPECT_THAT(text, HasSubstr("\x1b[31mdead\x1b[0m"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b[2J")));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("\x1b")));
 }
 
 TEST(StatusText, ShowsSessionsSubscribersExecutorsAndWaits) {
