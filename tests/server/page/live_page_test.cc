@@ -15,7 +15,6 @@
 #include "tests/server/page/browser.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/cluster_view.h"
-#include "tools/psctl/status_table.h"
 
 namespace lodestone {
 namespace {

@@ -10,7 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/server/page/page_browser.h"
 #include "tools/psctl/cluster_view.h"
-#include "tools/psctl/status_table.h"
+#include "tools/psctl/table.h"
 
 namespace lodestone {
 namespace {
