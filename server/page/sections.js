@@ -111,7 +111,7 @@ function drawProblems(known) {
       (item, problem) => {
         const [mark, what, text] = item.children;
         setClass(item, problem.level);
-        setText(mark, problem.level === 'good' ? '✓' : MARKS[problem.level]);
+        setText(mark, `${problem.level === 'good' ? '✓' : MARKS[problem.level]} `);
         setText(what, problem.what);
         if (problem.to)
           what.setAttribute('href', `#${problem.to}`);
@@ -217,7 +217,8 @@ function fillStrip(element, strip, servers, total) {
   bar.setAttribute(
       'aria-label', `${strip.name} ${segments.map((segment) => `${segment.key}: ${segment.shards}`).join(', ')}`);
   keep(bar, segments, (segment) => segment.key, () => make('span'), (child, segment) => {
-    const wide = (bar.clientWidth * segment.shards) / total > 70;
+    // Not the bar's own width, which it has only once it is shown.
+    const wide = (0.85 * document.documentElement.clientWidth * segment.shards) / total > 70;
     setClass(child, segment.dead ? 'segment dead' : 'segment');
     child.style.flexGrow = segment.shards;
     child.title = `${segment.key}: ${plural(segment.shards, 'shard')}${segment.dead ? ', not served' : ''}`;
