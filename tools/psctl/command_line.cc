@@ -2,10 +2,13 @@
 
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/suggest.h"
 #include "tools/psctl/check.h"
 #include "tools/psctl/checkpoint.h"
 #include "tools/psctl/cluster_report.h"
@@ -105,12 +108,23 @@ int CommandLine::Run(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::vector<std::string> rest = app_->remaining();
+    if (app_->get_subcommands().empty() && !rest.empty() && error.get_exit_code() != 0) return FailUnknownVerb(rest[0]);
     return app_->exit(error) == 0 ? kExitDone : kExitUsage;
   }
   SetColorMode(color_ == "always" ? ColorMode::kAlways : color_ == "never" ? ColorMode::kNever : ColorMode::kAuto);
   for (const auto& [verb, run] : verbs_) {
     if (verb->parsed()) return run();
   }
+  return kExitUsage;
+}
+
+int CommandLine::FailUnknownVerb(const std::string& name) const {
+  std::vector<std::string> verbs;
+  for (const auto& [verb, run] : verbs_) verbs.push_back(verb->get_name());
+  const std::string nearest = Nearest(name, verbs);
+  std::fprintf(stderr, "psctl: there is no verb `%s`%s; psctl --help has them\n", name.c_str(),
+               nearest.empty() ? "" : absl::StrCat(" (did you mean `", nearest, "`?)").c_str());
   return kExitUsage;
 }
 

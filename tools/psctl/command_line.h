@@ -30,6 +30,7 @@ class CommandLine {
  private:
   using Runner = std::function<int()>;
 
+  int FailUnknownVerb(const std::string& name) const;
   void AddGlobalFlags();
   // A verb; its flags follow.
   CLI::App* AddVerb(const std::string& name, const std::string& description, Runner run);
