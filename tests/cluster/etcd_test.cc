@@ -203,8 +203,21 @@ TEST_F(EtcdTest, WhenThePsThatServesTheCoordinatorDiesAnotherDoesAndItsShardsGoT
   const std::optional<uint32_t> elected = Elected();
   ASSERT_TRUE(elected.has_value());
   cluster_->Kill(*elected);
-  EXPECT_NE(AwaitOther(*elected), *elected);
+  const uint32_t other = AwaitOther(*elected);
+  EXPECT_NE(other, *elected);
   AwaitClocks(20);
+  // The third ps knows whom to ask for what has happened.
+  const uint32_t third = 3 - *elected - other;
+  const std::string address = absl::StrCat("127.0.0.1:", cluster_->PortOf(third));
+  for (const std::string& event :
+       {absl::StrCat("elected       ps ", other), absl::StrCat("died          ps ", *elected),
+        absl::StrCat("moved         ps ", *elected)}) {
+    EXPECT_TRUE(WaitFor([&] {
+      PsctlRun run({"events", "--address", address, "--timeout", "60s"});
+      run.WaitForEnd();
+      return absl::StrContains(run.output(), event);
+    })) << event;
+  }
   EndAndCheckSums();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -51,6 +52,8 @@ class Ps {
     coordinator_->FillStatus(&status);
     return status.has_cluster();
   }
+  std::optional<v1::EventsResponse> Events() { return coordinator_->Events(0); }
+  std::optional<v1::HistoryResponse> History() { return coordinator_->TellHistory(); }
   void AwaitElected() {
     while (!Serves()) std::this_thread::yield();
   }
@@ -143,6 +146,27 @@ TEST_F(ElectedCoordinatorTest, OnlyTheElectedAnswersAndTheOthersSayWhoItIs) {
   EXPECT_EQ(second.Beat(joined.incarnation()).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Await(&second, 0, 1).status().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_FALSE(second.Serves());
+}
+
+TEST_F(ElectedCoordinatorTest, OnlyTheElectedTellsWhatHappensAndTheNextBeginsAnew) {
+  Ps first(*etcd_, &time_, "ps-0:7000");
+  first.AwaitElected();
+  Ps second(*etcd_, &time_, "ps-1:7000");
+  v1::JoinResponse joined;
+  EXPECT_TRUE(first.Join(v1::ROLE_WORKER, 1, &joined).ok());
+  ASSERT_TRUE(first.Events().has_value());
+  ASSERT_EQ(first.Events()->events_size(), 1);
+  EXPECT_EQ(first.Events()->events(0).kind(), "joined");
+  EXPECT_TRUE(first.History().has_value());
+  EXPECT_FALSE(second.Events().has_value());
+  EXPECT_FALSE(second.History().has_value());
+  const uint64_t incarnation = first.Events()->incarnation();
+  first.Shutdown();
+  second.AwaitElected();
+  EXPECT_FALSE(first.Events().has_value());
+  ASSERT_TRUE(second.Events().has_value());
+  EXPECT_EQ(second.Events()->events_size(), 0);
+  EXPECT_NE(second.Events()->incarnation(), incarnation);
 }
 
 TEST_F(ElectedCoordinatorTest, TheNextKnowsWhatAnybodyWasTold) {

@@ -564,6 +564,7 @@ TEST_F(CoordinatorServiceTest, TheHistoryGoesOnWhileAWorkerIsAtWork) {
   service_->CheckTime();
   EXPECT_EQ(service_->TellHistory().points_size(), 0) << "nobody is there";
   const Incarnation worker = JoinWorker();
+  while (service_->TellHistory().points_size() == 0) std::this_thread::yield();  // By itself.
   for (int i = 0; i < 3; ++i) {
     manual_.AdvanceMs(1000);
     service_->CheckTime();
