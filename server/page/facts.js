@@ -47,6 +47,17 @@ function mean(items, valueOf) {
   return items.length === 0 ? null : sum(items, valueOf) / items.length;
 }
 
+// The servers as their heartbeats told, but this ps as it knows itself, which is newer.
+function serversOf(status) {
+  const self = status.server || {}, servers = list((status.cluster || {}).servers);
+  const {http, resident_bytes, table_bytes, pushes_per_second, pulls_per_second, pushes_refused} = self;
+  const rows = sum(list(status.tables), (table) => table.rows);
+  const known = {http, resident_bytes, table_bytes, pushes_per_second, pulls_per_second, pushes_refused, rows};
+  return servers.map((member) => {
+    return num(member.index) === num(self.index) ? {...member, server: {...member.server, ...known}} : member;
+  });
+}
+
 // The workers together, as psctl's ClusterView.
 function viewOf(cluster) {
   const workers = list(cluster.workers), live = workers.filter(isLive);

@@ -34,7 +34,7 @@ function drawHeadline(known) {
 }
 
 function clusterFigures(status, view) {
-  const servers = list(status.cluster.servers), alive = servers.filter(isLive), left = secondsLeft(view);
+  const alive = serversOf(status).filter(isLive), left = secondsLeft(view);
   const expected = num(status.cluster.servers_expected);
   const total = (valueOf) => sum(alive, (member) => valueOf(member.server || {}));
   return [
@@ -179,7 +179,7 @@ function fillRefused(cell, row) {
 
 function drawServers(known, table) {
   const {status} = known, cluster = status.cluster;
-  const servers = list((cluster || {}).servers);
+  const servers = serversOf(status);
   table.update(troubleFirst(servers, isDead));
   if (!cluster) return;
   const total = num((status.server || {}).shards_total), replicas = num(cluster.replicas);

@@ -68,6 +68,17 @@ TEST_F(PageLooks, ShowsWhatHasChangedByItself) {
   EXPECT_THAT(Column("events", "what"), ElementsAre("died", "checkpointed", "joined", "joined", "joined", "joined"));
 }
 
+TEST_F(PageLooks, KnowsItsOwnPsBetterThanHeartbeatsTell) {
+  PageCase page = MakePageCase("training", NowMs());
+  page.status.mutable_cluster()->mutable_servers(0)->clear_server();
+  Show(page);
+  EXPECT_EQ(Column("servers", "pushes/s")[0], "626");
+  EXPECT_EQ(Column("servers", "tables")[0], "181.0 MiB");
+  uint64_t rows = 0;
+  for (const v1::TableStatus& table : page.status.tables()) rows += table.rows();
+  EXPECT_EQ(Column("servers", "rows")[0], WithThousands(rows));
+}
+
 TEST_F(PageLooks, SaysOfEveryStateWhatItIs) {
   const std::pair<const char*, const char*> states[] = {
       {"training", "Training 57 %"}, {"empty", "Waiting for servers: 1 of 2 have joined"},
