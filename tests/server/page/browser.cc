@@ -127,6 +127,9 @@ absl::Status Browser::Await(const std::string& expression) {
 }
 
 absl::Status Browser::Click(const std::string& selector) {
+  // Out from under what sticks to the top.
+  LODESTONE_RETURN_IF_ERROR(
+      Run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", {selector}).status());
   LODESTONE_ASSIGN_OR_RETURN(const nlohmann::json element,
                              Post("/element", {{"using", "css selector"}, {"value", selector}}));
   return Post(absl::StrCat("/element/", element.value(kElement, ""), "/click"), nlohmann::json::object()).status();

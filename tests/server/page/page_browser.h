@@ -75,7 +75,7 @@ class PageBrowserTest : public testing::Test {
   Strings Texts(const std::string& selector) {
     const nlohmann::json texts =
         Run("return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility()).map((e) => "
-            "e.innerText)",
+            "(e.innerText ?? e.textContent).trim())",
             {selector});
     return texts.is_array() ? texts.get<Strings>() : Strings();
   }
