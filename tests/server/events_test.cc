@@ -44,7 +44,7 @@ TEST_F(EventLogTest, TellsWhatCameAfterAnId) {
   EXPECT_THAT(LinesOf(log_, 2), ElementsAre("3 joined worker 0: host:4711"));
   EXPECT_THAT(LinesOf(log_, 3), IsEmpty());
   EXPECT_THAT(LinesOf(log_, 4711), IsEmpty()) << "an id of another log";
-  EXPECT_THAT(log_.After(1, 1), SizeIs(1));
+  EXPECT_EQ(log_.After(1, 1).size(), 1u);
   EXPECT_EQ(log_.After(1, 1)[0].id(), 2);
 }
 
@@ -65,7 +65,7 @@ TEST_F(EventLogTest, NoTwoEventsOfOneLogHaveTheSameTime) {
   time_.AdvanceMs(100);
   log_.Add("joined", "ps 1", "");
   const std::vector<v1::Event> events = log_.After(0, 10);
-  ASSERT_THAT(events, SizeIs(4));
+  ASSERT_EQ(events.size(), 4u);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(events[i].time_ms(), now_ms + i);
   EXPECT_EQ(events[3].time_ms(), now_ms + 100);
 }
