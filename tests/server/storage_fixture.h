@@ -155,7 +155,8 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
   // "ps 0 checkpointed: text" of all that was told.
   std::vector<std::string> Events() const {
     std::vector<std::string> lines;
-    for (const v1::Event& event : events_.Tell(0).events()) {
+    const v1::EventsResponse told = events_.Tell(0);
+    for (const v1::Event& event : told.events()) {
       lines.push_back(absl::StrCat(event.who(), " ", event.kind(), ": ", event.text()));
     }
     return lines;
