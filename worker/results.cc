@@ -129,19 +129,19 @@ absl::StatusOr<std::unique_ptr<Results>> Results::Open(const v1::Config& config,
 
 void Results::StartTraining(uint64_t samples_total) {
   samples_total_ = samples_total;
-  start_ms_ = written_ms_ = time_->NowMs();
+  start_ms_ = written_ms_ = newest_ms_ = time_->NowMs();
 }
 
 void Results::Step(const Progress::StepCounts& counts) {
   newest_ = counts;
+  newest_ms_ = time_->NowMs();
   loss_sum_ += counts.loss_sum;
-  if (time_->NowMs() - written_ms_ >= every_ms_) WriteTraining();
+  if (newest_ms_ - written_ms_ >= every_ms_ || counts.samples >= samples_total_) WriteTraining();
 }
 
 void Results::WriteTraining() {
   if (newest_.clock == written_.clock) return;
-  const int64_t now_ms = time_->NowMs();
-  const double seconds = 1e-3 * static_cast<double>(now_ms - written_ms_);
+  const double seconds = 1e-3 * static_cast<double>(newest_ms_ - written_ms_);
   const auto samples = static_cast<double>(newest_.samples - written_.samples);
   const double rate = Quotient(samples, seconds);
   const double loss = Quotient(loss_sum_, samples);
@@ -151,7 +151,7 @@ void Results::WriteTraining() {
   for (size_t i = 0; i < kStages; ++i) stages[i] = newest_.stages[i] - written_.stages[i];
 
   Json line = LineOf("training");
-  line["seconds"] = Rounded(1e-3 * static_cast<double>(now_ms - start_ms_));
+  line["seconds"] = Rounded(1e-3 * static_cast<double>(newest_ms_ - start_ms_));
   line["clock"] = newest_.clock;
   line["samples"] = newest_.samples;
   line["samples_total"] = samples_total_;
@@ -168,7 +168,7 @@ void Results::WriteTraining() {
   }
   Append(TextOf(line), TensorBoardScalars(WallSeconds(), static_cast<int64_t>(newest_.clock), scalars));
   written_ = newest_;
-  written_ms_ = now_ms;
+  written_ms_ = newest_ms_;
   loss_sum_ = 0;
 }
 

@@ -68,6 +68,7 @@ class Results {
   uint64_t samples_total_ = 0;
   int64_t start_ms_ = 0;
   Progress::StepCounts newest_;
+  int64_t newest_ms_ = 0;  // When that step ended.
   // At the last line of training, and what has come since then.
   int64_t written_ms_ = 0;
   Progress::StepCounts written_;

@@ -157,6 +157,8 @@ TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
   const auto results = Open();
   results->StartTraining(500);
   for (uint64_t clock = 1; clock <= 5; ++clock) Step(results.get(), clock, 0.25);
+  EXPECT_THAT(LineEvents(), ElementsAre("run", "training", "training")) << "at once after the last step";
+  time_.AdvanceMs(10'000);  // It waits for the others and evaluates.
   Summary summary;
   summary.samples = 500;
   summary.seconds = 1.25;
@@ -200,8 +202,11 @@ TEST_F(ResultsTest, ARunThatFailsSaysWhy) {
   const auto results = Open();
   results->StartTraining(1000);
   Step(results.get(), 1, 0.5);
+  time_.AdvanceMs(10'000);  // It waits in vain.
   results->Fail(absl::UnavailableError("ps 1 is \"gone\"\n\xff"));
   ASSERT_THAT(LineEvents(), ElementsAre("run", "training", "failed"));
+  EXPECT_EQ(Lines()[1]["seconds"], 0.25);
+  EXPECT_EQ(Lines()[1]["samples_per_second"], 400);
   EXPECT_THAT(Lines()[2]["reason"].get<std::string>(), HasSubstr("UNAVAILABLE: ps 1 is \"gone\"\n"));
 }
 

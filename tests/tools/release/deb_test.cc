@@ -97,7 +97,7 @@ TEST_F(DebTest, PsctlFindsItsProgramsUnderThePackagesNames) {
 
 TEST_F(DebTest, TheClustersConfigurationIsRight) {
   const std::string checked = Do(absl::StrCat(tree_, "/usr/bin/psctl check ", tree_, "/etc/lodestone/cluster.yaml"));
-  EXPECT_THAT(checked, HasSubstr("address: 127.0.0.1:7000"));
+  EXPECT_THAT(checked, HasSubstr("address: \"127.0.0.1:7000\""));
 }
 
 TEST_F(DebTest, TheUnitsRunThePackagesPrograms) {
