@@ -29,12 +29,12 @@ function keep(host, items, keyOf, create, fill) {
     const key = keyOf(item);
     const child = now.has(key) ? create(item) : old.get(key) || create(item);
     now.set(key, child);
-    fill(child, item);
     if (child === at) {
       at = at.nextSibling;
     } else {
       host.insertBefore(child, at);
     }
+    fill(child, item);  // When it is in its place, and so has a size.
   }
   while (at) {
     const next = at.nextSibling;
@@ -83,17 +83,20 @@ function setList(host, entries) {
       });
 }
 
+// Where a table folds: each row is a block of its own then, and each cell says what it is.
+const NARROW = '(max-width: 46rem)', NARROW_FOR_MANY = '(max-width: 62rem)';
+const COLUMNS_FEW = 6;
+
 function classOf(column) {
-  return ['number', 'wide', 'short'].filter((name) => column[name]).join(' ');
+  return ['number', 'wide', 'short', 'brief'].filter((name) => column[name]).join(' ');
 }
 
 // A table whose rows keep their place in the document, that can be sorted by its columns, and shows the first rows only
 // until all are asked for.
 class Table {
-  // columns: [{name, value(row), text(row) or fill(cell, row), number, wide, short, hint, shown(rows)}]. A column is
-  // sorted by its `value`, and is left out where it is not `shown`. `key(row)` tells rows apart; `level(row)` is 'bad',
-  // 'warn' or
-  // ''. `empty`: what is said if there are no rows.
+  // columns: [{name, value(row), text(row) or fill(cell, row), number, wide, short, brief, hint, shown(rows)}]. A
+  // column is sorted by its `value`, and is left out where it is not `shown`; `brief` ones are cut. `key(row)` tells
+  // rows apart; `level(row)` is 'bad', 'warn' or ''. `empty`: what is said if there are no rows.
   constructor(host, {caption, columns, key, level = () => '', empty = '', rowsMax = 50}) {
     Object.assign(this, {columns, key, level, rowsMax, rows: [], all: false, sorted: null, falling: false});
     this.region = make('div', 'scroll');
@@ -116,6 +119,10 @@ class Table {
     });
     this.makeHead();
     host.append(this.none, this.region, this.more);
+    const narrow = matchMedia(columns.length > COLUMNS_FEW ? NARROW_FOR_MANY : NARROW);
+    const fold = () => this.region.classList.toggle('fold', narrow.matches);
+    narrow.addEventListener('change', fold);
+    fold();
     // Only what can be scrolled has to be reached.
     new ResizeObserver(() => {
       const scrolls = this.region.scrollWidth > this.region.clientWidth;
@@ -214,6 +221,7 @@ class Table {
         column.fill(cell, row);
       else
         setText(cell, column.text(row));
+      if (column.brief) cell.title = cell.textContent;  // It may be cut.
     });
   }
 }

@@ -136,7 +136,7 @@ function problemsOf(status, waits) {
   storageProblems(status, add);
   if (status.cluster) memberProblems(status, add);
   refusalProblems(status, add);
-  const long = waits.filter((wait) => wait.seconds > LONG_WAIT_SECONDS).sort((a, b) => b.seconds - a.seconds);
+  const long = waits.filter((wait) => wait.seconds > LONG_WAIT_SECONDS);
   for (const wait of long.slice(0, PROBLEMS_SHOWN_MAX)) {
     add('warn', `${wait.who} waits`, `since ${sinceText(wait)}, for ${wait.what}`, 'waits');
   }
@@ -228,8 +228,8 @@ function names(members, role) {
   return `${role} ${shown.length === 0 ? last : `${shown.join(', ')} and ${last}`}`;
 }
 
-// The waits of this ps, and what live workers say. `firstSeen` keeps, from one call to the next, when a worker's wait
-// was first seen: the worker does not tell since when it waits. `nowMs` is of a steady clock.
+// The waits of this ps, and what live workers say, the longest first. `firstSeen` keeps, from one call to the next,
+// when a worker's wait was first seen: the worker does not tell since when it waits. `nowMs` is of a steady clock.
 function waitsOf(status, firstSeen, nowMs) {
   const waits =
       list(status.waits).map((wait) => ({who: wait.who, what: wait.what, seconds: num(wait.seconds), atLeast: false}));
@@ -246,7 +246,7 @@ function waitsOf(status, firstSeen, nowMs) {
   for (const key of firstSeen.keys()) {
     if (!seen.has(key)) firstSeen.delete(key);
   }
-  return waits;
+  return waits.sort((a, b) => b.seconds - a.seconds);
 }
 
 function sinceText(wait) {

@@ -197,7 +197,7 @@ function drawAll() {
   drawServers(known, tables.servers);
   drawCurves(known, charts);
   drawWorkers(known, tables.workers);
-  tables.waits.update(known.waits);
+  drawWaits(known, tables.waits);
   drawTables(known, tables.tables);
   drawEvents(known, tables.events, () => drawEvents(known, tables.events));
   drawOwn(known, tables.own);

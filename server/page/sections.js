@@ -217,8 +217,7 @@ function fillStrip(element, strip, servers, total) {
   bar.setAttribute(
       'aria-label', `${strip.name} ${segments.map((segment) => `${segment.key}: ${segment.shards}`).join(', ')}`);
   keep(bar, segments, (segment) => segment.key, () => make('span'), (child, segment) => {
-    // Not the bar's own width, which it has only once it is shown.
-    const wide = (0.85 * document.documentElement.clientWidth * segment.shards) / total > 70;
+    const wide = (bar.clientWidth * segment.shards) / total > 70;
     setClass(child, segment.dead ? 'segment dead' : 'segment');
     child.style.flexGrow = segment.shards;
     child.title = `${segment.key}: ${plural(segment.shards, 'shard')}${segment.dead ? ', not served' : ''}`;

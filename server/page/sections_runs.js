@@ -11,7 +11,7 @@ function makeWorkersTable(known) {
   const once = (column) => ({...column, text: (row) => (clock(row) > 0 ? column.text(row) : ABSENT)});
   const digits = (name, of, count, hint) =>
       once({...countColumn(name, of, hint), text: (row) => fixed(of(row), count)});
-  const waits = textColumn('waits for', (row) => progress(row).waiting_for, {wide: true});
+  const waits = textColumn('waits for', (row) => progress(row).waiting_for, {wide: true, brief: true});
   return new Table(byId('workers-table'), {
     caption: 'Workers',
     rowsMax: MEMBERS_SHOWN_MAX,
@@ -68,15 +68,24 @@ function makeWaitsTable() {
   const mark = (row) => (row.seconds > LONG_WAIT_SECONDS ? `${MARKS.warn} ` : '');
   return new Table(byId('waits-table'), {
     caption: 'What waits for what',
-    key: (row) => `${row.who}\n${row.atLeast}\n${row.what}`,
+    key: (row) => row.key,
     level: (row) => (row.seconds > LONG_WAIT_SECONDS ? 'warn' : ''),
     empty: 'Nothing waits.',
     columns: [
-      textColumn('who', (row) => row.who),
+      textColumn('who', (row) => row.who, {short: true}),
       {name: 'since', number: true, value: (row) => row.seconds, text: (row) => mark(row) + sinceText(row)},
       textColumn('waits for', (row) => row.what, {wide: true}),
     ],
   });
+}
+
+function drawWaits(known, table) {
+  // What is waited for says how often it was tried; the row stays all the same.
+  const counts = new Map();
+  table.update(known.waits.map((wait) => {
+    counts.set(wait.who, (counts.get(wait.who) || 0) + 1);
+    return {...wait, key: `${wait.who} ${counts.get(wait.who)}`};
+  }));
 }
 
 function makeEventsTable() {
@@ -88,7 +97,7 @@ function makeEventsTable() {
     columns: [
       {name: 'time', short: true, number: true, value: (row) => num(row.time_ms), fill: fillTime},
       textColumn('what', (row) => row.kind),
-      textColumn('who', (row) => row.who),
+      textColumn('who', (row) => row.who, {short: true}),
       textColumn('more', (row) => row.text, {wide: true}),
     ],
   });
