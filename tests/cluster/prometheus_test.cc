@@ -227,7 +227,8 @@ TEST(Prometheus, SeesAWholeClusterAndCountsAsItDoes) {
   for (bool evaluated = false; !evaluated && !HasFailure(); Pause()) {
     evaluated = true;
     rules = 0;
-    for (const json& group : prometheus.Ask("/api/v1/rules").at("groups")) {
+    const json answer = prometheus.Ask("/api/v1/rules");
+    for (const json& group : answer.at("groups")) {
       for (const json& rule : group.at("rules")) {
         ++rules;
         EXPECT_NE(rule.at("health"), "err") << rule;

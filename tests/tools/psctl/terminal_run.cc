@@ -18,7 +18,7 @@ namespace lodestone {
 namespace {
 
 constexpr char kHome[] = "\x1b[H";
-constexpr char kNextLine[] = "\x1b[K\r\n";
+constexpr char kNextLine[] = "\x1b[K\r\r\n";  // The terminal itself writes "\n" as "\r\n".
 constexpr char kEnd[] = "\x1b[K\x1b[J";
 
 std::vector<char*> Pointers(std::vector<std::string>* texts) {
