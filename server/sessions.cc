@@ -113,15 +113,17 @@ std::vector<Incarnation> Sessions::ForgetIdle(int64_t now_ms) {
 }
 
 void Sessions::FillStatus(int64_t now_ms, v1::StatusResponse* status) const {
-  MutexLock lock(&mu_);
-  for (const auto& [worker, session] : sessions_) {
-    v1::SessionStatus* out = status->add_sessions();
-    out->set_worker_incarnation(worker);
-    out->set_clock(session.clock);
-    out->set_last_contact_seconds(static_cast<double>(now_ms - session.last_contact_ms) / 1000);
-    out->set_pushes(session.pushes);
-    out->set_sequence(session.sequence);
-    out->set_refused(session.refused);
+  {
+    MutexLock lock(&mu_);  // Pushes and pulls wait for it: what can be done without it is.
+    for (const auto& [worker, session] : sessions_) {
+      v1::SessionStatus* out = status->add_sessions();
+      out->set_worker_incarnation(worker);
+      out->set_clock(session.clock);
+      out->set_last_contact_seconds(static_cast<double>(now_ms - session.last_contact_ms) / 1000);
+      out->set_pushes(session.pushes);
+      out->set_sequence(session.sequence);
+      out->set_refused(session.refused);
+    }
   }
   std::sort(status->mutable_sessions()->begin(), status->mutable_sessions()->end(),
             [](const auto& a, const auto& b) { return a.worker_incarnation() < b.worker_incarnation(); });

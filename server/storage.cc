@@ -12,9 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/log.h"
-#include "common/metrics.h"
 #include "common/nonce.h"
 #include "common/record_file.h"
 #include "common/status.h"
@@ -28,13 +26,8 @@ namespace {
 
 constexpr uint32_t kFormat = 1;
 constexpr uint64_t kFirstLineage = 1;
-// Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
-constexpr size_t kCheckpointsWithLog = 2;
 // Until a checkpoint that somebody waits for is tried again.
 constexpr std::chrono::milliseconds kAgain(1000);
-
-HistogramMetric checkpoint_metric("lodestone_ps_checkpoint_duration_seconds",
-                                  "How long it takes to write a checkpoint.");
 
 double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
 
@@ -287,74 +280,6 @@ void Storage::RunCheckpoints() {
     }
     if (due) next = std::chrono::steady_clock::now() + period;
   }
-}
-
-absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::string& name) {
-  // Whatever is in a segment before these marks is in the checkpoint.
-  const std::vector<uint64_t> rolled = store_->RollLogs();
-  CheckpointWriter::Source source;
-  source.shards = store_->held_shards();
-  source.collect = [this](ShardId shard, const Version* after) { return Collect(shard, after); };
-  source.describe = [this](v1::ServerManifest* manifest) {
-    manifest->set_servers(config_.cluster().servers());
-    manifest->set_shards(config_.cluster().shards());
-    manifest->set_seed(config_.cluster().seed());
-    manifest->set_lineage(state_.lineage());
-    manifest->set_generation(state_.generation());
-    for (v1::TableSpec& spec : store_->table_specs()) *manifest->add_tables() = std::move(spec);
-    const Sessions::Known sessions = store_->sessions();
-    manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
-    manifest->set_forgotten_max(sessions.forgotten_max);
-    if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
-  };
-  const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
-  if (!result.ok()) {
-    LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, result.status().ToString());
-    // Whoever asked for a named one is told.
-    if (name.empty()) Tell("disk", absl::StrCat("a checkpoint failed: ", result.status().message()));
-    MutexLock lock(&mu_);
-    checkpoints_.set_checkpoint_error(result.status().ToString());
-    return result.status();
-  }
-  // A named one is nothing to build on.
-  for (const auto& entry : result->manifest.contents()) {
-    written_versions_[entry.shard()] = entry.version();
-    if (name.empty()) written_states_[entry.shard()] = collected_states_[entry.shard()];
-  }
-  if (name.empty() && checkpoint_listener_) checkpoint_listener_();
-  // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
-  if (name.empty()) DropSegments(rolled);
-  v1::CheckpointResponse response;
-  response.set_path(result->path);
-  response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
-  response.set_bytes(result->bytes);
-  response.set_seconds(result->seconds);
-  checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
-  LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
-                response.bytes(), response.seconds());
-  Tell("checkpointed",
-       absl::StrFormat("%s: %u shards, %u bytes in %.2f s", response.path().substr(response.path().rfind('/') + 1),
-                       response.shards(), response.bytes(), response.seconds()));
-  MutexLock lock(&mu_);
-  checkpoints_.set_checkpoint(response.path());
-  checkpoints_.set_checkpoint_seconds(response.seconds());
-  checkpoints_.set_checkpoint_bytes(response.bytes());
-  checkpoints_.clear_checkpoint_error();
-  checkpoint_ms_ = time_->NowMs();
-  return response;
-}
-
-void Storage::DropSegments(std::vector<uint64_t> rolled) {
-  rolled_.push_back(std::move(rolled));
-  uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
-  if (rolled_.size() == kCheckpointsWithLog) {
-    store_->DropLogsBefore(rolled_.front());
-    rolled_.pop_front();
-    keep_from = state_.generation();
-  }
-  if (dir_.empty() || keep_from == 0) return;
-  const absl::Status status = RemoveSegmentsBefore(dir_ + "/log", keep_from);
-  if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
 }
 
 void Storage::Stop() {

@@ -157,6 +157,7 @@ class Storage {
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
   std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
+  bool failure_told_ = false;                 // That a periodic one failed, and none since has not.
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -1,5 +1,5 @@
-// What an operator has a running ps do: checkpoints and rollbacks, one after the other; and what of a shard goes into a
-// checkpoint.
+// What a running ps does beside pushes and pulls: checkpoints and rollbacks, one after the other, and what of a shard
+// goes into a checkpoint.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/shard_map.h"
 #include "common/status.h"
+#include "server/recovery.h"
 #include "server/storage.h"
 
 namespace lodestone {
@@ -17,6 +20,11 @@ namespace {
 
 // CheckpointSoon waits for so long for more to come: states come one shard after the other.
 constexpr std::chrono::milliseconds kSoon(100);
+// Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
+constexpr size_t kCheckpointsWithLog = 2;
+
+HistogramMetric checkpoint_metric("lodestone_ps_checkpoint_duration_seconds",
+                                  "How long it takes to write a checkpoint.");
 
 std::string GoalOf(const v1::RollbackRequest& request) {
   return request.has_version() ? absl::StrCat("version ", request.version()) : request.checkpoint();
@@ -43,6 +51,78 @@ absl::Status Storage::RunJob(std::function<absl::Status()> run) {
   changed_.NotifyAll();
   while (!job.result.has_value()) changed_.Wait(&mu_);
   return *std::move(job.result);
+}
+
+absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::string& name) {
+  // Whatever is in a segment before these marks is in the checkpoint.
+  const std::vector<uint64_t> rolled = store_->RollLogs();
+  CheckpointWriter::Source source;
+  source.shards = store_->held_shards();
+  source.collect = [this](ShardId shard, const Version* after) { return Collect(shard, after); };
+  source.describe = [this](v1::ServerManifest* manifest) {
+    manifest->set_servers(config_.cluster().servers());
+    manifest->set_shards(config_.cluster().shards());
+    manifest->set_seed(config_.cluster().seed());
+    manifest->set_lineage(state_.lineage());
+    manifest->set_generation(state_.generation());
+    for (v1::TableSpec& spec : store_->table_specs()) *manifest->add_tables() = std::move(spec);
+    const Sessions::Known sessions = store_->sessions();
+    manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
+    manifest->set_forgotten_max(sessions.forgotten_max);
+    if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
+  };
+  const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
+  if (!result.ok()) {
+    LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, result.status().ToString());
+    // Whoever asked for a named one is told. Others are tried again and again, and of a row of failures the first is
+    // news.
+    if (name.empty() && !std::exchange(failure_told_, true)) {
+      Tell("disk", absl::StrCat("a checkpoint failed: ", result.status().message()));
+    }
+    MutexLock lock(&mu_);
+    checkpoints_.set_checkpoint_error(result.status().ToString());
+    return result.status();
+  }
+  // A named one is nothing to build on.
+  for (const auto& entry : result->manifest.contents()) {
+    written_versions_[entry.shard()] = entry.version();
+    if (name.empty()) written_states_[entry.shard()] = collected_states_[entry.shard()];
+  }
+  if (name.empty()) failure_told_ = false;
+  if (name.empty() && checkpoint_listener_) checkpoint_listener_();
+  // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
+  if (name.empty()) DropSegments(rolled);
+  v1::CheckpointResponse response;
+  response.set_path(result->path);
+  response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
+  response.set_bytes(result->bytes);
+  response.set_seconds(result->seconds);
+  checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
+  LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
+                response.bytes(), response.seconds());
+  Tell("checkpointed",
+       absl::StrFormat("%s: %u shards, %u bytes in %.2f s", response.path().substr(response.path().rfind('/') + 1),
+                       response.shards(), response.bytes(), response.seconds()));
+  MutexLock lock(&mu_);
+  checkpoints_.set_checkpoint(response.path());
+  checkpoints_.set_checkpoint_seconds(response.seconds());
+  checkpoints_.set_checkpoint_bytes(response.bytes());
+  checkpoints_.clear_checkpoint_error();
+  checkpoint_ms_ = time_->NowMs();
+  return response;
+}
+
+void Storage::DropSegments(std::vector<uint64_t> rolled) {
+  rolled_.push_back(std::move(rolled));
+  uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
+  if (rolled_.size() == kCheckpointsWithLog) {
+    store_->DropLogsBefore(rolled_.front());
+    rolled_.pop_front();
+    keep_from = state_.generation();
+  }
+  if (dir_.empty() || keep_from == 0) return;
+  const absl::Status status = RemoveSegmentsBefore(dir_ + "/log", keep_from);
+  if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
 }
 
 absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest& request) {

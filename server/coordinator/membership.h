@@ -118,7 +118,7 @@ class Membership {
   v1::ClusterStatus Status() const;
   // How training goes on.
   Moment Now() const;
-  // Some worker lives and has not finished.
+  // Some worker lives and has not finished; one of another life of the coordinator, once it has been heard of in this.
   bool Works() const;
 
   // 0 until there is a shard map.

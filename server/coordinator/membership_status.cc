@@ -81,7 +81,7 @@ double Membership::SamplesPerSecond(const Place& place) const {
 }
 
 bool Membership::Works(const Place& worker) const {
-  return Alive(worker) && worker.progress.phase() != v1::PHASE_FINISHED;
+  return Alive(worker) && !worker.silent && worker.progress.phase() != v1::PHASE_FINISHED;
 }
 
 bool Membership::Works() const {

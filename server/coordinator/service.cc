@@ -142,8 +142,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
   {
     MutexLock lock(&mu_);
     const uint64_t epoch_before = membership_.epoch();
+    const bool worked = membership_.Works();
     auto beat = membership_.Heartbeat(*request);
     status = beat.status();
+    if (!worked && membership_.Works()) wake_timer_.NotifyOne();  // The history begins.
     if (beat.ok()) {
       *response = *beat;
       if (save_ != nullptr) response->set_route_epoch(saved_epoch_);

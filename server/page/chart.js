@@ -32,14 +32,16 @@ function timeStep(seconds, count) {
 // Between two points that far apart, in usual distances, nobody was at work.
 const GAP = 4;
 
-// Curves' points, made from HistoryPoints: x grows. `after`: the first one after a gap.
+// Curves' points, made from HistoryPoints: x grows. `samples` goes on where those of the workers begin anew, with
+// another run or when another process takes a worker's place. `after`: the first one after a gap.
 function curvePoints(history, axis) {
   const times = history.map((point) => num(point.time_ms));
   const steps = times.slice(1).map((time, i) => time - times[i]);
   const usual = [...steps].sort((a, b) => a - b)[Math.floor(steps.length / 2)];
-  let samples = 0;
+  let samples = 0, before = 0;
   return history.map((point, i) => {
-    samples = Math.max(samples, num(point.samples));
+    samples += Math.max(0, num(point.samples) - before);
+    before = num(point.samples);
     const seconds = (times[i] - times[0]) / 1000, after = i > 0 && steps[i - 1] > GAP * usual;
     return {x: axis === 'samples' ? samples : seconds, seconds, timeMs: times[i], samples, after, point};
   });

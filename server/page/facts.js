@@ -183,6 +183,11 @@ function memberProblems(status, add) {
   if (dead.length > PROBLEMS_SHOWN_MAX) {
     add('bad', 'more servers are dead', names(dead.slice(PROBLEMS_SHOWN_MAX), 'ps'), 'servers');
   }
+  const left = servers.filter((server) => server.left && num(server.shards_owned) > 0);
+  if (left.length > 0) {
+    add('bad', `${plural(sum(left, (server) => server.shards_owned), 'shard')} not served`,
+        `${names(left, 'ps')} left, and nobody else has them`, 'servers');
+  }
   if (servers.length < expected) {
     add('warn', 'servers are missing', `${servers.length} of ${expected} have joined`, 'servers');
   }
@@ -258,4 +263,16 @@ function sinceText(wait) {
 function pageUrl(http, scheme) {
   const match = /^(?:(https?):\/\/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})\/?$/.exec(http || '');
   return match ? `${match[1] ? `${match[1]}:` : scheme}//${match[2]}:${match[3]}/` : null;
+}
+
+function isLoopback(address) {
+  return /^(https?:\/\/)?(localhost|127\.[0-9.]+|\[::1\])(:|$)/i.test(address || '');
+}
+
+// The page of a server, for who looks from where `here` (a Location) says; null: it has none that is reached from
+// there. A loopback address is another machine's own, unless all are on this one.
+function pageOf(member, here) {
+  const http = (member.server || {}).http;
+  if (isLoopback(http) && !(isLoopback(member.peer) && isLoopback(here.host))) return null;
+  return pageUrl(http, here.protocol);
 }

@@ -19,7 +19,7 @@ const known = {
   eventsIncarnation: '',
   hiddenKinds: new Set(),
   firstSeen: new Map(),  // See waitsOf.
-  pages: new Map(),      // HTTP ports of servers by their addresses, from when this ps knew them.
+  pages: new Map(),      // URLs of servers' pages by their addresses, from when this ps knew them.
   clockMax: 0,           // Of the live workers.
   axis: 'time',
   cursorMs: null,

@@ -35,7 +35,7 @@ function drawHeadline(known) {
 
 function clusterFigures(status, view) {
   const alive = serversOf(status).filter(isLive), left = secondsLeft(view);
-  const expected = num(status.cluster.servers_expected);
+  const expected = num(status.cluster.servers_expected), replicas = num(status.cluster.replicas);
   const total = (valueOf) => sum(alive, (member) => valueOf(member.server || {}));
   return [
     {term: 'samples/s', text: withThousands(view.samplesPerSecond)},
@@ -47,7 +47,7 @@ function clusterFigures(status, view) {
     {term: 'servers alive', text: `${alive.length} of ${expected}`, level: alive.length < expected ? 'warn' : ''},
     {term: 'workers alive', text: `${view.live} of ${view.joined}`},
     {term: 'tables', text: withUnit(total((server) => server.table_bytes))},
-    {term: 'rows', text: withThousands(total((server) => server.rows))},
+    {term: replicas > 1 ? `rows (${replicas} copies)` : 'rows', text: withThousands(total((server) => server.rows))},
   ];
 }
 
@@ -66,25 +66,25 @@ function drawElsewhere(known) {
   const {status} = known, host = byId('elsewhere'), address = status.coordinator || '';
   host.hidden = Boolean(status.cluster);
   if (status.cluster) {
-    for (const server of list(status.cluster.servers)) known.pages.set(server.peer, (server.server || {}).http);
+    for (const server of list(status.cluster.servers)) known.pages.set(server.peer, pageOf(server, location));
     return;
   }
-  const index = num((status.server || {}).index);
-  host.replaceChildren(`This is ps ${index}, which does not serve the coordinator: it knows itself, not the cluster. `);
-  if (address === '') {
-    host.append('It has not reached the coordinator yet.');
-    return;
-  }
-  host.append('The coordinator is at ', make('code', '', address));
-  const url = pageUrl(known.pages.get(address), location.protocol);
-  const guess = url || likelyPage(address, (status.server || {}).address || '');
-  if (guess === null) {
-    host.append('; its page is at its own HTTP port.');
-    return;
-  }
+  const index = num((status.server || {}).index), fresh = host.cloneNode(false);
+  fresh.append(
+      `This is ps ${index}, which does not serve the coordinator: it knows itself, not the cluster. `,
+      ...(address === '' ? ['It has not reached the coordinator yet.'] :
+                           coordinatorParts(address, (status.server || {}).address || '', known.pages.get(address))));
+  if (!fresh.isEqualNode(host)) host.replaceChildren(...fresh.childNodes);  // Otherwise the focus stays on the link.
+}
+
+// Where the coordinator's page is, in words and links. `url`: if that is known; null: it is not reached from here.
+function coordinatorParts(address, own, url) {
+  const parts = ['The coordinator is at ', make('code', '', address)];
+  const guess = url === undefined ? likelyPage(address, own) : url;
+  if (guess === null) return [...parts, '; its page is at its own HTTP port.'];
   const anchor = make('a', '', 'its page');
   anchor.href = guess;
-  host.append(url ? ', and there is ' : ', and there is probably ', anchor, '.');
+  return [...parts, url ? ', and there is ' : ', and there is probably ', anchor, '.'];
 }
 
 // Machines of a cluster mostly have the same HTTP port. Not those that share a machine: null.
@@ -159,7 +159,7 @@ function makeServersTable(known) {
 
 // "1", a link to its page if that is known; this ps says so.
 function fillServer(cell, row, isSelf) {
-  const url = pageUrl((row.server || {}).http, location.protocol);
+  const url = pageOf(row, location);
   const tag = url && !isSelf ? 'A' : 'SPAN';
   if (!cell.firstChild || cell.firstChild.tagName !== tag) cell.replaceChildren(make(tag), make('span', 'muted'));
   const [name, note] = cell.children;

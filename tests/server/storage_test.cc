@@ -176,6 +176,18 @@ TEST_P(StorageLifeTest, ACheckpointIsToldAndAPeriodicOneThatFails) {
   EXPECT_FALSE(ps.storage->Checkpoint("").ok());
   ASSERT_THAT(Events(), testing::SizeIs(2));
   EXPECT_THAT(Events()[1], testing::StartsWith("ps 0 disk: a checkpoint failed: "));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  EXPECT_THAT(Events(), testing::SizeIs(2)) << "that it goes on failing is no news";
+  fs::remove(checkpoints);
+  fs::create_directories(checkpoints);
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  ASSERT_THAT(Events(), testing::SizeIs(3));
+  EXPECT_THAT(Events()[2], testing::StartsWith("ps 0 checkpointed: "));
+  fs::remove_all(checkpoints);
+  std::ofstream(checkpoints.string()) << "in the way again";
+  EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  ASSERT_THAT(Events(), testing::SizeIs(4));
+  EXPECT_THAT(Events()[3], testing::StartsWith("ps 0 disk: a checkpoint failed: "));
   fs::remove(checkpoints);
 }
 

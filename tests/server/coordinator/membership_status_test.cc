@@ -345,5 +345,30 @@ TEST_F(MembershipStatusTest, AMomentSumsWhoLivesAndAveragesWhoTrains) {
   EXPECT_FALSE(now.trains);
 }
 
+TEST_F(MembershipStatusTest, WhatWorkersSaidInAnotherLifeIsNoPartOfThisOnesHistory) {
+  JoinAll();
+  v1::HeartbeatRequest request;
+  request.mutable_progress()->set_phase(v1::PHASE_TRAINING);
+  request.mutable_progress()->set_clock(10);
+  request.mutable_progress()->set_samples(100);
+  request.mutable_progress()->set_loss(9);
+  for (const Incarnation worker : workers_) ASSERT_TRUE(Beat(worker, request).ok());
+  Membership next(Options());
+  ASSERT_TRUE(next.Restore(members_.SaveState()).ok());
+  EXPECT_FALSE(next.Works()) << "nobody has been heard of";
+  EXPECT_FALSE(next.Now().trains);
+  request.set_incarnation(workers_[1]);
+  request.mutable_progress()->set_loss(0.5f);
+  ASSERT_TRUE(next.Heartbeat(request).ok());
+  EXPECT_TRUE(next.Works());
+  EXPECT_EQ(next.Now().point.loss(), 0.5f);
+  EXPECT_EQ(next.Now().point.workers(), 1);
+  request.set_incarnation(workers_[0]);
+  request.mutable_progress()->set_loss(1.5f);
+  ASSERT_TRUE(next.Heartbeat(request).ok());
+  EXPECT_EQ(next.Now().point.loss(), 1);
+  EXPECT_EQ(next.Now().point.samples(), 200);
+}
+
 }  // namespace
 }  // namespace lodestone

@@ -589,6 +589,20 @@ TEST_F(CoordinatorServiceTest, TheHistoryGoesOnByItself) {
   EXPECT_EQ(service_->TellHistory().points(0).workers(), 1);
 }
 
+TEST_F(CoordinatorServiceTest, AnotherLifesHistoryBeginsWhenAWorkerIsHeardOf) {
+  constexpr uint32_t kHourMs = 3'600'000;
+  Start(&manual_, kHourMs);
+  const Incarnation worker = JoinWorker();
+  const v1::CoordinatorState state = Stop();
+  Start(&manual_, kHourMs, nullptr, &state);
+  manual_.AdvanceMs(5000);
+  service_->CheckTime();
+  EXPECT_EQ(service_->TellHistory().points_size(), 0);
+  ASSERT_TRUE(Beat(worker, 1).ok());
+  while (service_->TellHistory().points_size() == 0) std::this_thread::yield();  // Long before a lease ends.
+  EXPECT_EQ(service_->TellHistory().points(0).workers(), 1);
+}
+
 TEST_F(CoordinatorServiceTest, AwaitClockAnswersAtOnceWhatIsReached) {
   Start(&manual_, 1000);
   const Incarnation w0 = JoinWorker();

@@ -245,6 +245,23 @@ TEST_F(PageLooks, LinksToThePagesOfOthers) {
             "[null,null,null,\"https://javascript:80/\",null,null,null,null,null,null]");
 }
 
+TEST_F(PageLooks, LinksToNoPageThatOnlyItsOwnMachineReaches) {
+  Show("training");
+  const char* const script =
+      "return arguments[0].map(([http, peer, host]) => pageOf({server: {http}, peer}, {protocol: 'http:', host}))";
+  // By ssh -L, whose 127.0.0.1 would be this page; and all on one machine, which is not this one.
+  const nlohmann::json far = {{"127.0.0.1:7080", "10.0.0.2:7000", "127.0.0.1:7080"},
+                              {"localhost:7080", "ps1:7000", "ps0:7080"},
+                              {"http://127.0.0.1:80", "10.0.0.2:7000", "localhost"},
+                              {"[::1]:7080", "127.0.0.1:7000", "10.0.0.1:7080"}};
+  EXPECT_EQ(Run(script, nlohmann::json::array({far})).dump(), "[null,null,null,null]");
+  const nlohmann::json near = {{"127.0.0.1:7080", "127.0.0.1:7000", "localhost:7081"},
+                               {"10.0.0.2:7080", "10.0.0.2:7000", "127.0.0.1:7081"},
+                               {"localhost.example:7080", "10.0.0.2:7000", "ps0"}};
+  EXPECT_EQ(Run(script, nlohmann::json::array({near})),
+            nlohmann::json({"http://127.0.0.1:7080/", "http://10.0.0.2:7080/", "http://localhost.example:7080/"}));
+}
+
 TEST_F(PageLooks, APsThatDoesNotServeTheCoordinatorSaysWhoDoes) {
   Show("other");
   EXPECT_THAT(Text("#elsewhere"), HasSubstr("The coordinator is at 10.0.0.1:7000, and there is probably its page."));
@@ -262,6 +279,37 @@ TEST_F(PageLooks, APsThatDoesNotServeTheCoordinatorSaysWhoDoes) {
   // One that has not found it yet.
   server_.Update([](PageCase* page) { page->status.clear_coordinator(); });
   Expect(browser_->Await("document.getElementById('elsewhere').innerText.includes('not reached the coordinator')"));
+}
+
+TEST_F(PageLooks, ShardsOfAServerThatHasLeftNeedAttention) {
+  PageCase page = MakePageCase("training", NowMs());
+  v1::MemberStatus* const left = page.status.mutable_cluster()->mutable_servers(1);
+  left->set_alive(false);
+  left->set_left(true);
+  Show(page);
+  EXPECT_THAT(Texts("#problems li"), ElementsAre("✕ 32 shards not served: ps 1 left, and nobody else has them"));
+  left->set_shards_owned(0);  // Its follower has them.
+  page.status.mutable_cluster()->mutable_servers(0)->set_shards_owned(64);
+  Show(page);
+  EXPECT_THAT(Texts("#problems li"), ElementsAre("✓ Nothing"));
+}
+
+TEST_F(PageLooks, RowsOfWhichThereAreCopiesAreSaidToBe) {
+  const PageCase page = MakePageCase("big", NowMs());
+  Show(page);
+  uint64_t rows = 0;
+  for (const v1::MemberStatus& server : page.status.cluster().servers()) {
+    if (server.index() > 0) rows += server.server().rows();
+  }
+  for (const v1::TableStatus& table : page.status.tables()) rows += table.rows();
+  EXPECT_EQ(Figure("rows (2 copies)"), WithThousands(rows));
+}
+
+TEST_F(PageLooks, SamplesGoOnWhereAnotherRunBegins) {
+  Show("training");
+  EXPECT_EQ(Run("return curvePoints([0, 100, 300, 0, 50, 250].map((samples, i) => ({time_ms: 1000 * i, samples})),"
+                " 'samples').map((point) => point.x)"),
+            nlohmann::json({0, 100, 300, 300, 350, 550}));
 }
 
 TEST_F(PageLooks, CurvesBreakWhereNobodyWasAtWork) {
