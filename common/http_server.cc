@@ -165,7 +165,8 @@ class HttpServer::Impl final : private httplib::Server {
   std::set<int> sockets_ ABSL_GUARDED_BY(mu_);  // Open ones.
   CondVar stopped_;
 
-  std::thread thread_;  // Joined by the first Stop.
+  Mutex stop_mu_;                                 // Taken before mu_, for as long as a Stop takes.
+  std::thread thread_ ABSL_GUARDED_BY(stop_mu_);  // Joined by the first Stop.
 };
 
 HttpServer::Impl::Impl(Paths paths) : paths_(std::move(paths)) {
@@ -226,6 +227,7 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
 absl::Status HttpServer::Impl::Start(const std::string& listen) {
   LODESTONE_ASSIGN_OR_RETURN(listening_, Listen(listen));
   port_ = PortOf(listening_);
+  MutexLock lock(&stop_mu_);
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -247,6 +249,7 @@ void HttpServer::Impl::Run() {
 }
 
 void HttpServer::Impl::Stop() {
+  MutexLock stop_lock(&stop_mu_);
   if (!thread_.joinable()) return;
   {
     MutexLock lock(&mu_);

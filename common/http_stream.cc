@@ -56,7 +56,7 @@ ssize_t HttpStream::Send(const char* from, size_t size) {
 }
 
 ssize_t HttpStream::Fill(Deadline deadline) {
-  if (received_ >= limits::kHttpRequestBytesMax) return -1;
+  if (received_ >= limits::kHttpRequestBytesMax) return 0;
   const size_t room = std::min(buffer_.size(), limits::kHttpRequestBytesMax - received_);
   for (;;) {
     if (!Await(POLLIN, deadline)) return -1;

@@ -1,9 +1,9 @@
 // One connection of an HttpServer, as cpp-httplib reads and writes it.
 //
 // The library limits the time of each single read and write only, and neither the number nor the size of a request's
-// headers: whoever sends a byte now and then would hold a thread for ever. Here the request as a whole has to arrive
-// within limits::kHttpTimeoutMs and limits::kHttpRequestBytesMax, and the answer as a whole to be taken within
-// limits::kHttpTimeoutMs; after that reads and writes fail.
+// headers: whoever sends a byte now and then would hold a thread for ever. Here the request as a whole has to arrive,
+// and the answer as a whole to be taken, within limits::kHttpTimeoutMs; after that reads and writes fail. A request
+// ends after limits::kHttpRequestBytesMax, so that one that is longer is refused for what it lacks.
 //
 // Not thread-safe. Does not own the socket, which must stay open for as long as this lives; shutting it down ends what
 // waits.
@@ -27,7 +27,7 @@ class HttpStream final : public httplib::Stream {
   // is closed, the other side's system would throw the answer away.
   void Linger();
 
-  // The library's. `read` returns 0 at the end, and both -1 after an error or when a limit is reached.
+  // The library's. `read` returns 0 at the end, and both -1 after an error or when it takes too long.
   bool is_readable() const override;
   bool is_writable() const override;
   ssize_t read(char* to, size_t size) override;

@@ -1,5 +1,6 @@
 #include "worker/batch_pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,15 +39,18 @@ absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
   Slot& slot = slots_[taken_ % slots_.size()];
   waits_ = {};
   MutexLock lock(&mu_);
-  while (slot.state != Slot::State::kFilled) {
-    if (slot.state == Slot::State::kFree && ended_ && taken_ == prepared_) {
-      if (!error_.ok()) return error_;
-      return nullptr;
-    }
-    int64_t& wait_ns = slot.state == Slot::State::kPulling ? waits_.rows_ns : waits_.input_ns;
+  if (slot.state != Slot::State::kFilled) {
     const int64_t start_ns = NowNs();
-    changed_.Wait(&mu_);
-    wait_ns += NowNs() - start_ns;
+    while (slot.state != Slot::State::kFilled) {
+      if (slot.state == Slot::State::kFree && ended_ && taken_ == prepared_) {
+        if (!error_.ok()) return error_;
+        return nullptr;
+      }
+      changed_.Wait(&mu_);
+    }
+    // The beginning of the pull does not wake it.
+    const int64_t read_ns = std::max(start_ns, slot.pull_ns);
+    waits_ = {read_ns - start_ns, NowNs() - read_ns};
   }
   if (!slot.status.ok()) return slot.status;
   return &slot.item;
@@ -82,6 +86,7 @@ void BatchPipeline::Run() {
       ++prepared_;
       slot.status = absl::OkStatus();
       slot.state = Slot::State::kPulling;
+      slot.pull_ns = NowNs();
     }
     Pull(&slot);
   }

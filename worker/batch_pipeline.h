@@ -64,6 +64,7 @@ class BatchPipeline {
     // Guarded by mu_.
     enum class State { kFree, kPulling, kFilled } state = State::kFree;
     absl::Status status;
+    int64_t pull_ns = 0;  // When the pulling of its rows began.
   };
 
   void Run();
