@@ -31,7 +31,8 @@ class ClusterEventsTest : public testing::Test {
   void SetUp() override {
     PsCluster::Options options;
     options.ps_binary = ProjectFile("server/ps");
-    options.folder = TestFile("events");
+    // Of its own: what another test left would be recovered, with all shards on two servers.
+    options.folder = TestFile(testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(options.folder);
     options.data_dir = absl::StrCat(options.folder, "/data");
     options.servers = kServers;

@@ -235,12 +235,12 @@ TEST(PsctlStatus, ShowsARunningCluster) {
   const std::string said = "psctl status --address ";
   const size_t at = cluster.output().find(said) + said.size();
   const std::string address = cluster.output().substr(at, cluster.output().find(')', at) - at);
-  PsctlRun table({"status", "--address", address});
+  PsctlRun table({"status", "--address", address, "--timeout", "60s"});
   EXPECT_EQ(table.WaitForEnd(), "ended") << table.output();
   for (const char* text : {"ps 0 at ", "workers", "tables", "sessions", "training"}) {
     EXPECT_THAT(table.output(), HasSubstr(text));
   }
-  PsctlRun json({"status", "--address", address, "--json"});
+  PsctlRun json({"status", "--address", address, "--timeout", "60s", "--json"});
   EXPECT_EQ(json.WaitForEnd(), "ended");
   EXPECT_THAT(json.output(), HasSubstr("\"servers_expected\": 2"));
   for (const auto& [verb, text] : {std::pair("workers", "training"), {"tables", "embedding"}, {"top", "cluster "}}) {
@@ -250,7 +250,7 @@ TEST(PsctlStatus, ShowsARunningCluster) {
     EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
     EXPECT_THAT(run.output(), HasSubstr(text));
   }
-  PsctlRun events({"events", "--address", address});
+  PsctlRun events({"events", "--address", address, "--timeout", "60s"});
   EXPECT_EQ(events.WaitForEnd(), "ended");
   for (const char* who : {"ps 0", "ps 1", "worker 0", "worker 1"}) {
     EXPECT_THAT(events.output(), HasSubstr(std::string("joined        ") + who));
@@ -258,7 +258,7 @@ TEST(PsctlStatus, ShowsARunningCluster) {
 }
 
 TEST(PsctlStatus, SaysThatNothingListens) {
-  PsctlRun run({"status", "--address", "127.0.0.1:1"});
+  PsctlRun run({"status", "--address", "127.0.0.1:1", "--timeout", "60s"});
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 3"));
   EXPECT_THAT(run.output(), HasSubstr("no ps answers at 127.0.0.1:1"));
 }

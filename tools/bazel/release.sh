@@ -45,6 +45,7 @@ take_programs() {
     programs=("$binaries/ps" "$binaries/worker" "$binaries/psctl")
   else
     bazel=$root/tools/bazel/bazel
+    [ -n "$commit" ] || echo "tools/$(basename "$0"): --version will not tell the commit: this is no git repository, or not this user's" >&2
     "$bazel" build --config=release --show_progress --show_progress_rate_limit=15 \
       //server:ps //worker:worker //tools/psctl:psctl || fail "they do not build"
     bin=$("$bazel" info --config=release bazel-bin 2>/dev/null)

@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
 #include "tools/psctl/admin_client.h"
+#include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 #include "tools/psctl/table.h"
 
@@ -51,7 +52,7 @@ std::string ToJson(const std::string& name, const std::vector<CheckpointPart>& p
     servers.push_back(std::move(server));
   }
   const nlohmann::ordered_json all = {{"name", name}, {"servers", std::move(servers)}};
-  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return IndentedJson(all);
 }
 
 }  // namespace

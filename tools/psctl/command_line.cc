@@ -7,7 +7,9 @@
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/suggest.h"
 #include "tools/psctl/check.h"
 #include "tools/psctl/checkpoint.h"
@@ -38,6 +40,7 @@ constexpr char kExamples[] = R"text(Examples:
   psctl top --address ps0:7000                           watch a cluster; q leaves
   psctl status --address 127.0.0.1:7000                  what that ps knows, as tables
   psctl workers --json                                   all workers, for programs
+  psctl tables --address ps0:7000                        what is on all servers, table by table
   psctl waits                                            what every wait of the cluster waits for, and since when
   psctl events --follow                                  what has happened, and what happens
   psctl health --address ps1:7000 --timeout 5s           is it ready? the exit code says so
@@ -52,6 +55,16 @@ constexpr char kExamples[] = R"text(Examples:
   eval "$(psctl completion bash)"                        verbs, flags and files by the tab key
 
 )text";
+
+// What a verb's help ends with: its own examples.
+std::string FooterOf(const std::string& verb) {
+  const std::string command = absl::StrCat("psctl ", verb, " ");
+  std::string text = "Examples:\n";
+  for (const absl::string_view line : absl::StrSplit(kExamples, '\n')) {
+    if (absl::StrContains(line, command)) absl::StrAppend(&text, line, "\n");
+  }
+  return absl::StrCat(text, "\n", kExitCodes);
+}
 
 constexpr char kOfCluster[] = "host:port of any ps of the cluster";
 
@@ -138,6 +151,7 @@ void CommandLine::AddGlobalFlags() {
 
 CLI::App* CommandLine::AddVerb(const std::string& name, const std::string& description, Runner run) {
   CLI::App* const verb = app_->add_subcommand(name, description);
+  verb->footer(FooterOf(name));
   verbs_.emplace_back(verb, std::move(run));
   return verb;
 }

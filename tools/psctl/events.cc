@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,7 +21,7 @@ namespace lodestone {
 namespace {
 
 constexpr char kVerb[] = "events";
-constexpr std::chrono::milliseconds kFollowPeriod(1000);
+constexpr int kFollowPeriodMs = 1000;
 
 Style StyleOf(const std::string& kind) {
   if (kind == "died" || kind == "disk") return Style::kBad;
@@ -60,8 +58,7 @@ int Follow(const EventsOptions& options, EventReader* reader) {
   const SteadyTime time;
   int64_t answered_ms = time.NowMs();
   std::string remark = reader->remark();
-  for (;;) {
-    std::this_thread::sleep_for(kFollowPeriod);
+  while (!NobodyReads(kFollowPeriodMs)) {
     const absl::StatusOr<std::vector<v1::Event>> events = reader->Read(options.timeout_ms);
     if (!events.ok()) {
       if (time.NowMs() - answered_ms >= options.timeout_ms) return Fail(kVerb, events.status());
@@ -72,8 +69,9 @@ int Follow(const EventsOptions& options, EventReader* reader) {
     if (reader->remark() != remark && !reader->remark().empty()) Complain(kVerb, reader->remark());
     remark = reader->remark();
     Print(*events, options);
-    if (std::ferror(stdout)) return kExitFailed;
+    if (std::ferror(stdout)) break;
   }
+  return kExitFailed;
 }
 
 }  // namespace

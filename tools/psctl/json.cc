@@ -11,10 +11,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 using google::protobuf::FieldDescriptor;
 
-// Protobuf writes all 64-bit numbers as texts.
-void MakeNumber(Json* value) {
+// Protobuf writes all 64-bit numbers as texts, and what is no number ("NaN", "Infinity").
+void MakeNumber(const FieldDescriptor& field, Json* value) {
+  if (!value->is_string()) return;
   uint64_t number = 0;
-  if (value->is_string() && absl::SimpleAtoi(value->get<std::string>(), &number)) *value = number;
+  if (field.type() == FieldDescriptor::TYPE_DOUBLE || field.type() == FieldDescriptor::TYPE_FLOAT) {
+    *value = nullptr;
+  } else if (field.type() == FieldDescriptor::TYPE_UINT64 && absl::SimpleAtoi(value->get<std::string>(), &number)) {
+    *value = number;
+  }
 }
 
 void MakeNumbers(const google::protobuf::Descriptor& message, Json* json) {
@@ -23,7 +28,7 @@ void MakeNumbers(const google::protobuf::Descriptor& message, Json* json) {
     const auto found = json->find(field.name());
     if (found == json->end() || found->is_null() || field.is_map()) continue;
     const auto fix = [&field](Json* value) {
-      if (field.type() == FieldDescriptor::TYPE_UINT64) MakeNumber(value);
+      MakeNumber(field, value);
       if (field.type() == FieldDescriptor::TYPE_MESSAGE) MakeNumbers(*field.message_type(), value);
     };
     if (!field.is_repeated()) {

@@ -11,7 +11,8 @@
 namespace lodestone {
 
 // A message with all its fields, under their names in the .proto; what is unset is 0, "" or []. Counts are numbers;
-// what only names something (fixed64) is a text, because many a program would round it.
+// what only names something (fixed64) is a text, because many a program would round it; NaN and infinity, which JSON
+// does not have, are null.
 nlohmann::ordered_json JsonOf(const google::protobuf::Message& message);
 
 // Indented, with a line end. Whatever is no text in it is replaced.

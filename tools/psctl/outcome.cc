@@ -1,5 +1,8 @@
 #include "tools/psctl/outcome.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "absl/strings/cord.h"
@@ -41,6 +44,18 @@ int Fail(absl::string_view verb, const absl::Status& status) {
 int FailUsage(absl::string_view verb, absl::string_view message) {
   Complain(verb, message);
   return kExitUsage;
+}
+
+int AfterOutput(int exit_code) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return exit_code;
+  // Who has left knows.
+  if (!NobodyReads(0)) std::fputs("psctl: what it prints could not be written to standard output\n", stderr);
+  return exit_code == kExitDone ? kExitFailed : exit_code;
+}
+
+bool NobodyReads(int wait_ms) {
+  pollfd output = {STDOUT_FILENO, 0, 0};
+  return poll(&output, 1, wait_ms) > 0;  // Asked for nothing, it tells of errors only.
 }
 
 absl::Status CheckAddressFlag(const std::string& address) {

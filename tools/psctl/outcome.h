@@ -1,6 +1,6 @@
 // How a command ends: its exit code, and what it says if it did not do what it was asked.
 //
-// Thread safety: pure, but for Fail, which writes a line on standard error.
+// Thread safety: pure, but for those that write a line on standard error, or look at standard output.
 #pragma once
 
 #include <string>
@@ -36,6 +36,12 @@ int Fail(absl::string_view verb, const absl::Status& status);
 int FailUsage(absl::string_view verb, absl::string_view message);
 // Says it only.
 void Complain(absl::string_view verb, absl::string_view message);
+
+// The exit code of a command that has printed all it has to say and would end with `exit_code`: kExitFailed instead of
+// kExitDone, and a line that says so, if that did not get out (a full disk, say).
+int AfterOutput(int exit_code);
+// Waits up to `wait_ms`, or until nobody reads standard output any more; whether that is so.
+bool NobodyReads(int wait_ms);
 
 // INVALID_ARGUMENT "--address: …" unless it is host:port.
 absl::Status CheckAddressFlag(const std::string& address);

@@ -21,6 +21,7 @@
 #include "server/shard/content_checksum.h"
 #include "server/shard/log_reader.h"
 #include "server/shard/segment.h"
+#include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
 namespace lodestone {
@@ -168,7 +169,7 @@ void PrintJson(const Result& result) {
   for (const ShardResult& shard : result.shards) {
     json["shards"].push_back({{"shard", shard.shard}, {"version", shard.version}, {"checksum", HexOf(shard.checksum)}});
   }
-  std::printf("%s\n", json.dump(2).c_str());
+  std::fputs(IndentedJson(json).c_str(), stdout);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
 #include "tools/psctl/admin_client.h"
+#include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 #include "tools/psctl/table.h"
 
@@ -73,7 +74,7 @@ std::string ToJson(const RollbackOptions& options, const std::vector<RollbackPar
     servers.push_back(std::move(server));
   }
   const nlohmann::ordered_json all = {{"table", options.table}, {"to", options.to}, {"servers", std::move(servers)}};
-  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return IndentedJson(all);
 }
 
 // Says what went wrong, and returns the exit code.

@@ -22,6 +22,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/shard/table.h"
 #include "tools/psctl/checkpoint_folder.h"
+#include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
 namespace lodestone {
@@ -207,7 +208,7 @@ std::string ToJson(const VerifyReport& report) {
   }
   const Json all = {
       {"ok", report.ok()}, {"checkpoints", std::move(checkpoints)}, {"shards_missing", report.shards_missing}};
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return IndentedJson(all);
 }
 
 int RunVerify(const VerifyOptions& options) {

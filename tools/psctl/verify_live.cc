@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/admin_client.h"
+#include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
 namespace lodestone {
@@ -117,7 +118,7 @@ std::string ToJson(const std::vector<LiveReplicas>& replicas) {
     servers.push_back(std::move(server));
   }
   const nlohmann::ordered_json all = {{"servers", std::move(servers)}};
-  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return IndentedJson(all);
 }
 
 int RunVerifyLive(const VerifyLiveOptions& options) {

@@ -62,6 +62,20 @@ TEST(CommandLine, HelpHasExamplesAndExitCodes) {
   EXPECT_EQ(PsctlCall({"--version"}).output, "psctl 1.2.3\n");
 }
 
+TEST(CommandLine, AVerbsHelpHasItsOwnExamplesOnly) {
+  const CommandLine line("psctl");
+  for (const CLI::App* const verb : line.app().get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string footer = verb->get_footer();
+    size_t examples = 0;
+    for (size_t at = footer.find("psctl "); at != std::string::npos; at = footer.find("psctl ", at + 1)) {
+      EXPECT_EQ(footer.compare(at + 6, verb->get_name().size() + 1, verb->get_name() + " "), 0) << footer;
+      ++examples;
+    }
+    EXPECT_GE(examples, 1u) << verb->get_name();
+    EXPECT_THAT(footer, HasSubstr("Exit codes: 0 done;"));
+  }
+}
+
 TEST(CommandLine, AWrongOneIsAUsageErrorWithAReason) {
   const struct {
     std::vector<std::string> arguments;

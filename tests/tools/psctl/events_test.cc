@@ -1,8 +1,13 @@
 #include "tools/psctl/events.h"
 
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -32,6 +37,11 @@ class EventsTest : public TwoServersTest {
     if (!events.ok()) return kinds;
     for (const v1::Event& event : *events) kinds.push_back(event.kind());
     return kinds;
+  }
+  // The program, for a shell: its events, as ps 1 tells them.
+  std::string Command(const std::string& flags) const {
+    return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/tools/psctl/psctl events ", flags,
+                        " --timeout 60s --address ", one_.address);
   }
 };
 
@@ -112,6 +122,20 @@ TEST_F(EventsTest, TheVerbPrintsJson) {
   EXPECT_EQ(json[1]["who"], "ps 1");
   EXPECT_EQ(json[1]["time"], "2023-11-14T22:13:20.002Z");
   EXPECT_EQ(json[1]["time_ms"], 1'700'000'000'002);
+}
+
+TEST_F(EventsTest, FollowingEndsWhenNobodyReadsAnyMoreThoughNothingHappens) {
+  EXPECT_EQ(system((Command("--follow") + " | head -n 1 > /dev/null").c_str()), 0);
+}
+
+TEST_F(EventsTest, WhatCannotBePrintedIsAFailure) {
+  const std::string errors = testing::TempDir() + "/errors";
+  const int status = system(absl::StrCat(Command(""), " > /dev/full 2> ", errors).c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  std::ifstream file(errors);
+  std::string said;
+  std::getline(file, said);
+  EXPECT_EQ(said, "psctl: what it prints could not be written to standard output");
 }
 
 TEST_F(EventsTest, TheVerbSaysWhatIsMissing) {

@@ -1,5 +1,7 @@
 #include "tools/psctl/json.h"
 
+#include <limits>
+
 #include "gtest/gtest.h"
 #include "proto/admin.pb.h"
 
@@ -21,6 +23,18 @@ TEST(JsonOf, WritesCountsAsNumbersAndNamesAsTexts) {
   EXPECT_EQ(json["tables"][0]["rows"], 7);
   EXPECT_EQ(json["cluster"]["servers"][0]["server"]["rows"], 9);
   EXPECT_TRUE(json["sessions"].empty());
+}
+
+TEST(JsonOf, WritesNullForWhatIsNoNumber) {
+  v1::StatusResponse status;
+  v1::WorkerProgress* const worker = status.mutable_cluster()->add_workers()->mutable_progress();
+  worker->set_loss(std::numeric_limits<float>::quiet_NaN());
+  worker->set_staleness_pushes(std::numeric_limits<float>::infinity());
+  worker->set_waiting_for("NaN");
+  const nlohmann::ordered_json progress = JsonOf(status)["cluster"]["workers"][0]["progress"];
+  EXPECT_TRUE(progress["loss"].is_null()) << progress;
+  EXPECT_TRUE(progress["staleness_pushes"].is_null()) << progress;
+  EXPECT_EQ(progress["waiting_for"], "NaN");
 }
 
 TEST(IndentedJson, ReplacesWhatIsNoText) {

@@ -71,7 +71,11 @@ TEST_F(InstallTest, ThePackageIsInstalledWithAllItNeedsAndRemoved) {
 
   Inside(
       "echo >> /etc/lodestone/cluster.yaml && apt-get -q -y remove lodestone && test -f /etc/lodestone/cluster.yaml");
-  Inside("apt-get -q -y purge lodestone && test ! -e /etc/lodestone && test ! -e /usr/bin/psctl");
+  const std::string wants = "/etc/systemd/system/multi-user.target.wants";
+  const std::string enabled = absl::StrCat(wants, "/lodestone-ps@0.service");
+  Inside(absl::StrCat("mkdir -p ", wants, " && ln -s /lib/systemd/system/lodestone-ps@.service ", enabled));
+  Inside(absl::StrCat("apt-get -q -y purge lodestone && test ! -e /etc/lodestone && test ! -e /usr/bin/psctl && ",
+                      "test ! -L ", enabled));
   EXPECT_THAT(Inside("dpkg -l lodestone || true"), Not(HasSubstr("\nii ")));
   EXPECT_THAT(Inside("id lodestone"), HasSubstr("(lodestone)")) << "what it wrote is still its";
 }
