@@ -54,7 +54,7 @@ inline constexpr size_t kHeartbeatEventsMax = 64;     // In one heartbeat; more 
 inline constexpr size_t kHistoryPointsMax = 600;      // When there are more, every two become one.
 inline constexpr int64_t kHistoryPeriodMs = 1000;     // From one point to the next, at first.
 inline constexpr size_t kHttpThreads = 4;             // Requests answered at a time, per process.
-inline constexpr size_t kHttpRequestBytesMax = 8192;  // Of a request's body; nothing that is served needs one.
+inline constexpr size_t kHttpRequestBytesMax = 8192;  // Of a request, with its headers.
 inline constexpr int64_t kHttpTimeoutMs = 5000;       // For a request to arrive, and for an answer to be taken.
 
 // Worker.
