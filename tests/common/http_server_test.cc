@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr size_t kBigBytes = 64 << 20;  // More than the system keeps of what nobody reads.
+constexpr size_t kBigBytes = 16 << 20;  // More than the system keeps of what nobody reads.
 
 HttpServer::Handler Says(std::string body) {
   return [body = std::move(body)](const HttpRequest&) { return HttpResponse{.body = body}; };
