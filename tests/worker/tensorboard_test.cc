@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
 #include "tests/worker/event_file.h"
@@ -51,6 +52,16 @@ TEST(TensorBoard, AReaderGetsBackWhatWasWritten) {
     EXPECT_EQ(events[1].summary().value(static_cast<int>(i)).simple_value(), static_cast<float>(scalars[i].value));
   }
   EXPECT_EQ(events[2].summary().value_size(), 0);
+}
+
+// TensorBoard skips a value in which it finds no number.
+TEST(TensorBoard, ANumberThatIsZeroIsWritten) {
+  const std::vector<TensorBoardScalar> scalars = {{"staleness_pushes", 0}};
+  const std::string record = TensorBoardScalars(1.7e9, 1, scalars);
+  EXPECT_THAT(record, testing::HasSubstr("staleness_pushes\x15\0\0\0\0"s));
+  const std::vector<tensorboard::Event> events = ParseEvents(record);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(events[0].summary().value(0).has_simple_value());
 }
 
 TEST(TensorBoard, FilesAreNamedSoThatTheirOrderIsThatOfTime) {
