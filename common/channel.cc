@@ -58,8 +58,9 @@ grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes) {
   return settings;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes) {
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(message_max_bytes));
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes,
+                                           const CredentialsRef& credentials) {
+  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(credentials), ChannelSettings(message_max_bytes));
 }
 
 bool Reconnect(grpc::Channel* channel) {

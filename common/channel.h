@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "common/credentials.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -20,7 +21,8 @@ grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes);
 
 // A channel to `address` (host:port) with a connection of its own: two channels to one address never share one.
 // Connects when first used; an unreachable peer shows in the calls, and its name is looked up anew until it is reached.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes,
+                                           const CredentialsRef& credentials = nullptr);
 
 // If the peer could not be reached, tries that again now, however long gRPC would pause. (Not so a name that could not
 // be looked up: gRPC itself tries that again, after pauses that grow from 1 s to 2 minutes.) False if that is not why

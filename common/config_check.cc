@@ -229,10 +229,41 @@ void CheckData(const v1::DataConfig& data, Problems* problems) {
   CheckColumns(data.csv(), problems);
 }
 
+// Where it is known before anything is called that the token could not be shown (credentials.h).
+void CheckToken(const v1::Config& config, Problems* problems) {
+  const std::string& coordinator = config.coordinator().address();
+  if (config.security().token().empty() || !config.security().authorities().empty() || coordinator.empty()) return;
+  const absl::StatusOr<HostPort> address = ParseHostPort(coordinator);
+  if (!address.ok() || IsLoopback(address->host)) return;
+  problems->push_back({"security.authorities",
+                       "must be set, because security.token is: without TLS it is not shown to "
+                       "another machine, which coordinator.address names"});
+}
+
 }  // namespace
 
-std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
+std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security) {
   Problems problems;
+  const bool has_certificate = !security.certificate().empty();
+  if (has_certificate && security.key().empty()) {
+    problems.push_back({"security.key", "must be set: it is the key of security.certificate"});
+  } else if (!has_certificate && !security.key().empty()) {
+    problems.push_back({"security.certificate", "must be set, because security.key is"});
+  }
+  if (has_certificate && security.authorities().empty()) {
+    problems.push_back({"security.authorities",
+                        "must be set, because security.certificate is: processes of one cluster call each other, and "
+                        "without it would not expect TLS"});
+  }
+  if (security.client_certificates() && !has_certificate) {
+    problems.push_back({"security.client_certificates", "needs security.certificate: they are shown in TLS only"});
+  }
+  return problems;
+}
+
+std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
+  Problems problems = CheckSecurity(config.security());
+  CheckToken(config, &problems);
   CheckCluster(config, &problems);
   CheckAddresses(config, &problems);
   CheckStorage(config, &problems);

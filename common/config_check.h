@@ -16,5 +16,7 @@ struct ConfigProblem {
 
 // All that is wrong; empty if nothing is. Thread-safe.
 std::vector<ConfigProblem> CheckConfig(const v1::Config& config);
+// What of it is about security alone.
+std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security);
 
 }  // namespace lodestone

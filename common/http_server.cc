@@ -37,9 +37,17 @@ constexpr size_t kConnectionsMax = 16 * limits::kHttpThreads;
 // Until connections are accepted again after the system refused to: it has no memory, or no file descriptors.
 constexpr std::chrono::milliseconds kAcceptPause(100);
 
+void AddCertificate(const SSL* tls, HttpRequest* out) {
+  const std::unique_ptr<X509, void (*)(X509*)> shown(SSL_get1_peer_certificate(tls), X509_free);
+  out->has_certificate = shown != nullptr && SSL_get_verify_result(tls) == X509_V_OK;
+  if (out->has_certificate) out->certificate_names = NamesOf(*shown);
+}
+
 HttpRequest FromLibrary(const httplib::Request& request) {
   HttpRequest out;
   out.path = request.path;
+  out.peer = FormatHostPort({request.remote_addr, request.remote_port});
+  if (request.ssl != nullptr) AddCertificate(request.ssl, &out);
   for (const auto& [name, value] : request.params) out.parameters.emplace(name, value);
   const std::string credentials = request.get_header_value("Authorization");
   if (credentials.compare(0, kBearer.size(), kBearer) == 0) out.token = credentials.substr(kBearer.size());
@@ -134,7 +142,7 @@ class BoundedPool final : public httplib::TaskQueue {
 
 class HttpServer::Impl final : private httplib::Server {
  public:
-  explicit Impl(Paths paths);
+  Impl(Paths paths, Security security);
   ~Impl() override { Stop(); }
 
   absl::Status Start(const std::string& listen);
@@ -148,12 +156,16 @@ class HttpServer::Impl final : private httplib::Server {
   bool process_and_close_socket(socket_t socket) override;
   // Every request passes here.
   void Answer(const httplib::Request& request, httplib::Response& response) const;
+  // Whether it is answered; otherwise it is refused.
+  bool Check(const HttpRequest& request, httplib::Response* response) const;
   // Notes a connection; false if the server ends.
   bool Open(int socket);
   void Close(int socket);
 
   // Constant after Start.
   const Paths paths_;
+  const Security security_;
+  std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> tls_{nullptr, SSL_CTX_free};  // Null without TLS.
   int listening_ = -1;
   uint16_t port_ = 0;
 
@@ -169,13 +181,23 @@ class HttpServer::Impl final : private httplib::Server {
   std::thread thread_ ABSL_GUARDED_BY(stop_mu_);  // Joined by the first Stop.
 };
 
-HttpServer::Impl::Impl(Paths paths) : paths_(std::move(paths)) {
+HttpServer::Impl::Impl(Paths paths, Security security) : paths_(std::move(paths)), security_(std::move(security)) {
   new_task_queue = [] { return new BoundedPool; };
   set_error_handler(httplib::Server::Handler(ExplainError));
   set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     Answer(request, response);
     return HandlerResponse::Handled;
   });
+}
+
+bool HttpServer::Impl::Check(const HttpRequest& request, httplib::Response* response) const {
+  if (security_.check == nullptr || security_.open.contains(request.path)) return true;
+  const absl::Status status = security_.check(request);
+  if (status.ok()) return true;
+  response->status = absl::IsUnauthenticated(status) ? 401 : 403;
+  if (response->status == 401) response->set_header("WWW-Authenticate", "Bearer realm=\"lodestone\"");
+  response->set_content(absl::StrCat("HTTP ", response->status, ": ", status.message(), "\n"), kText);
+  return false;
 }
 
 void HttpServer::Impl::Answer(const httplib::Request& request, httplib::Response& response) const {
@@ -187,13 +209,15 @@ void HttpServer::Impl::Answer(const httplib::Request& request, httplib::Response
     response.set_content(absl::StrCat("HTTP 405: ", request.method, " is not served here; GET and HEAD are\n"), kText);
     return;
   }
+  const HttpRequest asked = FromLibrary(request);
+  if (!Check(asked, &response)) return;
   const auto found = paths_.find(request.path);
   if (found == paths_.end()) {
     response.status = 404;
     response.set_content(absl::StrCat("HTTP 404: there is nothing at ", request.path, "\n"), kText);
     return;
   }
-  HttpResponse answer = found->second(FromLibrary(request));
+  HttpResponse answer = found->second(asked);
   response.status = answer.code;
   response.set_content(std::move(answer.body), answer.content_type);
 }
@@ -215,16 +239,27 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
   bool served = false;
   // On the accepting thread: there are too many connections.
   if (std::this_thread::get_id() != accepting_.load() && Open(socket)) {
-    HttpStream stream(socket);
+    HttpStream stream(socket, tls_.get());
     bool closed = false;
-    served = process_request(stream, /*close_connection=*/true, closed, [](httplib::Request& of) { Tame(&of); });
-    stream.Linger();
+    if (tls_ == nullptr || stream.Handshake()) {
+      served = process_request(stream, /*close_connection=*/true, closed, [&stream](httplib::Request& of) {
+        of.ssl = stream.tls();
+        Tame(&of);
+      });
+      stream.Linger();
+    }
   }
   Close(socket);
   return served;
 }
 
 absl::Status HttpServer::Impl::Start(const std::string& listen) {
+  if (security_.certificates != nullptr) {
+    tls_.reset(SSL_CTX_new(TLS_server_method()));
+    if (tls_ == nullptr || !ServeTls(tls_.get(), security_.certificates.get(), security_.asks_clients)) {
+      return absl::InternalError("OpenSSL does not serve TLS");
+    }
+  }
   LODESTONE_ASSIGN_OR_RETURN(listening_, Listen(listen));
   port_ = PortOf(listening_);
   MutexLock lock(&stop_mu_);
@@ -268,7 +303,12 @@ HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths) {
-  auto impl = std::make_unique<Impl>(std::move(paths));
+  return Start(listen, std::move(paths), Security());
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths,
+                                                              Security security) {
+  auto impl = std::make_unique<Impl>(std::move(paths), std::move(security));
   LODESTONE_RETURN_IF_ERROR(impl->Start(listen));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

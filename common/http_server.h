@@ -12,9 +12,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/certificates.h"
 
 namespace lodestone {
 
@@ -23,6 +27,9 @@ struct HttpRequest {
   std::string path;
   std::map<std::string, std::string> parameters;  // Of the query, decoded; of several with one name the first.
   std::string token;                              // Of "Authorization: Bearer TOKEN"; empty if there is none.
+  std::string peer;                               // Where it comes from, host:port.
+  bool has_certificate = false;                   // A certificate was shown, and the authorities vouch for it.
+  std::vector<std::string> certificate_names;     // Its common name and DNS names.
 };
 
 // What is answered.
@@ -38,8 +45,22 @@ class HttpServer {
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
   using Paths = std::map<std::string, Handler>;
 
+  // Who may ask, and how.
+  struct Security {
+    // Served by TLS with the newest of these, which must have a certificate; null: without TLS.
+    std::shared_ptr<CertificateFiles> certificates;
+    // Whether clients are asked for a certificate. None is better than one that the authorities do not vouch for.
+    bool asks_clients = false;
+    // Judges requests of all paths, there or not, but for those of `open`: UNAUTHENTICATED becomes 401, anything else
+    // 403. Null: all are answered. Called as a Handler is.
+    std::function<absl::Status(const HttpRequest&)> check = nullptr;
+    // What everybody may see: probes carry no token, and the page is there to ask for one.
+    std::set<std::string> open = {"/", "/healthz", "/readyz"};
+  };
+
   // Binds `listen`, host:port (port 0: a free one), and answers. `paths`: what serves each path, "/metrics" say.
   // INVALID_ARGUMENT if `listen` is no address; UNAVAILABLE "cannot listen on ..." if it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen, Paths paths, Security security);
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen, Paths paths);
   // Stops if Stop was not called.
   ~HttpServer();

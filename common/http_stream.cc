@@ -1,7 +1,9 @@
 #include "common/http_stream.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -16,6 +18,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTimeout(limits::kHttpTimeoutMs);
 constexpr size_t kLingerBytesMax = 256 << 10;  // Of a request that nobody reads any more.
+constexpr size_t kPieceBytesMax = 1 << 20;     // That OpenSSL is given at a time.
 
 // Takes an address apart; what it is of is what `ask` (getpeername or getsockname) tells.
 void Describe(int (*ask)(int, sockaddr*, socklen_t*), int socket, std::string* ip, int* port) {
@@ -37,7 +40,34 @@ void Describe(int (*ask)(int, sockaddr*, socklen_t*), int socket, std::string* i
 
 }  // namespace
 
-HttpStream::HttpStream(int socket) : socket_(socket), read_by_(std::chrono::steady_clock::now() + kTimeout) {}
+HttpStream::HttpStream(int socket, SSL_CTX* tls)
+    : socket_(socket),
+      tls_(tls == nullptr ? nullptr : SSL_new(tls), SSL_free),
+      read_by_(std::chrono::steady_clock::now() + kTimeout) {
+  if (tls_ == nullptr) return;
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  SSL_set_fd(tls_.get(), socket);
+  SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+}
+
+bool HttpStream::Handshake() {
+  if (tls_ == nullptr) return false;  // OpenSSL had no memory for it.
+  for (;;) {
+    const ssize_t done = FromTls(SSL_accept(tls_.get()));
+    if (done > 0) return true;
+    if (done == 0 || errno != EAGAIN || !Await(wanted_, read_by_)) return false;
+  }
+}
+
+ssize_t HttpStream::FromTls(int result) {
+  if (result > 0) return result;
+  const int error = SSL_get_error(tls_.get(), result);
+  ERR_clear_error();
+  if (error == SSL_ERROR_ZERO_RETURN) return 0;
+  wanted_ = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
+  errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : ECONNABORTED;
+  return -1;
+}
 
 bool HttpStream::Await(short events, Deadline deadline) const {
   for (;;) {
@@ -50,8 +80,15 @@ bool HttpStream::Await(short events, Deadline deadline) const {
   }
 }
 
-ssize_t HttpStream::Receive(char* to, size_t size) { return recv(socket_, to, size, MSG_DONTWAIT); }
+ssize_t HttpStream::Receive(char* to, size_t size) {
+  if (tls_ != nullptr) return FromTls(SSL_read(tls_.get(), to, static_cast<int>(std::min(size, kPieceBytesMax))));
+  wanted_ = POLLIN;
+  return recv(socket_, to, size, MSG_DONTWAIT);
+}
+
 ssize_t HttpStream::Send(const char* from, size_t size) {
+  if (tls_ != nullptr) return FromTls(SSL_write(tls_.get(), from, static_cast<int>(std::min(size, kPieceBytesMax))));
+  wanted_ = POLLOUT;
   return send(socket_, from, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -59,9 +96,12 @@ ssize_t HttpStream::Fill(Deadline deadline) {
   if (received_ >= limits::kHttpRequestBytesMax) return 0;
   const size_t room = std::min(buffer_.size(), limits::kHttpRequestBytesMax - received_);
   for (;;) {
-    if (!Await(POLLIN, deadline)) return -1;
+    // OpenSSL may hold what the socket does not any more: it is asked first.
     const ssize_t received = Receive(buffer_.data(), room);
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+      if (!Await(wanted_, deadline)) return -1;
+      continue;
+    }
     from_ = 0;
     end_ = received > 0 ? static_cast<size_t>(received) : 0;
     received_ += end_;
@@ -81,26 +121,29 @@ ssize_t HttpStream::read(char* to, size_t size) {
 
 ssize_t HttpStream::write(const char* from, size_t size) {
   if (!write_by_.has_value()) write_by_ = std::chrono::steady_clock::now() + kTimeout;
+  if (size == 0) return 0;
   for (;;) {
-    if (!Await(POLLOUT, *write_by_)) return -1;
     const ssize_t sent = Send(from, size);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    return sent;
+    if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) return sent;
+    if (!Await(wanted_, *write_by_)) return -1;
   }
 }
 
 void HttpStream::Linger() {
+  if (tls_ != nullptr) SSL_shutdown(tls_.get());
   if (shutdown(socket_, SHUT_WR) != 0 || !write_by_.has_value()) return;
-  // A request that was too long may go on for a while.
+  // A request that was too long may go on for a while. It is thrown away as it comes, under TLS too.
   for (size_t left = kLingerBytesMax; left > 0 && Await(POLLIN, *write_by_);) {
-    const ssize_t received = Receive(buffer_.data(), std::min(buffer_.size(), left));
+    const ssize_t received = recv(socket_, buffer_.data(), std::min(buffer_.size(), left), MSG_DONTWAIT);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (received <= 0) return;
     left -= static_cast<size_t>(received);
   }
 }
 
-bool HttpStream::is_readable() const { return from_ < end_ || Await(POLLIN, read_by_); }
+bool HttpStream::is_readable() const {
+  return from_ < end_ || (tls_ != nullptr && SSL_pending(tls_.get()) > 0) || Await(POLLIN, read_by_);
+}
 
 bool HttpStream::is_writable() const {
   return Await(POLLOUT, write_by_.value_or(std::chrono::steady_clock::now() + kTimeout));

@@ -57,6 +57,10 @@ inline constexpr size_t kHttpThreads = 4;             // Requests answered at a 
 inline constexpr size_t kHttpRequestBytesMax = 8192;  // Of a request, with its headers.
 inline constexpr int64_t kHttpTimeoutMs = 5000;       // For a request to arrive, and for an answer to be taken.
 
+// Security.
+inline constexpr size_t kIdentitiesMax = 10000;         // In the file.
+inline constexpr size_t kSecretFileBytesMax = 1 << 20;  // Of a file of tokens, keys or certificates.
+
 // Worker.
 inline constexpr uint64_t kRowsPerBatchMax = 1 << 26;  // Distinct keys of one batch.
 inline constexpr uint64_t kLineBytesMax = 16 << 20;    // Length of a line of a data file.

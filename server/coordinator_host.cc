@@ -88,9 +88,20 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
   return kept;
 }
 
-grpc::Service* CoordinatorHost::service() {
-  if (own_.has_value()) return &*own_;
-  return elected_.has_value() ? &*elected_ : nullptr;
+grpc::Service* CoordinatorHost::service(Access* access) {
+  v1::Coordinator::CallbackService* served = nullptr;
+  if (own_.has_value()) served = &*own_;
+  if (elected_.has_value()) served = &*elected_;
+  if (served == nullptr || access == nullptr) return served;
+  if (!guarded_.has_value()) {
+    guarded_.emplace(
+        served, [this](Incarnation incarnation) { return IsServer(incarnation); }, access);
+  }
+  return &*guarded_;
+}
+
+bool CoordinatorHost::IsServer(Incarnation incarnation) const {
+  return own_.has_value() ? own_->IsServer(incarnation) : elected_->IsServer(incarnation);
 }
 
 void CoordinatorHost::Start(const std::string& address) {

@@ -16,8 +16,10 @@
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator_state.pb.h"
+#include "server/access.h"
 #include "server/coordinator/elected_coordinator.h"
 #include "server/coordinator/service.h"
+#include "server/guarded_coordinator.h"
 #include "server/storage.h"
 
 namespace lodestone {
@@ -30,8 +32,8 @@ class CoordinatorHost {
   // Takes up what the last life of the coordinator has left, if it is to be found in the folder of this ps (`storage`
   // may be null). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
   absl::Status Prepare(Storage* storage);
-  // What to register; null if this ps never serves the coordinator.
-  grpc::Service* service();
+  // What to register; null if this ps never serves the coordinator. With `access` it is guarded by that.
+  grpc::Service* service(Access* access = nullptr);
   // Begins to serve, or to run for election, for a ps that others reach at `address`.
   void Start(const std::string& address);
 
@@ -45,6 +47,7 @@ class CoordinatorHost {
   std::optional<v1::HistoryResponse> TellHistory() const;
 
  private:
+  bool IsServer(Incarnation incarnation) const;
   absl::Status PrepareOwn();
   void PrepareElected();
   // What checkpoints keep of the coordinator, for one that has lost its state.
@@ -59,6 +62,7 @@ class CoordinatorHost {
   // At most one of them.
   std::optional<CoordinatorService> own_;
   std::optional<ElectedCoordinator> elected_;
+  std::optional<GuardedCoordinator> guarded_;  // Where there is access to guard.
 };
 
 }  // namespace lodestone

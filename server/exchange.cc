@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/limits.h"
-#include "common/ps_name.h"
 #include "common/status.h"
 #include "server/calls.h"
 #include "server/exchange_stream.h"
@@ -17,8 +16,6 @@ constexpr uint64_t kNoTag = UINT64_MAX;
 
 // The stream whose message this thread takes apart. Its calls' answers, so far as they come at once, go out together.
 thread_local const ExchangeStream* running = nullptr;
-
-absl::Status DrainStatus() { return absl::UnavailableError("the ps shuts down"); }
 
 }  // namespace
 
@@ -39,29 +36,6 @@ class ExchangeStream::DeltaWriter final : public DeltaSink {
   const uint64_t id_;
 };
 
-// Holds the stream's mutex, and at its end starts whatever can be started then.
-class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
- public:
-  explicit Step(ExchangeStream* stream) ABSL_EXCLUSIVE_LOCK_FUNCTION(stream->mu_) : stream_(stream) {
-    stream_->mu_.Lock();
-  }
-  ~Step() ABSL_UNLOCK_FUNCTION() {
-    const bool write = stream_->Pump(hold_);
-    stream_->mu_.Unlock();
-    // Sends as a rule, which takes its time. Until it is done the stream does not end.
-    if (write) stream_->StartWrite(&stream_->outgoing_);
-  }
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
-
-  // Does not write what is small: a message's calls are being run, and Flush follows.
-  void Hold() { hold_ = true; }
-
- private:
-  ExchangeStream* const stream_;
-  bool hold_ = false;
-};
-
 void ExchangeStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
   Step step(this);
@@ -80,7 +54,7 @@ bool ExchangeStream::Pump(bool hold) {
   }
   const bool full = calls_ >= limits::kExchangeCallsMax ||
                     call_bytes_ + writing_bytes_ + outbox_.bytes() >= limits::kExchangeBytesMax;
-  if (!reading_ && !read_closed_ && !end_.has_value() && !full) {
+  if (!reading_ && !read_closed_ && !end_.has_value() && !full && holds_ == 0) {
     reading_ = true;
     StartRead(&incoming_);
   }
@@ -172,6 +146,9 @@ void ExchangeStream::Flush() {
 void ExchangeStream::RunCall(v1::Call call, Payload payload) {
   const uint64_t id = call.id();
   const size_t bytes = payload.size();
+  if (caller_ != nullptr) {
+    if (const absl::Status status = CheckCall(call, bytes); !status.ok()) return AnswerError(id, status, bytes);
+  }
   const auto self = shared_from_this();
   // Sends what the store made of a call; `fill` moves the result into the answer and its payload.
   const auto answer = [self, id, bytes](auto fill) {
@@ -321,34 +298,6 @@ void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t
   Answer(std::move(answer), {}, call_bytes);
 }
 
-void ExchangeStream::Drain() {
-  const absl::Status status = DrainStatus();
-  {
-    Step step(this);
-    if (!end_.has_value()) end_ = status;
-  }
-  CancelSubscriptions(status);
-}
-
-absl::Status Exchange::CheckMeant(const grpc::CallbackServerContext& context) const {
-  const auto meant = context.client_metadata().find(kMeantPsKey);
-  if (name_.empty() || meant == context.client_metadata().end() || meant->second == name_) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("this is ", name_, ", not the one that the caller means"));
-}
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc::CallbackServerContext* context) {
-  const auto stream = std::make_shared<ExchangeStream>(this, *context);
-  absl::Status end = CheckMeant(*context);
-  {
-    MutexLock lock(&mu_);
-    std::erase_if(streams_, [](const auto& known) { return known.expired(); });
-    streams_.push_back(stream);
-    if (draining_) end = DrainStatus();
-  }
-  stream->Start(end);
-  return stream.get();
-}
-
 void Exchange::Drain() {
   std::vector<std::weak_ptr<ExchangeStream>> streams;
   {
@@ -357,7 +306,7 @@ void Exchange::Drain() {
     streams = streams_;
   }
   for (const auto& known : streams) {
-    if (const auto stream = known.lock(); stream != nullptr) stream->Drain();
+    if (const auto stream = known.lock(); stream != nullptr) stream->End(absl::UnavailableError("the ps shuts down"));
   }
 }
 

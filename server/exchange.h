@@ -21,6 +21,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/access.h"
 #include "server/broadcast.h"
 #include "server/store.h"
 
@@ -31,9 +32,11 @@ class ExchangeStream;
 class Exchange {
  public:
   // `incarnation`: what EnsureTables tells of this ps process. `name`: what it is called (common/ps_name.h); a stream
-  // that means another ps is ended with UNAVAILABLE before anything is read from it.
-  Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation, std::string name = "")
-      : store_(store), broadcaster_(broadcaster), incarnation_(incarnation), name_(std::move(name)) {}
+  // that means another ps is ended with UNAVAILABLE before anything is read from it. `access`: who may make which
+  // calls; null: everybody all. It must outlive the gRPC server.
+  Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation, std::string name = "",
+           Access* access = nullptr)
+      : store_(store), broadcaster_(broadcaster), incarnation_(incarnation), name_(std::move(name)), access_(access) {}
 
   // A new stream's end here, which is gRPC's.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
@@ -49,6 +52,7 @@ class Exchange {
   Broadcaster* const broadcaster_;
   const Incarnation incarnation_;
   const std::string name_;
+  Access* const access_;
 
   Mutex mu_;
   std::vector<std::weak_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mu_);

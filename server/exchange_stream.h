@@ -1,4 +1,4 @@
-// One stream of Exchange. See exchange.h; used by exchange.cc only.
+// One stream of Exchange. See exchange.h; used by exchange.cc and exchange_rights.cc only.
 //
 // Thread-safe. Keeps itself alive while gRPC or the store works for it.
 #pragma once
@@ -20,26 +20,31 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/parameter_server.pb.h"
+#include "server/caller.h"
 #include "server/exchange.h"
+#include "server/revocable.h"
 
 namespace lodestone {
 
 class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                             public Revocable,
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
-  ExchangeStream(Exchange* exchange, const grpc::CallbackServerContext& context)
-      : exchange_(exchange), peer_(context.peer()) {}
+  // `caller`: who may not make every call; null: he may.
+  ExchangeStream(Exchange* exchange, grpc::CallbackServerContext* context, std::shared_ptr<Caller> caller)
+      : exchange_(exchange), context_(context), peer_(context->peer()), caller_(std::move(caller)) {}
 
   // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
   void Start(const absl::Status& end);
-  // As Exchange::Drain.
-  void Drain();
+  // As Exchange::Drain, with `status`.
+  void End(const absl::Status& status);
+  void Revoke(const absl::Status& why) override;
 
   // gRPC's.
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override { self_.reset(); }
+  void OnDone() override;
 
  private:
   class DeltaWriter;
@@ -49,6 +54,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void RunMessage(const grpc::ByteBuffer& message);
   // Runs one call; each ends in Answer.
   void RunCall(v1::Call call, Payload payload);
+  // Whether the caller may make it. If he makes too many, the stream is not read on for a while.
+  absl::Status CheckCall(const v1::Call& call, size_t payload_bytes);
   void RunSubscribe(uint64_t id, const v1::SubscribeRequest& request);
 
   // Sends what this thread has answered of a message so far.
@@ -68,7 +75,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   // Constant.
   Exchange* const exchange_;
+  grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone.
   const std::string peer_;
+  const std::shared_ptr<Caller> caller_;
 
   // gRPC's.
   std::shared_ptr<ExchangeStream> self_;  // From Start to OnDone.
@@ -81,6 +90,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   bool read_closed_ ABSL_GUARDED_BY(mu_) = false;  // The client sends no more, or is gone.
   bool broken_ ABSL_GUARDED_BY(mu_) = false;       // Nothing reaches the client any more.
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;                // gRPC has done with the stream.
+  bool revoked_ ABSL_GUARDED_BY(mu_) = false;             // It was told to end.
+  size_t holds_ ABSL_GUARDED_BY(mu_) = 0;                 // Of calls beyond a quota: nothing is read meanwhile.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
   size_t messages_ ABSL_GUARDED_BY(mu_) = 0;              // Whose calls are being run, and Flush follows.
   size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                 // Unanswered, without subscriptions.
@@ -89,6 +101,29 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   Outbox outbox_ ABSL_GUARDED_BY(mu_){limits::kPackBytesTarget};
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.
   absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.
+};
+
+// Holds the stream's mutex, and at its end starts whatever can be started then.
+class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
+ public:
+  explicit Step(ExchangeStream* stream) ABSL_EXCLUSIVE_LOCK_FUNCTION(stream->mu_) : stream_(stream) {
+    stream_->mu_.Lock();
+  }
+  ~Step() ABSL_UNLOCK_FUNCTION() {
+    const bool write = stream_->Pump(hold_);
+    stream_->mu_.Unlock();
+    // Sends as a rule, which takes its time. Until it is done the stream does not end.
+    if (write) stream_->StartWrite(&stream_->outgoing_);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // Does not write what is small: a message's calls are being run, and Flush follows.
+  void Hold() { hold_ = true; }
+
+ private:
+  ExchangeStream* const stream_;
+  bool hold_ = false;
 };
 
 }  // namespace lodestone

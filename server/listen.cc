@@ -12,7 +12,6 @@
 #include "common/local_socket.h"
 #include "common/log.h"
 #include "common/status.h"
-#include "grpcpp/security/server_credentials.h"
 
 namespace lodestone {
 namespace {
@@ -77,13 +76,13 @@ absl::Status CheckCanBind(const std::string& listen) {
   return absl::UnavailableError(absl::StrCat("cannot listen on ", listen, ": ", std::strerror(error)));
 }
 
-std::string ListenLocally(grpc::ServerBuilder* builder) {
+std::string ListenLocally(grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   std::string name = DrawLocalSocket();
   if (const absl::Status tried = TryLocalSocket(name); !tried.ok()) {
     LODESTONE_LOG(WARN, "server", "workers of this machine will use TCP reason={}", tried.ToString());
     return "";
   }
-  builder->AddListeningPort(LocalSocketTarget(name), grpc::InsecureServerCredentials());
+  builder->AddListeningPort(LocalSocketTarget(name), credentials);
   return name;
 }
 

@@ -23,7 +23,6 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/broadcast.h"
@@ -36,6 +35,7 @@
 #include "server/member.h"
 #include "server/page/page.h"
 #include "server/replication/replication.h"
+#include "server/security.h"
 #include "server/service.h"
 #include "server/status.h"
 #include "server/storage.h"
@@ -52,15 +52,6 @@ constexpr int kSyncPollMs = 60'000;  // An idle one wakes this often.
 constexpr char kParameterServerName[] = "lodestone.v1.ParameterServer";
 constexpr char kCoordinatorName[] = "lodestone.v1.Coordinator";
 constexpr char kAdminName[] = "lodestone.v1.Admin";
-
-constexpr char kOpenWarning[] =
-    "listens beyond loopback, where anybody who can connect may do everything: keep it inside a network that you trust";
-
-// REQUIRES: the addresses are well-formed.
-bool ListensBeyondLoopback(const v1::ServerConfig& server) {
-  const auto beyond = [](const std::string& listen) { return !IsLoopback(ParseHostPort(listen)->host); };
-  return beyond(server.listen()) || (!server.http_listen().empty() && beyond(server.http_listen()));
-}
 
 Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   Store::Options options;
@@ -99,7 +90,7 @@ absl::Status CheckConfig(const v1::Config& config) {
 
 class ServerProcess::Impl {
  public:
-  Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready);
+  Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready, std::unique_ptr<Security> security);
   ~Impl() { Shutdown(0); }
 
   // Binds and starts everything. Call once.
@@ -146,6 +137,7 @@ class ServerProcess::Impl {
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
   AnchoredTime time_;
+  const std::unique_ptr<Security> security_;
   EventLog events_;
   RefusedPushes refused_;
   Store store_;
@@ -165,18 +157,20 @@ class ServerProcess::Impl {
   bool disk_told_ = false;  // Owned by ticks_: that updates cannot be made durable.
 };
 
-ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready)
+ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready,
+                          std::unique_ptr<Security> security)
     : config_(config),
       name_(absl::StrCat("ps ", config.server().index())),
       on_ready_(std::move(on_ready)),
+      security_(std::move(security)),
       events_(&time_),
       refused_(name_, &time_, &events_),
       store_(StoreOptions(config, &time_)),
       broadcaster_(&store_, config.server().subscribers_max()),
       coordinator_(config, &time_, [this](bool serves) { OnCoordinator(serves); }),
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
-                PsName(config.server().index(), config.cluster().name())),
-      parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation),
+                PsName(config.server().index(), config.cluster().name()), security_->access()),
+      parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation, security_->access()),
       admin_(
           {[this](v1::StatusResponse* status) { FillStatus(status); }},
           Storage::IsWanted(config)
@@ -188,6 +182,8 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
           Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); }) : nullptr,
           [this](uint64_t after_id) { return Events(after_id); }, [this] { return History(); }) {
   store_.SetRefusalListener([this](Incarnation worker, const absl::Status& why) { refused_.Note(worker, why); });
+  security_->Know({[this](TableId table) { return store_.TableName(table); }, [this] { return store_.Totals(); }});
+  admin_.SetAudit(security_->audit(), security_->access());
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
 }
@@ -220,6 +216,8 @@ void ServerProcess::Impl::StartReplication() {
     if (storage_ != nullptr) storage_->CheckpointSoon();
   };
   surroundings.on_disk = [this](ShardId shard) { return storage_ == nullptr || storage_->HoldsStateOf(shard); };
+  surroundings.credentials = security_->credentials();
+  surroundings.access = security_->access();
   if (storage_ != nullptr) {
     storage_->SetCheckpointListener([this] { replication_->ConfirmOnDisk(); });
   }
@@ -238,8 +236,12 @@ absl::Status ServerProcess::Impl::Listen() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(config.listen(), grpc::InsecureServerCredentials(), &port);
-  if (config_.cluster().local_sockets()) local_socket_ = ListenLocally(&builder);
+  const std::shared_ptr<grpc::ServerCredentials> credentials = security_->port();
+  builder.AddListeningPort(config.listen(), credentials, &port);
+  // With TLS there is none: nothing vouches for who listens at a socket.
+  if (config_.cluster().local_sockets() && !security_->serves_by_tls()) {
+    local_socket_ = ListenLocally(&builder, credentials);
+  }
   ApplyServerSettings(&builder, config.message_max_bytes());
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
@@ -249,7 +251,8 @@ absl::Status ServerProcess::Impl::Listen() {
   builder.RegisterService(&parameters_);
   builder.RegisterService(&admin_);
   if (replication_.has_value()) builder.RegisterService(replication_->service());
-  if (coordinator_.service() != nullptr) builder.RegisterService(coordinator_.service());
+  grpc::Service* const coordinator = coordinator_.service(security_->access());
+  if (coordinator != nullptr) builder.RegisterService(coordinator);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", config.listen(), ": gRPC could not bind it"));
@@ -260,7 +263,6 @@ absl::Status ServerProcess::Impl::Listen() {
   }
   SetServing(false);
   LODESTONE_LOG(INFO, "server", "listens on={} port={} address={}", config.listen(), port, identity_.address);
-  if (ListensBeyondLoopback(config)) LODESTONE_LOG(WARN, "server", "{}", kOpenWarning);
   return absl::OkStatus();
 }
 
@@ -276,7 +278,7 @@ absl::Status ServerProcess::Impl::StartHttp() {
                             },
                             [this](const v1::EventsRequest& request) { return Events(request.after_id()); },
                             [this] { return History(); }}));
-  LODESTONE_ASSIGN_OR_RETURN(http_, HttpServer::Start(listen, std::move(paths)));
+  LODESTONE_ASSIGN_OR_RETURN(http_, HttpServer::Start(listen, std::move(paths), security_->http()));
   const std::string http = HttpAddress(listen, identity_.address, http_->port());
   LODESTONE_LOG(INFO, "server", "answers HTTP on={} port={} address={}", listen, http_->port(), http);
   MutexLock lock(&mu_);
@@ -290,8 +292,8 @@ std::unique_ptr<CoordinatorChannel> ServerProcess::Impl::ConnectCoordinator() {
   return std::make_unique<CoordinatorChannel>(config, [this](const std::string& address) {
     const uint32_t message_max_bytes = config_.server().message_max_bytes();
     const bool own = coordinator_.service() != nullptr && address == identity_.address;
-    return own ? server_->InProcessChannel(ChannelSettings(message_max_bytes))
-               : MakeChannel(address, message_max_bytes);
+    return own ? security_->OwnChannel(server_.get(), ChannelSettings(message_max_bytes))
+               : MakeChannel(address, message_max_bytes, security_->credentials());
   });
 }
 
@@ -381,11 +383,11 @@ void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
   broadcaster_.FillStatus(status);
   if (replication_.has_value()) replication_->FillStatus(status);
   coordinator_.FillStatus(status);
+  security_->FillStatus(status);
   std::shared_ptr<Member> member;
   {
     MutexLock lock(&mu_);
     FillProcess(identity_, status->mutable_server());
-    if (ListensBeyondLoopback(config_.server())) status->mutable_server()->set_security_warning(kOpenWarning);
     member = member_;
   }
   if (member != nullptr) member->FillStatus(status);
@@ -477,7 +479,8 @@ ServerProcess::~ServerProcess() = default;
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Config& config,
                                                                     std::function<void(absl::Status)> on_ready) {
   LODESTONE_RETURN_IF_ERROR(CheckConfig(config));
-  auto impl = std::make_unique<Impl>(config, std::move(on_ready));
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Open(config));
+  auto impl = std::make_unique<Impl>(config, std::move(on_ready), std::move(security));
   LODESTONE_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<ServerProcess>(new ServerProcess(std::move(impl)));
 }

@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "common/wire.h"
 #include "server/calls.h"
+#include "server/revocable.h"
 
 namespace lodestone {
 namespace {
@@ -28,11 +29,28 @@ absl::Status Open(const grpc::CallbackServerContext& context, const grpc::ByteBu
 // One subscriber's stream. Owned by gRPC until OnDone.
 class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public DeltaSink {
  public:
-  // Call once, before the reactor is handed to gRPC.
-  void Start(absl::StatusOr<std::shared_ptr<Subscriber>> subscriber) {
-    if (!subscriber.ok()) return Finish(subscriber.status());
+  // Ends the subscription of a caller who may not have it any more.
+  class Ender final : public Revocable {
+   public:
+    explicit Ender(std::shared_ptr<Subscriber> subscriber) : subscriber_(std::move(subscriber)) {}
+    void Revoke(const absl::Status& why) override { subscriber_->Cancel(why); }
+
+   private:
+    const std::shared_ptr<Subscriber> subscriber_;
+  };
+
+  // Call once, before the reactor is handed to gRPC. What is returned lives as long as the stream; null if there is
+  // none.
+  std::weak_ptr<Ender> Start(absl::StatusOr<std::shared_ptr<Subscriber>> subscriber) {
+    if (!subscriber.ok()) {
+      Finish(subscriber.status());
+      return {};
+    }
     subscriber_ = *std::move(subscriber);
+    ender_ = std::make_shared<Ender>(subscriber_);
+    const std::weak_ptr<Ender> ender = ender_;
     subscriber_->Start();
+    return ender;
   }
 
   void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
@@ -52,22 +70,34 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
 
  private:
   std::shared_ptr<Subscriber> subscriber_;  // Null if it was refused.
-  grpc::ByteBuffer message_;                // Being written.
+  std::shared_ptr<Ender> ender_;
+  grpc::ByteBuffer message_;  // Being written.
 };
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<Caller>> ParameterService::CallerOf(const grpc::CallbackServerContext& context) const {
+  if (access_ == nullptr) return nullptr;
+  return access_->Identify(CallOf(context));
+}
+
+void ParameterService::Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const {
+  if (hold_ms == 0) return reactor->Finish(ToGrpc(status));
+  access_->delays()->After(hold_ms, [reactor, status] { reactor->Finish(ToGrpc(status)); });
+}
 
 grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerContext* context,
                                                          const v1::EnsureTablesRequest* request,
                                                          v1::EnsureTablesResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::Status status = CheckDeadline(*context);
-  if (status.ok()) {
-    auto result = RunEnsureTables(store_, incarnation_, *request);
-    status = result.status();
-    if (result.ok()) *response = *std::move(result);
-  }
-  reactor->Finish(ToGrpc(status));
+  const auto run = [&]() -> absl::Status {
+    LODESTONE_RETURN_IF_ERROR(CheckDeadline(*context));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    if (caller != nullptr) LODESTONE_RETURN_IF_ERROR(caller->CheckEnsureTables(*request));
+    LODESTONE_ASSIGN_OR_RETURN(*response, RunEnsureTables(store_, incarnation_, *request));
+    return absl::OkStatus();
+  };
+  reactor->Finish(ToGrpc(run()));
   return reactor;
 }
 
@@ -76,14 +106,21 @@ grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   v1::PushRequest header;
   Payload payload;
-  if (absl::Status status = Open(*context, *request, &header, &payload); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
+  const auto open = [&]() -> absl::StatusOr<int64_t> {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    return caller == nullptr ? 0 : caller->CheckPush(header, payload.size());
+  };
+  const absl::StatusOr<int64_t> hold_ms = open();
+  if (!hold_ms.ok()) {
+    reactor->Finish(ToGrpc(hold_ms.status()));
     return reactor;
   }
-  store_->Push(std::move(header), std::move(payload), [reactor, response](absl::StatusOr<v1::PushResponse> result) {
-    if (result.ok()) *response = BuildMessage(*result, {});
-    reactor->Finish(ToGrpc(result.status()));
-  });
+  store_->Push(std::move(header), std::move(payload),
+               [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<v1::PushResponse> result) {
+                 if (result.ok()) *response = BuildMessage(*result, {});
+                 Finish(reactor, result.status(), hold_ms);
+               });
   return reactor;
 }
 
@@ -92,7 +129,12 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   v1::PullRequest header;
   Payload payload;
-  if (absl::Status status = Open(*context, *request, &header, &payload); !status.ok()) {
+  const auto open = [&]() -> absl::Status {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    return caller == nullptr ? absl::OkStatus() : caller->CheckPull(header);
+  };
+  if (const absl::Status status = open(); !status.ok()) {
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
@@ -108,14 +150,20 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   v1::PushPullRequest header;
   Payload payload;
-  if (absl::Status status = Open(*context, *request, &header, &payload); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
+  const auto open = [&]() -> absl::StatusOr<int64_t> {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    return caller == nullptr ? 0 : caller->CheckPushPull(header, payload.size());
+  };
+  const absl::StatusOr<int64_t> hold_ms = open();
+  if (!hold_ms.ok()) {
+    reactor->Finish(ToGrpc(hold_ms.status()));
     return reactor;
   }
   RunPushPull(store_, std::move(header), std::move(payload),
-              [reactor, response](absl::StatusOr<PushPullValues> values) {
+              [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
                 if (values.ok()) *response = BuildMessage(values->header, values->payload);
-                reactor->Finish(ToGrpc(values.status()));
+                Finish(reactor, values.status(), hold_ms);
               });
   return reactor;
 }
@@ -125,11 +173,18 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Subscribe(grpc::Ca
   auto* const stream = new DeltaStream;
   v1::SubscribeRequest header;
   Payload payload;
-  if (absl::Status status = Open(*context, *request, &header, &payload); !status.ok()) {
+  std::shared_ptr<Caller> caller;
+  const auto open = [&]() -> absl::Status {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(caller, CallerOf(*context));
+    return caller == nullptr ? absl::OkStatus() : caller->CheckSubscribe(header);
+  };
+  if (absl::Status status = open(); !status.ok()) {
     stream->Finish(std::move(status));
-  } else {
-    stream->Start(broadcaster_->Add(header, context->peer(), stream));
+    return stream;
   }
+  std::weak_ptr<Revocable> ender = stream->Start(broadcaster_->Add(header, context->peer(), stream));
+  if (caller != nullptr && !ender.expired()) access_->Watch(caller, std::move(ender));
   return stream;
 }
 

@@ -6,10 +6,16 @@
 // service. Calls end when the store has answered: a client that goes away earlier leaves nothing behind.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
 #include "common/types.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "server/access.h"
 #include "server/broadcast.h"
+#include "server/caller.h"
 #include "server/exchange.h"
 #include "server/store.h"
 
@@ -25,9 +31,11 @@ using ParameterServerBase = v1::ParameterServer::WithCallbackMethod_EnsureTables
 
 class ParameterService final : public internal::ParameterServerBase {
  public:
-  // `incarnation`: what EnsureTables tells of this ps process.
-  ParameterService(Store* store, Broadcaster* broadcaster, lodestone::Exchange* exchange, Incarnation incarnation)
-      : store_(store), broadcaster_(broadcaster), exchange_(exchange), incarnation_(incarnation) {}
+  // `incarnation`: what EnsureTables tells of this ps process. `access`: who may make which calls; null: everybody all.
+  // It must outlive the gRPC server.
+  ParameterService(Store* store, Broadcaster* broadcaster, lodestone::Exchange* exchange, Incarnation incarnation,
+                   Access* access = nullptr)
+      : store_(store), broadcaster_(broadcaster), exchange_(exchange), incarnation_(incarnation), access_(access) {}
 
   grpc::ServerUnaryReactor* EnsureTables(grpc::CallbackServerContext* context, const v1::EnsureTablesRequest* request,
                                          v1::EnsureTablesResponse* response) override;
@@ -44,10 +52,16 @@ class ParameterService final : public internal::ParameterServerBase {
   }
 
  private:
+  // Who calls; null: he may do everything. UNAUTHENTICATED.
+  absl::StatusOr<std::shared_ptr<Caller>> CallerOf(const grpc::CallbackServerContext& context) const;
+  // Ends a call in `hold_ms`.
+  void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const;
+
   Store* const store_;
   Broadcaster* const broadcaster_;
   lodestone::Exchange* const exchange_;
   const Incarnation incarnation_;
+  Access* const access_;
 };
 
 }  // namespace lodestone

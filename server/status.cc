@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/version.h"
 #include "server/checkpoint/manifest.h"
@@ -20,6 +22,14 @@ absl::Status Busy() {
   return absl::UnavailableError(
       "a checkpoint of this ps is being written, or a table of it goes back, or its followers' copies are compared; "
       "try again when that is done");
+}
+
+// Ends a call, and tells `note` how.
+grpc::ServerUnaryReactor* End(grpc::ServerUnaryReactor* reactor, const absl::Status& status,
+                              const std::function<void(const absl::Status&)>& note) {
+  note(status);
+  reactor->Finish(ToGrpc(status));
+  return reactor;
 }
 
 }  // namespace
@@ -84,6 +94,19 @@ grpc::ServerUnaryReactor* AdminService::History(grpc::CallbackServerContext* con
   return reactor;
 }
 
+AdminService::Note AdminService::NoteOf(const grpc::CallbackServerContext& context, const char* method,
+                                        std::string what) const {
+  if (audit_ == nullptr) return [](const absl::Status&) {};
+  const IncomingCall call = CallOf(context);
+  Audit::Entry entry{"", call.peer, call.agent, method, std::move(what)};
+  if (access_ != nullptr) entry.identity = access_->NameOf(call);
+  return [this, entry = std::move(entry)](const absl::Status& status) {
+    Audit::Entry ended = entry;
+    if (!status.ok()) absl::StrAppend(&ended.what, ended.what.empty() ? "" : ": ", status.message());
+    audit_->Write(ended, absl::StatusCodeToString(status.code()));
+  };
+}
+
 absl::Status AdminService::BeginCheckpoint(const std::string& name) {
   if (!name.empty()) LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
   if (checkpoint_ == nullptr) return NothingOnDisk();
@@ -101,12 +124,12 @@ absl::Status AdminService::BeginRollback(const v1::RollbackRequest& request) {
 
 template <typename Response>
 void AdminService::Run(std::function<absl::StatusOr<Response>()> run, Response* response,
-                       grpc::ServerUnaryReactor* reactor) {
-  background_.Submit([this, run = std::move(run), response, reactor] {
+                       grpc::ServerUnaryReactor* reactor, Note note) {
+  background_.Submit([this, run = std::move(run), response, reactor, note = std::move(note)] {
     absl::StatusOr<Response> done = run();
     busy_.store(false);
     if (done.ok()) *response = *std::move(done);
-    reactor->Finish(ToGrpc(done.status()));
+    End(reactor, done.status(), note);
   });
 }
 
@@ -114,22 +137,20 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
                                                    const v1::CheckpointRequest* request,
                                                    v1::CheckpointResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (const absl::Status status = BeginCheckpoint(request->name()); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
-    return reactor;
-  }
-  Run<v1::CheckpointResponse>([this, name = request->name()] { return checkpoint_(name); }, response, reactor);
+  Note note = NoteOf(*context, "/lodestone.v1.Admin/Checkpoint", request->name());
+  if (const absl::Status status = BeginCheckpoint(request->name()); !status.ok()) return End(reactor, status, note);
+  Run<v1::CheckpointResponse>([this, name = request->name()] { return checkpoint_(name); }, response, reactor,
+                              std::move(note));
   return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::Rollback(grpc::CallbackServerContext* context,
                                                  const v1::RollbackRequest* request, v1::RollbackResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (const absl::Status status = BeginRollback(*request); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
-    return reactor;
-  }
-  Run<v1::RollbackResponse>([this, request = *request] { return rollback_(request); }, response, reactor);
+  Note note = NoteOf(*context, "/lodestone.v1.Admin/Rollback", request->ShortDebugString());
+  if (const absl::Status status = BeginRollback(*request); !status.ok()) return End(reactor, status, note);
+  Run<v1::RollbackResponse>([this, request = *request] { return rollback_(request); }, response, reactor,
+                            std::move(note));
   return reactor;
 }
 
@@ -137,13 +158,12 @@ grpc::ServerUnaryReactor* AdminService::VerifyReplicas(grpc::CallbackServerConte
                                                        const v1::VerifyReplicasRequest*,
                                                        v1::VerifyReplicasResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  Note note = NoteOf(*context, "/lodestone.v1.Admin/VerifyReplicas", "");
   if (verify_ == nullptr) {
-    reactor->Finish(ToGrpc(absl::FailedPreconditionError("shards have no followers here: cluster.replicas is 1")));
-  } else if (busy_.exchange(true)) {
-    reactor->Finish(ToGrpc(Busy()));
-  } else {
-    Run<v1::VerifyReplicasResponse>(verify_, response, reactor);
+    return End(reactor, absl::FailedPreconditionError("shards have no followers here: cluster.replicas is 1"), note);
   }
+  if (busy_.exchange(true)) return End(reactor, Busy(), note);
+  Run<v1::VerifyReplicasResponse>(verify_, response, reactor, std::move(note));
   return reactor;
 }
 

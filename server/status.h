@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "common/types.h"
 #include "proto/admin.grpc.pb.h"
+#include "server/access.h"
+#include "server/audit.h"
 #include "server/shard/executor.h"
 
 namespace lodestone {
@@ -62,6 +64,13 @@ class AdminService final : public v1::Admin::CallbackService {
         events_(std::move(events)),
         history_(std::move(history)) {}
 
+  // Before calls come: where it is written who has asked for what, and what became of it; and who knows who he is
+  // (null: nobody does).
+  void SetAudit(Audit* audit, Access* access) {
+    audit_ = audit;
+    access_ = access;
+  }
+
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const v1::CheckpointRequest* request,
@@ -77,20 +86,27 @@ class AdminService final : public v1::Admin::CallbackService {
                                     v1::HistoryResponse* response) override;
 
  private:
+  // Tells the audit log how a call ended.
+  using Note = std::function<void(const absl::Status&)>;
+  Note NoteOf(const grpc::CallbackServerContext& context, const char* method, std::string what) const;
+
   // OK if one may begin now.
   absl::Status BeginCheckpoint(const std::string& name);
   absl::Status BeginRollback(const v1::RollbackRequest& request);
   // Runs what has begun in the background, and finishes the call.
   template <typename Response>
-  void Run(std::function<absl::StatusOr<Response>()> run, Response* response, grpc::ServerUnaryReactor* reactor);
+  void Run(std::function<absl::StatusOr<Response>()> run, Response* response, grpc::ServerUnaryReactor* reactor,
+           Note note);
 
-  // Constant after construction.
+  // Constant once calls come.
   const std::vector<Filler> fillers_;
   const Checkpointer checkpoint_;
   const Rollbacker rollback_;
   const Verifier verify_;
   const EventTeller events_;
   const HistoryTeller history_;
+  Audit* audit_ = nullptr;    // May be null.
+  Access* access_ = nullptr;  // May be null.
 
   // Synchronise themselves.
   std::atomic<bool> busy_{false};                 // With something that takes long.

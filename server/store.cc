@@ -106,12 +106,7 @@ absl::StatusOr<Store::Subscription> Store::Impl::MakeSubscription(const v1::Subs
   const std::shared_ptr<const TableMap> map = tables();
   Subscription subscription;
   for (const auto& table : request.tables()) {
-    if (!map->contains(table.table())) {
-      if (owned_shards().empty()) {
-        return absl::UnavailableError("this ps owns no shards now, and does not know the tables");
-      }
-      return absl::NotFoundError(absl::StrCat("unknown table id ", table.table()));
-    }
+    if (!map->contains(table.table())) return UnknownTable(table.table());
     const auto same = [&](const Subscription::Table& other) { return other.id == table.table(); };
     if (std::any_of(subscription.tables.begin(), subscription.tables.end(), same)) {
       return absl::InvalidArgumentError(absl::StrCat("table id ", table.table(), " is subscribed to twice"));
@@ -135,6 +130,28 @@ std::optional<v1::Broadcast> Store::Impl::BroadcastOf(TableId table) const {
   const auto found = map->find(table);
   if (found == map->end()) return std::nullopt;
   return found->second->table->spec().broadcast();
+}
+
+absl::StatusOr<std::string> Store::Impl::TableName(TableId table) const {
+  LODESTONE_RETURN_IF_ERROR(CheckReady());
+  const std::shared_ptr<const TableMap> map = tables();
+  const auto found = map->find(table);
+  return found == map->end() ? UnknownTable(table) : absl::StatusOr<std::string>(found->second->table->name());
+}
+
+absl::Status Store::Impl::UnknownTable(TableId table) const {
+  if (!owned_shards().empty()) return absl::NotFoundError(absl::StrCat("unknown table id ", table));
+  return absl::UnavailableError("this ps owns no shards now, and does not know the tables");
+}
+
+std::pair<uint64_t, uint64_t> Store::Impl::Totals() const {
+  std::pair<uint64_t, uint64_t> totals;
+  const std::shared_ptr<const TableMap> map = tables();
+  for (const auto& [id, entry] : *map) {
+    totals.first += entry->table->counters().rows.load(std::memory_order_relaxed);
+    totals.second += entry->table->counters().bytes.load(std::memory_order_relaxed);
+  }
+  return totals;
 }
 
 void Store::Impl::Drain() {
@@ -287,6 +304,8 @@ void Store::CollectChange(ShardId shard, const Subscription& subscription, std::
 }
 std::vector<ShardId> Store::owned_shards() const { return impl_->owned_shards(); }
 Version Store::VersionOf(ShardId shard) const { return impl_->VersionOf(shard); }
+absl::StatusOr<std::string> Store::TableName(TableId table) const { return impl_->TableName(table); }
+std::pair<uint64_t, uint64_t> Store::Totals() const { return impl_->Totals(); }
 std::optional<v1::Broadcast> Store::BroadcastOf(TableId table) const { return impl_->BroadcastOf(table); }
 void Store::SetBroadcastListener(std::function<void(TableId)> listener) {
   impl_->SetBroadcastListener(std::move(listener));

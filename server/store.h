@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -182,6 +183,10 @@ class Store {
   std::vector<ShardId> owned_shards() const;
   // The newest version of an owned shard, without waiting for its executor.
   Version VersionOf(ShardId shard) const;
+  // The name of a table. NOT_FOUND; UNAVAILABLE while this ps does not know the tables.
+  absl::StatusOr<std::string> TableName(TableId table) const;
+  // Rows and bytes of all tables on this ps.
+  std::pair<uint64_t, uint64_t> Totals() const;
   // When `table`'s subscribers are to be served; nullopt if there is no such table.
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
   // `listener` is called, on an executor's thread, each time a table has had its broadcast.every_pushes pushes. Call

@@ -111,6 +111,10 @@ class Store::Impl {
   std::vector<ShardId> owned_shards() const;
   Version VersionOf(ShardId shard) const { return shards_[shard]->version(); }
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
+  absl::StatusOr<std::string> TableName(TableId table) const;
+  // What a call ends with that needs it.
+  absl::Status UnknownTable(TableId table) const;
+  std::pair<uint64_t, uint64_t> Totals() const;
   void SetBroadcastListener(std::function<void(TableId)> listener) { broadcast_listener_ = std::move(listener); }
   void SetRefusalListener(std::function<void(Incarnation, const absl::Status&)> listener) {
     refusal_listener_ = std::move(listener);

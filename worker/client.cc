@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/channel.h"
+#include "common/credentials.h"
 #include "common/local_socket.h"
 #include "common/log.h"
 #include "common/mutex.h"
@@ -111,11 +112,12 @@ class ClientImpl final : public Client {
   static Place PlaceOf(const ShardMap& map, uint32_t server) {
     return {map.AddressOf(server), map.LocalSocketOf(server)};
   }
-  // What gRPC is to connect to: the socket of a ps on this machine, or the address.
+  // What gRPC is to connect to: the socket of a ps on this machine, or the address. With TLS always the address, which
+  // is what the certificate of the ps vouches for.
   std::string TargetOf(const ShardMap& map, uint32_t server) const {
     const std::string& socket = map.LocalSocketOf(server);
-    return config_.cluster().local_sockets() && IsListeningHere(socket) ? LocalSocketTarget(socket)
-                                                                        : map.AddressOf(server);
+    const bool wanted = config_.cluster().local_sockets() && (credentials_ == nullptr || !credentials_->calls_by_tls());
+    return wanted && IsListeningHere(socket) ? LocalSocketTarget(socket) : map.AddressOf(server);
   }
   std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms);
   // For a caller.
@@ -134,6 +136,7 @@ class ClientImpl final : public Client {
 
   const v1::Config config_;
   const std::function<void(const v1::WorkerProgress&)> on_progress_;
+  CredentialsRef credentials_;  // Constant after Connect.
   Timer timer_;
   std::vector<std::unique_ptr<ConnectionThread>> threads_;  // Constant after construction.
   std::atomic<size_t> next_thread_{0};
@@ -159,10 +162,13 @@ class ClientImpl final : public Client {
 };
 
 absl::Status ClientImpl::Connect() {
-  LODESTONE_ASSIGN_OR_RETURN(
-      membership_, WorkerMembership::Join(config_, {.on_lost = [this](const absl::Status& status) { Lose(status); },
-                                                    .waiting_for = [this] { return WaitingFor(); },
-                                                    .on_route = [this](const auto& map) { FollowRoute(map); }}));
+  LODESTONE_ASSIGN_OR_RETURN(credentials_, Credentials::Make(config_.security()));
+  LODESTONE_ASSIGN_OR_RETURN(membership_,
+                             WorkerMembership::Join(config_,
+                                                    {.on_lost = [this](const absl::Status& status) { Lose(status); },
+                                                     .waiting_for = [this] { return WaitingFor(); },
+                                                     .on_route = [this](const auto& map) { FollowRoute(map); }},
+                                                    credentials_));
   MutexLock lock(&route_mu_);
   const std::shared_ptr<const ShardMap> map = shard_map();
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
@@ -204,8 +210,8 @@ absl::Status ClientImpl::Connect() {
 std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms) {
   const uint32_t message_max_bytes = config_.server().message_max_bytes();
   return std::make_unique<Connection>(PsName(server, config_.cluster().name()),
-                                      MakeChannel(TargetOf(map, server), message_max_bytes), NextQueue(), &timer_,
-                                      call_timeout_ms, message_max_bytes);
+                                      MakeChannel(TargetOf(map, server), message_max_bytes, credentials_), NextQueue(),
+                                      &timer_, call_timeout_ms, message_max_bytes);
 }
 
 std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const ShardMap& map, uint32_t server) {

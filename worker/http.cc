@@ -27,11 +27,14 @@ bool IsAtWork(v1::Phase phase) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WorkerHttp>> WorkerHttp::Start(const std::string& listen) {
+absl::StatusOr<std::unique_ptr<WorkerHttp>> WorkerHttp::Start(const std::string& listen,
+                                                              HttpServer::Security security) {
   std::unique_ptr<WorkerHttp> http(new WorkerHttp);
   WorkerHttp* const self = http.get();
-  auto server = HttpServer::Start(listen, MonitoringPaths([self](MetricFamilies* to) { self->AddMetrics(to); },
-                                                          [self] { return self->Readiness(); }));
+  auto server = HttpServer::Start(
+      listen,
+      MonitoringPaths([self](MetricFamilies* to) { self->AddMetrics(to); }, [self] { return self->Readiness(); }),
+      std::move(security));
   if (!server.ok()) return Annotate(server.status(), "worker.http_listen");
   http->server_ = *std::move(server);
   LODESTONE_LOG(INFO, "worker", "answers HTTP on={} port={}", listen, http->port());

@@ -20,7 +20,8 @@ namespace lodestone {
 class WorkerHttp {
  public:
   // Binds `listen`. INVALID_ARGUMENT or UNAVAILABLE, as HttpServer, naming worker.http_listen.
-  static absl::StatusOr<std::unique_ptr<WorkerHttp>> Start(const std::string& listen);
+  static absl::StatusOr<std::unique_ptr<WorkerHttp>> Start(const std::string& listen,
+                                                           HttpServer::Security security = {});
 
   uint16_t port() const { return server_->port(); }
 

@@ -16,6 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/credentials.h"
+#include "common/http_security.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/status.h"
@@ -124,7 +126,8 @@ absl::Status Run(const v1::Config& config, const std::string& summary_path, Sign
   std::unique_ptr<WorkerHttp> http;  // Null if it has no HTTP port.
   std::function<void(const v1::WorkerProgress&)> on_progress;
   if (const std::string& listen = config.worker().http_listen(); !listen.empty()) {
-    LODESTONE_ASSIGN_OR_RETURN(http, WorkerHttp::Start(listen));
+    LODESTONE_ASSIGN_OR_RETURN(const CredentialsRef credentials, Credentials::Make(config.security()));
+    LODESTONE_ASSIGN_OR_RETURN(http, WorkerHttp::Start(listen, HttpSecurityOf(credentials)));
     on_progress = [&http](const v1::WorkerProgress& progress) { http->Report(progress); };
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config, on_progress));

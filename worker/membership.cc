@@ -48,22 +48,23 @@ std::string HostAndPid() {
 
 }  // namespace
 
-WorkerMembership::WorkerMembership(const v1::Config& config, Events events)
+WorkerMembership::WorkerMembership(const v1::Config& config, Events events, CredentialsRef credentials)
     : config_(config),
       events_(std::move(events)),
       coordinator_name_(config.coordinator().etcd().empty()
                             ? absl::StrCat("coordinator at ", config.coordinator().address())
                             : "coordinator"),
-      coordinator_(config, [message_max_bytes = config.server().message_max_bytes()](const std::string& address) {
-        return MakeChannel(address, message_max_bytes);
-      }) {}
+      coordinator_(config,
+                   [message_max_bytes = config.server().message_max_bytes(), credentials = std::move(credentials)](
+                       const std::string& address) { return MakeChannel(address, message_max_bytes, credentials); }) {}
 
-absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v1::Config& config, Events events) {
+absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v1::Config& config, Events events,
+                                                                         CredentialsRef credentials) {
   if (config.coordinator().address().empty() && config.coordinator().etcd().empty()) {
     return absl::InvalidArgumentError("neither coordinator.address nor coordinator.etcd is set");
   }
   const int64_t deadline_ms = NowMs() + config.coordinator().join_timeout_ms();
-  std::unique_ptr<WorkerMembership> membership(new WorkerMembership(config, std::move(events)));
+  std::unique_ptr<WorkerMembership> membership(new WorkerMembership(config, std::move(events), std::move(credentials)));
   LODESTONE_RETURN_IF_ERROR(membership->JoinUntil(deadline_ms));
   membership->thread_ = std::thread([raw = membership.get()] { raw->SendHeartbeats(); });
   LODESTONE_RETURN_IF_ERROR(membership->FetchRouteUntil(deadline_ms));

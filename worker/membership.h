@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/coordinator_channel.h"
+#include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
@@ -43,7 +44,8 @@ class WorkerMembership {
   // there.
   // Logs what it waits for, at most once a second. The errors are the coordinator's, or DEADLINE_EXCEEDED with its last
   // word.
-  static absl::StatusOr<std::unique_ptr<WorkerMembership>> Join(const v1::Config& config, Events events);
+  static absl::StatusOr<std::unique_ptr<WorkerMembership>> Join(const v1::Config& config, Events events,
+                                                                CredentialsRef credentials = nullptr);
   ~WorkerMembership();
   WorkerMembership(const WorkerMembership&) = delete;
   WorkerMembership& operator=(const WorkerMembership&) = delete;
@@ -61,7 +63,7 @@ class WorkerMembership {
   absl::Status AwaitClock(Clock clock);
 
  private:
-  WorkerMembership(const v1::Config& config, Events events);
+  WorkerMembership(const v1::Config& config, Events events, CredentialsRef credentials);
 
   // Makes a call of the coordinator.
   using CoordinatorCall = std::function<grpc::Status(v1::Coordinator::Stub*, grpc::ClientContext*)>;

@@ -123,6 +123,11 @@ v1::CoordinatorState ElectedCoordinator::State() const {
   return use.service() != nullptr ? use.service()->State() : v1::CoordinatorState();
 }
 
+bool ElectedCoordinator::IsServer(Incarnation incarnation) const {
+  const Use use(this);
+  return use.service() != nullptr && use.service()->IsServer(incarnation);
+}
+
 void ElectedCoordinator::FillStatus(v1::StatusResponse* status) const {
   {
     const Use use(this);

@@ -53,6 +53,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
 
   // As CoordinatorService::State if this ps is elected; otherwise empty.
   v1::CoordinatorState State() const;
+  // As CoordinatorService::IsServer; false if this ps is not elected.
+  bool IsServer(Incarnation incarnation) const;
 
   // Serves no more, and lets another ps be elected.
   void Shutdown();

@@ -114,7 +114,8 @@ class Membership {
 
   // "worker 1 (host:4711)"; "incarnation N" if it is not known.
   std::string NameOf(Incarnation incarnation) const;
-
+  // Whether it is a server's, of this life of the cluster.
+  bool IsServer(Incarnation incarnation) const;
   v1::ClusterStatus Status() const;
   // How training goes on.
   Moment Now() const;

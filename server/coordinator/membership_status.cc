@@ -25,6 +25,11 @@ std::string Bounded(const std::string& text) { return std::string(Utf8Prefix(tex
 
 }  // namespace
 
+bool Membership::IsServer(Incarnation incarnation) const {
+  const auto found = by_incarnation_.find(incarnation);
+  return found != by_incarnation_.end() && found->second->role == v1::ROLE_SERVER;
+}
+
 void Membership::RecordProgress(Place* place, const v1::WorkerProgress& progress) {
   place->progress = progress;
   place->progress.set_waiting_for(Bounded(progress.waiting_for()));

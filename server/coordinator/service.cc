@@ -99,6 +99,11 @@ absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
   return absl::OkStatus();
 }
 
+bool CoordinatorService::IsServer(Incarnation incarnation) const {
+  MutexLock lock(&mu_);
+  return membership_.IsServer(incarnation);
+}
+
 v1::CoordinatorState CoordinatorService::State() const {
   MutexLock lock(&mu_);
   return membership_.SaveState();

@@ -48,6 +48,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   absl::Status Restore(const v1::CoordinatorState& state);
   // The state, whether saved or not.
   v1::CoordinatorState State() const;
+  // As Membership::IsServer.
+  bool IsServer(Incarnation incarnation) const;
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;

@@ -7,6 +7,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "server/caller.h"
 #include "server/checkpoint/shard_file.h"
 #include "server/replication/replicator.h"
 #include "server/shard/content_checksum.h"
@@ -24,18 +25,28 @@ v1::ShardPosition PositionOf(const Shard::State& state) {
   return position;
 }
 
+// Whether who opens `stream` may follow; it ends once he may not any more. `access` may be null.
+absl::Status CheckCaller(Access* access, const grpc::CallbackServerContext& context,
+                         const std::shared_ptr<FollowStream>& stream) {
+  if (access == nullptr) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, access->Identify(CallOf(context)));
+  // At the door he was an admin; he may not be one any more.
+  LODESTONE_RETURN_IF_ERROR(caller->CheckRole(v1::Identity::ADMIN, "/lodestone.v1.Replication/Follow", "Follow"));
+  access->Watch(caller, stream);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(grpc::CallbackServerContext* context) {
   auto stream = std::make_shared<FollowStream>(this, context);
-  bool shut_down = false;
+  absl::Status end = CheckCaller(options_.access, *context, stream);
   {
     MutexLock lock(&mu_);
-    shut_down = shut_down_;
     streams_.push_back(stream);
+    if (shut_down_) end = absl::UnavailableError("the ps shuts down");
   }
-  stream->Start();
-  if (shut_down) stream->End(absl::UnavailableError("the ps shuts down"));
+  stream->Start(end);
   return stream.get();
 }
 

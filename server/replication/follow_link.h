@@ -41,7 +41,7 @@ class Follower::Link {
         owner_incarnation_(owner_incarnation),
         shards_(std::move(shards)),
         // A block with its state may be longer than any message of a worker.
-        channel_(MakeChannel(address_, std::numeric_limits<int32_t>::max())),
+        channel_(MakeChannel(address_, std::numeric_limits<int32_t>::max(), options.credentials)),
         incarnation_(options.incarnation()),
         thread_([this] { Run(); }) {}
   ~Link() { Stop(); }

@@ -27,9 +27,10 @@ FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload, 
   return piece;
 }
 
-void FollowStream::Start() {
+void FollowStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
   MutexLock lock(&mu_);
+  if (!end.ok()) end_ = end;
   Pump();
 }
 

@@ -20,6 +20,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/slice.h"
 #include "proto/replication.pb.h"
+#include "server/revocable.h"
 
 namespace lodestone {
 
@@ -37,16 +38,18 @@ using FollowPieceRef = std::shared_ptr<const FollowPiece>;
 FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload = {}, Version version = 0);
 
 class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public Revocable,
                            public std::enable_shared_from_this<FollowStream> {
  public:
   FollowStream(Replicator* replicator, grpc::CallbackServerContext* context)
       : replicator_(replicator), context_(context) {}
 
-  // Call once.
-  void Start();
+  // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
+  void Start(const absl::Status& end);
   // Ends the stream once the write under way is over; what waits to be sent is dropped. With `now`, a write that does
   // not end is cut off.
   void End(absl::Status status, bool now = false);
+  void Revoke(const absl::Status& why) override { End(why, /*now=*/true); }
 
   // Sends a piece after those before. Nothing happens once the stream ends.
   void Send(FollowPieceRef piece);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
@@ -33,6 +34,7 @@ class Follower {
     std::function<void(ShardId)> on_state = {};  // A shard's state was taken: what is on disk of it is old. Any thread.
     // Whether the disk has a shard's state, so that it may be confirmed. Null: it need not. Any thread.
     std::function<bool(ShardId)> on_disk = {};
+    CredentialsRef credentials = nullptr;  // What owners are called with.
   };
   Follower(Options options, Store* store);
   ~Follower();

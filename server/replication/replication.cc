@@ -25,6 +25,7 @@ Replicator::Options ReplicatorOptions(const v1::Config& config, const Replicatio
   options.report = surroundings.report;
   options.ask_route = surroundings.ask_route;
   options.may_serve = std::move(may_serve);
+  options.access = surroundings.access;
   return options;
 }
 
@@ -38,6 +39,7 @@ Follower::Options FollowerOptions(const v1::Config& config, const Replication::S
   options.ask_route = surroundings.ask_route;
   options.on_state = surroundings.on_state;
   options.on_disk = surroundings.on_disk;
+  options.credentials = surroundings.credentials;
   return options;
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/time_source.h"
@@ -20,6 +21,7 @@
 #include "proto/config.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/replication.grpc.pb.h"
+#include "server/access.h"
 #include "server/replication/follower.h"
 #include "server/replication/replicator.h"
 #include "server/store.h"
@@ -37,6 +39,8 @@ class Replication {
     std::function<void()> on_owners_changed;  // This ps owns other shards than before.
     std::function<void(ShardId)> on_state;    // A shard's state was taken from another ps.
     std::function<bool(ShardId)> on_disk;     // The disk has what was taken of it; null: it need not.
+    CredentialsRef credentials;               // What owners are called with.
+    Access* access = nullptr;                 // Who may follow this ps; null: everybody.
   };
   // Whether shards have followers by this configuration.
   static bool IsWanted(const v1::Config& config) { return config.cluster().replicas() > 1; }

@@ -34,6 +34,7 @@
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/replication.grpc.pb.h"
+#include "server/access.h"
 #include "server/replica_sink.h"
 #include "server/replication/follow_stream.h"
 #include "server/store.h"
@@ -54,6 +55,7 @@ class Replicator final : public ReplicaSink {
     std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
     std::function<void()> ask_route;          // The shard map seems to be old.
     std::function<absl::Status()> may_serve;  // Not OK: the lease has ended, and nothing can be acknowledged.
+    Access* access = nullptr;                 // Who may follow; null: everybody.
   };
   Replicator(Options options, Store* store);
   ~Replicator() override;

@@ -67,8 +67,8 @@ const std::vector<Broken>& BrokenFiles() {
       {"ScalarForEmptyMessage", "model:\n  optimizer:\n    sgd: 1\n",
        "3:10: model.optimizer.sgd: expected a mapping (an empty one: {}); got `1`"},
       {"WholeFileIsAScalar", "hello\n",
-       "1:1: expected a mapping with cluster, coordinator, server, worker, log, model, data, train, checkpoint; got "
-       "`hello`"},
+       "1:1: expected a mapping with cluster, coordinator, server, worker, log, model, data, train, checkpoint, "
+       "security; got `hello`"},
       {"MappingForNumber", "cluster:\n  servers: {a: 1}\n", "2:12: cluster.servers: expected one value, got a mapping"},
       {"ListForNumber", "cluster:\n  servers: [1]\n", "2:12: cluster.servers: expected one value, got a list"},
       {"TextForWholeNumber", "cluster:\n  servers: two\n", "2:12: cluster.servers: expected a whole number, got `two`"},
@@ -188,6 +188,13 @@ const std::vector<Broken>& BrokenFiles() {
        "2:14: checkpoint.load: `../other` is no checkpoint's name: A-Z a-z 0-9 _ . -"},
       {"CheckpointsNowhere", "checkpoint: {load: good}\n",
        "1:1: checkpoint.dir: must be set, because checkpoint.load is and server.data_dir is not"},
+      {"TokenWithoutTls", "coordinator: {address: \"ps0:7000\"}\nsecurity: {token: t}\n",
+       "2:1: security.authorities: must be set, because security.token is: without TLS it is not shown to another "
+       "machine, which coordinator.address names"},
+      {"CertificateWithoutKey", "security: {certificate: c, authorities: a}\n",
+       "1:1: security.key: must be set: it is the key of security.certificate"},
+      {"ClientCertificatesWithoutTls", "security: {client_certificates: true}\n",
+       "1:12: security.client_certificates: needs security.certificate: they are shown in TLS only"},
       {"CoordinatorPortZero", "coordinator: {address: \"ps0:0\"}\n",
        "1:15: coordinator.address: port 0 cannot be connected to"},
       {"CoordinatorWildcard", "coordinator: {address: \":7000\"}\n",

@@ -160,7 +160,8 @@ TEST(Config, ReplacesAMessageByAnOverride) {
 TEST(Config, ReadsFilesOfTheTreeAndPrintsThemBack) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
-    if (entry.path().extension() != ".yaml") continue;
+    // That of identities has a schema of its own, and a test in tests/configs.
+    if (entry.path().extension() != ".yaml" || entry.path().filename() == "identities.yaml") continue;
     ++files;
     const absl::StatusOr<v1::Config> config = LoadConfig(entry.path().string());
     ASSERT_TRUE(config.ok()) << config.status();

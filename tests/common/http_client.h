@@ -43,6 +43,8 @@ class HttpConnection {
     }
     return true;
   }
+  // Nothing more is sent.
+  void EndSending() { shutdown(socket_, SHUT_WR); }
   // All that comes until the other side ends the connection.
   std::string ReadAll() {
     std::string all;

@@ -336,6 +336,51 @@ TEST_P(OverlayTest, IsRenderedWithMonitorsWhereItIsToldTo) {
   }
 }
 
+TEST_P(OverlayTest, IsRenderedWithMutualTlsWhereItIsToldTo) {
+  const std::string text = Rendered(GetParam(), "echo 'components: [../../components/tls]' >>kustomization.yaml");
+  if (text.empty()) GTEST_SKIP() << "neither kubectl nor kustomize is here";
+  const std::string file = Overlays()[GetParam() == "etcd" ? 1 : 0].config;
+  const std::string manual = ReadProjectFile(PathOf("components/tls/kustomization.yaml"));
+  const Manifests rendered(ParseDocuments(text));
+  for (const char* key : {"StatefulSet/lodestone-ps", "Job/lodestone-worker"}) {
+    SCOPED_TRACE(key);
+    const YAML::Node workload = rendered.Get(key);
+    const absl::StatusOr<v1::Config> config = CheckedConfig(file, FlagsOf(workload, 0));
+    ASSERT_TRUE(config.ok()) << config.status();
+    std::map<std::string, std::string> mounts, secrets;  // Volume by path; Secret by volume.
+    for (const YAML::Node& mount : ContainerOf(workload)["volumeMounts"]) {
+      mounts[mount["mountPath"].as<std::string>()] = mount["name"].as<std::string>();
+    }
+    for (const YAML::Node& volume : PodOf(workload)["volumes"]) {
+      if (!volume["secret"].IsDefined()) continue;
+      secrets[volume["name"].as<std::string>()] = volume["secret"]["secretName"].as<std::string>();
+      EXPECT_EQ(volume["secret"]["defaultMode"].as<int>(), 0440) << "nobody else's to read";
+    }
+    EXPECT_EQ(PodOf(workload)["securityContext"]["fsGroup"].as<int>(),
+              PodOf(workload)["securityContext"]["runAsGroup"].as<int>());
+    const v1::SecurityConfig& security = config->security();
+    std::vector<std::string> paths = {security.certificate(), security.key(), security.authorities()};
+    if (key == std::string("StatefulSet/lodestone-ps")) {
+      paths.push_back(security.identities());
+      EXPECT_TRUE(security.client_certificates());
+      EXPECT_EQ(security.open(), v1::SecurityConfig::REFUSE);
+    }
+    for (const std::string& path : paths) {
+      const size_t slash = path.rfind('/');
+      ASSERT_TRUE(mounts.count(path.substr(0, slash))) << path;
+      ASSERT_TRUE(secrets.count(mounts[path.substr(0, slash)])) << path;
+      EXPECT_THAT(manual, HasSubstr(absl::StrCat("--from-file=", path.substr(slash + 1), "=")));
+    }
+  }
+  const YAML::Node ps = ContainerOf(rendered.Get("StatefulSet/lodestone-ps"));
+  for (const char* probe : {"startupProbe", "livenessProbe", "readinessProbe"}) {
+    EXPECT_FALSE(ps[probe]["grpc"].IsDefined()) << probe << ": Kubernetes' speak no TLS";
+    EXPECT_EQ(ps[probe]["httpGet"]["scheme"].as<std::string>(), "HTTPS") << probe;
+    EXPECT_EQ(ps[probe]["httpGet"]["port"].as<std::string>(), "http") << probe;
+  }
+  EXPECT_EQ(ps["readinessProbe"]["httpGet"]["path"].as<std::string>(), "/readyz");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OverlayTest, testing::Values("cpu", "etcd"), [](const auto& info) { return info.param; });
 
 }  // namespace

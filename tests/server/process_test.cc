@@ -275,14 +275,19 @@ TEST(ServerProcess, SaysSoWhenAnybodyMayConnect) {
   config.mutable_server()->set_http_listen("0.0.0.0:0");
   const auto page_outside = StartOrFail(config);
   ASSERT_NE(page_outside, nullptr);
-  EXPECT_THAT(StatusOf(*page_outside).server().security_warning(), HasSubstr("anybody who can connect"));
+  EXPECT_THAT(StatusOf(*page_outside).server().security_warning(),
+              HasSubstr("open to everybody who can connect to server.http_listen 0.0.0.0:0"));
 
   config.mutable_server()->clear_http_listen();
   config.mutable_server()->set_listen("0.0.0.0:0");
   config.mutable_server()->set_advertise("127.0.0.1:0");
   const auto outside = StartOrFail(config);
   ASSERT_NE(outside, nullptr);
-  EXPECT_THAT(StatusOf(*outside).server().security_warning(), HasSubstr("listens beyond loopback"));
+  EXPECT_THAT(StatusOf(*outside).server().security_warning(),
+              HasSubstr("open to everybody who can connect to server.listen 0.0.0.0:0"));
+
+  config.mutable_security()->set_open(v1::SecurityConfig::REFUSE);
+  EXPECT_EQ(ServerProcess::Start(config).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(ServerProcess, GivesUpWhenTheOthersDoNotCome) {

@@ -9,8 +9,8 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "proto/admin.grpc.pb.h"
+#include "tools/psctl/client_security.h"
 #include "tools/psctl/outcome.h"
 
 namespace lodestone {
@@ -57,7 +57,7 @@ absl::StatusOr<Response> Call(const std::string& address, Method<Request, Respon
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt("grpc.enable_http_proxy", 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(UsedCredentials()), arguments);
 }
 
 absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address, int timeout_ms,

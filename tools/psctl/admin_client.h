@@ -19,7 +19,7 @@
 
 namespace lodestone {
 
-// A channel to `address`, for tools: with gRPC's own settings, but no proxy.
+// A channel to `address`, for tools: with gRPC's own settings, but no proxy, and what client_security.h says.
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address);
 
 // `status` of a call to the ps at `address` with that time, over `channel`, in words for people.

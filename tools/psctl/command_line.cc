@@ -52,6 +52,7 @@ constexpr char kExamples[] = R"text(Examples:
   psctl export data/checkpoints/before-move --out model.safetensors
   psctl import model.safetensors --into data/checkpoints/model --config configs/cluster.yaml
   psctl check configs/local.yaml                         is this configuration right, and what are its defaults?
+  psctl status --config /etc/lodestone/cluster.yaml      with the token and certificates of its section security
   eval "$(psctl completion bash)"                        verbs, flags and files by the tab key
 
 )text";
@@ -126,6 +127,10 @@ int CommandLine::Run(int argc, const char* const* argv) {
     return app_->exit(error) == 0 ? kExitDone : kExitUsage;
   }
   SetColorMode(color_ == "always" ? ColorMode::kAlways : color_ == "never" ? ColorMode::kNever : ColorMode::kAuto);
+  if (const absl::Status used = UseSecurity(security_); !used.ok()) {
+    std::fprintf(stderr, "psctl: %s\n", std::string(used.message()).c_str());
+    return kExitUsage;
+  }
   for (const auto& [verb, run] : verbs_) {
     if (verb->parsed()) return run();
   }
@@ -147,6 +152,7 @@ void CommandLine::AddGlobalFlags() {
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN")
       ->capture_default_str();
+  AddSecurity(app_.get(), &security_);
 }
 
 CLI::App* CommandLine::AddVerb(const std::string& name, const std::string& description, Runner run) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tools/psctl/client_security.h"
+
 namespace CLI {
 class App;
 }  // namespace CLI
@@ -54,6 +56,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
   std::vector<std::pair<CLI::App*, Runner>> verbs_;
   std::string color_ = "auto";
+  SecurityOptions security_;
 };
 
 }  // namespace lodestone

@@ -21,6 +21,7 @@
 #include "common/status.h"
 #include "common/time_source.h"
 #include "tools/psctl/admin_client.h"
+#include "tools/psctl/client_security.h"
 #include "tools/psctl/cluster_view.h"
 #include "tools/psctl/console.h"
 #include "tools/psctl/local_cluster.h"
@@ -215,7 +216,8 @@ class LocalRun {
     if (!status.has_value()) return;
     if (!page_shown_ && !status->server().http().empty()) {
       page_shown_ = true;
-      Say(absl::StrCat("the cluster's page is http://", status->server().http(), "/"));
+      Say(absl::StrCat("the cluster's page is ", config_.security().certificate().empty() ? "http://" : "https://",
+                       status->server().http(), "/"));
     }
     const ClusterView view = ViewOf(*status, config_.cluster().workers());
     const int64_t now_ms = time_.NowMs();
@@ -262,6 +264,10 @@ int RunLocal(const LocalOptions& options) {
   }
   if (!options.summary_path.empty() && !std::ofstream(options.summary_path, std::ios::app)) {
     std::fprintf(stderr, "psctl: %s: cannot be written\n", options.summary_path.c_str());
+    return kExitUsage;
+  }
+  if (const absl::Status used = UseSecurity(config->security()); !used.ok()) {
+    std::fprintf(stderr, "psctl: %s\n", std::string(used.message()).c_str());
     return kExitUsage;
   }
   return LocalRun(options, *std::move(config)).Run();

@@ -114,8 +114,8 @@ TEST_F(BashTest, VerbsComeFirst) {
 }
 
 TEST_F(BashTest, FlagsAreTheVerbsOwnAndThoseOfAll) {
-  EXPECT_THAT(Offered({"events", "--"}),
-              UnorderedElementsAre("--help", "--address", "--follow", "--last", "--json", "--timeout", "--color"));
+  EXPECT_THAT(Offered({"events", "--"}), UnorderedElementsAre("--help", "--address", "--follow", "--last", "--json",
+                                                              "--timeout", "--color", "--config", "--set"));
   EXPECT_THAT(Offered({"events", "--fo"}), ElementsAre("--follow"));
   EXPECT_THAT(Offered({"events", "-"}), Contains("-f"));
   EXPECT_THAT(Offered({"tables", "--fo"}), IsEmpty());

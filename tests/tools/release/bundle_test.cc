@@ -44,7 +44,7 @@ TEST_F(BundleTest, HoldsProgramsLibrariesConfigurationsAndPapers) {
   const std::vector<std::string> files = LinesOf(Do(absl::StrCat("cd ", folder, " && find . -type f | sort")));
   EXPECT_THAT(files, IsSupersetOf({"./bin/ps", "./bin/psctl", "./bin/worker", "./configs/local.yaml",
                                    "./configs/lodestone.schema.json", "./configs/systemd/lodestone-ps@.service",
-                                   "./CHANGELOG.md", "./LICENSE", "./NOTICES", "./README.md"}));
+                                   "./CHANGELOG.md", "./LICENSE", "./NOTICES", "./README.md", "./SECURITY.md"}));
   int libraries = 0;
   for (const std::string& file : files) {
     if (absl::StartsWith(file, "./lib/lodestone/lib") && absl::StrContains(file, ".so.")) {

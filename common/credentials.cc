@@ -1,0 +1,119 @@
+#include "common/credentials.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/config_check.h"
+#include "common/core_credentials.h"
+#include "common/log.h"
+#include "common/secret_file.h"
+#include "common/status.h"
+#include "grpc/grpc.h"
+#include "grpcpp/security/tls_credentials_options.h"
+
+namespace lodestone {
+
+Credentials::Credentials(const v1::SecurityConfig& security) : security_(security) { grpc_init(); }
+
+Credentials::~Credentials() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  if (reloads_.joinable()) reloads_.join();
+  watcher_.reset();
+  grpc_shutdown();
+}
+
+absl::StatusOr<CredentialsRef> Credentials::Make(const v1::SecurityConfig& security) {
+  for (const ConfigProblem& problem : CheckSecurity(security)) {
+    return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.what));
+  }
+  if (security.certificate().empty() && security.authorities().empty() && security.token().empty()) return nullptr;
+  std::shared_ptr<Credentials> credentials(new Credentials(security));
+  LODESTONE_RETURN_IF_ERROR(credentials->Open());
+  return credentials;
+}
+
+absl::Status Credentials::Open() {
+  WarnOfReaders();
+  if (!security_.token().empty()) {
+    auto token = TokenFile::Open(security_.token(), security_.reload_ms(), &time_);
+    if (!token.ok()) return Annotate(token.status(), "security.token");
+    token_ = *std::move(token);
+  }
+  if (!calls_by_tls()) return absl::OkStatus();
+  // gRPC would take whatever the files hold, and with something else than certificates in them no handshake succeeds:
+  // it gets what was checked.
+  LODESTONE_ASSIGN_OR_RETURN(certificates_, CertificateFiles::Open(security_, &time_));
+  watcher_ = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      certificates_->key_path(), certificates_->certificate_path(), certificates_->authorities_path(),
+      /*refresh_interval_sec=*/1);
+  reloads_ = std::thread([this] { RunReloads(); });
+  return absl::OkStatus();
+}
+
+void Credentials::RunReloads() {
+  const std::chrono::milliseconds period(security_.reload_ms());
+  auto next = std::chrono::steady_clock::now() + period;
+  MutexLock lock(&mu_);
+  while (!stopping_) {
+    if (changed_.WaitUntil(&mu_, next)) continue;
+    mu_.Unlock();
+    certificates_->Newest();
+    mu_.Lock();
+    next = std::chrono::steady_clock::now() + period;
+  }
+}
+
+void Credentials::WarnOfReaders() const {
+  for (const std::string& path : {security_.key(), security_.token()}) {
+    if (path.empty() || !IsReadableByAll(path)) continue;
+    LODESTONE_LOG(WARN, "security", "everybody on this machine can read a secret file={}", path);
+  }
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials::channel() const {
+  const auto make = [this] {
+    if (!calls_by_tls()) return grpc_insecure_credentials_create();
+    grpc::experimental::TlsChannelCredentialsOptions options;
+    options.set_certificate_provider(watcher_);
+    options.watch_root_certs();
+    if (serves_by_tls()) options.watch_identity_key_cert_pairs();  // For servers that ask who calls.
+    options.set_verify_server_certs(true);
+    options.set_check_call_host(true);
+    return grpc_tls_credentials_create(options.c_credentials_options());
+  };
+  return std::make_shared<CoreChannelCredentials>(make, calls_by_tls(), token_, shared_from_this());
+}
+
+std::shared_ptr<grpc::ServerCredentials> Credentials::server(Door door) const {
+  const auto make = [this] {
+    if (!serves_by_tls()) return grpc_insecure_server_credentials_create();
+    grpc::experimental::TlsServerCredentialsOptions options(watcher_);
+    options.watch_identity_key_cert_pairs();
+    if (asks_clients()) {
+      options.watch_root_certs();
+      options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    }
+    return grpc_tls_server_credentials_create(options.c_credentials_options());
+  };
+  return std::make_shared<CoreServerCredentials>(make, std::move(door));
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const CredentialsRef& credentials) {
+  return credentials == nullptr ? grpc::InsecureChannelCredentials() : credentials->channel();
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const CredentialsRef& credentials,
+                                                             Credentials::Door door) {
+  if (credentials != nullptr) return credentials->server(std::move(door));
+  if (door == nullptr) return grpc::InsecureServerCredentials();
+  return std::make_shared<CoreServerCredentials>([] { return grpc_insecure_server_credentials_create(); },
+                                                 std::move(door));
+}
+
+}  // namespace lodestone
