@@ -1,10 +1,7 @@
 #include "server/process.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,33 +10,17 @@
 #include "common/channel.h"
 #include "common/coordinator_channel.h"
 #include "common/host_port.h"
-#include "common/http_server.h"
 #include "common/log.h"
-#include "common/mutex.h"
 #include "common/nonce.h"
 #include "common/ps_name.h"
 #include "common/status.h"
-#include "common/time_source.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "server/broadcast.h"
-#include "server/coordinator_host.h"
-#include "server/events.h"
-#include "server/exchange.h"
-#include "server/http.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
-#include "server/member.h"
-#include "server/page/page.h"
-#include "server/replication/replication.h"
-#include "server/security.h"
-#include "server/service.h"
-#include "server/status.h"
-#include "server/storage.h"
-#include "server/store.h"
+#include "server/process_impl.h"
 
 namespace lodestone {
 namespace {
@@ -87,75 +68,6 @@ absl::Status CheckConfig(const v1::Config& config) {
 }
 
 }  // namespace
-
-class ServerProcess::Impl {
- public:
-  Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready, std::unique_ptr<Security> security);
-  ~Impl() { Shutdown(0); }
-
-  // Binds and starts everything. Call once.
-  absl::Status Start();
-  const std::string& address() const { return identity_.address; }
-  absl::Status WaitUntilReady();
-  void Shutdown(int64_t grace_ms);
-
- private:
-  void StartReplication();
-  absl::Status Listen();
-  absl::Status StartHttp();
-  absl::Status Readiness() const;
-  std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
-  void StartMember();
-  void OnRoute(absl::StatusOr<ShardMap> map);
-  // Brings the shards back and serves them.
-  absl::Status Begin(const ShardMap& map);
-  void SetReady(absl::Status status);
-  void CheckDisk();
-  void SetServing(bool serving);
-  void FillStatus(v1::StatusResponse* status) const;
-  // Of the cluster where this ps serves the coordinator; otherwise of this ps.
-  v1::EventsResponse Events(uint64_t after_id) const;
-  v1::HistoryResponse History() const { return coordinator_.TellHistory().value_or(v1::HistoryResponse()); }
-  v1::ServerProgress Progress() const;
-  void OnCoordinator(bool serves);
-  void Tell(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
-  void RunTicks();
-  std::shared_ptr<Member> MemberNow() const;
-
-  // Constant after Start.
-  const v1::Config config_;
-  const std::string name_;  // "ps 1".
-  const std::function<void(absl::Status)> on_ready_;
-
-  mutable Mutex mu_;
-  CondVar changed_;
-  std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
-  ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
-  std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
-  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // What the health service says of the ps as a whole.
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-
-  // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
-  AnchoredTime time_;
-  const std::unique_ptr<Security> security_;
-  EventLog events_;
-  RefusedPushes refused_;
-  Store store_;
-  std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
-  Broadcaster broadcaster_;
-  std::optional<Replication> replication_;  // Where shards have followers.
-  CoordinatorHost coordinator_;
-  Exchange exchange_;
-  ParameterService parameters_;
-  AdminService admin_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<HttpServer> http_;  // Null if it has no HTTP port. Its handlers use all of the above.
-  std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
-  std::atomic<const Member*> lease_of_{nullptr};         // The same, for who asks often.
-  std::thread ticks_;
-  std::thread begin_;       // Runs Begin. Started by the member's thread; joined when that has ended.
-  bool disk_told_ = false;  // Owned by ticks_: that updates cannot be made durable.
-};
 
 ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready,
                           std::unique_ptr<Security> security)
@@ -266,26 +178,6 @@ absl::Status ServerProcess::Impl::Listen() {
   return absl::OkStatus();
 }
 
-absl::Status ServerProcess::Impl::StartHttp() {
-  const std::string& listen = config_.server().http_listen();
-  if (listen.empty()) return absl::OkStatus();
-  HttpServer::Paths paths =
-      PsMonitoringPaths([this](v1::StatusResponse* status) { FillStatus(status); }, [this] { return Readiness(); });
-  paths.merge(PageHandlers({[this] {
-                              v1::StatusResponse status;
-                              FillStatus(&status);
-                              return status;
-                            },
-                            [this](const v1::EventsRequest& request) { return Events(request.after_id()); },
-                            [this] { return History(); }}));
-  LODESTONE_ASSIGN_OR_RETURN(http_, HttpServer::Start(listen, std::move(paths), security_->http()));
-  const std::string http = HttpAddress(listen, identity_.address, http_->port());
-  LODESTONE_LOG(INFO, "server", "answers HTTP on={} port={} address={}", listen, http_->port(), http);
-  MutexLock lock(&mu_);
-  identity_.http = http;
-  return absl::OkStatus();
-}
-
 std::unique_ptr<CoordinatorChannel> ServerProcess::Impl::ConnectCoordinator() {
   v1::Config config = config_;
   if (coordinator_.always()) config.mutable_coordinator()->set_address(identity_.address);
@@ -365,46 +257,10 @@ void ServerProcess::Impl::SetServing(bool serving) {
   serving_ = serving;
 }
 
-absl::Status ServerProcess::Impl::Readiness() const {
-  MutexLock lock(&mu_);
-  if (stopping_) return absl::UnavailableError("this ps ends");
-  return serving_ ? absl::OkStatus() : absl::UnavailableError("");
-}
-
 absl::Status ServerProcess::Impl::WaitUntilReady() {
   MutexLock lock(&mu_);
   while (!ready_.has_value() && !stopping_) changed_.Wait(&mu_);
   return ready_.has_value() ? *ready_ : absl::CancelledError("the ps shuts down");
-}
-
-void ServerProcess::Impl::FillStatus(v1::StatusResponse* status) const {
-  store_.FillStatus(status);
-  if (storage_ != nullptr) storage_->FillStatus(status);
-  broadcaster_.FillStatus(status);
-  if (replication_.has_value()) replication_->FillStatus(status);
-  coordinator_.FillStatus(status);
-  security_->FillStatus(status);
-  std::shared_ptr<Member> member;
-  {
-    MutexLock lock(&mu_);
-    FillProcess(identity_, status->mutable_server());
-    member = member_;
-  }
-  if (member != nullptr) member->FillStatus(status);
-}
-
-v1::EventsResponse ServerProcess::Impl::Events(uint64_t after_id) const {
-  std::optional<v1::EventsResponse> of_cluster = coordinator_.Events(after_id);
-  return of_cluster.has_value() ? *std::move(of_cluster) : events_.Tell(after_id);
-}
-
-v1::ServerProgress ServerProcess::Impl::Progress() const {
-  v1::StatusResponse status;  // But for what the disk may keep waiting, as a heartbeat must not.
-  store_.FillStatus(&status);
-  if (replication_.has_value()) replication_->FillStatus(&status);
-  MutexLock lock(&mu_);
-  FillProcess(identity_, status.mutable_server());
-  return ProgressOf(status);
 }
 
 void ServerProcess::Impl::OnCoordinator(bool serves) {
