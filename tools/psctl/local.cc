@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 
 constexpr int kPollMs = 500;
 constexpr int64_t kPlainLineEveryMs = 5'000;
+constexpr int kSlowEndMs = 2'000;  // The ps' end is said to take its time.
 
 // A folder that is removed, with all in it, at the end.
 class TemporaryFolder {
@@ -136,7 +137,9 @@ class LocalRun {
     LODESTONE_RETURN_IF_ERROR(cluster_.WaitFor([this] { return cluster_.WorkersDone(); }, "the workers", 0));
     poller_.reset();
     console_.SetBar("");
-    LODESTONE_RETURN_IF_ERROR(cluster_.StopServers());
+    LODESTONE_RETURN_IF_ERROR(cluster_.StopServers(kSlowEndMs, [this] {
+      Say("waiting for the ps to write their last checkpoint and end; Ctrl-C does not wait any longer");
+    }));
     std::vector<RunSummary> summaries;
     for (uint32_t i = 0; i < config_.cluster().workers(); ++i) {
       LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadSummary(SummaryFile(i)));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kTickMs = 200;
 constexpr int kWorkerGraceMs = 5'000;   // Between SIGTERM to the workers and to the servers.
-constexpr int kServerGraceMs = 10'000;  // Between SIGTERM to the servers and SIGKILL to all.
+constexpr int kServerGraceMs = 10'000;  // Between SIGTERM to the servers and SIGKILL to all, in StopAll.
 
 }  // namespace
 
@@ -65,10 +65,15 @@ bool LocalCluster::WorkersDone() const {
   });
 }
 
-absl::Status LocalCluster::StopServers() {
+absl::Status LocalCluster::StopServers(int slow_ms, const std::function<void()>& on_slow) {
   servers_may_end_ = true;
   Signal(Role::kServer, SIGTERM);
-  return WaitFor([this] { return !Running(Role::kServer); }, "the ps to end after SIGTERM", kServerGraceMs);
+  const auto ended = [this] { return !Running(Role::kServer); };
+  const std::string what = "the ps to end after SIGTERM";
+  const absl::Status status = WaitFor(ended, what, slow_ms);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  on_slow();
+  return WaitFor(ended, what, 0);
 }
 
 void LocalCluster::StopAll() {

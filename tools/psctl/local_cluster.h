@@ -38,8 +38,9 @@ class LocalCluster {
   // Whether all workers have ended well.
   bool WorkersDone() const;
 
-  // Asks the servers to end, and waits; an error if one ends badly or not in time. For the end of a good run.
-  absl::Status StopServers();
+  // Asks the servers to end, and waits, as their last checkpoint may take a while; calls `on_slow` when that has taken
+  // `slow_ms`. CANCELLED and INTERNAL as WaitFor. For the end of a good run.
+  absl::Status StopServers(int slow_ms, const std::function<void()>& on_slow);
 
   // Ends everything: asks the workers, then the servers, then kills. A further Ctrl-C kills at once. No process is left
   // when it returns. For the end of a bad run.

@@ -38,6 +38,9 @@ class LocalClusterTest : public testing::Test {
                         [] {}};
 };
 
+constexpr int kSlowMs = 600'000;  // Longer than the test may take.
+void Never() { FAIL() << "it was slow"; }
+
 constexpr char kServer[] = "trap 'echo stopped; exit 0' TERM; echo up; while :; do sleep 0.01; done";
 
 TEST_F(LocalClusterTest, AGoodRunEndsWithTheServersAskedToEnd) {
@@ -45,7 +48,7 @@ TEST_F(LocalClusterTest, AGoodRunEndsWithTheServersAskedToEnd) {
   ASSERT_TRUE(WaitForLine("ps 0: up").ok());
   Start(Role::kWorker, "worker 0", "echo trained");
   EXPECT_TRUE(WaitForWorkers().ok());
-  EXPECT_TRUE(cluster_.StopServers().ok());
+  EXPECT_TRUE(cluster_.StopServers(kSlowMs, Never).ok());
   EXPECT_THAT(lines_, Contains("worker 0: trained"));
   EXPECT_THAT(lines_, Contains("ps 0: stopped"));
 }
@@ -71,7 +74,22 @@ TEST_F(LocalClusterTest, AServerThatEndsBeforeTheWorkersIsAFailure) {
 TEST_F(LocalClusterTest, AServerThatEndsBadlyWhenAskedToEndIsAFailure) {
   Start(Role::kServer, "ps 0", "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done");
   ASSERT_TRUE(WaitForLine("ps 0: up").ok());
-  EXPECT_THAT(std::string(cluster_.StopServers().message()), HasSubstr("exit code 5"));
+  EXPECT_THAT(std::string(cluster_.StopServers(kSlowMs, Never).message()), HasSubstr("exit code 5"));
+}
+
+TEST_F(LocalClusterTest, AServerMayTakeItsTimeToEnd) {
+  Start(Role::kServer, "ps 0",
+        "asked=0 go=0; trap asked=1 TERM; trap go=1 USR1; echo up; while [ $asked$go != 11 ]; do sleep 0.01; done");
+  ASSERT_TRUE(WaitForLine("ps 0: up").ok());
+  int slow = 0;
+  EXPECT_TRUE(cluster_
+                  .StopServers(/*slow_ms=*/1,
+                               [&] {
+                                 ++slow;
+                                 kill(pids_.back(), SIGUSR1);
+                               })
+                  .ok());
+  EXPECT_EQ(slow, 1);
 }
 
 TEST_F(LocalClusterTest, AnInterruptEndsTheWaitAndStopAllLeavesNothing) {
