@@ -1,5 +1,6 @@
 #include "common/core_credentials.h"
 
+#include <functional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -65,7 +66,29 @@ std::vector<std::string> NamesIn(const grpc_auth_context* context) {
   return names;
 }
 
-// A call's way in: `state` is a Credentials::Door*.
+// A channel's argument that has something live as long as the channel and its connections.
+constexpr char kKeptKey[] = "lodestone.kept";
+using Kept = std::shared_ptr<const void>;
+
+const grpc_arg_pointer_vtable* KeptTable() {
+  static const grpc_arg_pointer_vtable table = {
+      [](void* kept) -> void* { return new Kept(*static_cast<Kept*>(kept)); },
+      [](void* kept) { delete static_cast<Kept*>(kept); },
+      [](void* a, void* b) -> int {
+        const void* const left = static_cast<Kept*>(a)->get();
+        const void* const right = static_cast<Kept*>(b)->get();
+        return left == right ? 0 : std::less<const void*>()(left, right) ? -1 : 1;
+      }};
+  return &table;
+}
+
+// Who stands at a port's door, and what the port needs to live.
+struct Porter {
+  Credentials::Door door;
+  std::shared_ptr<const void> keep;
+};
+
+// A call's way in: `state` is a Porter*.
 void AskDoor(void* state, grpc_auth_context* context, const grpc_metadata* metadata, size_t count,
              grpc_process_auth_metadata_done_cb done, void* argument) {
   IncomingCall call;
@@ -76,7 +99,7 @@ void AskDoor(void* state, grpc_auth_context* context, const grpc_metadata* metad
     if (key == "user-agent") call.agent = std::string(TextOf(metadata[i].value));
   }
   call.certificate_names = NamesIn(context);
-  const absl::Status status = (*static_cast<Credentials::Door*>(state))(call);
+  const absl::Status status = static_cast<Porter*>(state)->door(call);
   done(argument, nullptr, 0, nullptr, 0, static_cast<grpc_status_code>(status.code()),
        status.ok() ? nullptr : std::string(status.message()).c_str());
 }
@@ -85,9 +108,9 @@ void AskDoor(void* state, grpc_auth_context* context, const grpc_metadata* metad
 
 CoreChannelCredentials::CoreChannelCredentials(const std::function<grpc_channel_credentials*()>& make, bool encrypted,
                                                std::shared_ptr<TokenFile> token, std::shared_ptr<const void> keep)
-    : local_only_(token != nullptr && !encrypted), core_(make()) {
+    : local_only_(token != nullptr && !encrypted), keep_(std::move(keep)), core_(make()) {
   if (token == nullptr) return;
-  grpc_call_credentials* const of_calls = TokenCredentials({std::move(token), std::move(keep)});
+  grpc_call_credentials* const of_calls = TokenCredentials({std::move(token), keep_});
   grpc_channel_credentials* const of_channel =
       std::exchange(core_, grpc_composite_channel_credentials_create(core_, of_calls, nullptr));
   grpc_call_credentials_release(of_calls);
@@ -105,19 +128,20 @@ std::shared_ptr<grpc::Channel> CoreChannelCredentials::CreateChannelImpl(const s
     return grpc::CreateChannelInternal(
         "", grpc_lame_client_channel_create(target.c_str(), GRPC_STATUS_UNAUTHENTICATED, why.c_str()), {});
   }
+  grpc::ChannelArguments all = settings;
+  all.SetPointerWithVtable(kKeptKey, &keep_, KeptTable());
   grpc_channel_args core_settings;
-  settings.SetChannelArgs(&core_settings);
+  all.SetChannelArgs(&core_settings);
   return grpc::CreateChannelInternal("", grpc_channel_create(target.c_str(), core_, &core_settings), {});
 }
 
 CoreServerCredentials::CoreServerCredentials(const std::function<grpc_server_credentials*()>& make,
-                                             Credentials::Door door)
+                                             Credentials::Door door, std::shared_ptr<const void> keep)
     : core_(make()) {
-  if (door == nullptr) return;
   grpc_auth_metadata_processor processor = {};
-  processor.process = AskDoor;
-  processor.destroy = [](void* state) { delete static_cast<Credentials::Door*>(state); };
-  processor.state = new Credentials::Door(std::move(door));
+  if (door != nullptr) processor.process = AskDoor;
+  processor.destroy = [](void* state) { delete static_cast<Porter*>(state); };
+  processor.state = new Porter{std::move(door), std::move(keep)};
   grpc_server_credentials_set_auth_metadata_processor(core_, processor);
 }
 

@@ -17,7 +17,7 @@
 
 namespace lodestone {
 
-// Channels over `make()`, whose calls carry the newest token of `token` (null: none), which may use `keep`. Unless
+// Channels over `make()`, whose calls carry the newest token of `token` (null: none); they keep `keep` alive. Unless
 // `encrypted`, the calls of channels with a token that lead to another machine end with UNAUTHENTICATED.
 class CoreChannelCredentials final : public grpc::ChannelCredentials {
  public:
@@ -31,13 +31,15 @@ class CoreChannelCredentials final : public grpc::ChannelCredentials {
                                                    const grpc::ChannelArguments& settings) override;
 
   const bool local_only_;  // There is a token, and anybody on the way could read it.
+  std::shared_ptr<const void> keep_;
   grpc_channel_credentials* core_;
 };
 
-// A server's ports over `make()`, whose calls go through `door` (null: freely).
+// A server's ports over `make()`, whose calls go through `door` (null: freely); they keep `keep` alive.
 class CoreServerCredentials final : public grpc::ServerCredentials {
  public:
-  CoreServerCredentials(const std::function<grpc_server_credentials*()>& make, Credentials::Door door);
+  CoreServerCredentials(const std::function<grpc_server_credentials*()>& make, Credentials::Door door,
+                        std::shared_ptr<const void> keep);
   ~CoreServerCredentials() override;
 
   // There is the door.

@@ -101,7 +101,7 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::server(Door door) const {
     }
     return grpc_tls_server_credentials_create(options.c_credentials_options());
   };
-  return std::make_shared<CoreServerCredentials>(make, std::move(door));
+  return std::make_shared<CoreServerCredentials>(make, std::move(door), shared_from_this());
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const CredentialsRef& credentials) {
@@ -113,7 +113,7 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const CredentialsRe
   if (credentials != nullptr) return credentials->server(std::move(door));
   if (door == nullptr) return grpc::InsecureServerCredentials();
   return std::make_shared<CoreServerCredentials>([] { return grpc_insecure_server_credentials_create(); },
-                                                 std::move(door));
+                                                 std::move(door), nullptr);
 }
 
 }  // namespace lodestone

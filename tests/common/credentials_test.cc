@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -435,6 +436,25 @@ TEST_F(CredentialsTest, FilesThatCannotBeUsedDoNotTakeThePlaceOfThoseBefore) {
   while (JoinAs(client).ok()) {
   }
   EXPECT_EQ(of_server->Warning(), "");
+}
+
+TEST_F(CredentialsTest, PortsAndChannelsKeepWhatTheyNeedOfIt) {
+  v1::SecurityConfig of_server = ConfigOf("ps", authority_, {.common_name = "ps"}, {&authority_});
+  auto credentials = Make(of_server);
+  const std::weak_ptr<const Credentials> server_side = credentials;
+  ASSERT_NO_FATAL_FAILURE(Serve(std::exchange(credentials, nullptr)));
+  EXPECT_FALSE(server_side.expired());
+  credentials = Make(ConfigOf(authority_));
+  const std::weak_ptr<const Credentials> client_side = credentials;
+  auto channel = MakeChannel(address(), kMessageBytesMax, std::exchange(credentials, nullptr));
+  EXPECT_TRUE(Join(channel).ok());
+  EXPECT_FALSE(client_side.expired());
+  // gRPC frees connections in its own time.
+  channel.reset();
+  while (!client_side.expired()) std::this_thread::yield();
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_.reset();
+  while (!server_side.expired()) std::this_thread::yield();
 }
 
 TEST_F(CredentialsTest, ATokenIsNotShownWhereAnybodyCouldReadIt) {
