@@ -76,7 +76,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
                          .time = time});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
-  Progress progress(client, time);
+  Progress progress(client, time, model->metrics_kind());
   Trainer trainer(
       {&config, client, data.train.get(), model.get(), &tables, &parameters, &progress, results, time, stop});
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());

@@ -86,4 +86,18 @@ Metrics::Result Metrics::Finish() const {
   return result;
 }
 
+NamedMetric JudgedBy(Metrics::Kind kind, const Metrics::Result& result) {
+  const auto named = [](const char* name, const std::optional<double>& value) {
+    return value ? NamedMetric{name, *value} : NamedMetric();
+  };
+  switch (kind) {
+    case Metrics::Kind::kMulticlass:
+      return named("accuracy", result.accuracy);
+    case Metrics::Kind::kRegression:
+      return named("rmse", result.rmse);
+    default:
+      return named("auc", result.auc);
+  }
+}
+
 }  // namespace lodestone

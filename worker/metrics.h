@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace lodestone {
@@ -54,5 +55,15 @@ class Metrics {
   std::vector<float> negatives_;
   std::vector<float> positives_;
 };
+
+// One of a result's metrics.
+struct NamedMetric {
+  std::string name;  // "accuracy", "auc", "rmse"; empty: there is none.
+  double value = 0;
+};
+
+// The one that models with such predictions are judged by: auc (binary), accuracy (multiclass) or rmse (regression).
+// None if the result lacks it.
+NamedMetric JudgedBy(Metrics::Kind kind, const Metrics::Result& result);
 
 }  // namespace lodestone

@@ -33,6 +33,9 @@ void Progress::Step(const StepCounts& counts) {
     progress_.set_staleness_pushes(static_cast<float>((counts.staleness_sum - staleness_before_) /
                                                       static_cast<double>(counts.acknowledged - acknowledged_before_)));
   }
+  metric_.Update();
+  progress_.set_metric_name(metric_.value().name);
+  progress_.set_metric(static_cast<float>(metric_.value().value));
   acknowledged_before_ = counts.acknowledged;
   staleness_before_ = counts.staleness_sum;
   samples_ = 0;

@@ -4,24 +4,30 @@
 // Not thread-safe: for the thread that trains and evaluates.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/time_source.h"
 #include "proto/coordinator.pb.h"
 #include "worker/client.h"
+#include "worker/metrics.h"
+#include "worker/progressive_metric.h"
 #include "worker/stages.h"
 
 namespace lodestone {
 
 class Progress {
  public:
-  // Both must outlive it.
-  Progress(Client* client, const TimeSource* time) : client_(client), time_(time) {}
+  // `kind`: of the model's predictions. The others must outlive it.
+  Progress(Client* client, const TimeSource* time, Metrics::Kind kind) : client_(client), time_(time), metric_(kind) {}
 
   // A new phase; reported at once.
   void Enter(v1::Phase phase);
   // The training phase begins.
   void StartTraining(uint64_t samples_total);
+
+  // Before Step: what the model said of the step's samples before it learned from them, and their labels.
+  void Predicted(size_t n, const float* predictions, const float* labels) { metric_.Add(n, predictions, labels); }
 
   // After a step.
   struct StepCounts {
@@ -34,6 +40,8 @@ class Progress {
     StageSeconds stages{};      // Of all steps.
   };
   void Step(const StepCounts& counts);
+  // Of the latest samples, as it was reported last.
+  const NamedMetric& metric() const { return metric_.value(); }
 
   // The evaluation's progress.
   void Evaluated(uint64_t samples, uint64_t samples_total);
@@ -53,6 +61,7 @@ class Progress {
   double loss_sum_ = 0;
   uint64_t acknowledged_before_ = 0;
   double staleness_before_ = 0;
+  ProgressiveMetric metric_;
 };
 
 }  // namespace lodestone

@@ -132,8 +132,9 @@ void Results::StartTraining(uint64_t samples_total) {
   start_ms_ = written_ms_ = newest_ms_ = time_->NowMs();
 }
 
-void Results::Step(const Progress::StepCounts& counts) {
+void Results::Step(const Progress::StepCounts& counts, const NamedMetric& metric) {
   newest_ = counts;
+  newest_metric_ = metric;
   newest_ms_ = time_->NowMs();
   loss_sum_ += counts.loss_sum;
   if (newest_ms_ - written_ms_ >= every_ms_ || counts.samples >= samples_total_) WriteTraining();
@@ -157,10 +158,13 @@ void Results::WriteTraining() {
   line["samples_total"] = samples_total_;
   line["samples_per_second"] = Rounded(rate);
   line["loss"] = Rounded(loss);
+  const auto& [metric_name, metric] = newest_metric_;
+  line["metric"] = metric_name.empty() ? Json() : Json{{metric_name, Rounded(metric)}};
   line["staleness_pushes"] = Rounded(staleness);
   line["stage_seconds"] = ObjectOf(stages);
 
   std::vector<TensorBoardScalar> scalars = {{"loss", loss}};
+  if (!metric_name.empty() && std::isfinite(metric)) scalars.push_back({metric_name, metric});
   if (std::isfinite(rate)) scalars.push_back({"samples_per_second", rate});
   if (std::isfinite(staleness)) scalars.push_back({"staleness_pushes", staleness});
   for (size_t i = 0; i < kStages && seconds > 0; ++i) {

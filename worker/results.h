@@ -4,7 +4,9 @@
 // Lines, by their field "event":
 //   run: the first one, and one more after each restart: time, cluster, version, commit, seed, the configuration.
 //   training: every worker.results_every_ms: what has happened since the line before; "stage_seconds" is where the time
-//   of the steps went (worker/stages.h).
+//   of the steps went (worker/stages.h); "metric" is {"auc": …}, or accuracy or rmse, whichever the model is judged by,
+//   of what it said of the latest samples before it learned from them (worker/progressive_metric.h), as the coordinator
+//   was told last. In TensorBoard it is "auc", beside "loss"; what the evaluation finds is "test/auc" and "train/auc".
 //   result: the last of a run that came to its end: all of it, with the metrics if this worker has evaluated.
 //   failed: the last of one that did not, with the reason.
 // "time" is in UTC, "seconds" count from the first step. A number that is not finite, or not known, is null.
@@ -25,6 +27,7 @@
 #include "common/file.h"
 #include "common/time_source.h"
 #include "proto/config.pb.h"
+#include "worker/metrics.h"
 #include "worker/progress.h"
 #include "worker/results_file.h"
 #include "worker/summary.h"
@@ -43,8 +46,8 @@ class Results {
 
   // The first step begins; so many samples are to be trained on.
   void StartTraining(uint64_t samples_total);
-  // After a step.
-  void Step(const Progress::StepCounts& counts);
+  // After a step. `metric`: Progress::metric().
+  void Step(const Progress::StepCounts& counts, const NamedMetric& metric);
   // The run has come to its end.
   void Finish(const Summary& summary);
   // The run has ended before it.
@@ -68,6 +71,7 @@ class Results {
   uint64_t samples_total_ = 0;
   int64_t start_ms_ = 0;
   Progress::StepCounts newest_;
+  NamedMetric newest_metric_;
   int64_t newest_ms_ = 0;  // When that step ended.
   // At the last line of training, and what has come since then.
   int64_t written_ms_ = 0;

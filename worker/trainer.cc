@@ -154,7 +154,10 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item, const BatchPipeline:
     gradient_pointers_[t] = gradients_[t].data();
   }
   const uint64_t dropout_seed = StreamSeed(WorkerSeed(*parts_.config, parts_.client->index(), kDropoutStream), steps_);
-  const double loss = parts_.model->Gradients(item.keyed, parameter_pointers_, dropout_seed, gradient_pointers_);
+  const Batch& batch = item.keyed.batch;
+  predictions_.resize(batch.size);
+  const double loss =
+      parts_.model->Gradients(item.keyed, parameter_pointers_, dropout_seed, gradient_pointers_, predictions_.data());
   if (!std::isfinite(loss)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the training loss is ", loss, " at step ", steps_ + 1,
@@ -166,11 +169,12 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item, const BatchPipeline:
   const int64_t end_ns = NowNs();
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, push_ns - compute_ns, end_ns - push_ns});
   step_metric.ObserveNs(end_ns - start_ns);
-  samples_ += item.keyed.batch.size;
-  const Progress::StepCounts step = {
-      steps_, samples_, item.keyed.batch.size, loss, counts.acknowledged, counts.staleness_sum, stages_};
+  samples_ += batch.size;
+  const Progress::StepCounts step = {steps_, samples_, batch.size, loss, counts.acknowledged, counts.staleness_sum,
+                                     stages_};
+  parts_.progress->Predicted(batch.size, predictions_.data(), batch.labels.data());
   parts_.progress->Step(step);
-  if (parts_.results != nullptr) parts_.results->Step(step);
+  if (parts_.results != nullptr) parts_.results->Step(step, parts_.progress->metric());
   return absl::OkStatus();
 }
 

@@ -80,6 +80,7 @@ class Trainer {
   std::vector<AlignedFloats> gradients_;  // Per table.
   ParameterPointers parameter_pointers_;
   GradientPointers gradient_pointers_;
+  std::vector<float> predictions_;  // Of the step's samples.
 };
 
 }  // namespace lodestone

@@ -32,6 +32,14 @@ History::Stretch History::Join(const Stretch& first, const Stretch& second) {
   };
   joined.point.set_loss(trained(a.loss(), b.loss()));
   joined.point.set_staleness_pushes(trained(a.staleness_pushes(), b.staleness_pushes()));
+  if (second.metric_ms == 0) {
+    joined.point.set_metric_name(a.metric_name());
+    joined.point.set_metric(a.metric());
+    joined.metric_ms = first.metric_ms;
+  } else if (a.metric_name() == b.metric_name()) {  // Of another metric the later counts.
+    joined.point.set_metric(Mean(a.metric(), first.metric_ms, b.metric(), second.metric_ms));
+    joined.metric_ms = first.metric_ms + second.metric_ms;
+  }
   return joined;
 }
 
@@ -46,6 +54,12 @@ void History::Add(const Moment& moment) {
   if (!moment.trains) {
     next.point.clear_loss();
     next.point.clear_staleness_pushes();
+    next.point.clear_metric_name();
+  }
+  if (next.point.metric_name().empty()) {
+    next.point.clear_metric();
+  } else {
+    next.metric_ms = next.ms;
   }
   added_ms_ = now_ms;
   const bool skip = was_idle_ && moment.point.workers() == 0;

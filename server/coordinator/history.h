@@ -19,7 +19,7 @@ namespace lodestone {
 // A cluster as it is at one time.
 struct Moment {
   v1::HistoryPoint point;  // Without time.
-  bool trains = false;     // Some worker does, so that its loss and staleness mean something.
+  bool trains = false;     // Some worker does, so that its loss, staleness and metric mean something.
 };
 
 class History {
@@ -41,6 +41,7 @@ class History {
     v1::HistoryPoint point;
     int64_t ms = 0;          // How long.
     int64_t trained_ms = 0;  // How long of it somebody trained; its loss and staleness are of that.
+    int64_t metric_ms = 0;   // How long of that the metric was told; 0: it has none.
   };
   static Stretch Join(const Stretch& first, const Stretch& second);
 

@@ -1,5 +1,7 @@
 // The part of Membership that others look at: what processes say of themselves, how it goes, and what has happened.
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,7 @@ namespace lodestone {
 namespace {
 
 constexpr size_t kTextBytesMax = 1024;  // Of any text that a process tells about itself.
+constexpr size_t kMetricNameBytesMax = 32;
 constexpr int64_t kRateWindowMs = 5000;
 constexpr int64_t kRateStepMs = 250;  // Closer observations replace each other.
 constexpr size_t kShardRunsMax = 32;  // Of shards that moved, named in one event.
@@ -22,6 +25,29 @@ std::string ShortName(v1::Role role, uint32_t index) {
 }
 
 std::string Bounded(const std::string& text) { return std::string(Utf8Prefix(text, kTextBytesMax)); }
+
+// The mean of the workers' metric. One cluster trains one model, so that all have the same; if not, the first one's.
+class MetricMean {
+ public:
+  // Of one that trains.
+  void Add(const v1::WorkerProgress& progress) {
+    if (progress.metric_name().empty()) return;  // It has none yet, or is of a version that knows of none.
+    if (count_ == 0) name_ = progress.metric_name();
+    if (progress.metric_name() != name_) return;
+    sum_ += progress.metric();
+    ++count_;
+  }
+  void Tell(v1::HistoryPoint* point) const {
+    if (count_ == 0) return;
+    point->set_metric_name(name_);
+    point->set_metric(sum_ / count_);
+  }
+
+ private:
+  std::string name_;
+  double sum_ = 0;
+  uint32_t count_ = 0;
+};
 
 }  // namespace
 
@@ -34,6 +60,11 @@ void Membership::RecordProgress(Place* place, const v1::WorkerProgress& progress
   place->progress = progress;
   place->progress.set_waiting_for(Bounded(progress.waiting_for()));
   place->progress.DiscardUnknownFields();
+  place->progress.set_metric_name(std::string(Utf8Prefix(progress.metric_name(), kMetricNameBytesMax)));
+  if (progress.metric_name().empty() || !std::isfinite(progress.metric())) {  // Neither is a metric.
+    place->progress.clear_metric_name();
+    place->progress.clear_metric();
+  }
   const int64_t now_ms = options_.time->NowMs();
   auto& samples = place->samples;
   if (samples.size() >= 2 && now_ms - samples[samples.size() - 2].first < kRateStepMs) samples.pop_back();
@@ -98,6 +129,7 @@ Moment Membership::Now() const {
   v1::HistoryPoint& point = moment.point;
   uint32_t training = 0;
   double loss = 0, staleness = 0;
+  MetricMean metric;
   for (const Place& worker : workers_) {
     point.set_samples(point.samples() + worker.progress.samples());
     point.set_samples_per_second(point.samples_per_second() + SamplesPerSecond(worker));
@@ -107,6 +139,7 @@ Moment Membership::Now() const {
     ++training;
     loss += worker.progress.loss();
     staleness += worker.progress.staleness_pushes();
+    metric.Add(worker.progress);
   }
   for (const Place& server : servers_) {
     if (Alive(server)) point.set_pushes_per_second(point.pushes_per_second() + server.server.pushes_per_second());
@@ -115,6 +148,7 @@ Moment Membership::Now() const {
   moment.trains = true;
   point.set_loss(static_cast<float>(loss / training));
   point.set_staleness_pushes(static_cast<float>(staleness / training));
+  metric.Tell(&point);
   return moment;
 }
 

@@ -48,24 +48,25 @@ function curvePoints(history, axis) {
 }
 
 class Chart {
-  // spec: {title, unit, value(HistoryPoint) (null: none), text(value), fromZero}. `move(timeMs or null)`: where the
-  // cursor shall be.
+  // spec: {title(points), unit, value(HistoryPoint, title) (null: none), text(value), fromZero}. Without a title it is not
+  // to be seen. `move(timeMs or null)`: where the cursor shall be.
   constructor(host, spec, move) {
-    Object.assign(this, {spec, move, points: [], axis: 'time', cursorMs: null, width: 0});
+    Object.assign(this, {spec, move, title: '', points: [], axis: 'time', cursorMs: null, width: 0});
     this.figure = make('figure', 'chart');
-    const title = make('figcaption');
+    this.figure.hidden = true;
+    const caption = make('figcaption');
+    this.name = make('span', 'name');
     this.value = make('span', 'value');
     this.at = make('span', 'muted');
-    title.append(make('span', 'name', spec.title), this.value, this.at);
+    caption.append(this.name, this.value, this.at);
     // The document's own <svg> gives the namespace.
     this.svg = byId('chart-icon').cloneNode(false);
     this.svg.removeAttribute('id');
     this.svg.removeAttribute('hidden');
     this.svg.setAttribute('tabindex', '0');
     this.svg.setAttribute('role', 'slider');
-    this.svg.setAttribute('aria-label', `${spec.title}, ${spec.unit}`);
     this.svg.setAttribute('height', CHART_HEIGHT);
-    this.figure.append(title, this.svg);
+    this.figure.append(caption, this.svg);
     host.append(this.figure);
     this.listen();
     new ResizeObserver(() => {
@@ -104,7 +105,18 @@ class Chart {
 
   update(points, axis, cursorMs) {
     Object.assign(this, {points, axis, cursorMs});
+    const title = this.spec.title(points);
+    if (title !== this.title) {
+      this.title = title;
+      this.figure.hidden = title === '';
+      setText(this.name, title);
+      this.svg.setAttribute('aria-label', `${title}, ${this.spec.unit}`);
+    }
     this.draw();
+  }
+
+  valueOf(point) {
+    return this.spec.value(point.point, this.title);
   }
 
   closest(distance) {
@@ -123,7 +135,7 @@ class Chart {
   // What is at the cursor, else the newest, in words.
   readOut() {
     const point = this.cursorMs === null ? this.points[this.points.length - 1] : this.atCursor();
-    const value = point ? this.spec.value(point.point) : null;
+    const value = point ? this.valueOf(point) : null;
     const at =
         !point || this.cursorMs === null ? '' : `at ${clockOf(point.seconds)}, ${withThousands(point.samples)} samples`;
     setText(this.value, value === null ? ABSENT : this.spec.text(value));
@@ -137,7 +149,7 @@ class Chart {
 
   // From values to places; null if there is nothing to draw.
   makeScales() {
-    const values = this.points.map((point) => this.spec.value(point.point)).filter((value) => value !== null);
+    const values = this.points.map((point) => this.valueOf(point)).filter((value) => value !== null);
     if (values.length === 0 || this.width === 0) return null;
     let low = this.spec.fromZero ? 0 : Math.min(...values), high = Math.max(...values);
     if (high - low < 1e-9 * Math.abs(high) || high === low) {
@@ -189,7 +201,7 @@ class Chart {
   drawCurve(s) {
     let path = '', pen = 'M';
     for (const point of this.points) {
-      const value = this.spec.value(point.point);
+      const value = this.valueOf(point);
       if (value === null || point.after) pen = 'M';
       if (value === null) continue;
       // The zero-length line makes a point that stands alone visible.

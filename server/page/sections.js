@@ -232,31 +232,49 @@ function idle(point) {
   return num(point.loss) === 0 || !Number.isFinite(num(point.loss));
 }
 
+// The metric that the model is judged by; another one that an earlier run was judged by is no part of its curve.
+function newestMetric(points) {
+  const last = points.filter((point) => point.point.metric_name).pop();
+  return last ? last.point.metric_name : '';
+}
+
+function metricOf(point, name) {
+  const value = num(point.metric);
+  return name !== '' && point.metric_name === name && Number.isFinite(value) ? value : null;
+}
+
 function makeCharts(move) {
   const specs = [
     {
-      title: 'loss',
+      title: () => 'loss',
       unit: 'mean over the workers that train',
       fromZero: false,
       value: (point) => (idle(point) ? null : num(point.loss)),
       text: (value) => fixed(value, 4)
     },
     {
-      title: 'samples/s',
+      title: newestMetric,
+      unit: 'of the latest samples before they were learned from, mean over the workers that train',
+      fromZero: false,
+      value: metricOf,
+      text: (value) => fixed(value, 4)
+    },
+    {
+      title: () => 'samples/s',
       unit: 'of all workers',
       fromZero: true,
       value: (point) => num(point.samples_per_second),
       text: withThousands
     },
     {
-      title: 'staleness',
+      title: () => 'staleness',
       unit: 'pushes',
       fromZero: true,
       value: (point) => (idle(point) ? null : num(point.staleness_pushes)),
       text: (value) => `${fixed(value, 1)} pushes`
     },
     {
-      title: 'pushes/s',
+      title: () => 'pushes/s',
       unit: 'of all servers',
       fromZero: true,
       value: (point) => num(point.pushes_per_second),

@@ -200,6 +200,40 @@ TEST_F(JobTest, ReportsItsPhasesAndCountsEverySample) {
   EXPECT_EQ(client_.awaited().size(), 1u);
 }
 
+TEST_F(JobTest, ReportsTheMetricThatTheModelIsJudgedBy) {
+  v1::Config line = MakeConfig(ModelConfig::LINEAR, 1), rings = MakeConfig(ModelConfig::MLP, 1);
+  line.mutable_model()->set_loss(ModelConfig::SQUARED);
+  rings.mutable_model()->add_hidden(8);
+  const auto reported = [this](const v1::Config& config, const LoadedData& data) {
+    FakeClient client;
+    const auto summary = RunJob(config, &client, data, &time_, &stop_);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    const std::vector<v1::WorkerProgress> reports = client.reports();
+    EXPECT_EQ(reports.front().metric_name(), "") << "before the first step";
+    EXPECT_GT(reports.back().metric(), 0);
+    return reports.back().metric_name();
+  };
+  EXPECT_EQ(reported(line, LineData(1000)), "rmse");
+  EXPECT_EQ(reported(rings, RingData(1000)), "accuracy");
+  EXPECT_EQ(reported(MakeConfig(ModelConfig::FM, 1), ParityData(1000)), "auc");
+}
+
+TEST_F(JobTest, TheMetricIsOfWhatTheModelSaidBeforeItLearned) {
+  // No two samples share a feature, so that nothing is known of one before its step, and all of it after.
+  std::vector<MemoryDataset::Sample> samples;
+  for (uint64_t i = 0; i < 960; ++i) samples.push_back({static_cast<float>(i % 2), {}, {i}, {}});
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1);
+  config.mutable_model()->mutable_optimizer()->mutable_adagrad();
+  config.mutable_model()->mutable_optimizer()->set_learning_rate(1);
+  const auto summary = Run(config, MakeData(std::move(samples), 0, 1, 2));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->train->auc, 1.0);
+  // A guess's, but for the bias. With so many pairs of ranks its standard deviation is about sqrt(1 / (6 * 960)).
+  const v1::WorkerProgress last = client_.reports().back();
+  EXPECT_EQ(last.metric_name(), "auc");
+  EXPECT_NEAR(last.metric(), 0.5, 6 * std::sqrt(1.0 / (6 * 960)));
+}
+
 TEST_F(JobTest, OnlyWorkerZeroWaitsAndEvaluates) {
   FakeClient second(8, 1);
   LoadedData data = ParityData(500);
@@ -297,6 +331,7 @@ TEST_F(JobTest, ResultsTellOfEveryStepAndWhereTheTimeWent) {
   EXPECT_EQ(lines[1]["samples"], 4000);
   EXPECT_EQ(lines[1]["samples_total"], 4000);
   EXPECT_GT(lines[1]["loss"], 0);
+  EXPECT_NEAR(lines[1]["metric"]["auc"], client_.reports().back().metric(), 1e-6) << "seven digits are written";
   EXPECT_EQ(lines[1]["stage_seconds"], lines[2]["stage_seconds"]);
   EXPECT_NEAR(lines[2]["test"]["auc"], *summary->test->auc, 1e-6) << "seven digits are written";
 }

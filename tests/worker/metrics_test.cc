@@ -152,6 +152,24 @@ TEST(Metrics, MergedAccumulatorsEqualOneThatSawAll) {
   }
 }
 
+TEST(Metrics, EachKindIsJudgedByOneOfThem) {
+  Metrics::Result result;
+  result.samples = 7;
+  for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
+    EXPECT_EQ(JudgedBy(kind, result).name, "") << "it lacks them";
+  }
+  result.accuracy = 0.5;
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).name, "") << "all samples have one class";
+  result.auc = 0.75;
+  result.rmse = 2;
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).name, "auc");
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).value, 0.75);
+  EXPECT_EQ(JudgedBy(Kind::kMulticlass, result).name, "accuracy");
+  EXPECT_EQ(JudgedBy(Kind::kMulticlass, result).value, 0.5);
+  EXPECT_EQ(JudgedBy(Kind::kRegression, result).name, "rmse");
+  EXPECT_EQ(JudgedBy(Kind::kRegression, result).value, 2);
+}
+
 TEST(Metrics, GoesOnAfterItHasFinished) {
   const std::vector<float> predictions = {0.2f, 0.8f}, labels = {0, 1};
   Metrics metrics(Kind::kBinary);

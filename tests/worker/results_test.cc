@@ -47,10 +47,11 @@ class ResultsTest : public testing::Test {
     return results.ok() ? *std::move(results) : nullptr;
   }
   // The step `clock`, of 100 samples, each with this loss; it took 250 ms.
-  void Step(Results* results, uint64_t clock, double loss) {
+  void Step(Results* results, uint64_t clock, double loss, const NamedMetric& metric = {"auc", 0.625}) {
     time_.AdvanceMs(250);
     const double done = static_cast<double>(clock);
-    results->Step({clock, 100 * clock, 100, 100 * loss, clock, 1.5 * done, {0.01 * done, 0, 0.2 * done, 0.03 * done}});
+    results->Step({clock, 100 * clock, 100, 100 * loss, clock, 1.5 * done, {0.01 * done, 0, 0.2 * done, 0.03 * done}},
+                  metric);
   }
 
   std::string path() const { return folder_ + "/worker-3.jsonl"; }
@@ -128,6 +129,7 @@ TEST_F(ResultsTest, ALineIsThereEachTimeThatTheIntervalHasPassed) {
   EXPECT_EQ(lines[1]["samples_total"], 1000);
   EXPECT_EQ(lines[1]["samples_per_second"], 400);
   EXPECT_EQ(lines[1]["loss"], 0.75);
+  EXPECT_EQ(lines[1]["metric"].dump(), R"({"auc":0.625})");
   EXPECT_EQ(lines[1]["staleness_pushes"], 1.5);
   EXPECT_EQ(lines[2]["seconds"], 2);
   EXPECT_EQ(lines[2]["samples"], 800);
@@ -147,10 +149,10 @@ TEST_F(ResultsTest, TensorBoardGetsTheSameByClock) {
   EXPECT_EQ(records[1].step(), 4);
   EXPECT_GE(records[1].wall_time(), before - 1e-3);
   EXPECT_LE(records[1].wall_time(), absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) + 1e-3);
-  EXPECT_THAT(ValuesOf(records[1]),
-              ElementsAre(Pair("loss", 0.75f), Pair("samples_per_second", 400.0f), Pair("staleness_pushes", 1.5f),
-                          Pair("time_share/input", 0.04f), Pair("time_share/pull", 0.0f),
-                          Pair("time_share/compute", 0.8f), Pair("time_share/push", 0.12f)));
+  EXPECT_THAT(ValuesOf(records[1]), ElementsAre(Pair("loss", 0.75f), Pair("auc", 0.625f),
+                                                Pair("samples_per_second", 400.0f), Pair("staleness_pushes", 1.5f),
+                                                Pair("time_share/input", 0.04f), Pair("time_share/pull", 0.0f),
+                                                Pair("time_share/compute", 0.8f), Pair("time_share/push", 0.12f)));
 }
 
 TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
@@ -213,13 +215,32 @@ TEST_F(ResultsTest, ARunThatFailsSaysWhy) {
 TEST_F(ResultsTest, WhatIsNotKnownIsNull) {
   const auto results = Open();
   results->StartTraining(1000);
-  results->Step({1, 100, 100, std::nan(""), 0, 0, {}});
+  results->Step({1, 100, 100, std::nan(""), 0, 0, {}}, NamedMetric());
   results->Finish(Summary());
   const Json line = Lines()[1];
   EXPECT_TRUE(line["samples_per_second"].is_null()) << "no time has passed";
   EXPECT_TRUE(line["staleness_pushes"].is_null()) << "no push is acknowledged";
   EXPECT_TRUE(line["loss"].is_null());
+  EXPECT_TRUE(line.contains("metric") && line["metric"].is_null()) << "there was none yet";
   EXPECT_EQ(Records().back().summary().value_size(), 1);
+}
+
+TEST_F(ResultsTest, TheMetricIsTheNewestOneAndANumberOrNull) {
+  const auto results = Open();
+  results->StartTraining(1200);
+  for (uint64_t clock = 1; clock <= 3; ++clock) Step(results.get(), clock, 0.5, NamedMetric());
+  Step(results.get(), 4, 0.5, {"rmse", 1.0 / 3});
+  for (uint64_t clock = 5; clock <= 8; ++clock) Step(results.get(), clock, 0.5, {"rmse", std::nan("")});
+  for (uint64_t clock = 9; clock <= 12; ++clock) Step(results.get(), clock, 0.5, {"rmse", HUGE_VAL});
+  const std::vector<Json> lines = Lines();
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1]["metric"].dump(), R"({"rmse":0.3333333})");
+  EXPECT_EQ(lines[2]["metric"].dump(), R"({"rmse":null})");
+  EXPECT_EQ(lines[3]["metric"].dump(), R"({"rmse":null})");
+  const std::vector<tensorboard::Event> records = Records();
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_THAT(ValuesOf(records[1]), testing::Contains(Pair("rmse", 1.0f / 3)));
+  for (int i : {2, 3}) EXPECT_THAT(ValuesOf(records[i]), testing::Not(testing::Contains(Pair("rmse", testing::_))));
 }
 
 TEST_F(ResultsTest, ARestartAppendsAnotherRun) {

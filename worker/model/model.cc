@@ -59,11 +59,11 @@ Metrics::Kind Model::metrics_kind() const {
 }
 
 double Model::Gradients(const KeyedBatch& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
-                        const GradientPointers& gradients) {
+                        const GradientPointers& gradients, float* predictions) {
   LODESTONE_CHECK(batch.batch.size > 0 && parameters.size() == tables_.size() && gradients.size() == tables_.size());
   Forward(batch, parameters, dropout_seed);
   dlogits_.resize(logits_.size());
-  const double loss = Loss(batch.batch, dlogits_.data(), nullptr);
+  const double loss = Loss(batch.batch, dlogits_.data(), predictions);
   Backward(batch, parameters, gradients);
   return loss;
 }

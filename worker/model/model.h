@@ -44,9 +44,10 @@ class Model {
   Metrics::Kind metrics_kind() const;
 
   // Returns the sum of the samples' losses and writes the gradients of (mean loss + l2 / 2 * |rows|^2). Dropout, if
-  // configured, is a function of `dropout_seed`. REQUIRES: the batch has a sample and fits the schema.
+  // configured, is a function of `dropout_seed`. Writes predictions as Predict does, but with that dropout, unless they
+  // are null. REQUIRES: the batch has a sample and fits the schema.
   double Gradients(const KeyedBatch& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
-                   const GradientPointers& gradients);
+                   const GradientPointers& gradients, float* predictions = nullptr);
 
   // Returns the sum of the samples' losses and writes batch.size predictions: probability of class 1 (logistic), class
   // index (softmax), or number (squared).

@@ -1,6 +1,8 @@
 #include "server/coordinator/history.h"
 
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -118,6 +120,44 @@ TEST_F(HistoryTest, APointThatCameLateWeighsAsMuchAsItsTime) {
   Add(Training(50, 0.5f));
   EXPECT_DOUBLE_EQ(history_.Tell().points(0).samples_per_second(), 75);
   EXPECT_FLOAT_EQ(history_.Tell().points(0).loss(), 2.5f);
+}
+
+TEST_F(HistoryTest, TheMetricOfTwoPointsIsTheirMeanWhereBothHaveIt) {
+  const auto told = [](const char* name, double metric) {
+    Moment moment = Training(50, 0.5f);
+    moment.point.set_metric_name(name);
+    moment.point.set_metric(metric);
+    return moment;
+  };
+  Moment loads = told("auc", 0.99);  // Means nothing.
+  loads.trains = false;
+  const Moment moments[] = {told("auc", 0.5),   told("auc", 0.75),    // Both.
+                            Training(50, 0.5f), told("auc", 0.25),    // One of them: it was the first to tell.
+                            told("auc", 0.875), loads,                // Nobody trains any more.
+                            told("auc", 0.875), told("rmse", 2),      // Another model's.
+                            Training(50, 0.5f), Training(50, 0.5f)};  // None, as of workers of an older version.
+  for (const Moment& moment : moments) Add(moment);
+  EXPECT_EQ(history_.Tell().points(5).metric_name(), "");
+  EXPECT_EQ(history_.Tell().points(5).metric(), 0);
+  while (points() < kMax) Add(told("rmse", 1));
+  Add(told("rmse", 1));
+  ASSERT_EQ(points(), kMax / 2 + 1);
+  v1::HistoryResponse history = history_.Tell();
+  const auto at = [&history](int point) {
+    return std::pair(history.points(point).metric_name(), history.points(point).metric());
+  };
+  EXPECT_EQ(at(0), std::pair(std::string("auc"), 0.625));
+  EXPECT_EQ(at(1), std::pair(std::string("auc"), 0.25));
+  EXPECT_EQ(at(2), std::pair(std::string("auc"), 0.875));
+  EXPECT_EQ(at(3), std::pair(std::string("rmse"), 2.0));
+  EXPECT_EQ(at(4), std::pair(std::string(), 0.0));
+  // Again: what has told for half of its time weighs half as much.
+  while (points() < kMax) Add(told("rmse", 1));
+  Add(told("rmse", 1));
+  history = history_.Tell();
+  EXPECT_EQ(at(0), std::pair(std::string("auc"), 0.5));
+  EXPECT_EQ(at(1), std::pair(std::string("rmse"), 2.0));
+  EXPECT_EQ(at(2), std::pair(std::string("rmse"), 1.0));
 }
 
 TEST_F(HistoryTest, AnIdleClusterKeepsTheHistoryOfItsLastRun) {

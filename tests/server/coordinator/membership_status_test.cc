@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -343,6 +344,58 @@ TEST_F(MembershipStatusTest, AMomentSumsWhoLivesAndAveragesWhoTrains) {
   EXPECT_EQ(now.point.samples_per_second(), 0);
   EXPECT_EQ(now.point.pushes_per_second(), 10) << "what a dead ps said last does not count";
   EXPECT_FALSE(now.trains);
+}
+
+TEST_F(MembershipStatusTest, AMomentsMetricIsTheMeanOfThoseWhoTrainAndTellIt) {
+  JoinAll();
+  const auto tell = [this](int worker, const std::string& name, float metric, v1::Phase phase = v1::PHASE_TRAINING) {
+    v1::HeartbeatRequest request;
+    v1::WorkerProgress* const progress = request.mutable_progress();
+    progress->set_phase(phase);
+    progress->set_clock(10);
+    progress->set_loss(0.5f);
+    progress->set_metric_name(name);
+    progress->set_metric(metric);
+    EXPECT_TRUE(Beat(workers_[worker], request).ok());
+    return members_.Now().point;
+  };
+  v1::HistoryPoint point = tell(0, "", 0);
+  EXPECT_EQ(point.metric_name(), "") << "as a worker of an older version";
+  EXPECT_EQ(point.loss(), 0.5f);
+  point = tell(1, "auc", 0.75f);
+  EXPECT_EQ(point.metric_name(), "auc");
+  EXPECT_EQ(point.metric(), 0.75) << "who tells none does not count";
+  EXPECT_EQ(tell(0, "auc", 0.5f).metric(), 0.625);
+  EXPECT_EQ(members_.Status().workers(0).progress().metric_name(), "auc");
+  EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0.5f);
+  EXPECT_EQ(tell(0, "auc", 0.5f, v1::PHASE_EVALUATING).metric(), 0.75);
+  EXPECT_EQ(tell(0, "rmse", 3).metric_name(), "rmse") << "the first one's";
+  EXPECT_EQ(members_.Now().point.metric(), 3);
+  EXPECT_EQ(tell(1, "auc", 0.5f, v1::PHASE_FINISHED).metric(), 3);
+  EXPECT_EQ(tell(0, "auc", 0.5f, v1::PHASE_FINISHED).metric_name(), "");
+}
+
+TEST_F(MembershipStatusTest, AMetricThatIsNoNumberOrHasNoNameIsNone) {
+  JoinAll();
+  const auto tell = [this](int worker, const std::string& name, float metric) {
+    v1::HeartbeatRequest request;
+    request.mutable_progress()->set_phase(v1::PHASE_TRAINING);
+    request.mutable_progress()->set_clock(10);
+    request.mutable_progress()->set_metric_name(name);
+    request.mutable_progress()->set_metric(metric);
+    ASSERT_TRUE(Beat(workers_[worker], request).ok());
+  };
+  tell(1, "auc", 0.75f);
+  for (const float metric : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    tell(0, "auc", metric);
+    EXPECT_EQ(members_.Status().workers(0).progress().metric_name(), "");
+    EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0);
+    EXPECT_EQ(members_.Now().point.metric(), 0.75);
+  }
+  tell(0, "", 0.5f);
+  EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0);
+  tell(0, std::string(100'000, 'x'), 0.5f);
+  EXPECT_THAT(members_.Status().workers(0).progress().metric_name(), SizeIs(::testing::Le(100)));
 }
 
 TEST_F(MembershipStatusTest, WhatWorkersSaidInAnotherLifeIsNoPartOfThisOnesHistory) {

@@ -193,6 +193,7 @@ class LivePage : public testing::Test {
 
 TEST_F(LivePage, SaysWhatStatusSaysAndTellsWhoDies) {
   ExpectShowsStatus();
+  EXPECT_TRUE(AwaitPage("document.getElementById('charts').innerText.includes('auc')")) << "the worker tells it";
   Screenshot("live");
   ExpectUsable();
   ExpectLeadsToTheOtherPs();

@@ -136,6 +136,8 @@ void AddHistory(PageCase* page, uint64_t now_ms, int seconds, double samples_per
     point->set_samples(static_cast<uint64_t>(samples));
     point->set_loss(static_cast<float>(noise->Around(0.36 + 0.35 / std::sqrt(1 + 60.0 * i / points), 0.012)));
     point->set_staleness_pushes(static_cast<float>(noise->Around(1.9, 0.2)));
+    point->set_metric_name("auc");
+    point->set_metric(noise->Around(0.87 - 0.3 / std::sqrt(1 + 60.0 * i / points), 0.004));
     point->set_pushes_per_second(noise->Around(samples_per_second / 128, 0.04));
   }
 }
@@ -350,6 +352,9 @@ PageCase Names(uint64_t now_ms) {
   for (v1::TableStatus& table : *status.mutable_tables()) table.set_name(absl::StrCat(table.name(), long_name));
   for (v1::WaitStatus& wait : *status.mutable_waits()) wait.set_what(long_name);
   for (v1::IdentityStatus& identity : *status.mutable_identities()) identity.set_name(long_name);
+  for (v1::HistoryPoint& point : *page.history.mutable_points()) {
+    if (!point.metric_name().empty()) point.set_metric_name(name);
+  }
   for (v1::Event& event : *page.events.mutable_events()) {
     event.set_kind(name);
     event.set_who(name);

@@ -48,7 +48,8 @@ TEST_F(PageLooks, ShowsAClusterThatTrains) {
               Contains(absl::StrCat(WithUnit(page.status.tables(0).bytes()), " of 256.0 MiB")));
   EXPECT_THAT(Column("events", "who"), ElementsAre("ps 0", "worker 1", "worker 0", "ps 1", "ps 0")) << "newest first";
   EXPECT_EQ(Text("#waits-table p"), "Nothing waits.");
-  EXPECT_THAT(Texts("#charts .value"), testing::SizeIs(4));
+  EXPECT_THAT(Texts("#charts .name"), ElementsAre("loss", "auc", "samples/s", "staleness", "pushes/s"));
+  EXPECT_THAT(Texts("#charts .value"), testing::SizeIs(5));
   EXPECT_THAT(Texts("#charts .value"), Not(Contains("–")));
   EXPECT_EQ(Run("return document.title"), "training 57 % · clicks");
   EXPECT_THAT(Complaints(), IsEmpty());
@@ -222,6 +223,7 @@ TEST_F(PageLooks, NamesFromTheNetworkAreTextOnly) {
   EXPECT_THAT(Column("workers", "waits for"), Contains(HasSubstr(kHostileName)));
   EXPECT_THAT(Column("tables", "table"), Contains(HasSubstr(kHostileName)));
   EXPECT_THAT(Text("#problems"), HasSubstr(kHostileName));
+  EXPECT_THAT(Texts("#charts .name"), Contains(kHostileName));
   EXPECT_EQ(Run("return window.hacked === undefined"), true);
   EXPECT_EQ(Run("return document.querySelectorAll('img, body script:not(:last-of-type), iframe').length"), 0);
   EXPECT_EQ(Run("return [...document.links].filter((a) => a.protocol !== location.protocol).length"), 0);
@@ -310,6 +312,37 @@ TEST_F(PageLooks, SamplesGoOnWhereAnotherRunBegins) {
   EXPECT_EQ(Run("return curvePoints([0, 100, 300, 0, 50, 250].map((samples, i) => ({time_ms: 1000 * i, samples})),"
                 " 'samples').map((point) => point.x)"),
             nlohmann::json({0, 100, 300, 300, 350, 550}));
+}
+
+TEST_F(PageLooks, TheMetricHasACurveUnderItsNameOnceSomebodyTellsIt) {
+  PageCase page = MakePageCase("training", NowMs());
+  for (v1::HistoryPoint& point : *page.history.mutable_points()) {
+    point.clear_metric_name();
+    point.clear_metric();
+  }
+  Show(page);
+  EXPECT_THAT(Texts("#charts .name"), ElementsAre("loss", "samples/s", "staleness", "pushes/s"));
+  const int last = page.history.points_size() - 1;
+  server_.Update([last](PageCase* page) {
+    page->history.mutable_points(last - 1)->set_metric_name("auc");
+    page->history.mutable_points(last - 1)->set_metric(0.75);
+    page->history.mutable_points(last)->set_metric_name("rmse");
+    page->history.mutable_points(last)->set_metric(1.25);
+  });
+  Expect(browser_->Await("document.getElementById('charts').innerText.includes('rmse')"));
+  EXPECT_THAT(Texts("#charts .name"), ElementsAre("loss", "rmse", "samples/s", "staleness", "pushes/s"));
+  EXPECT_EQ(Texts("#charts .value")[1], "1.2500");
+  EXPECT_THAT(Run("return document.querySelectorAll('#charts svg')[1].getAttribute('aria-label')").get<std::string>(),
+              testing::StartsWith("rmse, "));
+  Expect(browser_->Await("document.querySelectorAll('#charts .dot').length === 5"));
+  EXPECT_EQ(Run("return (document.querySelectorAll('#charts .curve')[1].getAttribute('d').match(/[ML]/g)).join('')"),
+            "M")
+      << "the auc of another run is no part of it";
+  EXPECT_EQ(
+      Run("return [undefined, 'NaN', 'Infinity', 0.5].map((metric) => metricOf({metric_name: 'auc', metric}, 'auc'))"),
+      nlohmann::json({0, nullptr, nullptr, 0.5}))
+      << "JSON leaves out what is zero";
+  EXPECT_THAT(Complaints(), IsEmpty());
 }
 
 TEST_F(PageLooks, CurvesBreakWhereNobodyWasAtWork) {

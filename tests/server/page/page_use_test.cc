@@ -97,14 +97,15 @@ TEST_F(PageUse, CurvesTellTheirValuesWhereTheCursorIs) {
   const auto at = [&](int point) { return page.history.points(point); };
   Run("document.querySelector('#charts svg').focus()");
   Expect(browser_->Press(Browser::kHome));
-  EXPECT_THAT(Texts("#charts .value"), ElementsAre("–", "0", "–", "0")) << "nobody trained yet";
+  EXPECT_THAT(Texts("#charts .value"), ElementsAre("–", "–", "0", "–", "0")) << "nobody trained yet";
   Expect(browser_->Press(absl::StrCat(Browser::kRight, Browser::kRight, Browser::kRight)));
-  EXPECT_THAT(Texts("#charts .value"), ElementsAre(absl::StrFormat("%.4f", at(3).loss()),
-                                                   WithThousands(std::llround(at(3).samples_per_second())),
-                                                   absl::StrFormat("%.1f pushes", at(3).staleness_pushes()),
-                                                   WithThousands(std::llround(at(3).pushes_per_second()))));
+  EXPECT_THAT(Texts("#charts .value"),
+              ElementsAre(absl::StrFormat("%.4f", at(3).loss()), absl::StrFormat("%.4f", at(3).metric()),
+                          WithThousands(std::llround(at(3).samples_per_second())),
+                          absl::StrFormat("%.1f pushes", at(3).staleness_pushes()),
+                          WithThousands(std::llround(at(3).pushes_per_second()))));
   EXPECT_EQ(Text("#charts figcaption .muted"), absl::StrCat("at 0:03, ", WithThousands(at(3).samples()), " samples"));
-  EXPECT_EQ(Run("return document.querySelectorAll('#charts .cursor').length"), 4) << "at the same time in all";
+  EXPECT_EQ(Run("return document.querySelectorAll('#charts .cursor').length"), 5) << "at the same time in all";
   EXPECT_EQ(Run("return document.activeElement.getAttribute('aria-valuetext')"),
             absl::StrFormat("%.4f at 0:03, %s samples", at(3).loss(), WithThousands(at(3).samples())));
   Expect(browser_->Press(Browser::kEscape));
@@ -114,7 +115,7 @@ TEST_F(PageUse, CurvesTellTheirValuesWhereTheCursorIs) {
   // A pointer does the same.
   Run("const svg = document.querySelector('#charts svg'), box = svg.getBoundingClientRect();"
       "svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.right, clientY: box.top + 9}))");
-  EXPECT_EQ(Run("return document.querySelectorAll('#charts .cursor').length"), 4);
+  EXPECT_EQ(Run("return document.querySelectorAll('#charts .cursor').length"), 5);
   Expect(browser_->Click("#axis label:last-of-type"));
   EXPECT_THAT(Texts("#charts .tick"), Contains(testing::EndsWith("M"))) << "samples";
 }

@@ -169,6 +169,21 @@ TEST_P(GradientTest, EqualsTheDifferenceQuotientOfTheLoss) {
   }
 }
 
+TEST_P(GradientTest, TellsThePredictionsThatTheLossIsOf) {
+  Case without_dropout = GetParam();
+  without_dropout.dropout = 0;
+  for (const Case& c : {GetParam(), without_dropout}) {
+    Instance setup(c), silent(c);
+    std::vector<float> told(kSamples, std::nanf("")), predicted(kSamples);
+    const double loss = setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs, told.data());
+    EXPECT_EQ(loss, silent.model->Gradients(silent.batch, silent.parameters, kSeed, silent.outputs));
+    EXPECT_EQ(setup.gradients, silent.gradients);
+    for (const float prediction : told) EXPECT_TRUE(std::isfinite(prediction));
+    setup.model->Predict(setup.batch, setup.parameters, predicted.data());
+    if (c.dropout == 0) EXPECT_EQ(told, predicted);
+  }
+}
+
 TEST_P(GradientTest, IsTheSameToTheBitTwice) {
   Instance a(GetParam()), b(GetParam());
   const double loss = a.model->Gradients(a.batch, a.parameters, kSeed, a.outputs);
