@@ -57,7 +57,7 @@ std::string WrongType(const YamlNode& node, std::string_view expected) {
 // A whole number within [Int's limits] and the field's range.
 template <typename Int>
 std::string ReadInteger(const YamlNode& node, const FieldDescriptor& field, Int* value) {
-  const bool size_units = field.name().ends_with("_bytes");
+  const bool size_units = field.name().find("_bytes") != std::string::npos;
   if (node.quoted) return WrongType(node, "a whole number");
   const absl::StatusOr<Integer> integer = ParseInteger(node.text, size_units);
   constexpr Int kMin = std::numeric_limits<Int>::min();

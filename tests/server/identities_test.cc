@@ -41,6 +41,14 @@ TEST(Identities, TheDigestIsTheOneThatSha256sumPrints) {
   EXPECT_EQ(Hex("secret"), "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b");
 }
 
+TEST(Identities, BytesHaveUnits) {
+  const auto identities =
+      Parse(One("    role: worker\n    push_bytes_per_second_max: 20MiB\n    memory_max_bytes: 2GiB\n"));
+  ASSERT_NE(identities, nullptr);
+  EXPECT_EQ(identities->all()[0].push_bytes_per_second_max(), 20u << 20);
+  EXPECT_EQ(identities->all()[0].memory_max_bytes(), 2ull << 30);
+}
+
 TEST(Identities, AreFoundByTokenAndByCertificate) {
   const auto identities = Parse(absl::StrCat(R"(identities:
   - {name: alice, token_sha256: )",
