@@ -157,7 +157,7 @@ TEST_F(ShellTest, FishOffersTheSame) {
   };
   EXPECT_THAT(offered("psctl wo"), ElementsAre("workers\tShows the workers"));
   EXPECT_THAT(offered("psctl events --fo"), ElementsAre("--follow\tGoes on with what happens, until Ctrl-C"));
-  EXPECT_THAT(offered("psctl status --color al"), ElementsAre("always"));
+  EXPECT_THAT(offered("psctl status --color al"), ElementsAre("always\tColours"));
   EXPECT_THAT(offered("psctl completion f"), ElementsAre("fish"));
   EXPECT_THAT(offered("psctl local oth"), ElementsAre("other.yaml"));
 }
