@@ -180,7 +180,9 @@ TEST_P(GradientTest, TellsThePredictionsThatTheLossIsOf) {
     EXPECT_EQ(setup.gradients, silent.gradients);
     for (const float prediction : told) EXPECT_TRUE(std::isfinite(prediction));
     setup.model->Predict(setup.batch, setup.parameters, predicted.data());
-    if (c.dropout == 0) EXPECT_EQ(told, predicted);
+    if (c.dropout == 0) {
+      EXPECT_EQ(told, predicted);
+    }
   }
 }
 
