@@ -254,10 +254,9 @@ TEST_F(SecureClusterTest, WhoIsUnknownIsToldSoAtOnce) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no token was shown (security.token)"));
 
   EXPECT_THAT(Psctl("mallory", {"status", "--address", address()}, false), HasSubstr("is nobody's here"));
-  const auto lines = AuditLog();
-  ASSERT_FALSE(lines.empty());
-  EXPECT_EQ(lines.front()["outcome"], "denied");
-  EXPECT_EQ(lines.front()["identity"], "");
+  size_t strangers = 0;
+  for (const nlohmann::json& line : AuditLog()) strangers += line["outcome"] == "denied" && line["identity"] == "";
+  EXPECT_GT(strangers, 0) << "denied calls are in the audit log";
 }
 
 TEST_F(SecureClusterTest, WithAnotherAuthorityThereIsNoConnection) {

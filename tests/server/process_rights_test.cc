@@ -34,6 +34,7 @@ class ProcessRightsTest : public ::testing::Test {
                          IdentityLine("nina", "")));
     for (const char* name : {"ps", "olga", "nina", "mallory"}) PutFile(TokenOf(name), absl::StrCat(name, "-token\n"));
     v1::Config config;
+    config.mutable_cluster()->set_servers(1);
     config.mutable_cluster()->set_shards(8);
     config.mutable_server()->set_executors(1);
     config.mutable_server()->set_http_listen("127.0.0.1:0");
