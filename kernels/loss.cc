@@ -25,7 +25,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 // e^x, and NaN for NaN, which hn::Exp makes 0.
 template <class D, class V>
 HWY_INLINE V ExpOrNan(D d, V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+  // NaN would become an int on the way, which C++, and so Highway's plain target, does not define.
+  const auto nan = hn::IsNaN(x);
+  return hn::IfThenElse(nan, x, hn::Exp(d, hn::IfThenZeroElse(nan, x)));
 }
 
 // The rows from r that fill vectors of DD's double lanes, which count as many as the floats'; returns where it stopped.
