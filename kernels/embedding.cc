@@ -10,6 +10,7 @@
 // that occur twice in a batch, or in a sample, get both gradients.
 #include "kernels/embedding.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -172,7 +173,7 @@ void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, 
   if (vectors < 2) return;
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>());
   const size_t width = (vectors + lanes - 1) / lanes * lanes;
-  std::vector<float> transposed(dim * width);
+  std::vector<float> transposed(std::max<size_t>(dim, 1) * width);  // Addresses are formed even for dim 0.
   std::vector<float> products(vectors * width);
   for (size_t s = 0; s < samples; ++s, x += vectors * dim) {
     for (size_t i = 0; i < vectors; ++i) {
