@@ -38,10 +38,11 @@ const lodestone::TableMap& Tables() {
 // What comes of a push with these bytes, and of a pull: the statuses, in words.
 std::string Check(const lodestone::Parts& parts, lodestone::ByteView payload) {
   using lodestone::PartKind;
-  const std::vector<bool> owned(kShards, true);
+  lodestone::ShardRoles roles(kShards);
+  for (lodestone::ShardId shard = 0; shard < kShards; ++shard) roles.Set(shard, lodestone::ShardRole::kOwns);
   std::string outcome;
   for (const PartKind kind : {PartKind::kPush, PartKind::kPull}) {
-    const auto views = ViewParts(kind, parts, payload, Tables(), owned);
+    const auto views = ViewParts(kind, parts, payload, Tables(), roles);
     outcome += views.status().ToString();
     if (views.ok() && kind == PartKind::kPush) outcome += CheckFinite(*views).ToString();
   }
