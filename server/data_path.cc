@@ -33,6 +33,16 @@ constexpr char kPullStages[] =
 HistogramMetric pull_queue_metric(kPullStage, kPullStages, {{"stage", "queue"}});
 HistogramMetric pull_read_metric(kPullStage, kPullStages, {{"stage", "read"}});
 
+PartBytes BytesOf(const Numbers& numbers) {
+  if (!numbers.keys.has_value()) return numbers.payload.bytes();
+  return {numbers.payload.bytes(), numbers.keys->bytes()};
+}
+
+// Of all keys and values, whether or not they all had to be sent.
+size_t SizeOf(const Numbers& numbers) {
+  return numbers.payload.size() + (numbers.keys.has_value() ? numbers.keys->size() : 0);
+}
+
 // What the log keeps of one shard's share of a push: `parts` are those of `header` at `indices`.
 ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const int> indices,
                           std::span<const Shard::PushPart> parts, const Evictions& evictions) {
@@ -72,8 +82,8 @@ absl::Status Store::Impl::CheckLogs() const {
   return replicas_ == nullptr ? absl::OkStatus() : replicas_->health();
 }
 
-absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header) const {
-  return lodestone::PushPayloadBytes(header.parts(), *tables());
+absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header, size_t* keys) const {
+  return lodestone::PushPayloadBytes(header.parts(), *tables(), keys);
 }
 
 absl::Status Store::Impl::PreparePush(PushCall* call) {
@@ -90,7 +100,7 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(CheckLogs());
   const std::shared_ptr<const TableMap> map = tables();
   LODESTONE_ASSIGN_OR_RETURN(call->views,
-                             ViewParts(PartKind::kPush, header.parts(), call->payload.bytes(), *map, roles_));
+                             ViewParts(PartKind::kPush, header.parts(), BytesOf(call->numbers), *map, roles_));
   LODESTONE_RETURN_IF_ERROR(CheckFinite(call->views));
   LODESTONE_RETURN_IF_ERROR(CheckGuards(call->views));
   absl::flat_hash_map<ShardId, size_t> group_of;
@@ -122,19 +132,19 @@ void Store::Impl::Refuse(const absl::Status& status, Incarnation worker) {
   last_refusal_ = absl::StrCat("worker incarnation ", worker, ": ", status.ToString());
 }
 
-void Store::Impl::Push(v1::PushRequest header, Payload payload, PushDone done) {
+void Store::Impl::Push(v1::PushRequest header, Numbers numbers, PushDone done) {
   auto call = std::make_shared<PushCall>();
   call->arrived_ns = NowNs();
   call->now_ms = options_.time->NowMs();
   call->header = std::move(header);
-  call->payload = std::move(payload);
+  call->numbers = std::move(numbers);
   call->done = std::move(done);
   if (absl::Status status = PreparePush(call.get()); !status.ok()) {
     Refuse(status, call->header.worker_incarnation());
     call->done(std::move(status));
     return;
   }
-  push_bytes_.fetch_add(call->payload.size(), std::memory_order_relaxed);
+  push_bytes_.fetch_add(SizeOf(call->numbers), std::memory_order_relaxed);
   RunPush(call);
 }
 
@@ -242,7 +252,7 @@ void Store::Impl::FinishPush(PushCall* call, const PushShare* last) {
   }
 }
 
-void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
+void Store::Impl::Pull(v1::PullRequest header, Numbers numbers, PullDone done) {
   if (absl::Status status = CheckReady(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckServing(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckQueues(); !status.ok()) return done(std::move(status));
@@ -251,10 +261,10 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
   call->now_ms = options_.time->NowMs();
   sessions_.Contact(header.worker_incarnation(), call->now_ms);
   call->header = std::move(header);
-  call->payload = std::move(payload);
+  call->numbers = std::move(numbers);
   call->done = std::move(done);
   const std::shared_ptr<const TableMap> map = tables();
-  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.bytes(), *map, roles_);
+  auto views = ViewParts(PartKind::kPull, call->header.parts(), BytesOf(call->numbers), *map, roles_);
   if (!views.ok()) return call->done(views.status());
   call->views = *std::move(views);
   RunPull(call);

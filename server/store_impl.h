@@ -102,9 +102,9 @@ class Store::Impl {
   absl::Status CheckOwnLogs() const;
   void FillLogStatus(v1::StorageStatus* status) const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
-  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
-  void Push(v1::PushRequest header, Payload payload, PushDone done);
-  void Pull(v1::PullRequest header, Payload payload, PullDone done);
+  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header, size_t* keys = nullptr) const;
+  void Push(v1::PushRequest header, Numbers numbers, PushDone done);
+  void Pull(v1::PullRequest header, Numbers numbers, PullDone done);
   absl::StatusOr<Subscription> MakeSubscription(const v1::SubscribeRequest& request) const;
   void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                      std::function<void(ShardChange)> done);
@@ -139,7 +139,7 @@ class Store::Impl {
     int64_t arrived_ns = 0;
     int64_t now_ms = 0;
     v1::PushRequest header;
-    Payload payload;
+    Numbers numbers;
     std::vector<PartView> views;
     std::vector<ShardPush> shards;
     std::vector<Table*> tables;        // Distinct.
@@ -151,7 +151,7 @@ class Store::Impl {
     int64_t arrived_ns = 0;
     int64_t now_ms = 0;
     v1::PullRequest header;
-    Payload payload;
+    Numbers numbers;
     std::vector<PartView> views;
     Values values;
     std::vector<size_t> row_slices;              // By part: where its rows go in the payload.

@@ -205,13 +205,23 @@ void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation)
                        .turned_back = sending->turned_back};
   v1::PullRequest& request = *sent.call.mutable_pull();
   request.set_worker_incarnation(servers_.incarnation);
-  std::vector<Key> keys;
   for (const RoutedPart& part : message.parts) {
     *request.add_parts() = ToProto(part);
-    if (part.dense) continue;
-    for (uint32_t row : part.items) keys.push_back(operation->rows[part.source].keys[row]);
+    sent.numbers.parts.push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
   }
-  if (!keys.empty()) sent.payload.emplace_back(keys.data(), keys.size() * sizeof(Key));
+  size_t key_bytes = 0;
+  for (const CallNumbers::Part& part : sent.numbers.parts) key_bytes += part.key_bytes;
+  const auto copy_keys = [&](uint8_t* to) {
+    for (const RoutedPart& part : message.parts) {
+      if (part.dense) continue;
+      const std::span<const Key> keys = operation->rows[part.source].keys;
+      for (uint32_t row : part.items) {
+        std::memcpy(to, &keys[row], sizeof(Key));
+        to += sizeof(Key);
+      }
+    }
+  };
+  SetKeys(key_bytes, copy_keys, &sent.numbers);
   servers_.callers[message.server]->Call(
       std::move(sent),
       [this, sending, operation](const absl::StatusOr<Connection::Answer>& answer, Caller::Message* sent) {

@@ -1,14 +1,11 @@
 #include "worker/push.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/copy_counter.h"
 #include "common/metrics.h"
 #include "common/mutex.h"
 #include "common/status.h"
@@ -20,8 +17,6 @@ namespace {
 
 HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
                             "From the sending of a push until every server has acknowledged it.");
-
-static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
 
 // Checks that `answer` is one to `request`: it names the shards in order of first appearance.
 absl::Status CheckAnswer(const v1::Answer& answer, const v1::PushRequest& request) {
@@ -41,25 +36,6 @@ absl::Status CheckAnswer(const v1::Answer& answer, const v1::PushRequest& reques
   if (response.shards_size() == shards) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the answer names ", response.shards_size(), " shards, the push had ", shards));
-}
-
-// What `part` takes of a push's payload.
-uint64_t BytesOf(const RoutedPart& part) {
-  return ValueCount(part) * sizeof(float) + (part.dense ? 0 : part.items.size() * sizeof(Key));
-}
-
-// Takes the first `bytes` of what begins at byte `*offset` of `(*from)[0]`, by reference, and moves both on.
-void TakeSlices(uint64_t bytes, std::span<const grpc::Slice>* from, size_t* offset, std::vector<grpc::Slice>* to) {
-  while (bytes > 0) {
-    const grpc::Slice& slice = from->front();
-    const uint64_t taken = std::min<uint64_t>(bytes, slice.size() - *offset);
-    if (taken > 0) to->push_back(taken == slice.size() ? slice : slice.sub(*offset, *offset + taken));
-    *offset += taken;
-    bytes -= taken;
-    if (*offset < slice.size()) continue;
-    *from = from->subspan(1);
-    *offset = 0;
-  }
 }
 
 }  // namespace
@@ -170,21 +146,17 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
       break;
     }
     operation->Begin();
-    Caller::Message sent{.payload = PushPayload(message, dense, rows, release),
+    Caller::Message sent{.numbers = PushNumbers(message, dense, rows, release),
                          .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
                          .epoch = map->epoch()};
     Piece piece{.server = message.server, .sequence = *sequence, .operation = operation};
-    piece.part_bytes.reserve(message.parts.size());
     v1::PushRequest& request = *sent.call.mutable_push();
     request.set_worker_incarnation(servers_.incarnation);
     request.set_sequence(*sequence);
     request.set_clock(clock);
     request.mutable_parts()->Reserve(static_cast<int>(message.parts.size()));
-    for (const RoutedPart& part : message.parts) {
-      *request.add_parts() = ToProto(part);
-      piece.part_bytes.push_back(BytesOf(part));
-      push_bytes_metric.Add(piece.part_bytes.back());
-    }
+    for (const RoutedPart& part : message.parts) *request.add_parts() = ToProto(part);
+    for (const CallNumbers::Part& part : sent.numbers.parts) push_bytes_metric.Add(part.key_bytes + part.value_bytes);
     Send(std::move(sent), std::move(piece));
   }
   release.reset();
@@ -244,7 +216,7 @@ void Pusher::OnUnknown(Caller::Message* message, Piece* piece) {
 }
 
 void Pusher::SendAgain(const ShardMap& map, Caller::Message message, const Piece& piece) {
-  std::vector<SplitPush> splits = Split(map, std::move(message), piece.part_bytes);
+  std::vector<SplitPush> splits = Split(map, std::move(message));
   Piece next = piece;
   if (splits.size() > 1) {
     if (next.pieces == nullptr) next.pieces = std::make_shared<std::atomic<size_t>>(1);
@@ -253,7 +225,6 @@ void Pusher::SendAgain(const ShardMap& map, Caller::Message message, const Piece
   }
   for (SplitPush& split : splits) {
     next.server = split.server;
-    next.part_bytes = std::move(split.part_bytes);
     Send(std::move(split.message), next);
   }
 }
@@ -275,107 +246,6 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   if (status.ok()) push_metric.ObserveNs(NowNs() - operation->started_ns);
   if (operation->done) operation->done(std::move(result));
   window_.Leave(absl::IsOutOfRange(status) ? absl::OkStatus() : status);
-}
-
-namespace {
-
-// Builds a payload from copies, of which adjacent ones share a slice, and references.
-class PayloadBuilder {
- public:
-  // `copied_bytes`: of all that Copy will be given.
-  explicit PayloadBuilder(size_t copied_bytes)
-      : buffer_(copied_bytes == 0 ? nullptr : std::shared_ptr<uint8_t[]>(new uint8_t[copied_bytes])),
-        from_(buffer_.get()),
-        at_(from_) {}
-
-  template <typename T>
-  void Copy(const T* numbers, size_t count) {
-    std::memcpy(at_, numbers, count * sizeof(T));
-    at_ += count * sizeof(T);
-  }
-
-  // `owner` is kept as long as the slice lives.
-  void Refer(const float* numbers, size_t count, const std::shared_ptr<void>& owner) {
-    Cut();
-    Add(numbers, count * sizeof(float), owner);
-  }
-
-  std::vector<grpc::Slice> Finish() {
-    Cut();
-    return std::move(slices_);
-  }
-
- private:
-  void Cut() {
-    if (at_ != from_) Add(from_, at_ - from_, buffer_);
-    from_ = at_;
-  }
-  void Add(const void* bytes, size_t size, const std::shared_ptr<void>& owner) {
-    slices_.emplace_back(
-        const_cast<void*>(bytes), size, [](void* kept) { delete static_cast<std::shared_ptr<void>*>(kept); },
-        new std::shared_ptr<void>(owner));
-  }
-
-  const std::shared_ptr<uint8_t[]> buffer_;
-  uint8_t* from_;  // Of what is not in a slice yet.
-  uint8_t* at_;
-  std::vector<grpc::Slice> slices_;
-};
-
-}  // namespace
-
-std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
-                                     std::span<const RowGradients> rows, std::shared_ptr<void> release) {
-  size_t copied = 0;
-  for (const RoutedPart& part : message.parts) {
-    if (part.dense && dense[part.source].borrowed) continue;
-    copied += ValueCount(part) * sizeof(float) + (part.dense ? 0 : part.items.size() * sizeof(Key));
-  }
-  CountCopied(copied);
-  PayloadBuilder payload(copied);
-  for (const RoutedPart& part : message.parts) {
-    if (part.dense) {
-      const BlockLayout& layout = part.table->layout;
-      const DenseGradient& gradient = dense[part.source];
-      for (BlockIndex block : part.items) {
-        const float* values = gradient.values + uint64_t{block} * layout.block_elements;
-        if (gradient.borrowed) {
-          payload.Refer(values, layout.ElementsOf(block), release);
-        } else {
-          payload.Copy(values, layout.ElementsOf(block));
-        }
-      }
-    } else {
-      const RowGradients& source = rows[part.source];
-      const size_t dim = part.table->dim;
-      for (uint32_t row : part.items) payload.Copy(&source.keys[row], 1);
-      for (uint32_t row : part.items) payload.Copy(source.values + row * dim, dim);
-    }
-  }
-  return payload.Finish();
-}
-
-std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message, std::span<const uint64_t> part_bytes) {
-  std::vector<SplitPush> splits;
-  std::span<const grpc::Slice> payload = message.payload;
-  size_t offset = 0;
-  v1::PushRequest& push = *message.call.mutable_push();
-  for (int i = 0; i < push.parts_size(); ++i) {
-    const uint32_t owner = map.OwnerOf(push.parts(i).shard());
-    auto split = std::find_if(splits.begin(), splits.end(), [&](const SplitPush& of) { return of.server == owner; });
-    if (split == splits.end()) {
-      Caller::Message piece{{}, {}, message.what, map.epoch(), message.started_ms, message.turned_back};
-      v1::PushRequest& request = *piece.call.mutable_push();
-      request.set_worker_incarnation(push.worker_incarnation());
-      request.set_sequence(push.sequence());
-      request.set_clock(push.clock());
-      split = splits.insert(splits.end(), SplitPush{owner, std::move(piece), {}});
-    }
-    split->message.call.mutable_push()->add_parts()->Swap(push.mutable_parts(i));
-    split->part_bytes.push_back(part_bytes[i]);
-    TakeSlices(part_bytes[i], &payload, &offset, &split->message.payload);
-  }
-  return splits;
 }
 
 }  // namespace lodestone

@@ -19,9 +19,9 @@
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
-#include "grpcpp/support/slice.h"
 #include "worker/call.h"
 #include "worker/client.h"
+#include "worker/numbers.h"
 #include "worker/reroutes.h"
 #include "worker/router.h"
 #include "worker/sessions.h"
@@ -71,7 +71,6 @@ class Pusher {
     uint32_t server = 0;
     bool known = false;  // Whether the server had been told of this worker.
     Sequence sequence = 0;
-    std::vector<uint64_t> part_bytes;  // What each part takes of the payload.
     std::shared_ptr<Operation> operation;
     std::shared_ptr<std::atomic<size_t>> pieces;  // Unanswered, of one that was split; null: it was not.
   };
@@ -96,20 +95,17 @@ class Pusher {
   size_t borrowed_ ABSL_GUARDED_BY(mu_) = 0;  // Operations whose gradients gRPC may still read.
 };
 
-// The numbers of `message`, laid out as parameter_server.proto says: for each part its blocks' gradients, or its keys
-// and then their gradients. Borrowed gradients are referenced; `release` is destroyed once nothing refers to them any
+// The numbers of `message`. Borrowed gradients are referenced; `release` is destroyed once nothing refers to them any
 // more. The rest is copied.
-std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
-                                     std::span<const RowGradients> rows, std::shared_ptr<void> release);
+CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradient> dense,
+                        std::span<const RowGradients> rows, std::shared_ptr<void> release);
 
 // A part of a message, for `server`.
 struct SplitPush {
   uint32_t server = 0;
   Caller::Message message;
-  std::vector<uint64_t> part_bytes;
 };
-// Splits a push, whose parts take `part_bytes` of its payload, by the owners of `map`. The payload is referenced, not
-// copied.
-std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message, std::span<const uint64_t> part_bytes);
+// Splits a push by the owners of `map`. The values are referenced, not copied.
+std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message);
 
 }  // namespace lodestone

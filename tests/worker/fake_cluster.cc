@@ -70,7 +70,7 @@ void FakeCluster::Listen(uint32_t server, int port) {
     places_.push_back({server});
   }
   servers_[server] = std::make_unique<FakeServer>(
-      [this, place](std::shared_ptr<FakeCall> call) { Handle(place, std::move(call)); }, port);
+      [this, place](std::shared_ptr<FakeCall> call) { Handle(place, std::move(call)); }, port, 64 << 20, &lists_);
   MutexLock lock(&mu_);
   addresses_[server] = servers_[server]->address();
 }
@@ -276,7 +276,7 @@ grpc::ByteBuffer FakeCluster::EnsureTables(uint32_t server, const grpc::ByteBuff
   return BuildMessage(response, {});
 }
 
-void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply) {
+void FakeCluster::ApplyPart(const v1::Part& part, ByteView* all_keys, ByteView* payload, bool apply) {
   Table& table = tables_.at(part.table());
   const auto add = [&](std::vector<float>* values, size_t count) {
     LODESTONE_CHECK(count * sizeof(float) <= payload->size());
@@ -289,8 +289,8 @@ void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply)
     add(&table.blocks.at(block), table.layout.ElementsOf(block));
     if (apply) table.block_versions[block] = versions_[part.shard()];
   }
-  LODESTONE_CHECK(part.row_count() * sizeof(Key) <= payload->size());
-  const ByteView keys = payload->Take(part.row_count() * sizeof(Key));
+  LODESTONE_CHECK(part.row_count() * sizeof(Key) <= all_keys->size());
+  const ByteView keys = all_keys->Take(part.row_count() * sizeof(Key));
   for (uint32_t i = 0; i < part.row_count(); ++i) {
     const Key key = keys.Load<Key>(i);
     LODESTONE_CHECK(ShardOfKey(key, shards_) == part.shard());
@@ -305,6 +305,7 @@ std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* cal
   if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
   v1::PushResponse response;
   ByteView rest = payload.bytes();
+  ByteView keys = call->keys().has_value() ? call->keys()->bytes() : ByteView();
   std::set<ShardId> shards;
   bool fresh = false;
   for (const v1::Part& part : request.parts()) {
@@ -317,9 +318,9 @@ std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* cal
       result->set_version(versions_[part.shard()]);
       result->set_duplicate(!fresh);
     }
-    ApplyPart(part, &rest, fresh);
+    ApplyPart(part, call->keys().has_value() ? &keys : &rest, &rest, fresh);
   }
-  LODESTONE_CHECK(rest.empty());
+  LODESTONE_CHECK(rest.empty() && keys.empty());
   if (shorten) response.mutable_shards()->RemoveLast();
   return BuildMessage(response, {});
 }
@@ -328,6 +329,7 @@ std::optional<grpc::ByteBuffer> FakeCluster::Pull(uint32_t server, FakeCall* cal
   Payload payload;
   const auto request = Parse<v1::PullRequest>(call->request(), &payload);
   if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
+  const Payload& keys = call->keys().has_value() ? *call->keys() : payload;
   v1::PullResponse response;
   std::vector<float> values;
   size_t key = 0;
@@ -341,12 +343,12 @@ std::optional<grpc::ByteBuffer> FakeCluster::Pull(uint32_t server, FakeCall* cal
       values.insert(values.end(), table.blocks.at(block).begin(), table.blocks.at(block).end());
     }
     for (uint32_t i = 0; i < part.row_count(); ++i) {
-      std::vector<float>& row = table.rows[payload.bytes().Load<Key>(key++)];
+      std::vector<float>& row = table.rows[keys.bytes().Load<Key>(key++)];
       row.resize(table.spec.embedding().dim());
       values.insert(values.end(), row.begin(), row.end());
     }
   }
-  LODESTONE_CHECK(key * sizeof(Key) == payload.size());
+  LODESTONE_CHECK(key * sizeof(Key) == keys.size());
   if (shorten) values.pop_back();
   return Build(response, values);
 }
