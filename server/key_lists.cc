@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/types.h"
 #include "grpcpp/support/slice.h"
+#include "server/copies.h"
 
 namespace lodestone {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 Payload CopyOf(const Payload& payload) {
   grpc::Slice copy(payload.size());
   payload.bytes().CopyTo(const_cast<uint8_t*>(copy.begin()));
+  copied_bytes_metric.Add(payload.size());
   std::vector<grpc::Slice> slices;
   slices.push_back(std::move(copy));
   return Payload(std::move(slices));

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -147,6 +148,11 @@ class Store::Impl {
     std::atomic<size_t> ends_left{0};  // Of executors, their logs and followers.
     PushDone done;
   };
+  // Rows of adjacent parts in a pull's answer.
+  struct RowRun {
+    size_t slice = 0;  // Of the payload.
+    uint64_t at = 0;   // In the buffer of rows, in floats; they go on until the next run.
+  };
   struct PullCall {
     int64_t arrived_ns = 0;
     int64_t now_ms = 0;
@@ -154,7 +160,12 @@ class Store::Impl {
     Numbers numbers;
     std::vector<PartView> views;
     Values values;
-    std::vector<size_t> row_slices;              // By part: where its rows go in the payload.
+    // The rows of all parts lie in one buffer, which is made when the first is read, not while the message waits.
+    std::once_flag rows_once;
+    BufferRef rows;
+    uint64_t row_values = 0;                     // Floats in it.
+    std::vector<uint64_t> rows_at;               // By part: where its rows begin.
+    std::vector<RowRun> row_runs;                // Ascending.
     std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
     std::atomic<size_t> executors_left{0};
     PullDone done;
@@ -199,6 +210,8 @@ class Store::Impl {
   void ObservePush(const PushCall& call, const PushShare* last) const;
   void Refuse(const absl::Status& status, Incarnation worker);
   void RunPull(const std::shared_ptr<PullCall>& call);
+  // On executor `e`: reads the rows that it has of them.
+  void ReadRows(PullCall* call, size_t e);
   // `taken_ns`: when the executor that was done last took its share; 0 if none had one.
   void FinishPull(PullCall* call, int64_t taken_ns);
 
