@@ -54,15 +54,20 @@ class ClientLoad : public Load {
     const auto operation = static_cast<ClientOperation>(order.operation);
     const uint64_t copied_before = CopiedBytes();
     uint64_t started = 0;
+    Prepare(order);
     absl::StatusOr<Outcome> outcome =
         RunOutstanding(order, StepsOf(operation), [&](uint64_t number, uint32_t step, Done done) {
-          started += step == 0 ? 1 : 0;
+          if (step == 0) {
+            ++started;
+            Begin(number);
+          }
           if (!IsPush(operation, step)) return Pull(number, std::move(done));
           Ended(Push(number, [done](const Client::PushResult& result) { done(result.status); }), done);
         });
     // The copies are those of all operations, the outcome's those of a part of them.
     if (outcome.ok() && started > 0) {
       outcome->bytes_copied = (CopiedBytes() - copied_before) * outcome->operations / started;
+      outcome->started = started;
     }
     return outcome;
   }
@@ -77,6 +82,9 @@ class ClientLoad : public Load {
     return absl::OkStatus();
   }
 
+  // Before an order's operations, and before each of them.
+  virtual void Prepare(const Order&) {}
+  virtual void Begin(uint64_t) {}
   virtual absl::Status Push(uint64_t number, PushDone done) = 0;
   virtual void Pull(uint64_t number, Done done) = 0;
 
@@ -141,6 +149,10 @@ class Rows final : public ClientLoad {
         const Key key = RandomBits(kSeed, draw++) % work.rows;
         if (drawn.insert(key).second) keys.push_back(key);
       }
+      while (drawn.size() == work.keys) {
+        const Key key = RandomBits(kSeed, draw++) % work.rows;
+        if (drawn.insert(key).second) spare_keys_.push_back(key);
+      }
       key_sets_.push_back(std::move(keys));
     }
   }
@@ -167,6 +179,13 @@ class Rows final : public ClientLoad {
     return client_->Flush();
   }
 
+  void Prepare(const Order& order) override { repeat_keys_ = order.repeat_keys; }
+  void Begin(uint64_t number) override {
+    if (repeat_keys_) return;
+    // Replaced keys come back after as many operations as there are keys, in other company.
+    const size_t set = number % kKeySets;
+    std::swap(key_sets_[set][replaced_++ / kKeySets % work_.keys], spare_keys_[set]);
+  }
   absl::Status Push(uint64_t number, PushDone done) override {
     const RowGradients gradient{&tables_[0], key_sets_[number % kKeySets], gradients_.data()};
     return client_->Push(++clock_, {}, {&gradient, 1}, {}, std::move(done));
@@ -182,6 +201,9 @@ class Rows final : public ClientLoad {
   const std::vector<float> gradients_;
   std::vector<float> values_;
   std::vector<std::vector<Key>> key_sets_;
+  std::vector<Key> spare_keys_;  // By set: one that is not in it.
+  bool repeat_keys_ = false;
+  size_t replaced_ = 0;
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ struct DenseWork {
 };
 Peer::MakeLoad DenseLoad(const v1::Config& config, const DenseWork& work);
 
-// An embedding table "rows" whose keys 0 … rows - 1 all exist; operations take turns on sets of `keys` random ones.
+// An embedding table "rows" whose keys 0 … rows - 1 all exist; operations take turns on sets of `keys` random ones. Of
+// each a key is replaced before every operation, unless the order says that keys repeat.
 struct RowsWork {
   uint64_t rows = 0;
   uint32_t dim = 16;

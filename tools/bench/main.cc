@@ -38,6 +38,7 @@ const std::vector<Suite>& Suites() {
       {"same-machine", "push and pull of 4 KiB to 4 MiB through a ps's Unix socket, beside the same over TCP",
        RunSameMachine},
       {"embedding", "4096 random keys of 1 M and 10 M rows, 16 and 64 wide, Adagrad, beside raw TCP", RunEmbedding},
+      {"keys", "4096 keys of 1 M rows, 1 to 64 wide, in lists that repeat, beside lists that do not", RunKeys},
       {"broadcast", "4 MiB to 1 to 16 subscribers after every push, beside a raw server that does the same",
        RunBroadcast},
       {"optimizer", "elements per second of each optimizer on one core, beside plain loops", RunOptimizer},
