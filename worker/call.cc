@@ -37,6 +37,10 @@ absl::Status CheckOwner(const Parts& parts, uint32_t server, const ShardMap& map
 absl::Status CheckPlace(const v1::Call& call, uint32_t server, const ShardMap& map) {
   if (call.has_push()) return CheckOwner(call.push().parts(), server, map);
   if (call.has_pull()) return CheckOwner(call.pull().parts(), server, map);
+  if (call.has_push_pull()) {
+    LODESTONE_RETURN_IF_ERROR(CheckOwner(call.push_pull().push().parts(), server, map));
+    return CheckOwner(call.push_pull().pull().parts(), server, map);
+  }
   if (!map.Away(server) || !map.ShardsOf(server).empty()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("it is away and owns nothing by the shard map of epoch ", map.epoch()));
 }
@@ -46,6 +50,7 @@ Caller::Message CopyOf(const Caller::Message& message) {
   Caller::Message copy{{}, message.numbers, message.what, message.epoch, message.started_ms, message.turned_back};
   if (message.call.has_push()) *copy.call.mutable_push() = message.call.push();
   if (message.call.has_pull()) *copy.call.mutable_pull() = message.call.pull();
+  if (message.call.has_push_pull()) *copy.call.mutable_push_pull() = message.call.push_pull();
   if (message.call.has_ensure_tables()) *copy.call.mutable_ensure_tables() = message.call.ensure_tables();
   return copy;
 }

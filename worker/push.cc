@@ -18,10 +18,8 @@ namespace {
 HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
                             "From the sending of a push until every server has acknowledged it.");
 
-// Checks that `answer` is one to `request`: it names the shards in order of first appearance.
-absl::Status CheckAnswer(const v1::Answer& answer, const v1::PushRequest& request) {
-  if (!answer.has_push()) return absl::InternalError("the answer is not one to a push");
-  const v1::PushResponse& response = answer.push();
+// Checks that `response` is one to `request`: it names the shards in order of first appearance.
+absl::Status CheckAnswer(const v1::PushResponse& response, const v1::PushRequest& request) {
   int shards = 0;
   std::optional<ShardId> last;
   for (const v1::Part& part : request.parts()) {
@@ -120,43 +118,57 @@ Pusher::~Pusher() {
   while (borrowed_ > 0) released_.Wait(&mu_);
 }
 
-absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                          const ShardVersions& read_versions, std::function<void(Client::PushResult)> done) {
+absl::StatusOr<Routing> RouteBy(const ShardMap& map, const PushWork& work, const MessageLimits& limits) {
   std::vector<const TableHandle*> tables;
-  for (const DenseGradient& gradient : dense) tables.push_back(gradient.table);
+  for (const DenseGradient& gradient : work.dense) tables.push_back(gradient.table);
   std::vector<KeysOfTable> keys;
-  for (const RowGradients& gradients : rows) keys.push_back({gradients.table, gradients.keys});
+  for (const RowGradients& gradients : work.rows) keys.push_back({gradients.table, gradients.keys});
+  return Route(map, {tables, keys}, limits);
+}
+
+absl::Status Pusher::Push(Clock clock, const PushWork& work, std::function<void(Client::PushResult)> done) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
-  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, Route(*map, {tables, keys}, servers_.limits));
+  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, RouteBy(*map, work, servers_.limits));
+  return Push(clock, work, *map, routing, {}, std::move(done));
+}
+
+absl::Status Pusher::Push(Clock clock, const PushWork& work, const ShardMap& map, const Routing& routing,
+                          const Riders& riders, std::function<void(Client::PushResult)> done) {
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
   auto operation = std::make_shared<Operation>();
   operation->started_ns = NowNs();
-  operation->read_versions = read_versions;
+  operation->read_versions = work.read_versions;
   operation->done = std::move(done);
   std::shared_ptr<void> release;
-  if (std::any_of(dense.begin(), dense.end(), [](const DenseGradient& gradient) { return gradient.borrowed; })) {
+  if (std::any_of(work.dense.begin(), work.dense.end(), [](const DenseGradient& dense) { return dense.borrowed; })) {
     release = std::make_shared<Release>(this, operation);
   }
   absl::Status status;
-  for (const RoutedMessage& message : routing.messages) {
+  for (size_t m = 0; m < routing.messages.size(); ++m) {
+    const RoutedMessage& message = routing.messages[m];
     const absl::StatusOr<Sequence> sequence = window_.NextSequence(window_timeout_ms_);
     if (!sequence.ok()) {
       status = sequence.status();
       break;
     }
     operation->Begin();
-    Caller::Message sent{.numbers = PushNumbers(message, dense, rows, release),
-                         .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
-                         .epoch = map->epoch()};
     Piece piece{.server = message.server, .sequence = *sequence, .operation = operation};
-    v1::PushRequest& request = *sent.call.mutable_push();
+    if (m < riders.size()) piece.rider = riders[m];
+    Caller::Message sent{.numbers = PushNumbers(message, work.dense, work.rows, release, piece.rider.get()),
+                         .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
+                         .epoch = map.epoch()};
+    if (piece.rider != nullptr) *sent.call.mutable_push_pull()->mutable_pull() = piece.rider->request;
+    v1::PushRequest& request =
+        piece.rider != nullptr ? *sent.call.mutable_push_pull()->mutable_push() : *sent.call.mutable_push();
     request.set_worker_incarnation(servers_.incarnation);
     request.set_sequence(*sequence);
     request.set_clock(clock);
     request.mutable_parts()->Reserve(static_cast<int>(message.parts.size()));
-    for (const RoutedPart& part : message.parts) *request.add_parts() = ToProto(part);
-    for (const CallNumbers::Part& part : sent.numbers.parts) push_bytes_metric.Add(part.key_bytes + part.value_bytes);
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      *request.add_parts() = ToProto(message.parts[i]);
+      push_bytes_metric.Add(sent.numbers.parts[i].key_bytes + sent.numbers.parts[i].value_bytes);
+    }
     Send(std::move(sent), std::move(piece));
   }
   release.reset();
@@ -175,19 +187,27 @@ void Pusher::Send(Caller::Message message, Piece piece) {
 
 void Pusher::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Piece* piece) {
   const absl::Status& status = answer.status();
-  if (status.ok()) return EndPiece(*piece, TakeAnswer(*answer, message->call.push(), *piece));
+  if (status.ok()) return EndPiece(*piece, TakeAnswer(*answer, message->call, *piece));
+  if (std::exchange(piece->rider, nullptr) != nullptr) DropPull(message);  // What is sent again is the push alone.
   if (absl::IsAborted(status)) return OnTurnedBack(status, message, piece);
   if (IsUnknownThere(status) && !piece->known) return OnUnknown(message, piece);
   if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
   EndPiece(*piece, status);
 }
 
-absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::PushRequest& request, const Piece& piece) {
-  if (const absl::Status status = CheckAnswer(answer.header, request); !status.ok()) {
+absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call& call, const Piece& piece) {
+  const bool both = piece.rider != nullptr;
+  const v1::Answer& header = answer.header;
+  const v1::PushResponse& response = both ? header.push_pull().push() : header.push();
+  absl::Status status = (both ? header.has_push_pull() : header.has_push())
+                            ? CheckAnswer(response, both ? call.push_pull().push() : call.push())
+                            : absl::InternalError("the answer is not one to a push");
+  if (status.ok() && both) status = piece.rider->take(header.push_pull().pull(), answer.payload);
+  if (!status.ok()) {
     return Annotate(status,
                     absl::StrCat("push sequence=", piece.sequence, " to ", servers_.callers[piece.server]->peer()));
   }
-  for (const auto& result : answer.header.push().shards()) {
+  for (const auto& result : response.shards()) {
     if (!result.duplicate()) staleness_.Record(result.shard(), result.version());
     piece.operation->Apply(result.shard(), result.version());
   }

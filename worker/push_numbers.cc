@@ -61,7 +61,7 @@ class ValueBuilder {
 }  // namespace
 
 CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradient> dense,
-                        std::span<const RowGradients> rows, std::shared_ptr<void> release) {
+                        std::span<const RowGradients> rows, std::shared_ptr<void> release, const PullRider* rider) {
   CallNumbers numbers;
   size_t copied = 0;
   size_t key_bytes = 0;
@@ -72,6 +72,10 @@ CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradi
     key_bytes += bytes.key_bytes;
     if (!part.dense || !dense[part.source].borrowed) copied += bytes.value_bytes;
   }
+  if (rider != nullptr) {
+    numbers.parts.insert(numbers.parts.end(), rider->parts.begin(), rider->parts.end());
+    for (const CallNumbers::Part& part : rider->parts) key_bytes += part.key_bytes;
+  }
   CountCopied(key_bytes + copied);
   const auto copy_keys = [&](uint8_t* to) {
     for (const RoutedPart& part : message.parts) {
@@ -79,6 +83,7 @@ CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradi
       const std::span<const Key> keys = rows[part.source].keys;
       for (uint32_t row : part.items) to = CopyNumbers(&keys[row], 1, to);
     }
+    if (rider != nullptr) rider->copy_keys(to);
   };
   SetKeys(key_bytes, copy_keys, &numbers);
   ValueBuilder values(copied);
@@ -102,6 +107,20 @@ CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradi
   }
   numbers.values = values.Finish();
   return numbers;
+}
+
+void DropPull(Caller::Message* message) {
+  v1::PushRequest push = std::move(*message->call.mutable_push_pull()->mutable_push());
+  *message->call.mutable_push() = std::move(push);
+  CallNumbers& numbers = message->numbers;
+  numbers.parts.resize(message->call.push().parts_size());
+  size_t key_bytes = 0;
+  for (const CallNumbers::Part& part : numbers.parts) key_bytes += part.key_bytes;
+  if (key_bytes == numbers.keys.size()) return;
+  const grpc::Slice keys = std::exchange(numbers.keys, grpc::Slice());
+  numbers.list = {};
+  SetKeys(
+      key_bytes, [&](uint8_t* to) { CopyNumbers(keys.begin(), key_bytes, to); }, &numbers);
 }
 
 std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message) {

@@ -130,6 +130,14 @@ class FakeCluster {
   std::optional<grpc::ByteBuffer> Pull(uint32_t server, FakeCall* call, bool shorten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes the part's keys from `keys`, and the rest from `payload`; they may be the same.
+  std::optional<grpc::ByteBuffer> PushPull(uint32_t server, FakeCall* call, bool shorten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Applies a push whose keys and values are taken from the fronts of these, which may be the same.
+  v1::PushResponse Apply(const v1::PushRequest& request, ByteView* keys, ByteView* values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Answers a pull of these keys, all of them.
+  v1::PullResponse Read(const v1::PullRequest& request, ByteView keys, std::vector<float>* values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ApplyPart(const v1::Part& part, ByteView* keys, ByteView* payload, bool apply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The shards that `stream` was sent nothing of come as anchors.

@@ -16,7 +16,8 @@ namespace lodestone::bench {
 enum class ClientOperation : uint32_t {
   kPush,          // Dense: one table's gradient. Rows: the gradients of one set of keys.
   kPull,          // One table's values; one set's rows.
-  kPushPull,      // The push, and the values after it.
+  kPushPull,      // The push and the values after it, in one.
+  kPushThenPull,  // The same, one after the other.
   kPullThenPush,  // The values, then a push: a training step's traffic.
 };
 const char* NameOf(ClientOperation operation);

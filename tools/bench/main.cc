@@ -35,6 +35,7 @@ const std::vector<Suite>& Suites() {
       {"limit", "memcpy; request/reply over raw TCP and Unix sockets; one socket server that sends to many", RunLimit},
       {"dense", "push, pull, push-pull of 64 B to 64 MiB, 1 or 8 outstanding, 1 to 4 clients, beside raw TCP",
        RunDense},
+      {"push-pull", "push and pull of 4 KiB to 4 MiB in one exchange, beside one after the other", RunPushPull},
       {"same-machine", "push and pull of 4 KiB to 4 MiB through a ps's Unix socket, beside the same over TCP",
        RunSameMachine},
       {"embedding", "4096 random keys of 1 M and 10 M rows, 16 and 64 wide, Adagrad, beside raw TCP", RunEmbedding},

@@ -14,6 +14,7 @@ namespace lodestone::bench {
 
 absl::Status RunLimit(const Options& options, const AddRow& add);
 absl::Status RunDense(const Options& options, const AddRow& add);
+absl::Status RunPushPull(const Options& options, const AddRow& add);
 absl::Status RunSameMachine(const Options& options, const AddRow& add);
 absl::Status RunEmbedding(const Options& options, const AddRow& add);
 absl::Status RunKeys(const Options& options, const AddRow& add);
