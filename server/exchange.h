@@ -52,7 +52,8 @@ class Exchange {
   const Incarnation incarnation_;
   const std::string name_;
 
-  std::atomic<size_t> key_list_bytes_{0};  // That streams remember.
+  // That streams remember; calls may keep one of them for longer than this lives.
+  const std::shared_ptr<std::atomic<size_t>> key_list_bytes_ = std::make_shared<std::atomic<size_t>>(0);
 
   Mutex mu_;
   std::vector<std::weak_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mu_);

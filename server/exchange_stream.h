@@ -30,7 +30,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
   ExchangeStream(Exchange* exchange, const grpc::CallbackServerContext& context)
-      : exchange_(exchange), peer_(context.peer()), key_lists_(&exchange->key_list_bytes_) {}
+      : exchange_(exchange), peer_(context.peer()), key_lists_(exchange->key_list_bytes_) {}
 
   // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
   void Start(const absl::Status& end);

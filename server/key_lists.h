@@ -3,11 +3,13 @@
 // They are copied to memory of their own: what a message lies in may be far larger. A list that is forgotten stays as
 // long as calls use it.
 //
-// Not thread-safe, but streams share a count of bytes.
+// Not thread-safe, but streams share a count of bytes. It may outlive who made it, as calls keep their stream.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/key_list.h"
@@ -19,11 +21,14 @@ namespace lodestone {
 
 class KeyLists {
  public:
-  // `bytes_of_all`, which must outlive this, is what all streams remember. Whoever wants to remember one more when that
+  // `bytes_of_all` is what all streams remember. Whoever wants to remember one more when that
   // is about `bytes_of_all_max` forgets others of its own, or does without.
-  explicit KeyLists(std::atomic<size_t>* bytes_of_all, size_t bytes_max = kKeyListBytesPerStream,
+  explicit KeyLists(std::shared_ptr<std::atomic<size_t>> bytes_of_all, size_t bytes_max = kKeyListBytesPerStream,
                     size_t bytes_of_all_max = kKeyListBytesMax)
-      : bytes_of_all_(bytes_of_all), bytes_max_(bytes_max), bytes_of_all_max_(bytes_of_all_max), lists_(bytes_max) {}
+      : bytes_of_all_(std::move(bytes_of_all)),
+        bytes_max_(bytes_max),
+        bytes_of_all_max_(bytes_of_all_max),
+        lists_(bytes_max) {}
   ~KeyLists() { bytes_of_all_->fetch_sub(lists_.bytes(), std::memory_order_relaxed); }
   KeyLists(const KeyLists&) = delete;
   KeyLists& operator=(const KeyLists&) = delete;
@@ -37,7 +42,7 @@ class KeyLists {
   // False if there is no room.
   bool Remember(const KeyListName& name, const Payload& keys);
 
-  std::atomic<size_t>* const bytes_of_all_;
+  const std::shared_ptr<std::atomic<size_t>> bytes_of_all_;
   const size_t bytes_max_;
   const size_t bytes_of_all_max_;
   KeyListMemory<Payload> lists_;

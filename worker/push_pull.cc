@@ -12,17 +12,19 @@
 namespace lodestone {
 namespace {
 
-// Whether the blocks of `part` are those of a part of `message`.
-bool HasBlocks(const RoutedMessage& message, const RoutedPart& part) {
-  return part.dense && std::any_of(message.parts.begin(), message.parts.end(), [&](const RoutedPart& other) {
-           return other.dense && other.shard == part.shard && other.table->id == part.table->id &&
-                  std::equal(other.items.begin(), other.items.end(), part.items.begin(), part.items.end());
-         });
+// Whether `message` has just what `part` reads.
+bool HasPart(const RoutedMessage& message, const RoutedPart& part, const SameKeys& same_keys) {
+  return std::any_of(message.parts.begin(), message.parts.end(), [&](const RoutedPart& other) {
+    return other.dense == part.dense && other.shard == part.shard && other.table->id == part.table->id &&
+           std::equal(other.items.begin(), other.items.end(), part.items.begin(), part.items.end()) &&
+           (part.dense || same_keys(other.source, part.source));
+  });
 }
 
 }  // namespace
 
-std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routing& pull, uint32_t shards) {
+std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routing& pull, uint32_t shards,
+                                               const SameKeys& same_keys) {
   // The messages of a server take each other in order, and the first and the last one that push to each shard.
   std::map<uint32_t, std::vector<size_t>> of_server;
   std::vector<std::pair<size_t, size_t>> pushers(shards, {SIZE_MAX, 0});
@@ -44,7 +46,7 @@ std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routin
     for (const RoutedPart& part : message.parts) {
       const auto& [first, last] = pushers[part.shard];
       const bool alone = first == SIZE_MAX || (first == with && last == with);
-      if (!alone && !HasBlocks(push.messages[with], part)) return {};
+      if (!alone && !HasPart(push.messages[with], part, same_keys)) return {};
     }
     pairs[with] = &message;
   }
@@ -70,7 +72,12 @@ absl::Status PushPuller::PushPull(Clock clock, const PushWork& work, std::vector
   LODESTONE_ASSIGN_OR_RETURN(const Routing push, RouteBy(*map, work, servers_.limits));
   LODESTONE_ASSIGN_OR_RETURN(operation->pull, operation->values.RouteBy(*map, servers_.limits));
   Pusher::Riders riders;
-  const std::vector<const RoutedMessage*> pairs = PairMessages(push, operation->pull, map->shards());
+  const auto same_keys = [&](size_t push_source, size_t pull_source) {
+    const std::span<const Key> pushed = work.rows[push_source].keys;
+    const std::span<const Key> pulled = operation->values.rows()[pull_source].keys;
+    return std::equal(pushed.begin(), pushed.end(), pulled.begin(), pulled.end());
+  };
+  const std::vector<const RoutedMessage*> pairs = PairMessages(push, operation->pull, map->shards(), same_keys);
   if (!pairs.empty() || operation->pull.messages.empty()) operation->left.store(operation->pull.messages.size());
   for (const RoutedMessage* message : pairs) {
     if (message == nullptr) {

@@ -34,8 +34,11 @@ class PushPuller {
   Puller* const puller_;
 };
 
-// Which message of `pull` can go with which of `push`, by its index, so that what it reads of a shard holds all that is
-// pushed there. Empty if not all of them can go with one.
-std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routing& pull, uint32_t shards);
+// Which message of `pull` can go with which of `push`, by its index, so that what it reads holds all that is pushed to
+// it. Empty if not all of them can go with one. `same_keys` tells whether a source of rows of the push and one of the
+// pull have the same keys in the same order.
+using SameKeys = std::function<bool(size_t push_source, size_t pull_source)>;
+std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routing& pull, uint32_t shards,
+                                               const SameKeys& same_keys);
 
 }  // namespace lodestone

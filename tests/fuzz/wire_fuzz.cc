@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,10 +86,10 @@ std::string Check(const lodestone::Parts& parts, const lodestone::PartBytes& byt
 
 // What comes of the calls of one message of Exchange, the stream's first, and of the same message again.
 std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodestone::Payload& payload) {
-  std::atomic<size_t> list_bytes{0};
+  const auto list_bytes = std::make_shared<std::atomic<size_t>>(0);
   std::string outcome;
   {
-    lodestone::KeyLists lists(&list_bytes, 4 << 10);
+    lodestone::KeyLists lists(list_bytes, 4 << 10);
     for (int times = 0; times < 2; ++times) {
       lodestone::Payload rest = payload;
       for (const lodestone::v1::Call& call : header.calls()) {
@@ -101,10 +102,10 @@ std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodes
         if (numbers.keys.has_value()) bytes.keys = numbers.keys->bytes();
         outcome += Check(call.has_push() ? call.push().parts() : call.pull().parts(), bytes);
       }
-      if (list_bytes > 4 << 10) std::abort();
+      if (*list_bytes > 4 << 10) std::abort();
     }
   }
-  if (list_bytes != 0) std::abort();
+  if (*list_bytes != 0) std::abort();
   return outcome;
 }
 

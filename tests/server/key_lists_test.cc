@@ -1,6 +1,7 @@
 #include "server/key_lists.h"
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class KeyListsTest : public ::testing::Test {
     std::string bytes(reinterpret_cast<const char*>(keys.data()), keys.size() * sizeof(Key));
     bytes += "values";
     // In slices that end within a key.
-    return Payload({grpc::Slice(bytes.substr(0, 13)), grpc::Slice(bytes.substr(13))});
+    const size_t cut = bytes.size() / 2 + 1;
+    return Payload({grpc::Slice(bytes.substr(0, cut)), grpc::Slice(bytes.substr(cut))});
   }
   static std::vector<Key> KeysOf(const Payload& payload) {
     std::vector<Key> keys(payload.size() / sizeof(Key));
@@ -65,11 +67,11 @@ class KeyListsTest : public ::testing::Test {
 
   static size_t ListBytes() { return KeyListMemory<Payload>::BytesOf({1, 7, kCount}); }
 
-  std::atomic<size_t> bytes_of_all_{0};
+  const std::shared_ptr<std::atomic<size_t>> bytes_of_all_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
 TEST_F(KeyListsTest, RemembersAListThatCameWithItsKeys) {
-  KeyLists lists(&bytes_of_all_);
+  KeyLists lists(bytes_of_all_);
   EXPECT_FALSE(Refer(&lists, 5));
   EXPECT_EQ(Send(&lists, 5), v1::Answer::REMEMBERED);
   EXPECT_TRUE(Refer(&lists, 5));
@@ -78,7 +80,7 @@ TEST_F(KeyListsTest, RemembersAListThatCameWithItsKeys) {
 }
 
 TEST_F(KeyListsTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
-  KeyLists lists(&bytes_of_all_);
+  KeyLists lists(bytes_of_all_);
   Numbers numbers = PayloadOf(KeysFrom(5));
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_TRUE(lists.Take(ListOf(5, v1::KeyList::IN_PARTS), &numbers, &outcome).ok());
@@ -89,7 +91,7 @@ TEST_F(KeyListsTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
 }
 
 TEST_F(KeyListsTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow) {
-  KeyLists lists(&bytes_of_all_);
+  KeyLists lists(bytes_of_all_);
   for (const uint32_t count : {kCount + 1, UINT32_MAX}) {
     Numbers numbers = PayloadOf(KeysFrom(5));
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
@@ -101,39 +103,39 @@ TEST_F(KeyListsTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_EQ(lists.Take(ListOf(5, static_cast<v1::KeyList::Place>(9)), &numbers, &outcome).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(bytes_of_all_, 0);
+  EXPECT_EQ(*bytes_of_all_, 0);
 }
 
 TEST_F(KeyListsTest, AStreamKeepsToItsOwnLimit) {
-  KeyLists lists(&bytes_of_all_, 3 * ListBytes());
+  KeyLists lists(bytes_of_all_, 3 * ListBytes());
   for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&lists, name), v1::Answer::REMEMBERED);
   EXPECT_TRUE(Refer(&lists, 1));
   EXPECT_EQ(Send(&lists, 4), v1::Answer::REMEMBERED);
   EXPECT_FALSE(Refer(&lists, 2));
   for (const Key name : {1, 3, 4}) EXPECT_TRUE(Refer(&lists, name));
-  EXPECT_EQ(bytes_of_all_, 3 * ListBytes());
-  KeyLists small(&bytes_of_all_, ListBytes() - 1);
+  EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
+  KeyLists small(bytes_of_all_, ListBytes() - 1);
   EXPECT_EQ(Send(&small, 1), v1::Answer::NOT_REMEMBERED);
-  EXPECT_EQ(bytes_of_all_, 3 * ListBytes());
+  EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
 }
 
 TEST_F(KeyListsTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTook) {
-  KeyLists one(&bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+  KeyLists one(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
   {
-    KeyLists other(&bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+    KeyLists other(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
     for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&other, name), v1::Answer::REMEMBERED);
     EXPECT_EQ(Send(&one, 1), v1::Answer::NOT_REMEMBERED);  // It has nothing to forget.
     EXPECT_EQ(Send(&other, 4), v1::Answer::REMEMBERED);
     EXPECT_FALSE(Refer(&other, 1));
     EXPECT_TRUE(Refer(&other, 4));
-    EXPECT_EQ(bytes_of_all_, 3 * ListBytes());
+    EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
   }
-  EXPECT_EQ(bytes_of_all_, 0);
+  EXPECT_EQ(*bytes_of_all_, 0);
   EXPECT_EQ(Send(&one, 1), v1::Answer::REMEMBERED);
 }
 
 TEST_F(KeyListsTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
-  KeyLists lists(&bytes_of_all_, ListBytes());
+  KeyLists lists(bytes_of_all_, ListBytes());
   EXPECT_EQ(Send(&lists, 1), v1::Answer::REMEMBERED);
   Numbers numbers;
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;

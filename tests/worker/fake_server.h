@@ -32,7 +32,7 @@ struct FakeLists {
   std::atomic<int> first{0};
   std::atomic<int> remembered{0};
   std::atomic<int> forgotten{0};  // Of `remembered`.
-  std::atomic<size_t> bytes{0};
+  const std::shared_ptr<std::atomic<size_t>> bytes = std::make_shared<std::atomic<size_t>>(0);
 };
 
 // One call. What is done to a call that the client has given up has no effect.

@@ -207,7 +207,7 @@ TEST(PairMessages, PairsOnlyWhatReadsAllThatIsPushed) {
   const Routing push = RoutingOf(table, {{{0, {0}}, {1, {1, 5}}}, {{1, {9}}, {2, {2}}}});
   const auto pairs = [&](const Routing& pull) {
     std::vector<int> indices;
-    for (const RoutedMessage* message : PairMessages(push, pull, 4)) {
+    for (const RoutedMessage* message : PairMessages(push, pull, 4, [](size_t, size_t) { return false; })) {
       indices.push_back(message == nullptr ? -1 : static_cast<int>(message - pull.messages.data()));
     }
     return indices;
@@ -220,6 +220,13 @@ TEST(PairMessages, PairsOnlyWhatReadsAllThatIsPushed) {
   EXPECT_EQ(pairs(RoutingOf(table, {{{1, {}}}})), std::vector<int>());
   // Shard 2 is pushed by the second.
   EXPECT_EQ(pairs(RoutingOf(table, {{{2, {6}}}})), std::vector<int>());
+  // Rows of a shard that both push are like blocks, if they are the same.
+  const Routing rows = RoutingOf(table, {{{1, {}}}, {{1, {}}}});
+  const auto same = [&](bool same_keys) {
+    return PairMessages(rows, rows, 4, [=](size_t, size_t) { return same_keys; }).size();
+  };
+  EXPECT_EQ(same(true), 2);
+  EXPECT_EQ(same(false), 0);
   // More than are pushed.
   EXPECT_EQ(pairs(RoutingOf(table, {{{3, {3}}}, {{3, {7}}}, {{3, {11}}}})), std::vector<int>());
 }
