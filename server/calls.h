@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/types.h"
-#include "common/wire.h"
 #include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
+#include "server/numbers.h"
 #include "server/store.h"
 
 namespace lodestone {
@@ -22,8 +22,8 @@ struct PushPullValues {
   std::vector<grpc::Slice> payload;
 };
 
-// Pushes, then pulls. The payloads of `header`'s push and pull are empty; the numbers of both are in `payload`.
-void RunPushPull(Store* store, v1::PushPullRequest header, Payload payload,
+// Pushes, then pulls. The payloads of `header`'s push and pull are empty; the numbers of both are in `numbers`.
+void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done);
 
 // EnsureTables on this ps, which is called `server`.

@@ -94,8 +94,8 @@ void AddRows(const Shard::Snapshot::RowsPart& part, ShardId shard, std::optional
 
 }  // namespace
 
-grpc::Slice SliceOf(BufferRef buffer, size_t size) {
-  void* const bytes = buffer->bytes();
+grpc::Slice SliceOf(BufferRef buffer, size_t size, size_t at) {
+  void* const bytes = buffer->bytes() + at;
   return grpc::Slice(
       bytes, size, [](void* leaked) { BufferRef::Release(static_cast<Buffer*>(leaked)); }, buffer.Leak());
 }

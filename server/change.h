@@ -12,8 +12,8 @@
 
 namespace lodestone {
 
-// A slice of the first `size` bytes of `buffer` that keeps it alive.
-grpc::Slice SliceOf(BufferRef buffer, size_t size);
+// A slice of `size` bytes of `buffer`, from byte `at` on, that keeps it alive.
+grpc::Slice SliceOf(BufferRef buffer, size_t size, size_t at = 0);
 
 // What differs between `from` (nullopt: nothing, an anchor) and the snapshot, in pieces of about `bytes_target` payload
 // bytes. Dense blocks are referenced, rows are copied.

@@ -7,6 +7,7 @@
 #include "common/metrics.h"
 #include "common/status.h"
 #include "server/change.h"
+#include "server/copies.h"
 #include "server/store_impl.h"
 
 namespace lodestone {
@@ -32,6 +33,16 @@ constexpr char kPullStages[] =
     "read.";
 HistogramMetric pull_queue_metric(kPullStage, kPullStages, {{"stage", "queue"}});
 HistogramMetric pull_read_metric(kPullStage, kPullStages, {{"stage", "read"}});
+
+PartBytes BytesOf(const Numbers& numbers) {
+  if (!numbers.keys.has_value()) return numbers.payload.bytes();
+  return {numbers.payload.bytes(), numbers.keys->bytes()};
+}
+
+// Of all keys and values, whether or not they all had to be sent.
+size_t SizeOf(const Numbers& numbers) {
+  return numbers.payload.size() + (numbers.keys.has_value() ? numbers.keys->size() : 0);
+}
 
 // What the log keeps of one shard's share of a push: `parts` are those of `header` at `indices`.
 ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const int> indices,
@@ -72,8 +83,8 @@ absl::Status Store::Impl::CheckLogs() const {
   return replicas_ == nullptr ? absl::OkStatus() : replicas_->health();
 }
 
-absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header) const {
-  return lodestone::PushPayloadBytes(header.parts(), *tables());
+absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header, size_t* keys) const {
+  return lodestone::PushPayloadBytes(header.parts(), *tables(), keys);
 }
 
 absl::Status Store::Impl::PreparePush(PushCall* call) {
@@ -90,7 +101,7 @@ absl::Status Store::Impl::PreparePush(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(CheckLogs());
   const std::shared_ptr<const TableMap> map = tables();
   LODESTONE_ASSIGN_OR_RETURN(call->views,
-                             ViewParts(PartKind::kPush, header.parts(), call->payload.bytes(), *map, roles_));
+                             ViewParts(PartKind::kPush, header.parts(), BytesOf(call->numbers), *map, roles_));
   LODESTONE_RETURN_IF_ERROR(CheckFinite(call->views));
   LODESTONE_RETURN_IF_ERROR(CheckGuards(call->views));
   absl::flat_hash_map<ShardId, size_t> group_of;
@@ -122,19 +133,19 @@ void Store::Impl::Refuse(const absl::Status& status, Incarnation worker) {
   last_refusal_ = absl::StrCat("worker incarnation ", worker, ": ", status.ToString());
 }
 
-void Store::Impl::Push(v1::PushRequest header, Payload payload, PushDone done) {
+void Store::Impl::Push(v1::PushRequest header, Numbers numbers, PushDone done) {
   auto call = std::make_shared<PushCall>();
   call->arrived_ns = NowNs();
   call->now_ms = options_.time->NowMs();
   call->header = std::move(header);
-  call->payload = std::move(payload);
+  call->numbers = std::move(numbers);
   call->done = std::move(done);
   if (absl::Status status = PreparePush(call.get()); !status.ok()) {
     Refuse(status, call->header.worker_incarnation());
     call->done(std::move(status));
     return;
   }
-  push_bytes_.fetch_add(call->payload.size(), std::memory_order_relaxed);
+  push_bytes_.fetch_add(SizeOf(call->numbers), std::memory_order_relaxed);
   RunPush(call);
 }
 
@@ -158,7 +169,10 @@ void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, s
   share.taken_ns = NowNs();
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
-  for (ShardPush* push : pushes) {
+  for (size_t i = 0; i < pushes.size(); ++i) {
+    ShardPush* const push = pushes[i];
+    const ShardPush* const next = i + 1 < pushes.size() ? pushes[i + 1] : nullptr;
+    if (next != nullptr && roles_.Of(next->shard->id()) == ShardRole::kOwns) next->shard->Prefetch(next->parts);
     if (roles_.Of(push->shard->id()) != ShardRole::kOwns) {
       push->result = NotOwned(push->shard->id());
       continue;
@@ -242,7 +256,7 @@ void Store::Impl::FinishPush(PushCall* call, const PushShare* last) {
   }
 }
 
-void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
+void Store::Impl::Pull(v1::PullRequest header, Numbers numbers, PullDone done) {
   if (absl::Status status = CheckReady(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckServing(); !status.ok()) return done(std::move(status));
   if (absl::Status status = CheckQueues(); !status.ok()) return done(std::move(status));
@@ -251,10 +265,10 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
   call->now_ms = options_.time->NowMs();
   sessions_.Contact(header.worker_incarnation(), call->now_ms);
   call->header = std::move(header);
-  call->payload = std::move(payload);
+  call->numbers = std::move(numbers);
   call->done = std::move(done);
   const std::shared_ptr<const TableMap> map = tables();
-  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.bytes(), *map, roles_);
+  auto views = ViewParts(PartKind::kPull, call->header.parts(), BytesOf(call->numbers), *map, roles_);
   if (!views.ok()) return call->done(views.status());
   call->views = *std::move(views);
   RunPull(call);
@@ -262,7 +276,8 @@ void Store::Impl::Pull(v1::PullRequest header, Payload payload, PullDone done) {
 
 void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   v1::PullResponse& header = call->values.header;
-  call->row_slices.resize(call->views.size());
+  std::vector<grpc::Slice>& payload = call->values.payload;
+  call->rows_at.resize(call->views.size());
   call->row_parts.resize(executors_.size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
@@ -277,12 +292,16 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
         out->add_blocks(block);
         out->add_block_versions(value.version);
         const size_t bytes = value.values->size_bytes();
-        call->values.payload.push_back(SliceOf(std::move(value.values), bytes));
+        payload.push_back(SliceOf(std::move(value.values), bytes));
       }
     } else {
       out->set_row_count(static_cast<uint32_t>(view.row_count));
-      call->row_slices[i] = call->values.payload.size();
-      call->values.payload.emplace_back();
+      if (call->row_runs.empty() || call->row_runs.back().slice + 1 != payload.size()) {
+        call->row_runs.push_back({payload.size(), call->row_values});
+        payload.emplace_back();
+      }
+      call->rows_at[i] = call->row_values;
+      call->row_values += view.values;
       call->row_parts[ExecutorOf(view.shard)].push_back(i);
     }
   }
@@ -294,19 +313,28 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
     if (call->row_parts[e].empty()) continue;
     executors_[e]->Submit([this, call, e] {
       const int64_t taken_ns = NowNs();
-      for (const size_t i : call->row_parts[e]) {
-        const PartView& view = call->views[i];
-        if (roles_.Of(view.shard) != ShardRole::kOwns) continue;  // FinishPull says so.
-        // Memory is taken only now, not while the message waited.
-        BufferRef rows = BufferRef::New(view.values * sizeof(float));
-        const Version version =
-            shards_[view.shard]->Read(*view.entry->table, view.keys, view.row_count, call->now_ms, rows->floats());
-        call->values.payload[call->row_slices[i]] = SliceOf(std::move(rows), view.values * sizeof(float));
-        call->values.header.set_shard_versions(static_cast<int>(i), version);
-      }
+      ReadRows(call.get(), e);
       if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPull(call.get(), taken_ns);
     });
   }
+}
+
+void Store::Impl::ReadRows(PullCall* call, size_t e) {
+  std::call_once(call->rows_once, [call] { call->rows = BufferRef::New(call->row_values * sizeof(float)); });
+  std::vector<EmbeddingTable::Wanted> wanted;
+  wanted.reserve(call->row_parts[e].size());
+  uint64_t values = 0;
+  for (const size_t i : call->row_parts[e]) {
+    const PartView& view = call->views[i];
+    if (roles_.Of(view.shard) != ShardRole::kOwns) continue;  // FinishPull says so.
+    Shard& shard = *shards_[view.shard];
+    wanted.push_back(
+        {shard.RowsOf(*view.entry->table), view.keys, view.row_count, call->rows->floats() + call->rows_at[i]});
+    call->values.header.set_shard_versions(static_cast<int>(i), shard.version());
+    values += view.values;
+  }
+  EmbeddingTable::Read(wanted, call->now_ms);
+  copied_bytes_metric.Add(values * sizeof(float));
 }
 
 void Store::Impl::FinishPull(PullCall* call, int64_t taken_ns) {
@@ -316,6 +344,12 @@ void Store::Impl::FinishPull(PullCall* call, int64_t taken_ns) {
     if (status.ok() && roles_.Of(view.shard) != ShardRole::kOwns) status = NotOwned(view.shard);
   }
   if (!status.ok()) return call->done(std::move(status));
+  for (size_t r = 0; r < call->row_runs.size(); ++r) {
+    const uint64_t begin = call->row_runs[r].at;
+    const uint64_t end = r + 1 < call->row_runs.size() ? call->row_runs[r + 1].at : call->row_values;
+    call->values.payload[call->row_runs[r].slice] =
+        SliceOf(call->rows, (end - begin) * sizeof(float), begin * sizeof(float));
+  }
   uint64_t bytes = 0;
   for (const grpc::Slice& slice : call->values.payload) bytes += slice.size();
   const int64_t end_ns = NowNs();

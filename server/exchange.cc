@@ -99,24 +99,37 @@ void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
   for (const auto& subscriber : subscribers) subscriber->Cancel(status);
 }
 
-void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
+absl::Status ExchangeStream::ReadCalls(const grpc::ByteBuffer& message, std::vector<Received>* calls, size_t* bytes) {
   v1::ExchangeRequest header;
   Payload payload;
-  absl::Status status = ParseMessage(message, &header, &payload, limits::kExchangeCallsMax);
-  uint64_t bytes = 0;
-  for (const v1::Call& call : header.calls()) {
-    if (!status.ok()) break;
-    if (call.payload_bytes() > payload.size() - bytes) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("the calls' payloads are longer than the message's, which has ", payload.size(), " bytes"));
-    } else {
-      bytes += call.payload_bytes();
+  LODESTONE_RETURN_IF_ERROR(ParseMessage(message, &header, &payload, limits::kExchangeCallsMax));
+  *bytes = payload.size();
+  calls->reserve(header.calls_size());
+  for (v1::Call& call : *header.mutable_calls()) {
+    if (call.payload_bytes() > payload.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the calls' payloads are longer than the message's, which has ", *bytes, " bytes"));
     }
+    Received& received = calls->emplace_back();
+    received.numbers = payload.Take(call.payload_bytes());
+    received.call = std::move(call);
   }
-  if (status.ok() && bytes != payload.size()) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("the payload has ", payload.size(), " bytes, but the calls describe ", bytes));
+  if (payload.size() > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the payload has ", *bytes, " bytes, but the calls describe ", *bytes - payload.size()));
   }
+  // Only of a message that is well-formed. The next one may refer to what this one brings.
+  for (Received& received : *calls) {
+    if (!received.call.has_keys()) continue;
+    received.status = key_lists_.Take(received.call.keys(), &received.numbers, &received.keys);
+  }
+  return absl::OkStatus();
+}
+
+void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
+  std::vector<Received> calls;
+  size_t bytes = 0;
+  const absl::Status status = ReadCalls(message, &calls, &bytes);
   {
     Step step(this);  // The next message is received while this one's calls run.
     reading_ = false;
@@ -124,16 +137,13 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
       end_ = status;
     } else {
       ++messages_;
-      calls_ += header.calls_size();
+      calls_ += calls.size();
       call_bytes_ += bytes;
     }
   }
   if (!status.ok()) return CancelSubscriptions(status);
   running = this;
-  for (v1::Call& call : *header.mutable_calls()) {
-    const size_t call_bytes = call.payload_bytes();
-    RunCall(std::move(call), payload.Take(call_bytes));
-  }
+  for (Received& received : calls) RunCall(std::move(received));
   Flush();
 }
 
@@ -143,19 +153,24 @@ void ExchangeStream::Flush() {
   --messages_;
 }
 
-void ExchangeStream::RunCall(v1::Call call, Payload payload) {
+void ExchangeStream::RunCall(Received received) {
+  v1::Call& call = received.call;
+  Numbers& numbers = received.numbers;
   const uint64_t id = call.id();
-  const size_t bytes = payload.size();
+  const size_t bytes = call.payload_bytes();
+  const v1::Answer::Keys keys = received.keys;
+  if (!received.status.ok()) return AnswerError(id, received.status, bytes, keys);
   if (caller_ != nullptr) {
-    if (const absl::Status status = CheckCall(call, bytes); !status.ok()) return AnswerError(id, status, bytes);
+    if (const absl::Status status = CheckCall(call, bytes); !status.ok()) return AnswerError(id, status, bytes, keys);
   }
   const auto self = shared_from_this();
   // Sends what the store made of a call; `fill` moves the result into the answer and its payload.
-  const auto answer = [self, id, bytes](auto fill) {
-    return [self, id, bytes, fill](auto result) {
-      if (!result.ok()) return self->AnswerError(id, result.status(), bytes);
+  const auto answer = [self, id, bytes, keys](auto fill) {
+    return [self, id, bytes, keys, fill](auto result) {
+      if (!result.ok()) return self->AnswerError(id, result.status(), bytes, keys);
       v1::Answer answer;
       answer.set_id(id);
+      answer.set_keys(keys);
       std::vector<grpc::Slice> values;
       fill(&*result, &answer, &values);
       self->Answer(std::move(answer), std::move(values), bytes);
@@ -163,20 +178,20 @@ void ExchangeStream::RunCall(v1::Call call, Payload payload) {
   };
   switch (call.request_case()) {
     case v1::Call::kPush:
-      exchange_->store_->Push(std::move(*call.mutable_push()), std::move(payload),
+      exchange_->store_->Push(std::move(*call.mutable_push()), std::move(numbers),
                               answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
                                 out->mutable_push()->Swap(result);
                               }));
       return;
     case v1::Call::kPull:
-      exchange_->store_->Pull(std::move(*call.mutable_pull()), std::move(payload),
+      exchange_->store_->Pull(std::move(*call.mutable_pull()), std::move(numbers),
                               answer([](Store::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
                                 out->mutable_pull()->Swap(&result->header);
                                 values->swap(result->payload);
                               }));
       return;
     case v1::Call::kPushPull:
-      RunPushPull(exchange_->store_, std::move(*call.mutable_push_pull()), std::move(payload),
+      RunPushPull(exchange_->store_, std::move(*call.mutable_push_pull()), std::move(numbers),
                   answer([](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
                     out->mutable_push_pull()->Swap(&result->header);
                     values->swap(result->payload);
@@ -290,9 +305,10 @@ void ExchangeStream::Answer(v1::Answer answer, std::vector<grpc::Slice> payload,
   if (!broken_) outbox_.Add(std::move(item));
 }
 
-void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes) {
+void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes, v1::Answer::Keys keys) {
   v1::Answer answer;
   answer.set_id(id);
+  answer.set_keys(keys);
   answer.set_code(static_cast<uint32_t>(status.code()));
   answer.set_error(std::string(status.message()));
   Answer(std::move(answer), {}, call_bytes);

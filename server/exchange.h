@@ -5,11 +5,13 @@
 // unanswered; then the connection's flow control holds the client back. The answers that a message's calls get at once
 // go together into one message, and so do those that come while one is being written. (The rows that a pull copies
 // count once they are copied: what the executors are at work on comes on top, at most kExchangeCallsMax answers of
-// limits::kPullBytesMax.)
+// limits::kPullBytesMax.) Lists of keys that repeat are remembered, stream by stream (key_lists.h).
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,6 +55,9 @@ class Exchange {
   const Incarnation incarnation_;
   const std::string name_;
   Access* const access_;
+
+  // That streams remember; calls may keep one of them for longer than this lives.
+  const std::shared_ptr<std::atomic<size_t>> key_list_bytes_ = std::make_shared<std::atomic<size_t>>(0);
 
   Mutex mu_;
   std::vector<std::weak_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mu_);

@@ -22,6 +22,8 @@
 #include "proto/parameter_server.pb.h"
 #include "server/caller.h"
 #include "server/exchange.h"
+#include "server/key_lists.h"
+#include "server/numbers.h"
 #include "server/revocable.h"
 
 namespace lodestone {
@@ -32,7 +34,11 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
  public:
   // `caller`: who may not make every call; null: he may.
   ExchangeStream(Exchange* exchange, grpc::CallbackServerContext* context, std::shared_ptr<Caller> caller)
-      : exchange_(exchange), context_(context), peer_(context->peer()), caller_(std::move(caller)) {}
+      : exchange_(exchange),
+        context_(context),
+        peer_(context->peer()),
+        caller_(std::move(caller)),
+        key_lists_(exchange->key_list_bytes_) {}
 
   // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
   void Start(const absl::Status& end);
@@ -49,11 +55,20 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
  private:
   class DeltaWriter;
   class Step;
+  // A call as it came.
+  struct Received {
+    v1::Call call;
+    Numbers numbers;
+    absl::Status status;  // Of its list of keys.
+    v1::Answer::Keys keys = v1::Answer::NO_LIST;
+  };
 
   // Parses a message and runs its calls.
   void RunMessage(const grpc::ByteBuffer& message);
+  // The calls of a message, their lists of keys found, in the order of the messages; `bytes` is that of all payloads.
+  absl::Status ReadCalls(const grpc::ByteBuffer& message, std::vector<Received>* calls, size_t* bytes);
   // Runs one call; each ends in Answer.
-  void RunCall(v1::Call call, Payload payload);
+  void RunCall(Received received);
   // Whether the caller may make it. If he makes too many, the stream is not read on for a while.
   absl::Status CheckCall(const v1::Call& call, size_t payload_bytes);
   void RunSubscribe(uint64_t id, const v1::SubscribeRequest& request);
@@ -63,7 +78,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   // Sends what became of call `id`, whose payload had `call_bytes`.
   void Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes);
-  void AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes);
+  void AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes,
+                   v1::Answer::Keys keys = v1::Answer::NO_LIST);
   // Sends a delta of the subscription `id`.
   void SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload);
   void CancelSubscriptions(const absl::Status& status);
@@ -82,6 +98,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // gRPC's.
   std::shared_ptr<ExchangeStream> self_;  // From Start to OnDone.
   grpc::ByteBuffer incoming_;             // Belongs to the read under way.
+  KeyLists key_lists_;                    // Belongs to it, or to the message that it has read.
   grpc::ByteBuffer outgoing_;             // Belongs to the write under way.
 
   Mutex mu_;

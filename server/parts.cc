@@ -55,6 +55,25 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
   return absl::OkStatus();
 }
 
+// Points `view` at its share, of which `needed` bytes are keys and gradients, and takes that off `bytes`.
+absl::Status TakeBytes(int index, uint64_t needed, PartBytes* bytes, PartView* view) {
+  const uint64_t key_bytes = view->row_count * sizeof(Key);
+  ByteView* const keys = bytes->keys.has_value() ? &*bytes->keys : &bytes->payload;
+  const uint64_t of_payload = keys == &bytes->payload ? needed : needed - key_bytes;
+  if (of_payload > bytes->payload.size()) {
+    return Invalid(index, view->entry->table->name(),
+                   absl::StrCat("needs ", of_payload, " bytes of payload, but ", bytes->payload.size(), " are left"));
+  }
+  if (key_bytes > keys->size()) {
+    return Invalid(
+        index, view->entry->table->name(),
+        absl::StrCat("has ", view->row_count, " rows, but the list of keys has ", keys->size() / sizeof(Key), " left"));
+  }
+  view->keys = keys->Take(key_bytes);
+  view->gradients = bytes->payload.Take(needed - key_bytes);
+  return absl::OkStatus();
+}
+
 absl::Status CheckKeys(int index, const PartView& view) {
   const Table& table = *view.entry->table;
   absl::Status status;
@@ -83,14 +102,17 @@ size_t FirstBadGradient(const PartView& view) {
 
 }  // namespace
 
-absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables) {
+absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables, size_t* keys) {
   uint64_t total = 0;
+  uint64_t key_bytes = 0;
   for (int i = 0; i < parts.size(); ++i) {
     PartView view;
     uint64_t bytes = 0;
     LODESTONE_RETURN_IF_ERROR(ViewHeader(PartKind::kPush, i, parts[i], tables, &view, &bytes));
     total += bytes;
+    key_bytes += view.row_count * sizeof(Key);
   }
+  if (keys != nullptr) *keys = key_bytes;
   return total;
 }
 
@@ -98,14 +120,14 @@ absl::Status NotOwned(ShardId shard) {
   return absl::AbortedError(absl::StrCat("shard ", shard, " is not this ps's (any more): the shard map says whose"));
 }
 
-absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, PartBytes bytes,
                                                 const TableMap& tables, const ShardRoles& roles, ShardRole least) {
   if (parts.size() > static_cast<int>(limits::kMessagePartsMax)) {
     return absl::InvalidArgumentError(
         absl::StrCat(parts.size(), " parts in one message; the limit is ", limits::kMessagePartsMax));
   }
   std::vector<PartView> views(parts.size());
-  const size_t payload_size = payload.size();
+  const size_t payload_size = bytes.payload.size();
   uint64_t answer_bytes = 0;
   for (int i = 0; i < parts.size(); ++i) {
     PartView& view = views[i];
@@ -114,30 +136,26 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
           absl::StrCat("part ", i, ": there is no shard ", parts[i].shard(), " of ", roles.shards()));
     }
     if (roles.Of(parts[i].shard()) < least) return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
-    uint64_t bytes = 0;
-    LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &bytes));
-    const std::string& table = view.entry->table->name();
-    if (bytes > payload.size()) {
-      return Invalid(i, table, absl::StrCat("needs ", bytes, " bytes of payload, but ", payload.size(), " are left"));
-    }
+    uint64_t part_bytes = 0;
+    LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &part_bytes));
+    LODESTONE_RETURN_IF_ERROR(TakeBytes(i, part_bytes, &bytes, &view));
     if (kind == PartKind::kPull) {
       answer_bytes += view.values * sizeof(float);
       if (answer_bytes > limits::kPullBytesMax) {
-        return Invalid(i, table,
+        return Invalid(i, view.entry->table->name(),
                        absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
                                     " bytes; pull in several calls"));
       }
     }
-    if (!view.entry->table->is_dense()) {
-      view.keys = payload.Take(view.row_count * sizeof(Key));
-      bytes -= view.keys.size();
-      LODESTONE_RETURN_IF_ERROR(CheckKeys(i, view));
-    }
-    view.gradients = payload.Take(bytes);
+    if (!view.entry->table->is_dense()) LODESTONE_RETURN_IF_ERROR(CheckKeys(i, view));
   }
-  if (!payload.empty()) {
+  if (bytes.keys.has_value() && !bytes.keys->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the list of keys has ", bytes.keys->size() / sizeof(Key), " that belong to no part"));
+  }
+  if (!bytes.payload.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("the payload has ", payload_size, " bytes, but the parts describe ",
-                                                   payload_size - payload.size()));
+                                                   payload_size - bytes.payload.size()));
   }
   return views;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,12 +50,22 @@ struct PartView {
 
 using Parts = google::protobuf::RepeatedPtrField<v1::Part>;
 
-// Bytes of `parts` in a push's payload. NOT_FOUND for an unknown table, INVALID_ARGUMENT for parts that contradict it.
-absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables);
+// Bytes of `parts` in a push's payload, `keys` of them the keys of rows (may be null). NOT_FOUND for an unknown table,
+// INVALID_ARGUMENT for parts that contradict it.
+absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables, size_t* keys = nullptr);
 
-// Views of `parts` in `payload`, all of which the parts must cover. Their shards must have the role `least` here, or a
+// Where the numbers of parts lie.
+struct PartBytes {
+  PartBytes(ByteView payload, std::optional<ByteView> keys = std::nullopt)  // NOLINT: as a rule a payload is all.
+      : payload(payload), keys(keys) {}
+
+  ByteView payload;
+  std::optional<ByteView> keys;  // The keys of all parts, in order, if they are not in the payload.
+};
+
+// Views of `parts` in `bytes`, all of which the parts must cover. Their shards must have the role `least` here, or a
 // greater one. Errors as ParameterServer documents them, naming part, table, block or key.
-absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, PartBytes bytes,
                                                 const TableMap& tables, const ShardRoles& roles,
                                                 ShardRole least = ShardRole::kOwns);
 

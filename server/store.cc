@@ -286,14 +286,14 @@ void Store::FillLogStatus(v1::StorageStatus* status) const { impl_->FillLogStatu
 absl::StatusOr<v1::EnsureTablesResponse> Store::EnsureTables(const v1::EnsureTablesRequest& request) {
   return impl_->EnsureTables(request);
 }
-absl::StatusOr<size_t> Store::PushPayloadBytes(const v1::PushRequest& header) const {
-  return impl_->PushPayloadBytes(header);
+absl::StatusOr<size_t> Store::PushPayloadBytes(const v1::PushRequest& header, size_t* keys) const {
+  return impl_->PushPayloadBytes(header, keys);
 }
-void Store::Push(v1::PushRequest header, Payload payload, PushDone done) {
-  impl_->Push(std::move(header), std::move(payload), std::move(done));
+void Store::Push(v1::PushRequest header, Numbers numbers, PushDone done) {
+  impl_->Push(std::move(header), std::move(numbers), std::move(done));
 }
-void Store::Pull(v1::PullRequest header, Payload payload, PullDone done) {
-  impl_->Pull(std::move(header), std::move(payload), std::move(done));
+void Store::Pull(v1::PullRequest header, Numbers numbers, PullDone done) {
+  impl_->Pull(std::move(header), std::move(numbers), std::move(done));
 }
 absl::StatusOr<Store::Subscription> Store::MakeSubscription(const v1::SubscribeRequest& request) const {
   return impl_->MakeSubscription(request);

@@ -27,6 +27,7 @@
 #include "proto/log.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/table.pb.h"
+#include "server/numbers.h"
 #include "server/replica_sink.h"
 #include "server/roles.h"
 #include "server/sessions.h"
@@ -123,15 +124,16 @@ class Store {
   // Creates tables and opens the session of `worker` (0: none). See ParameterServer.EnsureTables.
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
 
-  // Applies a push. `header.payload()` is empty; the numbers are in `payload`. A push is checked whole before any shard
+  // Applies a push. `header.payload()` is empty: the numbers are in `numbers`. A push is checked whole before any shard
   // sees it: it is applied to all of its shards or refused. With logs, `done` runs when it is durable. UNAVAILABLE
   // while a log cannot be written: what was applied already is acknowledged when the push is sent again and the log is
   // well.
   using PushDone = std::function<void(absl::StatusOr<v1::PushResponse>)>;
-  void Push(v1::PushRequest header, Payload payload, PushDone done);
+  void Push(v1::PushRequest header, Numbers numbers, PushDone done);
 
-  // Bytes of `header`'s parts in its payload, for splitting PushPull's. NOT_FOUND or INVALID_ARGUMENT as Push.
-  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
+  // Bytes of `header`'s parts in its payload, `keys` of them keys, for splitting PushPull's. NOT_FOUND or
+  // INVALID_ARGUMENT as Push.
+  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header, size_t* keys = nullptr) const;
 
   // Values for a pull: the answer without its payload, and the payload as slices in order.
   struct Values {
@@ -139,7 +141,7 @@ class Store {
     std::vector<grpc::Slice> payload;
   };
   using PullDone = std::function<void(absl::StatusOr<Values>)>;
-  void Pull(v1::PullRequest header, Payload payload, PullDone done);
+  void Pull(v1::PullRequest header, Numbers numbers, PullDone done);
 
   // What a subscriber wants of each shard.
   struct Subscription {

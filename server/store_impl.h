@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -102,9 +103,9 @@ class Store::Impl {
   absl::Status CheckOwnLogs() const;
   void FillLogStatus(v1::StorageStatus* status) const;
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
-  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header) const;
-  void Push(v1::PushRequest header, Payload payload, PushDone done);
-  void Pull(v1::PullRequest header, Payload payload, PullDone done);
+  absl::StatusOr<size_t> PushPayloadBytes(const v1::PushRequest& header, size_t* keys = nullptr) const;
+  void Push(v1::PushRequest header, Numbers numbers, PushDone done);
+  void Pull(v1::PullRequest header, Numbers numbers, PullDone done);
   absl::StatusOr<Subscription> MakeSubscription(const v1::SubscribeRequest& request) const;
   void CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                      std::function<void(ShardChange)> done);
@@ -143,7 +144,7 @@ class Store::Impl {
     int64_t arrived_ns = 0;
     int64_t now_ms = 0;
     v1::PushRequest header;
-    Payload payload;
+    Numbers numbers;
     std::vector<PartView> views;
     std::vector<ShardPush> shards;
     std::vector<Table*> tables;        // Distinct.
@@ -151,14 +152,24 @@ class Store::Impl {
     std::atomic<size_t> ends_left{0};  // Of executors, their logs and followers.
     PushDone done;
   };
+  // Rows of adjacent parts in a pull's answer.
+  struct RowRun {
+    size_t slice = 0;  // Of the payload.
+    uint64_t at = 0;   // In the buffer of rows, in floats; they go on until the next run.
+  };
   struct PullCall {
     int64_t arrived_ns = 0;
     int64_t now_ms = 0;
     v1::PullRequest header;
-    Payload payload;
+    Numbers numbers;
     std::vector<PartView> views;
     Values values;
-    std::vector<size_t> row_slices;              // By part: where its rows go in the payload.
+    // The rows of all parts lie in one buffer, which is made when the first is read, not while the message waits.
+    std::once_flag rows_once;
+    BufferRef rows;
+    uint64_t row_values = 0;                     // Floats in it.
+    std::vector<uint64_t> rows_at;               // By part: where its rows begin.
+    std::vector<RowRun> row_runs;                // Ascending.
     std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
     std::atomic<size_t> executors_left{0};
     PullDone done;
@@ -203,6 +214,8 @@ class Store::Impl {
   void ObservePush(const PushCall& call, const PushShare* last) const;
   void Refuse(const absl::Status& status, Incarnation worker);
   void RunPull(const std::shared_ptr<PullCall>& call);
+  // On executor `e`: reads the rows that it has of them.
+  void ReadRows(PullCall* call, size_t e);
   // `taken_ns`: when the executor that was done last took its share; 0 if none had one.
   void FinishPull(PullCall* call, int64_t taken_ns);
 

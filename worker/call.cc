@@ -37,15 +37,20 @@ absl::Status CheckOwner(const Parts& parts, uint32_t server, const ShardMap& map
 absl::Status CheckPlace(const v1::Call& call, uint32_t server, const ShardMap& map) {
   if (call.has_push()) return CheckOwner(call.push().parts(), server, map);
   if (call.has_pull()) return CheckOwner(call.pull().parts(), server, map);
+  if (call.has_push_pull()) {
+    LODESTONE_RETURN_IF_ERROR(CheckOwner(call.push_pull().push().parts(), server, map));
+    return CheckOwner(call.push_pull().pull().parts(), server, map);
+  }
   if (!map.Away(server) || !map.ShardsOf(server).empty()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("it is away and owns nothing by the shard map of epoch ", map.epoch()));
 }
 
 // What can be read of `message` while it is being sent: all but what the connection writes to it.
 Caller::Message CopyOf(const Caller::Message& message) {
-  Caller::Message copy{{}, message.payload, message.what, message.epoch, message.started_ms, message.turned_back};
+  Caller::Message copy{{}, message.numbers, message.what, message.epoch, message.started_ms, message.turned_back};
   if (message.call.has_push()) *copy.call.mutable_push() = message.call.push();
   if (message.call.has_pull()) *copy.call.mutable_pull() = message.call.pull();
+  if (message.call.has_push_pull()) *copy.call.mutable_push_pull() = message.call.push_pull();
   if (message.call.has_ensure_tables()) *copy.call.mutable_ensure_tables() = message.call.ensure_tables();
   return copy;
 }
@@ -172,15 +177,15 @@ void Caller::Attempt(Pending* call) {
     connection = place->connections[next_connection_++ % place->connections.size()].get();
     call->redirects = redirects_;
   }
-  // The payload's slices are referenced, not copied, so that they can be sent again.
-  connection->Send(&call->message.call, call->message.payload,
+  // The numbers are referenced, not copied, so that they can be sent again.
+  connection->Send(&call->message.call, call->message.numbers,
                    [this, call](absl::StatusOr<Connection::Answer> answer) { OnAttemptDone(call, std::move(answer)); });
 }
 
 void Caller::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer) {
   if (!answer.ok()) return OnFailure(call, answer.status());
   if (!call->claimed.exchange(true)) {
-    call->message.payload.clear();  // Before `done`, so that what it refers to is free when the caller hears of it.
+    call->message.numbers = {};  // Before `done`, so that what they refer to is free when the caller hears of it.
     return Finish(call, std::move(answer), &call->message);
   }
   MutexLock lock(&mu_);
@@ -199,6 +204,9 @@ void Caller::OnFailure(Pending* call, absl::Status status) {
     call->last_error = status;
     if (cancelled_) {
       status = absl::CancelledError("the client is closing");
+    } else if (IsListForgotten(status) && !call->message.numbers.forgotten) {
+      call->message.numbers.forgotten = true;
+      next = kAgain;
     } else if (call->redirects != redirects_) {
       next = kAgain;
     } else if (!absl::IsAborted(status)) {  // To be sent to another ps.

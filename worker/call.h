@@ -24,6 +24,7 @@
 #include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/connection.h"
+#include "worker/numbers.h"
 #include "worker/timer.h"
 
 namespace lodestone {
@@ -57,12 +58,12 @@ class Caller {
 
   // What is sent.
   struct Message {
-    v1::Call call;                     // Has no id yet.
-    std::vector<grpc::Slice> payload;  // Kept until it is answered; gone when `done` gets the answer.
-    std::string what;                  // Names the call in messages.
-    uint64_t epoch = 0;                // Of the shard map by which it is sent to this ps.
-    int64_t started_ms = 0;            // When its first attempt began, at this ps or another (SteadyTime); 0: not yet.
-    uint32_t turned_back = 0;          // How often another call with it has ended with ABORTED.
+    v1::Call call;             // Has no id yet.
+    CallNumbers numbers;       // Kept until it is answered; gone when `done` gets the answer.
+    std::string what;          // Names the call in messages.
+    uint64_t epoch = 0;        // Of the shard map by which it is sent to this ps.
+    int64_t started_ms = 0;    // When its first attempt began, at this ps or another (SteadyTime); 0: not yet.
+    uint32_t turned_back = 0;  // How often another call with it has ended with ABORTED.
   };
   // Gets back what was sent: to take if the answer is an error, only to look at otherwise.
   using Done = std::function<void(absl::StatusOr<Connection::Answer>, Message* message)>;

@@ -22,6 +22,7 @@
 #include "worker/membership.h"
 #include "worker/pull.h"
 #include "worker/push.h"
+#include "worker/push_pull.h"
 #include "worker/reroutes.h"
 #include "worker/sessions.h"
 #include "worker/subscription.h"
@@ -89,6 +90,13 @@ class ClientImpl final : public Client {
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
+  absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                        const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                        std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return push_puller_->PushPull(clock, {dense, rows, read_versions}, std::move(dense_pulls), std::move(row_pulls),
+                                  std::move(done));
+  }
   absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
                          std::function<void(ShardId, Version)> on_shard) override;
   absl::Status Flush() override { return pusher_->Flush(); }
@@ -158,6 +166,7 @@ class ClientImpl final : public Client {
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Pusher> pusher_;
   std::unique_ptr<Puller> puller_;
+  std::unique_ptr<PushPuller> push_puller_;
   std::unique_ptr<WorkerMembership> membership_;
 };
 
@@ -201,6 +210,7 @@ absl::Status ClientImpl::Connect() {
   pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
                                      policy.retry_timeout_ms + policy.call_timeout_ms);
   puller_ = std::make_unique<Puller>(servers);
+  push_puller_ = std::make_unique<PushPuller>(servers, pusher_.get(), puller_.get());
   connected_.store(true);
   LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
                 incarnation(), map->servers(), local, map->shards());
@@ -313,7 +323,7 @@ absl::Status ClientImpl::AddHandles(uint32_t server, const std::vector<v1::Table
 absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                               const ShardVersions& read_versions, std::function<void(PushResult)> done) {
   LODESTONE_RETURN_IF_ERROR(Health());
-  return pusher_->Push(clock, dense, rows, read_versions, std::move(done));
+  return pusher_->Push(clock, {dense, rows, read_versions}, std::move(done));
 }
 
 void ClientImpl::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,

@@ -110,6 +110,14 @@ class Client {
   // The same, waiting.
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
+  // Push, then Pull: what is read holds what was pushed. In one exchange with each server, as a rule; otherwise one
+  // after the other. `done` runs once, when all dst are filled or either has failed; with the status of the push,
+  // unless that is OK, then of the pull.
+  virtual absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                                const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                                std::vector<RowPull> row_pulls,
+                                std::function<void(PushResult, ShardVersions)> done) = 0;
+
   // The tables must stay where they are, and the callbacks be callable, for as long as the client lives.
   // Subscribes to dense tables on all servers, with renewal after a lost connection, from what is held where the ps can
   // go on from that. `on_block` is called for each block and `on_shard` after each complete shard delta with the

@@ -4,10 +4,14 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <variant>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "common/completion.h"
+#include "common/key_list.h"
 #include "common/limits.h"
+#include "common/metrics.h"
 #include "common/outbox.h"
 #include "common/ps_name.h"
 #include "common/status.h"
@@ -24,6 +28,17 @@ constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
 constexpr size_t kMessageHeadBytes = 16;
 
 int64_t NowMs() { return SteadyTime().NowMs(); }
+
+// Tells the error of a forgotten list from others of its code.
+constexpr char kForgotten[] = "lodestone/list-forgotten";
+
+constexpr char kKeyLists[] = "lodestone_worker_key_lists_total";
+constexpr char kKeyListsHelp[] =
+    "Lists of keys in calls, by what became of them: sent; referred to, as the ps remembers them; forgotten by the ps, "
+    "which is asked again.";
+CounterMetric sent_metric(kKeyLists, kKeyListsHelp, {{"list", "sent"}});
+CounterMetric referred_metric(kKeyLists, kKeyListsHelp, {{"list", "referred"}});
+CounterMetric forgotten_metric(kKeyLists, kKeyListsHelp, {{"list", "forgotten"}});
 
 }  // namespace
 
@@ -43,7 +58,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   }
 
   // False, and nothing is taken, if the stream has ended or is about to.
-  bool Send(v1::Call* call, std::vector<grpc::Slice>* payload, Waiting* waiting);
+  bool Send(v1::Call* call, const CallNumbers& numbers, Waiting* waiting);
 
   // Ends the stream, its calls with `status`.
   void Cancel(const absl::Status& status) {
@@ -61,6 +76,11 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   void OnWritten(bool ok);
   void OnFinished(bool ok);
   void OnDeadline();
+
+  // The call's payload, with or without its list of keys, as `call` and `waiting` then say.
+  std::vector<grpc::Slice> PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LearnOfList(const v1::Answer& answer, const Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status RunAnswers(const grpc::ByteBuffer& message);
   absl::Status RunAnswer(v1::Answer answer, Payload payload);
@@ -94,15 +114,43 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
   Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
   Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
+  bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;      // The ps has told that it knows of lists of keys.
+  KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};  // That it should remember.
 };
 
-bool Connection::Stream::Send(v1::Call* call, std::vector<grpc::Slice>* payload, Waiting* waiting) {
+std::vector<grpc::Slice> Connection::Stream::PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting) {
+  call->clear_keys();
+  if (numbers.list.count == 0) return KeysInParts(numbers);
+  SetName(numbers.list, call->mutable_keys());
+  waiting->list = numbers.list;
+  if (!knows_lists_) return KeysInParts(numbers);
+  if (!numbers.forgotten && lists_.Find(numbers.list) != nullptr) {
+    referred_metric.Add(1);
+    call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
+    waiting->list_sent = false;
+    return numbers.values;
+  }
+  sent_metric.Add(1);
+  call->mutable_keys()->set_place(v1::KeyList::FIRST);
+  return KeysFirst(numbers);
+}
+
+void Connection::Stream::LearnOfList(const v1::Answer& answer, const Waiting& waiting) {
+  if (waiting.list.count == 0 || answer.keys() == v1::Answer::NO_LIST) return;
+  knows_lists_ = true;
+  if (answer.keys() == v1::Answer::REMEMBERED) lists_.Add(waiting.list, {});
+  if (answer.keys() == v1::Answer::FORGOTTEN) lists_.Erase(waiting.list);
+}
+
+bool Connection::Stream::Send(v1::Call* call, const CallNumbers& numbers, Waiting* waiting) {
   {
     MutexLock lock(&mu_);
     if (ending_ || fault_.has_value()) return false;
+    std::vector<grpc::Slice> payload = PayloadOf(numbers, call, waiting);
     call->set_id(++last_id_);
+    call->set_payload_bytes(SizeOf(payload));
     waiting_.emplace(last_id_, std::move(*waiting));
-    outbox_.Add(Outbox::Item(*call, std::move(*payload), 0));
+    outbox_.Add(Outbox::Item(*call, std::move(payload), 0));
     WatchDeadline();
   }
   Pump();
@@ -224,11 +272,17 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
     } else {
       waiting = std::move(found->second);
       waiting_.erase(found);
+      LearnOfList(answer, waiting);
     }
   }
   if (!waiting.done) return waiting.on_delta(answer.delta(), payload);
   if (answer.code() != 0) {
-    waiting.done(absl::Status(static_cast<absl::StatusCode>(answer.code()), answer.error()));
+    absl::Status status(static_cast<absl::StatusCode>(answer.code()), answer.error());
+    if (answer.keys() == v1::Answer::FORGOTTEN && !waiting.list_sent) {
+      forgotten_metric.Add(1);
+      status.SetPayload(kForgotten, absl::Cord());
+    }
+    waiting.done(std::move(status));
   } else {
     waiting.done(Answer{std::move(answer), std::move(payload)});
   }
@@ -258,8 +312,15 @@ void Connection::Stream::OnFinished(bool) {
   owner_->ended_.NotifyAll();
 }
 
-void Connection::Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting waiting) {
+bool IsListForgotten(const absl::Status& status) { return status.GetPayload(kForgotten).has_value(); }
+
+void Connection::Start(v1::Call* call, const CallNumbers& numbers, Waiting waiting) {
   call->set_id(UINT64_MAX);  // The longest there is.
+  call->set_payload_bytes(numbers.keys.size() + SizeOf(numbers.values));
+  if (numbers.list.count > 0) {
+    SetName(numbers.list, call->mutable_keys());
+    call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
+  }
   const size_t bytes = call->ByteSizeLong() + call->payload_bytes() + 2 * kMessageHeadBytes;
   if (bytes > message_max_bytes_) {
     return waiting.done(absl::InvalidArgumentError(
@@ -279,19 +340,17 @@ void Connection::Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting
       stream = stream_;
     }
     if (opened) stream->Open();
-    if (stream->Send(call, &payload, &waiting)) return;
+    if (stream->Send(call, numbers, &waiting)) return;
   }
   waiting.done(absl::CancelledError("the client is closing"));
 }
 
-void Connection::Send(v1::Call* call, std::vector<grpc::Slice> payload, Done done) {
-  call->set_payload_bytes(SizeOf(payload));
-  Start(call, std::move(payload), {std::move(done), nullptr, NowMs() + call_timeout_ms_});
+void Connection::Send(v1::Call* call, const CallNumbers& numbers, Done done) {
+  Start(call, numbers, {.done = std::move(done), .on_delta = nullptr, .deadline_ms = NowMs() + call_timeout_ms_});
 }
 
 void Connection::Subscribe(v1::Call* call, OnDelta on_delta, Done done) {
-  call->set_payload_bytes(0);
-  Start(call, {}, {std::move(done), std::move(on_delta), 0});
+  Start(call, {}, {.done = std::move(done), .on_delta = std::move(on_delta)});
 }
 
 void Connection::Reset(const absl::Status& status) {

@@ -23,9 +23,14 @@
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
+#include "worker/numbers.h"
 #include "worker/timer.h"
 
 namespace lodestone {
+
+// Whether a call ended with this because the ps had forgotten its list of keys: it has done nothing, and is to get the
+// call again, with the keys.
+bool IsListForgotten(const absl::Status& status);
 
 class Connection {
  public:
@@ -52,10 +57,11 @@ class Connection {
   };
   using Done = std::function<void(absl::StatusOr<Answer>)>;
 
-  // Sends `call` (id and payload_bytes are set here) and calls `done` once, with the ps's error if it answers with one.
-  // The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a rule.
-  // INVALID_ARGUMENT if the call does not fit into a message. CANCELLED after Close().
-  void Send(v1::Call* call, std::vector<grpc::Slice> payload, Done done);
+  // Sends `call` (id, payload_bytes and keys are set here) and calls `done` once, with the ps's error if it answers
+  // with one. The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a rule.
+  // INVALID_ARGUMENT if the call does not fit into a message. CANCELLED after Close(). A list of keys that the ps has
+  // from an earlier call of the stream is not sent again; the error of one that has forgotten it IsListForgotten.
+  void Send(v1::Call* call, const CallNumbers& numbers, Done done);
 
   // Sends a subscription: `on_delta` is called for each delta, and an error of it ends the stream. Then `done` as
   // above; there is no limit of time.
@@ -75,9 +81,11 @@ class Connection {
     Done done;
     OnDelta on_delta;         // Subscriptions only.
     int64_t deadline_ms = 0;  // 0: none.
+    KeyListName list;         // Of its keys; count 0: none.
+    bool list_sent = true;    // Otherwise it was referred to.
   };
 
-  void Start(v1::Call* call, std::vector<grpc::Slice> payload, Waiting waiting);
+  void Start(v1::Call* call, const CallNumbers& numbers, Waiting waiting);
 
   // Constant.
   const std::string ps_;

@@ -1,7 +1,6 @@
 #include "worker/pull.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <set>
 #include <string>
@@ -9,13 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/copy_counter.h"
 #include "common/metrics.h"
 #include "common/mutex.h"
 #include "common/status.h"
-#include "common/wire.h"
 #include "proto/parameter_server.pb.h"
-#include "worker/traffic.h"
+#include "worker/pull_values.h"
 
 namespace lodestone {
 namespace {
@@ -41,58 +38,6 @@ std::vector<size_t> TakeTurns(const std::vector<RoutedMessage>& messages) {
   return order;
 }
 
-// Checks that `part` of an answer is what `asked` wanted.
-absl::Status CheckPart(const v1::Part& part, const RoutedPart& asked) {
-  const auto wrong = [&](const auto&... what) {
-    return absl::InternalError(
-        absl::StrCat("table ", asked.table->spec.name(), ", shard ", asked.shard, ": ", what...));
-  };
-  if (part.shard() != asked.shard || part.table() != asked.table->id) {
-    return wrong("the answer has table id ", part.table(), ", shard ", part.shard(), " in its place");
-  }
-  const size_t blocks = asked.dense ? asked.items.size() : 0;
-  const size_t rows = asked.dense ? 0 : asked.items.size();
-  if (part.row_count() != rows) return wrong("the answer has ", part.row_count(), " rows, asked were ", rows);
-  if (part.blocks_size() != blocks || part.block_versions_size() != blocks) {
-    return wrong("the answer has ", part.blocks_size(), " blocks and ", part.block_versions_size(),
-                 " block versions, asked were ", blocks);
-  }
-  for (size_t i = 0; i < blocks; ++i) {
-    if (part.blocks(i) != asked.items[i]) {
-      return wrong("the answer has block ", part.blocks(i), " in the place of block ", asked.items[i]);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message) {
-  if (response.parts_size() != message.parts.size() || response.shard_versions_size() != message.parts.size()) {
-    return absl::InternalError(absl::StrCat("the answer has ", response.parts_size(), " parts and ",
-                                            response.shard_versions_size(), " shard versions, asked were ",
-                                            message.parts.size(), " parts"));
-  }
-  size_t size = 0;
-  for (size_t i = 0; i < message.parts.size(); ++i) {
-    LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
-    size += ValueCount(message.parts[i]) * sizeof(float);
-  }
-  if (payload.size() != size) {
-    return absl::InternalError(
-        absl::StrCat("the answer's payload has ", payload.size(), " bytes, expected were ", size));
-  }
-  return absl::OkStatus();
-}
-
-// Copies a part's values from the front of `from`, which loses them, to where they belong.
-void Scatter(const RoutedPart& part, ByteView* from, float* dst) {
-  const BlockLayout& layout = part.table->layout;
-  for (uint32_t item : part.items) {
-    const uint64_t offset = uint64_t{item} * (part.dense ? layout.block_elements : part.table->dim);
-    const size_t bytes = sizeof(float) * (part.dense ? layout.ElementsOf(item) : part.table->dim);
-    from->Take(bytes).CopyTo(dst + offset);
-  }
-}
-
 // Names of the tables in `message`.
 std::string TablesOf(const RoutedMessage& message) {
   std::set<std::string> names;
@@ -114,12 +59,14 @@ struct Puller::Sending {
 // One pull: done when no message of it is under way and none is left, or none need be sent any more.
 struct Puller::Operation {
   // Constant.
+  Operation(std::vector<DensePull> dense, std::vector<RowPull> rows, uint32_t shards)
+      : values(std::move(dense), std::move(rows), shards) {}
   int64_t started_ns = 0;
-  std::vector<DensePull> dense;
-  std::vector<RowPull> rows;
   std::vector<std::vector<uint32_t>> orders;  // What the messages' parts point into.
   size_t under_way_max = 0;
   std::function<void(absl::Status, ShardVersions)> done;
+
+  PullValues values;  // Synchronises itself.
 
   Mutex mu;
   std::deque<Sending> messages ABSL_GUARDED_BY(mu);  // In the order in which they are sent. They stay where they are.
@@ -127,7 +74,6 @@ struct Puller::Operation {
   size_t under_way ABSL_GUARDED_BY(mu) = 0;
   bool finished ABSL_GUARDED_BY(mu) = false;
   absl::Status status ABSL_GUARDED_BY(mu);
-  ShardVersions versions ABSL_GUARDED_BY(mu);
 
   // The message to send now; null if there is none.
   Sending* Next() {
@@ -154,17 +100,11 @@ struct Puller::Operation {
 
 void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
                   std::function<void(absl::Status, ShardVersions)> done) {
-  auto operation = std::make_shared<Operation>();
-  operation->started_ns = NowNs();
-  operation->dense = std::move(dense);
-  operation->rows = std::move(rows);
-  operation->done = std::move(done);
-  std::vector<const TableHandle*> tables;
-  for (const DensePull& pull : operation->dense) tables.push_back(pull.table);
-  std::vector<KeysOfTable> keys;
-  for (const RowPull& pull : operation->rows) keys.push_back({pull.table, pull.keys});
   const std::shared_ptr<const ShardMap> map = servers_.map();
-  absl::StatusOr<Routing> routing = Route(*map, {tables, keys}, servers_.limits);
+  auto operation = std::make_shared<Operation>(std::move(dense), std::move(rows), map->shards());
+  operation->started_ns = NowNs();
+  operation->done = std::move(done);
+  absl::StatusOr<Routing> routing = operation->values.RouteBy(*map, servers_.limits);
   if (!routing.ok()) {
     operation->done(routing.status(), {});
     return;
@@ -177,7 +117,6 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
     for (size_t index : TakeTurns(routing->messages)) {
       operation->messages.push_back({std::move(routing->messages[index]), map->epoch()});
     }
-    operation->versions.assign(map->shards(), 0);
   }
   for (size_t i = 0; i < operation->under_way_max; ++i) SendNext(operation);
 }
@@ -186,14 +125,12 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
   if (Sending* sending = operation->Next(); sending != nullptr) return Send(sending, operation);
   if (!operation->Finish()) return;
   absl::Status status;
-  ShardVersions versions;
   {
     MutexLock lock(&operation->mu);
     status = operation->status;
-    versions = std::move(operation->versions);
   }
   if (status.ok()) pull_metric.ObserveNs(NowNs() - operation->started_ns);
-  operation->done(std::move(status), std::move(versions));
+  operation->done(std::move(status), operation->values.versions());
 }
 
 void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation) {
@@ -205,13 +142,11 @@ void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation)
                        .turned_back = sending->turned_back};
   v1::PullRequest& request = *sent.call.mutable_pull();
   request.set_worker_incarnation(servers_.incarnation);
-  std::vector<Key> keys;
-  for (const RoutedPart& part : message.parts) {
-    *request.add_parts() = ToProto(part);
-    if (part.dense) continue;
-    for (uint32_t row : part.items) keys.push_back(operation->rows[part.source].keys[row]);
-  }
-  if (!keys.empty()) sent.payload.emplace_back(keys.data(), keys.size() * sizeof(Key));
+  operation->values.AddParts(message, &request, &sent.numbers.parts);
+  size_t key_bytes = 0;
+  for (const CallNumbers::Part& part : sent.numbers.parts) key_bytes += part.key_bytes;
+  SetKeys(
+      key_bytes, [&](uint8_t* to) { operation->values.CopyKeys(message, to); }, &sent.numbers);
   servers_.callers[message.server]->Call(
       std::move(sent),
       [this, sending, operation](const absl::StatusOr<Connection::Answer>& answer, Caller::Message* sent) {
@@ -224,9 +159,10 @@ void Puller::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::
   const absl::Status& status = answer.status();
   const uint32_t server = sending->message.server;
   if (status.ok()) {
-    return End(Annotate(TakeAnswer(*answer, sending->message, operation.get()),
-                        absl::StrCat("pull from ", servers_.callers[server]->peer())),
-               operation);
+    const absl::Status taken = answer->header.has_pull()
+                                   ? operation->values.Take(answer->header.pull(), answer->payload, sending->message)
+                                   : absl::InternalError("the answer is not one to a pull");
+    return End(Annotate(taken, absl::StrCat("pull from ", servers_.callers[server]->peer())), operation);
   }
   sending->started_ms = message->started_ms;
   if (absl::IsAborted(status)) return OnTurnedBack(status, message, sending, operation);
@@ -281,26 +217,6 @@ void Puller::SendAgain(const ShardMap& map, Sending* sending, const std::shared_
 void Puller::End(const absl::Status& status, const std::shared_ptr<Operation>& operation) {
   operation->End(status);
   SendNext(operation);
-}
-
-absl::Status Puller::TakeAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation) {
-  if (!answer.header.has_pull()) return absl::InternalError("the answer is not one to a pull");
-  const v1::PullResponse& response = answer.header.pull();
-  LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, answer.payload, message));
-  CountCopied(answer.payload.size());
-  pull_bytes_metric.Add(answer.payload.size());
-  ByteView from = answer.payload.bytes();
-  for (const RoutedPart& part : message.parts) {
-    Scatter(part, &from, part.dense ? operation->dense[part.source].dst : operation->rows[part.source].dst);
-  }
-  MutexLock lock(&operation->mu);
-  for (size_t i = 0; i < message.parts.size(); ++i) {
-    // The oldest counts, where several messages read one shard.
-    Version& version = operation->versions[message.parts[i].shard];
-    const Version read = response.shard_versions(static_cast<int>(i));
-    version = version == 0 ? read : std::min(version, read);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace lodestone

@@ -32,7 +32,6 @@ class Puller {
   void Send(Sending* sending, const std::shared_ptr<Operation>& operation);
   void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Sending* sending,
                 const std::shared_ptr<Operation>& operation);
-  absl::Status TakeAnswer(const Connection::Answer& answer, const RoutedMessage& message, Operation* operation);
   void OnTurnedBack(const absl::Status& status, Caller::Message* message, Sending* sending,
                     const std::shared_ptr<Operation>& operation);
   void SendAgain(const ShardMap& map, Sending* sending, const std::shared_ptr<Operation>& operation);

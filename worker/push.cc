@@ -1,14 +1,11 @@
 #include "worker/push.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/copy_counter.h"
 #include "common/metrics.h"
 #include "common/mutex.h"
 #include "common/status.h"
@@ -21,12 +18,8 @@ namespace {
 HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
                             "From the sending of a push until every server has acknowledged it.");
 
-static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
-
-// Checks that `answer` is one to `request`: it names the shards in order of first appearance.
-absl::Status CheckAnswer(const v1::Answer& answer, const v1::PushRequest& request) {
-  if (!answer.has_push()) return absl::InternalError("the answer is not one to a push");
-  const v1::PushResponse& response = answer.push();
+// Checks that `response` is one to `request`: it names the shards in order of first appearance.
+absl::Status CheckAnswer(const v1::PushResponse& response, const v1::PushRequest& request) {
   int shards = 0;
   std::optional<ShardId> last;
   for (const v1::Part& part : request.parts()) {
@@ -41,25 +34,6 @@ absl::Status CheckAnswer(const v1::Answer& answer, const v1::PushRequest& reques
   if (response.shards_size() == shards) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the answer names ", response.shards_size(), " shards, the push had ", shards));
-}
-
-// What `part` takes of a push's payload.
-uint64_t BytesOf(const RoutedPart& part) {
-  return ValueCount(part) * sizeof(float) + (part.dense ? 0 : part.items.size() * sizeof(Key));
-}
-
-// Takes the first `bytes` of what begins at byte `*offset` of `(*from)[0]`, by reference, and moves both on.
-void TakeSlices(uint64_t bytes, std::span<const grpc::Slice>* from, size_t* offset, std::vector<grpc::Slice>* to) {
-  while (bytes > 0) {
-    const grpc::Slice& slice = from->front();
-    const uint64_t taken = std::min<uint64_t>(bytes, slice.size() - *offset);
-    if (taken > 0) to->push_back(taken == slice.size() ? slice : slice.sub(*offset, *offset + taken));
-    *offset += taken;
-    bytes -= taken;
-    if (*offset < slice.size()) continue;
-    *from = from->subspan(1);
-    *offset = 0;
-  }
 }
 
 }  // namespace
@@ -144,46 +118,56 @@ Pusher::~Pusher() {
   while (borrowed_ > 0) released_.Wait(&mu_);
 }
 
-absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                          const ShardVersions& read_versions, std::function<void(Client::PushResult)> done) {
+absl::StatusOr<Routing> RouteBy(const ShardMap& map, const PushWork& work, const MessageLimits& limits) {
   std::vector<const TableHandle*> tables;
-  for (const DenseGradient& gradient : dense) tables.push_back(gradient.table);
+  for (const DenseGradient& gradient : work.dense) tables.push_back(gradient.table);
   std::vector<KeysOfTable> keys;
-  for (const RowGradients& gradients : rows) keys.push_back({gradients.table, gradients.keys});
+  for (const RowGradients& gradients : work.rows) keys.push_back({gradients.table, gradients.keys});
+  return Route(map, {tables, keys}, limits);
+}
+
+absl::Status Pusher::Push(Clock clock, const PushWork& work, std::function<void(Client::PushResult)> done) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
-  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, Route(*map, {tables, keys}, servers_.limits));
+  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, RouteBy(*map, work, servers_.limits));
+  return Push(clock, work, *map, routing, {}, std::move(done));
+}
+
+absl::Status Pusher::Push(Clock clock, const PushWork& work, const ShardMap& map, const Routing& routing,
+                          const Riders& riders, std::function<void(Client::PushResult)> done) {
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
   auto operation = std::make_shared<Operation>();
   operation->started_ns = NowNs();
-  operation->read_versions = read_versions;
+  operation->read_versions = work.read_versions;
   operation->done = std::move(done);
   std::shared_ptr<void> release;
-  if (std::any_of(dense.begin(), dense.end(), [](const DenseGradient& gradient) { return gradient.borrowed; })) {
+  if (std::any_of(work.dense.begin(), work.dense.end(), [](const DenseGradient& dense) { return dense.borrowed; })) {
     release = std::make_shared<Release>(this, operation);
   }
   absl::Status status;
-  for (const RoutedMessage& message : routing.messages) {
+  for (size_t m = 0; m < routing.messages.size(); ++m) {
+    const RoutedMessage& message = routing.messages[m];
     const absl::StatusOr<Sequence> sequence = window_.NextSequence(window_timeout_ms_);
     if (!sequence.ok()) {
       status = sequence.status();
       break;
     }
     operation->Begin();
-    Caller::Message sent{.payload = PushPayload(message, dense, rows, release),
-                         .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
-                         .epoch = map->epoch()};
     Piece piece{.server = message.server, .sequence = *sequence, .operation = operation};
-    piece.part_bytes.reserve(message.parts.size());
-    v1::PushRequest& request = *sent.call.mutable_push();
+    if (m < riders.size()) piece.rider = riders[m];
+    Caller::Message sent{.numbers = PushNumbers(message, work.dense, work.rows, release, piece.rider.get()),
+                         .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
+                         .epoch = map.epoch()};
+    if (piece.rider != nullptr) *sent.call.mutable_push_pull()->mutable_pull() = piece.rider->request;
+    v1::PushRequest& request =
+        piece.rider != nullptr ? *sent.call.mutable_push_pull()->mutable_push() : *sent.call.mutable_push();
     request.set_worker_incarnation(servers_.incarnation);
     request.set_sequence(*sequence);
     request.set_clock(clock);
     request.mutable_parts()->Reserve(static_cast<int>(message.parts.size()));
-    for (const RoutedPart& part : message.parts) {
-      *request.add_parts() = ToProto(part);
-      piece.part_bytes.push_back(BytesOf(part));
-      push_bytes_metric.Add(piece.part_bytes.back());
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      *request.add_parts() = ToProto(message.parts[i]);
+      push_bytes_metric.Add(sent.numbers.parts[i].key_bytes + sent.numbers.parts[i].value_bytes);
     }
     Send(std::move(sent), std::move(piece));
   }
@@ -203,19 +187,27 @@ void Pusher::Send(Caller::Message message, Piece piece) {
 
 void Pusher::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Piece* piece) {
   const absl::Status& status = answer.status();
-  if (status.ok()) return EndPiece(*piece, TakeAnswer(*answer, message->call.push(), *piece));
+  if (status.ok()) return EndPiece(*piece, TakeAnswer(*answer, message->call, *piece));
+  if (std::exchange(piece->rider, nullptr) != nullptr) DropPull(message);  // What is sent again is the push alone.
   if (absl::IsAborted(status)) return OnTurnedBack(status, message, piece);
   if (IsUnknownThere(status) && !piece->known) return OnUnknown(message, piece);
   if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
   EndPiece(*piece, status);
 }
 
-absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::PushRequest& request, const Piece& piece) {
-  if (const absl::Status status = CheckAnswer(answer.header, request); !status.ok()) {
+absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call& call, const Piece& piece) {
+  const bool both = piece.rider != nullptr;
+  const v1::Answer& header = answer.header;
+  const v1::PushResponse& response = both ? header.push_pull().push() : header.push();
+  absl::Status status = (both ? header.has_push_pull() : header.has_push())
+                            ? CheckAnswer(response, both ? call.push_pull().push() : call.push())
+                            : absl::InternalError("the answer is not one to a push");
+  if (status.ok() && both) status = piece.rider->take(header.push_pull().pull(), answer.payload);
+  if (!status.ok()) {
     return Annotate(status,
                     absl::StrCat("push sequence=", piece.sequence, " to ", servers_.callers[piece.server]->peer()));
   }
-  for (const auto& result : answer.header.push().shards()) {
+  for (const auto& result : response.shards()) {
     if (!result.duplicate()) staleness_.Record(result.shard(), result.version());
     piece.operation->Apply(result.shard(), result.version());
   }
@@ -244,7 +236,7 @@ void Pusher::OnUnknown(Caller::Message* message, Piece* piece) {
 }
 
 void Pusher::SendAgain(const ShardMap& map, Caller::Message message, const Piece& piece) {
-  std::vector<SplitPush> splits = Split(map, std::move(message), piece.part_bytes);
+  std::vector<SplitPush> splits = Split(map, std::move(message));
   Piece next = piece;
   if (splits.size() > 1) {
     if (next.pieces == nullptr) next.pieces = std::make_shared<std::atomic<size_t>>(1);
@@ -253,7 +245,6 @@ void Pusher::SendAgain(const ShardMap& map, Caller::Message message, const Piece
   }
   for (SplitPush& split : splits) {
     next.server = split.server;
-    next.part_bytes = std::move(split.part_bytes);
     Send(std::move(split.message), next);
   }
 }
@@ -275,107 +266,6 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   if (status.ok()) push_metric.ObserveNs(NowNs() - operation->started_ns);
   if (operation->done) operation->done(std::move(result));
   window_.Leave(absl::IsOutOfRange(status) ? absl::OkStatus() : status);
-}
-
-namespace {
-
-// Builds a payload from copies, of which adjacent ones share a slice, and references.
-class PayloadBuilder {
- public:
-  // `copied_bytes`: of all that Copy will be given.
-  explicit PayloadBuilder(size_t copied_bytes)
-      : buffer_(copied_bytes == 0 ? nullptr : std::shared_ptr<uint8_t[]>(new uint8_t[copied_bytes])),
-        from_(buffer_.get()),
-        at_(from_) {}
-
-  template <typename T>
-  void Copy(const T* numbers, size_t count) {
-    std::memcpy(at_, numbers, count * sizeof(T));
-    at_ += count * sizeof(T);
-  }
-
-  // `owner` is kept as long as the slice lives.
-  void Refer(const float* numbers, size_t count, const std::shared_ptr<void>& owner) {
-    Cut();
-    Add(numbers, count * sizeof(float), owner);
-  }
-
-  std::vector<grpc::Slice> Finish() {
-    Cut();
-    return std::move(slices_);
-  }
-
- private:
-  void Cut() {
-    if (at_ != from_) Add(from_, at_ - from_, buffer_);
-    from_ = at_;
-  }
-  void Add(const void* bytes, size_t size, const std::shared_ptr<void>& owner) {
-    slices_.emplace_back(
-        const_cast<void*>(bytes), size, [](void* kept) { delete static_cast<std::shared_ptr<void>*>(kept); },
-        new std::shared_ptr<void>(owner));
-  }
-
-  const std::shared_ptr<uint8_t[]> buffer_;
-  uint8_t* from_;  // Of what is not in a slice yet.
-  uint8_t* at_;
-  std::vector<grpc::Slice> slices_;
-};
-
-}  // namespace
-
-std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
-                                     std::span<const RowGradients> rows, std::shared_ptr<void> release) {
-  size_t copied = 0;
-  for (const RoutedPart& part : message.parts) {
-    if (part.dense && dense[part.source].borrowed) continue;
-    copied += ValueCount(part) * sizeof(float) + (part.dense ? 0 : part.items.size() * sizeof(Key));
-  }
-  CountCopied(copied);
-  PayloadBuilder payload(copied);
-  for (const RoutedPart& part : message.parts) {
-    if (part.dense) {
-      const BlockLayout& layout = part.table->layout;
-      const DenseGradient& gradient = dense[part.source];
-      for (BlockIndex block : part.items) {
-        const float* values = gradient.values + uint64_t{block} * layout.block_elements;
-        if (gradient.borrowed) {
-          payload.Refer(values, layout.ElementsOf(block), release);
-        } else {
-          payload.Copy(values, layout.ElementsOf(block));
-        }
-      }
-    } else {
-      const RowGradients& source = rows[part.source];
-      const size_t dim = part.table->dim;
-      for (uint32_t row : part.items) payload.Copy(&source.keys[row], 1);
-      for (uint32_t row : part.items) payload.Copy(source.values + row * dim, dim);
-    }
-  }
-  return payload.Finish();
-}
-
-std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message, std::span<const uint64_t> part_bytes) {
-  std::vector<SplitPush> splits;
-  std::span<const grpc::Slice> payload = message.payload;
-  size_t offset = 0;
-  v1::PushRequest& push = *message.call.mutable_push();
-  for (int i = 0; i < push.parts_size(); ++i) {
-    const uint32_t owner = map.OwnerOf(push.parts(i).shard());
-    auto split = std::find_if(splits.begin(), splits.end(), [&](const SplitPush& of) { return of.server == owner; });
-    if (split == splits.end()) {
-      Caller::Message piece{{}, {}, message.what, map.epoch(), message.started_ms, message.turned_back};
-      v1::PushRequest& request = *piece.call.mutable_push();
-      request.set_worker_incarnation(push.worker_incarnation());
-      request.set_sequence(push.sequence());
-      request.set_clock(push.clock());
-      split = splits.insert(splits.end(), SplitPush{owner, std::move(piece), {}});
-    }
-    split->message.call.mutable_push()->add_parts()->Swap(push.mutable_parts(i));
-    split->part_bytes.push_back(part_bytes[i]);
-    TakeSlices(part_bytes[i], &payload, &offset, &split->message.payload);
-  }
-  return splits;
 }
 
 }  // namespace lodestone

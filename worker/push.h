@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "common/types.h"
-#include "grpcpp/support/slice.h"
+#include "common/wire.h"
+#include "proto/parameter_server.pb.h"
 #include "worker/call.h"
 #include "worker/client.h"
+#include "worker/numbers.h"
 #include "worker/reroutes.h"
 #include "worker/router.h"
 #include "worker/sessions.h"
@@ -44,6 +47,23 @@ struct Servers {
   std::function<void(const absl::Status&)> on_lost;
 };
 
+// A pull that goes with one of a push's messages, in one call, which is done after the push.
+struct PullRider {
+  v1::PullRequest request;
+  std::vector<CallNumbers::Part> parts;                                       // Of its keys.
+  std::function<uint8_t*(uint8_t*)> copy_keys;                                // Returns where the next keys go.
+  std::function<absl::Status(const v1::PullResponse&, const Payload&)> take;  // Of its answer.
+};
+
+// What is pushed.
+struct PushWork {
+  std::span<const DenseGradient> dense;
+  std::span<const RowGradients> rows;
+  const ShardVersions& read_versions;
+};
+// The messages of a push by `map`; errors as Route.
+absl::StatusOr<Routing> RouteBy(const ShardMap& map, const PushWork& work, const MessageLimits& limits);
+
 class Pusher {
  public:
   // A wait for room in the window ends after `window_timeout_ms`.
@@ -55,8 +75,12 @@ class Pusher {
   ~Pusher();
 
   // As Client::Push.
-  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                    const ShardVersions& read_versions, std::function<void(Client::PushResult)> done);
+  absl::Status Push(Clock clock, const PushWork& work, std::function<void(Client::PushResult)> done);
+  // The same of messages that have been made by `map`. `riders`, by message (null, or less of them: none): what a
+  // message cannot take along, since it had to be sent again in another way, is not read.
+  using Riders = std::vector<std::shared_ptr<const PullRider>>;
+  absl::Status Push(Clock clock, const PushWork& work, const ShardMap& map, const Routing& routing,
+                    const Riders& riders, std::function<void(Client::PushResult)> done);
   // As Client::Flush.
   absl::Status Flush() { return window_.Flush(); }
   // Pushes to come, and those that wait for room, end with `status`.
@@ -71,7 +95,7 @@ class Pusher {
     uint32_t server = 0;
     bool known = false;  // Whether the server had been told of this worker.
     Sequence sequence = 0;
-    std::vector<uint64_t> part_bytes;  // What each part takes of the payload.
+    std::shared_ptr<const PullRider> rider;  // Null: none (any more).
     std::shared_ptr<Operation> operation;
     std::shared_ptr<std::atomic<size_t>> pieces;  // Unanswered, of one that was split; null: it was not.
   };
@@ -80,7 +104,7 @@ class Pusher {
   // Sends each part to who owns its shard by `map`.
   void SendAgain(const ShardMap& map, Caller::Message message, const Piece& piece);
   void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Piece* piece);
-  absl::Status TakeAnswer(const Connection::Answer& answer, const v1::PushRequest& request, const Piece& piece);
+  absl::Status TakeAnswer(const Connection::Answer& answer, const v1::Call& call, const Piece& piece);
   void OnTurnedBack(const absl::Status& status, Caller::Message* message, Piece* piece);
   void OnUnknown(Caller::Message* message, Piece* piece);
   void EndPiece(const Piece& piece, const absl::Status& status);
@@ -96,20 +120,21 @@ class Pusher {
   size_t borrowed_ ABSL_GUARDED_BY(mu_) = 0;  // Operations whose gradients gRPC may still read.
 };
 
-// The numbers of `message`, laid out as parameter_server.proto says: for each part its blocks' gradients, or its keys
-// and then their gradients. Borrowed gradients are referenced; `release` is destroyed once nothing refers to them any
-// more. The rest is copied.
-std::vector<grpc::Slice> PushPayload(const RoutedMessage& message, std::span<const DenseGradient> dense,
-                                     std::span<const RowGradients> rows, std::shared_ptr<void> release);
+// The numbers of `message`, and of the pull that goes with it (null: none does). Borrowed gradients are referenced;
+// `release` is destroyed once nothing refers to them any more. The rest is copied.
+CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradient> dense,
+                        std::span<const RowGradients> rows, std::shared_ptr<void> release,
+                        const PullRider* rider = nullptr);
+
+// Makes of a push and a pull in one call the push alone.
+void DropPull(Caller::Message* message);
 
 // A part of a message, for `server`.
 struct SplitPush {
   uint32_t server = 0;
   Caller::Message message;
-  std::vector<uint64_t> part_bytes;
 };
-// Splits a push, whose parts take `part_bytes` of its payload, by the owners of `map`. The payload is referenced, not
-// copied.
-std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message, std::span<const uint64_t> part_bytes);
+// Splits a push by the owners of `map`. The values are referenced, not copied.
+std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message);
 
 }  // namespace lodestone

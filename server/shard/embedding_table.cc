@@ -10,13 +10,12 @@
 #include "common/random.h"
 #include "common/wire.h"
 #include "server/shard/embedding_restoring.h"
+#include "server/shard/prefetch.h"
 
 namespace lodestone {
 namespace {
 
-constexpr size_t kCacheLine = 64;
-constexpr size_t kPrefetchBytesMax = 512;  // Of a row; the processor itself fetches the rest of a longer one.
-constexpr uint64_t kTickMs = 16;           // Resolution of last-used stamps: 2^32 of them are two years.
+constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are two years.
 constexpr uint64_t kAdmissionStream = 0x61646d6974ull;
 constexpr size_t kEvictedShare = 16;  // A full table evicts this part of its rows at once.
 
@@ -32,15 +31,6 @@ const uint8_t* TakeBytes(size_t bytes, ByteView* view, uint8_t* scratch) {
   if (taken.contiguous() != nullptr) return taken.contiguous();
   taken.CopyTo(scratch);
   return scratch;
-}
-
-// memcpy, inlined for the usual rows: a call costs as much as the copy.
-void CopyFloats(const float* from, size_t n, float* to) {
-  if (n % 4 != 0 || n > 64) {
-    std::memcpy(to, from, n * sizeof(float));
-    return;
-  }
-  for (size_t i = 0; i < n; i += 4) std::memcpy(to + i, from + i, 4 * sizeof(float));
 }
 
 }  // namespace
@@ -63,24 +53,30 @@ EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
 
 EmbeddingTable::~EmbeddingTable() = default;
 
+void EmbeddingTable::Prefetch(ByteView keys, size_t count) const {
+  const ByteView::Run run = keys.front();
+  count = std::min({count, run.size / sizeof(Key), kBatchRows});
+  for (size_t i = 0; i < count; ++i) index_.Prepare(LoadAt<Key>(run.data, i));
+}
+
 template <typename Visit>
-void EmbeddingTable::ForEachBatch(ByteView keys, size_t count, bool writes, const Visit& visit) {
+void EmbeddingTable::ForEachBatch(ByteView keys, size_t count, const Visit& visit) {
   Batch batch;
   for (; batch.begin < count; batch.begin += batch.count) {
     batch.count = std::min(kBatchRows, count - batch.begin);
     batch.keys = TakeBytes(batch.count * sizeof(Key), &keys, batch.straddling);
-    FindRows(writes, &batch);
+    FindRows(&batch);
+    Prefetch(keys, count - batch.begin - batch.count);  // The next batch's.
     visit(batch);
   }
 }
 
-void EmbeddingTable::FindRows(bool writes, Batch* batch) const {
+void EmbeddingTable::FindRows(Batch* batch) const {
   // Copies, which the compiler knows not to change when the batch is written.
   const PageLayout layout = layout_;
   const Page* const pages = pages_.data();
   const uint8_t* const keys = batch->keys;
   const size_t count = batch->count;
-  const size_t bytes = std::min((writes ? layout.row_floats : table_->dim()) * sizeof(float), kPrefetchBytesMax);
   uint32_t homes[kBatchRows];
   for (size_t i = 0; i < count; ++i) homes[i] = index_.Prepare(LoadAt<Key>(keys, i));
   for (size_t i = 0; i < count; ++i) {
@@ -90,35 +86,17 @@ void EmbeddingTable::FindRows(bool writes, Batch* batch) const {
     const BufferRef& page = pages[row >> layout.rows_log2].buffer;
     const uint32_t place = row & (layout.rows() - 1);
     batch->values[i] = layout.Row(page, place);
-    const auto* const begin = reinterpret_cast<const uint8_t*>(batch->values[i]);
-    __builtin_prefetch(begin);
-    for (size_t at = kCacheLine; at < bytes; at += kCacheLine) __builtin_prefetch(begin + at);
-    if (writes) __builtin_prefetch(&layout.Changed(page)[place]);
+    PrefetchRow(batch->values[i], layout.row_floats * sizeof(float));
+    __builtin_prefetch(&layout.Changed(page)[place]);
   }
   batch->evictions = evictions_;
-}
-
-void EmbeddingTable::Read(ByteView keys, size_t count, uint64_t now_ms, float* dst) {
-  const size_t dim = table_->dim();
-  ForEachBatch(keys, count, /*writes=*/false, [&](const Batch& batch) {
-    for (size_t i = 0; i < batch.count; ++i) {
-      float* const out = dst + (batch.begin + i) * dim;
-      const RowId row = batch.rows[i];
-      if (row == kNoRow) {
-        table_->InitializeRow(LoadAt<Key>(batch.keys, i), out);
-        continue;
-      }
-      CopyFloats(batch.values[i], dim, out);
-      if (track_usage_) Use(row, now_ms);
-    }
-  });
 }
 
 void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
                            Evictions* evictions) {
   const Update update{now_ms, version, evictions};
   const Optimizer::Step step = table_->StepFor(updates_++, {}, 0);
-  ForEachBatch(keys, count, /*writes=*/true, [&](const Batch& batch) {
+  ForEachBatch(keys, count, [&](const Batch& batch) {
     ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);
   });
   CountBytes();

@@ -55,8 +55,21 @@ class EmbeddingTable {
   EmbeddingTable(Table* table, uint64_t now_ms);
   ~EmbeddingTable();
 
-  // Copies the rows of `count` unaligned keys to `dst` ([count, dim]). A key without a row reads as its initial values.
-  void Read(ByteView keys, size_t count, uint64_t now_ms, float* dst);
+  // Rows that are wanted in `dst` ([count, dim]): those of `count` unaligned keys, in order.
+  struct Wanted {
+    EmbeddingTable* table = nullptr;
+    ByteView keys;
+    size_t count = 0;
+    float* dst = nullptr;
+  };
+  // Copies rows of any tables of one executor. A key without a row reads as its initial values.
+  static void Read(std::span<const Wanted> wanted, uint64_t now_ms);
+  void Read(ByteView keys, size_t count, uint64_t now_ms, float* dst) {
+    const Wanted wanted{this, keys, count, dst};
+    Read({&wanted, 1}, now_ms);
+  }
+  // Brings into the cache what the first look-ups of an Apply with these keys start from.
+  void Prefetch(ByteView keys, size_t count) const;
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
   // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
@@ -129,6 +142,7 @@ class EmbeddingTable {
     mutable bool may_be_shared : 1 = false;
   };
   struct Restoring;  // embedding_restoring.h
+  class Reader;      // embedding_read.cc
 
   // Keys are looked up in batches, so that their cache misses overlap: first those of the index, then those of the
   // rows.
@@ -142,10 +156,10 @@ class EmbeddingTable {
     const float* values[kBatchRows];               // Of the rows, unless their page is replaced.
     uint8_t straddling[kBatchRows * sizeof(Key)];  // The keys, if they lie in several runs.
   };
-  // Calls visit(batch) for all of `count` keys, in order. `writes`: whole rows will be used, not the values only.
+  // Calls visit(batch) for all of `count` keys, in order.
   template <typename Visit>
-  void ForEachBatch(ByteView keys, size_t count, bool writes, const Visit& visit);
-  void FindRows(bool writes, Batch* batch) const;
+  void ForEachBatch(ByteView keys, size_t count, const Visit& visit);
+  void FindRows(Batch* batch) const;
   // The update that is being applied.
   struct Update {
     uint64_t now_ms = 0;

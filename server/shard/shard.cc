@@ -53,6 +53,12 @@ void Shard::ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version
   }
 }
 
+void Shard::Prefetch(std::span<const PushPart> parts) const {
+  for (const PushPart& part : parts) {
+    if (!part.table->is_dense()) rows_.find(part.table->id())->second->Prefetch(part.keys, part.row_count);
+  }
+}
+
 void Shard::BeginTerm(uint64_t term) {
   LODESTONE_CHECK(term > term_.load() && version() > 0);
   former_term_ = {term_.load(), version() - 1};
@@ -106,7 +112,7 @@ absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> ev
 }
 
 Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst) {
-  rows_.find(table.id())->second->Read(keys, count, now_ms, dst);
+  RowsOf(table)->Read(keys, count, now_ms, dst);
   return version();
 }
 

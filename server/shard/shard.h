@@ -66,6 +66,10 @@ class Shard {
 
   // Copies rows to dst and returns the version they are of.
   Version Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst);
+  // The shard's rows of an embedding table, to be read together with those of others. REQUIRES: the table is here.
+  EmbeddingTable* RowsOf(const Table& table) { return rows_.find(table.id())->second.get(); }
+  // Brings into the cache what a Push of `parts` starts from.
+  void Prefetch(std::span<const PushPart> parts) const;
 
   // Forgets the window of a worker whose session has ended.
   void ForgetWorker(Incarnation worker) { windows_.erase(worker); }

@@ -1,6 +1,8 @@
 #include "server/exchange.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <latch>
 #include <map>
@@ -12,8 +14,10 @@
 #include <vector>
 
 #include "common/channel.h"
+#include "common/key_list.h"
 #include "common/limits.h"
 #include "common/ps_name.h"
+#include "common/shard_map.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "gmock/gmock.h"
@@ -135,6 +139,46 @@ class ExchangeTest : public StoreTest {
     pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
     Add(pull, request, &v1::Call::mutable_pull);
   }
+  // The keys in the order of a request's parts.
+  static std::vector<Key> KeysInOrder(std::vector<Key> keys) {
+    std::stable_sort(keys.begin(), keys.end(),
+                     [](Key a, Key b) { return ShardOfKey(a, kShards) < ShardOfKey(b, kShards); });
+    return keys;
+  }
+  // A push of `value` to the rows of `keys`, or (nullopt) a pull, with a list of its keys, which lie where `place`
+  // says.
+  void AddListed(const std::vector<Key>& keys, std::optional<float> value, Sequence sequence, v1::KeyList::Place place,
+                 v1::ExchangeRequest* request) {
+    std::vector<std::pair<Key, float>> rows_of;
+    for (const Key key : keys) rows_of.emplace_back(key, value.value_or(0));
+    v1::Call* const call = request->add_calls();
+    call->set_id(request->calls_size());
+    std::string payload;
+    if (value.has_value()) {
+      auto push = NewPush(sequence);
+      push.AddRows(rows(), kDim, rows_of, true);
+      *call->mutable_push() = push.header;
+      payload = push.bytes();
+    } else {
+      RequestBuilder<v1::PullRequest> pull(kShards);
+      pull.AddRows(rows(), kDim, rows_of, false);
+      *call->mutable_pull() = pull.header;
+      payload = pull.bytes();
+    }
+    SetName({keys[0], 1, static_cast<uint32_t>(keys.size())}, call->mutable_keys());
+    call->mutable_keys()->set_place(place);
+    if (place != v1::KeyList::IN_PARTS) {
+      const std::vector<Key> ordered = KeysInOrder(keys);
+      payload.clear();
+      if (place == v1::KeyList::FIRST) {
+        payload.assign(reinterpret_cast<const char*>(ordered.data()), ordered.size() * sizeof(Key));
+      }
+      const std::vector<float> values(value.has_value() ? keys.size() * kDim : 0, value.value_or(0));
+      payload.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+    call->set_payload_bytes(payload.size());
+    request->mutable_payload()->append(payload);
+  }
   std::vector<float> ValuesOf(uint64_t id) const {
     const std::string& bytes = payloads_.at(id);
     std::vector<float> values(bytes.size() / sizeof(float));
@@ -223,6 +267,102 @@ TEST_F(ExchangeTest, PushPullAnswersWithWhatThePushDid) {
   const auto answers = Ask(request);
   ASSERT_TRUE(answers.at(1).has_push_pull()) << answers.at(1).error();
   EXPECT_EQ(ValuesOf(1), std::vector<float>(kElements, 3.0f));
+}
+
+TEST_F(ExchangeTest, AListOfKeysComesOnceAndIsReferredToFromThenOn) {
+  const std::vector<Key> keys = {3, 4, 5, 6, 7};
+  const auto pull = [&] {
+    v1::ExchangeRequest request;
+    AddListed(keys, std::nullopt, 0, v1::KeyList::REMEMBERED, &request);
+    const v1::Answer answer = Ask(request).at(1);
+    EXPECT_EQ(answer.keys(), v1::Answer::REMEMBERED) << answer.error();
+    return ValuesOf(1);
+  };
+  v1::ExchangeRequest request;
+  AddListed(keys, 1.0f, 1, v1::KeyList::IN_PARTS, &request);
+  EXPECT_EQ(Ask(request).at(1).keys(), v1::Answer::NOT_REMEMBERED);
+  request.Clear();
+  AddListed(keys, 1.0f, 2, v1::KeyList::FIRST, &request);
+  AddListed(keys, 1.0f, 3, v1::KeyList::REMEMBERED, &request);  // In the same message.
+  for (const auto& [id, answer] : Ask(request)) EXPECT_EQ(answer.keys(), v1::Answer::REMEMBERED) << answer.error();
+  EXPECT_EQ(pull(), std::vector<float>(keys.size() * kDim, 3.0f));
+
+  // A push that is refused is no reason to forget its keys.
+  request.Clear();
+  AddListed({13, 14}, std::nanf(""), 4, v1::KeyList::FIRST, &request);
+  const v1::Answer refused = Ask(request).at(1);
+  EXPECT_EQ(refused.code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT));
+  EXPECT_EQ(refused.keys(), v1::Answer::REMEMBERED);
+  request.Clear();
+  AddListed({13, 14}, 1.0f, 5, v1::KeyList::REMEMBERED, &request);
+  EXPECT_EQ(Ask(request).at(1).code(), 0u);
+
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes(), 4u);
+}
+
+TEST_F(ExchangeTest, APushThatRefersToAListOfAnotherStreamDoesNothingAndCanBeSentAgain) {
+  const std::vector<Key> keys = {3, 4, 5, 6, 7};
+  v1::ExchangeRequest first;
+  AddListed(keys, 1.0f, 1, v1::KeyList::FIRST, &first);
+  EXPECT_EQ(Ask(first).at(1).keys(), v1::Answer::REMEMBERED);
+  Open();
+  v1::ExchangeRequest referring;
+  AddListed(keys, 1.0f, 2, v1::KeyList::REMEMBERED, &referring);
+  const v1::Answer forgotten = Ask(referring).at(1);
+  EXPECT_EQ(forgotten.code(), static_cast<uint32_t>(grpc::StatusCode::FAILED_PRECONDITION));
+  EXPECT_EQ(forgotten.keys(), v1::Answer::FORGOTTEN);
+  v1::ExchangeRequest again;
+  AddListed(keys, 1.0f, 2, v1::KeyList::FIRST, &again);
+  for (const bool duplicate : {false, true}) {
+    const v1::Answer answer = Ask(again).at(1);
+    ASSERT_EQ(answer.code(), 0u) << answer.error();
+    for (const auto& result : answer.push().shards()) EXPECT_EQ(result.duplicate(), duplicate);
+  }
+  EXPECT_EQ(PullRows(rows(), kDim, keys), std::vector<float>(keys.size(), 2.0f));
+}
+
+TEST_F(ExchangeTest, APushPullHasTheKeysOfBothInOneList) {
+  const std::vector<Key> pushed = {3, 4, 5};
+  const std::vector<Key> pulled = {4, 5, 6, 7};
+  v1::ExchangeRequest push, pull;
+  AddListed(pushed, 2.0f, 1, v1::KeyList::FIRST, &push);
+  AddListed(pulled, std::nullopt, 0, v1::KeyList::FIRST, &pull);
+  for (const bool sent : {true, false}) {
+    const size_t key_bytes = pushed.size() * sizeof(Key);
+    v1::ExchangeRequest both;
+    v1::Call* const call = both.add_calls();
+    call->set_id(1);
+    *call->mutable_push_pull()->mutable_push() = push.calls(0).push();
+    *call->mutable_push_pull()->mutable_pull() = pull.calls(0).pull();
+    SetName({8, 9, static_cast<uint32_t>(pushed.size() + pulled.size())}, call->mutable_keys());
+    call->mutable_keys()->set_place(sent ? v1::KeyList::FIRST : v1::KeyList::REMEMBERED);
+    const std::string values = push.payload().substr(key_bytes);
+    both.set_payload(sent ? push.payload().substr(0, key_bytes) + pull.payload() + values : values);
+    call->set_payload_bytes(both.payload().size());
+    const v1::Answer answer = Ask(both).at(1);
+    ASSERT_EQ(answer.code(), 0u) << answer.error();
+    EXPECT_EQ(answer.keys(), v1::Answer::REMEMBERED);
+    const std::vector<float> expected = {2, 2, 0, 0};
+    std::map<Key, float> by_key;
+    for (size_t i = 0; i < pulled.size(); ++i) by_key[KeysInOrder(pulled)[i]] = ValuesOf(1)[i * kDim];
+    for (size_t i = 0; i < pulled.size(); ++i) EXPECT_EQ(by_key[pulled[i]], expected[i]) << pulled[i];
+  }
+}
+
+TEST_F(ExchangeTest, AListThatDoesNotFitItsCallIsRefused) {
+  const std::vector<Key> keys = {3, 4, 5, 6, 7};
+  v1::ExchangeRequest request;
+  AddListed(keys, 1.0f, 1, v1::KeyList::FIRST, &request);
+  request.mutable_calls(0)->mutable_keys()->set_count(4);  // The fifth would be taken for a value.
+  request.mutable_payload()->erase(0, sizeof(Key));
+  request.mutable_calls(0)->set_payload_bytes(request.payload().size());
+  const v1::Answer answer = Ask(request).at(1);
+  EXPECT_EQ(answer.code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT)) << answer.error();
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes(), 0u);
 }
 
 TEST_F(ExchangeTest, ACallThatIsRefusedDoesNotDisturbTheOthers) {

@@ -126,6 +126,29 @@ TEST_F(PartsTest, TakesKeysOnlyForAPull) {
   EXPECT_EQ(Copy((*views)[1].keys), bytes_);
 }
 
+TEST_F(PartsTest, TakesKeysFromTheirListIfThereIsOne) {
+  const auto keys_begin = bytes_.begin() + keys_at_;
+  const std::vector<uint8_t> list(keys_begin, keys_begin + keys_.size() * sizeof(Key));
+  bytes_.erase(keys_begin, keys_begin + list.size());
+  const ByteRuns runs(bytes_.data(), bytes_.size(), 7);
+  const auto view = [&](const std::vector<uint8_t>& keys) {
+    return ViewParts(PartKind::kPush, parts_, {runs.view(), ByteView(keys.data(), keys.size())}, tables_, roles_);
+  };
+  const auto views = view(list);
+  ASSERT_TRUE(views.ok()) << views.status();
+  EXPECT_EQ(Copy((*views)[1].keys), list);
+  std::vector<uint8_t> gradients = Copy((*views)[0].gradients);
+  const std::vector<uint8_t> of_rows = Copy((*views)[1].gradients);
+  gradients.insert(gradients.end(), of_rows.begin(), of_rows.end());
+  EXPECT_EQ(gradients, bytes_);
+
+  std::vector<uint8_t> other(list.begin(), list.end() - sizeof(Key));
+  EXPECT_EQ(view(other).status().message(), "part 1, table `rows`: has 7 rows, but the list of keys has 6 left");
+  other = list;
+  other.insert(other.end(), list.begin(), list.begin() + 2 * sizeof(Key));
+  EXPECT_EQ(view(other).status().message(), "the list of keys has 2 that belong to no part");
+}
+
 TEST_F(PartsTest, NamesTheGradientThatIsNotFiniteInWhateverRunsItLies) {
   const std::vector<uint8_t> good = bytes_;
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {

@@ -370,6 +370,45 @@ TEST_F(StoreTest, AMalformedPushIsRefusedWithAClearErrorAndChangesNothing) {
   }
 }
 
+TEST_F(StoreTest, RowsOfAdjacentPartsOfAPullLieInOneSlice) {
+  Make();
+  const auto tables = Ensure({AddingDense("dense", 1000, 100), AddingRows("wide", 4), AddingRows("narrow", 1)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId dense = tables->tables(0).id(), wide = tables->tables(1).id(), narrow = tables->tables(2).id();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 300; ++key) rows.emplace_back(key, static_cast<float>(key));
+  auto push = NewPush(1);
+  push.AddRows(wide, 4, rows, true);
+  push.AddRows(narrow, 1, rows, true);
+  ASSERT_TRUE(Push(push).ok());
+
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddRows(wide, 4, rows, false);
+  pull.AddRows(narrow, 1, {}, false);
+  pull.AddDense(dense, {1000, 100}, std::nullopt);
+  pull.AddRows(narrow, 1, rows, false);
+  pull.AddRows(wide, 4, {rows[7]}, false);
+  const auto values = Pull(pull);
+  ASSERT_TRUE(values.ok()) << values.status();
+  ASSERT_EQ(values->payload.size(), 1 + 10 + 1);
+  EXPECT_EQ(values->payload.front().size(), 300 * 4 * sizeof(float));
+  EXPECT_EQ(values->payload.back().size(), (300 + 4) * sizeof(float));
+  // Keys by shard, as the request has them.
+  std::vector<Key> order;
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (Key key = 0; key < 300; ++key) {
+      if (ShardOfKey(key, kShards) == shard) order.push_back(key);
+    }
+  }
+  const std::vector<float> first = Floats(Concatenate({values->payload.front()}));
+  const std::vector<float> last = Floats(Concatenate({values->payload.back()}));
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (size_t element = 0; element < 4; ++element) EXPECT_EQ(first[4 * i + element], static_cast<float>(order[i]));
+    EXPECT_EQ(last[i], static_cast<float>(order[i]));
+  }
+  EXPECT_EQ(std::vector<float>(last.end() - 4, last.end()), std::vector<float>(4, 7.0f));
+}
+
 TEST_F(StoreTest, APullWhoseAnswerWouldBeTooLargeIsRefused) {
   Make();
   const auto tables = Ensure({AddingRows("r", 16'384)});

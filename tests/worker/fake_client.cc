@@ -231,6 +231,17 @@ absl::StatusOr<ShardVersions> FakeClient::PullNow(std::vector<DensePull> dense, 
   return versions;
 }
 
+absl::Status FakeClient::PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                                  const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                                  std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) {
+  return Push(clock, dense, rows, read_versions, [&](PushResult result) {
+    if (!result.status.ok()) return done(result, {});
+    Pull(std::move(dense_pulls), std::move(row_pulls), [&](absl::Status status, ShardVersions versions) {
+      done({std::move(status), result.staleness_pushes}, std::move(versions));
+    });
+  });
+}
+
 absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables,
                                    std::function<void(const BlockUpdate&)> on_block,
                                    std::function<void(ShardId, Version)> on_shard) {

@@ -49,6 +49,9 @@ class FakeClient final : public Client {
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
+  absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                        const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                        std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override;
   absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
                          std::function<void(ShardId, Version)> on_shard) override;
   absl::Status Flush() override { return absl::OkStatus(); }

@@ -70,7 +70,7 @@ void FakeCluster::Listen(uint32_t server, int port) {
     places_.push_back({server});
   }
   servers_[server] = std::make_unique<FakeServer>(
-      [this, place](std::shared_ptr<FakeCall> call) { Handle(place, std::move(call)); }, port);
+      [this, place](std::shared_ptr<FakeCall> call) { Handle(place, std::move(call)); }, port, 64 << 20, &lists_);
   MutexLock lock(&mu_);
   addresses_[server] = servers_[server]->address();
 }
@@ -185,6 +185,7 @@ std::optional<grpc::ByteBuffer> FakeCluster::Work(uint32_t server, const std::sh
   if (method == "EnsureTables") return EnsureTables(server, call->request(), shorten);
   if (method == "Push") return Push(server, call.get(), shorten);
   if (method == "Pull") return Pull(server, call.get(), shorten);
+  if (method == "PushPull") return PushPull(server, call.get(), shorten);
   if (method == "Route") return BuildMessage(Route(), {});
   if (method == "Subscribe") {
     Subscribe(server, call);
@@ -276,7 +277,7 @@ grpc::ByteBuffer FakeCluster::EnsureTables(uint32_t server, const grpc::ByteBuff
   return BuildMessage(response, {});
 }
 
-void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply) {
+void FakeCluster::ApplyPart(const v1::Part& part, ByteView* all_keys, ByteView* payload, bool apply) {
   Table& table = tables_.at(part.table());
   const auto add = [&](std::vector<float>* values, size_t count) {
     LODESTONE_CHECK(count * sizeof(float) <= payload->size());
@@ -289,8 +290,8 @@ void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply)
     add(&table.blocks.at(block), table.layout.ElementsOf(block));
     if (apply) table.block_versions[block] = versions_[part.shard()];
   }
-  LODESTONE_CHECK(part.row_count() * sizeof(Key) <= payload->size());
-  const ByteView keys = payload->Take(part.row_count() * sizeof(Key));
+  LODESTONE_CHECK(part.row_count() * sizeof(Key) <= all_keys->size());
+  const ByteView keys = all_keys->Take(part.row_count() * sizeof(Key));
   for (uint32_t i = 0; i < part.row_count(); ++i) {
     const Key key = keys.Load<Key>(i);
     LODESTONE_CHECK(ShardOfKey(key, shards_) == part.shard());
@@ -298,13 +299,8 @@ void FakeCluster::ApplyPart(const v1::Part& part, ByteView* payload, bool apply)
   }
 }
 
-std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* call, bool shorten) {
-  Payload payload;
-  const auto request = Parse<v1::PushRequest>(call->request(), &payload);
-  pushes_.push_back(Seen{server, BytesOf(call->request()), request, call->peer()});
-  if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
+v1::PushResponse FakeCluster::Apply(const v1::PushRequest& request, ByteView* keys, ByteView* values) {
   v1::PushResponse response;
-  ByteView rest = payload.bytes();
   std::set<ShardId> shards;
   bool fresh = false;
   for (const v1::Part& part : request.parts()) {
@@ -317,9 +313,42 @@ std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* cal
       result->set_version(versions_[part.shard()]);
       result->set_duplicate(!fresh);
     }
-    ApplyPart(part, &rest, fresh);
+    ApplyPart(part, keys, values, fresh);
   }
-  LODESTONE_CHECK(rest.empty());
+  return response;
+}
+
+v1::PullResponse FakeCluster::Read(const v1::PullRequest& request, ByteView keys, std::vector<float>* values) {
+  v1::PullResponse response;
+  for (const v1::Part& part : request.parts()) {
+    Table& table = tables_.at(part.table());
+    v1::Part* answer = response.add_parts();
+    *answer = part;
+    response.add_shard_versions(versions_[part.shard()]);
+    for (BlockIndex block : part.blocks()) {
+      answer->add_block_versions(table.block_versions[block]);
+      values->insert(values->end(), table.blocks.at(block).begin(), table.blocks.at(block).end());
+    }
+    for (uint32_t i = 0; i < part.row_count(); ++i) {
+      LODESTONE_CHECK(keys.size() >= sizeof(Key));
+      std::vector<float>& row = table.rows[keys.Take(sizeof(Key)).Load<Key>(0)];
+      row.resize(table.spec.embedding().dim());
+      values->insert(values->end(), row.begin(), row.end());
+    }
+  }
+  LODESTONE_CHECK(keys.empty());
+  return response;
+}
+
+std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* call, bool shorten) {
+  Payload payload;
+  const auto request = Parse<v1::PushRequest>(call->request(), &payload);
+  pushes_.push_back(Seen{server, BytesOf(call->request()), request, call->peer()});
+  if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
+  ByteView rest = payload.bytes();
+  ByteView keys = call->keys().has_value() ? call->keys()->bytes() : ByteView();
+  v1::PushResponse response = Apply(request, call->keys().has_value() ? &keys : &rest, &rest);
+  LODESTONE_CHECK(rest.empty() && keys.empty());
   if (shorten) response.mutable_shards()->RemoveLast();
   return BuildMessage(response, {});
 }
@@ -328,25 +357,26 @@ std::optional<grpc::ByteBuffer> FakeCluster::Pull(uint32_t server, FakeCall* cal
   Payload payload;
   const auto request = Parse<v1::PullRequest>(call->request(), &payload);
   if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
-  v1::PullResponse response;
   std::vector<float> values;
-  size_t key = 0;
-  for (const v1::Part& part : request.parts()) {
-    Table& table = tables_.at(part.table());
-    v1::Part* answer = response.add_parts();
-    *answer = part;
-    response.add_shard_versions(versions_[part.shard()]);
-    for (BlockIndex block : part.blocks()) {
-      answer->add_block_versions(table.block_versions[block]);
-      values.insert(values.end(), table.blocks.at(block).begin(), table.blocks.at(block).end());
-    }
-    for (uint32_t i = 0; i < part.row_count(); ++i) {
-      std::vector<float>& row = table.rows[payload.bytes().Load<Key>(key++)];
-      row.resize(table.spec.embedding().dim());
-      values.insert(values.end(), row.begin(), row.end());
-    }
-  }
-  LODESTONE_CHECK(key * sizeof(Key) == payload.size());
+  const v1::PullResponse response =
+      Read(request, call->keys().has_value() ? call->keys()->bytes() : payload.bytes(), &values);
+  if (shorten) values.pop_back();
+  return Build(response, values);
+}
+
+std::optional<grpc::ByteBuffer> FakeCluster::PushPull(uint32_t server, FakeCall* call, bool shorten) {
+  Payload payload;
+  const auto request = Parse<v1::PushPullRequest>(call->request(), &payload);
+  pushes_.push_back(Seen{server, BytesOf(call->request()), request.push(), call->peer()});
+  if (TurnBack(server, request.push().worker_incarnation(), request.push().parts(), call)) return std::nullopt;
+  if (TurnBack(server, request.pull().worker_incarnation(), request.pull().parts(), call)) return std::nullopt;
+  ByteView rest = payload.bytes();
+  ByteView keys = call->keys().has_value() ? call->keys()->bytes() : ByteView();
+  v1::PushPullResponse response;
+  *response.mutable_push() = Apply(request.push(), call->keys().has_value() ? &keys : &rest, &rest);
+  std::vector<float> values;
+  *response.mutable_pull() = Read(request.pull(), call->keys().has_value() ? keys : rest, &values);
+  LODESTONE_CHECK(!call->keys().has_value() || rest.empty());
   if (shorten) values.pop_back();
   return Build(response, values);
 }

@@ -90,6 +90,9 @@ class FakeCluster {
   uint64_t calls(uint32_t server, const std::string& method) const;
   void AwaitCalls(uint32_t server, const std::string& method, uint64_t calls);
 
+  // What the servers do with lists of keys.
+  FakeLists& lists() { return lists_; }
+
   float ValueOf(TableId table, uint64_t element) const;
   std::vector<float> RowOf(TableId table, Key key) const;
 
@@ -126,7 +129,17 @@ class FakeCluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<grpc::ByteBuffer> Pull(uint32_t server, FakeCall* call, bool shorten)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ApplyPart(const v1::Part& part, ByteView* payload, bool apply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the part's keys from `keys`, and the rest from `payload`; they may be the same.
+  std::optional<grpc::ByteBuffer> PushPull(uint32_t server, FakeCall* call, bool shorten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Applies a push whose keys and values are taken from the fronts of these, which may be the same.
+  v1::PushResponse Apply(const v1::PushRequest& request, ByteView* keys, ByteView* values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Answers a pull of these keys, all of them.
+  v1::PullResponse Read(const v1::PullRequest& request, ByteView keys, std::vector<float>* values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ApplyPart(const v1::Part& part, ByteView* keys, ByteView* payload, bool apply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The shards that `stream` was sent nothing of come as anchors.
   void SendDelta(Stream* stream, bool gap) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Subscribe(uint32_t server, const std::shared_ptr<FakeCall>& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -137,6 +150,7 @@ class FakeCluster {
   v1::RouteResponse Route() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint32_t shards_;
+  FakeLists lists_;  // Synchronises itself.
 
   mutable Mutex mu_;
   CondVar called_;

@@ -15,6 +15,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "proto/parameter_server.pb.h"
+#include "server/key_lists.h"
 
 namespace lodestone {
 
@@ -78,11 +79,13 @@ std::string ToUnary(const v1::Call& call, const Payload& payload, grpc::ByteBuff
 // gRPC's side of a unary call, or of a stream Exchange with its calls.
 class FakeReactor final : public grpc::ServerGenericBidiReactor {
  public:
-  FakeReactor(std::string method, std::string peer, std::string meant, const FakeServer::Handler* handler)
+  FakeReactor(std::string method, std::string peer, std::string meant, const FakeServer::Handler* handler,
+              FakeLists* lists)
       : method_(std::move(method)),
         peer_(std::move(peer)),
         meant_(std::move(meant)),
         handler_(handler),
+        lists_(lists),
         out_(std::make_shared<Out>(this, method_ == "Exchange")) {
     StartRead(&message_);
   }
@@ -102,12 +105,21 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
     LODESTONE_CHECK(ParseMessage(message_, &header, &payload).ok());
     for (const v1::Call& received : header.calls()) {
       grpc::ByteBuffer request;
-      std::string method = ToUnary(received, payload.Take(received.payload_bytes()), &request);
+      Numbers numbers = payload.Take(received.payload_bytes());
+      v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+      const absl::Status found = TakeKeys(received, &numbers, &outcome);
+      std::string method = ToUnary(received, numbers.payload, &request);
       auto call = std::make_shared<FakeCall>(std::move(method), peer_, meant_, received.id(), out_);
       call->request_ = std::move(request);
+      call->keys_ = std::move(numbers.keys);
+      call->keys_outcome_ = outcome;
       std::erase_if(calls_, [](const auto& known) { return known->over(); });
       calls_.push_back(call);
-      (*handler_)(call);
+      if (found.ok()) {
+        (*handler_)(call);
+      } else {
+        call->Finish(grpc::Status(static_cast<grpc::StatusCode>(found.code()), std::string(found.message())));
+      }
     }
     message_.Clear();
     StartRead(&message_);
@@ -131,6 +143,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
       v1::Answer answer;
       Payload payload;
       answer.set_id(call->id());
+      answer.set_keys(call->keys_outcome());
       if (exchange_ && ToAnswer(call->method(), message, &answer, &payload)) {
         message = Message(answer, Copy(payload.bytes()));
       }
@@ -154,6 +167,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
       } else {
         v1::Answer answer;
         answer.set_id(call->id());
+        answer.set_keys(call->keys_outcome());
         answer.set_code(static_cast<uint32_t>(status.ok() ? grpc::StatusCode::UNAVAILABLE : status.error_code()));
         answer.set_error(status.error_message());
         queue_.push_back(Message(answer, {}));
@@ -205,11 +219,33 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
     std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mu_);
   };
 
+  // Finds the call's keys, if it has a list of them.
+  absl::Status TakeKeys(const v1::Call& call, Numbers* numbers, v1::Answer::Keys* outcome) {
+    if (!call.has_keys()) return absl::OkStatus();
+    const v1::KeyList::Place place = call.keys().place();
+    if (lists_ == nullptr || !lists_->known) {
+      LODESTONE_CHECK(place == v1::KeyList::IN_PARTS);
+      return absl::OkStatus();
+    }
+    const int forgettings = lists_->forgettings;
+    if (!remembered_.has_value() || forgettings != forgettings_) remembered_.emplace(lists_->bytes);
+    forgettings_ = forgettings;
+    ++(place == v1::KeyList::IN_PARTS ? lists_->in_parts
+       : place == v1::KeyList::FIRST  ? lists_->first
+                                      : lists_->remembered);
+    const absl::Status found = remembered_->Take(call.keys(), numbers, outcome);
+    if (!found.ok()) ++lists_->forgotten;
+    return found;
+  }
+
   const std::string method_;
   const std::string peer_;
   const std::string meant_;
   const FakeServer::Handler* const handler_;
+  FakeLists* const lists_;
   const std::shared_ptr<Out> out_;
+  int forgettings_ = 0;
+  std::optional<KeyLists> remembered_;  // Of this stream.
   grpc::ByteBuffer message_;
   std::vector<std::shared_ptr<FakeCall>> calls_;
 };
@@ -243,7 +279,8 @@ void FakeCall::Reply(grpc::ByteBuffer message) {
 
 void FakeCall::Reply(const google::protobuf::MessageLite& message) { Reply(BuildMessage(message, {})); }
 
-FakeServer::FakeServer(Handler handler, int port, uint32_t message_max_bytes) : handler_(std::move(handler)) {
+FakeServer::FakeServer(Handler handler, int port, uint32_t message_max_bytes, FakeLists* lists)
+    : handler_(std::move(handler)), lists_(lists) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(&builder, message_max_bytes);
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(), &port_);
@@ -265,7 +302,7 @@ grpc::ServerGenericBidiReactor* FakeServer::CreateReactor(grpc::GenericCallbackS
   return new FakeReactor(
       path.substr(path.rfind('/') + 1), context->peer(),
       meant == context->client_metadata().end() ? "" : std::string(meant->second.data(), meant->second.size()),
-      &handler_);
+      &handler_, lists_);
 }
 
 }  // namespace lodestone

@@ -1,5 +1,6 @@
 // What becomes of a client's calls and subscriptions when shards change their owners.
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <map>
 #include <memory>
@@ -399,16 +400,21 @@ TEST(Split, DividesAPushByOwnersWithoutACopy) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7);
   Caller::Message message{.what = "push", .epoch = 3, .started_ms = 5, .turned_back = 2};
   for (const auto& [from, to] : {std::pair{0, 250}, {250, 600}, {600, 1000}}) {
-    message.payload.emplace_back(bytes.data() + from, to - from, grpc::Slice::STATIC_SLICE);
+    message.numbers.values.emplace_back(bytes.data() + from, to - from, grpc::Slice::STATIC_SLICE);
   }
   v1::PushRequest& push = *message.call.mutable_push();
   push.set_worker_incarnation(11);
   push.set_sequence(12);
   push.set_clock(13);
-  const std::vector<uint64_t> part_bytes = {100, 300, 0, 350, 250};
+  for (const uint64_t value_bytes : {100, 300, 0, 350, 250}) message.numbers.parts.push_back({0, value_bytes});
   for (const uint32_t shard : {1, 1, 0, 2, 3}) push.add_parts()->set_shard(shard);
+  // Parts 1 and 4 have keys.
+  const std::vector<Key> keys = {10, 11, 12, 13, 14};
+  message.numbers.parts[1].key_bytes = 3 * sizeof(Key);
+  message.numbers.parts[4].key_bytes = 2 * sizeof(Key);
+  message.numbers.keys = grpc::Slice(keys.data(), keys.size() * sizeof(Key));
 
-  const std::vector<SplitPush> splits = Split(map, message, part_bytes);
+  const std::vector<SplitPush> splits = Split(map, message);
   ASSERT_EQ(splits.size(), 3);
   const std::map<uint32_t, std::pair<std::vector<uint32_t>, std::vector<std::pair<size_t, size_t>>>> expected = {
       {2, {{1, 1, 3}, {{0, 100}, {100, 250}, {250, 400}, {750, 1000}}}},
@@ -424,12 +430,16 @@ TEST(Split, DividesAPushByOwnersWithoutACopy) {
     EXPECT_EQ(split.message.started_ms, 5);
     EXPECT_EQ(split.message.turned_back, 2);
     ASSERT_EQ(request.parts_size(), shards.size());
-    EXPECT_EQ(split.part_bytes.size(), shards.size());
+    EXPECT_EQ(split.message.numbers.parts.size(), shards.size());
+    EXPECT_EQ(split.message.numbers.keys.size(), split.server == 2 ? keys.size() * sizeof(Key) : 0);
+    if (split.server == 2) {
+      EXPECT_EQ(std::memcmp(split.message.numbers.keys.begin(), keys.data(), keys.size() * sizeof(Key)), 0);
+    }
     for (size_t i = 0; i < shards.size(); ++i) EXPECT_EQ(request.parts(static_cast<int>(i)).shard(), shards[i]);
-    ASSERT_EQ(split.message.payload.size(), ranges.size());
+    ASSERT_EQ(split.message.numbers.values.size(), ranges.size());
     for (size_t i = 0; i < ranges.size(); ++i) {
-      EXPECT_EQ(split.message.payload[i].begin(), bytes.data() + ranges[i].first);
-      EXPECT_EQ(split.message.payload[i].size(), ranges[i].second - ranges[i].first);
+      EXPECT_EQ(split.message.numbers.values[i].begin(), bytes.data() + ranges[i].first);
+      EXPECT_EQ(split.message.numbers.values[i].size(), ranges[i].second - ranges[i].first);
     }
   }
 }

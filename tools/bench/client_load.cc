@@ -22,22 +22,22 @@ constexpr uint64_t kMemoryBytes = 64 << 20;  // That gradients are sent from, an
 constexpr size_t kKeySets = 256;
 constexpr size_t kRowsPerFill = 1 << 16;
 
-uint32_t StepsOf(ClientOperation operation) {
-  return operation == ClientOperation::kPush || operation == ClientOperation::kPull ? 1 : 2;
-}
-
-bool IsPush(ClientOperation operation, uint32_t step) {
+// An operation's steps, one after the other.
+enum class Step { kPush, kPull, kPushPull };
+std::vector<Step> StepsOf(ClientOperation operation) {
   switch (operation) {
     case ClientOperation::kPush:
-      return true;
+      return {Step::kPush};
     case ClientOperation::kPull:
-      return false;
+      return {Step::kPull};
     case ClientOperation::kPushPull:
-      return step == 0;
+      return {Step::kPushPull};
+    case ClientOperation::kPushThenPull:
+      return {Step::kPush, Step::kPull};
     case ClientOperation::kPullThenPush:
-      return step == 1;
+      return {Step::kPull, Step::kPush};
   }
-  return false;
+  return {};
 }
 
 // Small finite gradients.
@@ -51,18 +51,30 @@ std::vector<float> Gradients(size_t count) {
 class ClientLoad : public Load {
  public:
   absl::StatusOr<Outcome> Run(const Order& order) override {
-    const auto operation = static_cast<ClientOperation>(order.operation);
+    const std::vector<Step> steps = StepsOf(static_cast<ClientOperation>(order.operation));
     const uint64_t copied_before = CopiedBytes();
     uint64_t started = 0;
+    Prepare(order);
     absl::StatusOr<Outcome> outcome =
-        RunOutstanding(order, StepsOf(operation), [&](uint64_t number, uint32_t step, Done done) {
-          started += step == 0 ? 1 : 0;
-          if (!IsPush(operation, step)) return Pull(number, std::move(done));
-          Ended(Push(number, [done](const Client::PushResult& result) { done(result.status); }), done);
+        RunOutstanding(order, static_cast<uint32_t>(steps.size()), [&](uint64_t number, uint32_t step, Done done) {
+          if (step == 0) {
+            ++started;
+            Begin(number);
+          }
+          const auto pushed = [done](const Client::PushResult& result) { done(result.status); };
+          switch (steps[step]) {
+            case Step::kPull:
+              return Pull(number, std::move(done));
+            case Step::kPush:
+              return Ended(Push(number, pushed), done);
+            case Step::kPushPull:
+              return Ended(PushPull(number, pushed), done);
+          }
         });
     // The copies are those of all operations, the outcome's those of a part of them.
     if (outcome.ok() && started > 0) {
       outcome->bytes_copied = (CopiedBytes() - copied_before) * outcome->operations / started;
+      outcome->started = started;
     }
     return outcome;
   }
@@ -77,8 +89,12 @@ class ClientLoad : public Load {
     return absl::OkStatus();
   }
 
+  // Before an order's operations, and before each of them.
+  virtual void Prepare(const Order&) {}
+  virtual void Begin(uint64_t) {}
   virtual absl::Status Push(uint64_t number, PushDone done) = 0;
   virtual void Pull(uint64_t number, Done done) = 0;
+  virtual absl::Status PushPull(uint64_t number, PushDone done) = 0;
 
   // A push that was not even sent is over.
   static void Ended(const absl::Status& status, const Done& done) {
@@ -111,14 +127,26 @@ class DenseTables final : public ClientLoad {
   }
 
  private:
-  absl::Status Push(uint64_t number, PushDone done) override {
+  DenseGradient GradientOf(uint64_t number) const {
     const size_t offset = number % (gradients_.size() / elements_) * elements_;
-    const DenseGradient gradient{&tables_[number % tables_.size()], gradients_.data() + offset, true};
+    return {&tables_[number % tables_.size()], gradients_.data() + offset, true};
+  }
+  DensePull PullOf(uint64_t number) {
+    return {&tables_[number % tables_.size()], values_.data() + number % slots_ * elements_};
+  }
+  absl::Status Push(uint64_t number, PushDone done) override {
+    const DenseGradient gradient = GradientOf(number);
     return client_->Push(++clock_, {&gradient, 1}, {}, {}, std::move(done));
   }
   void Pull(uint64_t number, Done done) override {
-    client_->Pull({{&tables_[number % tables_.size()], values_.data() + number % slots_ * elements_}}, {},
+    client_->Pull({PullOf(number)}, {},
                   [done = std::move(done)](const absl::Status& status, const ShardVersions&) { done(status); });
+  }
+  absl::Status PushPull(uint64_t number, PushDone done) override {
+    const DenseGradient gradient = GradientOf(number);
+    return client_->PushPull(
+        ++clock_, {&gradient, 1}, {}, {}, {PullOf(number)}, {},
+        [done = std::move(done)](Client::PushResult result, const ShardVersions&) { done(std::move(result)); });
   }
 
   const size_t elements_;  // Of a table.
@@ -140,6 +168,10 @@ class Rows final : public ClientLoad {
       while (keys.size() < work.keys) {
         const Key key = RandomBits(kSeed, draw++) % work.rows;
         if (drawn.insert(key).second) keys.push_back(key);
+      }
+      while (drawn.size() == work.keys) {
+        const Key key = RandomBits(kSeed, draw++) % work.rows;
+        if (drawn.insert(key).second) spare_keys_.push_back(key);
       }
       key_sets_.push_back(std::move(keys));
     }
@@ -167,14 +199,32 @@ class Rows final : public ClientLoad {
     return client_->Flush();
   }
 
+  void Prepare(const Order& order) override { repeat_keys_ = order.repeat_keys; }
+  void Begin(uint64_t number) override {
+    if (repeat_keys_) return;
+    // Replaced keys come back after as many operations as there are keys, in other company.
+    const size_t set = number % kKeySets;
+    std::swap(key_sets_[set][replaced_++ / kKeySets % work_.keys], spare_keys_[set]);
+  }
+  RowGradients GradientOf(uint64_t number) const {
+    return {&tables_[0], key_sets_[number % kKeySets], gradients_.data()};
+  }
+  RowPull PullOf(uint64_t number) {
+    return {&tables_[0], key_sets_[number % kKeySets], values_.data() + number % slots_ * work_.keys * work_.dim};
+  }
   absl::Status Push(uint64_t number, PushDone done) override {
-    const RowGradients gradient{&tables_[0], key_sets_[number % kKeySets], gradients_.data()};
+    const RowGradients gradient = GradientOf(number);
     return client_->Push(++clock_, {}, {&gradient, 1}, {}, std::move(done));
   }
   void Pull(uint64_t number, Done done) override {
-    client_->Pull(
-        {}, {{&tables_[0], key_sets_[number % kKeySets], values_.data() + number % slots_ * work_.keys * work_.dim}},
-        [done = std::move(done)](const absl::Status& status, const ShardVersions&) { done(status); });
+    client_->Pull({}, {PullOf(number)},
+                  [done = std::move(done)](const absl::Status& status, const ShardVersions&) { done(status); });
+  }
+  absl::Status PushPull(uint64_t number, PushDone done) override {
+    const RowGradients gradient = GradientOf(number);
+    return client_->PushPull(
+        ++clock_, {}, {&gradient, 1}, {}, {}, {PullOf(number)},
+        [done = std::move(done)](Client::PushResult result, const ShardVersions&) { done(std::move(result)); });
   }
 
   const RowsWork work_;
@@ -182,6 +232,9 @@ class Rows final : public ClientLoad {
   const std::vector<float> gradients_;
   std::vector<float> values_;
   std::vector<std::vector<Key>> key_sets_;
+  std::vector<Key> spare_keys_;  // By set: one that is not in it.
+  bool repeat_keys_ = false;
+  size_t replaced_ = 0;
 };
 
 }  // namespace
@@ -194,6 +247,8 @@ const char* NameOf(ClientOperation operation) {
       return "pull";
     case ClientOperation::kPushPull:
       return "push-pull";
+    case ClientOperation::kPushThenPull:
+      return "push-then-pull";
     case ClientOperation::kPullThenPush:
       return "pull-then-push";
   }

@@ -16,7 +16,8 @@ namespace lodestone::bench {
 enum class ClientOperation : uint32_t {
   kPush,          // Dense: one table's gradient. Rows: the gradients of one set of keys.
   kPull,          // One table's values; one set's rows.
-  kPushPull,      // The push, and the values after it.
+  kPushPull,      // The push and the values after it, in one.
+  kPushThenPull,  // The same, one after the other.
   kPullThenPush,  // The values, then a push: a training step's traffic.
 };
 const char* NameOf(ClientOperation operation);
@@ -30,7 +31,8 @@ struct DenseWork {
 };
 Peer::MakeLoad DenseLoad(const v1::Config& config, const DenseWork& work);
 
-// An embedding table "rows" whose keys 0 … rows - 1 all exist; operations take turns on sets of `keys` random ones.
+// An embedding table "rows" whose keys 0 … rows - 1 all exist; operations take turns on sets of `keys` random ones. Of
+// each a key is replaced before every operation, unless the order says that keys repeat.
 struct RowsWork {
   uint64_t rows = 0;
   uint32_t dim = 16;

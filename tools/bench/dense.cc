@@ -1,5 +1,7 @@
-// dense: pushes and pulls of dense tables, beside raw TCP that moves the same bytes.
+// dense: pushes and pulls of dense tables, beside raw TCP that moves the same bytes. push-pull: both in one exchange,
+// beside one after the other.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,6 +81,36 @@ absl::Status AddRows(const Options& options, uint64_t bytes, const AddRow& add) 
 }
 
 }  // namespace
+
+absl::Status RunPushPull(const Options& options, const AddRow& add) {
+  std::vector<uint64_t> sizes = {4 << 10, 64 << 10, 1 << 20, 4 << 20};
+  if (options.quick) sizes = {64 << 10};
+  for (const uint64_t bytes : sizes) {
+    std::unique_ptr<PsPair> ps;
+    for (const uint32_t depth : {1u, 8u}) {
+      const std::string name = absl::StrCat("push-pull/", SizeText(bytes), "/depth", depth);
+      if (!IsWanted(options, name)) continue;
+      if (ps == nullptr) {
+        const auto tables = static_cast<uint32_t>(std::clamp<uint64_t>(kTotalBytes / bytes, 1, kTablesMax));
+        LODESTONE_ASSIGN_OR_RETURN(ps, PsPair::Start(options, kShards, 1, [&](uint32_t, const v1::Config& config) {
+                                     return DenseLoad(config, {bytes, tables, 8});
+                                   }));
+      }
+      Order in_one;
+      in_one.operation = static_cast<uint32_t>(ClientOperation::kPushPull);
+      in_one.depth = depth;
+      Order in_turn = in_one;
+      in_turn.operation = static_cast<uint32_t>(ClientOperation::kPushThenPull);
+      const int window_ms = WindowMs(options, bytes, {ClientOperation::kPushPull, depth, 1});
+      LODESTONE_ASSIGN_OR_RETURN(Row row, MeasureInTurns(
+                                              options, "push-pull", name, BytesScale(2 * bytes),
+                                              [&] { return ps->Measure(1, in_one, window_ms); },
+                                              [&] { return ps->Measure(1, in_turn, window_ms); }));
+      add(std::move(row));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status RunDense(const Options& options, const AddRow& add) {
   std::vector<uint64_t> sizes = {64, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 64 << 20};

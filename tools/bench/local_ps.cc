@@ -16,10 +16,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/config.h"
 #include "common/status.h"
+#include "httplib.h"
 #include "tools/bench/peer.h"
 #include "tools/psctl/admin_client.h"
 
@@ -28,6 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kCopiedMetric[] = "lodestone_ps_copied_bytes_total";
 constexpr int kPollMs = 5;
 constexpr int kStartTimeoutMs = 60'000;
 
@@ -54,6 +59,16 @@ absl::StatusOr<std::string> AwaitAddress(Child* ps, const std::string& path) {
     poll(nullptr, 0, kPollMs);
   }
   return absl::DeadlineExceededError(absl::StrCat("the ps took no calls within ", kStartTimeoutMs, " ms"));
+}
+
+// The value of the metric `name`, which has no labels, in a page of them.
+std::optional<double> MetricIn(const std::string& page, const std::string& name) {
+  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
+    double value = 0;
+    const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    if (words.first == name && absl::SimpleAtod(words.second, &value)) return value;
+  }
+  return std::nullopt;
 }
 
 // An address of this machine that nobody listens at.
@@ -112,10 +127,14 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
     sets.push_back(absl::StrCat("coordinator.address=", address));
   }
   std::vector<std::unique_ptr<Child>> children;
+  std::vector<std::string> http_addresses;
   for (uint32_t index = 0; index < servers; ++index) {
     std::vector<std::string> argv = {options.ps_binary, "--config", config_file, "--address-file",
                                      absl::StrCat(address_file, index)};
     std::vector<std::string> own = sets;
+    LODESTONE_ASSIGN_OR_RETURN(const std::string http_address, FreeAddress());
+    own.push_back(absl::StrCat("server.http_listen=", http_address));
+    http_addresses.push_back(http_address);
     if (servers > 1) own.push_back(absl::StrCat("server.index=", index));
     if (servers > 1 && index == 0)
       own.push_back(absl::StrReplaceAll(sets.back(), {{"coordinator.address", "server.listen"}}));
@@ -132,7 +151,20 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
   }
   config.mutable_coordinator()->set_address(address);
   if (config.cluster().replicas() > 1) LODESTONE_RETURN_IF_ERROR(AwaitFollowers(address, config.cluster().shards()));
-  return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(children)));
+  return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(http_addresses), std::move(children)));
+}
+
+std::optional<double> LocalPs::CopiedBytes() const {
+  double sum = 0;
+  for (const std::string& address : http_addresses_) {
+    httplib::Client client("http://" + address);
+    const httplib::Result result = client.Get("/metrics");
+    if (!result || result->status != 200) return std::nullopt;
+    const std::optional<double> copied = MetricIn(result->body, kCopiedMetric);
+    if (!copied.has_value()) return std::nullopt;
+    sum += *copied;
+  }
+  return sum;
 }
 
 std::vector<pid_t> LocalPs::pids() const {

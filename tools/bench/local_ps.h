@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,15 @@ class LocalPs {
   std::vector<pid_t> pids() const;
   // What clients of it connect with.
   const v1::Config& config() const { return config_; }
+  // Bytes that the ps have copied so far, as their /metrics tell; nullopt: one does not tell.
+  std::optional<double> CopiedBytes() const;
 
  private:
-  LocalPs(v1::Config config, std::vector<std::unique_ptr<Child>> children)
-      : config_(std::move(config)), children_(std::move(children)) {}
+  LocalPs(v1::Config config, std::vector<std::string> http_addresses, std::vector<std::unique_ptr<Child>> children)
+      : config_(std::move(config)), http_addresses_(std::move(http_addresses)), children_(std::move(children)) {}
 
   v1::Config config_;
+  std::vector<std::string> http_addresses_;       // By index.
   std::vector<std::unique_ptr<Child>> children_;  // By index.
 };
 

@@ -52,6 +52,9 @@ std::map<std::string, double> ValuesOf(const Scale& scale, Sample* run) {
     values[kServerCpu] = run->server_cpu_seconds / amount;
   }
   if (run->bytes_copied > 0 && amount > 0) values[kCopies] = run->bytes_copied / (run->operations * scale.bytes);
+  if (run->server_bytes_copied > 0 && amount > 0) {
+    values[kServerCopies] = run->server_bytes_copied / (run->operations * scale.bytes);
+  }
   const size_t count = run->latencies_us.size();
   if (count > 0) values[kP50] = Percentile(&run->latencies_us, 50);
   if (count >= kOperationsForP99) values[kP99] = Percentile(&run->latencies_us, 99);
@@ -84,6 +87,7 @@ void AddLimit(const std::map<std::string, double>& limit, std::map<std::string, 
 absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers, std::vector<Order>& orders,
                                    const ServerPids& server, int window_ms) {
   const int64_t window_ns = int64_t{window_ms} * 1'000'000;
+  const std::optional<double> copied_before = server.copied();
   const int64_t start_ns = NowNs() + window_ns / 4;
   for (size_t i = 0; i < peers.size(); ++i) {
     orders[i].start_ns = start_ns;
@@ -101,6 +105,7 @@ absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers,
                 .server_cpu_seconds = (after.server - before.server) * share,
                 .latencies_us = {}};
   absl::Status status;
+  double started = 0;
   for (const auto& peer : peers) {  // All are collected, so that the next window finds nobody busy.
     absl::StatusOr<Outcome> outcome = peer->Collect();
     if (!outcome.ok()) {
@@ -108,10 +113,16 @@ absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers,
       continue;
     }
     sample.operations += static_cast<double>(outcome->operations);
+    started += static_cast<double>(outcome->started);
     sample.bytes_copied += static_cast<double>(outcome->bytes_copied);
     sample.latencies_us.insert(sample.latencies_us.end(), outcome->latencies_us.begin(), outcome->latencies_us.end());
   }
   if (!status.ok()) return status;
+  // The server's copies are those of all operations, the sample's those of a part of them.
+  const std::optional<double> copied_after = server.copied();
+  if (copied_before.has_value() && copied_after.has_value() && started > 0) {
+    sample.server_bytes_copied = (*copied_after - *copied_before) * sample.operations / started;
+  }
   return sample;
 }
 

@@ -47,20 +47,27 @@ struct Sample {
   double operations = 0;
   double client_cpu_seconds = 0;  // Of all clients.
   double server_cpu_seconds = 0;
-  double bytes_copied = 0;
+  double bytes_copied = 0;          // By the clients,
+  double server_bytes_copied = 0;   // and by the server.
   std::vector<float> latencies_us;  // Of all clients.
 };
 
 // The processes whose CPU time is the server's.
 class ServerPids {
  public:
+  // Bytes that the server has copied; nullopt: it does not tell.
+  using Copied = std::function<std::optional<double>()>;
+
   ServerPids(pid_t pid) : pids_(pid > 0 ? 1 : 0, pid) {}  // NOLINT: one is the rule; 0: there is none.
-  explicit ServerPids(std::vector<pid_t> pids) : pids_(std::move(pids)) {}
+  explicit ServerPids(std::vector<pid_t> pids, Copied copied = nullptr)
+      : pids_(std::move(pids)), copied_(std::move(copied)) {}
 
   const std::vector<pid_t>& pids() const { return pids_; }
+  std::optional<double> copied() const { return copied_ ? copied_() : std::nullopt; }
 
  private:
   std::vector<pid_t> pids_;
+  Copied copied_;
 };
 
 // Lets all peers carry out their order for window_ms (and a quarter of that before, as warm-up) and adds up what they

@@ -72,7 +72,8 @@ absl::StatusOr<std::unique_ptr<PsPair>> PsPair::Start(const Options& options, ui
 }
 
 absl::StatusOr<Sample> PsPair::Measure(uint32_t clients, const Order& order, int window_ms) const {
-  return MeasureFirst(clients_, clients, order, ServerPids(ps_->pids()), window_ms);
+  const ServerPids server(ps_->pids(), [this] { return ps_->CopiedBytes(); });
+  return MeasureFirst(clients_, clients, order, server, window_ms);
 }
 
 }  // namespace lodestone::bench

@@ -25,6 +25,7 @@ constexpr int64_t kNsPerSecond = 1'000'000'000;
 struct Head {
   int32_t error_code = 0;
   uint64_t operations = 0;
+  uint64_t started = 0;
   uint64_t bytes_copied = 0;
   uint64_t size = 0;  // Of the words, or count of latencies.
 };
@@ -55,12 +56,12 @@ bool ReceiveAll(int fd, void* data, size_t size) {
 
 bool SendError(int fd, const absl::Status& status) {
   const std::string text(status.message());
-  const Head head{static_cast<int32_t>(status.code()), 0, 0, text.size()};
+  const Head head{static_cast<int32_t>(status.code()), 0, 0, 0, text.size()};
   return SendAll(fd, &head, sizeof(head)) && SendAll(fd, text.data(), text.size());
 }
 
 bool SendOutcome(int fd, const Outcome& outcome) {
-  const Head head{0, outcome.operations, outcome.bytes_copied, outcome.latencies_us.size()};
+  const Head head{0, outcome.operations, outcome.started, outcome.bytes_copied, outcome.latencies_us.size()};
   return SendAll(fd, &head, sizeof(head)) &&
          SendAll(fd, outcome.latencies_us.data(), outcome.latencies_us.size() * sizeof(float));
 }
@@ -179,7 +180,7 @@ absl::Status Peer::Send(const Order& order) {
 absl::StatusOr<Outcome> Peer::Collect() {
   Head head;
   LODESTONE_RETURN_IF_ERROR(ReceiveHead(fd_, name_, &head));
-  Outcome outcome{head.operations, head.bytes_copied, std::vector<float>(head.size)};
+  Outcome outcome{head.operations, head.started, head.bytes_copied, std::vector<float>(head.size)};
   if (!ReceiveAll(fd_, outcome.latencies_us.data(), head.size * sizeof(float))) return HasEnded(name_);
   return outcome;
 }
@@ -188,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Errand>> Errand::Start(std::string name, const Ru
   const auto work = [&run](int fd) {
     const absl::StatusOr<std::string> result = run();
     if (result.ok()) {
-      const Head head{0, 0, 0, result->size()};
+      const Head head{0, 0, 0, 0, result->size()};
       if (SendAll(fd, &head, sizeof(head))) SendAll(fd, result->data(), result->size());
     } else {
       SendError(fd, result.status());

@@ -34,6 +34,7 @@ struct Order {
   uint64_t reply_bytes = 0;
   uint64_t second_request_bytes = 0;  // … and of those that follow once that has come; 0: none do.
   uint64_t second_reply_bytes = 0;
+  bool repeat_keys = false;  // Rows: the same lists of keys again and again, instead of others every time.
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 };
@@ -41,6 +42,7 @@ struct Order {
 // What it did.
 struct Outcome {
   uint64_t operations = 0;
+  uint64_t started = 0;             // Operations, those that did not end in time included; 0 where that is not counted.
   uint64_t bytes_copied = 0;        // By the client, in all operations; 0 where that is not counted.
   std::vector<float> latencies_us;  // One for each of the operations, if they have one.
 };

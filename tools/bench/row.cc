@@ -39,6 +39,7 @@ const std::vector<Metric>& Metrics() {
       {kClientCpu, "client", Better::kLower, "CPU seconds of all client processes per GB, million keys or so"},
       {kServerCpu, "server", Better::kLower, "the same of the server process"},
       {kCopies, "copies", Better::kLower, "bytes that the client copied per byte of payload moved"},
+      {kServerCopies, "ps copies", Better::kLower, "the same of the server"},
       {kLimitRate, "limit", Better::kNeither, "rate of the limit: the same bytes over raw sockets, in the same run"},
       {kLimitP50, "limit p50", Better::kNeither, "the limit's median time of one operation"},
       {kLimitP99, "limit p99", Better::kNeither, "99 % of the limit's operations took no longer"},

@@ -45,6 +45,7 @@ inline constexpr char kP50Ratio[] = "p50_ratio";
 inline constexpr char kP99Ratio[] = "p99_ratio";
 inline constexpr char kServerCpuRatio[] = "server_cpu_ratio";
 inline constexpr char kCopies[] = "client_copies";
+inline constexpr char kServerCopies[] = "server_copies";
 inline constexpr char kMemory[] = "extra_mb";
 inline constexpr char kMemoryRatio[] = "memory_ratio";
 

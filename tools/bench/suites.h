@@ -14,8 +14,10 @@ namespace lodestone::bench {
 
 absl::Status RunLimit(const Options& options, const AddRow& add);
 absl::Status RunDense(const Options& options, const AddRow& add);
+absl::Status RunPushPull(const Options& options, const AddRow& add);
 absl::Status RunSameMachine(const Options& options, const AddRow& add);
 absl::Status RunEmbedding(const Options& options, const AddRow& add);
+absl::Status RunKeys(const Options& options, const AddRow& add);
 absl::Status RunBroadcast(const Options& options, const AddRow& add);
 absl::Status RunOptimizer(const Options& options, const AddRow& add);
 absl::Status RunIndex(const Options& options, const AddRow& add);

@@ -72,6 +72,66 @@ TEST_F(EmbeddingTableTest, ReadsInitialValuesOfAKeyThatWasNeverPushedWithoutMaki
   EXPECT_EQ(rows_->rows(), 0u);
 }
 
+TEST_F(EmbeddingTableTest, ReadsOfSeveralTablesAtOnceAreWhatReadsOneByOneAre) {
+  constexpr unsigned kSeed = 5;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  // Tables of several widths, half of whose keys have rows; one counts uses.
+  struct Part {
+    std::unique_ptr<Table> table;
+    std::unique_ptr<EmbeddingTable> rows;
+  };
+  std::vector<Part> parts;
+  for (const uint32_t dim : {1, 3, 16, 70}) {
+    spec_.mutable_embedding()->set_dim(dim);
+    spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(dim == 3 ? 1'000 : 0);
+    spec_.mutable_initializer()->mutable_uniform();
+    Make();
+    std::vector<std::pair<Key, float>> rows;
+    for (Key key = 0; key < 400; key += 2) rows.emplace_back(key, static_cast<float>(random() % 9));
+    Push(rows);
+    parts.push_back({std::move(table_), std::move(rows_)});
+  }
+  for (const std::vector<size_t>& counts : {std::vector<size_t>{},
+                                            {0},
+                                            {1},
+                                            {32},
+                                            {33},
+                                            {0, 5, 0, 0, 7, 0},
+                                            {31, 1, 32, 64, 96},
+                                            {200, 3, 1, 1, 90, 2, 33}}) {
+    std::vector<std::vector<Key>> keys(counts.size());
+    std::vector<std::vector<float>> one_by_one(counts.size()), together(counts.size());
+    std::vector<ByteRuns> runs;
+    std::mt19937 cuts(kSeed);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      for (size_t k = 0; k < counts[i]; ++k) keys[i].push_back(random() % 400);
+      runs.emplace_back(keys[i].data(), keys[i].size() * sizeof(Key), 50, &cuts);
+    }
+    std::vector<EmbeddingTable::Wanted> wanted;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const Part& part = parts[i % parts.size()];
+      one_by_one[i].resize(counts[i] * part.table->dim());
+      together[i].resize(one_by_one[i].size());
+      for (size_t k = 0; k < counts[i]; ++k) {
+        part.rows->Read(Bytes(std::vector<Key>{keys[i][k]}), 1, now_ms_, &one_by_one[i][k * part.table->dim()]);
+      }
+      wanted.push_back({part.rows.get(), runs[i].view(), counts[i], together[i].data()});
+    }
+    EmbeddingTable::Read(wanted, now_ms_);
+    EXPECT_EQ(together, one_by_one);
+  }
+  // Reading keeps rows from expiring, in whichever company.
+  now_ms_ += 900;
+  const std::vector<Key> kept = {2, 4};
+  std::vector<float> values(2 * 3), other(2);
+  const std::vector<EmbeddingTable::Wanted> wanted = {{parts[0].rows.get(), Bytes(kept), 2, other.data()},
+                                                      {parts[1].rows.get(), Bytes(kept), 2, values.data()}};
+  EmbeddingTable::Read(wanted, now_ms_);
+  EXPECT_TRUE(parts[1].rows->EvictExpired(now_ms_ + 900, ++version_));
+  EXPECT_EQ(parts[1].rows->rows(), 2u);
+}
+
 TEST_F(EmbeddingTableTest, AddsAcrossManyKeysPagesAndGrowths) {
   Make();
   constexpr unsigned kSeed = 3;

@@ -59,10 +59,10 @@ std::vector<std::string> Quick(std::vector<std::string> names, const std::string
   return names;
 }
 
-TEST(Bench, MeasuresLimitDenseSameMachineEmbeddingBroadcastAndDurabilityAgainstARealPs) {
+TEST(Bench, MeasuresAllThatHasToDoWithPushesAndPullsAgainstARealPs) {
   const std::string json = TestFile("rows.json");
-  const Result result =
-      RunBench(Quick({"limit", "dense", "same-machine", "embedding", "broadcast", "durability"}, json));
+  const Result result = RunBench(
+      Quick({"limit", "dense", "push-pull", "same-machine", "embedding", "keys", "broadcast", "durability"}, json));
   ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
   const absl::StatusOr<Report> report = ReadReport(json);
   ASSERT_TRUE(report.ok()) << report.status();
@@ -77,13 +77,21 @@ TEST(Bench, MeasuresLimitDenseSameMachineEmbeddingBroadcastAndDurabilityAgainstA
       ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
       EXPECT_GT(row.Find(metric)->median, 0) << row.name << " " << metric;
     }
+    // Rows that are pulled are copied at both ends, and nothing else is at the server but lists of keys.
+    const Spread* const copies = row.Find(kServerCopies);
+    if (absl::StartsWith(row.name, "embedding/pull/")) {
+      ASSERT_NE(copies, nullptr) << row.name;
+      EXPECT_GT(copies->min, 0.5) << row.name;
+      EXPECT_LT(copies->max, 1.5) << row.name;
+    }
+    if (absl::StartsWith(row.name, "dense/")) EXPECT_EQ(copies, nullptr) << row.name;
   }
   for (const char* name :
        {"limit/memcpy/1MiB", "limit/tcp/push/4KiB/depth8", "limit/unix/push-pull/1MiB/depth8",
         "limit/fanout/4MiB/subscribers2", "dense/pull/64B/depth1/clients1", "dense/push/4KiB/depth8/clients1",
-        "dense/push-pull/1MiB/depth8/clients1", "same-machine/pull/1MiB/depth8",
-        "embedding/pull-then-push/100Krows/dim16/depth4", "broadcast/4MiB/subscribers2",
-        "durability/disk/push/64KiB/depth1", "durability/memory/push/1MiB/depth8",
+        "dense/push-pull/1MiB/depth8/clients1", "push-pull/64KiB/depth8", "same-machine/pull/1MiB/depth8",
+        "embedding/pull-then-push/100Krows/dim16/depth4", "keys/push/100Krows/dim16/depth4",
+        "broadcast/4MiB/subscribers2", "durability/disk/push/64KiB/depth1", "durability/memory/push/1MiB/depth8",
         "durability/process/push/64KiB/depth8", "durability/machine/push/4096rows/depth1"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
@@ -127,8 +135,8 @@ TEST(Bench, ListsWhatItMeasuresAndExplainsItself) {
   const Result help = RunBench({"--help"});
   EXPECT_THAT(list.outcome, EndsWith("ended"));
   EXPECT_THAT(help.outcome, EndsWith("ended"));
-  for (const char* name : {"limit", "dense", "same-machine", "embedding", "broadcast", "optimizer", "index",
-                           "durability", "checkpoint", "train"}) {
+  for (const char* name : {"limit", "dense", "push-pull", "same-machine", "embedding", "keys", "broadcast", "optimizer",
+                           "index", "durability", "checkpoint", "train"}) {
     EXPECT_THAT(list.output, HasSubstr(absl::StrCat(name, " ")));
     EXPECT_THAT(help.output, HasSubstr(absl::StrCat("  ", name, " ")));
   }
