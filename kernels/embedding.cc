@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -146,12 +147,12 @@ void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const fl
   }
 }
 
-// c[r, lane] += sum over l of a[r, l] b[l, lane] for kRows rows and a vector of lanes; the rows' sums are independent
+// c[r, lane] = sum over l of a[r, l] b[l, lane] for kRows rows and a vector of lanes; the rows' sums are independent
 // chains of additions, which overlap. `width` is that of b and of c.
 template <size_t kRows, class D>
 HWY_INLINE void MultiplyTile(D d, size_t depth, const float* a, const float* b, size_t width, float* c) {
   hn::Vec<D> sum[kRows];
-  for (size_t r = 0; r < kRows; ++r) sum[r] = hn::LoadU(d, c + r * width);
+  for (size_t r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
   for (size_t l = 0; l < depth; ++l) {
     const auto right = hn::LoadU(d, b + l * width);
     for (size_t r = 0; r < kRows; ++r) sum[r] = hn::MulAdd(hn::Set(d, a[r * depth + l]), right, sum[r]);
@@ -159,43 +160,100 @@ HWY_INLINE void MultiplyTile(D d, size_t depth, const float* a, const float* b, 
   for (size_t r = 0; r < kRows; ++r) hn::StoreU(sum[r], d, c + r * width);
 }
 
-// c[rows, width] += a[rows, depth] b[depth, width], for matrices that lie in the first cache.
-HWY_INLINE void MultiplySmall(size_t rows, size_t depth, const float* a, const float* b, size_t width, float* c) {
-  ForLanes(width, [&](auto d, size_t i) HWY_ATTR {
-    size_t r = 0;
-    for (; r + 4 <= rows; r += 4) MultiplyTile<4>(d, depth, a + r * depth, b + i, width, c + r * width + i);
-    for (; r < rows; ++r) MultiplyTile<1>(d, depth, a + r * depth, b + i, width, c + r * width + i);
-  });
+// to[i (i - 1) / 2 + j] = products[i, j] for j < i < vectors. What a row's last vector writes beyond the row, the next
+// rows overwrite; beyond the last row nothing is written.
+template <class D>
+HWY_INLINE void CopyBelowDiagonal(D d, size_t vectors, const float* products, size_t width, float* to) {
+  float* const end = to + vectors * (vectors - 1) / 2;
+  for (size_t i = 1; i < vectors; to += i, ++i) {
+    for (size_t j = 0; j < i; j += hn::Lanes(d)) {
+      const float* const from = products + i * width + j;
+      if (hn::Lanes(d) <= static_cast<size_t>(end - to) - j) {
+        hn::StoreU(hn::LoadU(d, from), d, to + j);
+      } else {
+        std::memcpy(to + j, from, std::min(hn::Lanes(d), i - j) * sizeof(float));
+      }
+    }
+  }
 }
 
-// All products x x^T at once, both of (i, j) and (j, i): cheaper than sums across the lanes of the wanted ones.
+// to[k, i] = x[i, k], four by four.
+HWY_INLINE void Transpose(size_t rows, size_t cols, const float* x, size_t width, float* to) {
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const size_t whole = cols / 4 * 4;
+  for (; i + 4 <= rows; i += 4, x += 4 * cols) {
+    for (size_t k = 0; k < whole; k += 4) {
+      const auto a = hn::LoadU(d, x + k), b = hn::LoadU(d, x + cols + k);
+      const auto c = hn::LoadU(d, x + 2 * cols + k), e = hn::LoadU(d, x + 3 * cols + k);
+      const auto ab = hn::InterleaveLower(d, a, b), ce = hn::InterleaveLower(d, c, e);
+      const auto ab2 = hn::InterleaveUpper(d, a, b), ce2 = hn::InterleaveUpper(d, c, e);
+      hn::StoreU(hn::ConcatLowerLower(d, ce, ab), d, to + k * width + i);
+      hn::StoreU(hn::ConcatUpperUpper(d, ce, ab), d, to + (k + 1) * width + i);
+      hn::StoreU(hn::ConcatLowerLower(d, ce2, ab2), d, to + (k + 2) * width + i);
+      hn::StoreU(hn::ConcatUpperUpper(d, ce2, ab2), d, to + (k + 3) * width + i);
+    }
+    for (size_t k = whole; k < cols; ++k) {
+      for (size_t r = 0; r < 4; ++r) to[k * width + i + r] = x[r * cols + k];
+    }
+  }
+#endif
+  for (; i < rows; ++i, x += cols) {
+    for (size_t k = 0; k < cols; ++k) to[k * width + i] = x[k];
+  }
+}
+
+// All products of vectors with the transposed vectors, a vector of lanes at a time: cheaper than sums across the lanes
+// of the wanted ones. Vectors of lanes that lie wholly above the diagonal are left out.
 void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col, float* out) {
   if (vectors < 2) return;
-  const size_t lanes = hn::Lanes(hn::ScalableTag<float>());
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
   const size_t width = (vectors + lanes - 1) / lanes * lanes;
   std::vector<float> transposed(std::max<size_t>(dim, 1) * width);  // Addresses are formed even for dim 0.
   std::vector<float> products(vectors * width);
   for (size_t s = 0; s < samples; ++s, x += vectors * dim) {
-    for (size_t i = 0; i < vectors; ++i) {
-      for (size_t k = 0; k < dim; ++k) transposed[k * width + i] = x[i * dim + k];
+    Transpose(vectors, dim, x, width, transposed.data());
+    for (size_t j = 0; j < vectors; j += lanes) {
+      const auto multiply = [&](auto rows, size_t i) HWY_ATTR {
+        MultiplyTile<rows>(d, dim, x + i * dim, transposed.data() + j, width, products.data() + i * width + j);
+      };
+      size_t i = j + 1;
+      for (; i + 8 <= vectors; i += 8) multiply(std::integral_constant<size_t, 8>(), i);
+      if (i + 4 <= vectors) multiply(std::integral_constant<size_t, 4>(), i), i += 4;
+      for (; i < vectors; ++i) multiply(std::integral_constant<size_t, 1>(), i);
     }
-    std::memset(products.data(), 0, products.size() * sizeof(float));
-    MultiplySmall(vectors, dim, x, transposed.data(), width, products.data());
-    float* to = out + s * stride + col;
-    for (size_t i = 1; i < vectors; to += i, ++i) std::memcpy(to, products.data() + i * width, i * sizeof(float));
+    CopyBelowDiagonal(d, vectors, products.data(), width, out + s * stride + col);
   }
 }
 
+// dx of a pair's first vector is summed up in registers (two sums, since one would wait for each addition) while dx of
+// the second ones is updated where it lies.
 void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                             const float* dout, float* dx) {
-  if (vectors < 2) return;
-  std::vector<float> weights(vectors * vectors);  // dout as a symmetric matrix; its diagonal stays 0.
   for (size_t s = 0; s < samples; ++s, x += vectors * dim, dx += vectors * dim) {
-    const float* pair = dout + s * stride + col;
-    for (size_t i = 1; i < vectors; ++i) {
-      for (size_t j = 0; j < i; ++j) weights[i * vectors + j] = weights[j * vectors + i] = *pair++;
-    }
-    MultiplySmall(vectors, vectors, weights.data(), x, dim, dx);
+    ForLanes(dim, [&](auto d, size_t k) HWY_ATTR {
+      const float* weight = dout + s * stride + col;
+      for (size_t i = 1; i < vectors; weight += i, ++i) {
+        const auto first = hn::LoadU(d, x + i * dim + k);
+        const auto add = [&](size_t j, auto sum) HWY_ATTR {
+          const auto w = hn::Set(d, weight[j]);
+          float* const to = dx + j * dim + k;
+          hn::StoreU(hn::MulAdd(w, first, hn::LoadU(d, to)), d, to);
+          return hn::MulAdd(w, hn::LoadU(d, x + j * dim + k), sum);
+        };
+        auto sum = hn::LoadU(d, dx + i * dim + k);
+        auto other = hn::Zero(d);
+        size_t j = 0;
+        for (; j + 2 <= i; j += 2) {
+          sum = add(j, sum);
+          other = add(j + 1, other);
+        }
+        if (j < i) sum = add(j, sum);
+        hn::StoreU(hn::Add(sum, other), d, dx + i * dim + k);
+      }
+    });
   }
 }
 

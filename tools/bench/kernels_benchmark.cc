@@ -9,6 +9,7 @@
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
+#include "worker/aligned_vector.h"
 
 namespace lodestone::kernels::cpu {
 namespace {
@@ -25,6 +26,9 @@ std::vector<float> Random(size_t n) {
   for (float& value : values) value = distribution(random);
   return values;
 }
+
+// Where the model keeps them.
+AlignedFloats Aligned(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 void SetFlops(benchmark::State& state, double each) {
   state.counters["FLOP/s"] =
@@ -247,7 +251,7 @@ constexpr size_t kPairs = kVectors * (kVectors - 1) / 2;
 
 void BM_DotInteraction(benchmark::State& state) {
   const size_t dim = state.range(0);
-  const std::vector<float> x = Random(kSamples * kVectors * dim);
+  const AlignedFloats x = Aligned(Random(kSamples * kVectors * dim));
   std::vector<float> out(kSamples * kPairs);
   for (auto _ : state) DotInteraction(kSamples, kVectors, dim, x.data(), kPairs, 0, out.data());
   SetFlops(state, 2.0 * static_cast<double>(kSamples * kPairs * dim));
@@ -256,8 +260,9 @@ BENCHMARK(BM_DotInteraction)->Arg(8)->Arg(16)->Arg(64);
 
 void BM_DotInteractionBackward(benchmark::State& state) {
   const size_t dim = state.range(0);
-  const std::vector<float> x = Random(kSamples * kVectors * dim), dout = Random(kSamples * kPairs);
-  std::vector<float> dx(x.size());
+  const AlignedFloats x = Aligned(Random(kSamples * kVectors * dim));
+  const std::vector<float> dout = Random(kSamples * kPairs);
+  AlignedFloats dx(x.size());
   for (auto _ : state) {
     DotInteractionBackward(kSamples, kVectors, dim, x.data(), kPairs, 0, dout.data(), dx.data());
   }

@@ -48,6 +48,9 @@ const std::vector<Suite>& Suites() {
        RunDurability},
       {"checkpoint", "checkpoints and loading beside plain files; pushes during a checkpoint; replay of a log",
        RunCheckpoint},
+      {"step",
+       "samples per second of training steps on one core without a server, beside their matrix products and PyTorch",
+       RunStep},
       {"train", "samples per second of whole training steps: DeepFM, 2 ps, 2 workers (configs/local.yaml)", RunTrain},
   };
   return suites;
@@ -190,9 +193,9 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("NAMES", line->names, "What to measure; see below")->check(CLI::IsMember(names));
   app->add_flag("--quick", line->options.quick,
                 "Fewer rows, three short runs: shows that it works, not how fast it is");
-  app->add_option(
-      "--only", line->options.only,
-      "Of dense, same-machine, embedding, broadcast and checkpoint only the rows whose names contain this: push/1MiB");
+  app->add_option("--only", line->options.only,
+                  "Of dense, same-machine, embedding, broadcast, checkpoint and step only the rows whose names contain "
+                  "this: push/1MiB");
   app->add_option("--runs", line->options.runs, "How often each row is measured (default: 5; quick: 3)")
       ->check(CLI::Range(1, 1000));
   app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")
@@ -212,7 +215,10 @@ void AddOptions(CommandLine* line, CLI::App* app) {
                   "How much checkpoint has in its tables: half of the memory, for example (default: 1024; quick: 16)")
       ->check(CLI::Range(16, 1 << 20));
   app->add_flag("--list", line->list, "Prints the names");
-  app->add_option("--root", line->options.root, "The project's folder; train needs its configs (default: here)");
+  app->add_option("--root", line->options.root,
+                  "The project's folder; train needs its configs, step tools/bench (default: here)");
+  app->add_option("--python", line->options.python,
+                  "The Python that has PyTorch, for step (default: /usr/bin/python3)");
   app->add_option("--ps-binary", line->options.ps_binary, "The ps program (default: as built)");
   app->add_option("--psctl-binary", line->options.psctl_binary, "The psctl program (default: as built)");
 }

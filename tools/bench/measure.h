@@ -29,8 +29,9 @@ struct Options {
   std::string root;       // The project's folder; train needs its configs/.
   std::string ps_binary;  // Where the programs are.
   std::string psctl_binary;
-  std::string benchmark_folder;   // Of optimizer_benchmark and index_benchmark.
-  std::vector<std::string> sets;  // Overrides of the ps's and clients' configuration: "cluster.shards=8".
+  std::string python = "/usr/bin/python3";  // Whose PyTorch step is measured beside.
+  std::string benchmark_folder;             // Of optimizer_benchmark, index_benchmark and local_step.
+  std::vector<std::string> sets;            // Overrides of the ps's and clients' configuration: "cluster.shards=8".
 };
 
 // Whether the row `name` is to be measured.

@@ -23,6 +23,7 @@ absl::Status RunOptimizer(const Options& options, const AddRow& add);
 absl::Status RunIndex(const Options& options, const AddRow& add);
 absl::Status RunDurability(const Options& options, const AddRow& add);
 absl::Status RunCheckpoint(const Options& options, const AddRow& add);
+absl::Status RunStep(const Options& options, const AddRow& add);
 absl::Status RunTrain(const Options& options, const AddRow& add);
 
 struct Suite {

@@ -36,6 +36,10 @@ class KeyIndexer {
     uint32_t row = 0;
     uint32_t round = 0;  // The slot is taken if this is the current round.
   };
+
+  // The row of `key`, which is made if it is new; its slot is `at` or one of the next.
+  uint32_t RowOf(Key key, size_t at, std::vector<Key>* keys);
+
   std::vector<Slot> slots_;  // Open addressing, linear probing; its size is a power of two.
   uint32_t round_ = 0;
 };

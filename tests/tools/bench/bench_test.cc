@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -130,13 +131,50 @@ TEST(Bench, MeasuresCheckpointsAndTheReplayOfLogsInTheFolderThatItIsGiven) {
                                  "checkpoint/replay/push/4096rows/depth8"));
 }
 
+TEST(Bench, MeasuresStepsBesideTheirMatrixProductsAndBesideWhatAnswersAsPyTorchWould) {
+  const std::string answering = TestFile("answering");
+  std::ofstream(answering) << "#!/bin/sh\necho a warning\nwhile read request; do echo ok 10 0.5 0.25; done <$2\n";
+  std::filesystem::permissions(answering, std::filesystem::perms::owner_all);
+  const std::string json = TestFile("step.json");
+  const Result result = RunBench(Quick({"step", "--root", ProjectFile(""), "--python", answering}, json));
+  ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  const absl::StatusOr<Report> report = ReadReport(json);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::vector<std::string> names;
+  for (const Row& row : report->rows) {
+    names.push_back(row.name);
+    for (const char* metric : {kRate, kClientCpu, kLimitRate, kRatio, kCpuRatio}) {
+      ASSERT_NE(row.Find(metric), nullptr) << row.name << " " << metric;
+      EXPECT_GT(row.Find(metric)->median, 0) << row.name << " " << metric;
+    }
+  }
+  EXPECT_THAT(
+      names,
+      ElementsAre("step/deepfm/256-128/batch1024/adagrad/products", "step/deepfm/256-128/batch1024/adagrad/torch",
+                  "step/mlp/512-256/batch128/adagrad/products", "step/mlp/512-256/batch128/adagrad/torch"));
+  EXPECT_EQ(report->rows[1].Find(kLimitRate)->median, 20.48);  // 10 steps of 1024 samples in half a second.
+}
+
+TEST(Bench, MeasuresStepsWithoutPyTorchAndSaysSo) {
+  const std::string json = TestFile("step.json");
+  const Result result =
+      RunBench(Quick({"step", "--only", "mlp", "--root", ProjectFile(""), "--python", TestFile("no-python")}, json));
+  ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("step: without PyTorch"));
+  EXPECT_THAT(result.output, HasSubstr("no-python"));
+  const absl::StatusOr<Report> report = ReadReport(json);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->rows.size(), 1);
+  EXPECT_EQ(report->rows[0].name, "step/mlp/512-256/batch128/adagrad/products");
+}
+
 TEST(Bench, ListsWhatItMeasuresAndExplainsItself) {
   const Result list = RunBench({"--list"});
   const Result help = RunBench({"--help"});
   EXPECT_THAT(list.outcome, EndsWith("ended"));
   EXPECT_THAT(help.outcome, EndsWith("ended"));
   for (const char* name : {"limit", "dense", "push-pull", "same-machine", "embedding", "keys", "broadcast", "optimizer",
-                           "index", "durability", "checkpoint", "train"}) {
+                           "index", "durability", "checkpoint", "step", "train"}) {
     EXPECT_THAT(list.output, HasSubstr(absl::StrCat(name, " ")));
     EXPECT_THAT(help.output, HasSubstr(absl::StrCat("  ", name, " ")));
   }
