@@ -19,7 +19,7 @@ struct KeyedBatch {
   std::vector<uint32_t> row;  // Beside batch.keys: where each one's key stands in `keys`.
 
   // The features in the kernels' form; valid while the batch stays as it is.
-  kernels::cpu::SparseBatch sparse() const {
+  kernels::SparseBatch sparse() const {
     return {batch.size, batch.offsets.data(), row.data(), batch.values.empty() ? nullptr : batch.values.data()};
   }
 };
