@@ -41,6 +41,7 @@ class Buffer {
   }
   T* data() { return data_; }
   const T* data() const { return data_; }
+  T operator[](size_t i) const { return data_[i]; }  // REQUIRES: the memory is the host's.
   size_t size() const { return size_; }
 
  private:

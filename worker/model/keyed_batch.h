@@ -4,14 +4,24 @@
 // Thread safety: a KeyIndexer and a KeyedBatch belong to one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "common/types.h"
-#include "kernels/embedding.h"
+#include "kernels/sparse_batch.h"
 #include "worker/data/dataset.h"
 
 namespace lodestone {
+
+// A batch in the memory of the backend that computes it.
+struct BatchView {
+  size_t size = 0;
+  size_t keys = 0;  // Distinct ones.
+  kernels::SparseBatch sparse;
+  const float* numeric = nullptr;  // [size, numeric_count]
+  const float* labels = nullptr;   // [size]
+};
 
 struct KeyedBatch {
   Batch batch;
@@ -22,6 +32,8 @@ struct KeyedBatch {
   kernels::SparseBatch sparse() const {
     return {batch.size, batch.offsets.data(), row.data(), batch.values.empty() ? nullptr : batch.values.data()};
   }
+  // All of it, for a backend that works on the host's memory; likewise.
+  BatchView view() const { return {batch.size, keys.size(), sparse(), batch.numeric.data(), batch.labels.data()}; }
 };
 
 // Counts keys. Keeps its memory from batch to batch.
