@@ -50,6 +50,8 @@ class Backend {
   // Waits until everything that was queued to compute has run.
   virtual absl::Status Finish() = 0;
 
+  // y = x.
+  virtual void Copy(size_t n, const float* x, float* y) = 0;
   // y = value, everywhere.
   virtual void Fill(size_t n, float value, float* y) = 0;
 

@@ -35,6 +35,9 @@ class CpuBackend final : public Backend {
   void AwaitMark(uint32_t) override {}
   absl::Status Finish() override { return absl::OkStatus(); }
 
+  void Copy(size_t n, const float* x, float* y) override {
+    if (n > 0) std::memcpy(y, x, n * sizeof(float));
+  }
   void Fill(size_t n, float value, float* y) override { std::fill_n(y, n, value); }
 
   void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,

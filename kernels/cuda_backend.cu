@@ -197,6 +197,11 @@ void* CudaBackend::ScratchOf(Scratch kind, size_t bytes) {
   return scratch.data;
 }
 
+void CudaBackend::Copy(size_t n, const float* x, float* y) {
+  if (n == 0 || !Ready()) return;
+  Started("Copy", {n}, cudaMemcpyAsync(y, x, n * sizeof(float), cudaMemcpyDeviceToDevice, stream(Queue::kCompute)));
+}
+
 void CudaBackend::Fill(size_t n, float value, float* y) { ForEach(this, "Fill", {n}, n, FillBody{value, y}); }
 
 }  // namespace lodestone::kernels

@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
   void AwaitMark(uint32_t mark) override;
   absl::Status Finish() override;
 
+  void Copy(size_t n, const float* x, float* y) override;
   void Fill(size_t n, float value, float* y) override;
   void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
               const float* b, float beta, float* c) override;

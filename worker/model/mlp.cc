@@ -42,7 +42,7 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
     if (layer.relu) {
       // dy of the last layer is the caller's; that of the others was left in gradients_[i] by the layer above.
       float* const own = gradients_[i].Resize(n);
-      if (dy != own) backend_->CopyColumns(rows, layer.out, dy, layer.out, 0, own);
+      if (dy != own) backend_->Copy(n, dy, own);
       if (Drops(i)) backend_->Dropout(n, dropout_, StreamSeed(*dropout_seed_, i), own);
       backend_->ReluBackward(n, outputs_[i].data(), own);
       backend_->ColumnSums(rows, layer.out, own, gradients[--tensor]);

@@ -116,7 +116,7 @@ void Model::Forward(const BatchView& batch, const ParameterPointers& parameters,
     const float* const x = MlpInput(batch, parameters, dropout_seed);
     const std::span tensors(parameters.data() + mlp_begin_, mlp_.tensor_count());
     const float* const y = mlp_.Forward(batch.size, x, tensors, dropout_seed);
-    backend_->CopyColumns(batch.size, outputs, y, outputs, 0, logits);
+    backend_->Copy(batch.size * outputs, y, logits);
   }
   backend_->AddBias(batch.size, outputs, parameters[0], logits);
   if (!plan_.prior.empty()) backend_->AddBias(batch.size, outputs, prior_.data(), logits);
