@@ -3,8 +3,9 @@
 #include "kernels/activation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+
+#include "kernels/dropout-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/activation.cc"
@@ -93,18 +94,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace lodestone::kernels::cpu {
-namespace {
-
-// SplitMix64's finalizer (Steele, Lea, Flood 2014).
-uint64_t Mix64(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 HWY_EXPORT(AddBias);
 HWY_EXPORT(AddBiasRelu);
 HWY_EXPORT(ReluBackward);
@@ -128,14 +117,10 @@ void Dropout(size_t n, float rate, uint64_t seed, float* x) {
     std::fill_n(x, n, 0.0f);
     return;
   }
-  const uint32_t threshold = static_cast<uint32_t>(std::ldexp(static_cast<double>(rate), 32));
-  const float scale = 1.0f / (1.0f - rate);
-  constexpr uint64_t kRun = uint64_t{1} << 32;
-  for (uint64_t begin = 0; begin < n; begin += kRun) {
-    const uint64_t key = Mix64(Mix64(seed) + begin / kRun);
+  for (uint64_t begin = 0; begin < n; begin += kDropoutRun) {
+    const DropoutFate fate = FateOf(rate, seed, begin / kDropoutRun);
     HWY_DYNAMIC_DISPATCH(DropoutRun)
-    (std::min<uint64_t>(kRun, n - begin), threshold, scale, static_cast<uint32_t>(key),
-     static_cast<uint32_t>(key >> 32), x + begin);
+    (std::min<uint64_t>(kDropoutRun, n - begin), fate.threshold, fate.scale, fate.key0, fate.key1, x + begin);
   }
 }
 

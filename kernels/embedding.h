@@ -1,20 +1,11 @@
 // Sums over a batch's sparse features, whose rows have been gathered once per distinct key.
-//
-// A batch in CSR form: sample r has the features offsets[r] … offsets[r + 1] - 1; feature f has the row index row[f]
-// into a table of distinct rows [distinct, dim], and the value value[f] (null: all are 1).
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+
+#include "kernels/sparse_batch.h"
 
 namespace lodestone::kernels::cpu {
-
-struct SparseBatch {
-  size_t samples = 0;
-  const uint32_t* offsets = nullptr;  // [samples + 1], offsets[0] == 0
-  const uint32_t* row = nullptr;      // [offsets[samples]]
-  const float* value = nullptr;       // [offsets[samples]] or null
-};
 
 // out[s, d] += sum over the sample's features of value * rows[row, d]: the linear term (dim = 1 or classes).
 void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out);

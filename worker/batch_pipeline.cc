@@ -12,13 +12,19 @@
 namespace lodestone {
 
 BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables,
-                             uint32_t ahead, Source source)
+                             uint32_t ahead, Source source, kernels::Backend* backend, bool ordered)
     : client_(client),
       data_(data),
       row_tables_(std::move(row_tables)),
       source_(std::move(source)),
       slots_(size_t{ahead} + 1) {
-  for (Slot& slot : slots_) slot.item.rows.resize(row_tables_.size());
+  for (Slot& slot : slots_) {
+    for (size_t t = 0; t < row_tables_.size(); ++t) {
+      slot.item.rows.emplace_back(backend, kernels::Memory::kHost);
+    }
+    if (backend->on_host()) continue;
+    slot.item.device = std::make_unique<DeviceBatch>(backend, ordered, row_tables_.size());
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -108,9 +114,16 @@ absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
   }
   indexer_.Index(&item.keyed);
   item.versions.clear();
+  std::vector<size_t> row_floats;
   for (size_t t = 0; t < row_tables_.size(); ++t) {
-    item.rows[t].resize(item.keyed.keys.size() * row_tables_[t]->dim);
+    row_floats.push_back(item.keyed.keys.size() * row_tables_[t]->dim);
+    const float* const rows = item.rows[t].Resize(row_floats[t]);
+    if (rows == nullptr && row_floats[t] > 0) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for a batch's ", row_floats[t] * sizeof(float),
+                                                       " bytes of rows that the device could copy from"));
+    }
   }
+  if (item.device != nullptr) item.device->Pack(item.keyed, row_floats);
   return absl::OkStatus();
 }
 
@@ -123,6 +136,7 @@ void BatchPipeline::Pull(Slot* slot) {
   }
   auto done = [this, slot](absl::Status status, ShardVersions versions) {
     slot->item.versions = std::move(versions);
+    if (status.ok() && slot->item.device != nullptr) slot->item.device->Upload(slot->item.rows);
     MutexLock lock(&mu_);
     slot->status = Annotate(status, "pulling a batch's rows");
     slot->state = Slot::State::kFilled;

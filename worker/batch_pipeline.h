@@ -17,9 +17,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
-#include "worker/aligned_vector.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "kernels/cpu_backend.h"
 #include "worker/client.h"
 #include "worker/data/dataset.h"
+#include "worker/model/device_batch.h"
 #include "worker/model/keyed_batch.h"
 
 namespace lodestone {
@@ -29,16 +32,18 @@ class BatchPipeline {
   // A batch with the rows of its keys.
   struct Item {
     KeyedBatch keyed;
-    std::vector<AlignedFloats> rows;  // Per row table: [keys, dim].
-    ShardVersions versions;           // At which the rows were read; empty without row tables or keys.
+    std::vector<kernels::Buffer<float>> rows;  // Per row table: [keys, dim].
+    ShardVersions versions;                    // At which the rows were read; empty without row tables or keys.
+    std::unique_ptr<DeviceBatch> device;       // On its way to the device; null if the CPU computes.
   };
 
   // Fills `indices` with the samples of the next batch; false after the last. Called by the pipeline's thread.
   using Source = std::function<bool(std::vector<uint64_t>* indices)>;
 
-  // Works up to `ahead` batches ahead of the one that the consumer holds.
+  // Works up to `ahead` batches ahead of the one that the consumer holds. `backend` computes them, and must outlive it;
+  // batches are on their way there as soon as their rows have come. `ordered`: see DeviceBatch.
   BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables, uint32_t ahead,
-                Source source);
+                Source source, kernels::Backend* backend = kernels::Cpu(), bool ordered = false);
   ~BatchPipeline();
   BatchPipeline(const BatchPipeline&) = delete;
   BatchPipeline& operator=(const BatchPipeline&) = delete;

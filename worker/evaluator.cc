@@ -19,14 +19,7 @@ absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
   LODESTONE_CHECK(samples <= size);
   const size_t dense = evaluation.model->dense_table_count();
   std::vector<const TableHandle*> row_tables;
-  ParameterPointers parameters(evaluation.tables->size());
-  for (size_t t = 0; t < parameters.size(); ++t) {
-    if (t < dense) {
-      parameters[t] = evaluation.parameters->values(t);
-    } else {
-      row_tables.push_back(&(*evaluation.tables)[t]);
-    }
-  }
+  for (size_t t = dense; t < evaluation.tables->size(); ++t) row_tables.push_back(&(*evaluation.tables)[t]);
   uint64_t at = 0;
   BatchPipeline pipeline(
       evaluation.client, evaluation.data, row_tables, std::max<uint32_t>(1, evaluation.prefetch_batches),
@@ -35,7 +28,8 @@ absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
           indices->push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
         }
         return !indices->empty();
-      });
+      },
+      evaluation.model->backend());
   Metrics metrics(evaluation.model->metrics_kind());
   std::vector<float> predictions;
   uint64_t done = 0;
@@ -45,9 +39,9 @@ absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
     if (item == nullptr) return metrics.Finish();
     const Batch& batch = item->keyed.batch;
-    for (size_t t = dense; t < parameters.size(); ++t) parameters[t] = item->rows[t - dense].data();
     predictions.resize(batch.size);
-    const double loss = evaluation.model->Predict(item->keyed, parameters, predictions.data());
+    LODESTONE_ASSIGN_OR_RETURN(const double loss,
+                               evaluation.compute->Predict(*item, *evaluation.parameters, predictions.data()));
     metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss);
     done += batch.size;
     pipeline.Release();

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/client.h"
+#include "worker/compute.h"
 #include "worker/data/dataset.h"
 #include "worker/metrics.h"
 #include "worker/model/model.h"
@@ -19,7 +20,8 @@ namespace lodestone {
 
 struct Evaluation {
   Client* client = nullptr;
-  Model* model = nullptr;
+  const Model* model = nullptr;
+  Compute* compute = nullptr;                        // Of that model.
   const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
   const Parameters* parameters = nullptr;            // Of the dense ones; used as they are.
   const Dataset* data = nullptr;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "worker/compute.h"
 #include "worker/evaluator.h"
 #include "worker/model/model.h"
 #include "worker/parameters.h"
@@ -65,8 +66,8 @@ absl::Status EvaluateAll(const v1::Config& config, const LoadedData& data, Evalu
 }  // namespace
 
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
-                               const std::atomic<bool>* stop, Results* results) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema));
+                               const std::atomic<bool>* stop, Results* results, kernels::Backend* backend) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema, backend));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(model->tables()));
   std::vector<const TableHandle*> dense;
   for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
@@ -76,9 +77,10 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
                          .time = time});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
+  Compute compute(model.get(), &tables);
   Progress progress(client, time, model->metrics_kind());
   Trainer trainer(
-      {&config, client, data.train.get(), model.get(), &tables, &parameters, &progress, results, time, stop});
+      {&config, client, data.train.get(), model.get(), &compute, &tables, &parameters, &progress, results, time, stop});
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
@@ -94,6 +96,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
     Evaluation evaluation;
     evaluation.client = client;
     evaluation.model = model.get();
+    evaluation.compute = &compute;
     evaluation.tables = &tables;
     evaluation.parameters = &parameters;
     evaluation.prefetch_batches = config.worker().prefetch_batches();

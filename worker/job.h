@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/time_source.h"
+#include "kernels/backend.h"
+#include "kernels/cpu_backend.h"
 #include "proto/config.pb.h"
 #include "worker/client.h"
 #include "worker/data/dataset.h"
@@ -17,8 +19,9 @@
 namespace lodestone {
 
 // CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results`, if there are any, are told
-// of the steps, but not of the end.
+// of the steps, but not of the end. `backend` computes.
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
-                               const std::atomic<bool>* stop, Results* results = nullptr);
+                               const std::atomic<bool>* stop, Results* results = nullptr,
+                               kernels::Backend* backend = kernels::Cpu());
 
 }  // namespace lodestone

@@ -23,9 +23,12 @@
 #include "common/status.h"
 #include "common/time_source.h"
 #include "common/tuning.h"
+#include "kernels/backend.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/matmul.h"
 #include "worker/client.h"
 #include "worker/data/dataset.h"
+#include "worker/device.h"
 #include "worker/http.h"
 #include "worker/job.h"
 #include "worker/model/model_plan.h"
@@ -119,9 +122,11 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
 }
 
 absl::Status Run(const v1::Config& config, const std::string& summary_path, SignalWatch* signals) {
-  const uint32_t threads = config.worker().threads();
+  // Some products' bits depend on how many threads share them.
+  const uint32_t threads = config.worker().deterministic() ? 1 : config.worker().threads();
   kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads)
                                              : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> device, OpenDevice(config.worker()));
   const SteadyTime time;
   std::unique_ptr<WorkerHttp> http;  // Null if it has no HTTP port.
   std::function<void(const v1::WorkerProgress&)> on_progress;
@@ -140,7 +145,8 @@ absl::Status Run(const v1::Config& config, const std::string& summary_path, Sign
   const auto run = [&]() -> absl::StatusOr<Summary> {
     LODESTONE_ASSIGN_OR_RETURN(const LoadedData data, Load(config, client.get()));
     signals->SetGraceful(true);
-    return RunJob(config, client.get(), data, &time, signals->stop(), results.get());
+    return RunJob(config, client.get(), data, &time, signals->stop(), results.get(),
+                  device == nullptr ? kernels::Cpu() : device.get());
   };
   const absl::StatusOr<Summary> summary = run();
   if (!summary.ok()) {

@@ -106,7 +106,8 @@ Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, c
   std::vector<bool> holds(shards, false);
   for (const TableHandle* handle : tables) {
     const BlockIndex blocks = handle->layout.block_count();
-    tables_.push_back({handle, AlignedFloats(handle->layout.elements), std::vector<Version>(blocks, 0)});
+    tables_.push_back({handle, AlignedFloats(handle->layout.elements), std::vector<Version>(blocks, 0),
+                       std::vector<uint64_t>(blocks, 0)});
     for (BlockIndex b = 0; b < blocks; ++b) holds[ShardOfBlock(handle->id, b, shards)] = true;
   }
   for (ShardId s = 0; s < shards; ++s) {
@@ -139,6 +140,7 @@ absl::Status Parameters::PullAll() {
   if (!versions.ok()) return Annotate(versions.status(), "pulling dense parameters");
   LODESTONE_CHECK(versions->size() == versions_.size());
   ++pulls_;
+  ++stamp_;
   for (size_t i = 0; i < dense_shards_.size(); ++i) {
     const ShardId shard = dense_shards_[i];
     versions_[shard] = std::max(versions_[shard], (*versions)[shard]);
@@ -149,6 +151,7 @@ absl::Status Parameters::PullAll() {
     for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
       const ShardId shard = ShardOfBlock(table.handle->id, b, static_cast<uint32_t>(versions_.size()));
       table.block_versions[b] = std::max(table.block_versions[b], (*versions)[shard]);
+      table.block_stamps[b] = stamp_;
     }
   }
   TakeStaged();
@@ -164,6 +167,7 @@ void Parameters::TakeStaged() {
         if (version <= table.block_versions[block]) return;
         std::copy_n(values, count, table.values.data() + offset);
         table.block_versions[block] = version;
+        table.block_stamps[block] = ++stamp_;
         ++blocks_from_broadcasts_;
       },
       [&](size_t i, Version version) {

@@ -47,6 +47,9 @@ class Parameters {
 
   // Values of table `i` of the constructor's: its layout.elements floats.
   const float* values(size_t i) const { return tables_[i].values.data(); }
+  // Grows with every change of a value; and what it was when block `b` of table `i` last changed.
+  uint64_t stamp() const { return stamp_; }
+  uint64_t block_stamp(size_t i, BlockIndex b) const { return tables_[i].block_stamps[b]; }
   // Of each shard, the version that the values are at least of; 0 for shards without dense values.
   const ShardVersions& versions() const { return versions_; }
 
@@ -59,6 +62,7 @@ class Parameters {
     const TableHandle* handle = nullptr;
     AlignedFloats values;
     std::vector<Version> block_versions;
+    std::vector<uint64_t> block_stamps;
   };
   // What the client's threads write.
   class Staging;
@@ -78,6 +82,7 @@ class Parameters {
   std::vector<int64_t> confirmed_ms_;
   std::vector<uint64_t> confirmed_pushes_;
   uint64_t acknowledged_pushes_ = 0;
+  uint64_t stamp_ = 0;
   uint64_t blocks_from_broadcasts_ = 0;
   uint64_t pulls_ = 0;
 };

@@ -81,10 +81,6 @@ class Trainer::Tally {
 Trainer::Trainer(const Parts& parts) : parts_(parts), tally_(std::make_shared<Tally>()) {
   const size_t tables = parts.tables->size(), dense = parts.model->dense_table_count();
   LODESTONE_CHECK(tables == parts.model->tables().size());
-  gradients_.resize(tables);
-  parameter_pointers_.resize(tables);
-  gradient_pointers_.resize(tables);
-  for (size_t t = 0; t < dense; ++t) gradients_[t].resize((*parts.tables)[t].layout.elements);
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*parts.tables)[t]);
 }
 
@@ -100,8 +96,10 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   Result result;
   const int64_t start_ms = parts_.time->NowMs();
   {
-    BatchPipeline pipeline(parts_.client, parts_.data, row_tables_, config.worker().prefetch_batches(),
-                           [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); });
+    BatchPipeline pipeline(
+        parts_.client, parts_.data, row_tables_, config.worker().prefetch_batches(),
+        [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); }, parts_.model->backend(),
+        config.worker().deterministic());
     while (true) {
       result.stopped = parts_.stop->load(std::memory_order_relaxed);
       if (result.stopped) break;
@@ -143,21 +141,11 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item, const BatchPipeline:
   LODESTONE_RETURN_IF_ERROR(parts_.parameters->Refresh(counts.acknowledged));
   const int64_t compute_ns = NowNs();
 
-  const size_t dense = parts_.model->dense_table_count();
-  for (size_t t = 0; t < gradients_.size(); ++t) {
-    if (t < dense) {
-      parameter_pointers_[t] = parts_.parameters->values(t);
-    } else {
-      parameter_pointers_[t] = item.rows[t - dense].data();
-      gradients_[t].resize(item.rows[t - dense].size());
-    }
-    gradient_pointers_[t] = gradients_[t].data();
-  }
   const uint64_t dropout_seed = StreamSeed(WorkerSeed(*parts_.config, parts_.client->index(), kDropoutStream), steps_);
   const Batch& batch = item.keyed.batch;
   predictions_.resize(batch.size);
-  const double loss =
-      parts_.model->Gradients(item.keyed, parameter_pointers_, dropout_seed, gradient_pointers_, predictions_.data());
+  LODESTONE_ASSIGN_OR_RETURN(const double loss,
+                             parts_.compute->Gradients(item, *parts_.parameters, dropout_seed, predictions_.data()));
   if (!std::isfinite(loss)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the training loss is ", loss, " at step ", steps_ + 1,
@@ -190,12 +178,12 @@ absl::Status Trainer::Push(const BatchPipeline::Item& item) {
   const size_t dense_count = parts_.model->dense_table_count();
   std::vector<DenseGradient> dense;
   std::vector<RowGradients> rows;
-  for (size_t t = 0; t < gradients_.size(); ++t) {
+  for (size_t t = 0; t < parts_.tables->size(); ++t) {
     const TableHandle* const table = &(*parts_.tables)[t];
     if (t < dense_count) {
-      dense.push_back({table, gradients_[t].data()});
+      dense.push_back({table, parts_.compute->gradient(t)});
     } else if (!item.keyed.keys.empty()) {
-      rows.push_back({table, item.keyed.keys, gradients_[t].data()});
+      rows.push_back({table, item.keyed.keys, parts_.compute->gradient(t)});
     }
   }
   ++steps_;

@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "common/time_source.h"
 #include "proto/config.pb.h"
-#include "worker/aligned_vector.h"
 #include "worker/batch_pipeline.h"
 #include "worker/client.h"
+#include "worker/compute.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 #include "worker/parameters.h"
@@ -35,7 +35,8 @@ class Trainer {
     const v1::Config* config = nullptr;
     Client* client = nullptr;
     const Dataset* data = nullptr;  // This worker's partition.
-    Model* model = nullptr;
+    const Model* model = nullptr;
+    Compute* compute = nullptr;                        // Of that model.
     const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
     Parameters* parameters = nullptr;                  // Of the dense ones.
     Progress* progress = nullptr;
@@ -77,9 +78,6 @@ class Trainer {
   uint64_t steps_ = 0;
   uint64_t samples_ = 0;
   StageSeconds stages_{};
-  std::vector<AlignedFloats> gradients_;  // Per table.
-  ParameterPointers parameter_pointers_;
-  GradientPointers gradient_pointers_;
   std::vector<float> predictions_;  // Of the step's samples.
 };
 

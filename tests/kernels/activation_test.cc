@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/backend.h"
@@ -192,6 +193,19 @@ TEST_P(ActivationTest, SumsColumnsOverWhatWasThere) {
     GetParam().column_sums(rows, cols, x.data(), sums.data());
     ExpectClose(sums, want, name);
   });
+}
+
+TEST_P(ActivationTest, SumsColumnsOfManyRows) {
+  for (const auto& [rows, cols] : {std::pair<size_t, size_t>{20000, 1}, {5003, 10}, {1025, 70}}) {
+    const std::vector<float> x = Random(rows * cols);
+    std::vector<float> sums(cols, kNan), again(cols, kNan);
+    std::vector<Exact> want(cols);
+    for (size_t i = 0; i < x.size(); ++i) want[i % cols].Add(x[i], 0);
+    GetParam().column_sums(rows, cols, x.data(), sums.data());
+    GetParam().column_sums(rows, cols, x.data(), again.data());
+    ExpectClose(sums, want, std::to_string(rows) + "x" + std::to_string(cols));
+    ExpectEqual(again, sums, "again");
+  }
 }
 
 TEST_P(ActivationTest, AxpyAddsAMultiple) {

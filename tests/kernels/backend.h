@@ -1,4 +1,6 @@
-// The backends that every kernel test runs on, each as a row of functions.
+// The backends that every kernel test runs on, each as a row of functions: the CPU, once for each instruction set that
+// this machine knows, and CUDA, which is skipped by name where there is no device. Built with emulated/ (the tests with
+// "emulated" in their names) CUDA's rows run on the CPU.
 //
 // Functions take host pointers. A backend whose memory is elsewhere puts functions into its row that copy there and
 // back.
@@ -8,7 +10,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,81 +19,69 @@
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
+#include "kernels/quantize.h"
+#include "tests/kernels/cuda_row.h"
+#include "tests/kernels/row.h"
 
 namespace lodestone::kernels {
 
-struct Backend {
-  std::string name;
-  int64_t instruction_set =
-      0;  // Highway's bit for the instruction set that the CPU's kernels shall use; 0: they choose.
-
-  decltype(&cpu::MatMul) mat_mul;
-
-  decltype(&cpu::AddBias) add_bias;
-  decltype(&cpu::AddBiasRelu) add_bias_relu;
-  decltype(&cpu::ReluBackward) relu_backward;
-  decltype(&cpu::Dropout) dropout;
-  decltype(&cpu::ColumnSums) column_sums;
-  decltype(&cpu::Axpy) axpy;
-  decltype(&cpu::CopyColumns) copy_columns;
-  decltype(&cpu::ExtractColumns) extract_columns;
-
-  decltype(&cpu::LogisticLoss) logistic_loss;
-  decltype(&cpu::SoftmaxLoss) softmax_loss;
-  decltype(&cpu::SquaredLoss) squared_loss;
-
-  decltype(&cpu::SparseLinear) sparse_linear;
-  decltype(&cpu::SparseLinearBackward) sparse_linear_backward;
-  decltype(&cpu::FactorizationMachine) factorization_machine;
-  decltype(&cpu::FactorizationMachineBackward) factorization_machine_backward;
-  decltype(&cpu::GatherFields) gather_fields;
-  decltype(&cpu::ScatterFields) scatter_fields;
-  decltype(&cpu::DotInteraction) dot_interaction;
-  decltype(&cpu::DotInteractionBackward) dot_interaction_backward;
-};
-
-inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
-
 // The CPU's kernels, once for each instruction set that this machine and they know.
-inline std::vector<Backend> Backends() {
+inline std::vector<BackendRow> CpuRows() {
   // Those that kernels/BUILD leaves out, and one of the two names of the code without any instruction set.
   constexpr int64_t kLeftOut = HWY_SSSE3 | HWY_AVX3_DL | HWY_SCALAR;
-  std::vector<Backend> backends;
+  std::vector<BackendRow> rows;
   for (int64_t bits = hwy::SupportedTargets() & ~kLeftOut; bits != 0; bits &= bits - 1) {
     const int64_t bit = bits & -bits;
-    backends.push_back({.name = std::string("cpu_") + hwy::TargetName(bit),
-                        .instruction_set = bit,
-                        .mat_mul = cpu::MatMul,
-                        .add_bias = cpu::AddBias,
-                        .add_bias_relu = cpu::AddBiasRelu,
-                        .relu_backward = cpu::ReluBackward,
-                        .dropout = cpu::Dropout,
-                        .column_sums = cpu::ColumnSums,
-                        .axpy = cpu::Axpy,
-                        .copy_columns = cpu::CopyColumns,
-                        .extract_columns = cpu::ExtractColumns,
-                        .logistic_loss = cpu::LogisticLoss,
-                        .softmax_loss = cpu::SoftmaxLoss,
-                        .squared_loss = cpu::SquaredLoss,
-                        .sparse_linear = cpu::SparseLinear,
-                        .sparse_linear_backward = cpu::SparseLinearBackward,
-                        .factorization_machine = cpu::FactorizationMachine,
-                        .factorization_machine_backward = cpu::FactorizationMachineBackward,
-                        .gather_fields = cpu::GatherFields,
-                        .scatter_fields = cpu::ScatterFields,
-                        .dot_interaction = cpu::DotInteraction,
-                        .dot_interaction_backward = cpu::DotInteractionBackward});
+    rows.push_back({.name = std::string("cpu_") + hwy::TargetName(bit),
+                    .instruction_set = bit,
+                    .mat_mul = cpu::MatMul,
+                    .add_bias = cpu::AddBias,
+                    .add_bias_relu = cpu::AddBiasRelu,
+                    .relu_backward = cpu::ReluBackward,
+                    .dropout = cpu::Dropout,
+                    .column_sums = cpu::ColumnSums,
+                    .axpy = cpu::Axpy,
+                    .copy_columns = cpu::CopyColumns,
+                    .extract_columns = cpu::ExtractColumns,
+                    .logistic_loss = cpu::LogisticLoss,
+                    .softmax_loss = cpu::SoftmaxLoss,
+                    .squared_loss = cpu::SquaredLoss,
+                    .sparse_linear = cpu::SparseLinear,
+                    .sparse_linear_backward = cpu::SparseLinearBackward,
+                    .factorization_machine = cpu::FactorizationMachine,
+                    .factorization_machine_backward = cpu::FactorizationMachineBackward,
+                    .gather_fields = cpu::GatherFields,
+                    .scatter_fields = cpu::ScatterFields,
+                    .dot_interaction = cpu::DotInteraction,
+                    .dot_interaction_backward = cpu::DotInteractionBackward,
+                    .to_bf16 = cpu::ToBf16,
+                    .from_bf16 = cpu::FromBf16,
+                    .to_f16 = cpu::ToF16,
+                    .from_f16 = cpu::FromF16,
+                    .to_int8 = cpu::ToInt8,
+                    .from_int8 = cpu::FromInt8});
   }
-  return backends;
+  return rows;
+}
+
+inline std::vector<BackendRow> Backends() {
+  std::vector<BackendRow> rows = CpuRows();
+  rows.push_back(CudaRow<CudaPlain>());
+  rows.push_back(CudaRow<CudaOrdered>());
+  return rows;
 }
 
 // The fixture: one backend, and random numbers from a fixed seed.
-class KernelTest : public testing::TestWithParam<Backend> {
+class KernelTest : public testing::TestWithParam<BackendRow> {
  protected:
   static constexpr uint32_t kSeed = 20240229;
 
   void SetUp() override {
     std::printf("seed %u\n", kSeed);
+    if (GetParam().missing != nullptr) {
+      const std::string missing = GetParam().missing();
+      if (!missing.empty()) GTEST_SKIP() << GetParam().name << ": " << missing;
+    }
     UseInstructionSet(GetParam().instruction_set);
   }
   void TearDown() override { UseInstructionSet(0); }

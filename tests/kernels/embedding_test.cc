@@ -24,7 +24,7 @@ struct Batch {
 
   size_t samples() const { return offsets.size() - 1; }
   float Value(size_t f) const { return has_values ? value[f] : 1.0f; }
-  cpu::SparseBatch View() const { return {samples(), offsets.data(), row.data(), has_values ? value.data() : nullptr}; }
+  SparseBatch View() const { return {samples(), offsets.data(), row.data(), has_values ? value.data() : nullptr}; }
 };
 
 // How far the central difference of a function may be off that sums up `terms` products in double, each of magnitude at
@@ -255,6 +255,68 @@ TEST_P(EmbeddingTest, ScatterFieldsIsTheDerivativeOfGatherFields) {
   ForBatches(check, &kFields);
 }
 
+// A batch in which row 0 has nearly every third feature, rows of the middle some, and most rows one or none.
+Batch SkewedBatch(size_t samples, size_t fields, uint32_t distinct) {
+  Batch batch;
+  uint32_t next = 1;
+  for (size_t s = 0; s < samples; ++s) {
+    for (size_t f = 0; f < fields; ++f) {
+      const size_t n = s * fields + f;
+      batch.row.push_back(n % 3 == 0 ? 0 : n % 3 == 1 ? 1 + static_cast<uint32_t>(n % 40) : next++ % distinct);
+      batch.value.push_back(0.5f + 0.001f * static_cast<float>(n % 100));
+    }
+    batch.offsets.push_back(static_cast<uint32_t>(batch.row.size()));
+  }
+  batch.has_values = true;
+  return batch;
+}
+
+TEST_P(EmbeddingTest, RowsThatMostOfABatchHasGetAllTheirGradients) {
+  constexpr size_t kSamples = 403, kFields = 7;
+  constexpr uint32_t kRows = 1500;
+  const Batch batch = SkewedBatch(kSamples, kFields, kRows);
+  for (const size_t dim : {1, 16, 300}) {
+    const std::string name = "dim " + std::to_string(dim);
+    const std::vector<float> rows = Random(kRows * dim), dout = Random(kSamples * dim), before = Random(kRows * dim);
+    std::vector<float> drows = before;
+    std::vector<Exact> want = StartAt(before);
+    ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+      for (size_t d = 0; d < dim; ++d) {
+        want[row * dim + d].Add(static_cast<double>(batch.Value(f)) * dout[s * dim + d]);
+      }
+    });
+    GetParam().sparse_linear_backward(batch.View(), dim, dout.data(), drows.data());
+    ExpectClose(drows, want, name + " linear");
+
+    const size_t stride = kFields * dim;
+    const std::vector<float> dx = Random(kSamples * stride);
+    drows = before;
+    want = StartAt(before);
+    ForFeatures(batch, [&](size_t s, size_t f, size_t row) {
+      const float* const from = dx.data() + s * stride + (f - batch.offsets[s]) * dim;
+      for (size_t d = 0; d < dim; ++d) want[row * dim + d].Add(static_cast<double>(batch.Value(f)) * from[d]);
+    });
+    GetParam().scatter_fields(batch.View(), kFields, dim, dx.data(), stride, 0, drows.data());
+    ExpectClose(drows, want, name + " fields");
+  }
+}
+
+TEST_P(EmbeddingTest, OrderedSumsAreTheSameBitsAgain) {
+  if (GetParam().name == CudaPlain::kName) GTEST_SKIP() << "without an order, bits are chance's";
+  constexpr size_t kSamples = 403, kFields = 7, kDim = 16;
+  constexpr uint32_t kRows = 1500;
+  const Batch batch = SkewedBatch(kSamples, kFields, kRows);
+  const std::vector<float> rows = Random(kRows * kDim), dout = Random(kSamples), before = Random(kRows * kDim);
+  std::vector<float> sums(kSamples * kDim), out(kSamples), first;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<float> drows = before;
+    GetParam().factorization_machine(batch.View(), kDim, rows.data(), sums.data(), out.data());
+    GetParam().factorization_machine_backward(batch.View(), kDim, rows.data(), sums.data(), dout.data(), drows.data());
+    if (round == 0) first = drows;
+    ExpectEqual(drows, first, "round " + std::to_string(round));
+  }
+}
+
 class InteractionTest : public EmbeddingTest {
  protected:
   static constexpr size_t kCol = 2;
@@ -342,6 +404,29 @@ TEST_P(InteractionTest, BackwardIsItsDerivative) {
     CheckGradient(dx, before, x, loss, samples * vectors * vectors * dim, magnitudes, name);
   };
   ForVectors({0, 1, 2, 3, 8}, check);
+}
+
+TEST_P(InteractionTest, TakesSamplesThatNoSharedMemoryHolds) {
+  constexpr size_t kSamples = 2, kVectors = 120, kDim = 110;
+  const size_t stride = Stride(kVectors), count = kSamples * kVectors * kDim;
+  const std::vector<float> x = Random(count), dout = Random(kSamples * stride);
+  std::vector<float> out(kSamples * stride), dx(count, 0.0f);
+  std::vector<Exact> want(kSamples * stride), want_dx(count);
+  for (size_t s = 0; s < kSamples; ++s) {
+    ForPairs(kVectors, [&](size_t pair, size_t i, size_t j) {
+      const size_t at = s * stride + kCol + pair;
+      for (size_t d = 0; d < kDim; ++d) {
+        const size_t at_i = (s * kVectors + i) * kDim + d, at_j = (s * kVectors + j) * kDim + d;
+        want[at].Add(static_cast<double>(x[at_i]) * x[at_j]);
+        want_dx[at_i].Add(static_cast<double>(dout[at]) * x[at_j]);
+        want_dx[at_j].Add(static_cast<double>(dout[at]) * x[at_i]);
+      }
+    });
+  }
+  GetParam().dot_interaction(kSamples, kVectors, kDim, x.data(), stride, kCol, out.data());
+  ExpectClose(out, want, "products");
+  GetParam().dot_interaction_backward(kSamples, kVectors, kDim, x.data(), stride, kCol, dout.data(), dx.data());
+  ExpectClose(dx, want_dx, "gradients");
 }
 
 LODESTONE_ON_EVERY_BACKEND(EmbeddingTest);

@@ -223,6 +223,22 @@ TEST_P(LossTest, SquaredLossAndItsGradientAreRight) {
   }
 }
 
+TEST_P(LossTest, SumsOverMoreRowsThanAGridHasThreads) {
+  // Every row's loss is 1/2, an exact sum.
+  constexpr size_t kRows = 131'079;
+  const std::vector<float> logits(kRows, 1.0f), labels(kRows, 0.0f);
+  std::vector<float> dlogits(kRows, kNan), predictions(kRows, kNan);
+  EXPECT_EQ(GetParam().squared_loss(kRows, logits.data(), labels.data(), dlogits.data(), predictions.data()),
+            kRows / 2.0);
+  ExpectEqual(dlogits, std::vector<float>(kRows, 1.0f * (1.0f / kRows)), "gradients");
+  ExpectEqual(predictions, logits, "predictions");
+  // Two equal classes: ln 2 each.
+  constexpr size_t kSoftmaxRows = 65'543;
+  const std::vector<float> equal(2 * kSoftmaxRows, 3.0f), classes(kSoftmaxRows, 1.0f);
+  EXPECT_NEAR(GetParam().softmax_loss(kSoftmaxRows, 2, equal.data(), classes.data(), nullptr, nullptr),
+              kSoftmaxRows * std::log(2.0), 1e-15 * kSoftmaxRows * kSoftmaxRows);
+}
+
 TEST_P(LossTest, LossOfNoRowsIsZero) {
   EXPECT_EQ(GetParam().logistic_loss(0, nullptr, nullptr, nullptr, nullptr), 0.0);
   EXPECT_EQ(GetParam().softmax_loss(0, 10, nullptr, nullptr, nullptr, nullptr), 0.0);

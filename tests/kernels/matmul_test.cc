@@ -39,7 +39,8 @@ class MatMulTest : public KernelTest {
         for (size_t l = 0; l < p.k; ++l) {
           const double left = p.transpose_a ? a[l * p.m + i] : a[i * p.k + l];
           const double right = p.transpose_b ? b[j * p.k + l] : b[l * p.n + j];
-          sum.Add(p.alpha * left * right, 2);  // Times the other factor, times alpha.
+          // Times the other factor, times alpha; and both factors, if they are rounded first.
+          sum.Add(p.alpha * left * right, 2 + static_cast<int>(2 * GetParam().factor_roundoff));
         }
       }
     }
@@ -106,6 +107,9 @@ TEST(CpuMatMul, GivesTheSameProductOnSeveralThreads) {
 }
 
 LODESTONE_ON_EVERY_BACKEND(MatMulTest);
+
+INSTANTIATE_TEST_SUITE_P(TensorCores, MatMulTest, testing::Values(CudaRow<CudaTf32>(), CudaRow<CudaBf16>()),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace lodestone::kernels

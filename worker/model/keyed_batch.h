@@ -4,14 +4,24 @@
 // Thread safety: a KeyIndexer and a KeyedBatch belong to one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "common/types.h"
-#include "kernels/embedding.h"
+#include "kernels/sparse_batch.h"
 #include "worker/data/dataset.h"
 
 namespace lodestone {
+
+// A batch in the memory of the backend that computes it.
+struct BatchView {
+  size_t size = 0;
+  size_t keys = 0;  // Distinct ones.
+  kernels::SparseBatch sparse;
+  const float* numeric = nullptr;  // [size, numeric_count]
+  const float* labels = nullptr;   // [size]
+};
 
 struct KeyedBatch {
   Batch batch;
@@ -19,9 +29,11 @@ struct KeyedBatch {
   std::vector<uint32_t> row;  // Beside batch.keys: where each one's key stands in `keys`.
 
   // The features in the kernels' form; valid while the batch stays as it is.
-  kernels::cpu::SparseBatch sparse() const {
+  kernels::SparseBatch sparse() const {
     return {batch.size, batch.offsets.data(), row.data(), batch.values.empty() ? nullptr : batch.values.data()};
   }
+  // All of it, for a backend that works on the host's memory; likewise.
+  BatchView view() const { return {batch.size, keys.size(), sparse(), batch.numeric.data(), batch.labels.data()}; }
 };
 
 // Counts keys. Keeps its memory from batch to batch.

@@ -1,19 +1,19 @@
 #include "worker/model/mlp.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
 #include "common/random.h"
-#include "kernels/activation.h"
-#include "kernels/matmul.h"
 
 namespace lodestone {
-namespace cpu = kernels::cpu;
 
-Mlp::Mlp(std::vector<DenseLayer> layers, float dropout)
-    : layers_(std::move(layers)), dropout_(dropout), outputs_(layers_.size()), gradients_(layers_.size()) {
-  for (const DenseLayer& layer : layers_) tensor_count_ += layer.relu ? 2 : 1;
+Mlp::Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backend)
+    : layers_(std::move(layers)), dropout_(dropout), backend_(backend) {
+  for (const DenseLayer& layer : layers_) {
+    tensor_count_ += layer.relu ? 2 : 1;
+    outputs_.emplace_back(backend);
+    gradients_.emplace_back(backend);
+  }
 }
 
 const float* Mlp::Forward(size_t rows, const float* x, std::span<const float* const> tensors,
@@ -23,11 +23,10 @@ const float* Mlp::Forward(size_t rows, const float* x, std::span<const float* co
   size_t tensor = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DenseLayer& layer = layers_[i];
-    outputs_[i].resize(rows * layer.out);
-    float* const y = outputs_[i].data();
-    cpu::MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, y);
-    if (layer.relu) cpu::AddBiasRelu(rows, layer.out, tensors[tensor++], y);
-    if (Drops(i)) cpu::Dropout(rows * layer.out, dropout_, StreamSeed(*dropout_seed_, i), y);
+    float* const y = outputs_[i].Resize(rows * layer.out);
+    backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, y);
+    if (layer.relu) backend_->AddBiasRelu(rows, layer.out, tensors[tensor++], y);
+    if (Drops(i)) backend_->Dropout(rows * layer.out, dropout_, StreamSeed(*dropout_seed_, i), y);
     x = y;
   }
   return x;
@@ -42,23 +41,21 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
     const size_t n = rows * layer.out;
     if (layer.relu) {
       // dy of the last layer is the caller's; that of the others was left in gradients_[i] by the layer above.
-      gradients_[i].resize(n);
-      float* const own = gradients_[i].data();
-      if (dy != own) std::copy_n(dy, n, own);
-      if (Drops(i)) cpu::Dropout(n, dropout_, StreamSeed(*dropout_seed_, i), own);
-      cpu::ReluBackward(n, outputs_[i].data(), own);
-      cpu::ColumnSums(rows, layer.out, own, gradients[--tensor]);
+      float* const own = gradients_[i].Resize(n);
+      if (dy != own) backend_->Copy(n, dy, own);
+      if (Drops(i)) backend_->Dropout(n, dropout_, StreamSeed(*dropout_seed_, i), own);
+      backend_->ReluBackward(n, outputs_[i].data(), own);
+      backend_->ColumnSums(rows, layer.out, own, gradients[--tensor]);
       dy = own;
     }
     --tensor;
     const float* const input = i == 0 ? x : outputs_[i - 1].data();
-    cpu::MatMul(true, false, layer.in, layer.out, rows, 1, input, dy, 0, gradients[tensor]);
+    backend_->MatMul(true, false, layer.in, layer.out, rows, 1, input, dy, 0, gradients[tensor]);
     float* dinput = dx;
     if (i > 0) {
-      gradients_[i - 1].resize(rows * layer.in);
-      dinput = gradients_[i - 1].data();
+      dinput = gradients_[i - 1].Resize(rows * layer.in);
     }
-    if (dinput != nullptr) cpu::MatMul(false, true, rows, layer.in, layer.out, 1, dy, tensors[tensor], 0, dinput);
+    if (dinput != nullptr) backend_->MatMul(false, true, rows, layer.in, layer.out, 1, dy, tensors[tensor], 0, dinput);
     dy = dinput;
   }
 }

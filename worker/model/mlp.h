@@ -1,6 +1,7 @@
 // Fully connected layers with ReLU between them, and dropout.
 //
-// Not thread-safe: Forward keeps what Backward needs. The tensors belong to the caller.
+// Not thread-safe: Forward keeps what Backward needs. The tensors belong to the caller. All pointers are into the
+// backend's memory, and all work is queued there.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "worker/aligned_vector.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
 #include "worker/model/model_plan.h"
 
 namespace lodestone {
@@ -17,7 +19,7 @@ namespace lodestone {
 class Mlp {
  public:
   // In training, a share `dropout` of the outputs of each layer but the last is dropped.
-  Mlp(std::vector<DenseLayer> layers, float dropout);
+  Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backend);
 
   // Tensors, in order: for each layer its weight [in, out] and, with ReLU, its bias [out].
   size_t tensor_count() const { return tensor_count_; }
@@ -37,11 +39,12 @@ class Mlp {
 
   const std::vector<DenseLayer> layers_;
   const float dropout_;
+  kernels::Backend* const backend_;
   size_t tensor_count_ = 0;
   // Of the last Forward.
   std::optional<uint64_t> dropout_seed_;
-  std::vector<AlignedFloats> outputs_;    // Of each layer.
-  std::vector<AlignedFloats> gradients_;  // With respect to outputs_.
+  std::vector<kernels::Buffer<float>> outputs_;    // Of each layer.
+  std::vector<kernels::Buffer<float>> gradients_;  // With respect to outputs_.
 };
 
 }  // namespace lodestone

@@ -5,7 +5,8 @@
 // where x is the numeric features (mlp), the fields' embeddings beside the numeric features (deepfm), or the bottom
 // mlp's output beside its and the embeddings' pairwise dot products (dlrm).
 //
-// Not thread-safe: it keeps scratch memory. The same batch, parameters and seed give the same bits with one thread.
+// Not thread-safe: it keeps scratch memory. The same batch, parameters and seed give the same bits on the CPU with one
+// thread, and on a device if the batch has an order (kernels/sparse_batch.h).
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "kernels/cpu_backend.h"
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
-#include "worker/aligned_vector.h"
 #include "worker/data/dataset.h"
 #include "worker/metrics.h"
 #include "worker/model/keyed_batch.h"
@@ -28,44 +31,52 @@
 namespace lodestone {
 
 // One pointer per table of Model::tables(), in their order: a dense table's elements; of an embedding table the rows of
-// the batch's distinct keys, [keys, dim].
+// the batch's distinct keys, [keys, dim]. All are into the memory of the model's backend.
 using ParameterPointers = std::vector<const float*>;
 using GradientPointers = std::vector<float*>;
 
 class Model {
  public:
   // INVALID_ARGUMENT, saying what to change, if the model makes no sense on such data.
-  static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Config& config, const Schema& schema);
+  // The arithmetic runs on `backend`, which must outlive the model.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Config& config, const Schema& schema,
+                                                       kernels::Backend* backend = kernels::Cpu());
 
   // Dense tables, then embedding tables.
   const std::vector<v1::TableSpec>& tables() const { return tables_; }
   size_t dense_table_count() const { return dense_table_count_; }
   const ModelPlan& plan() const { return plan_; }
+  kernels::Backend* backend() const { return backend_; }
   Metrics::Kind metrics_kind() const;
 
-  // Returns the sum of the samples' losses and writes the gradients of (mean loss + l2 / 2 * |rows|^2). Dropout, if
-  // configured, is a function of `dropout_seed`. Writes predictions as Predict does, but with that dropout, unless they
-  // are null. REQUIRES: the batch has a sample and fits the schema.
+  // Queues the computation of the sum of the samples' losses and of the gradients of (mean loss + l2 / 2 * |rows|^2).
+  // Dropout, if configured, is a function of `dropout_seed`. Predictions are as Predict's, but with that dropout; none
+  // if null. REQUIRES: the batch has a sample and fits the schema.
+  void Gradients(const BatchView& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
+                 const GradientPointers& gradients, float* predictions, double* loss);
+  // Queues the computation of the sum of the samples' losses and of batch.size predictions: probability of class 1
+  // (logistic), class index (softmax), or number (squared).
+  void Predict(const BatchView& batch, const ParameterPointers& parameters, float* predictions, double* loss);
+
+  // The same at once, returning the loss. REQUIRES: the backend works on the host's memory.
   double Gradients(const KeyedBatch& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
                    const GradientPointers& gradients, float* predictions = nullptr);
 
-  // Returns the sum of the samples' losses and writes batch.size predictions: probability of class 1 (logistic), class
-  // index (softmax), or number (squared).
   double Predict(const KeyedBatch& batch, const ParameterPointers& parameters, float* predictions);
 
  private:
-  Model(ModelPlan plan, std::vector<v1::TableSpec> tables);
+  Model(ModelPlan plan, std::vector<v1::TableSpec> tables, kernels::Backend* backend);
 
   // Fills logits_.
-  void Forward(const KeyedBatch& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed);
+  void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed);
   // The mlp's input, [samples, mlp in], in the batch itself or in mlp_input_.
-  const float* MlpInput(const KeyedBatch& batch, const ParameterPointers& parameters,
+  const float* MlpInput(const BatchView& batch, const ParameterPointers& parameters,
                         std::optional<uint64_t> dropout_seed);
   // From dlogits_ to all gradients.
-  void Backward(const KeyedBatch& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
-  void MlpBackward(const KeyedBatch& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
+  void Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
+  void MlpBackward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
   // Writes what is not null.
-  double Loss(const Batch& batch, float* dlogits, float* predictions) const;
+  void Loss(const BatchView& batch, float* dlogits, float* predictions, double* loss);
 
   // Constant after construction. Indices are into tables_; -1: the model has no such table.
   const ModelPlan plan_;
@@ -76,18 +87,20 @@ class Model {
   int bottom_begin_ = -1;
   int linear_ = -1;
   int embedding_ = -1;
+  kernels::Backend* const backend_;
+  kernels::Buffer<float> prior_;  // plan_.prior, in the backend's memory.
 
   // Scratch of the last batch.
   Mlp mlp_;
   Mlp bottom_;
-  AlignedFloats logits_;      // [samples, outputs]
-  AlignedFloats dlogits_;     // [samples, outputs]
-  AlignedFloats sums_;        // [samples, embedding_dim]: the second-order term's
-  AlignedFloats mlp_input_;   // [samples, mlp in]
-  AlignedFloats dmlp_input_;  // [samples, mlp in]
-  AlignedFloats vectors_;     // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
-  AlignedFloats dvectors_;    // [samples, 1 + fields, embedding_dim]
-  AlignedFloats dbottom_;     // [samples, embedding_dim]
+  kernels::Buffer<float> logits_;      // [samples, outputs]
+  kernels::Buffer<float> dlogits_;     // [samples, outputs]
+  kernels::Buffer<float> sums_;        // [samples, embedding_dim]: the second-order term's
+  kernels::Buffer<float> mlp_input_;   // [samples, mlp in]
+  kernels::Buffer<float> dmlp_input_;  // [samples, mlp in]
+  kernels::Buffer<float> vectors_;     // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
+  kernels::Buffer<float> dvectors_;    // [samples, 1 + fields, embedding_dim]
+  kernels::Buffer<float> dbottom_;     // [samples, embedding_dim]
 };
 
 }  // namespace lodestone

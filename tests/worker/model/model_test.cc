@@ -11,6 +11,7 @@
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/aligned_vector.h"
 
 namespace lodestone {
 namespace {

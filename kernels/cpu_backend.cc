@@ -1,0 +1,130 @@
+#include "kernels/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "kernels/activation.h"
+#include "kernels/embedding.h"
+#include "kernels/loss.h"
+#include "kernels/matmul.h"
+#include "kernels/quantize.h"
+
+namespace lodestone::kernels {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+class CpuBackend final : public Backend {
+ public:
+  const std::string& name() const override { return name_; }
+  bool on_host() const override { return true; }
+
+  void* Allocate(size_t bytes) override { return bytes == 0 ? nullptr : ::operator new(bytes, kAlignment); }
+  void Free(void* memory) override { ::operator delete(memory, kAlignment); }
+  void* AllocateHost(size_t bytes) override { return Allocate(bytes); }
+  void FreeHost(void* memory) override { Free(memory); }
+  void CopyIn(Queue, size_t bytes, const void* host, void* memory) override {
+    if (bytes > 0) std::memcpy(memory, host, bytes);
+  }
+  void CopyOut(size_t bytes, const void* memory, void* host) override {
+    if (bytes > 0) std::memcpy(host, memory, bytes);
+  }
+  uint32_t NewMark() override { return 0; }
+  void SetMark(Queue, uint32_t) override {}
+  void AwaitMark(uint32_t) override {}
+  absl::Status Finish() override { return absl::OkStatus(); }
+
+  void Copy(size_t n, const float* x, float* y) override {
+    if (n > 0) std::memcpy(y, x, n * sizeof(float));
+  }
+  void Fill(size_t n, float value, float* y) override { std::fill_n(y, n, value); }
+
+  void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
+              const float* b, float beta, float* c) override {
+    cpu::MatMul(transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c);
+  }
+
+  void AddBias(size_t rows, size_t cols, const float* bias, float* x) override { cpu::AddBias(rows, cols, bias, x); }
+  void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) override {
+    cpu::AddBiasRelu(rows, cols, bias, x);
+  }
+  void ReluBackward(size_t n, const float* y, float* dx) override { cpu::ReluBackward(n, y, dx); }
+  void Dropout(size_t n, float rate, uint64_t seed, float* x) override { cpu::Dropout(n, rate, seed, x); }
+  void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) override {
+    cpu::ColumnSums(rows, cols, x, sums);
+  }
+  void Axpy(size_t n, float alpha, const float* x, float* y) override { cpu::Axpy(n, alpha, x, y); }
+  void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override {
+    cpu::CopyColumns(rows, cols, x, stride, col, y);
+  }
+  void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override {
+    cpu::ExtractColumns(rows, cols, x, stride, col, y);
+  }
+
+  void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
+                    double* loss_sum) override {
+    *loss_sum = cpu::LogisticLoss(rows, logits, labels, dlogits, predictions);
+  }
+  void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
+                   float* predictions, double* loss_sum) override {
+    *loss_sum = cpu::SoftmaxLoss(rows, classes, logits, labels, dlogits, predictions);
+  }
+  void SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
+                   double* loss_sum) override {
+    *loss_sum = cpu::SquaredLoss(rows, logits, labels, dlogits, predictions);
+  }
+
+  void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) override {
+    cpu::SparseLinear(batch, dim, rows, out);
+  }
+  void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) override {
+    cpu::SparseLinearBackward(batch, dim, dout, drows);
+  }
+  void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) override {
+    cpu::FactorizationMachine(batch, dim, rows, sums, out);
+  }
+  void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
+                                    const float* dout, float* drows) override {
+    cpu::FactorizationMachineBackward(batch, dim, rows, sums, dout, drows);
+  }
+  void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+                    float* out) override {
+    cpu::GatherFields(batch, fields, dim, rows, stride, col, out);
+  }
+  void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
+                     float* drows) override {
+    cpu::ScatterFields(batch, fields, dim, dx, stride, col, drows);
+  }
+  void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                      float* out) override {
+    cpu::DotInteraction(samples, vectors, dim, x, stride, col, out);
+  }
+  void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                              const float* dout, float* dx) override {
+    cpu::DotInteractionBackward(samples, vectors, dim, x, stride, col, dout, dx);
+  }
+
+  void ToBf16(size_t n, const float* x, uint16_t* y) override { cpu::ToBf16(n, x, y); }
+  void FromBf16(size_t n, const uint16_t* x, float* y) override { cpu::FromBf16(n, x, y); }
+  void ToF16(size_t n, const float* x, uint16_t* y) override { cpu::ToF16(n, x, y); }
+  void FromF16(size_t n, const uint16_t* x, float* y) override { cpu::FromF16(n, x, y); }
+  void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) override {
+    cpu::ToInt8(n, block, x, error, y, scales);
+  }
+  void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) override {
+    cpu::FromInt8(n, block, x, scales, y);
+  }
+
+ private:
+  const std::string name_ = "cpu";
+};
+
+}  // namespace
+
+Backend* Cpu() {
+  static CpuBackend* const backend = new CpuBackend;
+  return backend;
+}
+
+}  // namespace lodestone::kernels

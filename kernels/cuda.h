@@ -1,0 +1,35 @@
+// CUDA devices as backends. What is here compiles and links everywhere: a build without the toolkit, and a machine
+// without a driver or a device, have no devices and say why.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace lodestone::kernels {
+
+// How matrix products round their factors. All add up in float32.
+enum class Precision {
+  kFloat32,  // Not at all.
+  kTf32,     // To 11 bits of mantissa, by the tensor cores.
+  kBf16,     // To bf16, 8 bits, by the tensor cores.
+};
+
+struct CudaOptions {
+  int device = 0;
+  Precision precision = Precision::kFloat32;
+  // cuBLAS' shared library, or the folder that it is in; empty: where the machine, a toolkit or a Python package has
+  // it.
+  std::string cublas;
+};
+
+// How many devices there are, one at least. NOT_FOUND, saying what is missing, if there are none: this build has no
+// CUDA, there is no driver, it is too old, or it finds no device.
+absl::StatusOr<int> CudaDevices();
+
+// NOT_FOUND if there is no such device, FAILED_PRECONDITION if there is no cuBLAS; both say where it was looked for.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCuda(const CudaOptions& options);
+
+}  // namespace lodestone::kernels

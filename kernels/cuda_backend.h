@@ -1,0 +1,119 @@
+// A CUDA device as a backend. Each operation's kernels are in the .cu file beside its .cc file; here are the queues,
+// the memory and the errors.
+//
+// Kernels are started on two streams, one per Queue. A start that fails is noted with the operation and its shape; what
+// goes wrong while a kernel runs shows at Finish, which can name the last operations only.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cublas.h"
+#include "kernels/cuda.h"
+
+namespace lodestone::kernels {
+
+class CudaBackend final : public Backend {
+ public:
+  static absl::StatusOr<std::unique_ptr<Backend>> Create(const CudaOptions& options);
+  ~CudaBackend() override;
+
+  const std::string& name() const override { return name_; }
+  bool on_host() const override { return false; }
+  void* Allocate(size_t bytes) override;
+  void Free(void* memory) override;
+  void* AllocateHost(size_t bytes) override;
+  void FreeHost(void* memory) override;
+  void CopyIn(Queue queue, size_t bytes, const void* host, void* memory) override;
+  void CopyOut(size_t bytes, const void* memory, void* host) override;
+  uint32_t NewMark() override;
+  void SetMark(Queue queue, uint32_t mark) override;
+  void AwaitMark(uint32_t mark) override;
+  absl::Status Finish() override;
+
+  void Copy(size_t n, const float* x, float* y) override;
+  void Fill(size_t n, float value, float* y) override;
+  void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
+              const float* b, float beta, float* c) override;
+  void AddBias(size_t rows, size_t cols, const float* bias, float* x) override;
+  void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) override;
+  void ReluBackward(size_t n, const float* y, float* dx) override;
+  void Dropout(size_t n, float rate, uint64_t seed, float* x) override;
+  void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) override;
+  void Axpy(size_t n, float alpha, const float* x, float* y) override;
+  void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override;
+  void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override;
+  void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
+                    double* loss_sum) override;
+  void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
+                   float* predictions, double* loss_sum) override;
+  void SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
+                   double* loss_sum) override;
+  void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) override;
+  void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) override;
+  void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) override;
+  void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
+                                    const float* dout, float* drows) override;
+  void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride, size_t col,
+                    float* out) override;
+  void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
+                     float* drows) override;
+  void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                      float* out) override;
+  void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                              const float* dout, float* dx) override;
+  void ToBf16(size_t n, const float* x, uint16_t* y) override;
+  void FromBf16(size_t n, const uint16_t* x, float* y) override;
+  void ToF16(size_t n, const float* x, uint16_t* y) override;
+  void FromF16(size_t n, const uint16_t* x, float* y) override;
+  void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) override;
+  void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) override;
+
+  // For the .cu files.
+  // Whether something may be queued: nothing has failed. Makes the device the calling thread's.
+  bool Ready();
+  // Notes the operation as the newest, and `error` as the failure if it is one.
+  void Started(const char* operation, std::initializer_list<size_t> shape, cudaError_t error);
+  cudaStream_t stream(Queue queue) const { return streams_[static_cast<size_t>(queue)]; }
+  // Scratch memory for one operation at a time, and for what it starts; null after a failure. Of two kinds, so that an
+  // operation that uses one may call one that uses the other.
+  enum class Scratch { kReduction, kProduct };
+  void* ScratchOf(Scratch scratch, size_t bytes);
+
+ private:
+  CudaBackend(const CudaOptions& options, std::string name, const Cublas& cublas);
+  absl::Status Start();
+  void Fail(const std::string& what);
+  // Notes a failed call that is not an operation.
+  bool Check(cudaError_t error, const char* what, size_t bytes);
+
+  // Constant after Start.
+  const CudaOptions options_;
+  const std::string name_;
+  const Cublas cublas_;
+  cudaStream_t streams_[2] = {nullptr, nullptr};
+  cublasHandle_t handle_ = nullptr;
+
+  // Of the thread that queues to compute.
+  struct ScratchMemory {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  ScratchMemory scratch_[2];
+  const char* newest_ = "nothing";  // The newest operation.
+
+  std::atomic<bool> failed_{false};
+  std::mutex mu_;
+  absl::Status status_;             // Guarded by mu_.
+  std::vector<cudaEvent_t> marks_;  // Guarded by mu_.
+};
+
+}  // namespace lodestone::kernels

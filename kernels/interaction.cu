@@ -1,0 +1,106 @@
+// DLRM's interaction; the formulas are embedding.cc's. One block per sample, whose vectors lie in shared memory, each
+// one float longer than it is, so that threads that read the same element of different vectors meet in different banks.
+// Where that does not fit (48 KiB: about 100 vectors of 100), threads read the sample where it is.
+#include "kernels/cuda_launch-inl.h"
+#include "kernels/embedding.h"
+
+namespace lodestone::kernels {
+namespace {
+
+constexpr unsigned kInteractionBlock = 128;
+
+// The pair's larger vector: the greatest i with i (i - 1) / 2 <= pair.
+__device__ inline size_t LargerOf(size_t pair) {
+  size_t i = static_cast<size_t>((1.0f + sqrtf(1.0f + 8.0f * static_cast<float>(pair))) * 0.5f);
+  // The root is rounded.
+  while (i * (i - 1) / 2 > pair) --i;
+  while (i * (i + 1) / 2 <= pair) ++i;
+  return i;
+}
+
+// A sample's vectors, in shared memory or where they were.
+struct Vectors {
+  const float* data;
+  size_t step;  // From one to the next.
+  __device__ float At(size_t v, size_t d) const { return data[v * step + d]; }
+};
+
+__device__ inline void CopyVectors(size_t vectors, size_t dim, const float* x, float* to) {
+  for (size_t i = threadIdx.x; i < vectors * dim; i += blockDim.x) to[i / dim * (dim + 1) + i % dim] = x[i];
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kInteractionBlock)
+    DotInteractionKernel(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                         float* out) {
+  LODESTONE_DYNAMIC_SHARED(float, shared);
+  const size_t pairs = vectors * (vectors - 1) / 2;
+  for (size_t s = blockIdx.x; s < samples; s += gridDim.x) {
+    const float* const sample = x + s * vectors * dim;
+    if (kShared) {
+      CopyVectors(vectors, dim, sample, shared);
+      __syncthreads();
+    }
+    const Vectors v = kShared ? Vectors{shared, dim + 1} : Vectors{sample, dim};
+    for (size_t pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+      const size_t i = LargerOf(pair), j = pair - i * (i - 1) / 2;
+      float sum = 0.0f;
+      for (size_t d = 0; d < dim; ++d) sum = fmaf(v.At(i, d), v.At(j, d), sum);
+      out[s * stride + col + pair] = sum;
+    }
+    if (kShared) __syncthreads();  // Before the next sample is copied there.
+  }
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kInteractionBlock)
+    DotInteractionBackwardKernel(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                                 const float* dout, float* dx) {
+  LODESTONE_DYNAMIC_SHARED(float, shared);
+  const size_t pairs = vectors * (vectors - 1) / 2;
+  float* const shared_pairs = shared + vectors * (dim + 1);
+  for (size_t s = blockIdx.x; s < samples; s += gridDim.x) {
+    const float* const sample = x + s * vectors * dim;
+    const float* gradients = dout + s * stride + col;
+    if (kShared) {
+      CopyVectors(vectors, dim, sample, shared);
+      for (size_t pair = threadIdx.x; pair < pairs; pair += blockDim.x) shared_pairs[pair] = gradients[pair];
+      __syncthreads();
+      gradients = shared_pairs;
+    }
+    const Vectors v = kShared ? Vectors{shared, dim + 1} : Vectors{sample, dim};
+    for (size_t at = threadIdx.x; at < vectors * dim; at += blockDim.x) {
+      const size_t i = at / dim, d = at % dim;
+      float sum = 0.0f;
+      for (size_t j = 0; j < i; ++j) sum = fmaf(gradients[i * (i - 1) / 2 + j], v.At(j, d), sum);
+      for (size_t j = i + 1; j < vectors; ++j) sum = fmaf(gradients[j * (j - 1) / 2 + i], v.At(j, d), sum);
+      dx[s * vectors * dim + at] += sum;
+    }
+    if (kShared) __syncthreads();  // Before the next sample is copied there.
+  }
+}
+
+}  // namespace
+
+void CudaBackend::DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                                 float* out) {
+  if (vectors < 2) return;
+  const size_t bytes = vectors * (dim + 1) * sizeof(float);
+  const bool fits = bytes <= kSharedMax;
+  Launch(this, "DotInteraction", {samples, vectors, dim},
+         {std::min(samples, kBlocksMax), kInteractionBlock, fits ? bytes : 0},
+         fits ? DotInteractionKernel<true> : DotInteractionKernel<false>, samples, vectors, dim, x, stride, col, out);
+}
+
+void CudaBackend::DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride,
+                                         size_t col, const float* dout, float* dx) {
+  if (vectors < 2) return;
+  const size_t bytes = (vectors * (dim + 1) + vectors * (vectors - 1) / 2) * sizeof(float);
+  const bool fits = bytes <= kSharedMax;
+  Launch(this, "DotInteractionBackward", {samples, vectors, dim},
+         {std::min(samples, kBlocksMax), kInteractionBlock, fits ? bytes : 0},
+         fits ? DotInteractionBackwardKernel<true> : DotInteractionBackwardKernel<false>, samples, vectors, dim, x,
+         stride, col, dout, dx);
+}
+
+}  // namespace lodestone::kernels

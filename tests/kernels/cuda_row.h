@@ -1,0 +1,312 @@
+// CUDA as rows of functions on host pointers: each copies its arrays to the device, into memory of exactly their size,
+// and back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda.h"
+#include "kernels/feature_order.h"
+#include "tests/kernels/row.h"
+
+namespace lodestone::kernels {
+
+// One of the backend's ways to work. They have the first device, from the first use to the process's end.
+template <Precision kPrecision>
+absl::StatusOr<Backend*> FirstCudaDevice() {
+  static auto* const backend = new absl::StatusOr<std::unique_ptr<Backend>>(CreateCuda({.precision = kPrecision}));
+  if (!backend->ok()) return backend->status();
+  return (*backend)->get();
+}
+
+struct CudaPlain {
+  static constexpr char kName[] = "cuda";
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr double kFactorRoundoff = 0;
+  static constexpr bool kOrdered = false;   // Sums over features come in a fixed order.
+  static constexpr size_t kShiftBytes = 0;  // Arrays start so far behind a boundary of 256 bytes.
+};
+
+struct CudaOrdered : CudaPlain {
+  static constexpr char kName[] = "cuda_ordered_unaligned";
+  static constexpr bool kOrdered = true;
+  static constexpr size_t kShiftBytes = 4;
+};
+
+struct CudaTf32 : CudaPlain {
+  static constexpr char kName[] = "cuda_tf32";
+  static constexpr Precision kPrecision = Precision::kTf32;
+  static constexpr double kFactorRoundoff = 1 << (24 - 11);
+};
+
+struct CudaBf16 : CudaPlain {
+  static constexpr char kName[] = "cuda_bf16";
+  static constexpr Precision kPrecision = Precision::kBf16;
+  static constexpr double kFactorRoundoff = 1 << (24 - 8);
+};
+
+// The arrays of one operation.
+template <class Kind>
+class OnCuda {
+ public:
+  OnCuda() : backend_(*FirstCudaDevice<Kind::kPrecision>()) {}
+  Backend* operator->() { return backend_; }
+
+  template <class T>
+  const T* In(const T* host, size_t n) {
+    return Take(host, n);
+  }
+  // An array that the operation writes.
+  template <class T>
+  T* InOut(T* host, size_t n) {
+    T* const memory = Take(host, n);
+    if (memory != nullptr) outs_.push_back({memory, host, n * sizeof(T)});
+    return memory;
+  }
+  SparseBatch In(const SparseBatch& batch) {
+    const size_t features = batch.samples == 0 ? 0 : batch.offsets[batch.samples];
+    for (size_t f = 0; f < features; ++f) distinct_ = std::max<size_t>(distinct_, batch.row[f] + 1);
+    SparseBatch copy{batch.samples, In(batch.offsets, batch.samples + 1), In(batch.row, features),
+                     In(batch.value, features), nullptr};
+    if (!Kind::kOrdered) return copy;
+    arrays_.Fill(batch, distinct_);
+    const FeatureOrder order = arrays_.View();
+    order_ = {order.chunks,
+              In(order.feature, features),
+              In(order.sample, features),
+              In(order.chunk_begin, order.chunks + 1),
+              In(order.chunk_row, order.chunks),
+              order.long_rows,
+              In(order.first_chunk, order.long_rows),
+              In(order.end_chunk, order.long_rows)};
+    copy.order = &order_;
+    return copy;
+  }
+  // Of the batch's rows, up to the last one that it has.
+  size_t distinct() const { return distinct_; }
+
+  ~OnCuda() {
+    for (const Out& out : outs_) backend_->CopyOut(out.bytes, out.memory, out.host);
+    EXPECT_EQ(backend_->Finish(), absl::OkStatus());
+    for (void* memory : taken_) backend_->Free(memory);
+  }
+
+ private:
+  template <class T>
+  T* Take(const T* host, size_t n) {
+    if (host == nullptr || n == 0) return nullptr;
+    // Wider types stay aligned as they must be.
+    const size_t shift = sizeof(T) > Kind::kShiftBytes ? 0 : Kind::kShiftBytes;
+    char* const memory = static_cast<char*>(backend_->Allocate(n * sizeof(T) + shift));
+    if (memory == nullptr) return nullptr;
+    taken_.push_back(memory);
+    backend_->CopyIn(Queue::kCompute, n * sizeof(T), host, memory + shift);
+    return reinterpret_cast<T*>(memory + shift);
+  }
+
+  struct Out {
+    const void* memory;
+    void* host;
+    size_t bytes;
+  };
+  Backend* const backend_;
+  std::vector<void*> taken_;
+  std::vector<Out> outs_;
+  FeatureOrderArrays arrays_;
+  FeatureOrder order_;
+  size_t distinct_ = 0;
+};
+
+template <class Kind>
+struct CudaFunctions {
+  using On = OnCuda<Kind>;
+
+  static std::string Missing() {
+    const auto backend = FirstCudaDevice<Kind::kPrecision>();
+    return backend.ok() ? std::string() : std::string(backend.status().message());
+  }
+  static void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
+                     const float* b, float beta, float* c) {
+    On on;
+    on->MatMul(transpose_a, transpose_b, m, n, k, alpha, on.In(a, m * k), on.In(b, k * n), beta, on.InOut(c, m * n));
+  }
+  static void AddBias(size_t rows, size_t cols, const float* bias, float* x) {
+    On on;
+    on->AddBias(rows, cols, on.In(bias, cols), on.InOut(x, rows * cols));
+  }
+  static void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) {
+    On on;
+    on->AddBiasRelu(rows, cols, on.In(bias, cols), on.InOut(x, rows * cols));
+  }
+  static void ReluBackward(size_t n, const float* y, float* dx) {
+    On on;
+    on->ReluBackward(n, on.In(y, n), on.InOut(dx, n));
+  }
+  static void Dropout(size_t n, float rate, uint64_t seed, float* x) {
+    On on;
+    on->Dropout(n, rate, seed, on.InOut(x, n));
+  }
+  static void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) {
+    On on;
+    on->ColumnSums(rows, cols, on.In(x, rows * cols), on.InOut(sums, cols));
+  }
+  static void Axpy(size_t n, float alpha, const float* x, float* y) {
+    On on;
+    on->Axpy(n, alpha, on.In(x, n), on.InOut(y, n));
+  }
+  static void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) {
+    On on;
+    on->CopyColumns(rows, cols, on.In(x, rows * cols), stride, col, on.InOut(y, rows * stride));
+  }
+  static void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) {
+    On on;
+    on->ExtractColumns(rows, cols, on.In(x, rows * stride), stride, col, on.InOut(y, rows * cols));
+  }
+
+  static double LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits,
+                             float* predictions) {
+    double sum = -1;
+    {
+      On on;
+      on->LogisticLoss(rows, on.In(logits, rows), on.In(labels, rows), on.InOut(dlogits, rows),
+                       on.InOut(predictions, rows), on.InOut(&sum, 1));
+    }
+    return sum;
+  }
+  static double SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,
+                            float* predictions) {
+    double sum = -1;
+    {
+      On on;
+      on->SoftmaxLoss(rows, classes, on.In(logits, rows * classes), on.In(labels, rows),
+                      on.InOut(dlogits, rows * classes), on.InOut(predictions, rows), on.InOut(&sum, 1));
+    }
+    return sum;
+  }
+  static double SquaredLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions) {
+    double sum = -1;
+    {
+      On on;
+      on->SquaredLoss(rows, on.In(logits, rows), on.In(labels, rows), on.InOut(dlogits, rows),
+                      on.InOut(predictions, rows), on.InOut(&sum, 1));
+    }
+    return sum;
+  }
+
+  static void SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->SparseLinear(copy, dim, on.In(rows, on.distinct() * dim), on.InOut(out, batch.samples * dim));
+  }
+  static void SparseLinearBackward(const SparseBatch& batch, size_t dim, const float* dout, float* drows) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->SparseLinearBackward(copy, dim, on.In(dout, batch.samples * dim), on.InOut(drows, on.distinct() * dim));
+  }
+  static void FactorizationMachine(const SparseBatch& batch, size_t dim, const float* rows, float* sums, float* out) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->FactorizationMachine(copy, dim, on.In(rows, on.distinct() * dim), on.InOut(sums, batch.samples * dim),
+                             on.InOut(out, batch.samples));
+  }
+  static void FactorizationMachineBackward(const SparseBatch& batch, size_t dim, const float* rows, const float* sums,
+                                           const float* dout, float* drows) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->FactorizationMachineBackward(copy, dim, on.In(rows, on.distinct() * dim), on.In(sums, batch.samples * dim),
+                                     on.In(dout, batch.samples), on.InOut(drows, on.distinct() * dim));
+  }
+  static void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const float* rows, size_t stride,
+                           size_t col, float* out) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->GatherFields(copy, fields, dim, on.In(rows, on.distinct() * dim), stride, col,
+                     on.InOut(out, batch.samples * stride));
+  }
+  static void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride,
+                            size_t col, float* drows) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->ScatterFields(copy, fields, dim, on.In(dx, batch.samples * stride), stride, col,
+                      on.InOut(drows, on.distinct() * dim));
+  }
+  static void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
+                             float* out) {
+    On on;
+    on->DotInteraction(samples, vectors, dim, on.In(x, samples * vectors * dim), stride, col,
+                       on.InOut(out, samples * stride));
+  }
+  static void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride,
+                                     size_t col, const float* dout, float* dx) {
+    On on;
+    on->DotInteractionBackward(samples, vectors, dim, on.In(x, samples * vectors * dim), stride, col,
+                               on.In(dout, samples * stride), on.InOut(dx, samples * vectors * dim));
+  }
+
+  static void ToBf16(size_t n, const float* x, uint16_t* y) {
+    On on;
+    on->ToBf16(n, on.In(x, n), on.InOut(y, n));
+  }
+  static void FromBf16(size_t n, const uint16_t* x, float* y) {
+    On on;
+    on->FromBf16(n, on.In(x, n), on.InOut(y, n));
+  }
+  static void ToF16(size_t n, const float* x, uint16_t* y) {
+    On on;
+    on->ToF16(n, on.In(x, n), on.InOut(y, n));
+  }
+  static void FromF16(size_t n, const uint16_t* x, float* y) {
+    On on;
+    on->FromF16(n, on.In(x, n), on.InOut(y, n));
+  }
+  static void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) {
+    On on;
+    on->ToInt8(n, block, on.In(x, n), on.InOut(error, n), on.InOut(y, n), on.InOut(scales, (n + block - 1) / block));
+  }
+  static void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) {
+    On on;
+    on->FromInt8(n, block, on.In(x, n), on.In(scales, (n + block - 1) / block), on.InOut(y, n));
+  }
+};
+
+template <class Kind>
+BackendRow CudaRow() {
+  using F = CudaFunctions<Kind>;
+  return {.name = Kind::kName,
+          .instruction_set = 0,
+          .missing = F::Missing,
+          .factor_roundoff = Kind::kFactorRoundoff,
+          .mat_mul = F::MatMul,
+          .add_bias = F::AddBias,
+          .add_bias_relu = F::AddBiasRelu,
+          .relu_backward = F::ReluBackward,
+          .dropout = F::Dropout,
+          .column_sums = F::ColumnSums,
+          .axpy = F::Axpy,
+          .copy_columns = F::CopyColumns,
+          .extract_columns = F::ExtractColumns,
+          .logistic_loss = F::LogisticLoss,
+          .softmax_loss = F::SoftmaxLoss,
+          .squared_loss = F::SquaredLoss,
+          .sparse_linear = F::SparseLinear,
+          .sparse_linear_backward = F::SparseLinearBackward,
+          .factorization_machine = F::FactorizationMachine,
+          .factorization_machine_backward = F::FactorizationMachineBackward,
+          .gather_fields = F::GatherFields,
+          .scatter_fields = F::ScatterFields,
+          .dot_interaction = F::DotInteraction,
+          .dot_interaction_backward = F::DotInteractionBackward,
+          .to_bf16 = F::ToBf16,
+          .from_bf16 = F::FromBf16,
+          .to_f16 = F::ToF16,
+          .from_f16 = F::FromF16,
+          .to_int8 = F::ToInt8,
+          .from_int8 = F::FromInt8};
+}
+
+}  // namespace lodestone::kernels

@@ -1,0 +1,116 @@
+// Enough of CUDA's runtime to run kernels/*.cu, as they are, on a CPU: the compiler finds this file for
+// <cuda_runtime.h>.
+//
+// A block's threads are fibers, which take turns where a kernel waits for others (at barriers, and at exchanges between
+// a warp's lanes), in an order that a seed shuffles. So a kernel whose result depends on the order of its threads,
+// reads shared memory before it was written, or does not bring all threads to a barrier, shows it. Device memory is the
+// host's, filled with NaN first, and of exactly the size that was asked for, so that AddressSanitizer sees what is out
+// of bounds. Streams run everything at once: what their order hides, this does not find.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(threads)
+#define LODESTONE_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(emulated::DynamicShared())
+#define CUDART_VERSION 13000
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorIllegalAddress = 700,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+using cudaStream_t = struct EmulatedStream*;
+using cudaEvent_t = struct EmulatedEvent*;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaEventDisableTiming = 2;
+struct cudaDeviceProp {
+  char name[256];
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
+  explicit dim3(unsigned x) : x(x) {}
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+
+namespace emulated {
+// Runs the thread function for every thread of the grid. Ends the process if some wait for what cannot come.
+cudaError_t Run(const cudaLaunchConfig_t& config, const std::function<void()>& thread);
+void* DynamicShared();
+// Returns once all of the block's threads, or all of the warp's, have called it.
+void AwaitBlock();
+void AwaitWarp();
+// Where lanes leave 8 bytes for others of their warp: one place for each lane, of two sets that take turns.
+void* ExchangePlace(unsigned lane, bool odd);
+bool NextExchangeIsOdd();
+
+// From now on the calls of that many-th and later CUDA functions that can fail return `error`; cudaSuccess: none does.
+void FailFrom(int call, cudaError_t error);
+}  // namespace emulated
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  return emulated::Run(*config, [&] { kernel(arguments...); });
+}
+
+inline void __syncthreads() { emulated::AwaitBlock(); }
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, unsigned other) {
+  static_assert(sizeof(T) <= 8);
+  const unsigned lane = threadIdx.x % 32;
+  const bool odd = emulated::NextExchangeIsOdd();
+  std::memcpy(emulated::ExchangePlace(lane, odd), &value, sizeof value);
+  emulated::AwaitWarp();
+  std::memcpy(&value, emulated::ExchangePlace(lane ^ other, odd), sizeof value);
+  return value;
+}
+
+inline float atomicAdd(float* to, float value) { return std::exchange(*to, *to + value); }
+using std::isfinite;
+using std::isnan;
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetLastError();
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventDestroy(cudaEvent_t event);

@@ -1,0 +1,60 @@
+// A backend as a row of functions on host pointers; see backend.h.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "kernels/activation.h"
+#include "kernels/embedding.h"
+#include "kernels/loss.h"
+#include "kernels/matmul.h"
+#include "kernels/quantize.h"
+
+namespace lodestone::kernels {
+
+struct BackendRow {
+  std::string name;
+  // Highway's bit for the instruction set that the CPU's kernels shall use; 0: they choose.
+  int64_t instruction_set = 0;
+
+  // Says why the backend is not there; null, or an empty text: it is.
+  std::string (*missing)() = nullptr;
+  // By how much matrix products round their factors, in units of float's own rounding.
+  double factor_roundoff = 0;
+
+  decltype(&cpu::MatMul) mat_mul;
+
+  decltype(&cpu::AddBias) add_bias;
+  decltype(&cpu::AddBiasRelu) add_bias_relu;
+  decltype(&cpu::ReluBackward) relu_backward;
+  decltype(&cpu::Dropout) dropout;
+  decltype(&cpu::ColumnSums) column_sums;
+  decltype(&cpu::Axpy) axpy;
+  decltype(&cpu::CopyColumns) copy_columns;
+  decltype(&cpu::ExtractColumns) extract_columns;
+
+  decltype(&cpu::LogisticLoss) logistic_loss;
+  decltype(&cpu::SoftmaxLoss) softmax_loss;
+  decltype(&cpu::SquaredLoss) squared_loss;
+
+  decltype(&cpu::SparseLinear) sparse_linear;
+  decltype(&cpu::SparseLinearBackward) sparse_linear_backward;
+  decltype(&cpu::FactorizationMachine) factorization_machine;
+  decltype(&cpu::FactorizationMachineBackward) factorization_machine_backward;
+  decltype(&cpu::GatherFields) gather_fields;
+  decltype(&cpu::ScatterFields) scatter_fields;
+  decltype(&cpu::DotInteraction) dot_interaction;
+  decltype(&cpu::DotInteractionBackward) dot_interaction_backward;
+
+  decltype(&cpu::ToBf16) to_bf16;
+  decltype(&cpu::FromBf16) from_bf16;
+  decltype(&cpu::ToF16) to_f16;
+  decltype(&cpu::FromF16) from_f16;
+  decltype(&cpu::ToInt8) to_int8;
+  decltype(&cpu::FromInt8) from_int8;
+};
+
+inline void PrintTo(const BackendRow& row, std::ostream* out) { *out << row.name; }
+
+}  // namespace lodestone::kernels

@@ -1,0 +1,107 @@
+"""CUDA: where the toolkit is, and how .cu files are compiled. A machine without the toolkit leaves all of it out."""
+
+# Machine code for A100 (which later devices of the 8 series run too) and Hopper, and PTX, which the drivers of whatever
+# comes later compile themselves.
+_ARCHITECTURES = [
+    "-gencode=arch=compute_80,code=sm_80",
+    "-gencode=arch=compute_90,code=[sm_90,compute_90]",
+]
+_VERSION_MIN = 12000  # The first whose nvcc knows C++20.
+
+def _version(repository_ctx, root):
+    header = root + "/include/cuda.h"
+    if not (repository_ctx.path(header).exists and repository_ctx.path(root + "/bin/nvcc").exists and
+            repository_ctx.path(root + "/lib64/libcudart_static.a").exists and
+            repository_ctx.path(root + "/include/cublas_v2.h").exists):
+        return 0
+    for line in repository_ctx.read(header).split("\n"):
+        if line.startswith("#define CUDA_VERSION "):
+            return int(line.split(" ")[-1])
+    return 0
+
+def _cuda_toolkit_impl(repository_ctx):
+    wish = repository_ctx.os.environ.get("LODESTONE_CUDA", "")
+    root = ""
+    if wish != "no":
+        for candidate in ([wish] if wish else ["/usr/local/cuda", "/opt/cuda"]):
+            if _version(repository_ctx, candidate) >= _VERSION_MIN:
+                root = candidate
+                break
+        if wish and not root:
+            fail("LODESTONE_CUDA is %s, where there is no CUDA toolkit of version 12 or later" % wish)
+    repository_ctx.file("defs.bzl", "CUDA_ROOT = %r\n" % root)
+    build = "package(default_visibility = [\"//visibility:public\"])\n"
+    if root:
+        repository_ctx.symlink(root + "/include", "include")
+        repository_ctx.symlink(root + "/lib64", "lib64")
+        build += """
+# The static runtime: programs start where there is no CUDA library, and it looks for the driver itself.
+cc_library(
+    name = "runtime",
+    srcs = ["lib64/libcudart_static.a"],
+    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*"]),
+    includes = ["include"],
+    linkopts = ["-ldl", "-lrt", "-lpthread"],
+)
+"""
+    repository_ctx.file("BUILD", build)
+
+# The repository of the toolkit. --repo_env=LODESTONE_CUDA=no builds as if there was none; a folder instead of "no" says
+# where it is.
+cuda_toolkit = repository_rule(
+    implementation = _cuda_toolkit_impl,
+    environ = ["LODESTONE_CUDA"],
+    configure = True,
+    local = True,
+)
+
+def cuda_library(name, srcs, hdrs, root, deps = [], **kwargs):
+    """Compiles .cu files by nvcc, and its own headers' .cc files by nobody: give those to a cc_library.
+
+    Args:
+      name: the cc_library's name.
+      srcs: .cu files.
+      hdrs: all headers of ours that they include.
+      root: CUDA_ROOT of @cuda//:defs.bzl.
+      deps: what the objects are linked with.
+      **kwargs: of the cc_library.
+    """
+    objects = []
+    for src in srcs:
+        stem = src[:-len(".cu")]
+        objects.append(stem + ".cu.o")
+        native.genrule(
+            name = name + "_" + stem,
+            srcs = [src] + hdrs,
+            outs = [stem + ".cu.o"],
+            # C++20's headers of GCC are the compiler's own; line numbers are for profilers.
+            cmd = " ".join(
+                [root + "/bin/nvcc", "-std=c++20", "-O3", "-lineinfo", "-I."] + _ARCHITECTURES +
+                ["-Xcompiler=-fPIC,-Wall,-Wextra,-Wno-sign-compare,-Wno-unused-parameter,-Wno-missing-field-initializers"] +
+                ["-c", "$(location %s)" % src, "-o", "$@"],
+            ),
+            message = "Compiling " + src,
+            visibility = ["//visibility:private"],
+        )
+    native.cc_library(
+        name = name,
+        srcs = objects,
+        deps = deps + ["@cuda//:runtime"],
+        **kwargs
+    )
+
+def emulated_cuda_library(name, srcs, copts = [], **kwargs):
+    """Compiles .cu files for the CPU: as C++, with whatever headers `deps` have for CUDA's.
+
+    Args:
+      name: the cc_library's name.
+      srcs: labels of .cu and .cc files.
+      copts: further flags.
+      **kwargs: of the cc_library.
+    """
+    sources = []
+    for src in srcs:
+        out = name + "_" + src.split(":")[-1].replace(".", "_") + ".cc"
+        native.genrule(name = out[:-len(".cc")] + "_copy", srcs = [src], outs = [out], cmd = "cp $< $@")
+        sources.append(out)
+    native.cc_library(name = name, srcs = sources, copts = copts + ["-Wno-unknown-pragmas"], **kwargs)

@@ -1,0 +1,62 @@
+// The arithmetic of steps, wherever the model's backend has it done: on the CPU from the values where they lie; on a
+// device from copies there, of which those of batches are made while the batch before is computed (batch_pipeline.h),
+// and those of dense values block by block as they change. Gradients come to the host's memory.
+//
+// Not thread-safe. Model and backend must outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "worker/batch_pipeline.h"
+#include "worker/model/model.h"
+#include "worker/parameters.h"
+#include "worker/table_handle.h"
+
+namespace lodestone {
+
+class Compute {
+ public:
+  // `tables` stand beside model->tables() and must outlive it.
+  Compute(Model* model, const std::vector<TableHandle>* tables);
+
+  // The sum of the samples' losses at the dense values as they are and the rows of `item`, and a prediction for each
+  // sample (Model::Gradients). What the backend has failed at is its error, which names the operation and the device.
+  absl::StatusOr<double> Gradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed,
+                                   float* predictions);
+  // Of the last Gradients: those of table `t`, in the table's layout or one row per key.
+  const float* gradient(size_t t) const { return gradients_[t].data(); }
+
+  // The sum of the losses, and a prediction for each sample (Model::Predict).
+  absl::StatusOr<double> Predict(const BatchPipeline::Item& item, const Parameters& parameters, float* predictions);
+
+ private:
+  // Sets the pointers to the batch's parameters, and queues what must be copied for them.
+  void Take(const BatchPipeline::Item& item, const Parameters& parameters);
+  void CopyChanged(const Parameters& parameters);
+  BatchView ViewOf(const BatchPipeline::Item& item) const;
+
+  // Constant after construction.
+  Model* const model_;
+  kernels::Backend* const backend_;
+  const std::vector<TableHandle>* const tables_;
+  const size_t dense_count_;
+
+  ParameterPointers parameters_;
+  GradientPointers outputs_;
+  std::vector<kernels::Buffer<float>> gradients_;  // Per table, in the host's memory.
+  kernels::Buffer<double> loss_;                   // In the host's memory.
+  // Empty if the backend works on the host's memory.
+  std::vector<kernels::Buffer<float>> dense_;             // Per dense table.
+  std::vector<kernels::Buffer<float>> device_gradients_;  // Per table.
+  kernels::Buffer<float> device_predictions_;
+  kernels::Buffer<double> device_loss_;
+  uint64_t copied_stamp_ = 0;  // Of the dense values (Parameters::stamp).
+};
+
+}  // namespace lodestone

@@ -1,0 +1,54 @@
+#include "worker/device.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/log.h"
+#include "kernels/cuda.h"
+
+namespace lodestone {
+namespace {
+
+kernels::Precision PrecisionOf(v1::WorkerConfig::Precision precision) {
+  switch (precision) {
+    case v1::WorkerConfig::TF32:
+      return kernels::Precision::kTf32;
+    case v1::WorkerConfig::BF16:
+      return kernels::Precision::kBf16;
+    case v1::WorkerConfig::F32:
+      break;
+  }
+  return kernels::Precision::kFloat32;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerConfig& config) {
+  const std::string& device = config.device();
+  if (device == "cpu") return std::unique_ptr<kernels::Backend>();
+  kernels::CudaOptions options;
+  options.precision = PrecisionOf(config.precision());
+  options.cublas = config.cublas();
+  absl::string_view number = device;
+  const bool any = device == "auto" || device == "cuda";
+  if (!any &&
+      (!absl::ConsumePrefix(&number, "cuda:") || !absl::SimpleAtoi(number, &options.device) || options.device < 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker.device: '", device, "' is none of auto, cpu, cuda and cuda:N, where N counts from 0"));
+  }
+  auto backend = kernels::CreateCuda(options);
+  if (backend.ok()) {
+    LODESTONE_LOG(INFO, "worker", "computing device={}", (*backend)->name());
+    return backend;
+  }
+  if (device == "auto") {
+    LODESTONE_LOG(INFO, "worker", "computing device=cpu reason=\"{}\"", std::string(backend.status().message()));
+    return std::unique_ptr<kernels::Backend>();
+  }
+  return absl::FailedPreconditionError(absl::StrCat("worker.device is ", device, ", but ", backend.status().message()));
+}
+
+}  // namespace lodestone

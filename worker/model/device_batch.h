@@ -1,0 +1,57 @@
+// A batch and its rows in a device's memory: packed on the host into one piece that the device can fetch by itself, and
+// fetched while the batch before is computed.
+//
+// Thread safety: one thread at a time; Pack, Upload and the rest may be different ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "kernels/feature_order.h"
+#include "worker/model/keyed_batch.h"
+
+namespace lodestone {
+
+class DeviceBatch {
+ public:
+  // `ordered`: with the order in which gradients are added up, so that they are the same bits each time.
+  DeviceBatch(kernels::Backend* backend, bool ordered, size_t row_tables);
+
+  // Takes over the batch, and makes room for its rows, `row_floats` of each row table.
+  // REQUIRES: nothing queued uses the batch before any more.
+  void Pack(const KeyedBatch& keyed, std::span<const size_t> row_floats);
+  // Starts the copies of the batch and of the rows, which must stay as they are until they were computed from.
+  void Upload(std::span<const kernels::Buffer<float>> rows);
+  // What is queued to compute from now on finds the batch and its rows there.
+  void Await();
+
+  // In the device's memory. Of the last Pack.
+  BatchView view() const { return view_; }
+  const float* rows(size_t table) const { return rows_[table].data(); }
+
+ private:
+  // Where an array of 4-byte numbers lies in the piece.
+  template <typename T>
+  const T* At(size_t word) const {
+    return reinterpret_cast<const T*>(words_.data() + word);
+  }
+  // Adds an array to the piece and returns where it is.
+  size_t Add(const void* data, size_t words);
+
+  kernels::Backend* const backend_;
+  const bool ordered_;
+  const uint32_t mark_;  // Behind the copies.
+  kernels::FeatureOrderArrays order_arrays_;
+  kernels::FeatureOrder order_;               // On the device.
+  std::vector<uint32_t> pieces_;              // The arrays one after another, until it is known how long they are.
+  kernels::Buffer<uint32_t> packed_;          // The same in memory that the device can fetch from.
+  kernels::Buffer<uint32_t> words_;           // On the device.
+  std::vector<kernels::Buffer<float>> rows_;  // On the device.
+  BatchView view_;
+};
+
+}  // namespace lodestone
