@@ -1,5 +1,6 @@
 #include "common/certificates.h"
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
@@ -15,6 +16,10 @@
 
 namespace lodestone {
 namespace {
+
+// OpenSSL does not clean up when the process exits: gRPC lets go of channels on threads of its own, so that somebody may
+// still be reading certificates then. Before main, as the first call decides.
+[[maybe_unused]] const int kNoCleanup = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
 
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kExpiresSoonS = 14 * kDayS;
