@@ -87,6 +87,7 @@ LoadedData DataOf(const Case& c) {
 // What ten steps leave.
 struct Training {
   std::vector<double> losses;
+  std::vector<double> predicted;  // Of the same batches without dropout: each one's loss, then its predictions.
   std::vector<std::vector<float>> gradients;  // Per step and table.
 };
 
@@ -116,11 +117,15 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
   for (int step = 0; step < kSteps; ++step) {
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* const item, pipeline.Next());
     LODESTONE_RETURN_IF_ERROR(parameters.PullAll());
-    std::vector<float> predictions(item->keyed.batch.size, kUntold);
+    std::vector<float> before(kBatch, kUntold);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
-                               compute.Gradients(*item, parameters, StreamSeed(kSeed, step), predictions.data()));
-    EXPECT_THAT(predictions, testing::Each(testing::Ne(kUntold)));
+                               compute.Gradients(*item, parameters, StreamSeed(kSeed, step), before.data()));
+    EXPECT_THAT(before, testing::Each(testing::Ne(kUntold)));
     run.losses.push_back(loss / kBatch);
+    std::vector<float> predictions(kBatch, -1.0f);
+    LODESTONE_ASSIGN_OR_RETURN(const double predicted, compute.Predict(*item, parameters, predictions.data()));
+    run.predicted.push_back(predicted / kBatch);
+    for (const float prediction : predictions) run.predicted.push_back(prediction);
     std::vector<DenseGradient> dense_gradients;
     std::vector<RowGradients> row_gradients;
     for (size_t t = 0; t < tables.size(); ++t) {
@@ -157,6 +162,7 @@ class GoldenTest : public testing::TestWithParam<Case> {
     const auto again = Train(GetParam(), backend);
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(run.losses, again->losses);
+    EXPECT_EQ(run.predicted, again->predicted);
     EXPECT_EQ(run.gradients, again->gradients);
   }
 };
@@ -180,6 +186,8 @@ TEST_P(GoldenTest, TenStepsOnCuda) {
   ASSERT_EQ(run->gradients.size(), cpu->gradients.size());
   // As for the losses; a gradient is a sum of fewer than 64 products of total magnitude below 8, in either of the two.
   constexpr double kTolerance = kSteps * 2 * 64 * 8 * 0x1p-24;
+  ASSERT_EQ(run->predicted.size(), cpu->predicted.size());
+  for (size_t i = 0; i < run->predicted.size(); ++i) ASSERT_NEAR(run->predicted[i], cpu->predicted[i], kTolerance) << i;
   for (size_t t = 0; t < run->gradients.size(); ++t) {
     ASSERT_EQ(run->gradients[t].size(), cpu->gradients[t].size());
     for (size_t i = 0; i < run->gradients[t].size(); ++i) {

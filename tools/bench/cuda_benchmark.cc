@@ -59,7 +59,7 @@ void Run(benchmark::State& state, double floats, const Operation& operation) {
   using benchmark::Counter;
   const double bytes = floats * sizeof(float) * kQueued * static_cast<double>(state.iterations());
   state.counters["bytes/s"] = Counter(bytes, Counter::kIsRate);
-  state.counters["share_of_copy"] = Counter(bytes / copy_bytes_per_second, Counter::kIsRate);
+  state.counters["percent_of_copy"] = Counter(100 * bytes / copy_bytes_per_second, Counter::kIsRate);
 }
 
 void BM_AddBiasRelu(benchmark::State& state) {
