@@ -3,7 +3,8 @@
 // ("Plain": no pages, no versions, no snapshots, keys that never go away). Rows have 16 floats.
 //
 // Table and Plain take turns every few milliseconds, so that the ratio (a counter) tells little of what else the
-// machine does. Times are CPU times of the thread.
+// machine does. Times are CPU times of the thread. "Shards" reads the same keys from 64 shards, as the messages of a
+// worker ask for them, 4096 or 512 at a time: all of a message's in one go, beside ("Apart") one shard after the other.
 #include <time.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "benchmark/benchmark.h"
 #include "common/hash.h"
+#include "common/shard_map.h"
 #include "server/shard/embedding_table.h"
 #include "server/shard/memory.h"
 
@@ -204,6 +206,63 @@ class FlatHashMapRows {
   RowArray rows_;
 };
 
+// The rows of a table in 64 shards. The queries of a call, `kKeys` of them, are those of QueriesFor, ordered by shard.
+template <size_t kKeys>
+class ShardedRows {
+ public:
+  static constexpr uint32_t kShards = 64;
+
+  ShardedRows(size_t n, bool) {
+    v1::TableSpec spec;
+    spec.set_name("rows");
+    spec.mutable_embedding()->set_dim(kDim);
+    spec.mutable_optimizer()->mutable_sgd();
+    table_ = Table::Create(spec, kSeed, kShards).value();
+    std::vector<std::vector<Key>> keys(kShards);
+    for (size_t i = 0; i < n; ++i) keys[ShardOfKey(KeyNumber(i), kShards)].push_back(KeyNumber(i));
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      rows_.push_back(std::make_unique<EmbeddingTable>(table_.get(), 0));
+      for (size_t at = 0; at < keys[shard].size(); at += kKeysPerCall) {
+        const size_t count = std::min(kKeysPerCall, keys[shard].size() - at);
+        rows_[shard]->Apply(BytesOf(&keys[shard][at], count * sizeof(Key)),
+                            BytesOf(Gradients().data(), count * kDim * sizeof(float)), count, 0, at + 1);
+      }
+    }
+    queries_ = QueriesFor(n);
+    for (size_t call = 0; call < queries_.size(); call += kKeys) {
+      std::stable_sort(queries_.begin() + call, queries_.begin() + call + kKeys,
+                       [](Key a, Key b) { return ShardOfKey(a, kShards) < ShardOfKey(b, kShards); });
+      std::vector<uint32_t> counts(kShards);
+      for (size_t i = call; i < call + kKeys; ++i) ++counts[ShardOfKey(queries_[i], kShards)];
+      counts_.push_back(std::move(counts));
+    }
+  }
+
+  void Read(size_t call, bool together, float* dst) {
+    const Key* keys = queries_.data() + call * kKeys;
+    wanted_.clear();
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      const uint32_t count = counts_[call][shard];
+      const EmbeddingTable::Wanted wanted{rows_[shard].get(), BytesOf(keys, count * sizeof(Key)), count, dst};
+      if (together) {
+        wanted_.push_back(wanted);
+      } else {
+        EmbeddingTable::Read({&wanted, 1}, 0);
+      }
+      keys += count;
+      dst += count * kDim;
+    }
+    EmbeddingTable::Read(wanted_, 0);
+  }
+
+ private:
+  std::unique_ptr<Table> table_;
+  std::vector<std::unique_ptr<EmbeddingTable>> rows_;
+  std::vector<Key> queries_;
+  std::vector<std::vector<uint32_t>> counts_;  // By call: keys of each shard.
+  std::vector<EmbeddingTable::Wanted> wanted_;
+};
+
 // Tables take seconds to fill: the last of each kind stays.
 template <typename Rows>
 Rows& RowsFor(size_t n, bool adagrad) {
@@ -274,6 +333,35 @@ void BesidePlain(benchmark::State& state, bool adagrad) {
   state.counters["plain_per_second"] = static_cast<double>(state.iterations() * kTurns * kTurn) / plain;
 }
 
+// Reads from shards, in turns the one way and the other; the rate is that of the former.
+template <size_t kKeys>
+void BesideTheOther(benchmark::State& state, bool together) {
+  ShardedRows<kKeys>& rows = RowsFor<ShardedRows<kKeys>>(static_cast<size_t>(state.range(0)), false);
+  static auto* const values = new std::vector<float>(kKeys * kDim);
+  const auto turn = [&](size_t number, bool way) {
+    const double start = CpuSeconds();
+    for (size_t call = 0; call < kTurn / kKeys; ++call) {
+      rows.Read(number * (kTurn / kKeys) + call, way, values->data());
+      benchmark::DoNotOptimize(values->data());
+      benchmark::ClobberMemory();
+    }
+    return CpuSeconds() - start;
+  };
+  double ours = 0;
+  double other = 0;
+  for (auto _ : state) {
+    double seconds = 0;
+    for (size_t number = 0; number < kTurns; ++number) {
+      seconds += turn(number, together);
+      other += turn(number, !together);
+    }
+    ours += seconds;
+    state.SetIterationTime(seconds);
+  }
+  state.SetItemsProcessed(state.iterations() * kTurns * kTurn);
+  state.counters["ratio"] = other / ours;
+}
+
 double Least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
 double Most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
@@ -291,6 +379,12 @@ void Register() {
       add(adagrad ? "Table/adagrad" : "Table/read", BesidePlain);
       add(adagrad ? "PlainAdagrad" : "PlainRead", Alone<PlainRows>);
       add(adagrad ? "FlatHashMap/adagrad" : "FlatHashMap/read", Alone<FlatHashMapRows>);
+      if (!adagrad) {
+        add("Shards/read", [](benchmark::State& state, bool) { BesideTheOther<kKeysPerCall>(state, true); });
+        add("Shards/readApart", [](benchmark::State& state, bool) { BesideTheOther<kKeysPerCall>(state, false); });
+        add("Shards/read512", [](benchmark::State& state, bool) { BesideTheOther<512>(state, true); });
+        add("Shards/read512Apart", [](benchmark::State& state, bool) { BesideTheOther<512>(state, false); });
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,6 +125,7 @@ class Burner final : public Load {
     }
     Outcome outcome;
     outcome.operations = order.request_bytes;
+    outcome.started = 2 * order.request_bytes;
     outcome.latencies_us = {static_cast<float>(order.request_bytes)};
     return outcome;
   }
@@ -152,6 +154,25 @@ TEST(MeasureWindow, AddsUpWhatProcessesOfTheirOwnDid) {
     EXPECT_GT(sample->client_cpu_seconds, 0);
     EXPECT_EQ(sample->server_cpu_seconds, 0);
   }
+}
+
+TEST(MeasureWindow, TheServersCopiesAreThoseOfTheOperationsThatCount) {
+  auto peer = Peer::Start("one", MakeBurner);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  const std::unique_ptr<Peer> peers[] = {*std::move(peer)};
+  Order order;
+  order.request_bytes = 5;  // Of the ten operations that are started, five end in time.
+  double copied = 0;
+  const ServerPids counts({}, [&copied]() -> std::optional<double> { return copied += 1000; });
+  const absl::StatusOr<Sample> sample = MeasureWindow(peers, {order}, counts, 20);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_DOUBLE_EQ(sample->server_bytes_copied, 500);
+  const Row row = MakeRow("x", "x", BytesScale(200), {*sample}, {});
+  EXPECT_DOUBLE_EQ(row.Find(kServerCopies)->median, 0.5);  // 500 bytes for five operations of 200.
+  const ServerPids silent({}, [] { return std::optional<double>(); });
+  const absl::StatusOr<Sample> unknown = MeasureWindow(peers, {order}, silent, 20);
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(unknown->server_bytes_copied, 0);
 }
 
 TEST(MeasureWindow, NamesTheProcessThatFailedAndGoesOnAfterwards) {
