@@ -12,21 +12,12 @@
 #include "common/status.h"
 #include "kernels/matmul.h"
 #include "server/optimizer/initializer.h"
+#include "tools/bench/step_sizes.h"
 #include "worker/data/zipf.h"
 
 namespace lodestone::bench {
 namespace {
 
-// The sizes of torch_step.py.
-constexpr uint32_t kFields = 26;
-constexpr uint32_t kNumeric = 13;
-constexpr uint32_t kDim = 16;
-constexpr uint64_t kValuesPerField = 10000;
-constexpr double kZipfExponent = 1.05;
-constexpr double kPositiveShare = 0.25;
-constexpr uint32_t kPixels = 784;
-constexpr uint32_t kClasses = 10;
-constexpr uint32_t kBottomHidden = 64;
 constexpr size_t kSamples = 1 << 17;  // Drawn, but at least two batches and at most 16.
 constexpr uint64_t kSeed = 1;
 

@@ -51,7 +51,10 @@ const std::vector<Suite>& Suites() {
       {"step",
        "samples per second of training steps on one core without a server, beside their matrix products and PyTorch",
        RunStep},
-      {"train", "samples per second of whole training steps: DeepFM, 2 ps, 2 workers (configs/local.yaml)", RunTrain},
+      {"train",
+       "samples per second of whole training steps: DeepFM, 1 ps and 1 worker beside a step without a server; "
+       "2 ps, 2 workers (configs/local.yaml)",
+       RunTrain},
   };
   return suites;
 }
@@ -194,8 +197,8 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_flag("--quick", line->options.quick,
                 "Fewer rows, three short runs: shows that it works, not how fast it is");
   app->add_option("--only", line->options.only,
-                  "Of dense, same-machine, embedding, broadcast, checkpoint and step only the rows whose names contain "
-                  "this: push/1MiB");
+                  "Of dense, same-machine, embedding, broadcast, checkpoint, step and train only the rows whose names "
+                  "contain this: push/1MiB");
   app->add_option("--runs", line->options.runs, "How often each row is measured (default: 5; quick: 3)")
       ->check(CLI::Range(1, 1000));
   app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")

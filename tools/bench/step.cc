@@ -1,90 +1,20 @@
 // step: training steps without a server, beside the matrix products that they consist of, and beside PyTorch.
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
-#include "tools/bench/local_ps.h"
+#include "tools/bench/step_program.h"
 #include "tools/bench/suites.h"
-#include "tools/psctl/child.h"
 
 namespace lodestone::bench {
 namespace {
-
-// An answer comes after the time asked for, a quarter of it as warm-up, a step of each, and, the first time, the
-// drawing of the data.
-constexpr int64_t kAnswerNsMax = 180'000'000'000;
-constexpr int kPollMs = 100;
-
-// local_step or torch_step.py, which answer requests line by line.
-class StepProgram {
- public:
-  static absl::StatusOr<std::unique_ptr<StepProgram>> Start(const std::string& name, std::vector<std::string> argv) {
-    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
-    const std::string requests = folder->File("requests");
-    if (mkfifo(requests.c_str(), 0600) != 0) return absl::ErrnoToStatus(errno, requests);
-    const int fd = open(requests.c_str(), O_RDWR | O_CLOEXEC);  // For reading too: else it would wait for a reader.
-    if (fd < 0) return absl::ErrnoToStatus(errno, requests);
-    argv.push_back(requests);
-    absl::StatusOr<std::unique_ptr<Child>> child = Child::Start(name, argv);
-    if (!child.ok()) {
-      close(fd);
-      return child.status();
-    }
-    return std::unique_ptr<StepProgram>(new StepProgram(std::move(folder), fd, *std::move(child)));
-  }
-  ~StepProgram() { close(requests_); }
-  StepProgram(const StepProgram&) = delete;
-  StepProgram& operator=(const StepProgram&) = delete;
-
-  // Repeats what `request` says ("deepfm/256-128 1024 adagrad step") for `seconds`.
-  absl::StatusOr<Sample> Ask(const std::string& request, double seconds) {
-    const std::string line = absl::StrCat(request, " ", seconds, "\n");
-    if (write(requests_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("asking ", child_->name()));
-    }
-    std::string answer;
-    const auto take = [&](absl::string_view text) {
-      if (absl::StartsWith(text, "ok ") || absl::StartsWith(text, "error: ")) answer = std::string(text);
-    };
-    const int64_t deadline_ns = NowNs() + kAnswerNsMax;
-    while (answer.empty() && !child_->Reap(take)) {
-      if (NowNs() > deadline_ns) {
-        return absl::DeadlineExceededError(absl::StrCat(child_->name(), ": no answer to ", request));
-      }
-      pollfd output = {child_->output_fd(), POLLIN, 0};
-      poll(&output, 1, kPollMs);
-      child_->ReadOutput(take);
-    }
-    if (answer.empty()) return absl::InternalError(child_->Outcome());
-    Sample sample;
-    std::string word;
-    if (std::istringstream(answer) >> word >> sample.operations >> sample.seconds >> sample.client_cpu_seconds) {
-      return sample;
-    }
-    return absl::FailedPreconditionError(absl::StrCat(child_->name(), ": ", answer));
-  }
-
- private:
-  StepProgram(std::unique_ptr<TemporaryFolder> folder, int requests, std::unique_ptr<Child> child)
-      : folder_(std::move(folder)), requests_(requests), child_(std::move(child)) {}
-
-  const std::unique_ptr<TemporaryFolder> folder_;
-  const int requests_;
-  const std::unique_ptr<Child> child_;
-};
 
 struct Case {
   const char* model;
@@ -124,8 +54,7 @@ absl::Status Measure(const Options& options, const Case& of, StepProgram* ours, 
 }  // namespace
 
 absl::Status RunStep(const Options& options, const AddRow& add) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> ours,
-                             StepProgram::Start("local_step", {options.benchmark_folder + "/local_step"}));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> ours, StepProgram::StartLocal(options));
   const std::string script = options.root + "/tools/bench/torch_step.py";
   if (access(script.c_str(), R_OK) != 0) {
     return absl::NotFoundError(absl::StrCat(script, ": no such file; --root names the project's folder"));

@@ -24,7 +24,7 @@ except ImportError:
     print("error: this Python has no torch; Debian: apt-get install --no-install-recommends python3-torch", flush=True)
     sys.exit(1)
 
-# The sizes of local_step.cc.
+# The sizes of step_sizes.h.
 FIELDS, NUMERIC, DIM, VALUES, ZIPF = 26, 13, 16, 10000, 1.05
 PIXELS, CLASSES = 784, 10
 BOTTOM = [64]

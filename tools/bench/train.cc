@@ -1,4 +1,4 @@
-// train: whole training steps, ps and workers as psctl starts them.
+// train: whole training steps, ps and workers as psctl starts them; and beside the same steps without a server.
 #include <poll.h>
 #include <unistd.h>
 
@@ -13,15 +13,20 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/random.h"
 #include "common/status.h"
 #include "tools/bench/local_ps.h"
+#include "tools/bench/step_program.h"
+#include "tools/bench/step_sizes.h"
 #include "tools/bench/suites.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/summary.h"
+#include "worker/data/zipf.h"
 
 namespace lodestone::bench {
 namespace {
 
+constexpr int kBatch = 1024;
 constexpr int kPollMs = 5;  // CPU time between the last look at a process and its end is not counted.
 
 // CPU seconds of the processes that psctl has started.
@@ -79,9 +84,57 @@ absl::StatusOr<Sample> Train(const Options& options, const std::string& config, 
                 .latencies_us = {}};
 }
 
+// Clicks as local_step draws them, in Criteo's format: numbers below 100, so that none is missing.
+absl::Status WriteClicks(const std::string& path, int samples) {
+  std::ofstream file(path);
+  const Zipf zipf(kValuesPerField, kZipfExponent);
+  for (uint64_t s = 0; s < static_cast<uint64_t>(samples); ++s) {
+    std::string line = absl::StrCat(RandomUniform(s, 0) < kPositiveShare ? 1 : 0);
+    for (uint64_t i = 1; i <= kNumeric; ++i) absl::StrAppend(&line, "\t", RandomBits(s, i) % 100);
+    for (uint64_t f = 0; f < kFields; ++f) {
+      absl::StrAppend(&line, "\t", absl::Hex(zipf.Draw(StreamSeed(s, f + 1), 0), absl::kZeroPad8));
+    }
+    file << line << "\n";
+  }
+  file.close();
+  if (!file) return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  return absl::OkStatus();
+}
+
+// DeepFM with one ps and one worker, beside one thread without a server.
+absl::Status RunBesideLocal(const Options& options, const AddRow& add) {
+  const std::string name = "train/deepfm/256-128/batch1024/1ps/1worker";
+  if (!IsWanted(options, name)) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
+  const std::string clicks = folder->File("clicks"), config = folder->File("config.yaml");
+  LODESTONE_RETURN_IF_ERROR(WriteClicks(clicks, options.quick ? 20 * kBatch : 100 * kBatch));
+  std::ofstream(config) << "cluster: {servers: 1, workers: 1}\n"
+                        << "model:\n  type: deepfm\n  embedding_dim: " << kDim << "\n  hidden: [256, 128]\n"
+                        << "  optimizer: {adagrad: {}, learning_rate: 0.05}\n"
+                        << "data: {format: criteo, train: [" << clicks << "]}\n"
+                        << "train: {epochs: 2, batch_size: " << kBatch << ", evaluate_train_samples_max: 0}\n";
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> local, StepProgram::StartLocal(options));
+  const Measurement without_server = [&]() -> absl::StatusOr<Sample> {
+    LODESTONE_ASSIGN_OR_RETURN(
+        Sample sample, local->Ask(absl::StrCat("deepfm/256-128 ", kBatch, " adagrad step"), 1e-3 * options.window_ms));
+    sample.operations *= kBatch;
+    return sample;
+  };
+  // No CPU times: those of the cluster are of start, data and end too.
+  const Scale scale{.unit = "samples/s", .cpu_unit = "", .amount = 1, .bytes = 0, .count_messages = false};
+  LODESTONE_ASSIGN_OR_RETURN(Row row, MeasureInTurns(
+                                          options, "train", name, scale,
+                                          [&] { return Train(options, config, options.sets); }, without_server));
+  add(std::move(row));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunTrain(const Options& options, const AddRow& add) {
+  LODESTONE_RETURN_IF_ERROR(RunBesideLocal(options, add));
+  const std::string name = "train/deepfm/2ps/2workers";
+  if (!IsWanted(options, name)) return absl::OkStatus();
   const std::string config = options.root + "/configs/local.yaml";
   if (access(config.c_str(), R_OK) != 0) {
     return absl::NotFoundError(absl::StrCat(config, ": no such file; --root names the project's folder"));
@@ -91,9 +144,9 @@ absl::Status RunTrain(const Options& options, const AddRow& add) {
                                    "data.generated.test_samples=1000", "train.evaluate_train_samples_max=0"};
   sets.insert(sets.end(), options.sets.begin(), options.sets.end());
   const Scale scale{.unit = "samples/s", .cpu_unit = "s/Msamples", .amount = 1, .bytes = 0, .count_messages = false};
-  LODESTONE_ASSIGN_OR_RETURN(Row row, MeasureInTurns(
-                                          options, "train", "train/deepfm/2ps/2workers", scale,
-                                          [&] { return Train(options, config, sets); }, nullptr));
+  LODESTONE_ASSIGN_OR_RETURN(Row row,
+                             MeasureInTurns(
+                                 options, "train", name, scale, [&] { return Train(options, config, sets); }, nullptr));
   for (const char* metric : {kClientCpu, kServerCpu}) {  // Per sample so far.
     Spread& spread = row.values[metric];
     spread = {1e6 * spread.median, 1e6 * spread.min, 1e6 * spread.max};

@@ -168,6 +168,22 @@ TEST(Bench, MeasuresStepsWithoutPyTorchAndSaysSo) {
   EXPECT_EQ(report->rows[0].name, "step/mlp/512-256/batch128/adagrad/products");
 }
 
+TEST(Bench, MeasuresATrainingClusterBesideStepsWithoutAServer) {
+  const std::string json = TestFile("train.json");
+  const Result result = RunBench(
+      Quick({"train", "--only", "1worker", "--psctl-binary", ProjectFile("tools/psctl/psctl"), "--root", ""}, json));
+  ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  const absl::StatusOr<Report> report = ReadReport(json);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->rows.size(), 1);
+  const Row& row = report->rows[0];
+  EXPECT_EQ(row.name, "train/deepfm/256-128/batch1024/1ps/1worker");
+  for (const char* metric : {kRate, kLimitRate, kRatio}) {
+    ASSERT_NE(row.Find(metric), nullptr) << metric;
+    EXPECT_GT(row.Find(metric)->median, 0) << metric;
+  }
+}
+
 TEST(Bench, ListsWhatItMeasuresAndExplainsItself) {
   const Result list = RunBench({"--list"});
   const Result help = RunBench({"--help"});
