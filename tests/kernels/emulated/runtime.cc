@@ -188,11 +188,12 @@ class Grid {
   uint64_t places_[2][kThreadsMax] = {};
   std::vector<unsigned> order_;
   std::mt19937 random_{kSeed};
-  ucontext_t main_;
-  jmp_buf main_jump_;
 #ifdef LODESTONE_ASAN
+  ucontext_t main_;
   const void* main_stack_ = nullptr;
   size_t main_stack_bytes_ = 0;
+#else
+  jmp_buf main_jump_;
 #endif
 };
 
