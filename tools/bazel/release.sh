@@ -59,6 +59,14 @@ take_programs() {
   done
 }
 
+# cuda_notice WORKER: what NVIDIA's licence wants to be told of the code of its in that program; nothing if there is none.
+cuda_notice() {
+  grep -qa cudart "$1" || return 0
+  echo "The worker holds NVIDIA's CUDA runtime (cudart_static), which may be distributed within programs by attachment A of the"
+  echo "End User License Agreement of NVIDIA's CUDA Toolkit (https://docs.nvidia.com/cuda/eula). What is built with"
+  echo "--repo_env=LODESTONE_CUDA=no has nothing of it."
+}
+
 # take_configs DIR [FIND-CONDITION…]: copies those files of configs/ that belong to the tree.
 take_configs() {
   local to=$1 file

@@ -115,6 +115,8 @@ TEST_F(BundleTest, NoticesHoldTheLicenceOfEveryLibrary) {
     EXPECT_TRUE(absl::StrContains(notices, licence)) << package;
   }
   EXPECT_TRUE(absl::StrContains(notices, Do("cat /usr/share/common-licenses/Apache-2.0")));
+  const bool cuda = Do(absl::StrCat("grep -qa cudart ", folder, "/bin/worker && echo yes || true")) != "";
+  EXPECT_EQ(absl::StrContains(notices, "CUDA runtime"), cuda);
 }
 
 TEST_F(BundleTest, ProgramsThatWouldNotFindTheirLibrariesAreRefused) {
