@@ -259,6 +259,13 @@ TEST_F(SecureClusterTest, WhoIsUnknownIsToldSoAtOnce) {
   EXPECT_GT(strangers, 0) << "denied calls are in the audit log";
 }
 
+TEST_F(SecureClusterTest, PsctlThatKnowsOfNoTlsIsToldThatItMayBeThat) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  PsctlRun run({"status", "--address", address(), "--timeout", "60s"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 3"));
+  EXPECT_THAT(run.output(), HasSubstr("If it is served by TLS, psctl needs to know security.authorities"));
+}
+
 TEST_F(SecureClusterTest, WithAnotherAuthorityThereIsNoConnection) {
   ASSERT_NO_FATAL_FAILURE(Start());
   const TestAuthority other("another authority");

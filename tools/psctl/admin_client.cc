@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "grpcpp/channel.h"
@@ -24,6 +25,16 @@ std::string ReasonOf(const std::string& message) {
   const size_t at = message.rfind(kPrefix.data());
   return at == std::string::npos ? message : message.substr(at + kPrefix.size());
 }
+
+// Whether somebody takes connections there, and ends them: he may speak TLS, or want it spoken otherwise.
+bool HangsUp(const std::string& message) {
+  return absl::StrContains(message, "Socket closed") || absl::StrContains(message, "handshake failed") ||
+         absl::StrContains(message, "Connection reset");
+}
+constexpr char kMayBeTls[] =
+    ". If it is served by TLS, psctl needs to know security.authorities (and security.certificate and key, if the ps "
+    "asks "
+    "for them), by --config or --set";
 
 template <typename Request, typename Response>
 using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*, const Request&, Response*);
@@ -73,7 +84,8 @@ absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address,
       if (channel->GetState(false) == GRPC_CHANNEL_READY) break;  // It is the ps that says so.
       return UnreachableError(absl::StrCat("no ps answers at ", address, ": ", ReasonOf(status.error_message()),
                                            ". Does one run there? Its log says where it listens (\"listens on=... "
-                                           "address=...\"); --address names another"));
+                                           "address=...\"); --address names another",
+                                           HangsUp(status.error_message()) ? kMayBeTls : ""));
     default:
       break;
   }
