@@ -4,17 +4,18 @@
 //   bazel build --config=asan //tests/fuzz:checkpoint_fuzz
 //   bazel-bin/tests/fuzz/checkpoint_fuzz -max_total_time=60 -timeout=10 -max_len=512 "$(mktemp -d)"
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/memory_file.h"
 #include "common/record_file.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_file.h"
@@ -29,19 +30,11 @@ constexpr ShardId kShard = 1;
 constexpr uint32_t kShards = 2;
 constexpr uint32_t kPushes = 12;
 
-// A file in memory, which has a path while this lives.
-class MemoryFile {
- public:
-  explicit MemoryFile(const std::string& content) : fd_(memfd_create("checkpoint", 0)) {
-    LODESTONE_CHECK(fd_ >= 0);
-    LODESTONE_CHECK(write(fd_, content.data(), content.size()) == static_cast<ssize_t>(content.size()));
-  }
-  ~MemoryFile() { close(fd_); }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  const int fd_;
-};
+std::unique_ptr<MemoryFile> FileWith(const std::string& content) {
+  auto file = MemoryFile::Make(content);
+  LODESTONE_CHECK(file.ok());
+  return *std::move(file);
+}
 
 FilledShard MakeShard() { return FilledShard(kShard, kShards, SpecsWith("adagrad")); }
 
@@ -50,12 +43,12 @@ const std::vector<FuzzPiece>& GoodRecords() {
   static const std::vector<FuzzPiece>* const records = [] {
     FilledShard shard = MakeShard();
     shard.Run(1, kPushes);
-    const MemoryFile written("");
-    auto file = File::Open(written.path(), O_WRONLY);
+    const auto written = FileWith("");
+    auto file = File::Open(written->path(), O_WRONLY);
     LODESTONE_CHECK(file.ok());
     const std::atomic<bool> stop{false};
     LODESTONE_CHECK(WriteShardFile(shard->CollectState(nullptr), stop, &*file).ok());
-    auto reader = RecordReader::Open(written.path());
+    auto reader = RecordReader::Open(written->path());
     LODESTONE_CHECK(reader.ok());
     auto* all = new std::vector<FuzzPiece>;
     RecordReader::Record record;
@@ -80,11 +73,11 @@ std::string FileOf(const std::vector<FuzzPiece>& pieces) {
 
 void TryShardFile(const std::vector<FuzzPiece>& pieces, bool spoilt) {
   const std::string content = FileOf(pieces);
-  const MemoryFile file(content);
+  const auto file = FileWith(content);
   ShardFiles files;
   files.shard = kShard;
   files.version = kPushes;
-  files.pieces.push_back({file.path(), {content.size(), Crc32c(content.data(), content.size())}});
+  files.pieces.push_back({file->path(), {content.size(), Crc32c(content.data(), content.size())}});
   FilledShard shard = MakeShard();
   const uint64_t before = shard.checksum();
   const absl::Status status = RestoreShard(files, &*shard);
@@ -119,8 +112,8 @@ std::string GoodManifest() {
 }
 
 void TryManifest(const std::vector<FuzzPiece>& pieces) {
-  const MemoryFile file(FileOf(pieces));
-  const auto manifest = ReadManifest(file.path());
+  const auto file = FileWith(FileOf(pieces));
+  const auto manifest = ReadManifest(file->path());
   if (!manifest.ok()) LODESTONE_CHECK(!manifest.status().message().empty());
 }
 

@@ -1,11 +1,8 @@
 // Fuzzes the reader of record files (logs, checkpoints): any bytes must end in records that are there, or in an outcome
 // that says what is wrong. The first byte chooses whether the rest is the file, or says which records to write and how
 // to spoil them. To run it for a minute:
-//   bazel build --config=clang --config=fuzz //tests/fuzz:record_fuzz
+//   bazel build --config=asan //tests/fuzz:record_fuzz
 //   bazel-bin/tests/fuzz/record_fuzz -max_total_time=60 -timeout=10 -max_len=4096 "$(mktemp -d)"
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -14,6 +11,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/memory_file.h"
 #include "common/record_file.h"
 
 namespace {
@@ -30,12 +28,10 @@ std::string Build(std::string_view message, std::string_view payload) {
 
 // Reads `file` to its end: what comes then, and where.
 Outcome Read(const std::string& file, uint64_t* offset) {
-  const int fd = memfd_create("records", 0);
-  LODESTONE_CHECK(fd >= 0);
-  LODESTONE_CHECK(write(fd, file.data(), file.size()) == static_cast<ssize_t>(file.size()));
-  auto reader = RecordReader::Open("/proc/self/fd/" + std::to_string(fd));
+  const auto memory = lodestone::MemoryFile::Make(file);
+  LODESTONE_CHECK(memory.ok());
+  auto reader = RecordReader::Open((*memory)->path());
   LODESTONE_CHECK(reader.ok());
-  close(fd);
   *offset = 0;
   RecordReader::Record record;
   Outcome outcome;

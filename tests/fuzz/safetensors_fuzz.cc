@@ -4,14 +4,12 @@
 //   bazel build --config=asan //tests/fuzz:safetensors_fuzz
 //   bazel-bin/tests/fuzz/safetensors_fuzz -max_total_time=60 -timeout=10 -max_len=4096 "$(mktemp -d)" \
 //       tests/fuzz/safetensors_corpus
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "common/check.h"
+#include "common/memory_file.h"
 #include "tools/psctl/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -25,11 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(length.data(), &header, sizeof(header));
     file.insert(0, length);
   }
-  const int fd = memfd_create("tensors", 0);
-  LODESTONE_CHECK(fd >= 0);
-  LODESTONE_CHECK(write(fd, file.data(), file.size()) == static_cast<ssize_t>(file.size()));
-  const auto tensors = Safetensors::Open("/proc/self/fd/" + std::to_string(fd));
-  close(fd);
+  const auto memory = lodestone::MemoryFile::Make(file);
+  LODESTONE_CHECK(memory.ok());
+  const auto tensors = Safetensors::Open((*memory)->path());
   if (!tensors.ok()) {
     LODESTONE_CHECK(!tensors.status().message().empty());
     return 0;
