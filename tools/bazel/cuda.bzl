@@ -39,8 +39,8 @@ def _cuda_toolkit_impl(repository_ctx):
 cc_library(
     name = "runtime",
     srcs = ["lib64/libcudart_static.a"],
-    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*"]),
-    includes = ["include"],
+    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*", "include/nv/**", "include/cccl/nv/**"]),
+    includes = ["include", "include/cccl"],
     linkopts = ["-ldl", "-lrt", "-lpthread"],
 )
 """
