@@ -1,7 +1,6 @@
 #include "server/shard/embedding_table.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -35,12 +34,6 @@ const uint8_t* TakeBytes(size_t bytes, ByteView* view, uint8_t* scratch) {
 
 }  // namespace
 
-PageLayout::PageLayout(const Table& table) : row_floats(table.dim() + table.state_layout().FloatsFor(table.dim())) {
-  const size_t row_bytes = sizeof(Key) + sizeof(uint32_t) + row_floats * sizeof(float);
-  const size_t fitting = std::max<size_t>(1, limits::kPageBytesMax / row_bytes);
-  rows_log2 = static_cast<uint32_t>(std::bit_width(fitting) - 1);
-}
-
 EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
     : table_(table),
       layout_(*table),
@@ -54,8 +47,9 @@ EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
 EmbeddingTable::~EmbeddingTable() = default;
 
 void EmbeddingTable::Prefetch(ByteView keys, size_t count) const {
+  if (count > kBatchRows) return;
   const ByteView::Run run = keys.front();
-  count = std::min({count, run.size / sizeof(Key), kBatchRows});
+  count = std::min(count, run.size / sizeof(Key));
   for (size_t i = 0; i < count; ++i) index_.Prepare(LoadAt<Key>(run.data, i));
 }
 
@@ -66,7 +60,7 @@ void EmbeddingTable::ForEachBatch(ByteView keys, size_t count, const Visit& visi
     batch.count = std::min(kBatchRows, count - batch.begin);
     batch.keys = TakeBytes(batch.count * sizeof(Key), &keys, batch.straddling);
     FindRows(&batch);
-    Prefetch(keys, count - batch.begin - batch.count);  // The next batch's.
+    Prefetch(keys, std::min(kBatchRows, count - batch.begin - batch.count));  // The next batch's.
     visit(batch);
   }
 }
@@ -85,8 +79,7 @@ void EmbeddingTable::FindRows(Batch* batch) const {
     if (row == kNoRow) continue;
     const BufferRef& page = pages[row >> layout.rows_log2].buffer;
     const uint32_t place = row & (layout.rows() - 1);
-    batch->values[i] = layout.Row(page, place);
-    PrefetchRow(batch->values[i], layout.row_floats * sizeof(float));
+    PrefetchRow(layout.Row(page, place), layout.row_floats * sizeof(float));
     __builtin_prefetch(&layout.Changed(page)[place]);
   }
   batch->evictions = evictions_;

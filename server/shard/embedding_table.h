@@ -1,7 +1,6 @@
 // One shard's rows of an embedding table: an index over copy-on-write pages.
 //
-// A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows:
-// values, then optimizer state. Stamps and counts for eviction stand beside, so that reading a row never writes a page.
+// Stamps and counts for eviction stand beside the pages, so that reading a row never writes one.
 //
 // Not thread-safe: owned by the shard's executor. Snapshots (pages by reference) may be read anywhere.
 // Ownership: owned by its Shard; pages live as long as anybody holds a reference.
@@ -22,33 +21,11 @@
 #include "proto/checkpoint.pb.h"
 #include "server/shard/buffer.h"
 #include "server/shard/evictions.h"
+#include "server/shard/page_layout.h"
 #include "server/shard/row_index.h"
 #include "server/shard/table.h"
 
 namespace lodestone {
-
-// How a page of an embedding table is laid out.
-struct PageLayout {
-  explicit PageLayout(const Table& table);
-
-  size_t row_floats;  // Values and state.
-  uint32_t rows_log2;
-  uint32_t rows() const { return 1u << rows_log2; }
-  size_t bytes() const { return rows() * (sizeof(Key) + sizeof(uint32_t) + row_floats * sizeof(float)); }
-
-  Key* Keys(const BufferRef& page) const { return reinterpret_cast<Key*>(page->bytes()); }
-  // Low half of the version at which each row last changed, never 0; 0: no row is there.
-  uint32_t* Changed(const BufferRef& page) const { return reinterpret_cast<uint32_t*>(Keys(page) + rows()); }
-  float* Row(const BufferRef& page, uint32_t i) const {
-    return reinterpret_cast<float*>(Changed(page) + rows()) + i * row_floats;
-  }
-};
-
-// A version's low half as pages store it.
-inline uint32_t ChangedStamp(Version version) {
-  const uint32_t low = static_cast<uint32_t>(version);
-  return low == 0 ? 1 : low;
-}
 
 class EmbeddingTable {
  public:
@@ -68,7 +45,8 @@ class EmbeddingTable {
     const Wanted wanted{this, keys, count, dst};
     Read({&wanted, 1}, now_ms);
   }
-  // Brings into the cache what the first look-ups of an Apply with these keys start from.
+  // Brings into the cache what the look-ups of an Apply with these keys start from, if they are so few that none would
+  // be under way while others are worked on.
   void Prefetch(ByteView keys, size_t count) const;
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
@@ -153,7 +131,6 @@ class EmbeddingTable {
     const uint8_t* keys = nullptr;  // Not aligned.
     uint64_t evictions = 0;         // Until the rows were found.
     RowId rows[kBatchRows];
-    const float* values[kBatchRows];               // Of the rows, unless their page is replaced.
     uint8_t straddling[kBatchRows * sizeof(Key)];  // The keys, if they lie in several runs.
   };
   // Calls visit(batch) for all of `count` keys, in order.

@@ -3,8 +3,8 @@
 // ("Plain": no pages, no versions, no snapshots, keys that never go away). Rows have 16 floats.
 //
 // Table and Plain take turns every few milliseconds, so that the ratio (a counter) tells little of what else the
-// machine does. Times are CPU times of the thread. "Shards" reads the same keys from 64 shards, as the messages of a
-// worker ask for them, 4096 or 512 at a time: all of a message's in one go, beside ("Apart") one shard after the other.
+// machine does. Times are CPU times of the thread. "Shards" are 64 with the same keys, as the messages of a worker have
+// them, 4096 or 512 at a time: all of a message's look-ups in one go, beside ("Apart") one shard after the other.
 #include <time.h>
 
 #include <algorithm>
@@ -212,11 +212,15 @@ class ShardedRows {
  public:
   static constexpr uint32_t kShards = 64;
 
-  ShardedRows(size_t n, bool) {
+  ShardedRows(size_t n, bool adagrad) : adagrad_(adagrad) {
     v1::TableSpec spec;
     spec.set_name("rows");
     spec.mutable_embedding()->set_dim(kDim);
-    spec.mutable_optimizer()->mutable_sgd();
+    if (adagrad) {
+      spec.mutable_optimizer()->mutable_adagrad();
+    } else {
+      spec.mutable_optimizer()->mutable_sgd();
+    }
     table_ = Table::Create(spec, kSeed, kShards).value();
     std::vector<std::vector<Key>> keys(kShards);
     for (size_t i = 0; i < n; ++i) keys[ShardOfKey(KeyNumber(i), kShards)].push_back(KeyNumber(i));
@@ -238,6 +242,25 @@ class ShardedRows {
     }
   }
 
+  void Run(size_t call, bool together, float* dst) { adagrad_ ? Apply(call, together) : Read(call, together, dst); }
+
+ private:
+  // As a ps applies a push: the look-ups in the shard that comes next have begun, or have not.
+  void Apply(size_t call, bool together) {
+    const Key* keys = queries_.data() + call * kKeys;
+    parts_.clear();
+    for (const uint32_t count : counts_[call]) {
+      parts_.emplace_back(BytesOf(keys, count * sizeof(Key)), count);
+      keys += count;
+    }
+    for (size_t shard = 0; shard < kShards; ++shard) {
+      const auto& [part, count] = parts_[shard];
+      if (together && shard + 1 < kShards) {
+        rows_[shard + 1]->Prefetch(parts_[shard + 1].first, parts_[shard + 1].second);
+      }
+      rows_[shard]->Apply(part, BytesOf(Gradients().data(), count * kDim * sizeof(float)), count, 0, ++version_);
+    }
+  }
   void Read(size_t call, bool together, float* dst) {
     const Key* keys = queries_.data() + call * kKeys;
     wanted_.clear();
@@ -255,12 +278,14 @@ class ShardedRows {
     EmbeddingTable::Read(wanted_, 0);
   }
 
- private:
+  const bool adagrad_;
   std::unique_ptr<Table> table_;
   std::vector<std::unique_ptr<EmbeddingTable>> rows_;
+  Version version_ = kTurn;
   std::vector<Key> queries_;
   std::vector<std::vector<uint32_t>> counts_;  // By call: keys of each shard.
   std::vector<EmbeddingTable::Wanted> wanted_;
+  std::vector<std::pair<ByteView, size_t>> parts_;  // Keys of each shard, and how many.
 };
 
 // Tables take seconds to fill: the last of each kind stays.
@@ -333,15 +358,15 @@ void BesidePlain(benchmark::State& state, bool adagrad) {
   state.counters["plain_per_second"] = static_cast<double>(state.iterations() * kTurns * kTurn) / plain;
 }
 
-// Reads from shards, in turns the one way and the other; the rate is that of the former.
+// Reads from shards, or applies to them, in turns the one way and the other; the rate is that of the former.
 template <size_t kKeys>
-void BesideTheOther(benchmark::State& state, bool together) {
-  ShardedRows<kKeys>& rows = RowsFor<ShardedRows<kKeys>>(static_cast<size_t>(state.range(0)), false);
+void BesideTheOther(benchmark::State& state, bool adagrad, bool together) {
+  ShardedRows<kKeys>& rows = RowsFor<ShardedRows<kKeys>>(static_cast<size_t>(state.range(0)), adagrad);
   static auto* const values = new std::vector<float>(kKeys * kDim);
   const auto turn = [&](size_t number, bool way) {
     const double start = CpuSeconds();
     for (size_t call = 0; call < kTurn / kKeys; ++call) {
-      rows.Read(number * (kTurn / kKeys) + call, way, values->data());
+      rows.Run(number * (kTurn / kKeys) + call, way, values->data());
       benchmark::DoNotOptimize(values->data());
       benchmark::ClobberMemory();
     }
@@ -353,7 +378,8 @@ void BesideTheOther(benchmark::State& state, bool together) {
     double seconds = 0;
     for (size_t number = 0; number < kTurns; ++number) {
       seconds += turn(number, together);
-      other += turn(number, !together);
+      // Other keys, which the caches do not know from just before.
+      other += turn((number + kTurns / 2) % kTurns, !together);
     }
     ours += seconds;
     state.SetIterationTime(seconds);
@@ -379,12 +405,11 @@ void Register() {
       add(adagrad ? "Table/adagrad" : "Table/read", BesidePlain);
       add(adagrad ? "PlainAdagrad" : "PlainRead", Alone<PlainRows>);
       add(adagrad ? "FlatHashMap/adagrad" : "FlatHashMap/read", Alone<FlatHashMapRows>);
-      if (!adagrad) {
-        add("Shards/read", [](benchmark::State& state, bool) { BesideTheOther<kKeysPerCall>(state, true); });
-        add("Shards/readApart", [](benchmark::State& state, bool) { BesideTheOther<kKeysPerCall>(state, false); });
-        add("Shards/read512", [](benchmark::State& state, bool) { BesideTheOther<512>(state, true); });
-        add("Shards/read512Apart", [](benchmark::State& state, bool) { BesideTheOther<512>(state, false); });
-      }
+      const std::string shards = adagrad ? "Shards/adagrad" : "Shards/read";
+      add(shards, [](benchmark::State& state, bool a) { BesideTheOther<kKeysPerCall>(state, a, true); });
+      add(shards + "Apart", [](benchmark::State& state, bool a) { BesideTheOther<kKeysPerCall>(state, a, false); });
+      add(shards + "512", [](benchmark::State& state, bool a) { BesideTheOther<512>(state, a, true); });
+      add(shards + "512Apart", [](benchmark::State& state, bool a) { BesideTheOther<512>(state, a, false); });
     }
   }
 }
