@@ -12,18 +12,20 @@
 namespace lodestone {
 
 BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables,
-                             uint32_t ahead, Source source, kernels::Backend* backend, bool ordered)
+                             Source source, const Options& options)
     : client_(client),
       data_(data),
       row_tables_(std::move(row_tables)),
       source_(std::move(source)),
-      slots_(size_t{ahead} + 1) {
+      held_max_(options.held_max),
+      slots_(size_t{options.ahead} + options.held_max) {
+  kernels::Backend* const backend = options.backend;
   for (Slot& slot : slots_) {
     for (size_t t = 0; t < row_tables_.size(); ++t) {
       slot.item.rows.emplace_back(backend, kernels::Memory::kHost);
     }
     if (backend->on_host()) continue;
-    slot.item.device = std::make_unique<DeviceBatch>(backend, ordered, row_tables_.size());
+    slot.item.device = std::make_unique<DeviceBatch>(backend, options.ordered, row_tables_.size());
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -42,6 +44,7 @@ BatchPipeline::~BatchPipeline() {
 }
 
 absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
+  LODESTONE_CHECK(taken_ - released_ < held_max_);
   Slot& slot = slots_[taken_ % slots_.size()];
   waits_ = {};
   MutexLock lock(&mu_);
@@ -59,15 +62,14 @@ absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
     waits_ = {read_ns - start_ns, NowNs() - read_ns};
   }
   if (!slot.status.ok()) return slot.status;
+  ++taken_;
   return &slot.item;
 }
 
 void BatchPipeline::Release() {
+  LODESTONE_CHECK(released_ < taken_);
   MutexLock lock(&mu_);
-  Slot& slot = slots_[taken_ % slots_.size()];
-  LODESTONE_CHECK(slot.state == Slot::State::kFilled);
-  slot.state = Slot::State::kFree;
-  ++taken_;
+  slots_[released_++ % slots_.size()].state = Slot::State::kFree;
   changed_.NotifyAll();
 }
 

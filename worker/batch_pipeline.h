@@ -40,18 +40,23 @@ class BatchPipeline {
   // Fills `indices` with the samples of the next batch; false after the last. Called by the pipeline's thread.
   using Source = std::function<bool(std::vector<uint64_t>* indices)>;
 
-  // Works up to `ahead` batches ahead of the one that the consumer holds. `backend` computes them, and must outlive it;
-  // batches are on their way there as soon as their rows have come. `ordered`: see DeviceBatch.
-  BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables, uint32_t ahead,
-                Source source, kernels::Backend* backend = kernels::Cpu(), bool ordered = false);
+  struct Options {
+    uint32_t ahead = 0;                          // So many batches are prepared beyond those that the consumer holds,
+    uint32_t held_max = 1;                       // of which there may be this many.
+    kernels::Backend* backend = kernels::Cpu();  // Computes them; must outlive the pipeline.
+    bool ordered = false;                        // See DeviceBatch.
+  };
+  // Batches are on their way to the backend as soon as their rows have come.
+  BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables, Source source,
+                const Options& options);
   ~BatchPipeline();
   BatchPipeline(const BatchPipeline&) = delete;
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
   // The next batch in order, with all of its rows; null after the last. Waits for it. An error is final.
-  // REQUIRES: the batch before was released.
+  // REQUIRES: fewer than held_max are held.
   absl::StatusOr<const Item*> Next();
-  // Gives the batch of the last Next back.
+  // Gives back the first of the batches that are held.
   void Release();
 
   // What the last Next waited for.
@@ -81,12 +86,14 @@ class BatchPipeline {
   const Dataset* const data_;
   const std::vector<const TableHandle*> row_tables_;
   const Source source_;
+  const uint32_t held_max_;
   std::vector<Slot> slots_;
 
   // Owned by the pipeline's thread.
   KeyIndexer indexer_;
   // Owned by the consumer.
-  uint64_t taken_ = 0;
+  uint64_t taken_ = 0;  // Batches, of which the first
+  uint64_t released_ = 0;
   Waits waits_;
 
   Mutex mu_;

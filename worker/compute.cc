@@ -17,14 +17,18 @@ Compute::Compute(Model* model, const std::vector<TableHandle>* tables)
       dense_count_(model->dense_table_count()),
       parameters_(tables->size()),
       outputs_(tables->size()),
+      predictions_(backend_, Memory::kHost),
       loss_(backend_, Memory::kHost),
       device_predictions_(backend_),
       device_loss_(backend_) {
   LODESTONE_CHECK(tables->size() == model->tables().size());
   loss_.Resize(1);
-  for (size_t t = 0; t < tables->size(); ++t) {
-    gradients_.emplace_back(backend_, Memory::kHost);
-    if (t < dense_count_) gradients_[t].Resize((*tables)[t].layout.elements);
+  gradients_.resize(backend_->on_host() ? 1 : 2);
+  for (auto& gradients : gradients_) {
+    for (size_t t = 0; t < tables->size(); ++t) {
+      gradients.emplace_back(backend_, Memory::kHost);
+      if (t < dense_count_) gradients[t].Resize((*tables)[t].layout.elements);
+    }
   }
   if (backend_->on_host()) return;
   device_loss_.Resize(1);
@@ -70,26 +74,30 @@ void Compute::CopyChanged(const Parameters& parameters) {
   copied_stamp_ = parameters.stamp();
 }
 
-absl::StatusOr<double> Compute::Gradients(const BatchPipeline::Item& item, const Parameters& parameters,
-                                          uint64_t dropout_seed, float* predictions) {
+void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed) {
   Take(item, parameters);
   const bool on_host = backend_->on_host();
+  std::vector<kernels::Buffer<float>>& gradients = gradients_[(finished_ + 1) % gradients_.size()];
   for (size_t t = 0; t < tables_->size(); ++t) {
-    if (t >= dense_count_) gradients_[t].Resize(item.rows[t - dense_count_].size());
-    outputs_[t] = on_host ? gradients_[t].data() : device_gradients_[t].Resize(gradients_[t].size());
+    if (t >= dense_count_) gradients[t].Resize(item.rows[t - dense_count_].size());
+    outputs_[t] = on_host ? gradients[t].data() : device_gradients_[t].Resize(gradients[t].size());
   }
   double* const loss = on_host ? loss_.data() : device_loss_.data();
   const size_t samples = item.keyed.batch.size;
-  float* const told = on_host ? predictions : device_predictions_.Resize(samples);
+  predictions_.Resize(samples);
+  float* const told = on_host ? predictions_.data() : device_predictions_.Resize(samples);
   model_->Gradients(ViewOf(item), parameters_, dropout_seed, outputs_, told, loss);
-  if (!on_host) {
-    for (size_t t = 0; t < tables_->size(); ++t) {
-      backend_->CopyOut(gradients_[t].size() * sizeof(float), outputs_[t], gradients_[t].data());
-    }
-    backend_->CopyOut(samples * sizeof(float), told, predictions);
-    backend_->CopyOut(sizeof(double), loss, loss_.data());
+  if (on_host) return;
+  for (size_t t = 0; t < tables_->size(); ++t) {
+    backend_->CopyOut(gradients[t].size() * sizeof(float), outputs_[t], gradients[t].data());
   }
+  backend_->CopyOut(samples * sizeof(float), told, predictions_.data());
+  backend_->CopyOut(sizeof(double), loss, loss_.data());
+}
+
+absl::StatusOr<double> Compute::FinishGradients() {
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
+  finished_ = (finished_ + 1) % gradients_.size();
   return loss_[0];
 }
 

@@ -25,12 +25,16 @@ class Compute {
   // `tables` stand beside model->tables() and must outlive it.
   Compute(Model* model, const std::vector<TableHandle>* tables);
 
-  // The sum of the samples' losses at the dense values as they are and the rows of `item`, and a prediction for each
-  // sample (Model::Gradients). What the backend has failed at is its error, which names the operation and the device.
-  absl::StatusOr<double> Gradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed,
-                                   float* predictions);
-  // Of the last Gradients: those of table `t`, in the table's layout or one row per key.
-  const float* gradient(size_t t) const { return gradients_[t].data(); }
+  // Begins a step at the dense values as they are and the rows of `item` (Model::Gradients). Both must stay as they are
+  // until FinishGradients, which must follow.
+  void StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed);
+  // Waits for it, and returns the sum of the samples' losses. What the backend has failed at is the error, which names
+  // the operation and the device.
+  absl::StatusOr<double> FinishGradients();
+  // Of the last FinishGradients, until the next: the gradients of table `t`, in the table's layout or one row per key.
+  const float* gradient(size_t t) const { return gradients_[finished_][t].data(); }
+  // Of the last FinishGradients, until the next StartGradients: a prediction for each sample.
+  const float* predictions() const { return predictions_.data(); }
 
   // The sum of the losses, and a prediction for each sample (Model::Predict).
   absl::StatusOr<double> Predict(const BatchPipeline::Item& item, const Parameters& parameters, float* predictions);
@@ -49,8 +53,12 @@ class Compute {
 
   ParameterPointers parameters_;
   GradientPointers outputs_;
-  std::vector<kernels::Buffer<float>> gradients_;  // Per table, in the host's memory.
-  kernels::Buffer<double> loss_;                   // In the host's memory.
+  // Per table, in the host's memory: of the last step and of the one under way. The CPU finishes as it starts, and has
+  // one of them.
+  std::vector<std::vector<kernels::Buffer<float>>> gradients_;
+  size_t finished_ = 0;
+  kernels::Buffer<float> predictions_;  // In the host's memory.
+  kernels::Buffer<double> loss_;        // In the host's memory.
   // Empty if the backend works on the host's memory.
   std::vector<kernels::Buffer<float>> dense_;             // Per dense table.
   std::vector<kernels::Buffer<float>> device_gradients_;  // Per table.

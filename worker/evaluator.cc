@@ -22,14 +22,14 @@ absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
   for (size_t t = dense; t < evaluation.tables->size(); ++t) row_tables.push_back(&(*evaluation.tables)[t]);
   uint64_t at = 0;
   BatchPipeline pipeline(
-      evaluation.client, evaluation.data, row_tables, std::max<uint32_t>(1, evaluation.prefetch_batches),
+      evaluation.client, evaluation.data, row_tables,
       [&](std::vector<uint64_t>* indices) {
         for (; at < samples && indices->size() < kBatchSize; ++at) {
           indices->push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
         }
         return !indices->empty();
       },
-      evaluation.model->backend());
+      {.ahead = std::max<uint32_t>(1, evaluation.prefetch_batches), .backend = evaluation.model->backend()});
   Metrics metrics(evaluation.model->metrics_kind());
   std::vector<float> predictions;
   uint64_t done = 0;

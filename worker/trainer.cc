@@ -78,7 +78,10 @@ class Trainer::Tally {
   Counts counts_ ABSL_GUARDED_BY(mu_);
 };
 
-Trainer::Trainer(const Parts& parts) : parts_(parts), tally_(std::make_shared<Tally>()) {
+Trainer::Trainer(const Parts& parts)
+    : parts_(parts),
+      push_later_(!parts.model->backend()->on_host() && parts.config->worker().prefetch_batches() > 0),
+      tally_(std::make_shared<Tally>()) {
   const size_t tables = parts.tables->size(), dense = parts.model->dense_table_count();
   LODESTONE_CHECK(tables == parts.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*parts.tables)[t]);
@@ -96,19 +99,21 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   Result result;
   const int64_t start_ms = parts_.time->NowMs();
   {
-    BatchPipeline pipeline(
-        parts_.client, parts_.data, row_tables_, config.worker().prefetch_batches(),
-        [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); }, parts_.model->backend(),
-        config.worker().deterministic());
+    BatchPipeline pipeline(parts_.client, parts_.data, row_tables_,
+                           [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); },
+                           {.ahead = config.worker().prefetch_batches(),
+                            .held_max = push_later_ ? 2u : 1u,
+                            .backend = parts_.model->backend(),
+                            .ordered = config.worker().deterministic()});
     while (true) {
       result.stopped = parts_.stop->load(std::memory_order_relaxed);
       if (result.stopped) break;
       const int64_t start_ns = NowNs();
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
       if (item == nullptr) break;
-      LODESTONE_RETURN_IF_ERROR(Step(*item, pipeline.waits(), start_ns));
-      pipeline.Release();
+      LODESTONE_RETURN_IF_ERROR(Step(&pipeline, *item, start_ns));
     }
+    LODESTONE_RETURN_IF_ERROR(Push(&pipeline).status());
   }
   LODESTONE_RETURN_IF_ERROR(parts_.client->Flush());
   const Tally::Counts counts = tally_->Get();
@@ -133,7 +138,7 @@ void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
   }
 }
 
-absl::Status Trainer::Step(const BatchPipeline::Item& item, const BatchPipeline::Waits& waits, int64_t start_ns) {
+absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns) {
   LODESTONE_RETURN_IF_ERROR(parts_.client->Health());
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
@@ -142,25 +147,31 @@ absl::Status Trainer::Step(const BatchPipeline::Item& item, const BatchPipeline:
   const int64_t compute_ns = NowNs();
 
   const uint64_t dropout_seed = StreamSeed(WorkerSeed(*parts_.config, parts_.client->index(), kDropoutStream), steps_);
-  const Batch& batch = item.keyed.batch;
-  predictions_.resize(batch.size);
-  LODESTONE_ASSIGN_OR_RETURN(const double loss,
-                             parts_.compute->Gradients(item, *parts_.parameters, dropout_seed, predictions_.data()));
+  Computed computed{&item, ++steps_, ReadVersions(item.versions)};
+  parts_.compute->StartGradients(item, *parts_.parameters, dropout_seed);
+  absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
+  LODESTONE_ASSIGN_OR_RETURN(const double loss, parts_.compute->FinishGradients());
+  LODESTONE_RETURN_IF_ERROR(pushed_ns.status());
   if (!std::isfinite(loss)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the training loss is ", loss, " at step ", steps_ + 1,
+        absl::StrCat("the training loss is ", loss, " at step ", steps_,
                      ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
                      "standardize the numeric features (data.numeric)"));
   }
-  const int64_t push_ns = NowNs();
-  LODESTONE_RETURN_IF_ERROR(Push(item));
-  const int64_t end_ns = NowNs();
-  CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, push_ns - compute_ns, end_ns - push_ns});
-  step_metric.ObserveNs(end_ns - start_ns);
-  samples_ += batch.size;
-  const Progress::StepCounts step = {steps_, samples_, batch.size, loss, counts.acknowledged, counts.staleness_sum,
+  int64_t push_ns = *pushed_ns;
+  const int64_t computed_ns = NowNs() - compute_ns - push_ns;
+  const size_t samples = item.keyed.batch.size;
+  parts_.progress->Predicted(samples, parts_.compute->predictions(), item.keyed.batch.labels.data());
+  computed_ = std::move(computed);
+  if (!push_later_) {
+    LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
+  }
+  const BatchPipeline::Waits& waits = pipeline->waits();
+  CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
+  step_metric.ObserveNs(NowNs() - start_ns);
+  samples_ += samples;
+  const Progress::StepCounts step = {steps_, samples_, samples, loss, counts.acknowledged, counts.staleness_sum,
                                      stages_};
-  parts_.progress->Predicted(batch.size, predictions_.data(), batch.labels.data());
   parts_.progress->Step(step);
   if (parts_.results != nullptr) parts_.results->Step(step, parts_.progress->metric());
   return absl::OkStatus();
@@ -174,7 +185,10 @@ ShardVersions Trainer::ReadVersions(const ShardVersions& rows) const {
   return versions;
 }
 
-absl::Status Trainer::Push(const BatchPipeline::Item& item) {
+absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
+  if (computed_.item == nullptr) return 0;
+  const int64_t start_ns = NowNs();
+  const std::vector<Key>& keys = computed_.item->keyed.keys;
   const size_t dense_count = parts_.model->dense_table_count();
   std::vector<DenseGradient> dense;
   std::vector<RowGradients> rows;
@@ -182,13 +196,16 @@ absl::Status Trainer::Push(const BatchPipeline::Item& item) {
     const TableHandle* const table = &(*parts_.tables)[t];
     if (t < dense_count) {
       dense.push_back({table, parts_.compute->gradient(t)});
-    } else if (!item.keyed.keys.empty()) {
-      rows.push_back({table, item.keyed.keys, parts_.compute->gradient(t)});
+    } else if (!keys.empty()) {
+      rows.push_back({table, keys, parts_.compute->gradient(t)});
     }
   }
-  ++steps_;
-  return parts_.client->Push(steps_, dense, rows, ReadVersions(item.versions),
-                             [tally = tally_](const Client::PushResult& result) { tally->Add(result); });
+  LODESTONE_RETURN_IF_ERROR(
+      parts_.client->Push(computed_.step, dense, rows, computed_.read_versions,
+                          [tally = tally_](const Client::PushResult& result) { tally->Add(result); }));
+  computed_ = {};
+  pipeline->Release();
+  return NowNs() - start_ns;
 }
 
 }  // namespace lodestone

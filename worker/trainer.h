@@ -3,7 +3,8 @@
 //
 // A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and
 // pushing of different steps overlap, so a gradient may be older than the values it is applied to; how much is
-// measured.
+// measured. Where a device computes, it has the next step to compute while a step's gradients are packed and handed
+// over, unless worker.prefetch_batches is 0.
 //
 // Not thread-safe. Owns nothing that it is given; all must outlive it.
 #pragma once
@@ -63,22 +64,32 @@ class Trainer {
  private:
   class Tally;  // Of pushes; their callbacks share it.
 
+  // A step whose gradients are to be pushed.
+  struct Computed {
+    const BatchPipeline::Item* item = nullptr;  // Null: there is none.
+    uint64_t step = 0;
+    ShardVersions read_versions;  // At which its values were read.
+  };
+
   // `start_ns`: when the trainer began to wait for the batch.
-  absl::Status Step(const BatchPipeline::Item& item, const BatchPipeline::Waits& waits, int64_t start_ns);
+  absl::Status Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns);
   // Adds what a step has spent in each stage.
   void CountStages(const std::array<int64_t, kStages>& ns);
   // Of each shard the older of the versions at which dense values and rows were read.
   ShardVersions ReadVersions(const ShardVersions& rows) const;
-  absl::Status Push(const BatchPipeline::Item& item);
+  // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many
+  // nanoseconds that took.
+  absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
 
   const Parts parts_;
+  const bool push_later_;  // While the next step is computed.
   const std::shared_ptr<Tally> tally_;
   std::vector<const TableHandle*> row_tables_;
 
   uint64_t steps_ = 0;
   uint64_t samples_ = 0;
   StageSeconds stages_{};
-  std::vector<float> predictions_;  // Of the step's samples.
+  Computed computed_;
 };
 
 }  // namespace lodestone

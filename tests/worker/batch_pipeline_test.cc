@@ -29,15 +29,16 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
   }
 
   // Batches of five, in order.
-  std::unique_ptr<BatchPipeline> Start() {
-    return std::make_unique<BatchPipeline>(&client_, data_.get(), std::vector<const TableHandle*>{&tables_[0]},
-                                           GetParam(), [this](std::vector<uint64_t>* indices) {
-                                             if (at_ == kSamples) return false;
-                                             indices->resize(5);
-                                             std::iota(indices->begin(), indices->end(), at_);
-                                             at_ += 5;
-                                             return true;
-                                           });
+  std::unique_ptr<BatchPipeline> Start(uint32_t held_max = 1) {
+    const auto next = [this](std::vector<uint64_t>* indices) {
+      if (at_ == kSamples) return false;
+      indices->resize(5);
+      std::iota(indices->begin(), indices->end(), at_);
+      at_ += 5;
+      return true;
+    };
+    return std::make_unique<BatchPipeline>(&client_, data_.get(), std::vector<const TableHandle*>{&tables_[0]}, next,
+                                           BatchPipeline::Options{.ahead = GetParam(), .held_max = held_max});
   }
 
   FakeClient client_;
@@ -63,6 +64,24 @@ TEST_P(BatchPipelineTest, BringsEveryBatchInOrderWithTheRowsOfItsKeys) {
   }
   EXPECT_EQ(*pipeline->Next(), nullptr);
   EXPECT_EQ(*pipeline->Next(), nullptr);
+}
+
+TEST_P(BatchPipelineTest, ABatchThatIsHeldStaysWhileTheNextIsTaken) {
+  auto pipeline = Start(/*held_max=*/2);
+  auto before = pipeline->Next();
+  ASSERT_TRUE(before.ok());
+  for (uint64_t n = 1; n < kSamples / 5; ++n) {
+    const auto item = pipeline->Next();
+    ASSERT_TRUE(item.ok());
+    ASSERT_NE(*item, nullptr);
+    EXPECT_EQ((*before)->keyed.batch.labels[0], static_cast<float>(5 * (n - 1)));
+    EXPECT_EQ((*before)->rows[0][0], client_.RowValues("embedding", (*before)->keyed.keys[0])[0]);
+    EXPECT_EQ((*item)->keyed.batch.labels[0], static_cast<float>(5 * n));
+    pipeline->Release();
+    before = item;
+  }
+  EXPECT_EQ(*pipeline->Next(), nullptr);
+  pipeline->Release();
 }
 
 TEST_P(BatchPipelineTest, ReportsAFailedPull) {

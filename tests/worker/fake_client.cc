@@ -64,6 +64,11 @@ std::vector<v1::WorkerProgress> FakeClient::reports() const {
   return reports_;
 }
 
+std::vector<Clock> FakeClient::clocks() const {
+  MutexLock lock(&mu_);
+  return clocks_;
+}
+
 std::vector<Clock> FakeClient::awaited() const {
   MutexLock lock(&mu_);
   return awaited_;
@@ -158,7 +163,7 @@ void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<cons
   }
 }
 
-absl::Status FakeClient::Push(Clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+absl::Status FakeClient::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                               const ShardVersions& read_versions, std::function<void(PushResult)> done) {
   PushResult result;
   {
@@ -177,6 +182,7 @@ absl::Status FakeClient::Push(Clock, std::span<const DenseGradient> dense, std::
       }
       if (shards > 0) result.staleness_pushes = behind / shards;
       ++pushes_;
+      clocks_.push_back(clock);
       if (broadcast_every_ > 0 && pushes_ % broadcast_every_ == 0) BroadcastLocked();
     }
   }

@@ -33,6 +33,7 @@ class FakeClient final : public Client {
   uint64_t pushes() const;
   uint64_t dense_pulls() const;
   std::vector<v1::WorkerProgress> reports() const;
+  std::vector<Clock> clocks() const;  // Of the pushes that were applied.
   std::vector<Clock> awaited() const;
   // A table's current values: dense elements, or the row of `key`.
   std::vector<float> DenseValues(const std::string& table) const;
@@ -102,6 +103,7 @@ class FakeClient final : public Client {
   absl::Status pull_error_ ABSL_GUARDED_BY(mu_);
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::WorkerProgress> reports_ ABSL_GUARDED_BY(mu_);
+  std::vector<Clock> clocks_ ABSL_GUARDED_BY(mu_);
   std::vector<Clock> awaited_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -85,10 +85,12 @@ TEST_F(StepMetricsTest, AConsumerThatWaitsForABatchLearnsHowLongForItsSamplesAnd
   ASSERT_TRUE(tables.ok()) << tables.status();
   const MemoryDataset data(Samples());
   // Nothing is read ahead, so the consumer is there first, sooner or later.
-  BatchPipeline pipeline(&client_, &data, {&tables->front()}, 0, [](std::vector<uint64_t>* indices) {
-    indices->assign(1, 0);
-    return true;
-  });
+  BatchPipeline pipeline(&client_, &data, {&tables->front()},
+                         [](std::vector<uint64_t>* indices) {
+                           indices->assign(1, 0);
+                           return true;
+                         },
+                         {.ahead = 0});
   do {
     ASSERT_TRUE(pipeline.Next().ok());
     pipeline.Release();
