@@ -1,6 +1,7 @@
 // The image's recipe, and the cluster of compose.yaml.
 #include <cstdlib>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -111,6 +112,21 @@ TEST(Containerfile, RunsAsNobodyInParticularOnItsVolumeAndPort) {
   EXPECT_THAT(text, HasSubstr("\nVOLUME /var/lib/lodestone\n"));
   EXPECT_THAT(text, HasSubstr("\nEXPOSE 7000\n"));
   EXPECT_THAT(text, HasSubstr("CMD [\"psctl\", \"health\"]"));
+}
+
+TEST(Containerfile, KnowsEveryBuildArgumentThatToolsImageGivesIt) {
+  const std::string recipe = ReadProjectFile(std::string(kFolder) + "Containerfile");
+  const std::string command = ReadProjectFile("tools/image");
+  const std::regex argument("--build-arg \"?([A-Z_]+)=");
+  std::set<std::string> names;
+  for (std::sregex_iterator match(command.begin(), command.end(), argument), end; match != end; ++match) {
+    names.insert((*match)[1]);
+    EXPECT_THAT(recipe, HasSubstr("\nARG " + (*match)[1].str() + "="));
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"BASE", "CUDA_TOOLKIT", "PROGRAMS", "VARIANT"}));
+  for (const char* variant : {"cpu", "cuda"}) {
+    EXPECT_THAT(recipe, HasSubstr("\nFROM runtime AS runtime-" + std::string(variant) + "\n"));
+  }
 }
 
 // The packages of this machine that `program` itself is linked with.

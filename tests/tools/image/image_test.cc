@@ -21,8 +21,11 @@ namespace lodestone {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
 
 constexpr char kImage[] = "localhost/lodestone-image-test";
+constexpr char kCudaImage[] = "localhost/lodestone-cuda-image-test";
 constexpr char kRunFlags[] =
     "--runtime runc --network host --ulimit nofile=1024:1024 --ulimit nproc=1000:1000 "
     "--read-only --read-only-tmpfs=false --cap-drop all --security-opt no-new-privileges --health-interval disable";
@@ -123,6 +126,43 @@ TEST_F(ImageTest, HasAUserAVolumeAPortAndAHealthCheck) {
   EXPECT_TRUE(image["Config"]["ExposedPorts"].contains("7000/tcp"));
   EXPECT_EQ(image["Healthcheck"]["Test"], nlohmann::json({"CMD", "psctl", "health"}));
   std::cout << "the image has " << image["Size"].get<int64_t>() / 1'000'000 << " MB\n";
+}
+
+TEST_F(ImageTest, TheCudaVariantHasCublasWhereTheWorkerLooksAndMissesTheDriverOnly) {
+  if (Succeeds("grep -q 'built without CUDA' worker/worker")) GTEST_SKIP() << "this build has no CUDA toolkit";
+  if (!Succeeds("ls /usr/local/cuda/include/cublas_api.h || ls /opt/cuda/include/cublas_api.h")) {
+    GTEST_SKIP() << "the CUDA toolkit is not where tools/image looks for it";
+  }
+  // Upon the Debian that the other image was made of.
+  Do(absl::StrCat("tools/image --engine podman --cuda --tag ", kCudaImage,
+                  " --base localhost/lodestone-debian --binaries ", TemporaryFile("bin"), " -- --layers=false"));
+  const auto image = nlohmann::json::parse(Do(absl::StrCat("podman image inspect ", kCudaImage))).at(0);
+  const auto cpu = nlohmann::json::parse(Do(absl::StrCat("podman image inspect ", kImage))).at(0);
+  for (const char* key : {"User", "Volumes", "ExposedPorts", "WorkingDir", "Cmd", "StopSignal"}) {
+    EXPECT_EQ(image["Config"][key], cpu["Config"][key]) << key;
+  }
+  EXPECT_EQ(image["Healthcheck"], cpu["Healthcheck"]);
+  EXPECT_THAT(image["Config"]["Env"].dump(), HasSubstr("NVIDIA_VISIBLE_DEVICES=all"));
+  EXPECT_THAT(image["Config"]["Env"].dump(), HasSubstr("NVIDIA_DRIVER_CAPABILITIES=compute,utility"));
+  EXPECT_THAT(cpu["Config"]["Env"].dump(), Not(HasSubstr("NVIDIA")));
+
+  const std::string run = absl::StrCat("podman run --rm --no-healthcheck ", kRunFlags, " ");
+  // Each library once, as a file, and nothing else that the other image has not.
+  const std::string libraries = Do(absl::StrCat(run, kCudaImage, " find /usr /opt -name 'libcu*' -type f -size +1M"));
+  EXPECT_THAT(libraries, MatchesRegex("(/usr/local/lib/libcublas(Lt)?\\.so\\.[0-9]+\n){2}"));
+  EXPECT_EQ(Do(absl::StrCat(run, kImage, " find /usr /opt -name 'libcu*' -type f -size +1M")), "");
+  // dlopen, by name: kernels/cublas.cc.
+  Do(absl::StrCat(run, "--env PERL_DL_NONLAZY=1 ", kCudaImage, " sh -c \"perl -MDynaLoader -e ",
+                  "'DynaLoader::dl_load_file(\\$ARGV[0]) or die DynaLoader::dl_error()' ",
+                  "\\$(cd /usr/local/lib && echo libcublas.so.*)\""));
+  int exit_code = 0;
+  const std::string said = RunShell(
+      absl::StrCat(run, kCudaImage, " worker --config /usr/share/lodestone/configs/gpu.yaml --set worker.index=0 ",
+                   "--set coordinator.address=127.0.0.1:1 --set worker.device=cuda"),
+      &exit_code);
+  EXPECT_NE(exit_code, 0);
+  EXPECT_THAT(said, HasSubstr("worker.device is cuda, but there is no CUDA driver here (libcuda.so.1)"));
+  std::cout << "the CUDA image has " << image["Size"].get<int64_t>() / 1'000'000 << " MB\n";
 }
 
 TEST_F(ImageTest, TwoPsAndTwoWorkersTrainLeaveACheckpointAndComeBack) {
