@@ -74,9 +74,9 @@ def cuda_library(name, srcs, hdrs, root, deps = [], **kwargs):
             name = name + "_" + stem,
             srcs = [src] + hdrs,
             outs = [stem + ".cu.o"],
-            # C++20's headers of GCC are the compiler's own; line numbers are for profilers.
+            # No -lineinfo: it writes down where the build was.
             cmd = " ".join(
-                [root + "/bin/nvcc", "-std=c++20", "-O3", "-lineinfo", "-I."] + _ARCHITECTURES +
+                [root + "/bin/nvcc", "-std=c++20", "-O3", "-I."] + _ARCHITECTURES +
                 ["-Xcompiler=-fPIC,-Wall,-Wextra,-Wno-sign-compare,-Wno-unused-parameter,-Wno-missing-field-initializers"] +
                 ["-c", "$(location %s)" % src, "-o", "$@"],
             ),
