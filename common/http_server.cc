@@ -1,20 +1,22 @@
 #include "common/http_server.h"
 
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <set>
+#include <iterator>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -32,10 +34,11 @@ namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
 constexpr char kText[] = "text/plain; charset=utf-8";
-// Connections that are open at a time, with those that wait for a thread; more are closed as they come.
-constexpr size_t kConnectionsMax = 16 * limits::kHttpThreads;
+constexpr size_t kConnectionsMax = 32 * limits::kHttpThreads;  // Open at a time.
+constexpr size_t kAnswerBytesMax = 64 << 20;                   // That are not taken yet, of more than one connection.
 // Until connections are accepted again after the system refused to: it has no memory, or no file descriptors.
 constexpr std::chrono::milliseconds kAcceptPause(100);
+constexpr std::chrono::milliseconds kPollMax(60'000);
 
 void AddCertificate(const SSL* tls, HttpRequest* out) {
   const std::unique_ptr<X509, void (*)(X509*)> shown(SSL_get1_peer_certificate(tls), X509_free);
@@ -73,7 +76,7 @@ void ExplainError(const httplib::Request&, httplib::Response& response) {
 
 // A socket that listens, or UNAVAILABLE.
 absl::StatusOr<int> Bind(const addrinfo& address) {
-  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol);
+  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol);
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));
   const int on = 1, off = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // Not SO_REUSEPORT: two processes would share the port.
@@ -118,76 +121,80 @@ uint16_t PortOf(int fd) {
                                              : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// The library's threads, for so many connections. What comes beyond them is run by who brings it, the accepting thread.
-class BoundedPool final : public httplib::TaskQueue {
- public:
-  void enqueue(std::function<void()> run) override {
-    if (connections_.fetch_add(1) >= kConnectionsMax) {
-      connections_.fetch_sub(1);
-      return run();
-    }
-    pool_.enqueue([this, run = std::move(run)] {
-      run();
-      connections_.fetch_sub(1);
-    });
-  }
-  void shutdown() override { pool_.shutdown(); }
-
- private:
-  std::atomic<size_t> connections_{0};
-  httplib::ThreadPool pool_{limits::kHttpThreads};
-};
-
 }  // namespace
 
 class HttpServer::Impl final : private httplib::Server {
  public:
-  Impl(Paths paths, Security security);
-  ~Impl() override { Stop(); }
+  Impl(Paths paths, Security security, std::chrono::milliseconds timeout);
+  ~Impl() override;
 
   absl::Status Start(const std::string& listen);
   uint16_t port() const { return port_; }
   void Stop();
 
  private:
-  // Accepts connections until Stop.
+  // Shared with the task that advances it, until that is gone.
+  using Connection = std::shared_ptr<HttpStream>;
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Takes connections until Stop, and polls those that wait until all are over.
   void Run();
-  // The library's: serves a connection that was accepted, and closes it.
-  bool process_and_close_socket(socket_t socket) override;
+  // Takes over those that wait again; how many are being served. Ends what is listened for and received if the server
+  // stops.
+  size_t TakeBack();
+  // Closes those that have waited for too long, and the oldest ones while there are too many.
+  void MakeRoom(size_t serving);
+  void DropOldest(bool with_answer);
+  // Polls; has those that are ready served, and accepts what has come.
+  void Poll();
+  void Accept();
+  // Takes a connection as far as it goes, on one of the pool's threads.
+  void Serve(Connection connection);
+  void Wake();
   // Every request passes here.
   void Answer(const httplib::Request& request, httplib::Response& response) const;
   // Whether it is answered; otherwise it is refused.
   bool Check(const HttpRequest& request, httplib::Response* response) const;
-  // Notes a connection; false if the server ends.
-  bool Open(int socket);
-  void Close(int socket);
 
   // Constant after Start.
   const Paths paths_;
   const Security security_;
+  const std::chrono::milliseconds timeout_;
   std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> tls_{nullptr, SSL_CTX_free};  // Null without TLS.
-  int listening_ = -1;
+  int wake_ = -1;                                                            // An eventfd.
   uint16_t port_ = 0;
 
-  // Synchronise themselves.
-  std::atomic<std::thread::id> accepting_;  // The thread that runs Run.
+  // Owned by the thread that runs Run.
+  int listening_ = -1;               // -1 once the server stops.
+  std::vector<Connection> waiting_;  // In the order in which they began to.
+  std::vector<pollfd> polled_;
+  Time accept_from_{};  // In the future after a failure,
+  bool told_ = false;   // which was told.
+
+  // Synchronises itself.
+  std::unique_ptr<httplib::ThreadPool> pool_;
 
   Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::set<int> sockets_ ABSL_GUARDED_BY(mu_);  // Open ones.
-  CondVar stopped_;
+  size_t serving_ ABSL_GUARDED_BY(mu_) = 0;              // Given to the pool, and not taken back.
+  std::vector<Connection> served_ ABSL_GUARDED_BY(mu_);  // To wait again.
 
   Mutex stop_mu_;                                 // Taken before mu_, for as long as a Stop takes.
   std::thread thread_ ABSL_GUARDED_BY(stop_mu_);  // Joined by the first Stop.
 };
 
-HttpServer::Impl::Impl(Paths paths, Security security) : paths_(std::move(paths)), security_(std::move(security)) {
-  new_task_queue = [] { return new BoundedPool; };
+HttpServer::Impl::Impl(Paths paths, Security security, std::chrono::milliseconds timeout)
+    : paths_(std::move(paths)), security_(std::move(security)), timeout_(timeout) {
   set_error_handler(httplib::Server::Handler(ExplainError));
   set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     Answer(request, response);
     return HandlerResponse::Handled;
   });
+}
+
+HttpServer::Impl::~Impl() {
+  Stop();
+  if (wake_ >= 0) close(wake_);
 }
 
 bool HttpServer::Impl::Check(const HttpRequest& request, httplib::Response* response) const {
@@ -222,37 +229,6 @@ void HttpServer::Impl::Answer(const httplib::Request& request, httplib::Response
   response.set_content(std::move(answer.body), answer.content_type);
 }
 
-bool HttpServer::Impl::Open(int socket) {
-  MutexLock lock(&mu_);
-  if (stopping_) return false;
-  sockets_.insert(socket);
-  return true;
-}
-
-void HttpServer::Impl::Close(int socket) {
-  MutexLock lock(&mu_);
-  sockets_.erase(socket);
-  close(socket);
-}
-
-bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
-  bool served = false;
-  // On the accepting thread: there are too many connections.
-  if (std::this_thread::get_id() != accepting_.load() && Open(socket)) {
-    HttpStream stream(socket, tls_.get());
-    bool closed = false;
-    if (tls_ == nullptr || stream.Handshake()) {
-      served = process_request(stream, /*close_connection=*/true, closed, [&stream](httplib::Request& of) {
-        of.ssl = stream.tls();
-        Tame(&of);
-      });
-      stream.Linger();
-    }
-  }
-  Close(socket);
-  return served;
-}
-
 absl::Status HttpServer::Impl::Start(const std::string& listen) {
   if (security_.certificates != nullptr) {
     tls_.reset(SSL_CTX_new(TLS_server_method()));
@@ -260,28 +236,130 @@ absl::Status HttpServer::Impl::Start(const std::string& listen) {
       return absl::InternalError("OpenSSL does not serve TLS");
     }
   }
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
   LODESTONE_ASSIGN_OR_RETURN(listening_, Listen(listen));
   port_ = PortOf(listening_);
+  pool_ = std::make_unique<httplib::ThreadPool>(limits::kHttpThreads);
   MutexLock lock(&stop_mu_);
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
 
-// The library gives up when the system accepts no connection for a moment, and closes the socket that it listens on: it
-// gets copies.
 void HttpServer::Impl::Run() {
-  accepting_.store(std::this_thread::get_id());
-  for (bool told = false;; told = true) {
-    const int copy = fcntl(listening_, F_DUPFD_CLOEXEC, 0);
-    svr_sock_.store(copy);
-    const bool stopped = copy >= 0 && listen_after_bind();
-    if (stopped) close(copy);
-    MutexLock lock(&mu_);
-    if (stopping_) return;
-    if (!told) LODESTONE_LOG(WARN, "http", "no connections are accepted for the moment port={}", port_);
-    stopped_.WaitUntil(&mu_, std::chrono::steady_clock::now() + kAcceptPause);
+  for (;;) {
+    const size_t serving = TakeBack();
+    MakeRoom(serving);
+    if (listening_ < 0 && serving == 0 && waiting_.empty()) return;
+    Poll();
   }
 }
+
+size_t HttpServer::Impl::TakeBack() {
+  bool stopping = false;
+  size_t serving = 0;
+  {
+    MutexLock lock(&mu_);
+    std::move(served_.begin(), served_.end(), std::back_inserter(waiting_));
+    served_.clear();
+    stopping = stopping_;
+    serving = serving_;
+  }
+  if (!stopping) return serving;
+  if (listening_ >= 0) close(std::exchange(listening_, -1));
+  // What has arrived is answered; who is still sending is not waited for.
+  for (const Connection& connection : waiting_) connection->EndReceiving();
+  return serving;
+}
+
+void HttpServer::Impl::DropOldest(bool with_answer) {
+  auto oldest = waiting_.end();
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    if (with_answer && (*it)->answer_bytes() == 0) continue;
+    if (oldest == waiting_.end() || (*it)->deadline() < (*oldest)->deadline()) oldest = it;
+  }
+  waiting_.erase(oldest);
+}
+
+void HttpServer::Impl::MakeRoom(size_t serving) {
+  const Time now = std::chrono::steady_clock::now();
+  std::erase_if(waiting_, [now](const Connection& connection) { return connection->deadline() <= now; });
+  while (waiting_.size() + serving > kConnectionsMax && !waiting_.empty()) DropOldest(/*with_answer=*/false);
+  size_t answers = 0, bytes = 0;
+  for (const Connection& connection : waiting_) {
+    answers += connection->answer_bytes() > 0;
+    bytes += connection->answer_bytes();
+  }
+  for (; answers > 1 && bytes > kAnswerBytesMax; --answers) {
+    DropOldest(/*with_answer=*/true);
+    bytes = 0;
+    for (const Connection& connection : waiting_) bytes += connection->answer_bytes();
+  }
+}
+
+void HttpServer::Impl::Poll() {
+  const Time now = std::chrono::steady_clock::now();
+  const bool accepts = listening_ >= 0 && accept_from_ <= now;
+  Time until = now + kPollMax;
+  if (listening_ >= 0 && !accepts) until = std::min(until, accept_from_);
+  polled_.assign({{wake_, POLLIN, 0}, {accepts ? listening_ : -1, POLLIN, 0}});
+  for (const Connection& connection : waiting_) {
+    polled_.push_back({connection->fd(), connection->events(), 0});
+    until = std::min(until, connection->deadline());
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
+  if (poll(polled_.data(), polled_.size(), std::max(0, static_cast<int>(left.count()))) <= 0) return;
+  if (polled_[0].revents != 0) {
+    eventfd_t woken = 0;
+    eventfd_read(wake_, &woken);
+  }
+  std::vector<Connection> ready;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    if (polled_[i + 2].revents != 0) ready.push_back(std::move(waiting_[i]));
+  }
+  std::erase(waiting_, nullptr);
+  {
+    MutexLock lock(&mu_);
+    serving_ += ready.size();
+  }
+  for (Connection& connection : ready) {
+    pool_->enqueue([this, connection = std::move(connection)] { Serve(connection); });
+  }
+  // One at a time: in between, those that were there before have the chance to be served before they are too old.
+  if (polled_[1].revents != 0) Accept();
+}
+
+void HttpServer::Impl::Accept() {
+  const int socket = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (socket >= 0) {
+    told_ = false;
+    waiting_.push_back(std::make_shared<HttpStream>(socket, timeout_, tls_.get()));
+    return;
+  }
+  if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+  accept_from_ = std::chrono::steady_clock::now() + kAcceptPause;
+  if (std::exchange(told_, true)) return;
+  LODESTONE_LOG(WARN, "http", "no connections are accepted for the moment port={}", port_);
+}
+
+void HttpServer::Impl::Serve(Connection connection) {
+  HttpStream::Next next = connection->Advance();
+  if (next == HttpStream::Next::kAnswer) {
+    bool closed = false;
+    process_request(*connection, /*close_connection=*/true, closed, [&connection](httplib::Request& of) {
+      of.ssl = connection->tls();
+      Tame(&of);
+    });
+    connection->SendAnswer();
+    next = connection->Advance();
+  }
+  MutexLock lock(&mu_);
+  --serving_;
+  if (next == HttpStream::Next::kPoll) served_.push_back(std::move(connection));
+  Wake();
+}
+
+void HttpServer::Impl::Wake() { eventfd_write(wake_, 1); }
 
 void HttpServer::Impl::Stop() {
   MutexLock stop_lock(&stop_mu_);
@@ -289,14 +367,10 @@ void HttpServer::Impl::Stop() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    stopped_.NotifyAll();
-    svr_sock_.store(INVALID_SOCKET);
-    shutdown(listening_, SHUT_RDWR);  // Ends the wait for a connection.
-    // What has arrived is answered; who is still sending is not waited for.
-    for (const int socket : sockets_) shutdown(socket, SHUT_RD);
+    Wake();
   }
   thread_.join();
-  close(listening_);
+  pool_->shutdown();
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -306,9 +380,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   return Start(listen, std::move(paths), Security());
 }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths,
-                                                              Security security) {
-  auto impl = std::make_unique<Impl>(std::move(paths), std::move(security));
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths, Security security,
+                                                              std::chrono::milliseconds timeout) {
+  auto impl = std::make_unique<Impl>(std::move(paths), std::move(security), timeout);
   LODESTONE_RETURN_IF_ERROR(impl->Start(listen));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

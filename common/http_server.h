@@ -1,13 +1,15 @@
 // The HTTP port of a process, for metrics, probes and the page: a few paths that are read with GET or HEAD.
 //
-// Requests are answered on threads of its own, limits::kHttpThreads at a time; whoever is slow to send a request or to
-// take an answer is cut off after limits::kHttpTimeoutMs, and a few dozen connections wait for a thread, no more.
-// Whatever is asked of other paths or with other methods is answered with 404 or 405 and a line that says so; an answer
-// never depends on what the process's bulk data path does.
+// Requests are answered on threads of its own, limits::kHttpThreads at a time. Whoever is slow to send a request or to
+// take an answer holds none of them, and is cut off after limits::kHttpTimeoutMs; when there are too many of them, or
+// too much that they do not take, then those who have had most of that time. Whatever is asked of other paths or with
+// other methods is answered with 404 or 405 and a line that says so; an answer never depends on what the process's bulk
+// data path does.
 //
 // Thread-safe. Handlers must stay valid until Stop, or the destructor, has returned.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/certificates.h"
+#include "common/limits.h"
 
 namespace lodestone {
 
@@ -60,7 +63,10 @@ class HttpServer {
 
   // Binds `listen`, host:port (port 0: a free one), and answers. `paths`: what serves each path, "/metrics" say.
   // INVALID_ARGUMENT if `listen` is no address; UNAVAILABLE "cannot listen on ..." if it cannot be bound.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen, Paths paths, Security security);
+  // `timeout`: for a request to arrive, and for an answer to be taken.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const std::string& listen, Paths paths, Security security,
+      std::chrono::milliseconds timeout = std::chrono::milliseconds(limits::kHttpTimeoutMs));
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen, Paths paths);
   // Stops if Stop was not called.
   ~HttpServer();

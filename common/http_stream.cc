@@ -1,13 +1,14 @@
 #include "common/http_stream.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -16,9 +17,8 @@
 namespace lodestone {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeout(limits::kHttpTimeoutMs);
-constexpr size_t kLingerBytesMax = 256 << 10;  // Of a request that nobody reads any more.
-constexpr size_t kPieceBytesMax = 1 << 20;     // That OpenSSL is given at a time.
+constexpr size_t kDrainBytesMax = 256 << 10;  // Of a request that nobody reads any more.
+constexpr size_t kPieceBytesMax = 1 << 20;    // That OpenSSL is given at a time.
 
 // Takes an address apart; what it is of is what `ask` (getpeername or getsockname) tells.
 void Describe(int (*ask)(int, sockaddr*, socklen_t*), int socket, std::string* ip, int* port) {
@@ -40,23 +40,117 @@ void Describe(int (*ask)(int, sockaddr*, socklen_t*), int socket, std::string* i
 
 }  // namespace
 
-HttpStream::HttpStream(int socket, SSL_CTX* tls)
+HttpStream::HttpStream(int socket, std::chrono::milliseconds timeout, SSL_CTX* tls)
     : socket_(socket),
+      timeout_(timeout),
       tls_(tls == nullptr ? nullptr : SSL_new(tls), SSL_free),
-      read_by_(std::chrono::steady_clock::now() + kTimeout) {
+      stage_(tls == nullptr ? Stage::kRequest : Stage::kHandshake),
+      events_(POLLIN),
+      deadline_(std::chrono::steady_clock::now() + timeout) {
   if (tls_ == nullptr) return;
-  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
   SSL_set_fd(tls_.get(), socket);
   SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
-bool HttpStream::Handshake() {
-  if (tls_ == nullptr) return false;  // OpenSSL had no memory for it.
+HttpStream::~HttpStream() {
+  tls_.reset();
+  // The system would keep what it has of the answer for as long as the other side likes.
+  const linger at_once = {1, 0};
+  if (stage_ == Stage::kAnswer) setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  close(socket_);
+}
+
+HttpStream::Next HttpStream::Advance() {
   for (;;) {
-    const ssize_t done = FromTls(SSL_accept(tls_.get()));
-    if (done > 0) return true;
-    if (done == 0 || errno != EAGAIN || !Await(wanted_, read_by_)) return false;
+    const Stage stage = stage_;
+    Step step = Step::kFailed;
+    switch (stage) {
+      case Stage::kHandshake:
+        step = Handshake();
+        break;
+      case Stage::kRequest:
+        step = ReceiveRequest();
+        break;
+      case Stage::kAnswer:
+        step = Send();
+        break;
+      case Stage::kDrain:
+        step = Drain();
+        break;
+    }
+    if (step == Step::kWaits) return Next::kPoll;
+    if (step == Step::kFailed || stage == Stage::kDrain) return Next::kEnd;
+    if (stage == Stage::kRequest) return Next::kAnswer;
+    stage_ = stage == Stage::kHandshake ? Stage::kRequest : Stage::kDrain;
   }
+}
+
+void HttpStream::SendAnswer() {
+  stage_ = Stage::kAnswer;
+  deadline_ = std::chrono::steady_clock::now() + timeout_;
+}
+
+void HttpStream::EndReceiving() const { shutdown(socket_, SHUT_RD); }
+
+HttpStream::Step HttpStream::StepOf(ssize_t result) {
+  return result < 0 && (errno == EAGAIN || errno == EINTR) ? Step::kWaits : Step::kFailed;
+}
+
+HttpStream::Step HttpStream::Handshake() {
+  if (tls_ == nullptr) return Step::kFailed;  // OpenSSL had no memory for it.
+  const ssize_t done = FromTls(SSL_accept(tls_.get()));
+  return done > 0 ? Step::kDone : StepOf(done);
+}
+
+bool HttpStream::IsWhole(size_t searched) const {
+  if (request_.size() >= limits::kHttpRequestBytesMax) return true;
+  const size_t line = request_.find('\n');
+  if (line == std::string::npos) return false;
+  // Without a first line there is no request, and with an empty one it ends.
+  if (line < 2 || request_[line - 1] != '\r') return true;
+  return request_.find("\n\r\n", searched < 2 ? 0 : searched - 2) != std::string::npos;
+}
+
+HttpStream::Step HttpStream::ReceiveRequest() {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t received =
+        Receive(buffer.data(), std::min(buffer.size(), limits::kHttpRequestBytesMax - request_.size()));
+    if (received == 0) return Step::kDone;  // The library says what it lacks.
+    if (received < 0) return StepOf(received);
+    const size_t searched = request_.size();
+    request_.append(buffer.data(), static_cast<size_t>(received));
+    if (IsWhole(searched)) return Step::kDone;
+  }
+}
+
+HttpStream::Step HttpStream::Send() {
+  const bool any = !answer_.empty();
+  while (sent_ < answer_.size()) {
+    const ssize_t sent = SendSome(answer_.data() + sent_, answer_.size() - sent_);
+    if (sent <= 0) return StepOf(sent);
+    sent_ += static_cast<size_t>(sent);
+  }
+  std::string().swap(answer_);
+  sent_ = 0;
+  stage_ = Stage::kDrain;  // Whatever comes of it: there is nothing more to take.
+  if (tls_ != nullptr) {
+    SSL_shutdown(tls_.get());
+    ERR_clear_error();
+  }
+  return shutdown(socket_, SHUT_WR) == 0 && any ? Step::kDone : Step::kFailed;
+}
+
+HttpStream::Step HttpStream::Drain() {
+  // A request that was too long may go on for a while. It is thrown away as it comes, under TLS too.
+  std::array<char, 4096> buffer;
+  while (drained_ < kDrainBytesMax) {
+    events_ = POLLIN;
+    const ssize_t received = recv(socket_, buffer.data(), buffer.size(), 0);
+    if (received <= 0) return StepOf(received);
+    drained_ += static_cast<size_t>(received);
+  }
+  return Step::kDone;
 }
 
 ssize_t HttpStream::FromTls(int result) {
@@ -64,89 +158,32 @@ ssize_t HttpStream::FromTls(int result) {
   const int error = SSL_get_error(tls_.get(), result);
   ERR_clear_error();
   if (error == SSL_ERROR_ZERO_RETURN) return 0;
-  wanted_ = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
+  events_ = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
   errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : ECONNABORTED;
   return -1;
 }
 
-bool HttpStream::Await(short events, Deadline deadline) const {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    pollfd wait = {socket_, events, 0};
-    const int ready = poll(&wait, 1, static_cast<int>(left.count()));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
-
 ssize_t HttpStream::Receive(char* to, size_t size) {
-  if (tls_ != nullptr) return FromTls(SSL_read(tls_.get(), to, static_cast<int>(std::min(size, kPieceBytesMax))));
-  wanted_ = POLLIN;
-  return recv(socket_, to, size, MSG_DONTWAIT);
+  if (tls_ != nullptr) return FromTls(SSL_read(tls_.get(), to, static_cast<int>(size)));
+  events_ = POLLIN;
+  return recv(socket_, to, size, 0);
 }
 
-ssize_t HttpStream::Send(const char* from, size_t size) {
+ssize_t HttpStream::SendSome(const char* from, size_t size) {
   if (tls_ != nullptr) return FromTls(SSL_write(tls_.get(), from, static_cast<int>(std::min(size, kPieceBytesMax))));
-  wanted_ = POLLOUT;
-  return send(socket_, from, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-ssize_t HttpStream::Fill(Deadline deadline) {
-  if (received_ >= limits::kHttpRequestBytesMax) return 0;
-  const size_t room = std::min(buffer_.size(), limits::kHttpRequestBytesMax - received_);
-  for (;;) {
-    // OpenSSL may hold what the socket does not any more: it is asked first.
-    const ssize_t received = Receive(buffer_.data(), room);
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
-      if (!Await(wanted_, deadline)) return -1;
-      continue;
-    }
-    from_ = 0;
-    end_ = received > 0 ? static_cast<size_t>(received) : 0;
-    received_ += end_;
-    return received;
-  }
+  events_ = POLLOUT;
+  return send(socket_, from, size, MSG_NOSIGNAL);
 }
 
 ssize_t HttpStream::read(char* to, size_t size) {
-  if (from_ == end_) {
-    if (const ssize_t filled = Fill(read_by_); filled <= 0) return filled;
-  }
-  const size_t taken = std::min(size, end_ - from_);
-  std::memcpy(to, buffer_.data() + from_, taken);
-  from_ += taken;
+  const size_t taken = request_.copy(to, size, read_);
+  read_ += taken;
   return static_cast<ssize_t>(taken);
 }
 
 ssize_t HttpStream::write(const char* from, size_t size) {
-  if (!write_by_.has_value()) write_by_ = std::chrono::steady_clock::now() + kTimeout;
-  if (size == 0) return 0;
-  for (;;) {
-    const ssize_t sent = Send(from, size);
-    if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) return sent;
-    if (!Await(wanted_, *write_by_)) return -1;
-  }
-}
-
-void HttpStream::Linger() {
-  if (tls_ != nullptr) SSL_shutdown(tls_.get());
-  if (shutdown(socket_, SHUT_WR) != 0 || !write_by_.has_value()) return;
-  // A request that was too long may go on for a while. It is thrown away as it comes, under TLS too.
-  for (size_t left = kLingerBytesMax; left > 0 && Await(POLLIN, *write_by_);) {
-    const ssize_t received = recv(socket_, buffer_.data(), std::min(buffer_.size(), left), MSG_DONTWAIT);
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (received <= 0) return;
-    left -= static_cast<size_t>(received);
-  }
-}
-
-bool HttpStream::is_readable() const {
-  return from_ < end_ || (tls_ != nullptr && SSL_pending(tls_.get()) > 0) || Await(POLLIN, read_by_);
-}
-
-bool HttpStream::is_writable() const {
-  return Await(POLLOUT, write_by_.value_or(std::chrono::steady_clock::now() + kTimeout));
+  answer_.append(from, size);
+  return static_cast<ssize_t>(size);
 }
 
 void HttpStream::get_remote_ip_and_port(std::string& ip, int& port) const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -16,7 +15,6 @@
 #include "common/ps_name.h"
 #include "common/random.h"
 #include "common/status.h"
-#include "proto/parameter_server.pb.h"
 #include "worker/call.h"
 #include "worker/connection.h"
 #include "worker/membership.h"
@@ -26,6 +24,7 @@
 #include "worker/reroutes.h"
 #include "worker/sessions.h"
 #include "worker/subscription.h"
+#include "worker/table_maker.h"
 #include "worker/timer.h"
 
 namespace lodestone {
@@ -37,38 +36,6 @@ constexpr int64_t kWaitingTellMs = 1'000;
 // Threads that connections are spread over, at most, and never more than half the cores: each moves some gigabytes per
 // second, and what one of them receives for another has to change cores.
 constexpr size_t kThreadsMax = 4;
-
-// Number of elements of a dense table; INVALID_ARGUMENT if that is 0 or beyond 64 bits.
-absl::StatusOr<uint64_t> ElementsOf(const v1::TableSpec& spec) {
-  uint64_t elements = 1;
-  for (uint64_t dim : spec.dense().dims()) {
-    if (dim == 0 || __builtin_mul_overflow(elements, dim, &elements)) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": its shape has no valid size"));
-    }
-  }
-  return elements;
-}
-
-// What the answer of one server makes of `spec`; INTERNAL if it cannot be.
-absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::EnsureTablesResponse::Table& answer,
-                                       uint32_t shards) {
-  TableHandle table{answer.id(), spec, {}, 0};
-  if (!spec.has_dense()) {
-    table.dim = spec.embedding().dim();
-    return table;
-  }
-  LODESTONE_ASSIGN_OR_RETURN(const uint64_t elements, ElementsOf(spec));
-  const uint32_t block_elements =
-      spec.dense().block_elements() > 0 ? spec.dense().block_elements() : DefaultBlockElements(elements, shards);
-  table.layout = BlockLayout{elements, block_elements};
-  if (answer.block_elements() == block_elements && answer.block_count() == table.layout.block_count()) return table;
-  return absl::InternalError(absl::StrCat("table ", spec.name(), ": the server has ", answer.block_count(),
-                                          " blocks of ", answer.block_elements(), " elements, expected are ",
-                                          table.layout.block_count(), " of ", block_elements));
-}
-
-// Whether there is nothing to be had from `server`, which does not answer either.
-bool IsOut(const ShardMap& map, uint32_t server) { return map.Away(server) && map.ShardsOf(server).empty(); }
 
 class ClientImpl final : public Client {
  public:
@@ -84,7 +51,10 @@ class ClientImpl final : public Client {
   uint32_t index() const override { return membership_->index(); }
   Incarnation incarnation() const override { return membership_->incarnation(); }
   std::shared_ptr<const ShardMap> shard_map() const override { return membership_->shard_map(); }
-  absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
+  absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return table_maker_->EnsureTables(specs);
+  }
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
@@ -137,10 +107,6 @@ class ClientImpl final : public Client {
   grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
   void Lose(const absl::Status& status);
   std::string WaitingFor() const;
-  absl::StatusOr<v1::EnsureTablesResponse> EnsureTablesOn(uint32_t server, const v1::EnsureTablesRequest& request);
-  // Takes what `server` says of the tables into `tables`, which has what those before it said, or nothing.
-  absl::Status AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
-                          const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const;
 
   const v1::Config config_;
   const std::function<void(const v1::WorkerProgress&)> on_progress_;
@@ -164,6 +130,7 @@ class ClientImpl final : public Client {
   std::vector<std::unique_ptr<Caller>> callers_;  // By server.
   std::unique_ptr<Reroutes> reroutes_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<TableMaker> table_maker_;
   std::unique_ptr<Pusher> pusher_;
   std::unique_ptr<Puller> puller_;
   std::unique_ptr<PushPuller> push_puller_;
@@ -207,6 +174,7 @@ absl::Status ClientImpl::Connect() {
                         .reroutes = reroutes_.get(),
                         .sessions = sessions_.get(),
                         .on_lost = [this](const absl::Status& status) { Lose(status); }};
+  table_maker_ = std::make_unique<TableMaker>(servers);
   pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
                                      policy.retry_timeout_ms + policy.call_timeout_ms);
   puller_ = std::make_unique<Puller>(servers);
@@ -269,55 +237,6 @@ ClientImpl::~ClientImpl() {
   for (const auto& caller : callers_) caller->Cancel();
   membership_.reset();
   callers_.clear();  // With their channels goes the last that refers to gradients under way.
-}
-
-absl::StatusOr<v1::EnsureTablesResponse> ClientImpl::EnsureTablesOn(uint32_t server,
-                                                                    const v1::EnsureTablesRequest& request) {
-  v1::Call call;
-  *call.mutable_ensure_tables() = request;
-  LODESTONE_ASSIGN_OR_RETURN(Connection::Answer answer,
-                             CallAndWait(callers_[server].get(), std::move(call), "creation of tables"));
-  v1::EnsureTablesResponse response = std::move(*answer.header.mutable_ensure_tables());
-  if (response.tables_size() == request.tables_size()) return response;
-  return absl::InternalError(absl::StrCat(callers_[server]->peer(), " answered for ", response.tables_size(),
-                                          " tables, asked were ", request.tables_size()));
-}
-
-absl::StatusOr<std::vector<TableHandle>> ClientImpl::EnsureTables(const std::vector<v1::TableSpec>& specs) {
-  LODESTONE_RETURN_IF_ERROR(Health());
-  v1::EnsureTablesRequest request;
-  request.set_worker_incarnation(incarnation());
-  for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
-  std::vector<TableHandle> tables;
-  std::set<uint32_t> told;
-  for (uint32_t server = 0; server < callers_.size(); ++server) {
-    if (IsOut(*shard_map(), server)) continue;
-    const absl::StatusOr<v1::EnsureTablesResponse> response = EnsureTablesOn(server, request);
-    if (absl::IsAborted(response.status())) continue;  // It is out by now.
-    LODESTONE_RETURN_IF_ERROR(response.status());
-    LODESTONE_RETURN_IF_ERROR(AddHandles(server, specs, *response, &tables));
-    told.insert(server);
-  }
-  if (told.empty()) return absl::UnavailableError("creation of tables: all servers are away");
-  sessions_->Add(specs, told);
-  return tables;
-}
-
-absl::Status ClientImpl::AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
-                                    const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const {
-  const bool first = tables->empty();
-  for (size_t i = 0; i < specs.size(); ++i) {
-    absl::StatusOr<TableHandle> table =
-        MakeHandle(specs[i], response.tables(static_cast<int>(i)), shard_map()->shards());
-    if (!table.ok()) return Annotate(table.status(), callers_[server]->peer());
-    if (first) {
-      tables->push_back(*std::move(table));
-    } else if (table->id != (*tables)[i].id) {
-      return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", (*tables)[i].id,
-                                              " on another server and ", table->id, " on ", callers_[server]->peer()));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,

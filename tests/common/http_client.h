@@ -57,6 +57,12 @@ class HttpConnection {
     pollfd wait = {socket_, POLLIN, 0};
     return poll(&wait, 1, ms) > 0;
   }
+  // Waits until the other side has thrown the connection away, with what of its answer was not read yet.
+  void AwaitReset() const {
+    pollfd wait = {socket_, 0, 0};
+    while (poll(&wait, 1, -1) <= 0) {
+    }
+  }
 
  private:
   int socket_;

@@ -1,12 +1,15 @@
 // The HTTP port, for those who may ask and those who may not; with TLS and without.
 #include "common/http_security.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
@@ -50,7 +53,7 @@ class HttpSecurityTest : public ::testing::Test {
     return config;
   }
   void Start(HttpServer::Security security) {
-    auto server = HttpServer::Start("127.0.0.1:0", SomePaths(), std::move(security));
+    auto server = HttpServer::Start("127.0.0.1:0", SomePaths(), std::move(security), timeout_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -77,6 +80,7 @@ class HttpSecurityTest : public ::testing::Test {
 
   const std::string folder_ = MakeTestFolder();
   const TestAuthority authority_{"ca"}, other_authority_{"other ca"};
+  std::chrono::milliseconds timeout_{limits::kHttpTimeoutMs};
   v1::SecurityConfig config_;
   std::unique_ptr<HttpServer> server_;
 };
@@ -117,6 +121,21 @@ TEST_F(HttpSecurityTest, TlsIsSpokenWithACertificateAndNothingElse) {
   const auto [code, body] = Ask("/big", authority_);
   EXPECT_EQ(code, 200);
   EXPECT_EQ(body.size(), kBigBytes);
+}
+
+TEST_F(HttpSecurityTest, ThoseWhoAreSlowToAgreeOnTlsHoldNobodyUp) {
+  timeout_ = std::chrono::hours(24);
+  ASSERT_NO_FATAL_FAILURE(StartTls(/*client_certificates=*/false));
+  std::vector<HttpConnection> slow;
+  for (size_t i = 0; i < 4 * limits::kHttpThreads; ++i) {
+    slow.emplace_back(server_->port());
+    ASSERT_TRUE(slow.back().connected());
+    if (i % 2 == 1) {
+      ASSERT_TRUE(slow.back().Send("\x16\x03\x01"));  // A hello begins so.
+    }
+  }
+  EXPECT_EQ(Ask("/metrics", authority_), std::pair(200, std::string("numbers")));
+  for (const HttpConnection& connection : slow) EXPECT_FALSE(connection.Readable(0)) << "is cut off";
 }
 
 TEST_F(HttpSecurityTest, WithClientCertificatesTheyAreAskedForButNotOfProbes) {

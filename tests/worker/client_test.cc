@@ -17,6 +17,7 @@
 #include "common/mutex.h"
 #include "common/random.h"
 #include "gtest/gtest.h"
+#include "tests/worker/client_fixture.h"
 #include "tests/worker/fake_cluster.h"
 
 namespace lodestone {
@@ -24,38 +25,15 @@ namespace {
 
 constexpr uint32_t kDim = 3;
 
-v1::TableSpec DenseSpec(const std::string& name, uint64_t elements) {
-  v1::TableSpec spec;
-  spec.set_name(name);
-  spec.mutable_dense()->add_dims(elements);
-  return spec;
-}
-
-v1::TableSpec RowsSpec(const std::string& name) {
-  v1::TableSpec spec;
-  spec.set_name(name);
-  spec.mutable_embedding()->set_dim(kDim);
-  return spec;
-}
-
 bool Contains(const absl::Status& status, const std::string& text) {
   return status.message().find(text) != std::string::npos;
 }
 
-// A client with a dense and an embedding table.
-class ClientTest : public ::testing::Test {
+class ClientTest : public ClientFixture {
  protected:
   static constexpr uint64_t kElements = 20'000;  // Five blocks.
 
-  void Connect(const v1::Config& config) {
-    auto client = Client::Connect(config);
-    ASSERT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-    auto tables = client_->EnsureTables({DenseSpec("d", kElements), RowsSpec("r")});
-    ASSERT_TRUE(tables.ok()) << tables.status();
-    tables_ = *std::move(tables);
-  }
-  void Connect() { Connect(cluster_.config()); }
+  ClientTest() : ClientFixture(/*servers=*/2, /*shards=*/8, kElements, kDim) {}
 
   // Pushes ones to the whole dense table.
   absl::Status PushOnes(std::function<void(Client::PushResult)> done) {
@@ -72,13 +50,6 @@ class ClientTest : public ::testing::Test {
     values->assign(kElements, -1);
     return client_->PullNow({{&tables_[0], values->data()}}, {}).status();
   }
-  // Lets the next heartbeat go out now.
-  void HurryHeartbeat() {
-    v1::WorkerProgress progress;
-    phase_ = phase_ == v1::PHASE_TRAINING ? v1::PHASE_LOADING : v1::PHASE_TRAINING;
-    progress.set_phase(phase_);
-    client_->ReportProgress(progress);
-  }
   void ExpectAll(float value) {
     std::vector<float> values;
     ASSERT_TRUE(PullDense(&values).ok());
@@ -87,11 +58,7 @@ class ClientTest : public ::testing::Test {
 
   void SumFromManyThreads(const std::function<void()>& meanwhile);
 
-  FakeCluster cluster_{2, 8};
   const std::vector<float> ones_ = std::vector<float>(kElements, 1);
-  std::vector<TableHandle> tables_;
-  v1::Phase phase_ = v1::PHASE_JOINED;
-  std::unique_ptr<Client> client_;  // Before the cluster goes.
 };
 
 // Pushes from four threads, some of whose calls fail, while `meanwhile` runs; then checks the sums.
@@ -415,7 +382,7 @@ TEST_F(ClientTest, PacksNoMoreIntoAMessageThanAPsTakesAndRefusesACallThatFitsInt
   done.wait();
 
   std::vector<v1::TableSpec> many;
-  for (int i = 0; i < 400; ++i) many.push_back(RowsSpec(std::string(150, 'n') + std::to_string(i)));
+  for (int i = 0; i < 400; ++i) many.push_back(RowsSpec(std::string(150, 'n') + std::to_string(i), kDim));
   const absl::Status refused = client_->EnsureTables(many).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_TRUE(Contains(refused, "message_max_bytes is 40960")) << refused;

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/worker/fake_cluster.h"
-#include "worker/client.h"
+#include "tests/worker/client_fixture.h"
 
 namespace lodestone {
 namespace {
@@ -16,27 +15,12 @@ namespace {
 constexpr uint32_t kDim = 2;
 constexpr uint32_t kServers = 2;
 
-class KeyListsTest : public ::testing::Test {
+class KeyListsTest : public ClientFixture {
  protected:
-  KeyListsTest() {
+  KeyListsTest() : ClientFixture(kServers, /*shards=*/8, kElements, kDim) {
     for (Key key = 0; key < 400; ++key) keys_.push_back(key * 7);
     gradients_.assign(keys_.size() * kDim, 1);
     ones_.assign(kElements, 1);
-  }
-
-  void Connect() {
-    auto client = Client::Connect(cluster_.config());
-    ASSERT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-    v1::TableSpec dense;
-    dense.set_name("d");
-    dense.mutable_dense()->add_dims(kElements);
-    v1::TableSpec rows;
-    rows.set_name("r");
-    rows.mutable_embedding()->set_dim(kDim);
-    auto tables = client_->EnsureTables({dense, rows});
-    ASSERT_TRUE(tables.ok()) << tables.status();
-    tables_ = *std::move(tables);
   }
 
   // Pushes ones to the dense table and to the rows of `keys`, and waits.
@@ -60,13 +44,10 @@ class KeyListsTest : public ::testing::Test {
 
   static constexpr uint64_t kElements = 20'000;
 
-  FakeCluster cluster_{kServers, 8};
   std::vector<Key> keys_;
   std::vector<float> gradients_;
   std::vector<float> ones_;
-  std::vector<TableHandle> tables_;
   Clock clock_ = 0;
-  std::unique_ptr<Client> client_;  // Before the cluster goes.
 };
 
 TEST_F(KeyListsTest, AListGoesOnceToEachServerAndIsReferredToFromThenOn) {

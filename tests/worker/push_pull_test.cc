@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/worker/fake_cluster.h"
-#include "worker/client.h"
+#include "tests/worker/client_fixture.h"
 
 namespace lodestone {
 namespace {
@@ -20,28 +19,16 @@ constexpr uint32_t kServers = 2;
 constexpr uint32_t kShards = 8;
 constexpr uint32_t kDim = 2;
 
-class PushPullTest : public ::testing::Test {
+class PushPullTest : public ClientFixture {
  protected:
-  PushPullTest() {
+  PushPullTest() : ClientFixture(kServers, kShards, /*elements=*/20'000, kDim) {
     for (Key key = 0; key < 100; ++key) keys_.push_back(key * 3);
     gradients_.assign(keys_.size() * kDim, 1);
   }
 
-  // Connects, with a dense table of so many elements and one with rows.
-  void Connect(uint64_t elements = 20'000) {
-    auto client = Client::Connect(cluster_.config());
-    ASSERT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-    v1::TableSpec dense;
-    dense.set_name("d");
-    dense.mutable_dense()->add_dims(elements);
-    v1::TableSpec rows;
-    rows.set_name("r");
-    rows.mutable_embedding()->set_dim(kDim);
-    auto tables = client_->EnsureTables({dense, rows});
-    ASSERT_TRUE(tables.ok()) << tables.status();
-    tables_ = *std::move(tables);
-    ones_.assign(elements, 1);
+  void Connect() {
+    ones_.assign(elements_, 1);
+    ClientFixture::Connect();
   }
 
   // Pushes ones to the dense table and the rows of `keys_`, and reads the table and the rows of `pulled`.
@@ -89,13 +76,10 @@ class PushPullTest : public ::testing::Test {
     });
   }
 
-  FakeCluster cluster_{kServers, kShards};
   std::vector<Key> keys_;
   std::vector<float> gradients_;
   std::vector<float> ones_;
-  std::vector<TableHandle> tables_;
   Clock clock_ = 0;
-  std::unique_ptr<Client> client_;  // Before the cluster goes.
 };
 
 TEST_F(PushPullTest, IsOneCallToEachServerAndReadsWhatItHasPushed) {
@@ -118,14 +102,16 @@ TEST_F(PushPullTest, ReadsOtherRowsThanItPushes) {
 }
 
 TEST_F(PushPullTest, ALargeTableGoesInSeveralCallsWhoseBlocksMatch) {
-  Connect(3'000'000);  // 12 MB, 6 of them to each server.
+  elements_ = 3'000'000;  // 12 MB, 6 of them to each server.
+  Connect();
   for (int i = 1; i <= 2; ++i) ExpectOutcome(PushPull(keys_), static_cast<float>(i));
   EXPECT_GT(Calls("PushPull"), 2 * 2 * kServers);
   EXPECT_EQ(Calls("Push") + Calls("Pull"), 0);
 }
 
 TEST_F(PushPullTest, APullThatIsLongerThanThePushComesAfterIt) {
-  Connect(3'000'000);
+  elements_ = 3'000'000;
+  Connect();
   std::vector<float> values(ones_.size(), -1);
   const RowGradients rows{&tables_[1], keys_, gradients_.data()};
   std::promise<absl::Status> done;

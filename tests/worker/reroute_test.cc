@@ -13,6 +13,7 @@
 #include "common/mutex.h"
 #include "common/shard_map.h"
 #include "gtest/gtest.h"
+#include "tests/worker/client_fixture.h"
 #include "tests/worker/fake_cluster.h"
 #include "worker/client.h"
 #include "worker/push.h"
@@ -29,27 +30,11 @@ bool Contains(const absl::Status& status, const std::string& text) {
   return status.message().find(text) != std::string::npos;
 }
 
-// A client of four servers, with a dense and an embedding table.
-class RerouteTest : public ::testing::Test {
+class RerouteTest : public ClientFixture {
  protected:
-  RerouteTest() {
+  RerouteTest() : ClientFixture(kServers, kShards, kElements, kDim) {
     for (size_t i = 0; i < kElements; ++i) gradient_[i] = static_cast<float>(i % 1000);
   }
-
-  void Connect(const v1::Config& config) {
-    auto client = Client::Connect(config);
-    ASSERT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-    v1::TableSpec dense, rows;
-    dense.set_name("d");
-    dense.mutable_dense()->add_dims(kElements);
-    rows.set_name("r");
-    rows.mutable_embedding()->set_dim(kDim);
-    auto tables = client_->EnsureTables({dense, rows});
-    ASSERT_TRUE(tables.ok()) << tables.status();
-    tables_ = *std::move(tables);
-  }
-  void Connect() { Connect(cluster_.config()); }
 
   // Pushes the gradient, and the rows of `keys` with ones.
   void Push(const std::vector<Key>& keys, std::function<void(Client::PushResult)> done) {
@@ -81,12 +66,6 @@ class RerouteTest : public ::testing::Test {
     EXPECT_EQ(rows, std::vector<float>(keys_.size() * kDim, static_cast<float>(times)));
     EXPECT_EQ(*versions, ShardVersions(kShards, times));
   }
-  void HurryHeartbeat() {
-    v1::WorkerProgress progress;
-    phase_ = phase_ == v1::PHASE_TRAINING ? v1::PHASE_LOADING : v1::PHASE_TRAINING;
-    progress.set_phase(phase_);
-    client_->ReportProgress(progress);
-  }
   // The sequences that came to `server`, with the shards that they were for.
   std::map<Sequence, std::set<ShardId>> SequencesAt(uint32_t server) {
     std::map<Sequence, std::set<ShardId>> sequences;
@@ -107,12 +86,8 @@ class RerouteTest : public ::testing::Test {
     });
   }
 
-  FakeCluster cluster_{kServers, kShards};
   const std::vector<Key> keys_ = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1'000'000'007};
   std::vector<float> gradient_ = std::vector<float>(kElements);
-  std::vector<TableHandle> tables_;
-  v1::Phase phase_ = v1::PHASE_JOINED;
-  std::unique_ptr<Client> client_;  // Before the cluster goes.
 };
 
 // Shards 1, 5 and 9 are those of ps 1.

@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint64_t kPixelsMax = 1 << 26;  // Per image.
 constexpr uint64_t kImagesPerProgress = 4096;
+constexpr size_t kReadBytes = 1 << 20;  // At a time, at most.
 
 // Pixels to numbers: (table[byte] - mean) * factor, the latter by pixel if the transform standardizes.
 struct PixelTransform {
@@ -30,15 +31,17 @@ class IdxDataset final : public Dataset {
  public:
   explicit IdxDataset(uint32_t pixels) : pixels_(pixels) {}
 
+  // Not more than so many samples will be appended; `certain`: that they will, so that memory is taken at once.
+  void Expect(uint64_t samples, bool certain) {
+    expected_ = samples;
+    if (certain) Reserve(samples);
+  }
   void Append(float label, const uint8_t* image) {
+    if (labels_.size() == labels_.capacity()) Reserve(std::min<uint64_t>(expected_, 2 * labels_.size() + 1));
     labels_.push_back(label);
     images_.insert(images_.end(), image, image + pixels_);
   }
   uint64_t bytes() const { return images_.size() + labels_.size() * sizeof(float); }
-  void Reserve(uint64_t samples) {
-    labels_.reserve(samples);
-    images_.reserve(samples * pixels_);
-  }
   void Finish(const LabelIndex* labels, std::shared_ptr<const PixelTransform> transform) {
     if (labels != nullptr) {
       for (float& label : labels_) label = labels->Final(label);
@@ -67,7 +70,13 @@ class IdxDataset final : public Dataset {
   }
 
  private:
+  void Reserve(uint64_t samples) {
+    labels_.reserve(samples);
+    images_.reserve(samples * pixels_);
+  }
+
   const uint32_t pixels_;
+  uint64_t expected_ = 0;
   std::vector<float> labels_;
   std::vector<uint8_t> images_;
   std::shared_ptr<const PixelTransform> transform_;
@@ -76,12 +85,14 @@ class IdxDataset final : public Dataset {
 // Counts each pixel's numbers, for its mean and deviation.
 class PixelStatistics {
  public:
-  PixelStatistics(v1::Transform transform, uint32_t pixels) {
+  PixelStatistics(v1::Transform transform, uint32_t pixels) : sums_size_(Standardizes(transform) ? 2 * pixels : 0) {
     for (int byte = 0; byte < 256; ++byte) table_.push_back(TransformNumber(transform, byte));
-    if (Standardizes(transform)) sums_.resize(2 * size_t{pixels});
   }
 
+  // Memory that it takes when there are images, with that of the transform.
+  uint64_t bytes() const { return sums_size_ * (sizeof(double) + sizeof(float)); }
   void Add(const uint8_t* image) {
+    sums_.resize(sums_size_);
     for (size_t p = 0; 2 * p < sums_.size(); ++p) {
       const double x = table_[image[p]];
       sums_[2 * p] += x;
@@ -106,8 +117,9 @@ class PixelStatistics {
   }
 
  private:
+  const size_t sums_size_;  // 0 unless they are needed.
   std::vector<float> table_;
-  std::vector<double> sums_;  // Of each pixel: numbers and their squares; empty unless they are needed.
+  std::vector<double> sums_;  // Of each pixel: numbers and their squares.
   uint64_t count_ = 0;
 };
 
@@ -173,14 +185,26 @@ absl::StatusOr<IdxPair> Open(const std::string& images, const std::string& label
 
 using Sink = absl::FunctionRef<absl::Status(const uint8_t* image, uint8_t label, const IdxPair& pair, uint64_t index)>;
 
+// Reads an image into *image, which grows with what comes, whatever the header says. False if the file ends before.
+absl::StatusOr<bool> ReadImage(ByteSource* source, size_t pixels, std::vector<uint8_t>* image) {
+  for (size_t have = 0; have < pixels;) {
+    const size_t wanted = std::min(pixels - have, kReadBytes);
+    if (image->size() < have + wanted) image->resize(have + wanted);
+    LODESTONE_ASSIGN_OR_RETURN(const size_t size, source->Read(reinterpret_cast<char*>(image->data()) + have, wanted));
+    if (size < wanted) return false;
+    have += size;
+  }
+  return true;
+}
+
 absl::Status ReadPair(IdxPair* pair, const Progress& progress, Sink sink) {
-  std::vector<uint8_t> image(pair->pixels);
+  std::vector<uint8_t> image;
   for (uint64_t i = 0; i < pair->count; ++i) {
     if (i % kImagesPerProgress == 0) progress.At(pair->images->file_offset());
+    LODESTONE_ASSIGN_OR_RETURN(const bool whole, ReadImage(pair->images.get(), pair->pixels, &image));
+    if (!whole) return Truncated(*pair->images, absl::StrCat("image ", i, " of ", pair->count));
     uint8_t label = 0;
-    LODESTONE_ASSIGN_OR_RETURN(size_t size, pair->images->Read(reinterpret_cast<char*>(image.data()), image.size()));
-    if (size < image.size()) return Truncated(*pair->images, absl::StrCat("image ", i, " of ", pair->count));
-    LODESTONE_ASSIGN_OR_RETURN(size, pair->labels->Read(reinterpret_cast<char*>(&label), 1));
+    LODESTONE_ASSIGN_OR_RETURN(const size_t size, pair->labels->Read(reinterpret_cast<char*>(&label), 1));
     if (size < 1) return Truncated(*pair->labels, absl::StrCat("label ", i, " of ", pair->count));
     LODESTONE_RETURN_IF_ERROR(sink(image.data(), label, *pair, i));
   }
@@ -215,8 +239,9 @@ class Reader {
                                                        pixels, " in the first training file"));
       }
       const uint64_t kept = pair.count / partition.count + 1;
-      LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before + dataset->bytes() + (kept - 1) * pixels));
-      dataset->Reserve(dataset->size() + kept);
+      const uint64_t bytes = (kept - 1) * (pixels + sizeof(float));
+      LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before + dataset->bytes() + bytes));
+      dataset->Expect(dataset->size() + kept, pair.images->plain_bytes() / pixels >= pair.count);
       LODESTONE_RETURN_IF_ERROR(
           ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t byte, const IdxPair& from, uint64_t i) {
             float label = 0;
@@ -249,7 +274,7 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
 
   auto train = std::make_unique<IdxDataset>(first.pixels);
   LODESTONE_RETURN_IF_ERROR(reader.Read(
-      train_files, first.pixels, partition, 0,
+      train_files, first.pixels, partition, statistics.bytes(),
       [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i, float* label) {
         std::string error;
         if (!labels.Add(absl::StrCat(byte), label, &error)) return AtImage(pair, i, error);
@@ -270,7 +295,7 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
   if (!test_files.images.empty()) {
     auto test = std::make_unique<IdxDataset>(first.pixels);
     LODESTONE_RETURN_IF_ERROR(reader.Read(
-        test_files, first.pixels, Partition{}, train->bytes(),
+        test_files, first.pixels, Partition{}, train->bytes() + statistics.bytes(),
         [&](const uint8_t*, uint8_t byte, const IdxPair& pair, uint64_t i, float* label) {
           std::string error;
           return labels.Find(absl::StrCat(byte), label, &error) ? absl::OkStatus() : AtImage(pair, i, error);

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "kernels/flush_denormals.h"
 
 namespace lodestone {
 namespace {
@@ -69,6 +70,7 @@ Metrics::Kind Model::metrics_kind() const {
 void Model::Gradients(const BatchView& batch, const ParameterPointers& parameters, uint64_t dropout_seed,
                       const GradientPointers& gradients, float* predictions, double* loss) {
   LODESTONE_CHECK(batch.size > 0 && parameters.size() == tables_.size() && gradients.size() == tables_.size());
+  const kernels::FlushDenormals flush;
   Forward(batch, parameters, dropout_seed);
   dlogits_.Resize(logits_.size());
   Loss(batch, dlogits_.data(), predictions, loss);
@@ -77,6 +79,7 @@ void Model::Gradients(const BatchView& batch, const ParameterPointers& parameter
 
 void Model::Predict(const BatchView& batch, const ParameterPointers& parameters, float* predictions, double* loss) {
   LODESTONE_CHECK(batch.size > 0 && parameters.size() == tables_.size());
+  const kernels::FlushDenormals flush;
   Forward(batch, parameters, std::nullopt);
   Loss(batch, nullptr, predictions, loss);
 }

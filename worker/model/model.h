@@ -50,6 +50,7 @@ class Model {
   Metrics::Kind metrics_kind() const;
 
   // Queues the computation of the sum of the samples' losses and of the gradients of (mean loss + l2 / 2 * |rows|^2).
+  // On the CPU denormal numbers count as zero, in Predict too.
   // Dropout, if configured, is a function of `dropout_seed`. Predictions are as Predict's, but with that dropout; none
   // if null. REQUIRES: the batch has a sample and fits the schema.
   void Gradients(const BatchView& batch, const ParameterPointers& parameters, uint64_t dropout_seed,

@@ -1,9 +1,11 @@
 // What tools/certificates makes is what ps, worker and psctl take.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -72,6 +74,16 @@ TEST_F(CertificatesTest, BothSidesOfAConnectionBelieveThem) {
   ASSERT_NE(server, nullptr);
   const auto channel = MakeChannel(absl::StrCat("127.0.0.1:", port), 1 << 20, *of_worker);
   EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::minutes(2)));
+}
+
+TEST_F(CertificatesTest, AHostThatIsNamedTwiceIsThereOnce) {
+  const std::string said = Run(absl::StrCat(folder_, " ps0=localhost,ps0,ps,127.0.0.1,ps localhost"));
+  EXPECT_THAT(said, HasSubstr("ps0.pem: ps0,localhost,ps,127.0.0.1, for 365 days\n"));
+  EXPECT_THAT(said, HasSubstr("localhost.pem: localhost,127.0.0.1, for 365 days\n"));
+  const auto set = ReadCertificates(ConfigOf("ps0"));
+  ASSERT_TRUE(set.ok()) << set.status();
+  const std::vector<std::string> names = NamesOf(*(*set)->certificate);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "localhost"), 1);
 }
 
 TEST_F(CertificatesTest, KeysAreTheirOwnersAloneAndLaterRunsGoOnWithTheAuthority) {

@@ -1,6 +1,24 @@
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <new>
 
 #include "tests/worker/data/test_files.h"
+
+// Notes the largest piece of memory that was asked for. Not inlined: GCC would see free() of what it knows to be new.
+namespace {
+std::atomic<size_t> largest{0};
+}  // namespace
+
+__attribute__((noinline)) void* operator new(size_t size) {
+  for (size_t before = largest.load(); before < size && !largest.compare_exchange_weak(before, size);) {
+  }
+  if (void* const memory = std::malloc(std::max<size_t>(1, size)); memory != nullptr) return memory;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lodestone {
 namespace {
@@ -127,6 +145,39 @@ TEST(Idx, IsRefusedIfItTakesMoreMemoryThanItMay) {
   EXPECT_TRUE(Load(config).ok());
   config.mutable_data()->set_memory_max_bytes(10 * (6 + 4) - 1);
   ExpectError(Load(config), {"data.memory_max_bytes"});
+  // Means and deviations count: of each pixel two sums as doubles, and two floats.
+  config.mutable_data()->set_numeric(v1::STANDARDIZE);
+  config.mutable_data()->set_memory_max_bytes(10 * (6 + 4) + 6 * 24);
+  EXPECT_TRUE(Load(config).ok());
+  config.mutable_data()->set_memory_max_bytes(10 * (6 + 4) + 6 * 24 - 1);
+  ExpectError(Load(config), {"data.memory_max_bytes"});
+}
+
+TEST(Idx, AHeaderTakesNoMemoryForWhatDoesNotCome) {
+  const auto header = [](uint32_t magic, std::initializer_list<uint32_t> dimensions) {
+    std::string bytes = BigEndian(magic);
+    for (const uint32_t dimension : dimensions) bytes += BigEndian(dimension);
+    return bytes + std::string(10, '\1');
+  };
+  const auto load = [](const std::string& images, const std::string& labels) {
+    auto config = FilesConfig(kIdx, {WriteFile("l-images-idx3", images)});
+    config.mutable_data()->add_train_labels(WriteFile("l-labels-idx1", labels));
+    config.mutable_data()->set_numeric(v1::STANDARDIZE);
+    config.mutable_data()->set_memory_max_bytes(uint64_t{16} << 30);
+    largest = 0;
+    return Load(config);
+  };
+  constexpr size_t kLittle = 16 << 20;
+  const std::string large_image = header(0x803, {1, 8192, 8192}), one_label = header(0x801, {1});
+  const std::string many_images = header(0x803, {1u << 31, 1, 1}), many_labels = header(0x801, {1u << 31});
+  ExpectError(load(large_image, one_label), {"image 0 of 1"});
+  EXPECT_LT(largest, kLittle);
+  ExpectError(load(Packed(large_image), Packed(one_label)), {"image 0 of 1"});
+  EXPECT_LT(largest, kLittle);
+  ExpectError(load(many_images, many_labels), {"image 10 of 2147483648"});
+  EXPECT_LT(largest, kLittle);
+  ExpectError(load(Packed(many_images), Packed(many_labels)), {"image 10 of 2147483648"});
+  EXPECT_LT(largest, kLittle);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/flush_denormals.h"
 #include "worker/aligned_vector.h"
 
 namespace lodestone {
@@ -293,6 +295,21 @@ TEST(Model, RowGradientsFollowTheKeysWhateverTheirOrder) {
       }
     }
   }
+}
+
+TEST(Model, AStepTakesDenormalsForZeroAndItsThreadDoesNotAfterIt) {
+  if (!kernels::FlushDenormals::kAvailable) GTEST_SKIP() << "this processor's mode is not known";
+  Instance setup({"least squares", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 0, false, 0, 0, 0});
+  constexpr float kDenormal = std::numeric_limits<float>::min() / 4;
+  for (AlignedFloats& values : setup.values) std::fill(values.begin(), values.end(), kDenormal);
+  std::vector<float> told(kSamples, -1), predicted(kSamples, -1);
+  setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs, told.data());
+  setup.model->Predict(setup.batch, setup.parameters, predicted.data());
+  volatile float after = kDenormal;
+  after = after * 2;
+  EXPECT_EQ(told, std::vector<float>(kSamples, 0));
+  EXPECT_EQ(predicted, std::vector<float>(kSamples, 0));
+  EXPECT_EQ(after, kDenormal * 2);
 }
 
 TEST(Model, DropsOnlyInTraining) {
