@@ -5,11 +5,6 @@
 
 #include <algorithm>
 
-#include "kernels/flush_denormals.h"
-
-// OpenBLAS's own, in no header of it: ends its threads, which setting their number starts again. Null if it has none.
-extern "C" __attribute__((weak)) int blas_thread_shutdown_();
-
 namespace lodestone::kernels::cpu {
 namespace {
 
@@ -61,9 +56,6 @@ void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, fl
 
 void SetMatMulThreads(int threads) {
   EnsureThreadsAreSet();
-  // The threads were started as the program was loaded, and would not flush: their mode is that of who starts them.
-  const FlushDenormals flush;
-  if (threads > 1 && blas_thread_shutdown_ != nullptr) blas_thread_shutdown_();
   openblas_set_num_threads(std::max(1, threads));
 }
 

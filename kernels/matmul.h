@@ -11,8 +11,8 @@ namespace lodestone::kernels::cpu {
 void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
             const float* b, float beta, float* c);
 
-// Threads that MatMul may use in this process; 1 unless set. Those beside the caller's take denormal numbers for zero
-// (flush_denormals.h), always. REQUIRES: no MatMul is running.
+// Threads that MatMul may use in this process; 1 unless set. Those beside the caller's do not know of its
+// FlushDenormals.
 void SetMatMulThreads(int threads);
 
 }  // namespace lodestone::kernels::cpu

@@ -4,10 +4,8 @@
 #include <cstdint>
 #include <limits>
 #include <thread>
-#include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/matmul.h"
 
 namespace lodestone::kernels {
 namespace {
@@ -61,24 +59,6 @@ TEST_F(FlushDenormalsTest, AnotherThreadKeepsItsOwn) {
   other.join();
   EXPECT_TRUE(flushes);
   EXPECT_FALSE(Flushes());
-}
-
-// OpenBLAS has threads of its own, which do not do as the caller does.
-TEST_F(FlushDenormalsTest, AProductThatIsSharedByThreadsIsFlushedInAllOfThem) {
-  constexpr size_t kSize = 256;
-  const std::vector<float> a(kSize * kSize, kDenormal), b(kSize * kSize, 1);
-  std::vector<float> c(kSize * kSize, -1);
-  for (const int threads : {2, 1, 3}) {
-    cpu::SetMatMulThreads(threads);
-    {
-      const FlushDenormals flush;
-      cpu::MatMul(false, false, kSize, kSize, kSize, 1, a.data(), b.data(), 0, c.data());
-    }
-    EXPECT_EQ(c, std::vector<float>(c.size(), 0)) << threads << " threads";
-  }
-  cpu::SetMatMulThreads(1);
-  cpu::MatMul(false, false, kSize, kSize, kSize, 1, a.data(), b.data(), 0, c.data());
-  EXPECT_GT(c[0], 0) << "there was nothing to flush";
 }
 
 }  // namespace
