@@ -21,7 +21,7 @@ constexpr char kPassed[] = R"sh(echo '[       OK ] Backends/MatMulTest.Multiplie
 [       OK ] DeviceTest.ALibraryThatIsNotThereIsNamed (0 ms)
 [==========] 14 tests from 1 test suite ran. (31 ms total)
 [  PASSED  ] 14 tests.')sh";
-constexpr char kSkipped[] = R"sh(echo 'cuda: there is no CUDA driver here (libcuda.so.1)
+constexpr char kSkipped[] = R"sh(echo 'cuda: there is no CUDA driver here (libcuda.so.1)\""
 [  SKIPPED ] Backends/MatMulTest.Multiplies/cuda_bf16 (0 ms)
 [==========] 14 tests from 1 test suite ran. (1 ms total)
 [  PASSED  ] 2 tests.
@@ -155,9 +155,9 @@ TEST(GpuCheck, WithoutADeviceItSaysOfEachStageWhyNothingRanOnOneAndFails) {
   WriteBench(worker);
   const std::string output = Output(1);
   const std::string reason = "\n  nothing ran on a device: there is no CUDA driver here \\(libcuda.so.1\\)\n";
-  EXPECT_THAT(output, ContainsRegex("matmul_test +ok +[0-9]+ s  2 passed, 0 failed, 12 skipped" + reason));
-  EXPECT_THAT(output, ContainsRegex("device_test +ok +[0-9]+ s  2 passed, 0 failed, 12 skipped" + reason));
-  EXPECT_THAT(output, ContainsRegex("kernels +ok +[0-9]+ s +" + reason));
+  EXPECT_THAT(output, ContainsRegex("matmul_test +no device +[0-9]+ s  2 passed, 0 failed, 12 skipped" + reason));
+  EXPECT_THAT(output, ContainsRegex("device_test +no device +[0-9]+ s  2 passed, 0 failed, 12 skipped" + reason));
+  EXPECT_THAT(output, ContainsRegex("kernels +no device +[0-9]+ s +" + reason));
   for (const char* name : {"training, 2 ps 4 workers", "steps, 1 ps 1 worker", "steps"}) {
     EXPECT_THAT(output, ContainsRegex(absl::StrCat("\n", name, " +FAILED \\(1\\) +[0-9]+ s[^\n]*\n",
                                                    "  nothing ran on a device: worker.device is cuda, but there is")));
