@@ -109,6 +109,14 @@ absl::Status RunBesideLocal(const Options& options, const AddRow& add) {
   const std::string name =
       absl::StrCat("train/", on_cpu ? "" : options.device + "/", "deepfm/256-128/batch", batch, "/1ps/1worker");
   if (!IsWanted(options, name)) return absl::OkStatus();
+  std::vector<std::string> flags, sets = options.sets;
+  if (!on_cpu) {
+    flags = {"--device", options.device};
+    sets.push_back("worker.device=" + options.device);
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> local, StepProgram::StartLocal(options, flags));
+  const std::string request = absl::StrCat("deepfm/256-128 ", batch, " adagrad step");
+  LODESTONE_RETURN_IF_ERROR(local->Ask(request, 0).status());  // Before the clicks, which take seconds.
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
   const std::string clicks = folder->File("clicks"), config = folder->File("config.yaml");
   LODESTONE_RETURN_IF_ERROR(WriteClicks(clicks, options.quick ? 20 * batch : 100 * batch));
@@ -117,13 +125,6 @@ absl::Status RunBesideLocal(const Options& options, const AddRow& add) {
                         << "  optimizer: {adagrad: {}, learning_rate: 0.05}\n"
                         << "data: {format: criteo, train: [" << clicks << "]}\n"
                         << "train: {epochs: 2, batch_size: " << batch << ", evaluate_train_samples_max: 0}\n";
-  std::vector<std::string> flags, sets = options.sets;
-  if (!on_cpu) {
-    flags = {"--device", options.device};
-    sets.push_back("worker.device=" + options.device);
-  }
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> local, StepProgram::StartLocal(options, flags));
-  const std::string request = absl::StrCat("deepfm/256-128 ", batch, " adagrad step");
   const Measurement without_server = [&]() -> absl::StatusOr<Sample> {
     LODESTONE_ASSIGN_OR_RETURN(Sample sample, local->Ask(request, 1e-3 * options.window_ms));
     sample.operations *= batch;
