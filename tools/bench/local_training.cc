@@ -202,13 +202,14 @@ void LocalTraining::Update(const KeyedBatch& batch) {
   dense_sent_ = false;
 }
 
-float* LocalTraining::NewMatrix(size_t elements) {
+float* LocalTraining::NewMatrix(size_t elements, bool drawn) {
+  float* const matrix = matrices_.emplace_back(backend_).Resize(elements);
+  if (!drawn || matrix == nullptr) return matrix;
   AlignedFloats values(elements);
   for (size_t i = 0; i < elements; ++i) {
-    values[i] = static_cast<float>(RandomUniform(matrices_.size() + 1, i)) - 0.5f;
+    values[i] = static_cast<float>(RandomUniform(matrices_.size(), i)) - 0.5f;
   }
-  float* const matrix = matrices_.emplace_back(backend_).Resize(elements);
-  if (matrix != nullptr) backend_->CopyIn(Queue::kCompute, elements * sizeof(float), values.data(), matrix);
+  backend_->CopyIn(Queue::kCompute, elements * sizeof(float), values.data(), matrix);
   backend_->Finish().IgnoreError();  // `values` goes; what failed is kept.
   return matrix;
 }
@@ -216,13 +217,14 @@ float* LocalTraining::NewMatrix(size_t elements) {
 void LocalTraining::AddProducts(const std::vector<DenseLayer>& layers, bool input_gradient) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const size_t in = layers[i].in, out = layers[i].out;
-    const float* const x = NewMatrix(batch_size_ * in);
-    const float* const weight = NewMatrix(in * out);
-    const float* const dy = NewMatrix(batch_size_ * out);
-    products_.push_back({false, false, batch_size_, out, in, x, weight, NewMatrix(batch_size_ * out)});
-    products_.push_back({true, false, in, out, batch_size_, x, dy, NewMatrix(in * out)});
+    const float* const x = NewMatrix(batch_size_ * in, /*drawn=*/true);
+    const float* const weight = NewMatrix(in * out, /*drawn=*/true);
+    const float* const dy = NewMatrix(batch_size_ * out, /*drawn=*/true);
+    const auto result = [&](size_t elements) { return NewMatrix(elements, /*drawn=*/false); };
+    products_.push_back({false, false, batch_size_, out, in, x, weight, result(batch_size_ * out)});
+    products_.push_back({true, false, in, out, batch_size_, x, dy, result(in * out)});
     if (i > 0 || input_gradient) {
-      products_.push_back({false, true, batch_size_, in, out, dy, weight, NewMatrix(batch_size_ * in)});
+      products_.push_back({false, true, batch_size_, in, out, dy, weight, result(batch_size_ * in)});
     }
   }
 }

@@ -100,7 +100,7 @@ class LocalTraining {
   absl::Status PrepareBatches();
   void Update(const KeyedBatch& batch);
   void AddProducts(const std::vector<DenseLayer>& layers, bool input_gradient);
-  float* NewMatrix(size_t elements);
+  float* NewMatrix(size_t elements, bool drawn);
 
   const Optimizer::Step step_;
   const std::unique_ptr<Model> model_;

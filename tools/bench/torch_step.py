@@ -194,8 +194,6 @@ class Training:
 
 
 def repeat(work, finish, seconds):
-    work()  # So that what the first time takes longer for is done.
-    finish()
     end = time.perf_counter() + seconds / 4
     while time.perf_counter() < end:
         work()

@@ -165,6 +165,17 @@ TEST(GpuCheck, WithoutADeviceItSaysOfEachStageWhyNothingRanOnOneAndFails) {
   EXPECT_THAT(output, Not(HasSubstr("% of the copy")));
 }
 
+TEST(GpuCheck, WithoutCublasItSaysHowToNameIt) {
+  MakeFolder();
+  EXPECT_THAT(Output(0), Not(HasSubstr("CUBLAS_DIR")));
+  WriteProgram("cuda_benchmark",
+               "echo 'skipped: FAILED_PRECONDITION: cuBLAS (libcublas.so.13) is not here; it comes with the toolkit'");
+  EXPECT_THAT(
+      Output(1),
+      AllOf(ContainsRegex("kernels +no device +[0-9]+ s +\n  nothing ran on a device: cuBLAS \\(libcublas.so.13"),
+            HasSubstr(absl::StrCat("\ncuBLAS was not found: CUBLAS_DIR=FOLDER ", Folder(), "/gpu_check "))));
+}
+
 TEST(GpuCheck, ATestAKernelAndAProgramThatFailAreNamed) {
   MakeFolder();
   WriteProgram("matmul_test", kFailed);
