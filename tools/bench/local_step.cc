@@ -1,15 +1,24 @@
-// local_step [FILE]: training steps without a server, on one thread; the peer of torch_step.py, which says how requests
-// and answers look.
+// local_step [FLAGS] [FILE]: training steps without a server, on one thread and, if it is told so, a device; the peer
+// of torch_step.py, which says how requests and answers look. What can be repeated: step, gradients (a worker's part of
+// it) and products; see LocalTraining.
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/options.h"
 #include "common/status.h"
+#include "kernels/cpu_backend.h"
 #include "tools/bench/local_training.h"
+#include "worker/device.h"
 
 namespace lodestone::bench {
 namespace {
@@ -21,43 +30,86 @@ double Seconds(clockid_t clock) {
 }
 
 template <typename Work>
-std::string Repeat(double seconds, const Work& work) {
+absl::StatusOr<std::string> Repeat(double seconds, const Work& work) {
   const double warm = Seconds(CLOCK_MONOTONIC) + seconds / 4;
-  while (Seconds(CLOCK_MONOTONIC) < warm) work();
+  while (Seconds(CLOCK_MONOTONIC) < warm) LODESTONE_RETURN_IF_ERROR(work());
   const double cpu = Seconds(CLOCK_PROCESS_CPUTIME_ID), begin = Seconds(CLOCK_MONOTONIC);
   for (int steps = 1;; ++steps) {
-    work();
+    LODESTONE_RETURN_IF_ERROR(work());
     const double taken = Seconds(CLOCK_MONOTONIC) - begin;
     if (taken >= seconds) return absl::StrCat("ok ", steps, " ", taken, " ", Seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu);
   }
 }
 
-int Main(std::istream& requests) {
-  std::unique_ptr<LocalTraining> training;
-  std::string made;
-  for (std::string line; std::getline(requests, line);) {
+// Answers requests; keeps the training of the last one.
+class Answers {
+ public:
+  Answers(kernels::Backend* backend, bool ordered) : backend_(backend), ordered_(ordered) {}
+
+  absl::StatusOr<std::string> To(const std::string& line) {
     std::istringstream request(line);
     std::string model, optimizer, what;
     size_t batch = 0;
     double seconds = 0;
     if (!(request >> model >> batch >> optimizer >> what >> seconds) || batch == 0 ||
-        (what != "step" && what != "products")) {
-      std::cout << "error: not MODEL BATCH OPTIMIZER step|products SECONDS: " << line << std::endl;
-      return 1;
+        (what != "step" && what != "gradients" && what != "products")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("not MODEL BATCH OPTIMIZER step|gradients|products SECONDS: ", line));
     }
-    if (const std::string wanted = absl::StrCat(model, " ", batch, " ", optimizer); wanted != made) {
-      training.reset();
-      auto created = LocalTraining::Create(model, batch, optimizer);
-      if (!created.ok()) {
-        std::cout << "error: " << std::string(created.status().message()) << std::endl;
-        return 1;
-      }
-      training = *std::move(created);
-      made = wanted;
+    if (const std::string wanted = absl::StrCat(model, " ", batch, " ", optimizer); wanted != made_) {
+      training_.reset();
+      LODESTONE_ASSIGN_OR_RETURN(training_, LocalTraining::Create(model, batch, optimizer, backend_, ordered_));
+      made_ = wanted;
     }
-    std::cout << (what == "step" ? Repeat(seconds, [&] { training->Step(); })
-                                 : Repeat(seconds, [&] { training->Products(); }))
-              << std::endl;
+    if (what == "products") return Repeat(seconds, [&] { return training_->Products(); });
+    if (what == "gradients") return Repeat(seconds, [&] { return training_->Gradients().status(); });
+    return Repeat(seconds, [&] { return training_->Step().status(); });
+  }
+
+ private:
+  kernels::Backend* const backend_;
+  const bool ordered_;
+  std::unique_ptr<LocalTraining> training_;
+  std::string made_;
+};
+
+int Fail(const absl::Status& status) {
+  std::cout << "error: " << std::string(status.message()) << std::endl;
+  return 1;
+}
+
+int Main(int argc, char** argv) {
+  std::string device = "cpu", precision = "f32", cublas, path;
+  bool deterministic = false;
+  CLI::App app("Training steps without a server: MODEL BATCH OPTIMIZER step|gradients|products SECONDS, one a line.");
+  app.add_option("--device", device, "What computes: cpu, cuda or cuda:N");
+  app.add_option("--precision", precision, "Of matrix products on a device")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16"}));
+  app.add_option("--cublas", cublas, "Where cuBLAS is, if not where it is looked for");
+  app.add_flag("--deterministic", deterministic, "Sums on a device come in a fixed order");
+  app.add_option("FILE", path, "The requests (default: standard input)");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  v1::WorkerConfig config;
+  v1::WorkerConfig::Precision parsed = v1::WorkerConfig::F32;
+  v1::WorkerConfig::Precision_Parse(absl::AsciiStrToUpper(precision), &parsed);
+  config.set_device(device);
+  config.set_precision(parsed);
+  config.set_cublas(cublas);
+  auto backend = OpenDevice(config);
+  if (!backend.ok()) return Fail(backend.status());
+  std::ifstream file;
+  if (!path.empty()) file.open(path);
+  if (!path.empty() && !file) return Fail(absl::NotFoundError(absl::StrCat(path, " cannot be read")));
+  std::istream& requests = path.empty() ? std::cin : file;
+  Answers answers(*backend == nullptr ? kernels::Cpu() : backend->get(), deterministic);
+  for (std::string line; std::getline(requests, line);) {
+    const absl::StatusOr<std::string> answer = answers.To(line);
+    if (!answer.ok()) return Fail(answer.status());
+    std::cout << *answer << std::endl;
   }
   return 0;
 }
@@ -65,10 +117,4 @@ int Main(std::istream& requests) {
 }  // namespace
 }  // namespace lodestone::bench
 
-int main(int argc, char** argv) {
-  if (argc < 2) return lodestone::bench::Main(std::cin);
-  std::ifstream file(argv[1]);
-  if (file) return lodestone::bench::Main(file);
-  std::cout << "error: " << argv[1] << " cannot be read" << std::endl;
-  return 1;
-}
+int main(int argc, char** argv) { return lodestone::bench::Main(argc, argv); }

@@ -1,217 +1,244 @@
 #include "tools/bench/local_training.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/random.h"
 #include "common/status.h"
-#include "kernels/matmul.h"
 #include "server/optimizer/initializer.h"
+#include "tools/bench/step_data.h"
 #include "tools/bench/step_sizes.h"
-#include "worker/data/zipf.h"
 
 namespace lodestone::bench {
 namespace {
+
+using kernels::Queue;
 
 constexpr size_t kSamples = 1 << 17;  // Drawn, but at least two batches and at most 16.
 constexpr uint64_t kSeed = 1;
 
 constexpr size_t kRowsAhead = 8;  // That are fetched into the cache before they are read.
 
-absl::StatusOr<v1::Config> ConfigOf(const std::string& model, const std::string& optimizer) {
-  v1::Config config;
-  v1::ModelConfig* const to = config.mutable_model();
-  const std::vector<std::string> parts = absl::StrSplit(model, '/');
-  if (parts.size() != 2) return absl::InvalidArgumentError(absl::StrCat("model ", model, ": not TYPE/WIDTH-WIDTH"));
-  v1::ModelConfig::Type type;
-  if (!v1::ModelConfig::Type_Parse(absl::AsciiStrToUpper(parts[0]), &type) ||
-      (type != v1::ModelConfig::DEEPFM && type != v1::ModelConfig::DLRM && type != v1::ModelConfig::MLP)) {
-    return absl::InvalidArgumentError(absl::StrCat("model ", model, ": there are deepfm, dlrm and mlp"));
-  }
-  to->set_type(type);
-  to->set_embedding_dim(kDim);
-  if (type == v1::ModelConfig::DLRM) to->add_bottom_hidden(kBottomHidden);
-  const std::vector<std::string> widths = absl::StrSplit(parts[1], '-');
-  for (const std::string& text : widths) {
-    uint32_t width = 0;
-    if (!absl::SimpleAtoi(text, &width) || width == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("model ", model, ": ", text, " is no width"));
-    }
-    to->add_hidden(width);
-  }
-  if (optimizer == "adagrad") {
-    to->mutable_optimizer()->mutable_adagrad();
-    to->mutable_optimizer()->set_learning_rate(0.05f);
-  } else if (optimizer == "sgd") {
-    to->mutable_optimizer()->mutable_sgd();
-    to->mutable_optimizer()->set_learning_rate(0.01f);
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat("optimizer ", optimizer, ": there are adagrad and sgd"));
-  }
-  return config;
-}
-
-// Of random data: all labels are as likely as DrawBatch makes them.
-Schema SchemaOf(const v1::ModelConfig& model) {
-  const bool images = model.type() == v1::ModelConfig::MLP;
-  Schema schema;
-  schema.numeric_count = images ? kPixels : kNumeric;
-  schema.field_count = images ? 0 : kFields;
-  for (uint32_t c = 0; c < (images ? kClasses : 2); ++c) schema.class_names.push_back(absl::StrCat(c));
-  schema.class_counts.assign(schema.class_names.size(), 1);
-  return schema;
-}
-
 const uint8_t* Bytes(const float* floats) { return reinterpret_cast<const uint8_t*>(floats); }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalTraining>> LocalTraining::Create(const std::string& model, size_t batch_size,
-                                                                     const std::string& optimizer) {
-  LODESTONE_ASSIGN_OR_RETURN(const v1::Config config, ConfigOf(model, optimizer));
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Model> made, Model::Create(config, SchemaOf(config.model())));
+                                                                     const std::string& optimizer,
+                                                                     kernels::Backend* backend, bool ordered) {
+  LODESTONE_ASSIGN_OR_RETURN(const v1::Config config, StepConfig(model, optimizer));
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Model> made, Model::Create(config, StepSchema(config.model()), backend));
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<const Optimizer> method, Optimizer::Create(config.model().optimizer()));
-  return std::unique_ptr<LocalTraining>(new LocalTraining(config, std::move(made), std::move(method), batch_size));
+  std::unique_ptr<LocalTraining> training(
+      new LocalTraining(config, std::move(made), std::move(method), batch_size, ordered));
+  for (const v1::TableSpec& spec : training->model_->tables()) {
+    if (!training->AddTable(spec)) break;  // Finish says why.
+  }
+  training->rows_ = training->NewRows();
+  training->loss_.Resize(1);
+  training->host_loss_.Resize(1);
+  LODESTONE_RETURN_IF_ERROR(backend->Finish());
+  return training;
 }
 
 LocalTraining::LocalTraining(const v1::Config& config, std::unique_ptr<Model> model,
-                             std::unique_ptr<const Optimizer> optimizer, size_t batch_size)
+                             std::unique_ptr<const Optimizer> optimizer, size_t batch_size, bool ordered)
     : step_{.learning_rate = config.model().optimizer().learning_rate()},
       model_(std::move(model)),
+      backend_(model_->backend()),
       optimizer_(std::move(optimizer)),
-      batches_(std::clamp<size_t>(kSamples / batch_size, 2, 16)) {
-  for (const v1::TableSpec& spec : model_->tables()) AddTable(spec);
-  parameters_.resize(tables_.size());
-  gradients_.resize(tables_.size());
-  for (size_t b = 0; b < batches_.size(); ++b) DrawBatch(b, batch_size, &batches_[b].batch);
-  const ModelPlan& plan = model_->plan();
-  AddProducts(plan.bottom, batch_size, /*input_gradient=*/false);
-  AddProducts(plan.mlp, batch_size, /*input_gradient=*/plan.embedding_dim > 0);
+      batch_size_(batch_size),
+      ordered_(ordered),
+      batches_(std::clamp<size_t>(kSamples / batch_size, 2, 16)),
+      loss_(backend_),
+      host_loss_(backend_, kernels::Memory::kHost),
+      parameters_(model_->tables().size()),
+      gradients_(model_->tables().size()) {
+  for (size_t b = 0; b < batches_.size(); ++b) batches_[b].batch = DrawBatch(model_->plan(), b, batch_size);
 }
 
-void LocalTraining::AddTable(const v1::TableSpec& spec) {
+bool LocalTraining::AddTable(const v1::TableSpec& spec) {
   const size_t index = tables_.size();
-  Table& table = tables_.emplace_back();
+  Table& table = tables_.emplace_back(backend_, spec.has_dense() ? 0 : spec.embedding().dim());
   if (spec.has_dense()) {
     const auto& dims = spec.dense().dims();
     size_t elements = 1;
     for (uint64_t dim : dims) elements *= dim;
-    table.values.resize(elements);
-    table.gradient.resize(elements);
+    if (table.dense.Resize(elements) == nullptr || table.gradient.Resize(elements) == nullptr) return false;
     table.state.resize(optimizer_->state_layout().FloatsFor(elements));
     InitializeValues(spec.initializer(), kSeed + index, 0, 0, elements, dims.Get(0), dims.Get(dims.size() - 1),
-                     table.values.data());
+                     table.dense.data());
     optimizer_->InitializeState(table.state.data(), elements);
-    return;
+    return true;
   }
-  const size_t dim = spec.embedding().dim();
+  const size_t dim = table.dim;
   table.row_floats = dim + optimizer_->state_layout().FloatsFor(dim);
-  table.values.resize(kFields * kValuesPerField * table.row_floats);
+  table.rows.resize(kFields * kValuesPerField * table.row_floats);
   for (Key key = 0; key < kFields * kValuesPerField; ++key) {
-    float* const row = table.values.data() + key * table.row_floats;
+    float* const row = table.rows.data() + key * table.row_floats;
     InitializeValues(spec.initializer(), kSeed + index, key, 0, dim, 0, 0, row);
     optimizer_->InitializeState(row + dim, dim);
   }
+  return true;
 }
 
-void LocalTraining::DrawBatch(uint64_t index, size_t size, Batch* batch) const {
-  const ModelPlan& plan = model_->plan();
-  const uint64_t seed = StreamSeed(kSeed, index);
-  batch->size = size;
-  uint64_t n = 0;
-  for (size_t s = 0; s < size; ++s) {
-    const double u = RandomUniform(seed, n++);
-    batch->labels.push_back(plan.outputs > 1 ? static_cast<float>(static_cast<int>(u * plan.outputs))
-                                             : static_cast<float>(u < kPositiveShare));
+LocalTraining::BatchRows LocalTraining::NewRows() {
+  BatchRows rows;
+  for (const Table& table : tables_) {
+    if (table.dim > 0) rows.host.emplace_back(backend_, kernels::Memory::kHost);
   }
-  const bool images = plan.field_count == 0;
-  for (size_t i = 0; i < size * plan.numeric_count; ++i, ++n) {
-    batch->numeric.push_back(static_cast<float>(images ? RandomUniform(seed, n) : RandomNormal(seed, n)));
-  }
-  const Zipf zipf(kValuesPerField, kZipfExponent);
-  for (size_t s = 0; s <= size; ++s) batch->offsets.push_back(static_cast<uint32_t>(s * plan.field_count));
-  for (size_t f = 0; f < size * plan.field_count; ++f) {
-    batch->keys.push_back(f % plan.field_count * kValuesPerField + zipf.Draw(StreamSeed(seed, f + 1), 0) - 1);
-  }
+  if (!backend_->on_host()) rows.device = std::make_unique<DeviceBatch>(backend_, ordered_, rows.host.size());
+  return rows;
 }
 
-const float* LocalTraining::NewMatrix(size_t elements) {
-  matrices_.push_back(std::make_unique<AlignedFloats>(elements));
-  for (size_t i = 0; i < elements; ++i) {
-    (*matrices_.back())[i] = static_cast<float>(RandomUniform(matrices_.size(), i)) - 0.5f;
-  }
-  return matrices_.back()->data();
-}
-
-void LocalTraining::AddProducts(const std::vector<DenseLayer>& layers, size_t batch_size, bool input_gradient) {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const size_t in = layers[i].in, out = layers[i].out;
-    const float* const x = NewMatrix(batch_size * in);
-    const float* const weight = NewMatrix(in * out);
-    const float* const dy = NewMatrix(batch_size * out);
-    const auto result = [&](size_t elements) { return const_cast<float*>(NewMatrix(elements)); };
-    products_.push_back({false, false, batch_size, out, in, x, weight, result(batch_size * out)});
-    products_.push_back({true, false, in, out, batch_size, x, dy, result(in * out)});
-    if (i > 0 || input_gradient) {
-      products_.push_back({false, true, batch_size, in, out, dy, weight, result(batch_size * in)});
+bool LocalTraining::GatherRows(const KeyedBatch& batch, BatchRows* rows) {
+  auto gathered = rows->host.begin();
+  for (const Table& table : tables_) {
+    if (table.dim == 0) continue;
+    const auto row = [&](size_t i) { return table.rows.data() + batch.keys[i] * table.row_floats; };
+    float* to = (gathered++)->Resize(batch.keys.size() * table.dim);
+    if (to == nullptr) return false;
+    for (size_t i = 0; i < batch.keys.size(); ++i, to += table.dim) {
+      if (i + kRowsAhead < batch.keys.size()) __builtin_prefetch(row(i + kRowsAhead));
+      const float* const from = row(i);
+      for (size_t d = 0; d < table.dim; ++d) to[d] = from[d];
     }
   }
+  return true;
 }
 
-void LocalTraining::Products() {
-  for (const Product& p : products_) {
-    kernels::cpu::MatMul(p.transpose_a, p.transpose_b, p.m, p.n, p.k, 1, p.a, p.b, 0, p.c);
-  }
+void LocalTraining::Pack(const KeyedBatch& batch, BatchRows* rows) {
+  if (rows->device == nullptr) return;
+  std::vector<size_t> row_floats;
+  for (const Floats& floats : rows->host) row_floats.push_back(floats.size());
+  rows->device->Pack(batch, row_floats);
 }
 
-double LocalTraining::Step() {
-  KeyedBatch& batch = batches_[steps_++ % batches_.size()];
-  indexer_.Index(&batch);
+void LocalTraining::Upload(BatchRows* rows) {
+  if (rows->device != nullptr) rows->device->Upload(rows->host);
+}
+
+template <typename Meanwhile>
+absl::StatusOr<double> LocalTraining::Compute(const KeyedBatch& batch, const BatchRows& rows,
+                                              const Meanwhile& meanwhile) {
+  const bool on_host = backend_->on_host();
+  size_t r = 0;  // Of the embedding tables.
   for (size_t t = 0; t < tables_.size(); ++t) {
     Table& table = tables_[t];
-    if (table.row_floats > 0) GatherRows(batch, model_->tables()[t].embedding().dim(), &table);
-    parameters_[t] = table.row_floats > 0 ? table.rows.data() : table.values.data();
-    gradients_[t] = table.gradient.data();
+    if (table.dim > 0) table.gradient.Resize(batch.keys.size() * table.dim);
+    if (!on_host) table.gradient_on_device.Resize(table.gradient.size());
+    if (table.dim > 0) {
+      parameters_[t] = on_host ? rows.host[r].data() : rows.device->rows(r);
+      ++r;
+    } else if (on_host) {
+      parameters_[t] = table.dense.data();
+    } else {
+      float* const to = table.on_device.Resize(table.dense.size());
+      if (!dense_sent_) backend_->CopyIn(Queue::kCompute, table.dense.size() * sizeof(float), table.dense.data(), to);
+      parameters_[t] = to;
+    }
+    gradients_[t] = on_host ? table.gradient.data() : table.gradient_on_device.data();
   }
-  const double loss = model_->Gradients(batch, parameters_, /*dropout_seed=*/0, gradients_);
+  dense_sent_ = true;
+  if (!on_host) rows.device->Await();
+  model_->Gradients(on_host ? batch.view() : rows.device->view(), parameters_, /*dropout_seed=*/0, gradients_,
+                    /*predictions=*/nullptr, loss_.data());
+  for (Table& table : tables_) {
+    if (on_host) break;
+    backend_->CopyOut(table.gradient.size() * sizeof(float), table.gradient_on_device.data(), table.gradient.data());
+  }
+  backend_->CopyOut(sizeof(double), loss_.data(), host_loss_.data());
+  meanwhile();
+  LODESTONE_RETURN_IF_ERROR(backend_->Finish());
+  return host_loss_[0];
+}
+
+absl::StatusOr<double> LocalTraining::Step() {
+  KeyedBatch& batch = batches_[steps_++ % batches_.size()];
+  indexer_.Index(&batch);
+  if (!GatherRows(batch, &rows_)) return backend_->Finish();
+  Pack(batch, &rows_);
+  Upload(&rows_);
+  LODESTONE_ASSIGN_OR_RETURN(const double loss, Compute(batch, rows_, [] {}));
   Update(batch);
   return loss;
 }
 
-void LocalTraining::GatherRows(const KeyedBatch& batch, size_t dim, Table* table) {
-  table->rows.resize(batch.keys.size() * dim);
-  table->gradient.resize(batch.keys.size() * dim);
-  const auto row = [&](size_t i) { return table->values.data() + batch.keys[i] * table->row_floats; };
-  for (size_t i = 0; i < batch.keys.size(); ++i) {
-    if (i + kRowsAhead < batch.keys.size()) __builtin_prefetch(row(i + kRowsAhead));
-    const float* const from = row(i);
-    float* const to = table->rows.data() + i * dim;
-    for (size_t d = 0; d < dim; ++d) to[d] = from[d];
+absl::Status LocalTraining::PrepareBatches() {
+  for (KeyedBatch& batch : batches_) {
+    indexer_.Index(&batch);
+    BatchRows& rows = prepared_.emplace_back(NewRows());
+    if (!GatherRows(batch, &rows)) return backend_->Finish();
+    Pack(batch, &rows);
   }
+  Upload(&prepared_[0]);
+  return backend_->Finish();
+}
+
+absl::StatusOr<double> LocalTraining::Gradients() {
+  if (prepared_.empty()) LODESTONE_RETURN_IF_ERROR(PrepareBatches());
+  const size_t current = uploaded_;
+  uploaded_ = (uploaded_ + 1) % batches_.size();
+  return Compute(batches_[current], prepared_[current], [&] { Upload(&prepared_[uploaded_]); });
 }
 
 void LocalTraining::Update(const KeyedBatch& batch) {
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    Table& table = tables_[t];
-    if (table.row_floats == 0) {
-      const size_t n = table.values.size();
-      optimizer_->Update(step_, {n, 0, n}, Bytes(table.gradient.data()), table.values.data(), table.state.data(),
-                         table.values.data(), table.state.data());
+  for (Table& table : tables_) {
+    if (table.dim == 0) {
+      const size_t n = table.dense.size();
+      optimizer_->Update(step_, {n, 0, n}, Bytes(table.gradient.data()), table.dense.data(), table.state.data(),
+                         table.dense.data(), table.state.data());
       continue;
     }
-    const size_t dim = model_->tables()[t].embedding().dim();
     updates_.clear();
     for (size_t i = 0; i < batch.keys.size(); ++i) {
       updates_.push_back(
-          {Bytes(table.gradient.data() + i * dim), table.values.data() + batch.keys[i] * table.row_floats});
+          {Bytes(table.gradient.data() + i * table.dim), table.rows.data() + batch.keys[i] * table.row_floats});
     }
-    optimizer_->UpdateRows(step_, dim, updates_);
+    optimizer_->UpdateRows(step_, table.dim, updates_);
   }
+  dense_sent_ = false;
+}
+
+float* LocalTraining::NewMatrix(size_t elements, bool drawn) {
+  float* const matrix = matrices_.emplace_back(backend_).Resize(elements);
+  if (!drawn || matrix == nullptr) return matrix;
+  AlignedFloats values(elements);
+  for (size_t i = 0; i < elements; ++i) {
+    values[i] = static_cast<float>(RandomUniform(matrices_.size(), i)) - 0.5f;
+  }
+  backend_->CopyIn(Queue::kCompute, elements * sizeof(float), values.data(), matrix);
+  backend_->Finish().IgnoreError();  // `values` goes; what failed is kept.
+  return matrix;
+}
+
+void LocalTraining::AddProducts(const std::vector<DenseLayer>& layers, bool input_gradient) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const size_t in = layers[i].in, out = layers[i].out;
+    const float* const x = NewMatrix(batch_size_ * in, /*drawn=*/true);
+    const float* const weight = NewMatrix(in * out, /*drawn=*/true);
+    const float* const dy = NewMatrix(batch_size_ * out, /*drawn=*/true);
+    const auto result = [&](size_t elements) { return NewMatrix(elements, /*drawn=*/false); };
+    products_.push_back({false, false, batch_size_, out, in, x, weight, result(batch_size_ * out)});
+    products_.push_back({true, false, in, out, batch_size_, x, dy, result(in * out)});
+    if (i > 0 || input_gradient) {
+      products_.push_back({false, true, batch_size_, in, out, dy, weight, result(batch_size_ * in)});
+    }
+  }
+}
+
+absl::Status LocalTraining::Products() {
+  if (products_.empty()) {
+    const ModelPlan& plan = model_->plan();
+    AddProducts(plan.bottom, /*input_gradient=*/false);
+    AddProducts(plan.mlp, /*input_gradient=*/plan.embedding_dim > 0);
+  }
+  for (const Product& p : products_) {
+    backend_->MatMul(p.transpose_a, p.transpose_b, p.m, p.n, p.k, 1, p.a, p.b, 0, p.c);
+  }
+  return backend_->Finish();
 }
 
 }  // namespace lodestone::bench

@@ -25,6 +25,7 @@
 #include "tools/bench/compare.h"
 #include "tools/bench/cost_model.h"
 #include "tools/bench/local_ps.h"
+#include "tools/bench/peer.h"
 #include "tools/bench/suites.h"
 #include "tools/bench/table.h"
 
@@ -49,7 +50,8 @@ const std::vector<Suite>& Suites() {
       {"checkpoint", "checkpoints and loading beside plain files; pushes during a checkpoint; replay of a log",
        RunCheckpoint},
       {"step",
-       "samples per second of training steps on one core without a server, beside their matrix products and PyTorch",
+       "samples per second of training steps without a server, on one core or a device, beside their matrix products "
+       "and PyTorch",
        RunStep},
       {"train",
        "samples per second of whole training steps: DeepFM, 1 ps and 1 worker beside a step without a server; "
@@ -72,6 +74,7 @@ struct CommandLine {
   std::string compare_path;
   std::string markdown_path;
   std::string model_path;
+  double seconds_max = 0;
   bool list = false;
 };
 
@@ -91,6 +94,7 @@ Examples:
   tools/bench/run dense embedding --json before.json    then change something, and
   tools/bench/run dense embedding --compare before.json
   tools/bench/run dense --set cluster.shards=64 --set server.executors=1
+  tools/bench/run step train --device cuda              steps on a device, beside PyTorch's there
   tools/bench/run --markdown before.json                the tables of README.md; --model: its cost model
 
 Exit codes: 0 success, 1 a failure or a regression, 2 wrong command line.)");
@@ -199,6 +203,11 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--only", line->options.only,
                   "Of dense, same-machine, embedding, broadcast, checkpoint, step and train only the rows whose names "
                   "contain this: push/1MiB");
+  app->add_option("--seconds-max", line->seconds_max,
+                  "Begins none of those rows after so many seconds, and names what it leaves out (default: no limit)")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--device", line->options.device,
+                  "What step and train compute on: cpu, cuda or cuda:N (default: cpu)");
   app->add_option("--runs", line->options.runs, "How often each row is measured (default: 5; quick: 3)")
       ->check(CLI::Range(1, 1000));
   app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")
@@ -253,6 +262,7 @@ int Main(int argc, char** argv) {
   if (line.options.runs == 0) line.options.runs = line.options.quick ? kQuickRuns : 5;
   if (line.options.state_mib == 0) line.options.state_mib = line.options.quick ? kQuickStateMib : 1024;
   if (line.options.window_ms == 0) line.options.window_ms = line.options.quick ? kQuickWindowMs : 400;
+  if (line.seconds_max > 0) line.options.deadline_ns = NowNs() + static_cast<int64_t>(1e9 * line.seconds_max);
   FindPrograms(&line.options);
   return Measure(line);
 }

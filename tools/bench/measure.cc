@@ -137,6 +137,13 @@ absl::StatusOr<Sample> MeasureWindow(std::span<const std::unique_ptr<Peer>> peer
   }
 }
 
+bool IsWanted(const Options& options, const std::string& name) {
+  if (name.find(options.only) == std::string::npos) return false;
+  if (options.deadline_ns == 0 || NowNs() < options.deadline_ns) return true;
+  std::fprintf(stderr, "bench: no time left for %s\n", name.c_str());
+  return false;
+}
+
 Scale BytesScale(uint64_t bytes) {
   return {"GB/s", "s/GB", 1e-9 * static_cast<double>(bytes), static_cast<double>(bytes)};
 }

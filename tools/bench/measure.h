@@ -22,22 +22,22 @@ namespace lodestone::bench {
 struct Options {
   bool quick = false;
   int runs = 5;
-  int window_ms = 400;    // Of one run.
-  int state_mib = 1024;   // In the tables of checkpoint.
-  std::string only;       // Rows whose names contain it.
-  std::string folder;     // Where data is kept for a while; empty: the system's place for temporary files.
-  std::string root;       // The project's folder; train needs its configs/.
-  std::string ps_binary;  // Where the programs are.
+  int window_ms = 400;         // Of one run.
+  int state_mib = 1024;        // In the tables of checkpoint.
+  std::string only;            // Rows whose names contain it.
+  int64_t deadline_ns = 0;     // After which no row is begun, by NowNs's clock; 0: none.
+  std::string device = "cpu";  // On which step and train compute.
+  std::string folder;          // Where data is kept for a while; empty: the system's place for temporary files.
+  std::string root;            // The project's folder; train needs its configs/.
+  std::string ps_binary;       // Where the programs are.
   std::string psctl_binary;
   std::string python = "/usr/bin/python3";  // Whose PyTorch step is measured beside.
   std::string benchmark_folder;             // Of optimizer_benchmark, index_benchmark and local_step.
   std::vector<std::string> sets;            // Overrides of the ps's and clients' configuration: "cluster.shards=8".
 };
 
-// Whether the row `name` is to be measured.
-inline bool IsWanted(const Options& options, const std::string& name) {
-  return name.find(options.only) != std::string::npos;
-}
+// Whether the row `name` is to be measured. Says on stderr if it is not because there is no time left for it.
+bool IsWanted(const Options& options, const std::string& name);
 
 // Takes rows as they are ready.
 using AddRow = std::function<void(Row)>;

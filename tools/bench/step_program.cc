@@ -41,8 +41,11 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Start(const std::strin
   return std::unique_ptr<StepProgram>(new StepProgram(std::move(folder), fd, *std::move(child)));
 }
 
-absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::StartLocal(const Options& options) {
-  return Start("local_step", {options.benchmark_folder + "/local_step"});
+absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::StartLocal(const Options& options,
+                                                                     const std::vector<std::string>& flags) {
+  std::vector<std::string> argv = {options.benchmark_folder + "/local_step"};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  return Start("local_step", std::move(argv));
 }
 
 StepProgram::~StepProgram() { close(requests_); }

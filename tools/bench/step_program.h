@@ -19,8 +19,9 @@ class StepProgram {
  public:
   // Starts `argv`, with the file that it shall read requests from behind it. `name` is for messages.
   static absl::StatusOr<std::unique_ptr<StepProgram>> Start(const std::string& name, std::vector<std::string> argv);
-  // The local_step that was built beside this program.
-  static absl::StatusOr<std::unique_ptr<StepProgram>> StartLocal(const Options& options);
+  // The local_step that was built beside this program, with flags like {"--device", "cuda"}.
+  static absl::StatusOr<std::unique_ptr<StepProgram>> StartLocal(const Options& options,
+                                                                 const std::vector<std::string>& flags);
   ~StepProgram();
   StepProgram(const StepProgram&) = delete;
   StepProgram& operator=(const StepProgram&) = delete;

@@ -26,8 +26,9 @@
 namespace lodestone::bench {
 namespace {
 
-constexpr int kBatch = 1024;
-constexpr int kPollMs = 5;  // CPU time between the last look at a process and its end is not counted.
+constexpr int kCpuBatch = 1024;
+constexpr int kDeviceBatch = 8192;  // A device wants large batches.
+constexpr int kPollMs = 5;          // CPU time between the last look at a process and its end is not counted.
 
 // CPU seconds of the processes that psctl has started.
 class FamilyCpu {
@@ -101,30 +102,39 @@ absl::Status WriteClicks(const std::string& path, int samples) {
   return absl::OkStatus();
 }
 
-// DeepFM with one ps and one worker, beside one thread without a server.
+// DeepFM with one ps and one worker, beside one thread (with the device, if the worker has one) without a server.
 absl::Status RunBesideLocal(const Options& options, const AddRow& add) {
-  const std::string name = "train/deepfm/256-128/batch1024/1ps/1worker";
+  const bool on_cpu = options.device == "cpu";
+  const int batch = on_cpu ? kCpuBatch : kDeviceBatch;
+  const std::string name =
+      absl::StrCat("train/", on_cpu ? "" : options.device + "/", "deepfm/256-128/batch", batch, "/1ps/1worker");
   if (!IsWanted(options, name)) return absl::OkStatus();
+  std::vector<std::string> flags, sets = options.sets;
+  if (!on_cpu) {
+    flags = {"--device", options.device};
+    sets.push_back("worker.device=" + options.device);
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> local, StepProgram::StartLocal(options, flags));
+  const std::string request = absl::StrCat("deepfm/256-128 ", batch, " adagrad step");
+  LODESTONE_RETURN_IF_ERROR(local->Ask(request, 0).status());  // Before the clicks, which take seconds.
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
   const std::string clicks = folder->File("clicks"), config = folder->File("config.yaml");
-  LODESTONE_RETURN_IF_ERROR(WriteClicks(clicks, options.quick ? 20 * kBatch : 100 * kBatch));
+  LODESTONE_RETURN_IF_ERROR(WriteClicks(clicks, options.quick ? 20 * batch : 100 * batch));
   std::ofstream(config) << "cluster: {servers: 1, workers: 1}\n"
                         << "model:\n  type: deepfm\n  embedding_dim: " << kDim << "\n  hidden: [256, 128]\n"
                         << "  optimizer: {adagrad: {}, learning_rate: 0.05}\n"
                         << "data: {format: criteo, train: [" << clicks << "]}\n"
-                        << "train: {epochs: 2, batch_size: " << kBatch << ", evaluate_train_samples_max: 0}\n";
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<StepProgram> local, StepProgram::StartLocal(options));
+                        << "train: {epochs: 2, batch_size: " << batch << ", evaluate_train_samples_max: 0}\n";
   const Measurement without_server = [&]() -> absl::StatusOr<Sample> {
-    LODESTONE_ASSIGN_OR_RETURN(
-        Sample sample, local->Ask(absl::StrCat("deepfm/256-128 ", kBatch, " adagrad step"), 1e-3 * options.window_ms));
-    sample.operations *= kBatch;
+    LODESTONE_ASSIGN_OR_RETURN(Sample sample, local->Ask(request, 1e-3 * options.window_ms));
+    sample.operations *= batch;
     return sample;
   };
   // No CPU times: those of the cluster are of start, data and end too.
   const Scale scale{.unit = "samples/s", .cpu_unit = "", .amount = 1, .bytes = 0, .count_messages = false};
-  LODESTONE_ASSIGN_OR_RETURN(Row row, MeasureInTurns(
-                                          options, "train", name, scale,
-                                          [&] { return Train(options, config, options.sets); }, without_server));
+  LODESTONE_ASSIGN_OR_RETURN(
+      Row row, MeasureInTurns(
+                   options, "train", name, scale, [&] { return Train(options, config, sets); }, without_server));
   add(std::move(row));
   return absl::OkStatus();
 }
@@ -133,7 +143,8 @@ absl::Status RunBesideLocal(const Options& options, const AddRow& add) {
 
 absl::Status RunTrain(const Options& options, const AddRow& add) {
   LODESTONE_RETURN_IF_ERROR(RunBesideLocal(options, add));
-  const std::string name = "train/deepfm/2ps/2workers";
+  const std::string name =
+      absl::StrCat("train/", options.device == "cpu" ? "" : options.device + "/", "deepfm/2ps/2workers");
   if (!IsWanted(options, name)) return absl::OkStatus();
   const std::string config = options.root + "/configs/local.yaml";
   if (access(config.c_str(), R_OK) != 0) {
@@ -142,6 +153,7 @@ absl::Status RunTrain(const Options& options, const AddRow& add) {
   const int samples = options.quick ? 40'000 : 600'000;
   std::vector<std::string> sets = {absl::StrCat("data.generated.train_samples=", samples),
                                    "data.generated.test_samples=1000", "train.evaluate_train_samples_max=0"};
+  if (options.device != "cpu") sets.push_back("worker.device=" + options.device);
   sets.insert(sets.end(), options.sets.begin(), options.sets.end());
   const Scale scale{.unit = "samples/s", .cpu_unit = "s/Msamples", .amount = 1, .bytes = 0, .count_messages = false};
   LODESTONE_ASSIGN_OR_RETURN(Row row,

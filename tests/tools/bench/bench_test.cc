@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,9 @@ std::string ProjectFile(const std::string& path) {
 
 std::string TestFile(const std::string& name) { return absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name); }
 
-Result RunBench(const std::vector<std::string>& arguments) {
+Result RunBench(const std::vector<std::string>& arguments, const std::string& program = "") {
   setenv("TMPDIR", std::getenv("TEST_TMPDIR"), /*overwrite=*/1);
-  std::vector<std::string> argv = {ProjectFile("tools/bench/bench")};
+  std::vector<std::string> argv = {program.empty() ? ProjectFile("tools/bench/bench") : program};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   absl::StatusOr<std::unique_ptr<Child>> child = Child::Start("bench", argv);
   if (!child.ok()) return {"", child.status().ToString()};
@@ -166,6 +167,66 @@ TEST(Bench, MeasuresStepsWithoutPyTorchAndSaysSo) {
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->rows.size(), 1);
   EXPECT_EQ(report->rows[0].name, "step/mlp/512-256/batch128/adagrad/products");
+}
+
+TEST(Bench, NamesTheStepsThatItHasNoTimeLeftFor) {
+  const Result result = RunBench(Quick({"step", "--seconds-max", "0.000001", "--root", ProjectFile("")}, "-"));
+  EXPECT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("bench: no time left for step/deepfm/256-128/batch1024/adagrad\n"));
+  EXPECT_THAT(result.output, HasSubstr("bench: no time left for step/mlp/512-256/batch128/adagrad\n"));
+}
+
+TEST(Bench, SaysWhyThereAreNoStepsOnADeviceThatIsNotThere) {
+  for (const char* suite : {"step", "train"}) {
+    const Result result =
+        RunBench(Quick({suite, "--device", "cuda:1000", "--only", "256-128", "--root", ProjectFile(""),
+                        "--psctl-binary", ProjectFile("tools/psctl/psctl"), "--python", TestFile("no-python")},
+                       TestFile("none.json")));
+    EXPECT_THAT(result.outcome, HasSubstr("exit code 1")) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("worker.device is cuda:1000, but ")) << suite;
+  }
+}
+
+// Beside a local_step that answers as one with a device would.
+TEST(Bench, MeasuresAWorkersPartOfStepsOnADeviceBesideWholeStepsOfPyTorch) {
+  const std::string folder = TestFile("device"), bench = folder + "/bench", log = folder + "/log";
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(ProjectFile("tools/bench/bench"), bench);
+  for (const char* name : {"/local_step", "/python"}) {
+    std::ofstream(folder + name) << "#!/bin/sh\nfor last; do :; done\nall=\"$*\"\nwhile read request; do\n"
+                                 << "echo \"${0##*/} ${all% *}: $request\" >>" << log
+                                 << "\necho ok 10 0.5 0.25; done <$last\n";
+    std::filesystem::permissions(folder + name, std::filesystem::perms::owner_all);
+  }
+  const std::string json = TestFile("device.json");
+  const Result result = RunBench(
+      Quick({"step", "--device", "cuda", "--root", ProjectFile(""), "--python", folder + "/python"}, json), bench);
+  ASSERT_THAT(result.outcome, EndsWith("ended")) << result.output;
+  const absl::StatusOr<Report> report = ReadReport(json);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::set<std::string> names;
+  for (const Row& row : report->rows) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    ASSERT_NE(row.Find(kRatio), nullptr) << row.name;
+  }
+  const std::string deepfm = "step/cuda/deepfm/256-128/batch1024/", mlp = "step/cuda/mlp/512-256/batch128/";
+  for (const std::string& network : {deepfm, mlp}) {
+    for (const char* row : {"f32/products", "f32/torch", "f32/torch.compile", "f32/deterministic", "f32/update",
+                            "bf16/products", "bf16/torch", "bf16/torch.compile", "tf32/products", "tf32/torch"}) {
+      EXPECT_EQ(names.count(network + row), 1) << network << row;
+    }
+  }
+  EXPECT_EQ(names.size(), 20);
+  std::stringstream asked;
+  asked << std::ifstream(log).rdbuf();
+  for (const char* line : {"local_step --device cuda --precision bf16: deepfm/256-128 1024 adagrad gradients 0.03\n",
+                           "local_step --device cuda --precision tf32: mlp/512-256 128 adagrad products 0.03\n",
+                           "local_step --device cuda --precision f32 --deterministic: deepfm/256-128 1024 adagrad grad",
+                           "local_step --device cuda --precision f32: deepfm/256-128 1024 adagrad step 0.03\n",
+                           "--device cuda --precision bf16: deepfm/256-128 1024 adagrad step 0.03\n",
+                           "--device cuda --precision bf16 --compile: mlp/512-256 128 adagrad step 0.03\n"}) {
+    EXPECT_THAT(asked.str(), HasSubstr(line));
+  }
 }
 
 TEST(Bench, MeasuresATrainingClusterBesideStepsWithoutAServer) {
