@@ -35,7 +35,8 @@ namespace {
 constexpr std::string_view kBearer = "Bearer ";
 constexpr char kText[] = "text/plain; charset=utf-8";
 constexpr size_t kConnectionsMax = 32 * limits::kHttpThreads;  // Open at a time.
-constexpr size_t kAnswerBytesMax = 64 << 20;                   // That are not taken yet, of more than one connection.
+// That wait to be taken, of more than one connection.
+constexpr size_t kAnswerBytesMax = 64 << 20;
 // Until connections are accepted again after the system refused to: it has no memory, or no file descriptors.
 constexpr std::chrono::milliseconds kAcceptPause(100);
 constexpr std::chrono::milliseconds kPollMax(60'000);
@@ -337,9 +338,11 @@ void HttpServer::Impl::Accept() {
     return;
   }
   if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+  const int error = errno;
   accept_from_ = std::chrono::steady_clock::now() + kAcceptPause;
   if (std::exchange(told_, true)) return;
-  LODESTONE_LOG(WARN, "http", "no connections are accepted for the moment port={}", port_);
+  LODESTONE_LOG(WARN, "http", "no connections are accepted for the moment port={} error={}", port_,
+                std::strerror(error));
 }
 
 void HttpServer::Impl::Serve(Connection connection) {

@@ -77,8 +77,8 @@ class HttpServer {
   // The port that it is bound to.
   uint16_t port() const;
 
-  // Takes no new requests, drops those that have not arrived whole, and returns when the others are answered. Only the
-  // first call counts.
+  // Takes no new requests, takes those that have not arrived whole for over, and returns when all are answered or too
+  // late. Only the first call counts.
   void Stop();
 
  private:

@@ -1,9 +1,11 @@
 #include "common/http_stream.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +14,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "common/limits.h"
 
 namespace lodestone {
@@ -56,7 +60,11 @@ HttpStream::~HttpStream() {
   tls_.reset();
   // The system would keep what it has of the answer for as long as the other side likes.
   const linger at_once = {1, 0};
-  if (stage_ == Stage::kAnswer) setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  int untaken = 0;
+  if (stage_ == Stage::kDrain && !drained_all_) ioctl(socket_, SIOCOUTQ, &untaken);
+  if (stage_ == Stage::kAnswer || untaken > 0) {
+    setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  }
   close(socket_);
 }
 
@@ -79,6 +87,7 @@ HttpStream::Next HttpStream::Advance() {
         break;
     }
     if (step == Step::kWaits) return Next::kPoll;
+    if (stage == Stage::kDrain) drained_all_ = true;
     if (step == Step::kFailed || stage == Stage::kDrain) return Next::kEnd;
     if (stage == Stage::kRequest) return Next::kAnswer;
     stage_ = stage == Stage::kHandshake ? Stage::kRequest : Stage::kDrain;
@@ -98,6 +107,7 @@ HttpStream::Step HttpStream::StepOf(ssize_t result) {
 
 HttpStream::Step HttpStream::Handshake() {
   if (tls_ == nullptr) return Step::kFailed;  // OpenSSL had no memory for it.
+  ERR_clear_error();
   const ssize_t done = FromTls(SSL_accept(tls_.get()));
   return done > 0 ? Step::kDone : StepOf(done);
 }
@@ -106,8 +116,9 @@ bool HttpStream::IsWhole(size_t searched) const {
   if (request_.size() >= limits::kHttpRequestBytesMax) return true;
   const size_t line = request_.find('\n');
   if (line == std::string::npos) return false;
-  // Without a first line there is no request, and with an empty one it ends.
-  if (line < 2 || request_[line - 1] != '\r') return true;
+  // Without a first line that says what it is, there is no request.
+  const absl::string_view first(request_.data(), line + 1);
+  if (!absl::EndsWith(first, " HTTP/1.0\r\n") && !absl::EndsWith(first, " HTTP/1.1\r\n")) return true;
   return request_.find("\n\r\n", searched < 2 ? 0 : searched - 2) != std::string::npos;
 }
 
@@ -164,12 +175,14 @@ ssize_t HttpStream::FromTls(int result) {
 }
 
 ssize_t HttpStream::Receive(char* to, size_t size) {
+  ERR_clear_error();  // Of what this thread did before: it would be taken for this one's.
   if (tls_ != nullptr) return FromTls(SSL_read(tls_.get(), to, static_cast<int>(size)));
   events_ = POLLIN;
   return recv(socket_, to, size, 0);
 }
 
 ssize_t HttpStream::SendSome(const char* from, size_t size) {
+  ERR_clear_error();
   if (tls_ != nullptr) return FromTls(SSL_write(tls_.get(), from, static_cast<int>(std::min(size, kPieceBytesMax))));
   events_ = POLLOUT;
   return send(socket_, from, size, MSG_NOSIGNAL);

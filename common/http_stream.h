@@ -95,6 +95,7 @@ class HttpStream final : public httplib::Stream {
   std::string answer_;
   size_t sent_ = 0;
   size_t drained_ = 0;
+  bool drained_all_ = false;
 };
 
 }  // namespace lodestone

@@ -134,7 +134,12 @@ void* CudaBackend::AllocateHost(size_t bytes) {
   return Check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "pinning host memory", bytes) ? memory : nullptr;
 }
 
-void CudaBackend::FreeHost(void* memory) { Check(cudaFreeHost(memory), "giving back host memory", 0); }
+void CudaBackend::FreeHost(void* memory) {
+  // A batch that nobody computed may still be copied from it.
+  cudaSetDevice(options_.device);
+  cudaStreamSynchronize(stream(Queue::kCopy));
+  Check(cudaFreeHost(memory), "giving back host memory", 0);
+}
 
 void CudaBackend::CopyIn(Queue queue, size_t bytes, const void* host, void* memory) {
   if (bytes == 0 || !Ready()) return;
@@ -176,9 +181,10 @@ void CudaBackend::AwaitMark(uint32_t mark) {
 }
 
 absl::Status CudaBackend::Finish() {
-  if (Ready()) {
+  // After a failure too: what was queued before it may still run.
+  if (const bool ready = Ready(); stream(Queue::kCompute) != nullptr) {
     const cudaError_t error = cudaStreamSynchronize(stream(Queue::kCompute));
-    if (error != cudaSuccess) {
+    if (ready && error != cudaSuccess) {
       Fail(absl::StrCat("while operations up to ", newest_, " ran: ", ErrorText(error)));
     }
   }

@@ -17,6 +17,7 @@ BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<co
       data_(data),
       row_tables_(std::move(row_tables)),
       source_(std::move(source)),
+      ahead_(options.ahead),
       held_max_(options.held_max),
       slots_(size_t{options.ahead} + options.held_max) {
   kernels::Backend* const backend = options.backend;
@@ -43,32 +44,40 @@ BatchPipeline::~BatchPipeline() {
   }
 }
 
+bool BatchPipeline::ReadyLocked() const {
+  return (ended_ && taken_ == prepared_) || slots_[taken_ % slots_.size()].state == Slot::State::kFilled;
+}
+
+bool BatchPipeline::Ready() {
+  MutexLock lock(&mu_);
+  return ReadyLocked();
+}
+
 absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
-  LODESTONE_CHECK(taken_ - released_ < held_max_);
-  Slot& slot = slots_[taken_ % slots_.size()];
   waits_ = {};
   MutexLock lock(&mu_);
-  if (slot.state != Slot::State::kFilled) {
+  LODESTONE_CHECK(taken_ - released_ < held_max_);
+  Slot& slot = slots_[taken_ % slots_.size()];
+  if (!ReadyLocked()) {
     const int64_t start_ns = NowNs();
-    while (slot.state != Slot::State::kFilled) {
-      if (slot.state == Slot::State::kFree && ended_ && taken_ == prepared_) {
-        if (!error_.ok()) return error_;
-        return nullptr;
-      }
-      changed_.Wait(&mu_);
-    }
+    while (!ReadyLocked()) changed_.Wait(&mu_);
     // The beginning of the pull does not wake it.
     const int64_t read_ns = std::max(start_ns, slot.pull_ns);
     waits_ = {read_ns - start_ns, NowNs() - read_ns};
   }
+  if (ended_ && taken_ == prepared_) {
+    if (!error_.ok()) return error_;
+    return nullptr;
+  }
   if (!slot.status.ok()) return slot.status;
   ++taken_;
+  changed_.NotifyAll();
   return &slot.item;
 }
 
 void BatchPipeline::Release() {
-  LODESTONE_CHECK(released_ < taken_);
   MutexLock lock(&mu_);
+  LODESTONE_CHECK(released_ < taken_);
   slots_[released_++ % slots_.size()].state = Slot::State::kFree;
   changed_.NotifyAll();
 }
@@ -78,7 +87,7 @@ void BatchPipeline::Run() {
     Slot& slot = slots_[n % slots_.size()];
     {
       MutexLock lock(&mu_);
-      while (!stop_ && slot.state != Slot::State::kFree) changed_.Wait(&mu_);
+      while (!stop_ && n >= std::max(taken_, released_ + 1) + ahead_) changed_.Wait(&mu_);
       if (stop_) return;
     }
     bool end = false;

@@ -41,8 +41,8 @@ class BatchPipeline {
   using Source = std::function<bool(std::vector<uint64_t>* indices)>;
 
   struct Options {
-    uint32_t ahead = 0;                          // So many batches are prepared beyond those that the consumer holds,
-    uint32_t held_max = 1;                       // of which there may be this many.
+    uint32_t ahead = 0;     // So many batches are prepared beyond those that the consumer holds, or the next,
+    uint32_t held_max = 1;  // of which there may be this many.
     kernels::Backend* backend = kernels::Cpu();  // Computes them; must outlive the pipeline.
     bool ordered = false;                        // See DeviceBatch.
   };
@@ -56,6 +56,8 @@ class BatchPipeline {
   // The next batch in order, with all of its rows; null after the last. Waits for it. An error is final.
   // REQUIRES: fewer than held_max are held.
   absl::StatusOr<const Item*> Next();
+  // Whether Next would not wait.
+  bool Ready();
   // Gives back the first of the batches that are held.
   void Release();
 
@@ -77,6 +79,8 @@ class BatchPipeline {
     int64_t pull_ns = 0;  // When the pulling of its rows began.
   };
 
+  // Whether the next batch, its failure or the end is there.
+  bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   absl::Status Prepare(Slot* slot, bool* end);
   void Pull(Slot* slot);
@@ -86,19 +90,20 @@ class BatchPipeline {
   const Dataset* const data_;
   const std::vector<const TableHandle*> row_tables_;
   const Source source_;
+  const uint32_t ahead_;
   const uint32_t held_max_;
   std::vector<Slot> slots_;
 
   // Owned by the pipeline's thread.
   KeyIndexer indexer_;
   // Owned by the consumer.
-  uint64_t taken_ = 0;  // Batches, of which the first
-  uint64_t released_ = 0;
   Waits waits_;
 
   Mutex mu_;
   CondVar changed_;
   uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches that the thread has begun; the n-th lies in slot n mod size.
+  uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;     // By the consumer, and of those
+  uint64_t released_ ABSL_GUARDED_BY(mu_) = 0;  // so many given back.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;     // No batch comes after prepared_.
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mu_);  // Of the thread itself, after batch prepared_.

@@ -12,7 +12,7 @@ namespace lodestone {
 enum class Stage {
   kInput,  // waits for samples to be read
   kPull,   // waits for the rows of their keys, takes over what broadcasts brought, pulls dense values if that is little
-  kCompute,  // computes loss and gradients
+  kCompute,  // computes loss and gradients; on a device, what remains of that after the push of the step before
   kPush,     // hands the gradients to the connections, which waits while too many pushes are unacknowledged
 };
 inline constexpr size_t kStages = 4;

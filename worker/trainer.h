@@ -80,6 +80,8 @@ class Trainer {
   // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many
   // nanoseconds that took.
   absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
+  // The same outside of steps.
+  absl::Status PushAlone(BatchPipeline* pipeline);
 
   const Parts parts_;
   const bool push_later_;  // While the next step is computed.

@@ -109,7 +109,7 @@ TEST(HttpServer, WhatIsNoRequestIsRefusedAndTheNextOneServed) {
   const std::string none("\0\0\0\0\r\n\r\n", 8);
   const std::string tls("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15);
   for (const std::string& request :
-       {std::string("nonsense\r\n\r\n"), std::string("GET\r\n\r\n"), none, tls,
+       {std::string("nonsense\r\n\r\n"), std::string("nonsense\r\n"), std::string("GET\r\n\r\n"), none, tls,
         std::string("GET /page HTTP/9.9\r\n\r\n"), std::string("\r\n\r\n"), std::string("GET /page HTTP/1.1\n"),
         std::string("\r\n"), std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
         std::string("get /page http/1.1\r\n\r\n")}) {

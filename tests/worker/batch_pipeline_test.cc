@@ -1,7 +1,10 @@
 #include "worker/batch_pipeline.h"
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -31,6 +34,7 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
   // Batches of five, in order.
   std::unique_ptr<BatchPipeline> Start(uint32_t held_max = 1) {
     const auto next = [this](std::vector<uint64_t>* indices) {
+      ++prepared_;
       if (at_ == kSamples) return false;
       indices->resize(5);
       std::iota(indices->begin(), indices->end(), at_);
@@ -45,6 +49,7 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
   std::vector<TableHandle> tables_;
   std::unique_ptr<MemoryDataset> data_;
   uint64_t at_ = 0;
+  std::atomic<uint64_t> prepared_{0};  // Batches that were begun, and the end.
 };
 
 TEST_P(BatchPipelineTest, BringsEveryBatchInOrderWithTheRowsOfItsKeys) {
@@ -82,6 +87,26 @@ TEST_P(BatchPipelineTest, ABatchThatIsHeldStaysWhileTheNextIsTaken) {
   }
   EXPECT_EQ(*pipeline->Next(), nullptr);
   pipeline->Release();
+}
+
+TEST_P(BatchPipelineTest, WorksSoFarAheadOfWhatIsHeldAndNoFurther) {
+  constexpr uint64_t kBatches = kSamples / 5;
+  const auto await = [&](uint64_t batches) {
+    batches = std::min(batches, kBatches + 1);
+    while (prepared_ < batches) std::this_thread::yield();
+    EXPECT_EQ(prepared_, batches);
+  };
+  auto pipeline = Start(/*held_max=*/2);
+  await(GetParam() + 1);
+  for (uint64_t n = 0; n < kBatches; ++n) {
+    ASSERT_TRUE(pipeline->Next().ok());
+    await(n + 1 + GetParam());
+    if (n == 0) continue;
+    pipeline->Release();
+    await(n + 1 + GetParam());
+  }
+  while (!pipeline->Ready()) std::this_thread::yield();
+  EXPECT_EQ(*pipeline->Next(), nullptr);
 }
 
 TEST_P(BatchPipelineTest, ReportsAFailedPull) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -154,6 +155,15 @@ TEST_P(TrainerTest, WithBatchesAheadGradientsGoToTheRowsOfTheirOwnStep) {
     changed = std::max(changed, std::abs(values[i] - before[i]));
   }
   EXPECT_GT(changed, 10 * kTolerance) << "nothing was seen";
+}
+
+TEST_P(TrainerTest, GradientsDoNotWaitForTheNextBatch) {
+  data_.train = std::make_unique<WatchedDataset>(kSteps / 2, [this] {
+    while (client_.pushes() < kSteps / 2 - 1) std::this_thread::yield();
+  });
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(client_.pushes(), kSteps);
 }
 
 TEST_P(TrainerTest, StoppedItHasPushedAllStepsThatItTook) {

@@ -284,5 +284,5 @@ int main(int argc, char** argv) {
   }
   std::printf("%s: the device's own copy moves %.0f GB/s\n", backend->name().c_str(), copy_bytes_per_second / 1e9);
   benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return backend->Finish().ok() ? 0 : 1;
 }

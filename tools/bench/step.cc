@@ -99,6 +99,11 @@ class Programs {
       peer.gone = false;
       return peer.program.get();
     }
+    // It would still answer, to what it is asked next.
+    if (absl::IsDeadlineExceeded(status)) {
+      peer.program.reset();
+      peer.gone = true;
+    }
     std::fprintf(stderr, "bench: step: without PyTorch%s%s: %s\n", flags.empty() ? "" : " ",
                  absl::StrJoin(flags, " ").c_str(), std::string(status.message()).c_str());
     return nullptr;
@@ -177,16 +182,16 @@ class OnDevice {
 
   // With sums in a fixed order, and with the server's part done on the host after it, each beside ours without.
   absl::Status BesideItself(const Case& of) {
-    const std::string name = NameOf(of, "f32");
+    const std::string ordered = NameOf(of, "f32") + "/deterministic", update = NameOf(of, "f32") + "/update";
+    const bool wants_ordered = IsWanted(options_, ordered), wants_update = IsWanted(options_, update);
+    if (!wants_ordered && !wants_update) return absl::OkStatus();
     LODESTONE_ASSIGN_OR_RETURN(StepProgram* const plain, programs_->Local(FlagsOf("f32")));
     const Measurement gradients = Asking(plain, of, "gradients", options_);
-    if (const std::string ordered = name + "/deterministic"; IsWanted(options_, ordered)) {
+    if (wants_ordered) {
       LODESTONE_ASSIGN_OR_RETURN(StepProgram* const ours, programs_->Local(FlagsOf("f32", "--deterministic")));
       LODESTONE_RETURN_IF_ERROR(Pair(ordered, of, Asking(ours, of, "gradients", options_), gradients));
     }
-    const std::string update = name + "/update";
-    return IsWanted(options_, update) ? Pair(update, of, Asking(plain, of, "step", options_), gradients)
-                                      : absl::OkStatus();
+    return wants_update ? Pair(update, of, Asking(plain, of, "step", options_), gradients) : absl::OkStatus();
   }
 
  private:

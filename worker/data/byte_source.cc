@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& 
   gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) return absl::ErrnoToStatus(errno == 0 ? ENOMEM : errno, path);
   gzbuffer(file, kFileBufferBytes);
-  return std::unique_ptr<ByteSource>(new ByteSource(path, file, static_cast<uint64_t>(info.st_size)));
+  return std::unique_ptr<ByteSource>(new ByteSource(path, file));
 }
 
 ByteSource::~ByteSource() { gzclose_r(Gz(file_)); }
@@ -48,8 +48,6 @@ absl::StatusOr<size_t> ByteSource::Read(char* to, size_t size) {
   }
   return static_cast<size_t>(count);
 }
-
-uint64_t ByteSource::plain_bytes() const { return gzdirect(Gz(file_)) != 0 ? file_bytes_ : 0; }
 
 uint64_t ByteSource::file_offset() const {
   const z_off_t offset = gzoffset(Gz(file_));

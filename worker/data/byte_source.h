@@ -26,17 +26,13 @@ class ByteSource {
 
   // Bytes of the file itself that have been read: packed ones, for a gz.
   uint64_t file_offset() const;
-  // Bytes of a plain file, from its beginning; 0 if only reading tells, as of a gz.
-  uint64_t plain_bytes() const;
   const std::string& path() const { return path_; }
 
  private:
-  ByteSource(std::string path, void* file, uint64_t file_bytes)
-      : path_(std::move(path)), file_(file), file_bytes_(file_bytes) {}
+  ByteSource(std::string path, void* file) : path_(std::move(path)), file_(file) {}
 
   const std::string path_;
   void* const file_;  // zlib's gzFile, which reads plain files as they are.
-  const uint64_t file_bytes_;
 };
 
 }  // namespace lodestone

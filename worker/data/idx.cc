@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -18,7 +19,8 @@ namespace {
 
 constexpr uint64_t kPixelsMax = 1 << 26;  // Per image.
 constexpr uint64_t kImagesPerProgress = 4096;
-constexpr size_t kReadBytes = 1 << 20;  // At a time, at most.
+constexpr size_t kReadBytes = 1 << 20;   // At a time, at most.
+constexpr size_t kPieceBytes = 1 << 20;  // Of images that lie together, about.
 
 // Pixels to numbers: (table[byte] - mean) * factor, the latter by pixel if the transform standardizes.
 struct PixelTransform {
@@ -29,19 +31,14 @@ struct PixelTransform {
 
 class IdxDataset final : public Dataset {
  public:
-  explicit IdxDataset(uint32_t pixels) : pixels_(pixels) {}
+  explicit IdxDataset(uint32_t pixels) : pixels_(pixels) {}  // At least 1.
 
-  // Not more than so many samples will be appended; `certain`: that they will, so that memory is taken at once.
-  void Expect(uint64_t samples, bool certain) {
-    expected_ = samples;
-    if (certain) Reserve(samples);
-  }
   void Append(float label, const uint8_t* image) {
-    if (labels_.size() == labels_.capacity()) Reserve(std::min<uint64_t>(expected_, 2 * labels_.size() + 1));
+    if (labels_.size() % piece_images_ == 0) pieces_.emplace_back().reserve(piece_images_ * pixels_);
     labels_.push_back(label);
-    images_.insert(images_.end(), image, image + pixels_);
+    pieces_.back().insert(pieces_.back().end(), image, image + pixels_);
   }
-  uint64_t bytes() const { return images_.size() + labels_.size() * sizeof(float); }
+  uint64_t bytes() const { return labels_.size() * (pixels_ + sizeof(float)); }
   void Finish(const LabelIndex* labels, std::shared_ptr<const PixelTransform> transform) {
     if (labels != nullptr) {
       for (float& label : labels_) label = labels->Final(label);
@@ -61,7 +58,7 @@ class IdxDataset final : public Dataset {
     batch->values.clear();
     for (size_t i = 0; i < indices.size(); ++i) {
       batch->labels[i] = labels_[indices[i]];
-      const uint8_t* from = images_.data() + indices[i] * pixels_;
+      const uint8_t* from = pieces_[indices[i] / piece_images_].data() + indices[i] % piece_images_ * pixels_;
       float* to = batch->numeric.data() + i * pixels_;
       for (uint32_t p = 0; p < pixels_; ++p) to[p] = transform.table[from[p]];
       if (transform.means.empty()) continue;
@@ -70,15 +67,10 @@ class IdxDataset final : public Dataset {
   }
 
  private:
-  void Reserve(uint64_t samples) {
-    labels_.reserve(samples);
-    images_.reserve(samples * pixels_);
-  }
-
   const uint32_t pixels_;
-  uint64_t expected_ = 0;
-  std::vector<float> labels_;
-  std::vector<uint8_t> images_;
+  const size_t piece_images_ = std::max<size_t>(1, kPieceBytes / pixels_);
+  std::deque<float> labels_;
+  std::vector<std::vector<uint8_t>> pieces_;  // Of the images, so that memory grows with what comes, without copies.
   std::shared_ptr<const PixelTransform> transform_;
 };
 
@@ -241,7 +233,6 @@ class Reader {
       const uint64_t kept = pair.count / partition.count + 1;
       const uint64_t bytes = (kept - 1) * (pixels + sizeof(float));
       LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before + dataset->bytes() + bytes));
-      dataset->Expect(dataset->size() + kept, pair.images->plain_bytes() / pixels >= pair.count);
       LODESTONE_RETURN_IF_ERROR(
           ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t byte, const IdxPair& from, uint64_t i) {
             float label = 0;
