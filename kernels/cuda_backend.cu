@@ -182,11 +182,10 @@ void CudaBackend::AwaitMark(uint32_t mark) {
 
 absl::Status CudaBackend::Finish() {
   // After a failure too: what was queued before it may still run.
-  if (const bool ready = Ready(); stream(Queue::kCompute) != nullptr) {
-    const cudaError_t error = cudaStreamSynchronize(stream(Queue::kCompute));
-    if (ready && error != cudaSuccess) {
-      Fail(absl::StrCat("while operations up to ", newest_, " ran: ", ErrorText(error)));
-    }
+  const bool ready = Ready();
+  const cudaError_t error = cudaStreamSynchronize(stream(Queue::kCompute));
+  if (ready && error != cudaSuccess) {
+    Fail(absl::StrCat("while operations up to ", newest_, " ran: ", ErrorText(error)));
   }
   std::lock_guard<std::mutex> lock(mu_);
   return status_;

@@ -60,7 +60,10 @@ absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
   Slot& slot = slots_[taken_ % slots_.size()];
   if (!ReadyLocked()) {
     const int64_t start_ns = NowNs();
+    asked_ = true;
+    changed_.NotifyAll();
     while (!ReadyLocked()) changed_.Wait(&mu_);
+    asked_ = false;
     // The beginning of the pull does not wake it.
     const int64_t read_ns = std::max(start_ns, slot.pull_ns);
     waits_ = {read_ns - start_ns, NowNs() - read_ns};
@@ -87,7 +90,7 @@ void BatchPipeline::Run() {
     Slot& slot = slots_[n % slots_.size()];
     {
       MutexLock lock(&mu_);
-      while (!stop_ && n >= std::max(taken_, released_ + 1) + ahead_) changed_.Wait(&mu_);
+      while (!stop_ && n >= std::max(taken_ + asked_, released_ + 1) + ahead_) changed_.Wait(&mu_);
       if (stop_) return;
     }
     bool end = false;

@@ -104,6 +104,7 @@ class BatchPipeline {
   uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches that the thread has begun; the n-th lies in slot n mod size.
   uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;     // By the consumer, and of those
   uint64_t released_ ABSL_GUARDED_BY(mu_) = 0;  // so many given back.
+  bool asked_ ABSL_GUARDED_BY(mu_) = false;     // The consumer waits for the next.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;     // No batch comes after prepared_.
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mu_);  // Of the thread itself, after batch prepared_.
