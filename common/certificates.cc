@@ -17,10 +17,6 @@
 namespace lodestone {
 namespace {
 
-// OpenSSL does not clean up when the process exits: gRPC lets go of channels on threads of its own, so that somebody
-// may still be reading certificates then. Before main, as the first call decides.
-[[maybe_unused]] const int kNoCleanup = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
-
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kExpiresSoonS = 14 * kDayS;
 

@@ -1,6 +1,10 @@
 #include "common/credentials.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,10 +18,47 @@
 #include "grpcpp/security/tls_credentials_options.h"
 
 namespace lodestone {
+namespace {
+
+// What must be done before OpenSSL cleans up as the process exits. gRPC lets go of channels, and so of their
+// Credentials, on threads of its own, perhaps later than that.
+class AtExit {
+ public:
+  static AtExit& Get() {
+    // After OpenSSL has had itself called, which makes this come first.
+    static auto* const at_exit = [] {
+      std::atexit([] { Get().Run(); });
+      return new AtExit;
+    }();
+    return *at_exit;
+  }
+  // Has `action` done, if the process exits before `owner` is removed. What it returns lives for ever.
+  void Add(const void* owner, std::function<std::shared_ptr<const void>()> action) {
+    MutexLock lock(&mu_);
+    actions_[owner] = std::move(action);
+  }
+  void Remove(const void* owner) {
+    MutexLock lock(&mu_);
+    actions_.erase(owner);
+  }
+
+ private:
+  void Run() {
+    MutexLock lock(&mu_);
+    for (const auto& [owner, action] : std::exchange(actions_, {})) kept_.push_back(action());
+  }
+
+  Mutex mu_;
+  std::map<const void*, std::function<std::shared_ptr<const void>()>> actions_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<const void>> kept_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
 
 Credentials::Credentials(const v1::SecurityConfig& security) : security_(security) { grpc_init(); }
 
 Credentials::~Credentials() {
+  AtExit::Get().Remove(this);
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -53,6 +94,15 @@ absl::Status Credentials::Open() {
       certificates_->key_path(), certificates_->certificate_path(), certificates_->authorities_path(),
       /*refresh_interval_sec=*/1);
   reloads_ = std::thread([this] { RunReloads(); });
+  AtExit::Get().Add(this, [this] {
+    {
+      MutexLock lock(&mu_);
+      stopping_ = true;
+      changed_.NotifyAll();
+    }
+    reloads_.join();
+    return certificates_;
+  });
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -188,6 +189,22 @@ TEST_F(CredentialsTest, WithoutSecurityThereAreNone) {
 }
 
 // One call of each kind that there is in this project.
+// As gRPC does with those of a channel that it lets go of late.
+TEST_F(CredentialsTest, NobodyReadsCertificatesAnyMoreWhenTheProcessExits) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  v1::SecurityConfig config = ConfigOf("server", authority_, {.common_name = "server"}, {&authority_});
+  config.set_reload_ms(1);
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_EXIT(
+        {
+          static auto* const kept = new std::vector<CredentialsRef>;
+          for (int i = 0; i < 8; ++i) kept->push_back(Make(config));
+          std::exit(0);
+        },
+        testing::ExitedWithCode(0), "");
+  }
+}
+
 TEST_F(CredentialsTest, ATokenIsInEveryCallWithTlsAndWithout) {
   const v1::SecurityConfig of_server = ConfigOf("ps", authority_, {.common_name = "ps"}, {&authority_});
   for (const bool tls : {false, true}) {
