@@ -85,8 +85,8 @@ class ClusterMetricsTest : public ::testing::Test {
   std::atomic<uint64_t> reported_{0};
   std::unique_ptr<FaultyProxy> proxy_;  // Null: there is none.
   std::unique_ptr<ServerProcess> server_;
-  std::unique_ptr<Client> client_;  // First to go.
   std::vector<TableHandle> tables_;
+  std::unique_ptr<Client> client_;  // First to go.
   const std::vector<Key> keys_ = {1, 2, 3, 5, 8, 13, 21};
 };
 
