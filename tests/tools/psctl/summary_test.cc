@@ -156,7 +156,8 @@ TEST(ToTable, TellsEachWorkersRateWhereTheTimeWentAndWhereTheResultsAre) {
   all.results = "runs/1";
   const std::string table = ToTable(all);
   EXPECT_THAT(table, HasSubstr("worker 0        2,000 in 4.0 s: 500/s   staleness 1.50   compute 75 %, input 10 %\n"));
-  EXPECT_THAT(table, HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   staleness 1.50   compute 75 %, input 10 %\n"));
+  EXPECT_THAT(table,
+              HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   staleness 1.50   compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("time went to    compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("results         runs/1 (tensorboard --logdir runs/1)\n"));
 }
