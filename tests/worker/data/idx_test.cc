@@ -6,11 +6,13 @@
 
 #include "tests/worker/data/test_files.h"
 
-// Notes the largest piece of memory that was asked for. Not inlined: GCC would see free() of what it knows to be new.
+// The largest piece of memory that was asked for. It is not noted where a sanitizer has operators of its own.
 namespace {
 std::atomic<size_t> largest{0};
 }  // namespace
 
+#ifndef LODESTONE_SANITIZER
+// Not inlined: GCC would see free() of what it knows to be new.
 __attribute__((noinline)) void* operator new(size_t size) {
   for (size_t before = largest.load(); before < size && !largest.compare_exchange_weak(before, size);) {
   }
@@ -19,6 +21,7 @@ __attribute__((noinline)) void* operator new(size_t size) {
 }
 __attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
 __attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
 
 namespace lodestone {
 namespace {
