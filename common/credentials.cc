@@ -20,10 +20,13 @@
 namespace lodestone {
 namespace {
 
-// What must be done before OpenSSL cleans up as the process exits. gRPC lets go of channels, and so of their
-// Credentials, on threads of its own, perhaps later than that.
+// What ends the reading of certificates, at the latest before OpenSSL cleans up as the process exits: gRPC lets go of
+// channels, and so of their Credentials, on threads of its own, perhaps later than that.
 class AtExit {
  public:
+  // What it returns lives for ever if the process exits.
+  using End = std::function<std::shared_ptr<const void>()>;
+
   static AtExit& Get() {
     // After OpenSSL has had itself called, which makes this come first.
     static auto* const at_exit = [] {
@@ -32,24 +35,26 @@ class AtExit {
     }();
     return *at_exit;
   }
-  // Has `action` done, if the process exits before `owner` is removed. What it returns lives for ever.
-  void Add(const void* owner, std::function<std::shared_ptr<const void>()> action) {
+  // Has `end` called as the process exits, unless it is taken back before.
+  void Add(const void* owner, End end) {
     MutexLock lock(&mu_);
-    actions_[owner] = std::move(action);
+    ends_[owner] = std::move(end);
   }
-  void Remove(const void* owner) {
+  // Null if there is none, or it was called.
+  End Take(const void* owner) {
     MutexLock lock(&mu_);
-    actions_.erase(owner);
+    const auto found = ends_.find(owner);
+    return found == ends_.end() ? nullptr : std::move(ends_.extract(found).mapped());
   }
 
  private:
   void Run() {
     MutexLock lock(&mu_);
-    for (const auto& [owner, action] : std::exchange(actions_, {})) kept_.push_back(action());
+    for (const auto& [owner, end] : std::exchange(ends_, {})) kept_.push_back(end());
   }
 
   Mutex mu_;
-  std::map<const void*, std::function<std::shared_ptr<const void>()>> actions_ ABSL_GUARDED_BY(mu_);
+  std::map<const void*, End> ends_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<const void>> kept_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -58,13 +63,7 @@ class AtExit {
 Credentials::Credentials(const v1::SecurityConfig& security) : security_(security) { grpc_init(); }
 
 Credentials::~Credentials() {
-  AtExit::Get().Remove(this);
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  if (reloads_.joinable()) reloads_.join();
+  if (const AtExit::End end = AtExit::Get().Take(this)) end();
   watcher_.reset();
   grpc_shutdown();
 }

@@ -24,9 +24,8 @@ HistogramMetric step_metric("lodestone_worker_step_duration_seconds", "How long 
 constexpr char kStepStage[] = "lodestone_worker_step_stage_duration_seconds";
 constexpr char kStepStages[] =
     "What a step's time goes by: input, waiting for samples to be read; pull, waiting for values; compute; push, "
-    "handing "
-    "the gradients over, which waits while too many pushes are unacknowledged. Where a device computes, it does so "
-    "during the push of the step before; compute is what remains of it then.";
+    "handing the gradients over, which waits while too many pushes are unacknowledged. A device computes a step during "
+    "the push of the one before, and compute is what takes longer than that.";
 HistogramMetric stage_metrics[kStages] = {
     {kStepStage, kStepStages, {{"stage", kStageNames[0]}}},
     {kStepStage, kStepStages, {{"stage", kStageNames[1]}}},

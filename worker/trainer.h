@@ -77,8 +77,8 @@ class Trainer {
   void CountStages(const std::array<int64_t, kStages>& ns);
   // Of each shard the older of the versions at which dense values and rows were read.
   ShardVersions ReadVersions(const ShardVersions& rows) const;
-  // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many
-  // nanoseconds that took.
+  // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many nanoseconds
+  // that took.
   absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
   // The same outside of steps.
   absl::Status PushAlone(BatchPipeline* pipeline);
