@@ -32,6 +32,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr uint64_t kElements = 64;
+constexpr uint32_t kShards = 8;
 constexpr uint32_t kMessageBytesMax = 64 << 20;
 
 // Who shows what. A token is that of the file NAME.token, NAME-token unless a test writes something else there.
@@ -47,7 +48,7 @@ class SecureClusterTest : public ::testing::Test {
     }
     PutIdentities("");
     config_.mutable_cluster()->set_servers(2);
-    config_.mutable_cluster()->set_shards(8);
+    config_.mutable_cluster()->set_shards(kShards);
     config_.mutable_cluster()->set_replicas(2);
     config_.mutable_coordinator()->set_address(port_.address());
     config_.mutable_coordinator()->set_join_timeout_ms(60'000);
@@ -161,6 +162,16 @@ class SecureClusterTest : public ::testing::Test {
     EXPECT_TRUE(asked.ok()) << asked.error_message();
     return status;
   }
+  // Waits until every shard's follower has caught up; false if one never does.
+  bool AwaitFollowers() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    for (size_t server = 0; server < servers_.size(); ++server) {
+      while (Status(server).replication().shards_in_sync() < kShards / servers_.size()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+      }
+    }
+    return true;
+  }
   // Runs psctl as NAME; what it says.
   std::string Psctl(const std::string& name, std::vector<std::string> arguments, bool succeeds) {
     const std::vector<std::string> flags = FlagsOf(name);
@@ -202,6 +213,7 @@ TEST_F(SecureClusterTest, EverybodyDoesItsWorkByTlsAndToken) {
   EXPECT_EQ(*Pull(), 5);
   EXPECT_THAT(Psctl("olga", {"status", "--json", "--address", address()}, true), HasSubstr("wanda"));
   // Each ps follows the other, which is an admin's to do.
+  ASSERT_TRUE(AwaitFollowers());
   EXPECT_THAT(Psctl("adam", {"verify", "--live", "--address", address()}, true), Not(HasSubstr("failed")));
   Psctl("adam", {"checkpoint", "before", "--address", address(1)}, true);
   EXPECT_THAT(Psctl("adam", {"health", "--address", address()}, true), HasSubstr("is ready"));
@@ -336,7 +348,7 @@ TEST_F(SecureClusterTest, NobodyDoesWhatIsAnAdmins) {
     request.set_role(v1::ROLE_SERVER);
     request.set_index_plus_one(2);
     request.set_cluster("lodestone");
-    request.set_shards(8);
+    request.set_shards(kShards);
     request.set_address("10.6.6.6:7000");
     v1::JoinResponse response;
     EXPECT_EQ(coordinator->Join(&context, request, &response).error_code(), grpc::StatusCode::PERMISSION_DENIED);
