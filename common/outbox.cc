@@ -8,19 +8,22 @@
 
 namespace lodestone {
 
-Outbox::Item::Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag)
-    : payload_(std::move(payload)), payload_bytes_(SizeOf(payload_)), tag_(tag) {
+Outbox::Item::Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag,
+                   size_t elsewhere_bytes)
+    : payload_(std::move(payload)), payload_bytes_(SizeOf(payload_)), elsewhere_bytes_(elsewhere_bytes), tag_(tag) {
   AppendField(1, message, &field_);
 }
 
 void Outbox::Add(Item item) {
   bytes_ += item.bytes();
+  weight_ += item.weight();
   items_.push_back(std::move(item));
 }
 
 void Outbox::Clear() {
   items_.clear();
   bytes_ = 0;
+  weight_ = 0;
 }
 
 grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
@@ -28,11 +31,12 @@ grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
   tags->clear();
   std::string head;
   std::vector<grpc::Slice> payload;
-  size_t bytes = 0;
+  size_t weight = 0;
   do {
     Item& item = items_.front();
-    bytes += item.bytes();
+    weight += item.weight();
     bytes_ -= item.bytes();
+    weight_ -= item.weight();
     tags->push_back(item.tag_);
     if (tags->size() == 1) {
       head = std::move(item.field_);
@@ -43,7 +47,7 @@ grpc::ByteBuffer Outbox::Pack(std::vector<uint64_t>* tags) {
     }
     items_.pop_front();
   } while (!items_.empty() && tags->size() < limits::kExchangeCallsMax &&
-           bytes + items_.front().bytes() <= pack_bytes_);
+           weight + items_.front().weight() <= pack_bytes_);
   return BuildMessage(std::move(head), payload);
 }
 

@@ -18,23 +18,28 @@ namespace lodestone {
 
 class Outbox {
  public:
-  // Items are packed together as long as a message stays below `pack_bytes`.
+  // Items are packed together as long as a message weighs less than `pack_bytes`.
   explicit Outbox(size_t pack_bytes) : pack_bytes_(pack_bytes) {}
 
   // One v1::Call or v1::Answer.
   class Item {
    public:
     // `message` has payload_bytes set to the size of `payload`. `tag` is given back when it is packed.
-    Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag);
+    // `elsewhere_bytes`: of its payload that does not travel in messages. They weigh as those that do: whoever gets it
+    // has as much to do.
+    Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag,
+         size_t elsewhere_bytes = 0);
 
    private:
     friend class Outbox;
     // Bytes that it takes in memory and in a message.
     size_t bytes() const { return sizeof(Item) + field_.size() + payload_bytes_; }
+    size_t weight() const { return bytes() + elsewhere_bytes_; }
 
     std::string field_;  // Serialized, as field 1 of ExchangeRequest or ExchangeResponse.
     std::vector<grpc::Slice> payload_;
     size_t payload_bytes_ = 0;
+    size_t elsewhere_bytes_ = 0;
     uint64_t tag_ = 0;
   };
 
@@ -42,6 +47,8 @@ class Outbox {
   bool empty() const { return items_.empty(); }
   // Bytes of what waits, in memory.
   size_t bytes() const { return bytes_; }
+  // The same, with the bytes that are elsewhere.
+  size_t weight() const { return weight_; }
   void Clear();
 
   // Takes items from the front into a message, at least one and at most limits::kExchangeCallsMax; sets `tags` to
@@ -52,6 +59,7 @@ class Outbox {
   const size_t pack_bytes_;
   std::deque<Item> items_;
   size_t bytes_ = 0;
+  size_t weight_ = 0;
 };
 
 // Bytes of all slices.

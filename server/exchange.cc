@@ -44,7 +44,7 @@ void ExchangeStream::Start(const absl::Status& end) {
 
 bool ExchangeStream::Pump(bool hold) {
   if (finishing_) return false;
-  hold &= outbox_.bytes() < limits::kPackBytesTarget;
+  hold &= outbox_.weight() < limits::kPackBytesTarget;
   const bool write = !writing_ && !broken_ && !outbox_.empty() && !hold;
   if (write) {
     writing_ = true;
@@ -99,16 +99,16 @@ void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
   for (const auto& subscriber : subscribers) subscriber->Cancel(status);
 }
 
-absl::Status ExchangeStream::ReadCalls(const grpc::ByteBuffer& message, std::vector<Received>* calls, size_t* bytes) {
+absl::Status ExchangeStream::ReadCalls(const grpc::ByteBuffer& message, std::vector<Received>* calls) {
   v1::ExchangeRequest header;
   Payload payload;
   LODESTONE_RETURN_IF_ERROR(ParseMessage(message, &header, &payload, limits::kExchangeCallsMax));
-  *bytes = payload.size();
+  const size_t bytes = payload.size();
   calls->reserve(header.calls_size());
   for (v1::Call& call : *header.mutable_calls()) {
     if (call.payload_bytes() > payload.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the calls' payloads are longer than the message's, which has ", *bytes, " bytes"));
+          absl::StrCat("the calls' payloads are longer than the message's, which has ", bytes, " bytes"));
     }
     Received& received = calls->emplace_back();
     received.numbers = payload.Take(call.payload_bytes());
@@ -116,20 +116,29 @@ absl::Status ExchangeStream::ReadCalls(const grpc::ByteBuffer& message, std::vec
   }
   if (payload.size() > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the payload has ", *bytes, " bytes, but the calls describe ", *bytes - payload.size()));
+        absl::StrCat("the payload has ", bytes, " bytes, but the calls describe ", bytes - payload.size()));
   }
   // Only of a message that is well-formed. The next one may refer to what this one brings.
-  for (Received& received : *calls) {
-    if (!received.call.has_keys()) continue;
-    received.status = key_lists_.Take(received.call.keys(), &received.numbers, &received.keys);
-  }
+  const bool shares = exchange_->shared_use_ && caller_ == nullptr;
+  shared_values_.BeginMessage(shares ? exchange_->shared_use_() : SharedUse::kRefused);
+  for (Received& received : *calls) FindNumbers(&received);
   return absl::OkStatus();
+}
+
+void ExchangeStream::FindNumbers(Received* received) {
+  const v1::Call& call = received->call;
+  Outcome& outcome = received->outcome;
+  outcome.id = call.id();
+  if (call.has_shared_memory()) outcome.shared_memory = shared_values_.Accept(call.shared_memory());
+  if (call.has_keys()) received->status = key_lists_.Take(call.keys(), &received->numbers, &outcome.keys);
+  if (received->status.ok()) received->status = shared_values_.Take(call, &received->numbers);
+  if (received->status.ok()) received->status = shared_values_.TakeRoom(call, &received->room);
+  outcome.call_bytes = call.payload_bytes() + (received->status.ok() ? shared_values_.CopiedBytes(call) : 0);
 }
 
 void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
   std::vector<Received> calls;
-  size_t bytes = 0;
-  const absl::Status status = ReadCalls(message, &calls, &bytes);
+  const absl::Status status = ReadCalls(message, &calls);
   {
     Step step(this);  // The next message is received while this one's calls run.
     reading_ = false;
@@ -138,7 +147,7 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
     } else {
       ++messages_;
       calls_ += calls.size();
-      call_bytes_ += bytes;
+      for (const Received& received : calls) call_bytes_ += received.outcome.call_bytes;
     }
   }
   if (!status.ok()) return CancelSubscriptions(status);
@@ -156,24 +165,23 @@ void ExchangeStream::Flush() {
 void ExchangeStream::RunCall(Received received) {
   v1::Call& call = received.call;
   Numbers& numbers = received.numbers;
-  const uint64_t id = call.id();
-  const size_t bytes = call.payload_bytes();
-  const v1::Answer::Keys keys = received.keys;
-  if (!received.status.ok()) return AnswerError(id, received.status, bytes, keys);
+  const Outcome& outcome = received.outcome;
+  if (!received.status.ok()) return AnswerError(outcome, received.status);
   if (caller_ != nullptr) {
-    if (const absl::Status status = CheckCall(call, bytes); !status.ok()) return AnswerError(id, status, bytes, keys);
+    if (const absl::Status status = CheckCall(call, outcome.call_bytes); !status.ok()) {
+      return AnswerError(outcome, status);
+    }
   }
   const auto self = shared_from_this();
   // Sends what the store made of a call; `fill` moves the result into the answer and its payload.
-  const auto answer = [self, id, bytes, keys](auto fill) {
-    return [self, id, bytes, keys, fill](auto result) {
-      if (!result.ok()) return self->AnswerError(id, result.status(), bytes, keys);
+  const auto answer = [self, &outcome, &room = received.room](auto fill) {
+    return [self, outcome, room, fill](auto result) {
+      if (!result.ok()) return self->AnswerError(outcome, result.status());
       v1::Answer answer;
-      answer.set_id(id);
-      answer.set_keys(keys);
       std::vector<grpc::Slice> values;
       fill(&*result, &answer, &values);
-      self->Answer(std::move(answer), std::move(values), bytes);
+      answer.set_shared_bytes(room.Put(&values));
+      self->Answer(outcome, std::move(answer), std::move(values));
     };
   };
   switch (call.request_case()) {
@@ -204,13 +212,15 @@ void ExchangeStream::RunCall(Received received) {
       })(RunEnsureTables(exchange_->store_, exchange_->incarnation_, call.ensure_tables()));
       return;
     case v1::Call::kSubscribe:
-      if (bytes > 0) return AnswerError(id, absl::InvalidArgumentError("a subscription has no payload"), bytes);
-      RunSubscribe(id, call.subscribe());
+      if (outcome.call_bytes > 0) {
+        return AnswerError(outcome, absl::InvalidArgumentError("a subscription has no payload"));
+      }
+      RunSubscribe(call.id(), call.subscribe());
       return;
     case v1::Call::REQUEST_NOT_SET:
       break;
   }
-  AnswerError(id, absl::UnimplementedError("this ps does not know what the call asks for"), bytes);
+  AnswerError(outcome, absl::UnimplementedError("this ps does not know what the call asks for"));
 }
 
 void ExchangeStream::RunSubscribe(uint64_t id, const v1::SubscribeRequest& request) {
@@ -222,7 +232,7 @@ void ExchangeStream::RunSubscribe(uint64_t id, const v1::SubscribeRequest& reque
     taken = taken || !subscriptions_.try_emplace(id, writer).second;
   }
   if (taken) {
-    return AnswerError(id, absl::InvalidArgumentError(absl::StrCat("a subscription cannot have the id ", id)), 0);
+    return AnswerError({.id = id}, absl::InvalidArgumentError(absl::StrCat("a subscription cannot have the id ", id)));
   }
   auto subscriber = exchange_->broadcaster_->Add(request, peer_, writer.get());
   if (!subscriber.ok()) {
@@ -230,7 +240,7 @@ void ExchangeStream::RunSubscribe(uint64_t id, const v1::SubscribeRequest& reque
       MutexLock lock(&mu_);
       subscriptions_.erase(id);
     }
-    return AnswerError(id, subscriber.status(), 0);
+    return AnswerError({.id = id}, subscriber.status());
   }
   bool gone = false;
   {
@@ -270,7 +280,7 @@ void ExchangeStream::EndSubscription(uint64_t id, const absl::Status& status) {
     subscriptions_.erase(found);
     ++calls_;
   }
-  AnswerError(id, status.ok() ? absl::UnavailableError("the subscription has ended") : status, 0);
+  AnswerError({.id = id}, status.ok() ? absl::UnavailableError("the subscription has ended") : status);
 }
 
 void ExchangeStream::OnWriteDone(bool ok) {
@@ -295,23 +305,24 @@ void ExchangeStream::OnWriteDone(bool ok) {
   for (const auto& subscriber : subscribers) subscriber->OnWritten(ok);
 }
 
-void ExchangeStream::Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes) {
+void ExchangeStream::Answer(const Outcome& outcome, v1::Answer answer, std::vector<grpc::Slice> payload) {
+  answer.set_id(outcome.id);
+  answer.set_keys(outcome.keys);
+  answer.set_shared_memory(outcome.shared_memory);
   answer.set_payload_bytes(SizeOf(payload));
-  Outbox::Item item(answer, std::move(payload), kNoTag);
+  Outbox::Item item(answer, std::move(payload), kNoTag, answer.shared_bytes());
   Step step(this);
   if (running == this) step.Hold();
   --calls_;
-  call_bytes_ -= call_bytes;
+  call_bytes_ -= outcome.call_bytes;
   if (!broken_) outbox_.Add(std::move(item));
 }
 
-void ExchangeStream::AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes, v1::Answer::Keys keys) {
+void ExchangeStream::AnswerError(const Outcome& outcome, const absl::Status& status) {
   v1::Answer answer;
-  answer.set_id(id);
-  answer.set_keys(keys);
   answer.set_code(static_cast<uint32_t>(status.code()));
   answer.set_error(std::string(status.message()));
-  Answer(std::move(answer), {}, call_bytes);
+  Answer(outcome, std::move(answer), {});
 }
 
 void Exchange::Drain() {

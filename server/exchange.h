@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/access.h"
 #include "server/broadcast.h"
+#include "server/shared_values.h"
 #include "server/store.h"
 
 namespace lodestone {
@@ -35,10 +37,16 @@ class Exchange {
  public:
   // `incarnation`: what EnsureTables tells of this ps process. `name`: what it is called (common/ps_name.h); a stream
   // that means another ps is ended with UNAVAILABLE before anything is read from it. `access`: who may make which
-  // calls; null: everybody all. It must outlive the gRPC server.
+  // calls; null: everybody all. It must outlive the gRPC server. `shared_use`: what becomes of memory that clients
+  // offer and of what lies in it, asked for each message; null: it is refused.
   Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation, std::string name = "",
-           Access* access = nullptr)
-      : store_(store), broadcaster_(broadcaster), incarnation_(incarnation), name_(std::move(name)), access_(access) {}
+           Access* access = nullptr, std::function<SharedUse()> shared_use = nullptr)
+      : store_(store),
+        broadcaster_(broadcaster),
+        incarnation_(incarnation),
+        name_(std::move(name)),
+        access_(access),
+        shared_use_(std::move(shared_use)) {}
 
   // A new stream's end here, which is gRPC's.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
@@ -55,6 +63,7 @@ class Exchange {
   const Incarnation incarnation_;
   const std::string name_;
   Access* const access_;
+  const std::function<SharedUse()> shared_use_;
 
   // That streams remember; calls may keep one of them for longer than this lives.
   const std::shared_ptr<std::atomic<size_t>> key_list_bytes_ = std::make_shared<std::atomic<size_t>>(0);

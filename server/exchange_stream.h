@@ -25,6 +25,7 @@
 #include "server/key_lists.h"
 #include "server/numbers.h"
 #include "server/revocable.h"
+#include "server/shared_values.h"
 
 namespace lodestone {
 
@@ -38,7 +39,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
         context_(context),
         peer_(context->peer()),
         caller_(std::move(caller)),
-        key_lists_(exchange->key_list_bytes_) {}
+        key_lists_(exchange->key_list_bytes_),
+        shared_values_(peer_) {}
 
   // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
   void Start(const absl::Status& end);
@@ -55,18 +57,28 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
  private:
   class DeltaWriter;
   class Step;
+  // What every answer to a call says, whatever became of it.
+  struct Outcome {
+    uint64_t id = 0;
+    v1::Answer::Keys keys = v1::Answer::NO_LIST;
+    v1::Answer::SharedMemory shared_memory = v1::Answer::NO_OFFER;
+    size_t call_bytes = 0;  // That the call takes here until it is answered; the answer does not say it.
+  };
   // A call as it came.
   struct Received {
     v1::Call call;
     Numbers numbers;
-    absl::Status status;  // Of its list of keys.
-    v1::Answer::Keys keys = v1::Answer::NO_LIST;
+    SharedValues::Room room;  // For its answer's values.
+    absl::Status status;      // Of its list of keys, and of what it has in shared memory.
+    Outcome outcome;
   };
 
   // Parses a message and runs its calls.
   void RunMessage(const grpc::ByteBuffer& message);
-  // The calls of a message, their lists of keys found, in the order of the messages; `bytes` is that of all payloads.
-  absl::Status ReadCalls(const grpc::ByteBuffer& message, std::vector<Received>* calls, size_t* bytes);
+  // The calls of a message, their lists of keys and shared values found, in the order of the messages.
+  absl::Status ReadCalls(const grpc::ByteBuffer& message, std::vector<Received>* calls);
+  // Finds what a call has elsewhere than in the message.
+  void FindNumbers(Received* received);
   // Runs one call; each ends in Answer.
   void RunCall(Received received);
   // Whether the caller may make it. If he makes too many, the stream is not read on for a while.
@@ -76,10 +88,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Sends what this thread has answered of a message so far.
   void Flush();
 
-  // Sends what became of call `id`, whose payload had `call_bytes`.
-  void Answer(v1::Answer answer, std::vector<grpc::Slice> payload, size_t call_bytes);
-  void AnswerError(uint64_t id, const absl::Status& status, size_t call_bytes,
-                   v1::Answer::Keys keys = v1::Answer::NO_LIST);
+  // Sends what became of a call.
+  void Answer(const Outcome& outcome, v1::Answer answer, std::vector<grpc::Slice> payload);
+  void AnswerError(const Outcome& outcome, const absl::Status& status);
   // Sends a delta of the subscription `id`.
   void SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload);
   void CancelSubscriptions(const absl::Status& status);
@@ -99,6 +110,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   std::shared_ptr<ExchangeStream> self_;  // From Start to OnDone.
   grpc::ByteBuffer incoming_;             // Belongs to the read under way.
   KeyLists key_lists_;                    // Belongs to it, or to the message that it has read.
+  SharedValues shared_values_;            // The same.
   grpc::ByteBuffer outgoing_;             // Belongs to the write under way.
 
   Mutex mu_;
@@ -113,7 +125,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
   size_t messages_ ABSL_GUARDED_BY(mu_) = 0;              // Whose calls are being run, and Flush follows.
   size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                 // Unanswered, without subscriptions.
-  size_t call_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Payload bytes of those.
+  size_t call_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Outcome::call_bytes of those.
   size_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // Of the write under way.
   Outbox outbox_ ABSL_GUARDED_BY(mu_){limits::kPackBytesTarget};
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.

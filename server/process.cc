@@ -67,6 +67,14 @@ absl::Status CheckConfig(const v1::Config& config) {
   return absl::OkStatus();
 }
 
+// What becomes of memory that workers of this machine offer; null: it is refused.
+std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* security, const Store* store) {
+  // Nothing vouches for who has made it but the call.
+  const bool asks = security->access() != nullptr || security->serves_by_tls();
+  if (!config.cluster().shared_memory() || asks) return nullptr;
+  return [store] { return store->ReadsAfterAnswers() ? SharedUse::kCopied : SharedUse::kRead; };
+}
+
 }  // namespace
 
 ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready,
@@ -81,7 +89,8 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
       broadcaster_(&store_, config.server().subscribers_max()),
       coordinator_(config, &time_, [this](bool serves) { OnCoordinator(serves); }),
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
-                PsName(config.server().index(), config.cluster().name()), security_->access()),
+                PsName(config.server().index(), config.cluster().name()), security_->access(),
+                SharedUseOf(config, security_.get(), &store_)),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation, security_->access()),
       admin_(
           {[this](v1::StatusResponse* status) { FillStatus(status); }},

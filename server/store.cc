@@ -248,6 +248,8 @@ void Store::RestoreSessions(std::span<const Incarnation> open, Incarnation forgo
   impl_->RestoreSessions(open, forgotten_max);
 }
 void Store::Serve(std::vector<std::unique_ptr<ShardLog>> logs) { impl_->Serve(std::move(logs)); }
+
+bool Store::ReadsAfterAnswers() const { return impl_->ReadsAfterAnswers(); }
 absl::StatusOr<Version> Store::RollBack(ShardId shard, std::shared_ptr<const TablePart> part) {
   return impl_->RollBack(shard, std::move(part));
 }

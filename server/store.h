@@ -71,6 +71,10 @@ class Store {
   // they are acknowledged.
   void Serve(std::vector<std::unique_ptr<ShardLog>> logs);
 
+  // Whether the numbers of a push may still be read once it has been answered, by logs or by followers. What is false
+  // stays false.
+  bool ReadsAfterAnswers() const;
+
   // How many logs Serve wants.
   size_t executors() const;
   // All shards that are here in any role, ascending; of them, those whose content counts: owned, or followed and whole.

@@ -79,6 +79,8 @@ class Store::Impl {
   void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
   void Serve(std::vector<std::unique_ptr<ShardLog>> logs);
   absl::StatusOr<Version> RollBack(ShardId shard, std::shared_ptr<const TablePart> part);
+  // Before it serves nobody knows; no push is taken then.
+  bool ReadsAfterAnswers() const { return !ready_.load(std::memory_order_acquire) || HasHearers(); }
   size_t executors() const { return executors_.size(); }
   std::vector<ShardId> adopted_shards() const { return roles_.AtLeast(ShardRole::kFollowing); }
   std::vector<ShardId> held_shards() const { return roles_.AtLeast(ShardRole::kFollows); }

@@ -14,6 +14,7 @@
 #include "common/mutex.h"
 #include "common/ps_name.h"
 #include "common/random.h"
+#include "common/shared_memory.h"
 #include "common/status.h"
 #include "worker/call.h"
 #include "worker/connection.h"
@@ -97,7 +98,8 @@ class ClientImpl final : public Client {
     const bool wanted = config_.cluster().local_sockets() && (credentials_ == nullptr || !credentials_->calls_by_tls());
     return wanted && IsListeningHere(socket) ? LocalSocketTarget(socket) : map.AddressOf(server);
   }
-  std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms);
+  std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
+                                             size_t shared_bytes = 0);
   // For a caller.
   std::vector<std::unique_ptr<Connection>> MakeConnections(const ShardMap& map, uint32_t server);
   // Turns to the servers that are elsewhere in `map`, and takes back what is under way to one that does not own it.
@@ -185,17 +187,21 @@ absl::Status ClientImpl::Connect() {
   return Health();
 }
 
-std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms) {
+std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
+                                                       size_t shared_bytes) {
   const uint32_t message_max_bytes = config_.server().message_max_bytes();
   return std::make_unique<Connection>(PsName(server, config_.cluster().name()),
                                       MakeChannel(TargetOf(map, server), message_max_bytes, credentials_), NextQueue(),
-                                      &timer_, call_timeout_ms, message_max_bytes);
+                                      &timer_, call_timeout_ms, message_max_bytes, shared_bytes);
 }
 
 std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const ShardMap& map, uint32_t server) {
+  // A ps that asks who calls shares nothing.
+  const bool share = config_.cluster().shared_memory() && credentials_ == nullptr;
+  const size_t shared_bytes = share ? kSharedMemoryBytesMax : 0;
   std::vector<std::unique_ptr<Connection>> connections;
   for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
-    connections.push_back(MakeConnection(map, server, config_.worker().call_timeout_ms()));
+    connections.push_back(MakeConnection(map, server, config_.worker().call_timeout_ms(), shared_bytes));
   }
   return connections;
 }

@@ -1,23 +1,16 @@
 #include "worker/connection.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "common/completion.h"
-#include "common/key_list.h"
 #include "common/limits.h"
 #include "common/metrics.h"
-#include "common/outbox.h"
 #include "common/ps_name.h"
 #include "common/status.h"
 #include "common/time_source.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/generic/generic_stub.h"
+#include "worker/connection_stream.h"
 
 namespace lodestone {
 namespace {
@@ -26,6 +19,8 @@ constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
 
 // What a message has beside its calls: the payload's field number and length.
 constexpr size_t kMessageHeadBytes = 16;
+// What an offer of memory and ranges in it add to a call at most.
+constexpr size_t kSharedHeadBytes = 128;
 
 int64_t NowMs() { return SteadyTime().NowMs(); }
 
@@ -42,97 +37,48 @@ CounterMetric forgotten_metric(kKeyLists, kKeyListsHelp, {{"list", "forgotten"}}
 
 }  // namespace
 
-// One stream, from its opening to its end. Keeps itself alive while gRPC works for it.
-class Connection::Stream final : public std::enable_shared_from_this<Stream> {
- public:
-  explicit Stream(Connection* owner)
-      : owner_(owner),
-        timer_(owner->timer_),
-        call_timeout_ms_(owner->call_timeout_ms_),
-        outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
+Connection::Stream::Stream(Connection* owner)
+    : owner_(owner),
+      timer_(owner->timer_),
+      call_timeout_ms_(owner->call_timeout_ms_),
+      shared_(owner->ps_, owner->shared_bytes_, owner->shared_refused_),
+      outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
 
-  void Open() {
-    context_.AddMetadata(kMeantPsKey, owner_->ps_);
-    stream_ = grpc::GenericStub(owner_->channel_).PrepareCall(&context_, kMethod, owner_->queue_);
-    stream_->StartCall(started_.Begin(shared_from_this()));
-  }
+void Connection::Stream::Open() {
+  context_.AddMetadata(kMeantPsKey, owner_->ps_);
+  stream_ = grpc::GenericStub(owner_->channel_).PrepareCall(&context_, kMethod, owner_->queue_);
+  stream_->StartCall(started_.Begin(shared_from_this()));
+}
 
-  // False, and nothing is taken, if the stream has ended or is about to.
-  bool Send(v1::Call* call, const CallNumbers& numbers, Waiting* waiting);
-
-  // Ends the stream, its calls with `status`.
-  void Cancel(const absl::Status& status) {
-    MutexLock lock(&mu_);
-    if (!fault_.has_value()) fault_ = status;
-    context_.TryCancel();
-  }
-
- private:
-  using Event = StreamCompletion<Stream>;
-  using Waitings = std::map<uint64_t, Waiting>;
-
-  void OnStarted(bool ok);
-  void OnRead(bool ok);
-  void OnWritten(bool ok);
-  void OnFinished(bool ok);
-  void OnDeadline();
-
-  // The call's payload, with or without its list of keys, as `call` and `waiting` then say.
-  std::vector<grpc::Slice> PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LearnOfList(const v1::Answer& answer, const Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  absl::Status RunAnswers(const grpc::ByteBuffer& message);
-  absl::Status RunAnswer(v1::Answer answer, Payload payload);
-  // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
-  void Pump() ABSL_LOCKS_EXCLUDED(mu_);
-  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  Connection* const owner_;  // Lives until OnFinished has told it.
-  Timer* const timer_;
-  const int64_t call_timeout_ms_;
-
-  // gRPC's.
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
-  Event started_{&Stream::OnStarted};
-  Event read_{&Stream::OnRead};
-  Event written_{&Stream::OnWritten};
-  Event finished_{&Stream::OnFinished};
-  grpc::ByteBuffer incoming_;  // Belongs to the read under way.
-  grpc::Status status_;        // What the stream ended with.
-
-  Mutex mu_;
-  bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
-  std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
-  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
-  Outbox outbox_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
-  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
-  Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
-  bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;      // The ps has told that it knows of lists of keys.
-  KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};  // That it should remember.
-};
+void Connection::Stream::Cancel(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  if (!fault_.has_value()) fault_ = status;
+  context_.TryCancel();
+}
 
 std::vector<grpc::Slice> Connection::Stream::PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting) {
   call->clear_keys();
-  if (numbers.list.count == 0) return KeysInParts(numbers);
-  SetName(numbers.list, call->mutable_keys());
-  waiting->list = numbers.list;
-  if (!knows_lists_) return KeysInParts(numbers);
-  if (!numbers.forgotten && lists_.Find(numbers.list) != nullptr) {
+  const bool shared = call->has_values();
+  if (numbers.keys.size() == 0) return shared ? std::vector<grpc::Slice>{} : numbers.values;
+  KeyListName list = numbers.list;
+  if (list.count == 0) {
+    if (!shared) return KeysInParts(numbers);
+    // Too short to be worth remembering, but the values are elsewhere.
+    list = NameKeys(numbers.keys.begin(), static_cast<uint32_t>(numbers.keys.size() / sizeof(Key)));
+  } else {
+    waiting->list = list;
+  }
+  SetName(list, call->mutable_keys());
+  if (!knows_lists_ && !shared) return KeysInParts(numbers);
+  if (!numbers.forgotten && lists_.Find(list) != nullptr) {
     referred_metric.Add(1);
     call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
     waiting->list_sent = false;
-    return numbers.values;
+    return shared ? std::vector<grpc::Slice>{} : numbers.values;
   }
   sent_metric.Add(1);
   call->mutable_keys()->set_place(v1::KeyList::FIRST);
-  return KeysFirst(numbers);
+  return shared ? std::vector<grpc::Slice>{numbers.keys} : KeysFirst(numbers);
 }
 
 void Connection::Stream::LearnOfList(const v1::Answer& answer, const Waiting& waiting) {
@@ -142,15 +88,17 @@ void Connection::Stream::LearnOfList(const v1::Answer& answer, const Waiting& wa
   if (answer.keys() == v1::Answer::FORGOTTEN) lists_.Erase(waiting.list);
 }
 
-bool Connection::Stream::Send(v1::Call* call, const CallNumbers& numbers, Waiting* waiting) {
+bool Connection::Stream::Send(v1::Call* call, const CallNumbers& numbers, bool may_share, Waiting* waiting) {
+  if (may_share) waiting->shared = shared_.Put(numbers, call);  // Copying takes time.
   {
     MutexLock lock(&mu_);
+    // What was shared is lost: it is the stream's.
     if (ending_ || fault_.has_value()) return false;
     std::vector<grpc::Slice> payload = PayloadOf(numbers, call, waiting);
     call->set_id(++last_id_);
     call->set_payload_bytes(SizeOf(payload));
     waiting_.emplace(last_id_, std::move(*waiting));
-    outbox_.Add(Outbox::Item(*call, std::move(payload), 0));
+    outbox_.Add(Outbox::Item(*call, std::move(payload), 0, call->values().bytes()));
     WatchDeadline();
   }
   Pump();
@@ -276,6 +224,11 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
     }
   }
   if (!waiting.done) return waiting.on_delta(answer.delta(), payload);
+  auto taken = shared_.Take(answer, std::move(payload), std::move(waiting.shared));
+  if (!taken.ok()) {
+    waiting.done(taken.status());
+    return taken.status();
+  }
   if (answer.code() != 0) {
     absl::Status status(static_cast<absl::StatusCode>(answer.code()), answer.error());
     if (answer.keys() == v1::Answer::FORGOTTEN && !waiting.list_sent) {
@@ -284,7 +237,7 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
     }
     waiting.done(std::move(status));
   } else {
-    waiting.done(Answer{std::move(answer), std::move(payload)});
+    waiting.done(Answer{std::move(answer), *std::move(taken)});
   }
   return absl::OkStatus();
 }
@@ -321,6 +274,9 @@ void Connection::Start(v1::Call* call, const CallNumbers& numbers, Waiting waiti
     SetName(numbers.list, call->mutable_keys());
     call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
   }
+  call->clear_shared_memory();
+  call->clear_values();
+  call->clear_room();
   const size_t bytes = call->ByteSizeLong() + call->payload_bytes() + 2 * kMessageHeadBytes;
   if (bytes > message_max_bytes_) {
     return waiting.done(absl::InvalidArgumentError(
@@ -340,7 +296,7 @@ void Connection::Start(v1::Call* call, const CallNumbers& numbers, Waiting waiti
       stream = stream_;
     }
     if (opened) stream->Open();
-    if (stream->Send(call, numbers, &waiting)) return;
+    if (stream->Send(call, numbers, bytes + kSharedHeadBytes <= message_max_bytes_, &waiting)) return;
   }
   waiting.done(absl::CancelledError("the client is closing"));
 }

@@ -7,6 +7,8 @@
 // answer nothing is worth waiting for, and a late answer would find nobody. The next call opens another stream.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +26,7 @@
 #include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/numbers.h"
+#include "worker/shared_calls.h"
 #include "worker/timer.h"
 
 namespace lodestone {
@@ -36,15 +39,17 @@ class Connection {
  public:
   // Somebody else runs the completions of `queue` (ConnectionThread); it and `timer` must outlive this. `ps`: which one
   // is meant (common/ps_name.h); another one that `channel` leads to answers UNAVAILABLE. `message_max_bytes`: a call
-  // that needs more is an error, and no message is packed to more.
+  // that needs more is an error, and no message is packed to more. `shared_bytes`: each stream offers the ps so much
+  // memory to share (shared_calls.h), until one is refused; 0: none.
   Connection(std::string ps, std::shared_ptr<grpc::Channel> channel, grpc::CompletionQueue* queue, Timer* timer,
-             int64_t call_timeout_ms, size_t message_max_bytes)
+             int64_t call_timeout_ms, size_t message_max_bytes, size_t shared_bytes = 0)
       : ps_(std::move(ps)),
         channel_(std::move(channel)),
         queue_(queue),
         timer_(timer),
         call_timeout_ms_(call_timeout_ms),
-        message_max_bytes_(message_max_bytes) {}
+        message_max_bytes_(message_max_bytes),
+        shared_bytes_(shared_bytes) {}
   // Closes.
   ~Connection() { Close(); }
   Connection(const Connection&) = delete;
@@ -57,10 +62,10 @@ class Connection {
   };
   using Done = std::function<void(absl::StatusOr<Answer>)>;
 
-  // Sends `call` (id, payload_bytes and keys are set here) and calls `done` once, with the ps's error if it answers
-  // with one. The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a rule.
-  // INVALID_ARGUMENT if the call does not fit into a message. CANCELLED after Close(). A list of keys that the ps has
-  // from an earlier call of the stream is not sent again; the error of one that has forgotten it IsListForgotten.
+  // Sends `call` (what tells where its numbers are is set here) and calls `done` once, with the ps's error if it
+  // answers with one. The stream's own errors: DEADLINE_EXCEEDED, or the code that it ended with, UNAVAILABLE as a
+  // rule. INVALID_ARGUMENT if the call does not fit into a message. CANCELLED after Close(). A list of keys that the ps
+  // has from an earlier call of the stream is not sent again; the error of one that has forgotten it IsListForgotten.
   void Send(v1::Call* call, const CallNumbers& numbers, Done done);
 
   // Sends a subscription: `on_delta` is called for each delta, and an error of it ends the stream. Then `done` as
@@ -83,6 +88,7 @@ class Connection {
     int64_t deadline_ms = 0;  // 0: none.
     KeyListName list;         // Of its keys; count 0: none.
     bool list_sent = true;    // Otherwise it was referred to.
+    SharedCalls::Held shared;
   };
 
   void Start(v1::Call* call, const CallNumbers& numbers, Waiting waiting);
@@ -94,6 +100,8 @@ class Connection {
   Timer* const timer_;
   const int64_t call_timeout_ms_;
   const size_t message_max_bytes_;
+  const size_t shared_bytes_;
+  const std::shared_ptr<std::atomic<bool>> shared_refused_ = std::make_shared<std::atomic<bool>>(false);
 
   Mutex mu_;
   CondVar ended_;

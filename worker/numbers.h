@@ -24,6 +24,7 @@ struct CallNumbers {
   std::vector<grpc::Slice> values;  // Of all parts, in order.
   KeyListName list;                 // What the keys are called; count 0: they are not worth remembering.
   bool forgotten = false;           // A ps had forgotten the list: the keys are to be sent.
+  uint64_t answer_bytes = 0;        // Of the values that the answer will have; 0: none, or it is not known.
 };
 
 // Keys of so many bytes for `numbers`, written by `fill(uint8_t*)`, and their name.

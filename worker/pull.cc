@@ -142,7 +142,7 @@ void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation)
                        .turned_back = sending->turned_back};
   v1::PullRequest& request = *sent.call.mutable_pull();
   request.set_worker_incarnation(servers_.incarnation);
-  operation->values.AddParts(message, &request, &sent.numbers.parts);
+  sent.numbers.answer_bytes = operation->values.AddParts(message, &request, &sent.numbers.parts);
   size_t key_bytes = 0;
   for (const CallNumbers::Part& part : sent.numbers.parts) key_bytes += part.key_bytes;
   SetKeys(

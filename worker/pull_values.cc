@@ -74,12 +74,15 @@ absl::StatusOr<Routing> PullValues::RouteBy(const ShardMap& map, const MessageLi
   return Route(map, {tables, keys}, limits);
 }
 
-void PullValues::AddParts(const RoutedMessage& message, v1::PullRequest* request,
-                          std::vector<CallNumbers::Part>* parts) const {
+uint64_t PullValues::AddParts(const RoutedMessage& message, v1::PullRequest* request,
+                              std::vector<CallNumbers::Part>* parts) const {
+  uint64_t values = 0;
   for (const RoutedPart& part : message.parts) {
     *request->add_parts() = ToProto(part);
     parts->push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
+    values += ValueCount(part);
   }
+  return values * sizeof(float);
 }
 
 uint8_t* PullValues::CopyKeys(const RoutedMessage& message, uint8_t* to) const {

@@ -31,8 +31,10 @@ class PullValues {
   // The messages that ask for all of it; errors as Route.
   absl::StatusOr<Routing> RouteBy(const ShardMap& map, const MessageLimits& limits) const;
 
-  // What `message` asks for: its parts, what each of them has of the keys, and those.
-  void AddParts(const RoutedMessage& message, v1::PullRequest* request, std::vector<CallNumbers::Part>* parts) const;
+  // What `message` asks for: its parts, what each of them has of the keys, and those. Returns the bytes of the values
+  // that the answer will have.
+  uint64_t AddParts(const RoutedMessage& message, v1::PullRequest* request,
+                    std::vector<CallNumbers::Part>* parts) const;
   // Returns where the next keys go.
   uint8_t* CopyKeys(const RoutedMessage& message, uint8_t* to) const;
 

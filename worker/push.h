@@ -51,6 +51,7 @@ struct Servers {
 struct PullRider {
   v1::PullRequest request;
   std::vector<CallNumbers::Part> parts;                                       // Of its keys.
+  uint64_t answer_bytes = 0;                                                  // Of its answer's values.
   std::function<uint8_t*(uint8_t*)> copy_keys;                                // Returns where the next keys go.
   std::function<absl::Status(const v1::PullResponse&, const Payload&)> take;  // Of its answer.
 };

@@ -75,6 +75,7 @@ CallNumbers PushNumbers(const RoutedMessage& message, std::span<const DenseGradi
   if (rider != nullptr) {
     numbers.parts.insert(numbers.parts.end(), rider->parts.begin(), rider->parts.end());
     for (const CallNumbers::Part& part : rider->parts) key_bytes += part.key_bytes;
+    numbers.answer_bytes = rider->answer_bytes;
   }
   CountCopied(key_bytes + copied);
   const auto copy_keys = [&](uint8_t* to) {
@@ -114,6 +115,7 @@ void DropPull(Caller::Message* message) {
   *message->call.mutable_push() = std::move(push);
   CallNumbers& numbers = message->numbers;
   numbers.parts.resize(message->call.push().parts_size());
+  numbers.answer_bytes = 0;
   size_t key_bytes = 0;
   for (const CallNumbers::Part& part : numbers.parts) key_bytes += part.key_bytes;
   if (key_bytes == numbers.keys.size()) return;

@@ -86,7 +86,7 @@ absl::Status PushPuller::PushPull(Clock clock, const PushWork& work, std::vector
     }
     const auto rider = std::make_shared<PullRider>();
     rider->request.set_worker_incarnation(servers_.incarnation);
-    operation->values.AddParts(*message, &rider->request, &rider->parts);
+    rider->answer_bytes = operation->values.AddParts(*message, &rider->request, &rider->parts);
     rider->copy_keys = [operation, message](uint8_t* to) { return operation->values.CopyKeys(*message, to); };
     rider->take = [operation, message](const v1::PullResponse& response, const Payload& payload) {
       absl::Status status = operation->values.Take(response, payload, *message);

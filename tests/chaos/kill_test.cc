@@ -1,6 +1,7 @@
 // Ps processes that die and come back: every acknowledged push is there once.
 #include "gtest/gtest.h"
 #include "tests/chaos/short_run.h"
+#include "tests/common/metric_text.h"
 
 namespace lodestone::chaos {
 namespace {
@@ -8,10 +9,14 @@ namespace {
 class Kill : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Kill, TwentyDeathsOfAnyPsLoseAndDoubleNothing) {
+  const MetricGrowth growth;
   const Report report =
       RunShortly("kill", ShortOptions(GetParam(), {FaultKind::kKill, FaultKind::kKillAgain, FaultKind::kKillAll}, 20));
   EXPECT_TRUE(report.ok());
   EXPECT_EQ(report.faults(), 20);
+  // Some pushes are large, and lay in shared memory, as what audits pulled did.
+  EXPECT_GT(growth.Of("lodestone_worker_shared_bytes_total{direction=\"push\"}"), 0);
+  EXPECT_GT(growth.Of("lodestone_worker_shared_bytes_total{direction=\"pull\"}"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Kill, testing::Values(20'261'127, 20'261'128));

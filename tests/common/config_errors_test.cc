@@ -60,7 +60,7 @@ const std::vector<Broken>& BrokenFiles() {
       // Types.
       {"ListForMessage", "cluster: [1]\n",
        "1:10: cluster: expected a mapping with name, servers, workers, shards, seed, durability, replicas, "
-       "local_sockets; got a list"},
+       "local_sockets, shared_memory; got a list"},
       {"ScalarForMessage", "log: info\n", "1:6: log: expected a mapping with level, json; got `info`"},
       {"NameOfAMember", "model:\n  optimizer: adagrad\n",
        "2:14: model.optimizer: expected a mapping, got `adagrad` (write {adagrad: {}})"},

@@ -30,6 +30,28 @@ v1::ExchangeRequest Unpack(Outbox* outbox, std::vector<uint64_t>* tags) {
   return message;
 }
 
+TEST(Outbox, BytesThatAreElsewhereWeighAndTakeNoRoom) {
+  Outbox outbox(10'000);
+  for (uint64_t id = 0; id < 6; ++id) {
+    v1::Call call;
+    call.set_id(id);
+    outbox.Add(Outbox::Item(call, {}, id, id < 4 ? 4'000 : 20'000));
+  }
+  EXPECT_LT(outbox.bytes(), 4'000u);
+  EXPECT_GE(outbox.weight(), 56'000u);
+  std::vector<std::vector<uint64_t>> messages;
+  while (!outbox.empty()) {
+    messages.emplace_back();
+    EXPECT_EQ(Unpack(&outbox, &messages.back()).payload().size(), 0u);
+  }
+  EXPECT_EQ(messages, (std::vector<std::vector<uint64_t>>{{0, 1}, {2, 3}, {4}, {5}}));
+  EXPECT_EQ(outbox.bytes(), 0u);
+  EXPECT_EQ(outbox.weight(), 0u);
+  outbox.Add(Outbox::Item(v1::Call(), {}, 7, 100));
+  outbox.Clear();
+  EXPECT_EQ(outbox.weight(), 0u);
+}
+
 TEST(Outbox, PacksSmallItemsInOrderAndPaysNoMoreThanItSays) {
   Outbox outbox(10'000);
   for (uint64_t id = 0; id < 40; ++id) outbox.Add(Call(id, 900));

@@ -1,25 +1,32 @@
 // Fuzzes what a ps does with bytes from the network: the split into header and payload, and the checks of a push, which
 // must agree with protobuf's own parser, never read outside the message and not depend on the runs it lies in; nor on
 // whether its keys come in its parts or as a list. The same bytes are also tried as the calls of a stream Exchange,
-// whose lists of keys are remembered.
+// whose lists of keys are remembered, and which refer to memory that is shared; and as answers, which do so as well.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "common/shared_memory.h"
 #include "common/wire.h"
 #include "proto/parameter_server.pb.h"
 #include "server/key_lists.h"
 #include "server/numbers.h"
 #include "server/parts.h"
+#include "server/shared_values.h"
 #include "tests/server/byte_runs.h"
+#include "worker/shared_calls.h"
+#include "worker/shared_ranges.h"
 
 namespace {
 
 constexpr uint32_t kShards = 4;
+constexpr uint64_t kSharedBytes = lodestone::kSharedMemoryHead + 4096;
 
 const lodestone::TableMap& Tables() {
   static const lodestone::TableMap* const tables = [] {
@@ -50,6 +57,12 @@ std::string Copy(lodestone::ByteView view) {
 
 lodestone::ByteView ViewOf(const std::string& bytes) {
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
+lodestone::Payload PayloadOf(lodestone::ByteView view) {
+  std::vector<grpc::Slice> slices;
+  for (; !view.empty(); view.Take(view.front().size)) slices.emplace_back(view.front().data, view.front().size);
+  return lodestone::Payload(std::move(slices));
 }
 
 // What `parts` are seen in when their keys come as a list must be what they are seen in now.
@@ -84,13 +97,82 @@ std::string Check(const lodestone::Parts& parts, const lodestone::PartBytes& byt
   return outcome;
 }
 
+// Memory that is shared, zeros behind its head; the client's end.
+const std::shared_ptr<lodestone::SharedMemory>& Memory() {
+  static const auto* const memory =
+      new std::shared_ptr<lodestone::SharedMemory>(*lodestone::SharedMemory::Make(kSharedBytes));
+  return *memory;
+}
+
+// The ps's end.
+lodestone::SharedValues* SharedBy(lodestone::SharedUse use) {
+  const auto share = [](lodestone::SharedUse how) {
+    auto* const values = new lodestone::SharedValues("fuzz");
+    values->BeginMessage(how);
+    if (values->Accept(Memory()->Offer()) != lodestone::v1::Answer::ACCEPTED) std::abort();
+    return values;
+  };
+  static lodestone::SharedValues* const copied = share(lodestone::SharedUse::kCopied);
+  static lodestone::SharedValues* const read = share(lodestone::SharedUse::kRead);
+  return use == lodestone::SharedUse::kCopied ? copied : read;
+}
+
+// Finds what a call has in shared memory: none of it may lie anywhere else. The memory stays as it is.
+std::string CheckShared(lodestone::SharedUse use, const lodestone::v1::Call& call, lodestone::Numbers* numbers) {
+  lodestone::SharedValues* const shared = SharedBy(use);
+  shared->BeginMessage(use);
+  const absl::Status taken = shared->Take(call, numbers);
+  if (taken.ok() && call.has_values() && Copy(numbers->payload.bytes()) != std::string(call.values().bytes(), '\0')) {
+    std::abort();
+  }
+  lodestone::SharedValues::Room room;
+  const absl::Status room_taken = shared->TakeRoom(call, &room);
+  if ((room.memory != nullptr) != (room_taken.ok() && call.has_room())) std::abort();
+  const uint64_t bytes = call.payload_bytes() % 64;
+  std::vector<grpc::Slice> values(2, grpc::Slice(std::string(bytes, '\0')));
+  const bool fits = room.memory != nullptr && 2 * bytes <= room.bytes;
+  if (fits && (room.offset < lodestone::kSharedMemoryHead || room.bytes > kSharedBytes ||
+               room.offset > kSharedBytes - room.bytes)) {
+    std::abort();
+  }
+  if (room.Put(&values) != (fits ? 2 * bytes : 0) || values.empty() != fits) std::abort();
+  return taken.ToString() + room_taken.ToString();
+}
+
+// What a client makes of the answers of one message, to calls with and without room. Whatever they say, all of the
+// memory is free again in the end.
+std::string CheckAnswers(const lodestone::v1::ExchangeResponse& header, lodestone::Payload payload) {
+  using lodestone::SharedCalls;
+  static auto* const ranges = new std::shared_ptr<lodestone::SharedRanges>(new lodestone::SharedRanges(Memory()));
+  SharedCalls calls("fuzz", 0);
+  std::string outcome;
+  for (const lodestone::v1::Answer& answer : header.answers()) {
+    if (answer.payload_bytes() > payload.size()) break;
+    SharedCalls::Held held{false, *ranges, (*ranges)->Take(100), std::nullopt};
+    if (answer.id() % 2 == 0) held.room = (*ranges)->Take(1000);
+    const auto room = held.room;
+    const auto taken = calls.Take(answer, payload.Take(answer.payload_bytes()), std::move(held));
+    outcome += taken.status().ToString();
+    if (taken.ok()) {
+      const uint64_t bytes = answer.shared_bytes() > 0 ? answer.shared_bytes() : answer.payload_bytes();
+      if (Copy(taken->bytes()).size() != bytes || (answer.shared_bytes() > 0 && !room.has_value())) std::abort();
+    } else if (room.has_value()) {
+      (*ranges)->GiveBack(*room);  // Such an answer ends its stream, and nobody can tell what the ps does with it.
+    }
+  }
+  const auto all = (*ranges)->Take(kSharedBytes - lodestone::kSharedMemoryHead);
+  if (!all.has_value()) std::abort();
+  (*ranges)->GiveBack(*all);
+  return outcome;
+}
+
 // What comes of the calls of one message of Exchange, the stream's first, and of the same message again.
 std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodestone::Payload& payload) {
   const auto list_bytes = std::make_shared<std::atomic<size_t>>(0);
   std::string outcome;
   {
     lodestone::KeyLists lists(list_bytes, 4 << 10);
-    for (int times = 0; times < 2; ++times) {
+    for (const lodestone::SharedUse use : {lodestone::SharedUse::kRead, lodestone::SharedUse::kCopied}) {
       lodestone::Payload rest = payload;
       for (const lodestone::v1::Call& call : header.calls()) {
         if (call.payload_bytes() > rest.size()) return outcome;
@@ -98,6 +180,7 @@ std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodes
         auto keys = lodestone::v1::Answer::NO_LIST;
         if (call.has_keys()) outcome += lists.Take(call.keys(), &numbers, &keys).ToString();
         outcome += std::to_string(keys);
+        outcome += CheckShared(use, call, &numbers);
         lodestone::PartBytes bytes = numbers.payload.bytes();
         if (numbers.keys.has_value()) bytes.keys = numbers.keys->bytes();
         outcome += Check(call.has_push() ? call.push().parts() : call.pull().parts(), bytes);
@@ -129,11 +212,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     v1::ExchangeRequest calls;
     if (SplitMessage(runs.view(), &(header_bytes = ""), &payload).ok() && calls.ParseFromString(header_bytes)) {
-      std::vector<grpc::Slice> slices;
-      for (; !payload.empty(); payload.Take(payload.front().size)) {
-        slices.emplace_back(payload.front().data, payload.front().size);
-      }
-      outcome += CheckCalls(calls, Payload(std::move(slices)));
+      outcome += CheckCalls(calls, PayloadOf(payload));
+    }
+    v1::ExchangeResponse answers;
+    if (SplitMessage(runs.view(), &(header_bytes = ""), &payload).ok() && answers.ParseFromString(header_bytes)) {
+      outcome += CheckAnswers(answers, PayloadOf(payload));
     }
     if (run_bytes == size) {
       first_outcome = outcome;

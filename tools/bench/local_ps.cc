@@ -115,7 +115,8 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
   const std::string config_file = folder->File("bench.yaml");
   const std::string address_file = folder->File("address");
   std::ofstream(config_file) << kConfig;
-  std::vector<std::string> sets;
+  // Clients stand for other machines, which share no memory.
+  std::vector<std::string> sets = {"cluster.shared_memory=false"};
   if (shards > 0) sets.push_back(absl::StrCat("cluster.shards=", shards));
   sets.insert(sets.end(), options.sets.begin(), options.sets.end());
   LODESTONE_ASSIGN_OR_RETURN(v1::Config config, LoadConfig(config_file, sets));
