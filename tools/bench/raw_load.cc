@@ -16,7 +16,7 @@
 namespace lodestone::bench {
 namespace {
 
-// What surely fits into the sockets' buffers, so that sending it does not wait for the peer to receive.
+// What surely fits into a direction's buffers, so that sending it does not wait for the peer to receive.
 constexpr uint64_t kBytesBuffered = 64 << 10;
 
 struct MessageHead {
@@ -151,7 +151,8 @@ class RawExchange final : public Load {
   ~RawExchange() override { close(fd_); }
 
   absl::StatusOr<Outcome> Run(const Order& order) override {
-    const bool both_large = order.request_bytes > kBytesBuffered && order.reply_bytes > kBytesBuffered;
+    const bool both_large =
+        order.depth * order.request_bytes > kBytesBuffered && order.depth * order.reply_bytes > kBytesBuffered;
     const bool send_may_wait_for_receive = order.depth > 1 && (both_large || order.second_request_bytes > 0);
     return send_may_wait_for_receive ? RunOnTwoThreads(order) : RunOnOneThread(order);
   }

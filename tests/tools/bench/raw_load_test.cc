@@ -66,8 +66,10 @@ TEST_P(RawExchangeTest, ExchangesAnyMixtureOfSizesAndDepths) {
                              {1 << 20, 16, 0, 0},
                              {16, 1 << 20, 0, 0},
                              {1 << 20, 1 << 20, 0, 0},
+                             {65'536, 65'536, 0, 0},
                              {32'768, 300'000, 300'000, 16}}) {
-    for (const uint32_t depth : {1u, 8u}) {
+    // So many as the last fill the sockets' buffers in both directions even if each of them is small.
+    for (const uint32_t depth : {1u, 8u, 256u}) {
       Order order;
       order.depth = depth;
       order.request_bytes = sizes[0];
