@@ -20,8 +20,8 @@ namespace lodestone::bench {
 
 class LocalPs {
  public:
-  // Starts the ps with its defaults, but without cluster.shared_memory, with `shards` shards (0: the default number) and
-  // `options.sets`, and waits until it takes calls. The error of a ps that does not start is what it said.
+  // Starts the ps with its defaults, but without cluster.shared_memory, with `shards` shards (0: the default number)
+  // and `options.sets`, and waits until it takes calls. The error of a ps that does not start is what it said.
   static absl::StatusOr<std::unique_ptr<LocalPs>> Start(const Options& options, uint32_t shards);
 
   // Of ps 0.
