@@ -110,7 +110,7 @@ void Connection::Stream::Pump() {
     grpc::ByteBuffer message;
     {
       MutexLock lock(&mu_);
-      if (!open_ || ending_ || writing_ || starting_write_ || outbox_.empty()) return;
+      if (!open_ || ending_ || writing_ || starting_write_ || outbox_.empty() || Gathers()) return;
       writing_ = true;
       starting_write_ = true;
       message = outbox_.Pack(&written_tags_);
@@ -120,6 +120,10 @@ void Connection::Stream::Pump() {
     starting_write_ = false;
     if (ending_) Finish();
   }
+}
+
+bool Connection::Stream::Gathers() const {
+  return answering_ && 2 * outbox_.size() < waiting_.size() && outbox_.weight() < limits::kPackBytesTarget;
 }
 
 void Connection::Stream::Finish() {
@@ -186,8 +190,14 @@ void Connection::Stream::OnRead(bool ok) {
   {
     MutexLock lock(&mu_);
     stream_->Read(&incoming_, read_.Begin(shared_from_this()));
+    answering_ = true;
   }
   if (absl::Status status = RunAnswers(message); !status.ok()) Cancel(status);
+  {
+    MutexLock lock(&mu_);
+    answering_ = false;
+  }
+  Pump();
 }
 
 absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {

@@ -60,6 +60,9 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   absl::Status RunAnswer(v1::Answer answer, Payload payload);
   // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether the calls that are made while a message's answers are run still wait for each other, to go in one message.
+  // Half of what is unanswered goes at once: if all did, either end would have nothing to do while the other works.
+  bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -82,6 +85,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
+  bool answering_ ABSL_GUARDED_BY(mu_) = false;             // A message's answers are being run.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,6 +1,7 @@
 #include "tools/bench/outstanding.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <limits>
 #include <set>
@@ -99,14 +100,14 @@ TEST(RunOutstanding, CountsAndTimesEveryOperationThatEndsInTheWindow) {
   EXPECT_EQ(outcome->latencies_us.size(), outcome->operations);
 }
 
-TEST(RunOutstanding, StartsEachStepOfAnOperationAfterTheOneBeforeOnTheCallingThread) {
+TEST(RunOutstanding, StartsEachStepOfAnOperationAfterTheOneBeforeAndOneAtATime) {
   Echo echo(1);
   std::set<uint64_t> under_second;
   uint64_t firsts = 0, seconds = 0;
-  const auto caller = std::this_thread::get_id();
+  std::atomic<int> starting{0};
   const absl::StatusOr<Outcome> outcome =
       RunOutstanding(OrderFor(2, 20), 2, [&](uint64_t number, uint32_t step, Done done) {
-        EXPECT_EQ(std::this_thread::get_id(), caller);
+        EXPECT_EQ(++starting, 1);
         if (step == 0) {
           ++firsts;
         } else {
@@ -114,6 +115,7 @@ TEST(RunOutstanding, StartsEachStepOfAnOperationAfterTheOneBeforeOnTheCallingThr
           EXPECT_TRUE(under_second.insert(number).second);
           ++seconds;
         }
+        --starting;
         echo.Take(std::move(done));
       });
   ASSERT_TRUE(outcome.ok()) << outcome.status();
