@@ -1,4 +1,4 @@
-// The store's data path: a push, a pull and a change on their way through the executors.
+// The store's data path: a push and a pull on their way through the executors.
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "server/change.h"
 #include "server/copies.h"
+#include "server/shard/spread.h"
 #include "server/store_impl.h"
 
 namespace lodestone {
@@ -151,16 +152,23 @@ void Store::Impl::Push(v1::PushRequest header, Numbers numbers, PushDone done) {
 
 void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   std::vector<std::vector<ShardPush*>> by_executor(executors_.size());
-  for (ShardPush& push : call->shards) by_executor[ExecutorOf(push.shard->id())].push_back(&push);
-  const size_t used = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
-  if (used == 0) return FinishPush(call.get(), nullptr);
-  const size_t hearers = (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1);
-  call->ends_left.store(used * std::max<size_t>(1, hearers), std::memory_order_relaxed);
-  call->shares.resize(executors_.size());
+  std::vector<uint64_t> bytes(executors_.size());
+  for (ShardPush& push : call->shards) {
+    const size_t e = ExecutorOf(push.shard->id());
+    by_executor[e].push_back(&push);
+    for (const Shard::PushPart& part : push.parts) bytes[e] += part.gradients.size() + part.row_count * kRowFindBytes;
+  }
+  std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (by_executor[e].empty()) continue;
-    executors_[e]->Submit([this, call, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes); });
+    shares.push_back({executors_[e].get(), bytes[e],
+                      [this, call, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes); }});
   }
+  if (shares.empty()) return FinishPush(call.get(), nullptr);
+  const size_t hearers = (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1);
+  call->ends_left.store(shares.size() * std::max<size_t>(1, hearers), std::memory_order_relaxed);
+  call->shares.resize(executors_.size());
+  Spread(std::move(shares), HasIdled());
 }
 
 void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
@@ -279,6 +287,7 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   std::vector<grpc::Slice>& payload = call->values.payload;
   call->rows_at.resize(call->views.size());
   call->row_parts.resize(executors_.size());
+  std::vector<uint64_t> bytes(executors_.size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
@@ -302,21 +311,24 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
       }
       call->rows_at[i] = call->row_values;
       call->row_values += view.values;
-      call->row_parts[ExecutorOf(view.shard)].push_back(i);
+      const size_t e = ExecutorOf(view.shard);
+      call->row_parts[e].push_back(i);
+      bytes[e] += view.values * sizeof(float) + view.row_count * kRowFindBytes;
     }
   }
-  const size_t used =
-      std::count_if(call->row_parts.begin(), call->row_parts.end(), [](const auto& parts) { return !parts.empty(); });
-  if (used == 0) return FinishPull(call.get(), 0);
-  call->executors_left.store(used, std::memory_order_relaxed);
+  std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (call->row_parts[e].empty()) continue;
-    executors_[e]->Submit([this, call, e] {
-      const int64_t taken_ns = NowNs();
-      ReadRows(call.get(), e);
-      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishPull(call.get(), taken_ns);
-    });
+    shares.push_back({executors_[e].get(), bytes[e], [this, call, e] {
+                        const int64_t taken_ns = NowNs();
+                        ReadRows(call.get(), e);
+                        const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+                        if (last) FinishPull(call.get(), taken_ns);
+                      }});
   }
+  if (shares.empty()) return FinishPull(call.get(), 0);
+  call->executors_left.store(shares.size(), std::memory_order_relaxed);
+  Spread(std::move(shares), HasIdled());
 }
 
 void Store::Impl::ReadRows(PullCall* call, size_t e) {
@@ -361,38 +373,6 @@ void Store::Impl::FinishPull(PullCall* call, int64_t taken_ns) {
   pulls_.fetch_add(1, std::memory_order_relaxed);
   pull_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   call->done(std::move(call->values));
-}
-
-void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
-                                std::function<void(ShardChange)> done) {
-  std::vector<const Table*> wanted;
-  const std::shared_ptr<const TableMap> map = tables();
-  for (const Subscription::Table& table : subscription.tables) {
-    const Table* const found = map->find(table.id)->second->table.get();
-    if (found->is_dense() || table.rows) wanted.push_back(found);
-  }
-  executors_[ExecutorOf(shard)]->Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
-    // What is here may be half of another owner's; the stream ends.
-    if (roles_.Of(shard) != ShardRole::kOwns) return;
-    const Shard& source = *shards_[shard];
-    std::optional<Version> base;
-    if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
-    // Rows remember the low half of their version only.
-    if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
-    auto snapshot = source.Collect(wanted, base.has_value() ? &*base : nullptr);
-    if (!snapshot.has_value()) {
-      base.reset();
-      snapshot = source.Collect(wanted, nullptr);
-    }
-    const auto assemble = [base, term = source.term()](const Shard::Snapshot& what) {
-      ShardChange change = AssembleChange(what, base, limits::kDeltaBytesTarget);
-      change.term = term;
-      return change;
-    };
-    if (snapshot->rows.empty()) return done(assemble(*snapshot));
-    // Copying rows takes longer than the executor should be away.
-    background_->Submit([snapshot = *std::move(snapshot), assemble, done] { done(assemble(snapshot)); });
-  });
 }
 
 }  // namespace lodestone

@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "common/status.h"
+#include "server/change.h"
 #include "server/store_impl.h"
 
 namespace lodestone {
@@ -114,6 +116,38 @@ absl::StatusOr<Store::Subscription> Store::Impl::MakeSubscription(const v1::Subs
     subscription.tables.push_back({table.table(), table.rows()});
   }
   return subscription;
+}
+
+void Store::Impl::CollectChange(ShardId shard, const Subscription& subscription, std::optional<Held> from,
+                                std::function<void(ShardChange)> done) {
+  std::vector<const Table*> wanted;
+  const std::shared_ptr<const TableMap> map = tables();
+  for (const Subscription::Table& table : subscription.tables) {
+    const Table* const found = map->find(table.id)->second->table.get();
+    if (found->is_dense() || table.rows) wanted.push_back(found);
+  }
+  executors_[ExecutorOf(shard)]->Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
+    // What is here may be half of another owner's; the stream ends.
+    if (roles_.Of(shard) != ShardRole::kOwns) return;
+    const Shard& source = *shards_[shard];
+    std::optional<Version> base;
+    if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
+    // Rows remember the low half of their version only.
+    if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
+    auto snapshot = source.Collect(wanted, base.has_value() ? &*base : nullptr);
+    if (!snapshot.has_value()) {
+      base.reset();
+      snapshot = source.Collect(wanted, nullptr);
+    }
+    const auto assemble = [base, term = source.term()](const Shard::Snapshot& what) {
+      ShardChange change = AssembleChange(what, base, limits::kDeltaBytesTarget);
+      change.term = term;
+      return change;
+    };
+    if (snapshot->rows.empty()) return done(assemble(*snapshot));
+    // Copying rows takes longer than the executor should be away.
+    background_->Submit([snapshot = *std::move(snapshot), assemble, done] { done(assemble(snapshot)); });
+  });
 }
 
 absl::StatusOr<std::shared_ptr<const TableEntry>> Store::Impl::EnsureTable(const v1::TableSpec& spec) {

@@ -26,33 +26,35 @@ Executor::~Executor() {
 }
 
 void Executor::Submit(Message message) {
-  {
-    MutexLock lock(&mu_);
-    if (busy_ || mode_ == Mode::kThread) {
-      queue_.push_back({std::move(message), NowNs()});
-      queue_length_max_ = std::max(queue_length_max_, queue_.size());
-      if (!busy_) {
-        busy_ = true;
-        handed_ = true;
-        StartThreadIfNeeded();
-        wake_.NotifyOne();
-      }
-      return;
-    }
-    busy_ = true;
-  }
+  if (mode_ == Mode::kThread || !Occupy()) return SubmitToThread(std::move(message));
   wait_metric.ObserveNs(0);
   message();
   message = nullptr;  // What it holds goes before the next message runs.
-  MutexLock lock(&mu_);
-  ++executed_;
-  if (queue_.empty()) {
-    busy_ = false;
-    return;
+  {
+    MutexLock lock(&mu_);
+    ++executed_;
+    busy_ = !queue_.empty();
+    if (!busy_) return;
+    HandOver();
   }
-  handed_ = true;
-  StartThreadIfNeeded();
   wake_.NotifyOne();
+}
+
+void Executor::SubmitToThread(Message message) {
+  {
+    MutexLock lock(&mu_);
+    queue_.push_back({std::move(message), NowNs()});
+    queue_length_max_ = std::max(queue_length_max_, queue_.size());
+    if (busy_) return;
+    busy_ = true;
+    HandOver();
+  }
+  wake_.NotifyOne();  // Without the lock, which the thread takes first.
+}
+
+bool Executor::Occupy() {
+  MutexLock lock(&mu_);
+  return !std::exchange(busy_, true);
 }
 
 void Executor::SubmitAndWait(Message message) {
@@ -74,7 +76,8 @@ Executor::Stats Executor::stats() const {
   return {executed_, queue_.size(), queue_length_max_};
 }
 
-void Executor::StartThreadIfNeeded() {
+void Executor::HandOver() {
+  handed_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
 }
 

@@ -33,6 +33,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void Submit(Message message);
+  // Leaves it to the executor's thread, even if it is idle.
+  void SubmitToThread(Message message);
   // Submits, and waits until the message has run. REQUIRES: not called from a message of this executor.
   void SubmitAndWait(Message message);
 
@@ -52,7 +54,10 @@ class Executor {
     int64_t since_ns = 0;
   };
 
-  void StartThreadIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // True if it was idle: the caller runs messages from now on.
+  bool Occupy();
+  // Whoever ran messages leaves them to the thread, and wakes it.
+  void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunThread();
 
   const Mode mode_;

@@ -25,6 +25,20 @@ TEST(Executor, RunsOnItsOwnThreadInThreadMode) {
   EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
+TEST(Executor, LeavesToItsThreadWhatIsToRunThere) {
+  Executor executor;
+  for (int i = 0; i < 3; ++i) {
+    std::thread::id ran_on;
+    std::latch done(1);
+    executor.SubmitToThread([&] {
+      ran_on = std::this_thread::get_id();
+      done.count_down();
+    });
+    done.wait();
+    EXPECT_NE(ran_on, std::this_thread::get_id());
+  }
+}
+
 TEST(Executor, QueuesWhatComesWhileItIsBusyAndKeepsTheOrder) {
   Executor executor;
   std::vector<int> order;
