@@ -1,5 +1,6 @@
 #include "server/store.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -67,6 +68,41 @@ TEST_F(StoreTest, PushesAddUpExactlyOnceUnderConcurrentDuplicates) {
   // Both copies of a push may each be the first on some shard, so at least the originals count as applied.
   EXPECT_GE(status.server().pushes(), kWorkers * kPushes);
   EXPECT_EQ(status.server().pushes() + status.server().pushes_duplicate(), 2u * kWorkers * kPushes);
+}
+
+TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
+  Make();
+  constexpr uint64_t kElements = 1 << 19;
+  constexpr int kPushes = 10;
+  const BlockLayout layout{kElements, 4096};
+  const auto tables = Ensure({AddingDense("d", kElements, 4096), AddingRows("r", 1)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 8000; ++key) rows.emplace_back(key, static_cast<float>(key));
+  for (size_t i = 1; i <= kPushes; ++i) {
+    // This thread waits, as one that serves calls does in an idle ps.
+    std::thread([] {
+      volatile uint64_t work = 0;
+      for (int step = 0; step < 3'000'000; ++step) work = work + 1;
+    }).join();
+    auto push = NewPush(i);
+    push.AddDense(tables->tables(0).id(), layout, 1.0f);
+    push.AddRows(tables->tables(1).id(), 1, rows, true);
+    const auto response = Push(push);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->shards_size(), static_cast<int>(kShards));
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddRows(tables->tables(1).id(), 1, rows, false);
+    const auto pulled = Pull(pull);
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    std::vector<float> values = Floats(Concatenate(pulled->payload));
+    std::sort(values.begin(), values.end());
+    ASSERT_EQ(values.size(), rows.size());
+    for (size_t key = 0; key < rows.size(); ++key) ASSERT_EQ(values[key], static_cast<float>(i * key));
+  }
+  for (const auto& [block, value] : PullBlocks(tables->tables(0).id(), layout)) {
+    for (const float element : Floats(value.second)) ASSERT_EQ(element, kPushes);
+  }
 }
 
 TEST_F(StoreTest, EveryBlockPulledDuringPushesEqualsTheTablesStateAtTheVersionItClaims) {
