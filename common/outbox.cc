@@ -20,6 +20,8 @@ void Outbox::Add(Item item) {
   items_.push_back(std::move(item));
 }
 
+bool Outbox::full() const { return weight_ >= pack_bytes_ || items_.size() >= limits::kExchangeCallsMax; }
+
 void Outbox::Clear() {
   items_.clear();
   bytes_ = 0;

@@ -46,6 +46,8 @@ class Outbox {
   void Add(Item item);
   bool empty() const { return items_.empty(); }
   size_t size() const { return items_.size(); }
+  // What waits fills a message: to wait for more gains nothing.
+  bool full() const;
   // Bytes of what waits, in memory.
   size_t bytes() const { return bytes_; }
   // The same, with the bytes that are elsewhere.

@@ -168,7 +168,7 @@ void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   const size_t hearers = (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1);
   call->ends_left.store(shares.size() * std::max<size_t>(1, hearers), std::memory_order_relaxed);
   call->shares.resize(executors_.size());
-  Spread(std::move(shares), HasIdled());
+  Spread(std::move(shares));
 }
 
 void Store::Impl::ApplyPushes(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
@@ -287,7 +287,7 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   std::vector<grpc::Slice>& payload = call->values.payload;
   call->rows_at.resize(call->views.size());
   call->row_parts.resize(executors_.size());
-  std::vector<uint64_t> bytes(executors_.size());
+  std::vector<uint64_t> work(executors_.size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
@@ -313,13 +313,13 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
       call->row_values += view.values;
       const size_t e = ExecutorOf(view.shard);
       call->row_parts[e].push_back(i);
-      bytes[e] += view.values * sizeof(float) + view.row_count * kRowFindBytes;
+      work[e] += view.values * sizeof(float) + view.row_count * kRowFindBytes;
     }
   }
   std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (call->row_parts[e].empty()) continue;
-    shares.push_back({executors_[e].get(), bytes[e], [this, call, e] {
+    shares.push_back({executors_[e].get(), work[e], [this, call, e] {
                         const int64_t taken_ns = NowNs();
                         ReadRows(call.get(), e);
                         const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
@@ -328,7 +328,7 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   }
   if (shares.empty()) return FinishPull(call.get(), 0);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);
-  Spread(std::move(shares), HasIdled());
+  Spread(std::move(shares));
 }
 
 void Store::Impl::ReadRows(PullCall* call, size_t e) {

@@ -1,4 +1,5 @@
-// What a Store is made of. Included by store.cc (tables, status) and data_path.cc (push, pull, change) only.
+// What a Store is made of. Included by the sources that have its methods only: store.cc (tables, changes, status),
+// data_path.cc (pushes and pulls), replay.cc and rollback.cc.
 #pragma once
 
 #include <algorithm>

@@ -97,6 +97,7 @@ bool Connection::Stream::Send(v1::Call* call, const CallNumbers& numbers, bool m
     std::vector<grpc::Slice> payload = PayloadOf(numbers, call, waiting);
     call->set_id(++last_id_);
     call->set_payload_bytes(SizeOf(payload));
+    if (waiting->on_delta) ++subscriptions_;
     waiting_.emplace(last_id_, std::move(*waiting));
     outbox_.Add(Outbox::Item(*call, std::move(payload), 0, call->values().bytes()));
     WatchDeadline();
@@ -110,7 +111,8 @@ void Connection::Stream::Pump() {
     grpc::ByteBuffer message;
     {
       MutexLock lock(&mu_);
-      if (!open_ || ending_ || writing_ || starting_write_ || outbox_.empty() || Gathers()) return;
+      if (!open_ || ending_ || fault_.has_value() || writing_ || starting_write_) return;
+      if (outbox_.empty() || Gathers()) return;
       writing_ = true;
       starting_write_ = true;
       message = outbox_.Pack(&written_tags_);
@@ -123,7 +125,7 @@ void Connection::Stream::Pump() {
 }
 
 bool Connection::Stream::Gathers() const {
-  return answering_ && 2 * outbox_.size() < waiting_.size() && outbox_.weight() < limits::kPackBytesTarget;
+  return more_answers_ && 2 * outbox_.size() < waiting_.size() - subscriptions_ && !outbox_.full();
 }
 
 void Connection::Stream::Finish() {
@@ -190,13 +192,8 @@ void Connection::Stream::OnRead(bool ok) {
   {
     MutexLock lock(&mu_);
     stream_->Read(&incoming_, read_.Begin(shared_from_this()));
-    answering_ = true;
   }
-  if (absl::Status status = RunAnswers(message); !status.ok()) Cancel(status);
-  {
-    MutexLock lock(&mu_);
-    answering_ = false;
-  }
+  if (absl::Status status = RunAnswers(message); !status.ok()) return Cancel(status);
   Pump();
 }
 
@@ -206,7 +203,11 @@ absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
   if (absl::Status status = ParseMessage(message, &header, &payload); !status.ok()) {
     return absl::InternalError(absl::StrCat("the answer is malformed: ", status.message()));
   }
-  for (v1::Answer& answer : *header.mutable_answers()) {
+  const int count = header.answers_size();
+  for (int i = 0; i < count; ++i) {
+    v1::Answer& answer = *header.mutable_answers(i);
+    // The last one's calls, and those that have waited, go at once.
+    if (count > 1) ExpectMore(i + 1 < count);
     const uint64_t bytes = answer.payload_bytes();
     if (bytes > payload.size()) {
       return absl::InternalError(
@@ -216,6 +217,11 @@ absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
   }
   if (payload.size() == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(payload.size(), " bytes of the payload belong to no answer"));
+}
+
+void Connection::Stream::ExpectMore(bool more) {
+  MutexLock lock(&mu_);
+  more_answers_ = more;
 }
 
 absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
@@ -230,6 +236,7 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
     } else {
       waiting = std::move(found->second);
       waiting_.erase(found);
+      if (waiting.on_delta) --subscriptions_;
       LearnOfList(answer, waiting);
     }
   }

@@ -58,10 +58,11 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
 
   absl::Status RunAnswers(const grpc::ByteBuffer& message);
   absl::Status RunAnswer(v1::Answer answer, Payload payload);
+  void ExpectMore(bool more);
   // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether the calls that are made while a message's answers are run still wait for each other, to go in one message.
-  // Half of what is unanswered goes at once: if all did, either end would have nothing to do while the other works.
+  // Whether calls still wait for others that may follow from the answers of a message, to go together. Half of what is
+  // unanswered does not wait: if all went together, either end would have nothing to do while the other works.
   bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -85,13 +86,14 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
-  bool answering_ ABSL_GUARDED_BY(mu_) = false;             // A message's answers are being run.
+  bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // After the one that is being run, of small ones.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
   Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
+  size_t subscriptions_ ABSL_GUARDED_BY(mu_) = 0;      // Of those.
   Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
   bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;      // The ps has told that it knows of lists of keys.
   KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};  // That it should remember.

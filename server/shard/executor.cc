@@ -10,7 +10,7 @@ namespace lodestone {
 namespace {
 
 HistogramMetric wait_metric("lodestone_ps_executor_wait_duration_seconds",
-                            "From a message's coming to an executor until it runs: 0 if the executor is idle.");
+                            "From a message's coming to an executor until it runs: 0 if it runs where it came.");
 
 }  // namespace
 

@@ -1,11 +1,11 @@
 // Runs messages one at a time, in the order they came: the single owner of some shards.
 //
-// Whoever submits to an idle executor runs the message itself, so an idle server pays no hand-off between threads; what
-// arrives meanwhile is queued and run by the executor's own thread, which starts when it is first needed.
+// Whoever submits to an idle executor runs the message itself, so that no thread need be woken; what arrives meanwhile
+// is queued and run by the executor's own thread, which starts when it is first needed.
 //
 // Thread-safe. A message may submit to its own executor (it is queued) but must not wait for it.
 //
-// The destructor runs what is queued and joins the thread. REQUIRES: nobody submits any more.
+// The destructor runs what is queued and joins the thread. REQUIRES: every submission has returned.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ class Executor {
 
   // True if it was idle: the caller runs messages from now on.
   bool Occupy();
-  // Whoever ran messages leaves them to the thread, and wakes it.
+  // From now on the thread runs messages; the caller wakes it.
   void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunThread();
 

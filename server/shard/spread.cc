@@ -2,14 +2,15 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace lodestone {
 namespace {
 
-// Measured: a thread that serves as many calls as it can is idle for a tenth of its time at most, one that serves a
-// single client that waits for each answer a quarter at least.
-constexpr int64_t kIdleShare = 5;
+// Measured: a thread that serves as many calls as it can is off the CPU for a tenth of its time at most, one that
+// serves a single client that waits for each answer for a quarter at least.
+constexpr double kIdleShareMin = 0.2;
 
 int64_t NsOf(clockid_t clock) {
   timespec now;
@@ -18,14 +19,18 @@ int64_t NsOf(clockid_t clock) {
 
 }  // namespace
 
-void Spread(std::vector<Share> shares, bool idle) {
-  for (size_t i = 0; i < shares.size(); ++i) {
-    Share& share = shares[i];
-    if (idle && share.bytes >= kShareBytesLarge && i + 1 < shares.size()) {
-      share.executor->SubmitToThread(std::move(share.run));
-    } else {
-      share.executor->Submit(std::move(share.run));
+void Spread(std::vector<Share> shares, bool (*idle)()) {
+  // The last one stays here, and those that are handed over begin before the others run.
+  const auto is_large = [](const Share& share) { return share.bytes >= kShareBytesLarge; };
+  if (!shares.empty() && std::any_of(shares.begin(), shares.end() - 1, is_large) && idle()) {
+    for (size_t i = 0; i + 1 < shares.size(); ++i) {
+      if (!is_large(shares[i])) continue;
+      shares[i].executor->SubmitToThread(std::move(shares[i].run));
+      shares[i].executor = nullptr;
     }
+  }
+  for (Share& share : shares) {
+    if (share.executor != nullptr) share.executor->Submit(std::move(share.run));
   }
 }
 
@@ -34,7 +39,7 @@ bool HasIdled() {
   const int64_t wall_now_ns = NsOf(CLOCK_MONOTONIC), cpu_now_ns = NsOf(CLOCK_THREAD_CPUTIME_ID);
   const int64_t passed_ns = wall_now_ns - std::exchange(wall_ns, wall_now_ns);
   const int64_t idle_ns = passed_ns - (cpu_now_ns - std::exchange(cpu_ns, cpu_now_ns));
-  return idle_ns * kIdleShare > passed_ns;
+  return static_cast<double>(idle_ns) > kIdleShareMin * static_cast<double>(passed_ns);
 }
 
 }  // namespace lodestone

@@ -1,8 +1,8 @@
 // How the shares of one call, each some shards' work, come to their executors.
 //
 // An executor that is idle runs its share on the thread that submits it, one share after the other: a busy ps wants no
-// hand-off between threads. In an idle one other cores would have nothing to do meanwhile; there, large shares but the
-// last go to their executors' threads, and run at the same time.
+// hand-off between threads. In an idle one other cores would have nothing to do meanwhile; there, large shares but one
+// go to their executors' threads, and run at the same time.
 //
 // Thread-safe.
 #pragma once
@@ -26,10 +26,12 @@ struct Share {
   Executor::Message run;
 };
 
-// Submits all shares. `idle`: nothing else is being done by this ps.
-void Spread(std::vector<Share> shares, bool idle);
-
-// Whether this thread, which serves calls, has had nothing to do for a good part of the time since it last asked.
+// Whether this thread, which serves calls, has been off the CPU for a good part of the time since it last asked: as a
+// rule it had nothing to do. (Where the machine has too few cores it may have been kept from it, and a hand-off more
+// costs little beside that.)
 bool HasIdled();
+
+// Submits all shares. `idle` is asked only if there is something to hand over.
+void Spread(std::vector<Share> shares, bool (*idle)() = HasIdled);
 
 }  // namespace lodestone

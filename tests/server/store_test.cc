@@ -73,7 +73,7 @@ TEST_F(StoreTest, PushesAddUpExactlyOnceUnderConcurrentDuplicates) {
 TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
   Make();
   constexpr uint64_t kElements = 1 << 19;
-  constexpr int kPushes = 10;
+  constexpr size_t kPushes = 4;
   const BlockLayout layout{kElements, 4096};
   const auto tables = Ensure({AddingDense("d", kElements, 4096), AddingRows("r", 1)});
   ASSERT_TRUE(tables.ok()) << tables.status();
@@ -83,7 +83,7 @@ TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
     // This thread waits, as one that serves calls does in an idle ps.
     std::thread([] {
       volatile uint64_t work = 0;
-      for (int step = 0; step < 3'000'000; ++step) work = work + 1;
+      for (int step = 0; step < 20'000'000; ++step) work = work + 1;
     }).join();
     auto push = NewPush(i);
     push.AddDense(tables->tables(0).id(), layout, 1.0f);
@@ -103,6 +103,11 @@ TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
   for (const auto& [block, value] : PullBlocks(tables->tables(0).id(), layout)) {
     for (const float element : Floats(value.second)) ASSERT_EQ(element, kPushes);
   }
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  uint64_t handed_over = 0;
+  for (const auto& executor : status.executors()) handed_over += executor.queue_length_max();
+  EXPECT_GT(handed_over, 0u) << "each ran on one thread";
 }
 
 TEST_F(StoreTest, EveryBlockPulledDuringPushesEqualsTheTablesStateAtTheVersionItClaims) {

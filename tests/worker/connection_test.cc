@@ -51,6 +51,8 @@ class Ps final : public grpc::CallbackGenericService {
   // `strangers`: answers to calls that nobody has made, after the others.
   void AnswerAll(int strangers = 0) {
     MutexLock lock(&mu_);
+    while (writing_) changed_.Wait(&mu_);
+    writing_ = true;
     for (int i = 0; i < strangers; ++i) unanswered_.push_back(UINT64_MAX - i);
     v1::ExchangeResponse header;
     for (const uint64_t id : unanswered_) {
@@ -82,6 +84,11 @@ class Ps final : public grpc::CallbackGenericService {
       message_.Clear();
       StartRead(&message_);
     }
+    void OnWriteDone(bool) override {
+      MutexLock lock(&ps_->mu_);
+      ps_->writing_ = false;
+      ps_->changed_.NotifyAll();
+    }
     void OnDone() override { delete this; }
 
    private:
@@ -103,6 +110,7 @@ class Ps final : public grpc::CallbackGenericService {
   std::vector<int> in_messages_ ABSL_GUARDED_BY(mu_);
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> unanswered_ ABSL_GUARDED_BY(mu_);
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ByteBuffer answers_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -131,29 +139,50 @@ class ConnectionTest : public testing::Test {
 };
 
 TEST_F(ConnectionTest, CallsThatFollowTheAnswersOfAMessageGoInTwoMessages) {
-  for (int i = 0; i < 8; ++i) SendAndFollow(2);
-  std::vector<int> expected = ps_.Await(8);
+  // The calls come from the connection's own thread, so that each write's end is seen before the next answers are.
+  Send([this](const auto&) {
+    for (int i = 0; i < 8; ++i) SendAndFollow(2);
+  });
+  ps_.Await(1);
+  ps_.AnswerAll();
+  std::vector<int> expected = ps_.Await(9);
   for (int round = 1; round <= 2; ++round) {
     ps_.AnswerAll();
     expected.insert(expected.end(), {4, 4});
-    EXPECT_EQ(ps_.Await(8 * (round + 1)), expected);
+    EXPECT_EQ(ps_.Await(9 + 8 * round), expected);
   }
 }
 
-TEST_F(ConnectionTest, ACallThatFollowsItsOwnAnswerIsNotHeldBack) {
-  SendAndFollow(2);
-  for (int calls = 1; calls <= 3; ++calls) {
-    EXPECT_EQ(ps_.Await(calls), std::vector<int>(calls, 1));
-    if (calls < 3) ps_.AnswerAll();
-  }
+TEST_F(ConnectionTest, ACallThatFollowsAnOnlyAnswerIsSentAtOnce) {
+  std::promise<std::vector<int>> messages;
+  Send([&](const auto&) {
+    SendAndFollow(0);
+    messages.set_value(ps_.Await(2));  // While the callback runs.
+  });
+  ps_.Await(1);
+  ps_.AnswerAll();
+  EXPECT_EQ(messages.get_future().get(), std::vector<int>({1, 1}));
 }
 
-TEST_F(ConnectionTest, CallsThatWaitedForTheAnswersOfAMessageGoOnceThoseHaveRun) {
+TEST_F(ConnectionTest, ACallThatNoneFollowedIsSentBeforeTheLastAnswerHasRun) {
+  std::promise<int> messages;
+  Send([this](const auto&) { SendAndFollow(0); });  // Fewer than half of what is unanswered: it waits.
+  for (int i = 0; i < 2; ++i) SendAndFollow(0);
+  Send([&](const auto&) {
+    SendAndFollow(0);
+    messages.set_value(ps_.Await(6).back());
+  });
+  ps_.Await(4);
+  ps_.AnswerAll();
+  EXPECT_EQ(messages.get_future().get(), 2);
+}
+
+TEST_F(ConnectionTest, ACallThatWaitsIsSentThoughNoOtherComes) {
   Send([this](const auto&) { SendAndFollow(0); });
   for (int i = 0; i < 3; ++i) SendAndFollow(0);
   std::vector<int> expected = ps_.Await(4);
   ps_.AnswerAll();
-  expected.push_back(1);  // Fewer than half of what was unanswered when it was made.
+  expected.push_back(1);
   EXPECT_EQ(ps_.Await(5), expected);
 }
 

@@ -36,7 +36,7 @@ constexpr char kCopiedMetric[] = "lodestone_ps_copied_bytes_total";
 constexpr int kPollMs = 5;
 constexpr int kStartTimeoutMs = 60'000;
 
-// Room for all clients of any row; few log lines; enough pushes for any depth.
+// Room for all clients of any row; few log lines; pushes for any depth that there is.
 constexpr char kConfig[] =
     "cluster: {name: bench, servers: 1, workers: 64}\n"
     "worker: {pushes_in_flight_max: 64}\n"

@@ -1,7 +1,9 @@
 #include "tools/bench/outstanding.h"
 
+#include <atomic>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "common/mutex.h"
@@ -23,54 +25,62 @@ class Outstanding : public std::enable_shared_from_this<Outstanding> {
       : order_(order), steps_(steps), start_(start), free_(order.depth) {}
 
   absl::StatusOr<Outcome> Run() {
-    MutexLock lock(&mu_);
     StartAll();
-    while (starting_ || free_ < order_.depth) ended_.Wait(&mu_);
+    MutexLock lock(&mu_);
+    while (!IsOver()) over_.Wait(&mu_);
     if (!status_.ok()) return status_;
     return std::move(outcome_);
   }
 
  private:
-  // Starts what can be started, unless somebody is about it: then he finds it. The mutex is free meanwhile.
-  void StartAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (starting_) return;
-    starting_ = true;
+  // Starts what can be started. Others who want to, meanwhile, wait: who starts does not do so for long.
+  void StartAll() {
+    if (starter_.load() == std::this_thread::get_id()) return;  // An operation has ended where it was started.
+    MutexLock starting(&start_mu_);
+    starter_.store(std::this_thread::get_id());
     Ready ready;
     while (Next(&ready)) {
-      mu_.Unlock();
       start_(ready.number, ready.step,
              [self = shared_from_this(), ready](absl::Status status) { self->OnStepDone(ready, status); });
-      mu_.Lock();
     }
-    starting_ = false;
-    if (free_ == order_.depth) ended_.NotifyOne();
+    starter_.store(std::thread::id());
   }
 
   // False if nothing can be started now.
-  bool Next(Ready* ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  bool Next(Ready* ready) {
+    MutexLock lock(&mu_);
     if (!ready_.empty()) {
       *ready = ready_.front();
       ready_.pop_front();
       return true;
     }
     const int64_t now = NowNs();
-    if (free_ == 0 || now >= order_.end_ns || !status_.ok()) return false;
-    --free_;
-    *ready = {next_++, 0, now};
-    return true;
+    if (free_ > 0 && status_.ok() && now < order_.end_ns) {
+      --free_;
+      *ready = {next_++, 0, now};
+      return true;
+    }
+    if (IsOver()) over_.NotifyOne();
+    return false;
+  }
+
+  bool IsOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return free_ == order_.depth && (!status_.ok() || NowNs() >= order_.end_ns);
   }
 
   void OnStepDone(Ready done, const absl::Status& status) {
-    const int64_t now = NowNs();
-    MutexLock lock(&mu_);
-    if (!status.ok() && status_.ok()) status_ = status;
-    if (status_.ok() && ++done.step < steps_) {
-      ready_.push_back(done);
-    } else {
-      ++free_;
-      if (now >= order_.start_ns && now < order_.end_ns) {
-        ++outcome_.operations;
-        outcome_.latencies_us.push_back(1e-3f * static_cast<float>(now - done.begin_ns));
+    {
+      const int64_t now = NowNs();
+      MutexLock lock(&mu_);
+      if (!status.ok() && status_.ok()) status_ = status;
+      if (status_.ok() && ++done.step < steps_) {
+        ready_.push_back(done);
+      } else {
+        ++free_;
+        if (now >= order_.start_ns && now < order_.end_ns) {
+          ++outcome_.operations;
+          outcome_.latencies_us.push_back(1e-3f * static_cast<float>(now - done.begin_ns));
+        }
       }
     }
     StartAll();
@@ -80,9 +90,11 @@ class Outstanding : public std::enable_shared_from_this<Outstanding> {
   const uint32_t steps_;
   const StartStep& start_;
 
+  Mutex start_mu_;  // Before mu_. One starts at a time.
+  std::atomic<std::thread::id> starter_{};
+
   Mutex mu_;
-  CondVar ended_;
-  bool starting_ ABSL_GUARDED_BY(mu_) = false;  // Somebody is in StartAll.
+  CondVar over_;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t free_ ABSL_GUARDED_BY(mu_);
   std::deque<Ready> ready_ ABSL_GUARDED_BY(mu_);

@@ -13,19 +13,21 @@ namespace {
 
 constexpr uint64_t kSmall = kShareBytesLarge - 1;
 
-// Which of the shares ran on the thread that submitted them, in their order. Those that did not must run at the same
-// time as the last: it waits for them.
-std::vector<bool> RunHere(const std::vector<uint64_t>& bytes, bool idle, std::ptrdiff_t elsewhere) {
+void Compute(int steps) {
+  volatile uint64_t work = 0;
+  for (int i = 0; i < steps; ++i) work = work + 1;
+}
+
+// Which of the shares ran on the thread that submitted them, in their order.
+std::vector<bool> RunHere(const std::vector<uint64_t>& bytes, bool (*idle)()) {
   std::vector<std::unique_ptr<Executor>> executors;
   std::vector<char> here(bytes.size());
-  std::latch others(elsewhere), all(static_cast<std::ptrdiff_t>(bytes.size()));
+  std::latch all(static_cast<std::ptrdiff_t>(bytes.size()));
   std::vector<Share> shares;
   for (size_t i = 0; i < bytes.size(); ++i) {
     executors.push_back(std::make_unique<Executor>());
     shares.push_back({executors[i].get(), bytes[i], [&, i, caller = std::this_thread::get_id()] {
                         here[i] = std::this_thread::get_id() == caller;
-                        if (!here[i]) others.count_down();
-                        if (i + 1 == bytes.size()) others.wait();
                         all.count_down();
                       }});
   }
@@ -34,19 +36,35 @@ std::vector<bool> RunHere(const std::vector<uint64_t>& bytes, bool idle, std::pt
   return {here.begin(), here.end()};
 }
 
+bool Idle() { return true; }
+bool Busy() { return false; }
+bool NotAsked() {
+  ADD_FAILURE() << "there is nothing to hand over";
+  return true;
+}
+
 TEST(Spread, ABusyPsRunsAllSharesOnTheThreadThatHasThem) {
-  EXPECT_EQ(RunHere({kShareBytesLarge, kShareBytesLarge, kSmall}, /*idle=*/false, 0),
-            std::vector<bool>({true, true, true}));
+  EXPECT_EQ(RunHere({kShareBytesLarge, kShareBytesLarge, kSmall}, Busy), std::vector<bool>({true, true, true}));
 }
 
-TEST(Spread, AnIdlePsRunsLargeSharesAtTheSameTime) {
-  EXPECT_EQ(RunHere({kShareBytesLarge, kShareBytesLarge, kShareBytesLarge}, /*idle=*/true, 2),
+TEST(Spread, AnIdlePsRunsLargeSharesOnTheirThreads) {
+  EXPECT_EQ(RunHere({kShareBytesLarge, kShareBytesLarge, kShareBytesLarge}, Idle),
             std::vector<bool>({false, false, true}));
+  EXPECT_EQ(RunHere({kSmall, kShareBytesLarge, kSmall, 0}, Idle), std::vector<bool>({true, false, true, true}));
 }
 
-TEST(Spread, SmallSharesAreNotWorthAnotherThread) {
-  EXPECT_EQ(RunHere({kSmall, kShareBytesLarge, kSmall, 0}, /*idle=*/true, 1),
-            std::vector<bool>({true, false, true, true}));
+TEST(Spread, AsksWhetherThePsIsIdleOnlyIfThatMatters) {
+  EXPECT_EQ(RunHere({}, NotAsked), std::vector<bool>());
+  EXPECT_EQ(RunHere({kShareBytesLarge}, NotAsked), std::vector<bool>({true}));
+  EXPECT_EQ(RunHere({kSmall, kSmall, kShareBytesLarge}, NotAsked), std::vector<bool>({true, true, true}));
+}
+
+TEST(Spread, SharesRunAtTheSameTime) {
+  std::latch both(2);
+  Executor first, second;  // End first.
+  Spread({{&first, kShareBytesLarge, [&] { both.arrive_and_wait(); }},
+          {&second, kShareBytesLarge, [&] { both.arrive_and_wait(); }}},
+         Idle);
 }
 
 TEST(Spread, AShareOfABusyExecutorWaitsForIt) {
@@ -65,7 +83,7 @@ TEST(Spread, AShareOfABusyExecutorWaitsForIt) {
              EXPECT_TRUE(ended);
              done.count_down();
            }}},
-         /*idle=*/true);
+         NotAsked);
   ended = true;
   may_end.count_down();
   first.join();
@@ -74,24 +92,9 @@ TEST(Spread, AShareOfABusyExecutorWaitsForIt) {
 
 TEST(HasIdled, TellsWhetherTheThreadHasWaited) {
   HasIdled();
-  // However the machine treats this thread, sooner or later it waits for most of a round in which it does nothing else.
-  bool idled = false;
-  while (!idled) {
-    std::latch started(1);
-    std::thread other([&] {
-      volatile uint64_t work = 0;
-      for (int i = 0; i < 1'000'000; ++i) work = work + 1;
-      started.count_down();
-    });
-    started.wait();
-    other.join();
-    idled = HasIdled();
-  }
-  // And computes for most of another.
-  while (HasIdled()) {
-    volatile uint64_t work = 0;
-    for (int i = 0; i < 1'000'000; ++i) work = work + 1;
-  }
+  // Sooner or later each of these happens, however the machine treats this thread.
+  while (!HasIdled()) std::thread([] { Compute(1'000'000); }).join();
+  while (HasIdled()) Compute(10'000);
 }
 
 }  // namespace
