@@ -16,6 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A counter: the rate of the plain loop that took turns with it.
+constexpr char kPlain[] = "plain_per_second";
+
 // "Update/adam/1048576" has "PlainAdam/1048576" for its limit, if there is such a benchmark.
 std::string LimitOf(const std::string& benchmark) {
   const size_t first = benchmark.find('/');
@@ -33,7 +36,8 @@ double SecondsIn(const std::string& time_unit) {
 
 absl::StatusOr<std::vector<Row>> RowsOfBenchmark(const std::string& bench, const std::string& json) {
   std::set<std::tuple<int, int, std::string>> names;  // In the program's order, though repetitions were shuffled.
-  std::map<std::string, std::vector<double>> rates;   // Million items per second of the repetitions.
+  // Million items per second of the repetitions; what the plain loop did in turns with it, where a benchmark tells.
+  std::map<std::string, std::vector<double>> rates, in_turns;
   try {
     const Json result = Json::parse(json);
     for (const Json& run : result.at("benchmarks")) {
@@ -49,6 +53,7 @@ absl::StatusOr<std::vector<Row>> RowsOfBenchmark(const std::string& bench, const
               ? run.at("items_per_second").get<double>()
               : 1 / (run.at("real_time").get<double>() * SecondsIn(run.at("time_unit").get<std::string>()));
       rates[name].push_back(1e-6 * items);
+      if (run.contains(kPlain)) in_turns[name].push_back(1e-6 * run.at(kPlain).get<double>());
     }
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("the result of ", bench, "_benchmark: ", error.what()));
@@ -58,10 +63,11 @@ absl::StatusOr<std::vector<Row>> RowsOfBenchmark(const std::string& bench, const
     const std::vector<double>& ours = rates[name];
     Row row{bench, absl::StrCat(bench, "/", name), "M/s", "", static_cast<int>(ours.size()), {}};
     row.values[kRate] = SpreadOf(ours);
-    if (const auto limit = rates.find(LimitOf(name)); limit != rates.end() && limit->second.size() == ours.size()) {
+    const std::vector<double>& limit = in_turns.count(name) > 0 ? in_turns[name] : rates[LimitOf(name)];
+    if (limit.size() == ours.size()) {
       std::vector<double> ratios;
-      for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / limit->second[i]);
-      row.values[kLimitRate] = SpreadOf(limit->second);
+      for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / limit[i]);
+      row.values[kLimitRate] = SpreadOf(limit);
       row.values[kRatio] = SpreadOf(std::move(ratios));
     }
     rows.push_back(std::move(row));

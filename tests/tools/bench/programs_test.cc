@@ -37,6 +37,16 @@ TEST(RowsOfBenchmark, TakesRepetitionsForRunsAndPlainLoopsForLimits) {
   EXPECT_DOUBLE_EQ((*rows)[2].Find(kRate)->median, 2);  // 500 ns each.
 }
 
+TEST(RowsOfBenchmark, TakesThePlainLoopThatTookTurnsForTheLimit) {
+  const auto rows = RowsOfBenchmark("optimizer", R"({"benchmarks": [
+      {"run_name": "Table/sgd/64/manual_time", "items_per_second": 3e8, "plain_per_second": 4e8, "family_index": 0},
+      {"run_name": "PlainSgd/64/manual_time", "items_per_second": 9e8, "family_index": 1}]})");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_DOUBLE_EQ((*rows)[0].Find(kLimitRate)->median, 400);
+  EXPECT_DOUBLE_EQ((*rows)[0].Find(kRatio)->median, 0.75);
+  EXPECT_EQ((*rows)[1].Find(kRatio), nullptr);
+}
+
 TEST(RowsOfBenchmark, TellsABenchmarksOwnError) {
   const auto rows = RowsOfBenchmark("index", R"({"benchmarks": [{"name": "Find/8", "run_name": "Find/8",
       "run_type": "iteration", "error_occurred": true, "error_message": "no memory"}]})");
