@@ -152,16 +152,16 @@ void Store::Impl::Push(v1::PushRequest header, Numbers numbers, PushDone done) {
 
 void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   std::vector<std::vector<ShardPush*>> by_executor(executors_.size());
-  std::vector<uint64_t> bytes(executors_.size());
+  std::vector<size_t> rows(executors_.size());
   for (ShardPush& push : call->shards) {
     const size_t e = ExecutorOf(push.shard->id());
     by_executor[e].push_back(&push);
-    for (const Shard::PushPart& part : push.parts) bytes[e] += part.gradients.size() + part.row_count * kRowFindBytes;
+    for (const Shard::PushPart& part : push.parts) rows[e] += part.row_count;
   }
   std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (by_executor[e].empty()) continue;
-    shares.push_back({executors_[e].get(), bytes[e],
+    shares.push_back({executors_[e].get(), rows[e],
                       [this, call, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes); }});
   }
   if (shares.empty()) return FinishPush(call.get(), nullptr);
@@ -287,7 +287,7 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   std::vector<grpc::Slice>& payload = call->values.payload;
   call->rows_at.resize(call->views.size());
   call->row_parts.resize(executors_.size());
-  std::vector<uint64_t> work(executors_.size());
+  std::vector<size_t> rows(executors_.size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
@@ -313,13 +313,13 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
       call->row_values += view.values;
       const size_t e = ExecutorOf(view.shard);
       call->row_parts[e].push_back(i);
-      work[e] += view.values * sizeof(float) + view.row_count * kRowFindBytes;
+      rows[e] += view.row_count;
     }
   }
   std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (call->row_parts[e].empty()) continue;
-    shares.push_back({executors_[e].get(), work[e], [this, call, e] {
+    shares.push_back({executors_[e].get(), rows[e], [this, call, e] {
                         const int64_t taken_ns = NowNs();
                         ReadRows(call.get(), e);
                         const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;

@@ -21,7 +21,7 @@ int64_t NsOf(clockid_t clock) {
 
 void Spread(std::vector<Share> shares, bool (*idle)()) {
   // The last one stays here, and those that are handed over begin before the others run.
-  const auto is_large = [](const Share& share) { return share.bytes >= kShareBytesLarge; };
+  const auto is_large = [](const Share& share) { return share.rows >= kShareRowsLarge; };
   if (!shares.empty() && std::any_of(shares.begin(), shares.end() - 1, is_large) && idle()) {
     for (size_t i = 0; i + 1 < shares.size(); ++i) {
       if (!is_large(shares[i])) continue;

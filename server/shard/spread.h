@@ -8,21 +8,19 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "server/shard/executor.h"
 
 namespace lodestone {
 
-// From here on a share is large: it takes some 40 us, and to wake a thread a tenth of that.
-inline constexpr uint64_t kShareBytesLarge = 256 << 10;
-// What finding a row counts for beside its values.
-inline constexpr uint64_t kRowFindBytes = 256;
+// From here on a share is large: it takes some 40 us, and to wake a thread a tenth of that. Dense values do not count:
+// to update them takes the memory's bandwidth rather than a core's time.
+inline constexpr size_t kShareRowsLarge = 1024;
 
 struct Share {
   Executor* executor = nullptr;
-  uint64_t bytes = 0;  // Of the values that it reads or updates, and kRowFindBytes for each row.
+  size_t rows = 0;  // That it reads or updates.
   Executor::Message run;
 };
 

@@ -72,7 +72,7 @@ TEST_F(StoreTest, PushesAddUpExactlyOnceUnderConcurrentDuplicates) {
 
 TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
   Make();
-  constexpr uint64_t kElements = 1 << 19;
+  constexpr uint64_t kElements = 1 << 16;
   constexpr size_t kPushes = 4;
   const BlockLayout layout{kElements, 4096};
   const auto tables = Ensure({AddingDense("d", kElements, 4096), AddingRows("r", 1)});

@@ -11,7 +11,7 @@
 namespace lodestone {
 namespace {
 
-constexpr uint64_t kSmall = kShareBytesLarge - 1;
+constexpr size_t kSmall = kShareRowsLarge - 1;
 
 void Compute(int steps) {
   volatile uint64_t work = 0;
@@ -19,14 +19,14 @@ void Compute(int steps) {
 }
 
 // Which of the shares ran on the thread that submitted them, in their order.
-std::vector<bool> RunHere(const std::vector<uint64_t>& bytes, bool (*idle)()) {
+std::vector<bool> RunHere(const std::vector<size_t>& rows, bool (*idle)()) {
   std::vector<std::unique_ptr<Executor>> executors;
-  std::vector<char> here(bytes.size());
-  std::latch all(static_cast<std::ptrdiff_t>(bytes.size()));
+  std::vector<char> here(rows.size());
+  std::latch all(static_cast<std::ptrdiff_t>(rows.size()));
   std::vector<Share> shares;
-  for (size_t i = 0; i < bytes.size(); ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     executors.push_back(std::make_unique<Executor>());
-    shares.push_back({executors[i].get(), bytes[i], [&, i, caller = std::this_thread::get_id()] {
+    shares.push_back({executors[i].get(), rows[i], [&, i, caller = std::this_thread::get_id()] {
                         here[i] = std::this_thread::get_id() == caller;
                         all.count_down();
                       }});
@@ -44,26 +44,26 @@ bool NotAsked() {
 }
 
 TEST(Spread, ABusyPsRunsAllSharesOnTheThreadThatHasThem) {
-  EXPECT_EQ(RunHere({kShareBytesLarge, kShareBytesLarge, kSmall}, Busy), std::vector<bool>({true, true, true}));
+  EXPECT_EQ(RunHere({kShareRowsLarge, kShareRowsLarge, kSmall}, Busy), std::vector<bool>({true, true, true}));
 }
 
 TEST(Spread, AnIdlePsRunsLargeSharesOnTheirThreads) {
-  EXPECT_EQ(RunHere({kShareBytesLarge, kShareBytesLarge, kShareBytesLarge}, Idle),
+  EXPECT_EQ(RunHere({kShareRowsLarge, kShareRowsLarge, kShareRowsLarge}, Idle),
             std::vector<bool>({false, false, true}));
-  EXPECT_EQ(RunHere({kSmall, kShareBytesLarge, kSmall, 0}, Idle), std::vector<bool>({true, false, true, true}));
+  EXPECT_EQ(RunHere({kSmall, kShareRowsLarge, kSmall, 0}, Idle), std::vector<bool>({true, false, true, true}));
 }
 
 TEST(Spread, AsksWhetherThePsIsIdleOnlyIfThatMatters) {
   EXPECT_EQ(RunHere({}, NotAsked), std::vector<bool>());
-  EXPECT_EQ(RunHere({kShareBytesLarge}, NotAsked), std::vector<bool>({true}));
-  EXPECT_EQ(RunHere({kSmall, kSmall, kShareBytesLarge}, NotAsked), std::vector<bool>({true, true, true}));
+  EXPECT_EQ(RunHere({kShareRowsLarge}, NotAsked), std::vector<bool>({true}));
+  EXPECT_EQ(RunHere({kSmall, kSmall, kShareRowsLarge}, NotAsked), std::vector<bool>({true, true, true}));
 }
 
 TEST(Spread, SharesRunAtTheSameTime) {
   std::latch both(2);
   Executor first, second;  // End first.
-  Spread({{&first, kShareBytesLarge, [&] { both.arrive_and_wait(); }},
-          {&second, kShareBytesLarge, [&] { both.arrive_and_wait(); }}},
+  Spread({{&first, kShareRowsLarge, [&] { both.arrive_and_wait(); }},
+          {&second, kShareRowsLarge, [&] { both.arrive_and_wait(); }}},
          Idle);
 }
 
