@@ -5,10 +5,10 @@
 // its window is full, in which a push counts until its callback has returned). They may make calls: those that follow
 // from the answers of one message go out together, which is the cheapest way to keep several under way.
 //
-// A call that fails for a passing reason (unreachable, overloaded, deadline) is tried again with the same sequence until
-// `worker.retry_timeout_ms` has passed. A ps that comes back elsewhere is followed: what is unanswered is sent to its
-// new address, and subscriptions are renewed there. A shard that gets another owner as well: what is unanswered, and
-// what the former owner turns back, goes to the new one. Thread-safe unless a method says otherwise.
+// A call that fails for a passing reason (unreachable, overloaded, deadline) is tried again with the same sequence
+// until `worker.retry_timeout_ms` has passed. A ps that comes back elsewhere is followed: what is unanswered is sent to
+// its new address, and subscriptions are renewed there. A shard that gets another owner as well: what is unanswered,
+// and what the former owner turns back, goes to the new one. Thread-safe unless a method says otherwise.
 //
 // The client owns its channels and threads. Its destructor cancels what is under way, waits for the callbacks, and
 // leaves the cluster.
