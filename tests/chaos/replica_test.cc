@@ -9,6 +9,7 @@ RunOptions WithFollowers(uint64_t seed, std::vector<FaultKind> kinds, uint64_t f
   RunOptions options = ShortOptions(seed, std::move(kinds), faults);
   options.replicas = true;
   options.servers = 3;
+  options.lease_ms = 3000;  // Clients must keep theirs on a machine that is busy with other tests.
   options.audit_every = 5;
   return options;
 }
@@ -43,11 +44,10 @@ TEST(Replica, APsThatSleepsForLongerThanItsLeaseAcknowledgesNothingThatIsLost) {
 }
 
 TEST(Replica, PartitionsBetweenAnyTwoProcessesLoseAndDoubleNothing) {
-  RunOptions options = WithFollowers(
+  const RunOptions options = WithFollowers(
       20'261'145,
       {FaultKind::kPartition, FaultKind::kSlowBetween, FaultKind::kCutBetween, FaultKind::kCutInside, FaultKind::kHole},
       9);
-  options.lease_ms = 3000;  // Clients must keep theirs on a machine that is busy with other tests.
   EXPECT_TRUE(RunShortly("partition", options).ok());
 }
 
