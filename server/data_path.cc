@@ -152,16 +152,15 @@ void Store::Impl::Push(v1::PushRequest header, Numbers numbers, PushDone done) {
 
 void Store::Impl::RunPush(const std::shared_ptr<PushCall>& call) {
   std::vector<std::vector<ShardPush*>> by_executor(executors_.size());
-  std::vector<size_t> rows(executors_.size());
-  for (ShardPush& push : call->shards) {
-    const size_t e = ExecutorOf(push.shard->id());
-    by_executor[e].push_back(&push);
-    for (const Shard::PushPart& part : push.parts) rows[e] += part.row_count;
-  }
+  for (ShardPush& push : call->shards) by_executor[ExecutorOf(push.shard->id())].push_back(&push);
   std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (by_executor[e].empty()) continue;
-    shares.push_back({executors_[e].get(), rows[e],
+    size_t rows = 0;
+    for (const ShardPush* push : by_executor[e]) {
+      for (const Shard::PushPart& part : push->parts) rows += part.row_count;
+    }
+    shares.push_back({executors_[e].get(), rows,
                       [this, call, e, pushes = std::move(by_executor[e])] { ApplyPushes(call, e, pushes); }});
   }
   if (shares.empty()) return FinishPush(call.get(), nullptr);
@@ -287,7 +286,6 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
   std::vector<grpc::Slice>& payload = call->values.payload;
   call->rows_at.resize(call->views.size());
   call->row_parts.resize(executors_.size());
-  std::vector<size_t> rows(executors_.size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
@@ -311,15 +309,15 @@ void Store::Impl::RunPull(const std::shared_ptr<PullCall>& call) {
       }
       call->rows_at[i] = call->row_values;
       call->row_values += view.values;
-      const size_t e = ExecutorOf(view.shard);
-      call->row_parts[e].push_back(i);
-      rows[e] += view.row_count;
+      call->row_parts[ExecutorOf(view.shard)].push_back(i);
     }
   }
   std::vector<Share> shares;
   for (size_t e = 0; e < executors_.size(); ++e) {
     if (call->row_parts[e].empty()) continue;
-    shares.push_back({executors_[e].get(), rows[e], [this, call, e] {
+    size_t rows = 0;
+    for (const size_t i : call->row_parts[e]) rows += call->views[i].row_count;
+    shares.push_back({executors_[e].get(), rows, [this, call, e] {
                         const int64_t taken_ns = NowNs();
                         ReadRows(call.get(), e);
                         const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;

@@ -44,7 +44,7 @@ void ExchangeStream::Start(const absl::Status& end) {
 
 bool ExchangeStream::Pump(bool hold) {
   if (finishing_) return false;
-  hold &= outbox_.weight() < limits::kPackBytesTarget;
+  hold &= !outbox_.full();
   const bool write = !writing_ && !broken_ && !outbox_.empty() && !hold;
   if (write) {
     writing_ = true;

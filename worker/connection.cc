@@ -206,28 +206,22 @@ absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
   const int count = header.answers_size();
   for (int i = 0; i < count; ++i) {
     v1::Answer& answer = *header.mutable_answers(i);
-    // The last one's calls, and those that have waited, go at once.
-    if (count > 1) ExpectMore(i + 1 < count);
     const uint64_t bytes = answer.payload_bytes();
     if (bytes > payload.size()) {
       return absl::InternalError(
           absl::StrCat("an answer of ", bytes, " bytes in a payload that has ", payload.size(), " left"));
     }
-    LODESTONE_RETURN_IF_ERROR(RunAnswer(std::move(answer), payload.Take(bytes)));
+    LODESTONE_RETURN_IF_ERROR(RunAnswer(std::move(answer), payload.Take(bytes), i + 1 < count));
   }
   if (payload.size() == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(payload.size(), " bytes of the payload belong to no answer"));
 }
 
-void Connection::Stream::ExpectMore(bool more) {
-  MutexLock lock(&mu_);
-  more_answers_ = more;
-}
-
-absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload) {
+absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload, bool more) {
   Waiting waiting;
   {
     MutexLock lock(&mu_);
+    more_answers_ = more;
     const auto found = waiting_.find(answer.id());
     if (found == waiting_.end()) return absl::InternalError(absl::StrCat("an answer to no call: id ", answer.id()));
     if (answer.code() == 0 && answer.has_delta()) {

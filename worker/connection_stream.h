@@ -57,8 +57,8 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   void LearnOfList(const v1::Answer& answer, const Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status RunAnswers(const grpc::ByteBuffer& message);
-  absl::Status RunAnswer(v1::Answer answer, Payload payload);
-  void ExpectMore(bool more);
+  // `more`: others of the same message follow.
+  absl::Status RunAnswer(v1::Answer answer, Payload payload, bool more);
   // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
   // Whether calls still wait for others that may follow from the answers of a message, to go together. Half of what is
@@ -86,7 +86,7 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
-  bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // After the one that is being run, of small ones.
+  bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // Follow the one that is being run.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;

@@ -26,7 +26,7 @@ Executor::~Executor() {
 }
 
 void Executor::Submit(Message message) {
-  if (mode_ == Mode::kThread || !Occupy()) return SubmitToThread(std::move(message));
+  if (LeaveToThread(&message, mode_ == Mode::kThread)) return;
   wait_metric.ObserveNs(0);
   message();
   message = nullptr;  // What it holds goes before the next message runs.
@@ -40,21 +40,20 @@ void Executor::Submit(Message message) {
   wake_.NotifyOne();
 }
 
-void Executor::SubmitToThread(Message message) {
+void Executor::SubmitToThread(Message message) { LeaveToThread(&message, /*even_if_idle=*/true); }
+
+bool Executor::LeaveToThread(Message* message, bool even_if_idle) {
+  bool idle = false;
   {
     MutexLock lock(&mu_);
-    queue_.push_back({std::move(message), NowNs()});
+    idle = !std::exchange(busy_, true);
+    if (idle && !even_if_idle) return false;
+    queue_.push_back({std::move(*message), NowNs()});
     queue_length_max_ = std::max(queue_length_max_, queue_.size());
-    if (busy_) return;
-    busy_ = true;
-    HandOver();
+    if (idle) HandOver();
   }
-  wake_.NotifyOne();  // Without the lock, which the thread takes first.
-}
-
-bool Executor::Occupy() {
-  MutexLock lock(&mu_);
-  return !std::exchange(busy_, true);
+  if (idle) wake_.NotifyOne();  // Without the lock, which the thread takes first.
+  return true;
 }
 
 void Executor::SubmitAndWait(Message message) {

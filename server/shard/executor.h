@@ -54,8 +54,8 @@ class Executor {
     int64_t since_ns = 0;
   };
 
-  // True if it was idle: the caller runs messages from now on.
-  bool Occupy();
+  // Queues `message`. False if the executor was idle and, as told, nothing was queued: it is busy now, with the caller.
+  bool LeaveToThread(Message* message, bool even_if_idle);
   // From now on the thread runs messages; the caller wakes it.
   void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunThread();

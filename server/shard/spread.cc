@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/histogram.h"
+
 namespace lodestone {
 namespace {
 
@@ -12,9 +14,9 @@ namespace {
 // serves a single client that waits for each answer for a quarter at least.
 constexpr double kIdleShareMin = 0.2;
 
-int64_t NsOf(clockid_t clock) {
+int64_t ThreadCpuNs() {
   timespec now;
-  return clock_gettime(clock, &now) == 0 ? now.tv_sec * 1'000'000'000 + now.tv_nsec : 0;
+  return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0 ? now.tv_sec * 1'000'000'000 + now.tv_nsec : 0;
 }
 
 }  // namespace
@@ -36,7 +38,7 @@ void Spread(std::vector<Share> shares, bool (*idle)()) {
 
 bool HasIdled() {
   thread_local int64_t wall_ns = 0, cpu_ns = 0;
-  const int64_t wall_now_ns = NsOf(CLOCK_MONOTONIC), cpu_now_ns = NsOf(CLOCK_THREAD_CPUTIME_ID);
+  const int64_t wall_now_ns = NowNs(), cpu_now_ns = ThreadCpuNs();
   const int64_t passed_ns = wall_now_ns - std::exchange(wall_ns, wall_now_ns);
   const int64_t idle_ns = passed_ns - (cpu_now_ns - std::exchange(cpu_ns, cpu_now_ns));
   return static_cast<double>(idle_ns) > kIdleShareMin * static_cast<double>(passed_ns);

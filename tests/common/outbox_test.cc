@@ -79,7 +79,9 @@ TEST(Outbox, PacksSmallItemsInOrderAndPaysNoMoreThanItSays) {
 TEST(Outbox, AnItemThatIsTooLargeToBePackedGoesAlone) {
   Outbox outbox(1'000);
   outbox.Add(Call(1, 10));
+  EXPECT_FALSE(outbox.full());
   outbox.Add(Call(2, 5'000));
+  EXPECT_TRUE(outbox.full());
   outbox.Add(Call(3, 10));
   std::vector<uint64_t> tags;
   for (uint64_t id = 1; id <= 3; ++id) {

@@ -1,5 +1,7 @@
 #include "server/shard/spread.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <latch>
 #include <memory>
 #include <thread>
@@ -20,9 +22,9 @@ void Compute(int steps) {
 
 // Which of the shares ran on the thread that submitted them, in their order.
 std::vector<bool> RunHere(const std::vector<size_t>& rows, bool (*idle)()) {
-  std::vector<std::unique_ptr<Executor>> executors;
   std::vector<char> here(rows.size());
   std::latch all(static_cast<std::ptrdiff_t>(rows.size()));
+  std::vector<std::unique_ptr<Executor>> executors;  // End first.
   std::vector<Share> shares;
   for (size_t i = 0; i < rows.size(); ++i) {
     executors.push_back(std::make_unique<Executor>());
@@ -68,8 +70,8 @@ TEST(Spread, SharesRunAtTheSameTime) {
 }
 
 TEST(Spread, AShareOfABusyExecutorWaitsForIt) {
-  Executor executor;
   std::latch busy(1), may_end(1), done(1);
+  Executor executor;  // Ends first.
   std::thread first([&] {
     executor.Submit([&] {
       busy.count_down();
