@@ -16,7 +16,7 @@
 #include "server/caller.h"
 #include "server/method_roles.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kOwnTokenBytes = 32;
@@ -191,4 +191,4 @@ void Access::FillStatus(v1::StatusResponse* status) const {
   unknown->set_denied(unknown_denied_);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

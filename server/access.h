@@ -27,7 +27,7 @@
 #include "server/identities.h"
 #include "server/revocable.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Caller;
 
@@ -106,4 +106,4 @@ class Access {
   uint64_t unknown_denied_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

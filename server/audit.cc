@@ -14,7 +14,7 @@
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::StatusOr<std::unique_ptr<Audit>> Audit::Open(const std::string& path, const TimeSource* time) {
   std::unique_ptr<Audit> audit(new Audit(path, time));
@@ -123,4 +123,4 @@ absl::Status Audit::health() const {
   return health_;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

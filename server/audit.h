@@ -21,7 +21,7 @@
 #include "common/mutex.h"
 #include "common/time_source.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Lines about denied calls of one identity: at once, and per second.
 inline constexpr int kAuditDeniedBurst = 20;
@@ -77,4 +77,4 @@ class Audit {
   absl::flat_hash_map<std::string, Denials> denials_ ABSL_GUARDED_BY(mu_);  // By identity.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

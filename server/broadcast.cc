@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "common/wire.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total)
     : options_(std::move(options)), store_(store), sink_(sink), bytes_total_(std::move(bytes_total)) {
@@ -386,4 +386,4 @@ void Broadcaster::Shutdown() { impl_->Shutdown(); }
 
 void Broadcaster::FillStatus(v1::StatusResponse* status) const { impl_->FillStatus(status); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

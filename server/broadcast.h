@@ -23,7 +23,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // One subscriber's stream, as the Broadcaster sees it.
 //
@@ -148,4 +148,4 @@ class Broadcaster {
   std::thread timer_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

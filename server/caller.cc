@@ -6,7 +6,7 @@
 #include "common/shard_map.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using v1::Identity;
@@ -155,4 +155,4 @@ absl::Status Caller::CheckRole(Identity::Role least, const char* method, const c
   return Note(method, grant, grant->CheckRole(least, what));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -15,7 +15,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/access.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Caller {
  public:
@@ -62,4 +62,4 @@ class Caller {
   absl::StatusOr<GrantRef> grant_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // A PushPull under way.
@@ -74,4 +74,4 @@ absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnati
   return response;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -14,7 +14,7 @@
 #include "server/numbers.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // The answer of a PushPull, without its payload, and the payload.
 struct PushPullValues {
@@ -30,4 +30,4 @@ void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
 absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,
                                                          const v1::EnsureTablesRequest& request);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "google/protobuf/util/message_differencer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // The specification says something else than what exists: which fields.
@@ -140,4 +140,4 @@ void Catalog::FillStatus(v1::StatusResponse* status) const {
             [](const auto& a, const auto& b) { return a.name() < b.name(); });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

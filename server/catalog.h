@@ -16,7 +16,7 @@
 #include "proto/table.pb.h"
 #include "server/parts.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Catalog {
  public:
@@ -57,4 +57,4 @@ class Catalog {
   std::shared_ptr<const TableMap> tables_ ABSL_GUARDED_BY(mu_) = std::make_shared<TableMap>();
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

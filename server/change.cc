@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using Piece = Store::ShardChange::Piece;
@@ -111,4 +111,4 @@ Store::ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional
   return change;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "server/shard/shard.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A slice of `size` bytes of `buffer`, from byte `at` on, that keeps it alive.
 grpc::Slice SliceOf(BufferRef buffer, size_t size, size_t at = 0);
@@ -19,4 +19,4 @@ grpc::Slice SliceOf(BufferRef buffer, size_t size, size_t at = 0);
 // bytes. Dense blocks are referenced, rows are copied.
 Store::ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Version> from, size_t bytes_target);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "server/coordinator/state_file.h"
 #include "server/incarnation.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 Membership::Options MembershipOptions(const v1::Config& config, const TimeSource* time) {
@@ -129,4 +129,4 @@ std::optional<v1::HistoryResponse> CoordinatorHost::TellHistory() const {
   return elected_.has_value() ? elected_->TellHistory() : std::nullopt;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

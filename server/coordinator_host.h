@@ -22,7 +22,7 @@
 #include "server/guarded_coordinator.h"
 #include "server/storage.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class CoordinatorHost {
  public:
@@ -65,4 +65,4 @@ class CoordinatorHost {
   std::optional<GuardedCoordinator> guarded_;  // Where there is access to guard.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -4,7 +4,7 @@
 
 #include "common/metrics.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Once per message, not per copy. Elements that lie in several of a message's slices do not count.
 inline CounterMetric copied_bytes_metric(
@@ -12,4 +12,4 @@ inline CounterMetric copied_bytes_metric(
     "Payload bytes copied between tables and messages: rows that are pulled, lists "
     "of keys that are remembered.");
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -11,7 +11,7 @@
 #include "server/shard/spread.h"
 #include "server/store_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HistogramMetric push_metric("lodestone_ps_push_duration_seconds",
@@ -85,7 +85,7 @@ absl::Status Store::Impl::CheckLogs() const {
 }
 
 absl::StatusOr<size_t> Store::Impl::PushPayloadBytes(const v1::PushRequest& header, size_t* keys) const {
-  return lodestone::PushPayloadBytes(header.parts(), *tables(), keys);
+  return lodestone::server::PushPayloadBytes(header.parts(), *tables(), keys);
 }
 
 absl::Status Store::Impl::PreparePush(PushCall* call) {
@@ -373,4 +373,4 @@ void Store::Impl::FinishPull(PullCall* call, int64_t taken_ns) {
   call->done(std::move(call->values));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

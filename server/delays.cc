@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::server {
 
 Delays::~Delays() {
   {
@@ -58,4 +58,4 @@ void Delays::Run() {
   mu_.Unlock();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -11,7 +11,7 @@
 #include "common/mutex.h"
 #include "common/time_source.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Delays {
  public:
@@ -41,4 +41,4 @@ class Delays {
   std::thread thread_;  // Last: it uses all of the above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

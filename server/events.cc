@@ -10,7 +10,7 @@
 #include "common/nonce.h"
 #include "common/utf8.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kWordsBytesMax = 100;  // Of a kind, and of who.
@@ -115,4 +115,4 @@ Incarnation IncarnationNamed(absl::string_view who) {
   return absl::SimpleAtoi(who, &incarnation) ? incarnation : 0;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Events in the order in which they came, numbered from 1 on.
 class EventLog {
@@ -86,4 +86,4 @@ class RefusedPushes {
 std::string NameOfIncarnation(Incarnation worker);
 Incarnation IncarnationNamed(absl::string_view who);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

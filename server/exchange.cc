@@ -8,7 +8,7 @@
 #include "server/calls.h"
 #include "server/exchange_stream.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Tag of an answer that nobody asks about when it was written. Tags of deltas are their calls' ids.
@@ -337,4 +337,4 @@ void Exchange::Drain() {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

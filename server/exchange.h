@@ -29,7 +29,7 @@
 #include "server/shared_values.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ExchangeStream;
 
@@ -73,4 +73,4 @@ class Exchange {
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

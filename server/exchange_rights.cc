@@ -7,7 +7,7 @@
 #include "server/exchange.h"
 #include "server/exchange_stream.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t payload_bytes) {
   LODESTONE_ASSIGN_OR_RETURN(const int64_t hold_ms, caller_->Check(call, payload_bytes));
@@ -76,4 +76,4 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc
   return stream.get();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

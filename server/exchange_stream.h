@@ -27,7 +27,7 @@
 #include "server/revocable.h"
 #include "server/shared_values.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                              public Revocable,
@@ -155,4 +155,4 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
   bool hold_ = false;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -6,7 +6,7 @@
 #include "common/status.h"
 #include "server/store_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 void Store::Impl::SetReplicas(ReplicaSink* sink, std::function<absl::Status()> may_serve) {
   replicas_ = sink;
@@ -119,4 +119,4 @@ void Store::Impl::Disown(ShardId shard) {
   UseShard(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kFollowing); });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

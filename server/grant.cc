@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "server/identities.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using v1::Identity;
@@ -125,4 +125,4 @@ void Grant::FillStatus(v1::IdentityStatus* status) const {
   status->set_push_bytes(counts_->push_bytes.load());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

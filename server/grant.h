@@ -19,7 +19,7 @@
 #include "proto/identities.pb.h"
 #include "server/quota.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What rights and quotas look at.
 struct TableInfo {
@@ -88,4 +88,4 @@ class Grant {
 
 using GrantRef = std::shared_ptr<const Grant>;
 
-}  // namespace lodestone
+}  // namespace lodestone::server

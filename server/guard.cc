@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::Status NormGuard::Judge(std::string_view table, double mean_square) const {
   double typical = 0;
@@ -28,4 +28,4 @@ void NormGuard::Take(double mean_square) {
   mean_square_ += (mean_square - mean_square_) / static_cast<double>(std::min(taken_, kPushesRemembered));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "common/mutex.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class NormGuard {
  public:
@@ -35,4 +35,4 @@ class NormGuard {
   double mean_square_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

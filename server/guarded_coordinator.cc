@@ -2,7 +2,7 @@
 
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Ends a call.
@@ -42,4 +42,4 @@ grpc::ServerUnaryReactor* GuardedCoordinator::Heartbeat(grpc::CallbackServerCont
   return guarded_->Heartbeat(context, request, response);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -14,7 +14,7 @@
 #include "server/access.h"
 #include "server/caller.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class GuardedCoordinator final : public v1::Coordinator::CallbackService {
  public:
@@ -50,4 +50,4 @@ class GuardedCoordinator final : public v1::Coordinator::CallbackService {
   Access* const access_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

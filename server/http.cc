@@ -8,7 +8,7 @@
 #include "common/readiness.h"
 #include "server/metrics.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 double SecondsSince1970() {
@@ -42,4 +42,4 @@ std::string HttpAddress(const std::string& listen, const std::string& address, u
   return FormatHostPort(http);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

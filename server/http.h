@@ -11,7 +11,7 @@
 #include "common/http_server.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // /metrics, /healthz and /readyz (common/monitoring.h). `fill_status`: as Admin.Status; `readiness`: OK when the gRPC
 // health service says that the ps as a whole serves, else why not, or an empty message if the status says. Both are
@@ -23,4 +23,4 @@ HttpServer::Paths PsMonitoringPaths(std::function<void(v1::StatusResponse*)> fil
 // reach the ps itself (`address`, host:port); on loopback if it listens there only. REQUIRES: both are addresses.
 std::string HttpAddress(const std::string& listen, const std::string& address, uint16_t port);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -15,7 +15,7 @@
 #include "common/limits.h"
 #include "common/yaml_reader.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kNameBytesMax = 200;
@@ -176,4 +176,4 @@ bool MatchesAny(const google::protobuf::RepeatedPtrField<std::string>& patterns,
   return false;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "proto/identities.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A SHA-256.
 using Digest = std::array<uint8_t, 32>;
@@ -48,4 +48,4 @@ class Identities {
 // Whether one of `patterns`, each a name or with `*` for any rest at its end, is that of `name`.
 bool MatchesAny(const google::protobuf::RepeatedPtrField<std::string>& patterns, absl::string_view name);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -8,7 +8,7 @@
 #include "grpcpp/support/slice.h"
 #include "server/copies.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // In memory of its own, in one run.
@@ -67,4 +67,4 @@ bool KeyLists::Remember(const KeyListName& name, const Payload& keys) {
   return room;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -17,7 +17,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/numbers.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class KeyLists {
  public:
@@ -48,4 +48,4 @@ class KeyLists {
   KeyListMemory<Payload> lists_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // 0, or the errno of what failed.
@@ -86,4 +86,4 @@ std::string ListenLocally(grpc::ServerBuilder* builder, const std::shared_ptr<gr
   return name;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

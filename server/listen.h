@@ -11,7 +11,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Checks server.listen and server.advertise before anything is bound: INVALID_ARGUMENT if one is malformed, if
 // `advertise` is a wildcard, or if `listen` is one and `advertise` is empty.
@@ -28,4 +28,4 @@ absl::Status CheckCanBind(const std::string& listen);
 // if that is not possible here, which is logged.
 std::string ListenLocally(grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

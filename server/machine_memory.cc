@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
@@ -85,4 +85,4 @@ uint64_t MachineMemoryBytes(const std::string& root) {
   return bytes;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Bytes: the machine's memory, or the lowest limit of the control groups that this process is in (memory.max of cgroup
 // v2, memory.limit_in_bytes of v1, and those of the groups above), whichever is less. Beyond it the kernel kills the
@@ -12,4 +12,4 @@ namespace lodestone {
 // is known. `root` stands before the paths of /proc and /sys, for tests.
 uint64_t MachineMemoryBytes(const std::string& root = "");
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -24,7 +24,7 @@
 #include "grpc/support/log.h"
 #include "server/process.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Wakes main when the ps cannot get ready.
@@ -123,9 +123,9 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server
 
 int main(int argc, char** argv) {
   lodestone::TuneLibraries();
-  return lodestone::Main(argc, argv);
+  return lodestone::server::Main(argc, argv);
 }

@@ -14,7 +14,7 @@
 #include "common/retry.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr int64_t kCallTimeoutMsMin = 1000;
@@ -372,4 +372,4 @@ void Member::FillStatus(v1::StatusResponse* status) const {
   wait->set_seconds(static_cast<double>(time_.NowMs() - wait_since_ms_) / 1000.0);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -27,7 +27,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "server/events.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Member {
  public:
@@ -153,4 +153,4 @@ class Member {
   std::thread thread_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -3,7 +3,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using v1::Identity;
@@ -48,4 +48,4 @@ MethodRole RoleFor(absl::string_view method) {
 
 bool IsOpenToAll(absl::string_view method) { return absl::StartsWith(method, "/grpc.health.v1.Health/"); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

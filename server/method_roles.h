@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/identities.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct MethodRole {
   v1::Identity::Role least = v1::Identity::ADMIN;
@@ -23,4 +23,4 @@ MethodRole RoleFor(absl::string_view method);
 // Whether everybody may call it, whoever he is: the health service, which probes ask.
 bool IsOpenToAll(absl::string_view method);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr auto kCounter = MetricFamilies::Type::kCounter;
@@ -246,4 +246,4 @@ void AddPsMetrics(const v1::StatusResponse& status, bool ready, double now_secon
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "common/metrics.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Tables that have series of their own, the first by name; the others together are the table "(others)".
 inline constexpr int kTablesWithSeries = 200;
@@ -15,4 +15,4 @@ inline constexpr int kTablesWithSeries = 200;
 // Adds them. `ready`: as /readyz says; `now_seconds`: since 1970.
 void AddPsMetrics(const v1::StatusResponse& status, bool ready, double now_seconds, MetricFamilies* to);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

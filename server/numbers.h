@@ -6,7 +6,7 @@
 
 #include "common/wire.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct Numbers {
   Numbers() = default;
@@ -17,4 +17,4 @@ struct Numbers {
   std::optional<Payload> keys;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

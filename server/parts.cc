@@ -9,7 +9,7 @@
 #include "common/wire.h"
 #include "server/optimizer/clipping.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status Invalid(int part, const std::string& table, const std::string& what) {
@@ -205,4 +205,4 @@ absl::Status CheckGuards(std::span<const PartView> views) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -23,7 +23,7 @@
 #include "server/shard/dense_table.h"
 #include "server/shard/table.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A table with its parts on this ps.
 struct TableEntry {
@@ -78,4 +78,4 @@ absl::Status CheckFinite(std::span<const PartView> views);
 // OUT_OF_RANGE, naming the table, if the guard of one refuses its gradients. Otherwise the guards have taken the push.
 absl::Status CheckGuards(std::span<const PartView> views);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "server/shard/table.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // What must be the same for the values and state of one table to be those of another.
@@ -147,4 +147,4 @@ absl::StatusOr<PastParts> PartsAtVersion(const RecoveryOptions& recovery, size_t
   });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -17,7 +17,7 @@
 #include "server/recovery.h"
 #include "server/shard/table_part.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What the table's part of a shard was; null if it is to stay as it is. DATA_LOSS, naming file and offset.
 using PastParts = std::function<absl::StatusOr<std::shared_ptr<const TablePart>>(ShardId shard)>;
@@ -34,4 +34,4 @@ absl::StatusOr<PastParts> PartsInCheckpoint(const std::string& dir, const std::s
 absl::StatusOr<PastParts> PartsAtVersion(const RecoveryOptions& recovery, size_t executors, const TimeSource* time,
                                          const v1::TableSpec& table, const std::vector<ShardId>& shards);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

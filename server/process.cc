@@ -22,7 +22,7 @@
 #include "server/machine_memory.h"
 #include "server/process_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr std::chrono::milliseconds kTickPeriod{1000};
@@ -354,4 +354,4 @@ const std::string& ServerProcess::address() const { return impl_->address(); }
 absl::Status ServerProcess::WaitUntilReady() { return impl_->WaitUntilReady(); }
 void ServerProcess::Shutdown(int64_t grace_ms) { impl_->Shutdown(grace_ms); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -17,7 +17,7 @@
 #include "common/limits.h"
 #include "proto/config.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ServerProcess {
  public:
@@ -45,4 +45,4 @@ class ServerProcess {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

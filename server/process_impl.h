@@ -34,7 +34,7 @@
 #include "server/storage.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ServerProcess::Impl {
  public:
@@ -107,4 +107,4 @@ class ServerProcess::Impl {
   bool disk_told_ = false;  // Owned by ticks_: that updates cannot be made durable.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "server/page/page.h"
 #include "server/process_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::Status ServerProcess::Impl::StartHttp() {
   const std::string& listen = config_.server().http_listen();
@@ -68,4 +68,4 @@ v1::ServerProgress ServerProcess::Impl::Progress() const {
   return ProgressOf(status);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 int64_t TokenBucket::DebtMs(int64_t now_ms) {
   if (rate_ == 0) return 0;
@@ -37,4 +37,4 @@ absl::StatusOr<int64_t> Quota::Take(uint64_t bytes) {
   return std::min(kQuotaDelayMsMax, std::max(bytes_.DebtMs(now_ms), pushes_.DebtMs(now_ms)));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

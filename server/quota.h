@@ -14,7 +14,7 @@
 #include "common/time_source.h"
 #include "proto/identities.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A stream is held off for so long at most, and a push refused if it would have to be for longer.
 inline constexpr int64_t kQuotaDelayMsMax = 1000;
@@ -53,4 +53,4 @@ class Quota {
   TokenBucket pushes_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

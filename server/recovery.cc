@@ -18,7 +18,7 @@
 #include "server/shard/log_reader.h"
 #include "server/shard/segment.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kDamageTold = 4;          // Notes in one error.
@@ -310,4 +310,4 @@ absl::Status RemoveSegmentsBefore(const std::string& dir, uint64_t generation) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

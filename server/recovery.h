@@ -19,7 +19,7 @@
 #include "proto/log.pb.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct RecoveryOptions {
   v1::SegmentHeader cluster;  // What the files must agree with: cluster, shards, seed.
@@ -57,4 +57,4 @@ absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* st
 // Deletes the log segments in `dir` that are of older starts than `generation`.
 absl::Status RemoveSegmentsBefore(const std::string& dir, uint64_t generation);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -6,7 +6,7 @@
 #include "common/status.h"
 #include "server/store_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 std::vector<EvictedKeys> FromProto(const google::protobuf::RepeatedPtrField<v1::EvictedRows>& groups) {
@@ -147,4 +147,4 @@ void Store::Impl::FillLogStatus(v1::StorageStatus* status) const {
   if (const absl::Status health = CheckLogs(); !health.ok()) status->set_log_error(health.ToString());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "common/types.h"
 #include "server/shard/shard_log.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ReplicaSink {
  public:
@@ -35,4 +35,4 @@ class ReplicaSink {
   virtual absl::Status health() const = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

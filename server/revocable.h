@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Revocable {
  public:
@@ -14,4 +14,4 @@ class Revocable {
   virtual void Revoke(const absl::Status& why) = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 enum class ShardRole : uint8_t {
   kNone,       // It is not here.
@@ -43,4 +43,4 @@ class ShardRoles {
   std::vector<std::atomic<ShardRole>> roles_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

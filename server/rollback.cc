@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "server/store_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 std::span<const uint8_t> BytesOf(const std::string& payload) {
@@ -103,4 +103,4 @@ absl::StatusOr<bool> Store::Impl::ReplayRestored(const v1::LogRecord& record, By
       absl::StrCat("shard ", record.shard(), " version ", record.version(), ": ", status.message()));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "common/status.h"
 #include "grpcpp/support/client_interceptor.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 bool ListensBeyondLoopback(const std::string& listen) {
@@ -204,4 +204,4 @@ void Security::FillStatus(v1::StatusResponse* status) const {
   if (access_.has_value()) access_->FillStatus(status);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

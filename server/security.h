@@ -26,7 +26,7 @@
 #include "server/audit.h"
 #include "server/delays.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Security {
  public:
@@ -93,4 +93,4 @@ bool IsOpen(const v1::Config& config);
 // nothing.
 std::string OpenWarning(const v1::Config& config);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "server/calls.h"
 #include "server/revocable.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // A caller whose deadline has passed is not there to hear of what would be done for it.
@@ -188,4 +188,4 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Subscribe(grpc::Ca
   return stream;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

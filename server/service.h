@@ -19,7 +19,7 @@
 #include "server/exchange.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 namespace internal {
 // Which methods are raw; the generated classes nest.
@@ -33,8 +33,8 @@ class ParameterService final : public internal::ParameterServerBase {
  public:
   // `incarnation`: what EnsureTables tells of this ps process. `access`: who may make which calls; null: everybody all.
   // It must outlive the gRPC server.
-  ParameterService(Store* store, Broadcaster* broadcaster, lodestone::Exchange* exchange, Incarnation incarnation,
-                   Access* access = nullptr)
+  ParameterService(Store* store, Broadcaster* broadcaster, lodestone::server::Exchange* exchange,
+                   Incarnation incarnation, Access* access = nullptr)
       : store_(store), broadcaster_(broadcaster), exchange_(exchange), incarnation_(incarnation), access_(access) {}
 
   grpc::ServerUnaryReactor* EnsureTables(grpc::CallbackServerContext* context, const v1::EnsureTablesRequest* request,
@@ -59,9 +59,9 @@ class ParameterService final : public internal::ParameterServerBase {
 
   Store* const store_;
   Broadcaster* const broadcaster_;
-  lodestone::Exchange* const exchange_;
+  lodestone::server::Exchange* const exchange_;
   const Incarnation incarnation_;
   Access* const access_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

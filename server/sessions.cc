@@ -6,7 +6,7 @@
 #include "common/limits.h"
 #include "server/incarnation.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
   MutexLock lock(&mu_);
@@ -129,4 +129,4 @@ void Sessions::FillStatus(int64_t now_ms, v1::StatusResponse* status) const {
             [](const auto& a, const auto& b) { return a.worker_incarnation() < b.worker_incarnation(); });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

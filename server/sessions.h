@@ -18,7 +18,7 @@
 #include "common/types.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Sessions {
  public:
@@ -73,4 +73,4 @@ class Sessions {
   Incarnation forgotten_max_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "server/copies.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr char kSharedBytes[] = "lodestone_ps_shared_bytes_total";
@@ -128,4 +128,4 @@ uint64_t SharedValues::Room::Put(std::vector<grpc::Slice>* values) const {
   return size;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -17,7 +17,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/numbers.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What a ps does with memory that it is offered.
 enum class SharedUse {
@@ -67,4 +67,4 @@ class SharedValues {
   std::shared_ptr<SharedMemory> memory_;  // Null: nothing is shared.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "common/version.h"
 #include "server/checkpoint/manifest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status NothingOnDisk() {
@@ -167,4 +167,4 @@ grpc::ServerUnaryReactor* AdminService::VerifyReplicas(grpc::CallbackServerConte
   return reactor;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

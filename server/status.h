@@ -19,7 +19,7 @@
 #include "server/audit.h"
 #include "server/shard/executor.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What does not change while a ps process runs.
 struct ProcessIdentity {
@@ -113,4 +113,4 @@ class AdminService final : public v1::Admin::CallbackService {
   Executor background_{Executor::Mode::kThread};  // Last: it uses everything above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -21,7 +21,7 @@
 #include "server/recovery.h"
 #include "server/shard/segment.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kFormat = 1;
@@ -171,7 +171,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   if (!goes_back && !dir_.empty()) options.former_log_dirs = FormerLogs();
   options.stop = &stop_;
   options.progress = [this](const std::string& what) { SetWait(what); };
-  LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::Recover(options, store));
+  LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::server::Recover(options, store));
   for (const std::string& note : report.notes) LODESTONE_LOG(WARN, "storage", "{}", note);
 
   state_.set_lineage(std::max(state_.lineage(), report.lineage) + (goes_back ? 1 : 0));
@@ -323,4 +323,4 @@ void Storage::FillStatus(v1::StatusResponse* status) const {
   store_->FillLogStatus(storage);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -35,7 +35,7 @@
 #include "server/past.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What an acknowledged push survives by this configuration: AUTO resolved.
 v1::ClusterConfig::Durability DurabilityOf(const v1::Config& config);
@@ -172,4 +172,4 @@ class Storage {
   std::thread thread_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

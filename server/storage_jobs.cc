@@ -15,7 +15,7 @@
 #include "server/recovery.h"
 #include "server/storage.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // CheckpointSoon waits for so long for more to come: states come one shard after the other.
@@ -249,4 +249,4 @@ void Storage::SetWait(std::string what) {
   wait_ = std::move(what);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "server/change.h"
 #include "server/store_impl.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kRateSamples = 5;  // Rates are measured over this many ticks.
@@ -353,4 +353,4 @@ void Store::Drain() { impl_->Drain(); }
 void Store::Tick() { impl_->Tick(); }
 void Store::FillStatus(v1::StatusResponse* status) const { impl_->FillStatus(status); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

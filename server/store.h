@@ -35,7 +35,7 @@
 #include "server/shard/shard_log.h"
 #include "server/shard/table_part.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Store {
  public:
@@ -215,4 +215,4 @@ class Store {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -21,7 +21,7 @@
 #include "server/shard/shard.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 v1::EvictedRows ToProto(const EvictedKeys& group);
 
@@ -265,4 +265,4 @@ class Store::Impl {
   std::string last_refusal_ ABSL_GUARDED_BY(status_mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

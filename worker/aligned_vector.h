@@ -5,7 +5,7 @@
 #include <new>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Allocates on 64-byte boundaries.
 template <typename T>
@@ -24,4 +24,4 @@ struct CacheLineAllocator {
 
 using AlignedFloats = std::vector<float, CacheLineAllocator<float>>;
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables,
                              Source source, const Options& options)
@@ -163,4 +163,4 @@ void BatchPipeline::Pull(Slot* slot) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

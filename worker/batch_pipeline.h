@@ -25,7 +25,7 @@
 #include "worker/model/device_batch.h"
 #include "worker/model/keyed_batch.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class BatchPipeline {
  public:
@@ -112,4 +112,4 @@ class BatchPipeline {
   std::thread thread_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

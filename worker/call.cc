@@ -13,7 +13,7 @@
 #include "common/random.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // A call that has waited for this long is spoken of, every so often.
@@ -315,4 +315,4 @@ absl::StatusOr<Connection::Answer> CallAndWait(Caller* caller, v1::Call call, st
   return *std::move(wait.answer);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

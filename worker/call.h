@@ -27,7 +27,7 @@
 #include "worker/numbers.h"
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Caller {
  public:
@@ -119,4 +119,4 @@ class Caller {
 // Calls and waits for the answer.
 absl::StatusOr<Connection::Answer> CallAndWait(Caller* caller, v1::Call call, std::string what);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

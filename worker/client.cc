@@ -28,7 +28,7 @@
 #include "worker/table_maker.h"
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // A call that has lasted for longer is what heartbeats say that the process waits for.
@@ -349,4 +349,4 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const v1::Config& config
   return client;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

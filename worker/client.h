@@ -31,7 +31,7 @@
 #include "proto/table.pb.h"
 #include "worker/table_handle.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Gradients of a whole dense table: layout.elements floats.
 struct DenseGradient {
@@ -140,4 +140,4 @@ class Client {
   virtual absl::Status Health() const = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 using kernels::Memory;
 using kernels::Queue;
@@ -117,4 +117,4 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
   return loss_[0];
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -18,7 +18,7 @@
 #include "worker/parameters.h"
 #include "worker/table_handle.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Compute {
  public:
@@ -67,4 +67,4 @@ class Compute {
   uint64_t copied_stamp_ = 0;  // Of the dense values (Parameters::stamp).
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -12,7 +12,7 @@
 #include "common/time_source.h"
 #include "worker/connection_stream.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
@@ -348,4 +348,4 @@ ConnectionThread::~ConnectionThread() {
   thread_.join();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -29,7 +29,7 @@
 #include "worker/shared_calls.h"
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Whether a call ended with this because the ps had forgotten its list of keys: it has done nothing, and is to get the
 // call again, with the keys.
@@ -125,4 +125,4 @@ class ConnectionThread {
   std::thread thread_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -26,7 +26,7 @@
 #include "worker/shared_calls.h"
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Connection::Stream final : public std::enable_shared_from_this<Stream> {
  public:
@@ -99,4 +99,4 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};  // That it should remember.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

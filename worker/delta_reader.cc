@@ -5,7 +5,7 @@
 #include "common/status.h"
 #include "worker/traffic.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Takes `bytes` bytes from the front of `payload`.
@@ -80,4 +80,4 @@ absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& ta
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "worker/client.h"
 #include "worker/positions.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Who wants to know what a subscription brings; see Client::Subscribe.
 struct DeltaListener {
@@ -45,4 +45,4 @@ class DeltaReader {
   const uint64_t name_;  // Among the readers of `positions_`.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

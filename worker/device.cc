@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "kernels/cuda.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 kernels::Precision PrecisionOf(v1::WorkerConfig::Precision precision) {
@@ -51,4 +51,4 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenDevice(const v1::WorkerCon
   return absl::FailedPreconditionError(absl::StrCat("worker.device is ", device, ", but ", backend.status().message()));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

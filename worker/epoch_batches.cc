@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 EpochBatches::EpochBatches(uint64_t size, double epochs, uint64_t batch_size, uint64_t seed, bool shuffle)
     : size_(size),
@@ -32,4 +32,4 @@ bool EpochBatches::Next(std::vector<uint64_t>* indices) {
   return true;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -12,7 +12,7 @@
 
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class EpochBatches {
  public:
@@ -37,4 +37,4 @@ class EpochBatches {
   std::optional<EpochOrder> order_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

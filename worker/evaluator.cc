@@ -6,7 +6,7 @@
 #include "common/status.h"
 #include "worker/batch_pipeline.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Samples per pull: large, since nothing is learned in between.
@@ -49,4 +49,4 @@ absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

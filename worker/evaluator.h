@@ -16,7 +16,7 @@
 #include "worker/model/model.h"
 #include "worker/parameters.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 struct Evaluation {
   Client* client = nullptr;
@@ -33,4 +33,4 @@ struct Evaluation {
 
 absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

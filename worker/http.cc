@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "google/protobuf/descriptor.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr auto kCounter = MetricFamilies::Type::kCounter;
@@ -83,4 +83,4 @@ void WorkerHttp::AddMetrics(MetricFamilies* to) const {
           static_cast<double>(progress_.evaluated_total()));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

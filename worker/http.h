@@ -15,7 +15,7 @@
 #include "common/mutex.h"
 #include "proto/coordinator.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class WorkerHttp {
  public:
@@ -42,4 +42,4 @@ class WorkerHttp {
   std::unique_ptr<HttpServer> server_;  // Last: it uses all of the above. Constant after Start.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

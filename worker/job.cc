@@ -17,7 +17,7 @@
 #include "worker/progress.h"
 #include "worker/trainer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window
@@ -107,4 +107,4 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   return summary;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -16,7 +16,7 @@
 #include "worker/results.h"
 #include "worker/summary.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results`, if there are any, are told
 // of the steps, but not of the end. `backend` computes.
@@ -24,4 +24,4 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
                                const std::atomic<bool>* stop, Results* results = nullptr,
                                kernels::Backend* backend = kernels::Cpu());
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

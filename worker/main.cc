@@ -35,7 +35,7 @@
 #include "worker/results.h"
 #include "worker/summary.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // A stopped worker gets this long to finish its step and have its pushes acknowledged.
@@ -183,9 +183,9 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker
 
 int main(int argc, char** argv) {
   lodestone::TuneLibraries();
-  return lodestone::Main(argc, argv);
+  return lodestone::worker::Main(argc, argv);
 }

@@ -16,7 +16,7 @@
 #include "common/status.h"
 #include "common/time_source.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr int64_t kJoinLogEveryMs = 1'000;
@@ -395,4 +395,4 @@ absl::Status WorkerMembership::AwaitClock(Clock clock) {
   return ended;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -28,7 +28,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class WorkerMembership {
  public:
@@ -112,4 +112,4 @@ class WorkerMembership {
   std::thread thread_;  // Last: it uses all of the above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // The probability that a random positive ranks above a random negative, equal ones counted half (the Mann-Whitney U
@@ -100,4 +100,4 @@ NamedMetric JudgedBy(Metrics::Kind kind, const Metrics::Result& result) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

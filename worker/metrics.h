@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Metrics {
  public:
@@ -66,4 +66,4 @@ struct NamedMetric {
 // None if the result lacks it.
 NamedMetric JudgedBy(Metrics::Kind kind, const Metrics::Result& result);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 void TakeSlices(uint64_t bytes, const std::vector<grpc::Slice>& from, size_t* at, size_t* offset,
                 std::vector<grpc::Slice>* to) {
@@ -42,4 +42,4 @@ std::vector<grpc::Slice> KeysFirst(const CallNumbers& numbers) {
   return slices;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

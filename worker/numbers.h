@@ -11,7 +11,7 @@
 #include "common/key_list.h"
 #include "grpcpp/support/slice.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 struct CallNumbers {
   // What one part has of them.
@@ -47,4 +47,4 @@ std::vector<grpc::Slice> KeysFirst(const CallNumbers& numbers);
 void TakeSlices(uint64_t bytes, const std::vector<grpc::Slice>& from, size_t* at, size_t* offset,
                 std::vector<grpc::Slice>* to);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

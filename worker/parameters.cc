@@ -10,7 +10,7 @@
 #include "common/mutex.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // The newest blocks and versions that broadcasts have brought, until the trainer takes them.
 class Parameters::Staging {
@@ -187,4 +187,4 @@ bool Parameters::NeedsPull() const {
          options_.time->NowMs() - ms > options_.refresh_ms_max;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -20,7 +20,7 @@
 #include "worker/aligned_vector.h"
 #include "worker/client.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Parameters {
  public:
@@ -87,4 +87,4 @@ class Parameters {
   uint64_t pulls_ = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

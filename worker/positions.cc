@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 std::string ToString(const Position& position) {
@@ -72,4 +72,4 @@ google::protobuf::RepeatedPtrField<v1::SubscribeRequest::Held> Positions::Held()
   return held;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -19,7 +19,7 @@
 #include "google/protobuf/repeated_ptr_field.h"
 #include "proto/parameter_server.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A state of a shard. Versions are comparable within one term only; a greater term is newer.
 struct Position {
@@ -76,4 +76,4 @@ class Positions {
   std::atomic<uint64_t> readers_{0};
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

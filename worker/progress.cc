@@ -2,7 +2,7 @@
 
 #include "common/log.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr int64_t kReportEveryMs = 200;
@@ -60,4 +60,4 @@ void Progress::Report() {
   client_->ReportProgress(progress_);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

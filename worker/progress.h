@@ -14,7 +14,7 @@
 #include "worker/progressive_metric.h"
 #include "worker/stages.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Progress {
  public:
@@ -64,4 +64,4 @@ class Progress {
   ProgressiveMetric metric_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 void ProgressiveMetric::Add(size_t n, const float* predictions, const float* labels) {
   size_t from = n - std::min(n, kSamplesMax);
@@ -25,4 +25,4 @@ void ProgressiveMetric::Update() {
   if (!value.name.empty() && std::isfinite(value.value)) value_ = std::move(value);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

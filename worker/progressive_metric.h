@@ -12,7 +12,7 @@
 
 #include "worker/metrics.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class ProgressiveMetric {
  public:
@@ -41,4 +41,4 @@ class ProgressiveMetric {
   NamedMetric value_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "proto/parameter_server.pb.h"
 #include "worker/pull_values.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 HistogramMetric pull_metric("lodestone_worker_pull_duration_seconds",
@@ -219,4 +219,4 @@ void Puller::End(const absl::Status& status, const std::shared_ptr<Operation>& o
   SendNext(operation);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

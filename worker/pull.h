@@ -14,7 +14,7 @@
 #include "worker/client.h"
 #include "worker/push.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Puller {
  public:
@@ -40,4 +40,4 @@ class Puller {
   const Servers servers_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

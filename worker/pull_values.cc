@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "worker/traffic.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Checks that `part` of an answer is what `asked` wanted.
@@ -119,4 +119,4 @@ ShardVersions PullValues::versions() const {
   return versions_;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -17,7 +17,7 @@
 #include "worker/numbers.h"
 #include "worker/router.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class PullValues {
  public:
@@ -52,4 +52,4 @@ class PullValues {
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -12,7 +12,7 @@
 #include "proto/parameter_server.pb.h"
 #include "worker/traffic.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
@@ -268,4 +268,4 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   window_.Leave(absl::IsOutOfRange(status) ? absl::OkStatus() : status);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -32,7 +32,7 @@
 #include "worker/timer.h"
 #include "worker/window.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // What is on the other side: a caller per server, by index, and this worker's name there.
 struct Servers {
@@ -138,4 +138,4 @@ struct SplitPush {
 // Splits a push by the owners of `map`. The values are referenced, not copied.
 std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -7,7 +7,7 @@
 #include "common/copy_counter.h"
 #include "worker/push.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
@@ -164,4 +164,4 @@ std::vector<SplitPush> Split(const ShardMap& map, Caller::Message message) {
   return splits;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

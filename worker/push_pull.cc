@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "worker/pull_values.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Whether `message` has just what `part` reads.
@@ -107,4 +107,4 @@ absl::Status PushPuller::PushPull(Clock clock, const PushWork& work, std::vector
   });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -15,7 +15,7 @@
 #include "worker/push.h"
 #include "worker/router.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class PushPuller {
  public:
@@ -41,4 +41,4 @@ using SameKeys = std::function<bool(size_t push_source, size_t pull_source)>;
 std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routing& pull, uint32_t shards,
                                                const SameKeys& same_keys);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

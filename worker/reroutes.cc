@@ -12,7 +12,7 @@
 #include "common/limits.h"
 #include "common/random.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Longest pause. A change of owners takes about as long as a ps needs to hear of it.
@@ -125,4 +125,4 @@ void Reroutes::Cancel() {
   while (running_ > 0) idle_.Wait(&mu_);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -19,7 +19,7 @@
 #include "worker/call.h"
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Reroutes {
  public:
@@ -66,4 +66,4 @@ class Reroutes {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -21,7 +21,7 @@
 #include "worker/stages.h"
 #include "worker/tensorboard.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -211,4 +211,4 @@ void Results::Append(const std::string& line, const std::string& record) {
   LODESTONE_LOG(WARN, "results", "results are left out, training goes on: {}", std::string(status.message()));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

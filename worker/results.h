@@ -32,7 +32,7 @@
 #include "worker/results_file.h"
 #include "worker/summary.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Results {
  public:
@@ -79,4 +79,4 @@ class Results {
   double loss_sum_ = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

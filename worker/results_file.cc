@@ -6,7 +6,7 @@
 
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 absl::StatusOr<ResultsFile> ResultsFile::Open(const std::string& path, const FileCalls* calls) {
   LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path, O_RDWR | O_CREAT | O_APPEND, calls));
@@ -49,4 +49,4 @@ absl::Status ResultsFile::Cut() {
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/file.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class ResultsFile {
  public:
@@ -38,4 +38,4 @@ class ResultsFile {
   bool partial_ = false;  // More than those may be in it.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Upper bounds of what descriptions take on the wire, in requests and in answers.
@@ -186,4 +186,4 @@ size_t ValueCount(const RoutedPart& part) {
   return count;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -15,7 +15,7 @@
 #include "proto/parameter_server.pb.h"
 #include "worker/table_handle.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // One shard's share of one source: some blocks of a dense table, or some of the keys asked for.
 struct RoutedPart {
@@ -66,4 +66,4 @@ v1::Part ToProto(const RoutedPart& part);
 // Floats of the values of `part`: all its blocks or rows.
 size_t ValueCount(const RoutedPart& part);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -4,7 +4,7 @@
 
 #include "common/log.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 Sessions::Sessions(Incarnation incarnation, std::span<const std::unique_ptr<Caller>> callers)
     : callers_(callers), servers_(callers.size()) {
@@ -58,4 +58,4 @@ void Sessions::OnAnswer(uint32_t server, int tables, const absl::Status& status)
   for (const Done& done : waiting) done(status);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

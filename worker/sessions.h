@@ -22,7 +22,7 @@
 #include "proto/table.pb.h"
 #include "worker/call.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Whether a ps that answers a call like this may not know the worker, or the tables.
 inline bool IsUnknownThere(const absl::Status& status) {
@@ -63,4 +63,4 @@ class Sessions {
   std::set<std::string> names_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -11,7 +11,7 @@
 #include "common/shared_memory.h"
 #include "grpcpp/support/slice.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr char kSharedBytes[] = "lodestone_worker_shared_bytes_total";
@@ -115,4 +115,4 @@ absl::StatusOr<Payload> SharedCalls::Take(const v1::Answer& answer, Payload payl
   return PayloadIn(std::move(held.ranges), *held.room, answer.shared_bytes());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -18,7 +18,7 @@
 #include "worker/numbers.h"
 #include "worker/shared_ranges.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Values of fewer bytes travel in messages: sharing them gains less than half (tools/bench/README.md).
 inline constexpr size_t kSharedBytesMin = 64 << 10;
@@ -64,4 +64,4 @@ class SharedCalls {
   std::shared_ptr<SharedRanges> ranges_ ABSL_GUARDED_BY(mu_);  // Null without memory.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 SharedRanges::SharedRanges(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {
   free_[kSharedMemoryHead] = (memory_->size() - kSharedMemoryHead) / 64 * 64;
@@ -49,4 +49,4 @@ void SharedRanges::GiveBack(const Range& range) {
   free_[offset] = bytes;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -13,7 +13,7 @@
 #include "common/shared_memory.h"
 #include "proto/parameter_server.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class SharedRanges {
  public:
@@ -53,4 +53,4 @@ inline v1::SharedRange ToProto(const SharedRanges::Range& range) {
   return proto;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // What a step's time goes by. The rest of it is bookkeeping.
 enum class Stage {
@@ -22,4 +22,4 @@ inline constexpr std::array<const char*, kStages> kStageNames = {"input", "pull"
 // Seconds by stage.
 using StageSeconds = std::array<double, kStages>;
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

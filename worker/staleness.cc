@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Versions of ours that are remembered per shard: those between a reading and the push that followed it.
@@ -35,4 +35,4 @@ double StalenessMeter::Measure(std::span<const Applied> applied, std::span<const
   return shards == 0 ? 0 : static_cast<double>(others) / static_cast<double>(shards);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

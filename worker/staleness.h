@@ -10,7 +10,7 @@
 #include "common/mutex.h"
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class StalenessMeter {
  public:
@@ -34,4 +34,4 @@ class StalenessMeter {
   std::vector<std::vector<Version>> own_ ABSL_GUARDED_BY(mu_);  // By shard, ascending; only the newest are kept.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

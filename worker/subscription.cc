@@ -11,7 +11,7 @@
 #include "common/wire.h"
 #include "proto/parameter_server.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // A loss is logged at once, and then at most this often.
@@ -145,4 +145,4 @@ void Subscription::OnEnd(const absl::Status& status, const Started& started) {
   pause_ = options_.timer->After(backoff_.NextMs(), [this] { Start(); });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -24,7 +24,7 @@
 #include "worker/sessions.h"
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Subscription {
  public:
@@ -84,4 +84,4 @@ class Subscription {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

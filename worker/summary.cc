@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
@@ -63,4 +63,4 @@ absl::Status WriteFileAtomically(const std::string& path, const std::string& tex
   return status;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -11,7 +11,7 @@
 #include "worker/metrics.h"
 #include "worker/stages.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 struct Summary {
   std::string model;             // "deepfm", ...
@@ -31,4 +31,4 @@ std::string SummaryJson(const Summary& summary);
 // Writes `text` to `path` such that a reader finds the old content or all of the new. Errors name the path.
 absl::Status WriteFileAtomically(const std::string& path, const std::string& text);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -7,7 +7,7 @@
 #include "common/types.h"
 #include "proto/table.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A table that exists on all servers.
 struct TableHandle {
@@ -17,4 +17,4 @@ struct TableHandle {
   uint32_t dim = 0;    // Embedding tables.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

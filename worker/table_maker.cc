@@ -8,7 +8,7 @@
 #include "worker/connection.h"
 #include "worker/sessions.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Number of elements of a dense table; INVALID_ARGUMENT if that is 0 or beyond 64 bits.
@@ -91,4 +91,4 @@ absl::Status TableMaker::AddHandles(uint32_t server, const std::vector<v1::Table
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -15,7 +15,7 @@
 #include "worker/push.h"
 #include "worker/table_handle.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Whether there is nothing to be had from `server`, which does not answer either.
 inline bool IsOut(const ShardMap& map, uint32_t server) { return map.Away(server) && map.ShardsOf(server).empty(); }
@@ -37,4 +37,4 @@ class TableMaker {
   const Servers servers_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -7,7 +7,7 @@
 #include "common/crc32c.h"
 #include "proto/tensorboard.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 template <typename Integer>
@@ -57,4 +57,4 @@ std::string TensorBoardScalars(double wall_seconds, int64_t step, std::span<cons
   return Record(event);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

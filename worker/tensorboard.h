@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A number of a series.
 struct TensorBoardScalar {
@@ -27,4 +27,4 @@ std::string TensorBoardVersion(double wall_seconds);
 // A record with the values of several series at one step.
 std::string TensorBoardScalars(double wall_seconds, int64_t step, std::span<const TensorBoardScalar> scalars);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

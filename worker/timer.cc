@@ -1,6 +1,6 @@
 #include "worker/timer.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 Timer::Timer() : thread_([this] { Run(); }) {}
 
@@ -56,4 +56,4 @@ void Timer::Run() {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

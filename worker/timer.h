@@ -14,7 +14,7 @@
 
 #include "common/mutex.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Timer {
  public:
@@ -46,4 +46,4 @@ class Timer {
   std::thread thread_;  // Last: it uses all of the above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -3,7 +3,7 @@
 
 #include "common/metrics.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 inline constexpr char kPayloadBytes[] = "lodestone_worker_payload_bytes_total";
 inline constexpr char kPayloadBytesHelp[] =
@@ -14,4 +14,4 @@ inline CounterMetric pull_bytes_metric(kPayloadBytes, kPayloadBytesHelp, {{"dire
 inline CounterMetric broadcast_bytes_metric(kPayloadBytes, kPayloadBytesHelp,
                                             {{"direction", "broadcast"}, {"codec", "f32"}});
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

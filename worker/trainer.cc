@@ -13,7 +13,7 @@
 #include "common/status.h"
 #include "worker/epoch_batches.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Streams of cluster.seed, so that shuffling, dropout and initial values are unrelated.
@@ -216,4 +216,4 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   return NowNs() - start_ns;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

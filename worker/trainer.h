@@ -27,7 +27,7 @@
 #include "worker/results.h"
 #include "worker/stages.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Trainer {
  public:
@@ -94,4 +94,4 @@ class Trainer {
   Computed computed_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 absl::Status PushWindow::Enter(int64_t timeout_ms) {
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
@@ -59,4 +59,4 @@ absl::Status PushWindow::TimedOut() const {
       in_flight_.empty() ? "" : absl::StrCat(", the oldest with sequence ", *in_flight_.begin())));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "common/mutex.h"
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class PushWindow {
  public:
@@ -57,4 +57,4 @@ class PushWindow {
   absl::Status first_error_ ABSL_GUARDED_BY(mu_);  // Of a push.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

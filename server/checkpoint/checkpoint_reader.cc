@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "google/protobuf/util/message_differencer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // How two specifications differ; empty if they say the same.
@@ -157,4 +157,4 @@ absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore
   return Annotate(first, absl::StrCat("no state of shard ", shard->id(), " is whole"));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

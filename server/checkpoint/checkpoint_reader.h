@@ -20,7 +20,7 @@
 #include "server/checkpoint/shard_file.h"
 #include "server/shard/shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // The files of one shard in a manifest of a checkpoint in `dir`.
 ShardFiles FilesOf(const std::string& dir, const FoundManifest& found, const v1::ServerManifest::ShardEntry& entry);
@@ -75,4 +75,4 @@ class CheckpointReader {
   std::vector<std::string> problems_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

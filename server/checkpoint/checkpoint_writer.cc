@@ -19,7 +19,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_file.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 bool Exists(const std::string& path) {
@@ -286,4 +286,4 @@ absl::Status CheckpointWriter::RemoveOld() const {
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -24,7 +24,7 @@
 #include "proto/checkpoint.pb.h"
 #include "server/shard/shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class CheckpointWriter {
  public:
@@ -99,4 +99,4 @@ class CheckpointWriter {
   uint32_t since_full_ ABSL_GUARDED_BY(writing_) = 0;  // Periodic ones since the last full one.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "common/record_file.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr absl::string_view kPeriodicPrefix = "auto-ps";
@@ -176,4 +176,4 @@ absl::StatusOr<std::vector<FoundManifest>> FindManifests(const std::string& dir,
   return found;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "common/types.h"
 #include "proto/checkpoint.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 inline constexpr uint32_t kCheckpointFormat = 1;
 
@@ -52,4 +52,4 @@ struct FoundManifest {
 // no such folder.
 absl::StatusOr<std::vector<FoundManifest>> FindManifests(const std::string& dir, const std::string& name = "");
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -14,7 +14,7 @@
 #include "common/status.h"
 #include "server/checkpoint/manifest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint64_t kWriteBytes = 4 << 20;  // Written by one call, or a record that is larger.
@@ -295,4 +295,4 @@ absl::Status RestoreShard(const ShardFiles& files, Shard* shard) {
   return status;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

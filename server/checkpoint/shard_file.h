@@ -20,7 +20,7 @@
 #include "proto/checkpoint.pb.h"
 #include "server/shard/shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // How long a shard's file is, and its checksum.
 struct ShardFileSize {
@@ -68,4 +68,4 @@ absl::Status ReadShardFiles(const ShardFiles& files, const std::function<absl::S
 // Brings a shard to the state in its files, or leaves it as it is. REQUIRES: it has its tables and has applied nothing.
 absl::Status RestoreShard(const ShardFiles& files, Shard* shard);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

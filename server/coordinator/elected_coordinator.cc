@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "server/incarnation.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ElectedCoordinator::Use {
  public:
@@ -148,4 +148,4 @@ std::optional<v1::HistoryResponse> ElectedCoordinator::TellHistory() const {
   return use.service()->TellHistory();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

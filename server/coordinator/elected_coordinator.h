@@ -21,7 +21,7 @@
 #include "server/coordinator/membership.h"
 #include "server/coordinator/service.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ElectedCoordinator final : public v1::Coordinator::CallbackService {
  public:
@@ -91,4 +91,4 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
   Election election_;  // Last: its thread uses all of the above. Synchronises itself.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

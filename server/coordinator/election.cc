@@ -11,7 +11,7 @@
 #include "common/retry.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr int64_t kTimeoutMsMin = 1000;  // Of one of etcd's endpoints.
@@ -278,4 +278,4 @@ absl::Status Election::Save(int64_t term, const v1::CoordinatorState& state) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

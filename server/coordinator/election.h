@@ -26,7 +26,7 @@
 #include "proto/admin.pb.h"
 #include "proto/coordinator_state.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Election {
  public:
@@ -115,4 +115,4 @@ class Election {
   std::thread thread_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // The mean of two values, weighted by times; 0 where there was no time.
@@ -81,4 +81,4 @@ v1::HistoryResponse History::Tell() const {
   return response;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

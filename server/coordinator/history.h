@@ -14,7 +14,7 @@
 #include "common/time_source.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A cluster as it is at one time.
 struct Moment {
@@ -52,4 +52,4 @@ class History {
   std::vector<Stretch> stretches_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

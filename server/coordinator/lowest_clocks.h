@@ -7,7 +7,7 @@
 
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct LowestClocks {
   Incarnation holder = 0;
@@ -18,4 +18,4 @@ struct LowestClocks {
   bool Reached(Incarnation asker, Clock clock) const { return (asker == holder ? lowest_of_others : lowest) >= clock; }
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "common/utf8.h"
 #include "server/events.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kTextBytesMax = 1024;  // Of any text that a process tells about itself.
@@ -346,4 +346,4 @@ std::string Membership::NameOf(Incarnation incarnation) const {
   return found == by_incarnation_.end() ? NameOfIncarnation(incarnation) : Describe(*found->second);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -34,7 +34,7 @@
 #include "server/coordinator/lowest_clocks.h"
 #include "server/coordinator/place.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Membership {
  public:
@@ -198,4 +198,4 @@ class Membership {
   std::vector<v1::Event> events_;       // TakeEvents.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

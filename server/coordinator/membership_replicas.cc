@@ -14,7 +14,7 @@
 #include "common/status.h"
 #include "server/coordinator/membership.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 void Membership::RouteChanged() {
   ++changes_;
@@ -238,4 +238,4 @@ void Membership::RestoreReplicas(const v1::CoordinatorState& state) {
   if (!state.undecided().empty()) undecided_.assign(state.undecided().begin(), state.undecided().end());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "server/coordinator/membership.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kFormat = 1;
@@ -138,4 +138,4 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -11,7 +11,7 @@
 #include "server/coordinator/membership.h"
 #include "server/events.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kTextBytesMax = 1024;  // Of any text that a process tells about itself.
@@ -194,4 +194,4 @@ v1::ClusterStatus Membership::Status() const {
   return status;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

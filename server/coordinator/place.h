@@ -11,7 +11,7 @@
 #include "common/types.h"
 #include "proto/coordinator.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct MemberPlace {
   v1::Role role = v1::ROLE_UNSPECIFIED;
@@ -32,4 +32,4 @@ struct MemberPlace {
   std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

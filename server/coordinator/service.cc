@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker.
@@ -372,4 +372,4 @@ void CoordinatorService::FillStatus(v1::StatusResponse* status) const {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

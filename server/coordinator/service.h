@@ -29,7 +29,7 @@
 #include "server/coordinator/membership.h"
 #include "server/events.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
@@ -136,4 +136,4 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::thread saver_;  // Only if there is somewhere to save.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

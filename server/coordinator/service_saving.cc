@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "server/coordinator/service.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 bool CoordinatorService::WaitForSave(grpc::ServerUnaryReactor* reactor, bool saved, absl::Status* status) {
   if (!status->ok() || saved) return false;
@@ -69,4 +69,4 @@ void CoordinatorService::NoteSaveError(const absl::Status& status) {
   save_error_ = status;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

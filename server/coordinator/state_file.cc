@@ -7,7 +7,7 @@
 #include "common/file.h"
 #include "common/record_file.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::StatusOr<std::optional<v1::CoordinatorState>> ReadCoordinatorState(const std::string& path) {
   const auto reader = RecordReader::Open(path);
@@ -35,4 +35,4 @@ absl::Status WriteCoordinatorState(const std::string& path, const v1::Coordinato
   return ReplaceFile(path, RecordBuilder(state, {}).Copy());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "proto/coordinator_state.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // The state in the file at `path`; nullopt if there is no file. DATA_LOSS, naming file and offset, if it is not what
 // was written.
@@ -20,4 +20,4 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> ReadCoordinatorState(const s
 // OK: the disk has it. The folder must exist.
 absl::Status WriteCoordinatorState(const std::string& path, const v1::CoordinatorState& state);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

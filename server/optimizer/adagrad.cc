@@ -6,7 +6,7 @@
 #include "server/optimizer/elementwise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 
 struct AdagradRule {
@@ -26,7 +26,7 @@ void AdagradUpdate(const UpdateWork& work, const GradientTransform& transform, f
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -36,7 +36,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HWY_EXPORT(AdagradUpdate);
@@ -75,5 +75,5 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad
   return std::make_unique<const Adagrad>(initial, epsilon);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif  // HWY_ONCE

@@ -3,7 +3,7 @@
 #include "common/status.h"
 #include "server/optimizer/adam_core.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class Adam final : public AdamCore {
@@ -21,4 +21,4 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdam(const v1::Adam& conf
   return std::make_unique<const Adam>(parameters);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 
 #include "server/optimizer/power.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Counts are exact up to 2^24, where they stay: no beta below 1 in float has a power left there that would matter.
@@ -45,11 +45,11 @@ AdamStep MakeAdamStep(const AdamParameters& p, float learning_rate, float keep, 
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 
 // m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
@@ -82,14 +82,14 @@ void AdamUpdate(const UpdateWork& work, const GradientTransform& transform, cons
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HWY_EXPORT(AdamUpdate);
@@ -116,5 +116,5 @@ void AdamCore::Run(const Step& step, const UpdateWork& work) const {
   HWY_DYNAMIC_DISPATCH(AdamUpdate)(work, GradientTransform(step, decoupled_), parameters_, step.learning_rate, keep);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif  // HWY_ONCE

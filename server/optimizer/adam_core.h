@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "server/optimizer/update.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Adam's hyperparameters.
 struct AdamParameters {
@@ -33,4 +33,4 @@ class AdamCore : public Optimizer {
   const bool decoupled_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

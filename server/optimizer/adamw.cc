@@ -3,7 +3,7 @@
 #include "common/status.h"
 #include "server/optimizer/adam_core.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class AdamW final : public AdamCore {
@@ -21,4 +21,4 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdamW(const v1::AdamW& co
   return std::make_unique<const AdamW>(parameters);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

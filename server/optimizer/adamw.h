@@ -8,9 +8,9 @@
 #include "proto/table.pb.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense.
 absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdamW(const v1::AdamW& config);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // All the bits of a float's exponent: set in NaN and infinities only.
@@ -75,4 +75,4 @@ size_t FirstNonFinite(const uint8_t* values, size_t n) {
   return i;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -6,7 +6,7 @@
 
 #include "common/byte_view.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Euclidean norm of the floats in `gradient` after clamping each to [-clip_value, clip_value] (0: no clamp). The same
 // bits in whatever runs they lie.
@@ -15,4 +15,4 @@ double GradientNorm(ByteView gradient, float clip_value);
 // Index of the first of `n` unaligned floats that is NaN or infinite; n if all are finite.
 size_t FirstNonFinite(const uint8_t* values, size_t n);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -21,7 +21,7 @@
 #include "server/optimizer/update.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -148,7 +148,7 @@ HWY_INLINE void UpdateAll(const UpdateWork& work, const GradientTransform& trans
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

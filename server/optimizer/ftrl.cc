@@ -7,7 +7,7 @@
 
 #ifndef LODESTONE_SERVER_OPTIMIZER_FTRL_ONCE_
 #define LODESTONE_SERVER_OPTIMIZER_FTRL_ONCE_
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // The constants of one step.
@@ -18,11 +18,11 @@ struct FtrlStep {
 };
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 
 struct FtrlRule {
@@ -54,7 +54,7 @@ void FtrlUpdate(const UpdateWork& work, const GradientTransform& transform, cons
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -65,7 +65,7 @@ HWY_AFTER_NAMESPACE();
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HWY_EXPORT(FtrlUpdate);
@@ -105,5 +105,5 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateFtrl(const v1::Ftrl& conf
   return std::make_unique<const Ftrl>(config.beta() + learning_rate * config.l2(), learning_rate * config.l1());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif  // HWY_ONCE

@@ -14,9 +14,9 @@
 #include "proto/table.pb.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense.
 absl::StatusOr<std::unique_ptr<const Optimizer>> CreateFtrl(const v1::Ftrl& config, float learning_rate);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

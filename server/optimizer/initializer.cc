@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Quantile of the standard normal distribution at p in (0, 1), to about 1e-7 relative: Wichura 1988, algorithm AS 241
@@ -116,4 +116,4 @@ void InitializeValues(const v1::Initializer& config, uint64_t seed, uint64_t str
   std::fill_n(dst, n, 0.0f);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

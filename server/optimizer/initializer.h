@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "proto/table.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // INVALID_ARGUMENT, naming the field, if a parameter of the distribution makes no sense.
 absl::Status CheckInitializer(const v1::Initializer& config);
@@ -19,4 +19,4 @@ absl::Status CheckInitializer(const v1::Initializer& config);
 void InitializeValues(const v1::Initializer& config, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
                       uint64_t fan_in, uint64_t fan_out, float* dst);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

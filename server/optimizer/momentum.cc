@@ -3,7 +3,7 @@
 #include "common/status.h"
 #include "server/optimizer/momentum_core.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class Momentum final : public MomentumCore {
@@ -20,4 +20,4 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateMomentum(const v1::Moment
   return std::make_unique<const Momentum>(config.momentum());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

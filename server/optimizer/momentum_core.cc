@@ -6,7 +6,7 @@
 #include "server/optimizer/elementwise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 
 // m = momentum m + g; w = w - rate m, or with kAhead w - rate (g + momentum m).
@@ -34,7 +34,7 @@ void MomentumUpdate(const UpdateWork& work, const GradientTransform& transform, 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -43,7 +43,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HWY_EXPORT(MomentumUpdate);
@@ -63,5 +63,5 @@ absl::Status CheckMomentum(const char* method, float momentum) {
   return absl::InvalidArgumentError(absl::StrCat("optimizer.", method, ".momentum must be in [0, 1], is ", momentum));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif  // HWY_ONCE

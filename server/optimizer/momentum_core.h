@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "server/optimizer/update.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Base of the methods with one vector of momentum.
 class MomentumCore : public Optimizer {
@@ -25,4 +25,4 @@ class MomentumCore : public Optimizer {
 // INVALID_ARGUMENT, naming the field of optimizer.`method`, if `momentum` is not in [0, 1].
 absl::Status CheckMomentum(const char* method, float momentum);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -3,7 +3,7 @@
 #include "common/status.h"
 #include "server/optimizer/momentum_core.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class Nesterov final : public MomentumCore {
@@ -20,4 +20,4 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateNesterov(const v1::Nester
   return std::make_unique<const Nesterov>(config.momentum());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "server/optimizer/rmsprop.h"
 #include "server/optimizer/sgd.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status CheckNotNegative(const char* field, float value) {
@@ -55,4 +55,4 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> Optimizer::Create(const v1::Opt
   return CreateSgd(config.sgd());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "server/optimizer/initializer.h"
 #include "server/optimizer/schedule.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What state `n` values need: `vectors` arrays of n floats, Stride(n) apart, then `scalars` floats.
 struct StateLayout {
@@ -106,4 +106,4 @@ class Optimizer {
   virtual void Run(const Step& step, const UpdateWork& work) const = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

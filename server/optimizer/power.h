@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace lodestone {
+namespace lodestone::server {
 
 // base ^ exponent by squaring, for base in [0, 1]. What is below 2^-200 counts as 0, which spares slow denormals.
 inline double PowerOf(double base, uint64_t exponent) {
@@ -15,4 +15,4 @@ inline double PowerOf(double base, uint64_t exponent) {
   return power;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

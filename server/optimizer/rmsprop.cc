@@ -6,7 +6,7 @@
 #include "server/optimizer/elementwise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 
 struct RmsPropRule {
@@ -29,7 +29,7 @@ void RmsPropUpdate(const UpdateWork& work, const GradientTransform& transform, f
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -39,7 +39,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HWY_EXPORT(RmsPropUpdate);
@@ -72,5 +72,5 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> CreateRmsProp(const v1::RmsProp
   return std::make_unique<const RmsProp>(config.rho(), config.epsilon());
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif  // HWY_ONCE

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/optimizer/power.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status CheckSteps(const char* field, uint64_t steps) {
@@ -72,4 +72,4 @@ float LearningRateAt(const v1::Optimizer& config, uint64_t step) {
   return static_cast<float>(config.learning_rate() * factor);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

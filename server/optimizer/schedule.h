@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "proto/table.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // INVALID_ARGUMENT, naming the field, if the schedule makes no sense.
 absl::Status CheckSchedule(const v1::Schedule& schedule);
@@ -15,4 +15,4 @@ absl::Status CheckSchedule(const v1::Schedule& schedule);
 // step / warmup_steps: 0 at step 0, 1 at step `warmup_steps`, where the decay begins.
 float LearningRateAt(const v1::Optimizer& config, uint64_t step);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

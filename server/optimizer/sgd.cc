@@ -6,7 +6,7 @@
 #include "server/optimizer/elementwise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lodestone {
+namespace lodestone::server {
 namespace HWY_NAMESPACE {
 
 struct SgdRule {
@@ -24,12 +24,12 @@ void SgdUpdate(const UpdateWork& work, const GradientTransform& transform, float
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace lodestone
+}  // namespace lodestone::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HWY_EXPORT(SgdUpdate);
@@ -48,5 +48,5 @@ class Sgd final : public Optimizer {
 
 absl::StatusOr<std::unique_ptr<const Optimizer>> CreateSgd(const v1::Sgd&) { return std::make_unique<const Sgd>(); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server
 #endif  // HWY_ONCE

@@ -5,7 +5,7 @@
 
 #include "server/optimizer/optimizer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // What happens to each gradient element before a rule sees it: clamp(g, -bound, bound) * scale + decay * w.
 struct GradientTransform {
@@ -23,4 +23,4 @@ struct GradientTransform {
   bool IsIdentity() const { return bound == std::numeric_limits<float>::max() && scale == 1 && decay == 0; }
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "server/page/page_html.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr char kAfterId[] = "after_id";
@@ -91,4 +91,4 @@ std::map<std::string, HttpServer::Handler> PageHandlers(PageSources sources) {
   };
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

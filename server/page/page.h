@@ -11,7 +11,7 @@
 #include "common/http_server.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Where the page's data comes from. Called on any thread, several at a time; must stay valid as long as the handlers
 // are.
@@ -27,4 +27,4 @@ struct PageSources {
 // that is worth hiding, and asks for a token when "/api/..." answers with 401 or 403.
 std::map<std::string, HttpServer::Handler> PageHandlers(PageSources sources);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

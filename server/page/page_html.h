@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-namespace lodestone {
+namespace lodestone::server {
 
 // One document with its style and script in it, and a policy that lets in nothing else.
 extern const std::string_view kPageHtml;
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "server/replication/replicator.h"
 #include "server/shard/content_checksum.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr std::chrono::seconds kAnswerTimeout(60);  // Of a follower that is asked for a checksum.
@@ -246,4 +246,4 @@ v1::VerifyReplicasResponse::ShardReplicas Replicator::VerifyShard(ShardId shard)
   return result;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

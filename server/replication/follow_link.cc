@@ -10,7 +10,7 @@
 #include "grpcpp/impl/codegen/rpc_method.h"
 #include "server/shard/content_checksum.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr int64_t kLogEveryMs = 3'000;  // A link that stays broken is spoken of this often.
@@ -250,4 +250,4 @@ void Follower::Link::FillStatus(v1::StatusResponse* status) const {
   wait->set_seconds(static_cast<double>(time_.NowMs() - broken_since_ms_) / 1000);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -28,7 +28,7 @@
 #include "server/replication/follower.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Follower::Link {
  public:
@@ -110,4 +110,4 @@ class Follower::Link {
   std::thread thread_;  // Last: it uses all of the above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -8,7 +8,7 @@
 #include "common/wire.h"
 #include "server/replication/replicator.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 CounterMetric sent_metric("lodestone_ps_replication_sent_bytes_total", "Bytes sent to followers: states and updates.");
@@ -176,4 +176,4 @@ void FollowStream::OnDone() {
   self_.reset();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

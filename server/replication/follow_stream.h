@@ -22,7 +22,7 @@
 #include "proto/replication.pb.h"
 #include "server/revocable.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Replicator;
 
@@ -104,4 +104,4 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "server/replication/follow_link.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 Follower::Follower(Options options, Store* store) : options_(std::move(options)), store_(store) {}
 
@@ -81,4 +81,4 @@ void Follower::FillStatus(v1::StatusResponse* status) const {
   for (const auto& link : links()) link->FillStatus(status);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

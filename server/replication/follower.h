@@ -20,7 +20,7 @@
 #include "proto/admin.pb.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Follower {
  public:
@@ -62,4 +62,4 @@ class Follower {
   std::string problem_ ABSL_GUARDED_BY(mu_);  // Why a shard cannot be followed; empty: all can.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // A follower that confirms nothing for so much of a lease counts no more: pushes have waited for it long enough.
@@ -180,4 +180,4 @@ void Replication::FillStatus(v1::StatusResponse* status) const {
                                                    1000);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

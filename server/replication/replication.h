@@ -26,7 +26,7 @@
 #include "server/replication/replicator.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Replication {
  public:
@@ -96,4 +96,4 @@ class Replication {
   std::thread thread_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status Moved(ShardId shard) {
@@ -300,4 +300,4 @@ void Replicator::FillStatus(v1::StatusResponse* status) const {
   wait->set_seconds(static_cast<double>(now_ms - waiting_since_ms) / 1000);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

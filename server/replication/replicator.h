@@ -39,7 +39,7 @@
 #include "server/replication/follow_stream.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Replicator final : public ReplicaSink {
  public:
@@ -195,4 +195,4 @@ class Replicator final : public ReplicaSink {
   std::thread reports_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "server/replication/replicator.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery(20);  // At what time brings, while there is a follower.
@@ -152,4 +152,4 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
   return all;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

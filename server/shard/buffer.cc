@@ -2,7 +2,7 @@
 
 #include <new>
 
-namespace lodestone {
+namespace lodestone::server {
 
 BufferRef BufferRef::New(size_t size_bytes) {
   static_assert(sizeof(Buffer) <= Buffer::kAlignment);
@@ -32,4 +32,4 @@ void BufferRef::Release(Buffer* buffer) {
   SlabPool::Free(cell);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

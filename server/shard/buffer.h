@@ -14,7 +14,7 @@
 
 #include "server/shard/memory.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class BufferRef;
 
@@ -73,4 +73,4 @@ class BufferRef {
   Buffer* buffer_ = nullptr;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/hash.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // What a hash is of, so that no part can stand for another.
@@ -58,4 +58,4 @@ uint64_t ContentChecksum(const Shard::State& state) {
   return sum;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

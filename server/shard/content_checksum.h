@@ -5,11 +5,11 @@
 
 #include "server/shard/shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Of the version, the blocks and rows with their state, updates and versions, the keys that wait for admission and the
 // workers' windows. Not of where rows lie, nor of when and how often they were used: pulls count as uses and are not
 // logged. Thread-safe. REQUIRES: the state is whole.
 uint64_t ContentChecksum(const Shard::State& state);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // The first block of `table` on `shard`; may be past the last.
@@ -196,4 +196,4 @@ void DenseTable::Reset() {
   for (size_t i = 0; i < slot_count_; ++i) Initialize(i, 0);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

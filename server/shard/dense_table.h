@@ -22,7 +22,7 @@
 #include "server/shard/buffer.h"
 #include "server/shard/table.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class DenseTable {
  public:
@@ -101,4 +101,4 @@ class DenseTable {
   absl::flat_hash_map<BlockIndex, Content> staged_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

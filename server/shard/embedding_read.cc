@@ -7,7 +7,7 @@
 #include "server/shard/embedding_table.h"
 #include "server/shard/prefetch.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // memcpy, inlined for the usual rows: a call costs as much as the copy.
@@ -124,4 +124,4 @@ void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) {
   Reader(wanted, now_ms).Run();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

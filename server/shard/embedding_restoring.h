@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "server/shard/embedding_table.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct EmbeddingTable::Restoring {
   struct Part {
@@ -31,4 +31,4 @@ struct EmbeddingTable::Restoring {
   std::vector<RowId> free;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

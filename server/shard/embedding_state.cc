@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "server/shard/embedding_restoring.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status PageError(const Table& table, uint32_t page, const std::string& what) {
@@ -184,4 +184,4 @@ void EmbeddingTable::CommitRollback(Version version, uint64_t now_ms) {
 
 void EmbeddingTable::AbandonRestored() { restoring_.reset(); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

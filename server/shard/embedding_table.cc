@@ -11,7 +11,7 @@
 #include "server/shard/embedding_restoring.h"
 #include "server/shard/prefetch.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are two years.
@@ -330,4 +330,4 @@ void EmbeddingTable::CountBytes() {
   counted_rows_ = index_.size();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

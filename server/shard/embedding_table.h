@@ -25,7 +25,7 @@
 #include "server/shard/row_index.h"
 #include "server/shard/table.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class EmbeddingTable {
  public:
@@ -197,4 +197,4 @@ class EmbeddingTable {
   std::unique_ptr<Restoring> restoring_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

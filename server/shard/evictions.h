@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Rows of one table that made room together.
 struct EvictedKeys {
@@ -60,4 +60,4 @@ class Evictions {
   absl::Status status_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

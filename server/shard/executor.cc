@@ -6,7 +6,7 @@
 
 #include "common/metrics.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HistogramMetric wait_metric("lodestone_ps_executor_wait_duration_seconds",
@@ -104,4 +104,4 @@ void Executor::RunThread() {
   mu_.Unlock();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -16,7 +16,7 @@
 
 #include "common/mutex.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Executor {
  public:
@@ -73,4 +73,4 @@ class Executor {
   std::thread thread_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "common/file.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using Outcome = RecordReader::Outcome;
@@ -153,4 +153,4 @@ absl::Status LogReader::CutAt(const std::string& path, uint64_t offset, bool dam
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -19,7 +19,7 @@
 #include "proto/log.pb.h"
 #include "server/shard/segment.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // The segments of one log of one generation, ascending; at least one.
 using LogSegments = std::vector<SegmentId>;
@@ -86,4 +86,4 @@ class LogReader {
   std::vector<Cut> cuts_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

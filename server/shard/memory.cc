@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kHugePageBytes = 2 << 20;
@@ -141,4 +141,4 @@ size_t SlabPool::slab_bytes() const {
   return slab_count_ * slab_bytes_;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

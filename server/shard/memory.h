@@ -14,7 +14,7 @@
 
 #include "common/mutex.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Frees what AllocateZeroed gave.
 struct LargeDelete {
@@ -75,4 +75,4 @@ class SlabPool {
   size_t slab_count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

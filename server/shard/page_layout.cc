@@ -5,7 +5,7 @@
 
 #include "common/limits.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 PageLayout::PageLayout(const Table& table) : row_floats(table.dim() + table.state_layout().FloatsFor(table.dim())) {
   const size_t row_bytes = sizeof(Key) + sizeof(uint32_t) + row_floats * sizeof(float);
@@ -13,4 +13,4 @@ PageLayout::PageLayout(const Table& table) : row_floats(table.dim() + table.stat
   rows_log2 = static_cast<uint32_t>(std::bit_width(fitting) - 1);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -8,7 +8,7 @@
 #include "server/shard/buffer.h"
 #include "server/shard/table.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows:
 // values, then optimizer state.
@@ -34,4 +34,4 @@ inline uint32_t ChangedStamp(Version version) {
   return low == 0 ? 1 : low;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

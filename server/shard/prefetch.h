@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lodestone {
+namespace lodestone::server {
 
 // The first `bytes` of a row, or as many as it takes for the processor itself to fetch the rest.
 inline void PrefetchRow(const void* row, size_t bytes) {
@@ -16,4 +16,4 @@ inline void PrefetchRow(const void* row, size_t bytes) {
   for (size_t at = kCacheLine; at < std::min(bytes, kBytesMax); at += kCacheLine) __builtin_prefetch(begin + at);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 void RowIndex::Allocate(uint32_t buckets) {
   bucket_count_ = buckets;
@@ -73,4 +73,4 @@ void RowIndex::Erase(Key key) {
   bucket.numbers[bucket.used] = 0;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "common/types.h"
 #include "server/shard/memory.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // Number of a row within its shard's part of a table.
 using RowId = uint32_t;
@@ -83,4 +83,4 @@ class RowIndex {
   LargeMemory memory_;  // bucket_count_ Buckets.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

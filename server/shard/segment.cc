@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 std::string SegmentName(const SegmentId& id) {
   return absl::StrCat(absl::Dec(id.generation, absl::kZeroPad6), "-", absl::Dec(id.log, absl::kZeroPad3), "-",
@@ -30,4 +30,4 @@ std::optional<SegmentId> ParseSegmentName(absl::string_view name) {
   return id;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

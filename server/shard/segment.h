@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // SegmentHeader.format of what is written and read.
 inline constexpr uint32_t kSegmentFormat = 1;
@@ -30,4 +30,4 @@ std::string SegmentPath(const std::string& dir, const SegmentId& id);
 // The segment that `name` is the name of; nullopt if it is of none.
 std::optional<SegmentId> ParseSegmentName(absl::string_view name);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "server/shard/segment.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 absl::Status SegmentWriter::Begin() {
   if (file_.has_value()) Leave();
@@ -72,4 +72,4 @@ absl::Status SegmentWriter::Write(std::span<iovec> pieces, uint64_t bytes) {
 
 absl::Status SegmentWriter::Flush() { return file_.has_value() ? file_->Sync() : absl::OkStatus(); }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -19,7 +19,7 @@
 #include "common/file.h"
 #include "proto/log.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class SegmentWriter {
  public:
@@ -65,4 +65,4 @@ class SegmentWriter {
   bool remove_ = false;          // What an attempt to create the segment has left must go first.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

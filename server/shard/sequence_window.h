@@ -16,7 +16,7 @@
 #include "common/limits.h"
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class SequenceWindow {
  public:
@@ -71,4 +71,4 @@ class SequenceWindow {
   std::bitset<limits::kSequenceWindow> applied_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

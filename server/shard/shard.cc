@@ -8,7 +8,7 @@
 #include "common/check.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms) {
   if (table->is_dense()) {
@@ -146,4 +146,4 @@ std::optional<Shard::Snapshot> Shard::Collect(std::span<const Table* const> tabl
   return snapshot;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

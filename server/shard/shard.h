@@ -25,7 +25,7 @@
 #include "server/shard/evictions.h"
 #include "server/shard/sequence_window.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Shard {
  public:
@@ -172,4 +172,4 @@ class Shard {
   uint64_t staged_count_ = 0;      // Records.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "server/shard/segment.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 HistogramMetric commit_metric("lodestone_ps_log_commit_duration_seconds",
@@ -277,4 +277,4 @@ void ShardLog::Refuse(std::deque<Item> items) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -34,7 +34,7 @@
 #include "proto/log.pb.h"
 #include "server/shard/segment_writer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class ShardLog {
  public:
@@ -138,4 +138,4 @@ class ShardLog {
   std::thread thread_ ABSL_GUARDED_BY(mu_);            // Started when it is first needed.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

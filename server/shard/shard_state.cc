@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "server/shard/shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr Version kVersionMax = (Version{1} << 62) - 1;  // There is room for more in a page's.
@@ -176,4 +176,4 @@ bool Shard::Holds(TableId table) const {
   return dense != dense_.end() ? !dense->second->empty() : rows_.contains(table);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 
 #include "common/histogram.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Measured: a thread that serves as many calls as it can is off the CPU for a tenth of its time at most, one that
@@ -44,4 +44,4 @@ bool HasIdled() {
   return static_cast<double>(idle_ns) > kIdleShareMin * static_cast<double>(passed_ns);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

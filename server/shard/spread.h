@@ -12,7 +12,7 @@
 
 #include "server/shard/executor.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // From here on a share is large: it takes some 40 us, and to wake a thread a tenth of that. Dense values do not count:
 // to update them takes the memory's bandwidth rather than a core's time.
@@ -32,4 +32,4 @@ bool HasIdled();
 // Submits all shares. `idle` is asked only if there is something to hand over.
 void Spread(std::vector<Share> shares, bool (*idle)() = HasIdled);
 
-}  // namespace lodestone
+}  // namespace lodestone::server

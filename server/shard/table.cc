@@ -10,7 +10,7 @@
 #include "common/random.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 absl::Status CheckName(const std::string& name) {
@@ -125,4 +125,4 @@ float Table::ScaleToNorm(ByteView gradient, float clip_value, float norm_max) {
   return norm > norm_max ? static_cast<float>(norm_max / norm) : 1.0f;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "proto/table.pb.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Table {
  public:
@@ -84,4 +84,4 @@ class Table {
   Counters counters_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

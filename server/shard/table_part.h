@@ -9,7 +9,7 @@
 #include "common/types.h"
 #include "proto/checkpoint.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 struct TablePart {
   struct Record {
@@ -21,4 +21,4 @@ struct TablePart {
   std::vector<Record> records;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

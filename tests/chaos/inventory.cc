@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kPullsMax = 20;
 
-absl::StatusOr<Held> PullOnce(Client* client, const std::vector<TableHandle>& tables, const Workload& workload,
-                              const std::vector<Key>& row_keys, const std::vector<Key>& adagrad_keys) {
+absl::StatusOr<Held> PullOnce(worker::Client* client, const std::vector<worker::TableHandle>& tables,
+                              const Workload& workload, const std::vector<Key>& row_keys,
+                              const std::vector<Key>& adagrad_keys) {
   const auto table = [&](TableName name) { return &tables[static_cast<int>(name)]; };
   Held held;
   held.dense.resize(workload.ElementsOf(TableName::kDense));
@@ -21,7 +22,7 @@ absl::StatusOr<Held> PullOnce(Client* client, const std::vector<TableHandle>& ta
   const size_t dim = workload.DimOf(TableName::kRows);
   std::vector<float> rows(row_keys.size() * dim);
   std::vector<float> adagrad(adagrad_keys.size());
-  std::vector<RowPull> row_pulls;
+  std::vector<worker::RowPull> row_pulls;
   if (!row_keys.empty()) row_pulls.push_back({table(TableName::kRows), row_keys, rows.data()});
   if (!adagrad_keys.empty()) row_pulls.push_back({table(TableName::kAdagrad), adagrad_keys, adagrad.data()});
   LODESTONE_ASSIGN_OR_RETURN(held.versions, client->PullNow({{table(TableName::kDense), held.dense.data()},
@@ -61,8 +62,8 @@ absl::StatusOr<Held> Inventory::Take() {
 }
 
 absl::StatusOr<Held> Inventory::Pull() const {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(config_));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(workload_->Tables()));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<worker::Client> client, worker::Client::Connect(config_));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<worker::TableHandle> tables, client->EnsureTables(workload_->Tables()));
   LODESTONE_ASSIGN_OR_RETURN(Held held, PullOnce(client.get(), tables, *workload_, rows_, adagrad_));
   for (int pull = 1; pull < kPullsMax; ++pull) {
     LODESTONE_ASSIGN_OR_RETURN(Held again, PullOnce(client.get(), tables, *workload_, rows_, adagrad_));

@@ -89,7 +89,7 @@ absl::Status PsCluster::Start(uint32_t server) {
   ps.port = 0;
   ps.serves = false;
   ps.may_end = false;
-  LODESTONE_ASSIGN_OR_RETURN(ps.child, Child::Start(absl::StrCat("ps ", server), argv));
+  LODESTONE_ASSIGN_OR_RETURN(ps.child, psctl::Child::Start(absl::StrCat("ps ", server), argv));
   sockets_.Add(ps.child->pid(), static_cast<int>(server));
   return absl::OkStatus();
 }
@@ -191,7 +191,7 @@ absl::Status PsCluster::DeleteDisk(uint32_t server) {
 
 absl::StatusOr<v1::StatusResponse> PsCluster::StatusOf(uint32_t server, int timeout_ms) const {
   // Not through its proxy, where it might get lost.
-  return FetchStatus(absl::StrCat("127.0.0.1:", ps_[server].port), timeout_ms);
+  return psctl::FetchStatus(absl::StrCat("127.0.0.1:", ps_[server].port), timeout_ms);
 }
 
 void PsCluster::Pump(int ms) {

@@ -96,7 +96,7 @@ class PsCluster {
 
  private:
   struct Ps {
-    std::unique_ptr<Child> child;                    // Null: none runs.
+    std::unique_ptr<psctl::Child> child;             // Null: none runs.
     std::vector<std::unique_ptr<TcpProxy>> proxies;  // One or two.
     size_t proxy = 0;                                // That is in use.
     std::ofstream log;

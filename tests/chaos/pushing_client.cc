@@ -111,7 +111,7 @@ void PushingClient::Live() {
 }
 
 absl::Status PushingClient::Connect() {
-  LODESTONE_ASSIGN_OR_RETURN(client_, Client::Connect(run_->config));
+  LODESTONE_ASSIGN_OR_RETURN(client_, worker::Client::Connect(run_->config));
   LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables(run_->workload->Tables()));
   MutexLock lock(&mu_);
   connected_ = true;
@@ -165,7 +165,7 @@ absl::Status PushingClient::Hand(const std::shared_ptr<const Push>& push, int64_
       (cell.table == TableName::kDense ? dense_ : large_)[cell.element] = on ? static_cast<float>(cell.value) : 0.0f;
     }
   };
-  std::vector<DenseGradient> dense;
+  std::vector<worker::DenseGradient> dense;
   if (push->dense) dense.push_back({&tables_[static_cast<int>(TableName::kDense)], dense_.data()});
   if (push->large) dense.push_back({&tables_[static_cast<int>(TableName::kLarge)], large_.data()});
   std::vector<Key> keys[2];
@@ -179,15 +179,15 @@ absl::Status PushingClient::Hand(const std::shared_ptr<const Push>& push, int64_
     }
     values[at][values[at].size() - dim + row.column] = static_cast<float>(row.value);
   }
-  std::vector<RowGradients> rows;
+  std::vector<worker::RowGradients> rows;
   for (const int at : {0, 1}) {
     if (!keys[at].empty())
       rows.push_back({&tables_[static_cast<int>(TableName::kRows) + at], keys[at], values[at].data()});
   }
   set(true);
-  const absl::Status status =
-      client_->Push(push->number + 1, dense, rows, {},
-                    [this, push, sent_ms](const Client::PushResult& result) { OnDone(*push, sent_ms, result.status); });
+  const absl::Status status = client_->Push(
+      push->number + 1, dense, rows, {},
+      [this, push, sent_ms](const worker::Client::PushResult& result) { OnDone(*push, sent_ms, result.status); });
   set(false);  // They were copied.
   return status;
 }

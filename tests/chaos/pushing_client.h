@@ -80,8 +80,8 @@ class PushingClient {
   const uint32_t slot_;
 
   // The thread's own.
-  std::unique_ptr<Client> client_;
-  std::vector<TableHandle> tables_;
+  std::unique_ptr<worker::Client> client_;
+  std::vector<worker::TableHandle> tables_;
   std::vector<float> dense_;  // Gradients, all 0 between two pushes.
   std::vector<float> large_;
   uint64_t next_number_ = 0;

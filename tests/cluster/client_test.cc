@@ -93,7 +93,7 @@ class Cluster {
     config.mutable_server()->set_listen(address);
     if (proxy != nullptr) config.mutable_server()->set_advertise(proxy->address());
     if (index == 0) config.mutable_coordinator()->set_address(address);
-    auto server = ServerProcess::Start(config);
+    auto server = server::ServerProcess::Start(config);
     if (absl::IsUnavailable(server.status())) return;
     LODESTONE_CHECK(server.ok());
     config_.mutable_coordinator()->set_address(config.coordinator().address());
@@ -105,7 +105,7 @@ class Cluster {
   v1::Config config_;
   std::vector<std::string> addresses_;  // Of the ps themselves.
   std::vector<std::unique_ptr<FaultyProxy>> proxies_;
-  std::vector<std::unique_ptr<ServerProcess>> servers_;
+  std::vector<std::unique_ptr<server::ServerProcess>> servers_;
 };
 
 // Tables that add what is pushed to zeros.
@@ -132,7 +132,8 @@ struct Sums {
 
 // Pushes `count` gradients of small integers and adds them to `sums`. Every other one is borrowed, and spoilt as soon
 // as its push is done: whatever is still sent or sent again from there would show in the sums.
-void PushIntegers(Client* client, const std::vector<TableHandle>& tables, uint64_t seed, int count, Sums* sums) {
+void PushIntegers(worker::Client* client, const std::vector<worker::TableHandle>& tables, uint64_t seed, int count,
+                  Sums* sums) {
   std::vector<float> dense(kElements);
   for (int push = 0; push < count; ++push) {
     const uint64_t stream = StreamSeed(seed, static_cast<uint64_t>(push));
@@ -149,12 +150,13 @@ void PushIntegers(Client* client, const std::vector<TableHandle>& tables, uint64
     }
     for (size_t i = 0; i < kElements; ++i) sums->dense[i] += dense[i] = integer(2'000'000 + i);
     const bool borrowed = push % 2 == 0;
-    const DenseGradient dense_gradient{&tables[0], dense.data(), borrowed};
-    const RowGradients row_gradients{&tables[1], keys, rows.data()};
+    const worker::DenseGradient dense_gradient{&tables[0], dense.data(), borrowed};
+    const worker::RowGradients row_gradients{&tables[1], keys, rows.data()};
     std::latch done(1);
-    const absl::Status status = client->Push(push + 1, {&dense_gradient, 1}, {&row_gradients, 1}, {},
-                                             borrowed ? [&done](const Client::PushResult&) { done.count_down(); }
-                                                      : std::function<void(Client::PushResult)>());
+    const absl::Status status =
+        client->Push(push + 1, {&dense_gradient, 1}, {&row_gradients, 1}, {},
+                     borrowed ? [&done](const worker::Client::PushResult&) { done.count_down(); }
+                              : std::function<void(worker::Client::PushResult)>());
     ASSERT_TRUE(status.ok()) << status;
     if (!borrowed) continue;
     done.wait();
@@ -171,7 +173,7 @@ Sums PushFromFourClients(const v1::Config& config, uint64_t seed) {
   std::vector<std::thread> threads;
   for (int c = 0; c < kClients; ++c) {
     threads.emplace_back([&config, seed, c, sums = &sums[c]] {
-      auto client = Client::Connect(config);
+      auto client = worker::Client::Connect(config);
       ASSERT_TRUE(client.ok()) << client.status();
       const auto tables = (*client)->EnsureTables(AddingTables());
       ASSERT_TRUE(tables.ok()) << tables.status();
@@ -198,7 +200,7 @@ TEST(Cluster, SumsPushesExactlyThoughCallsAreRepeatedRefusedAndTheirAnswersLost)
   });
   const Sums sums = PushFromFourClients(cluster.config(), kSeed);
 
-  auto client = Client::Connect(cluster.config());
+  auto client = worker::Client::Connect(cluster.config());
   ASSERT_TRUE(client.ok()) << client.status();
   const auto tables = *(*client)->EnsureTables(AddingTables());
   Sums held;
@@ -219,7 +221,7 @@ TEST(Cluster, SumsPushesExactlyThoughCallsAreRepeatedRefusedAndTheirAnswersLost)
 // The dense table as a subscriber holds it.
 class Subscriber {
  public:
-  void Take(const BlockUpdate& update, const BlockLayout& layout) {
+  void Take(const worker::BlockUpdate& update, const BlockLayout& layout) {
     MutexLock lock(&mu_);
     update.values.CopyTo(values_.data() + uint64_t{update.block} * layout.block_elements);
     changed_.NotifyAll();
@@ -240,11 +242,11 @@ TEST(Cluster, BringsSubscribersToWhatAPullReturns) {
   RecordProperty("seed", std::to_string(kSeed));
   Cluster cluster(nullptr);
   Subscriber subscriber;  // Outlives the client.
-  auto client = Client::Connect(cluster.config());
+  auto client = worker::Client::Connect(cluster.config());
   ASSERT_TRUE(client.ok()) << client.status();
   const auto tables = *(*client)->EnsureTables(AddingTables());
   const absl::Status subscribed = (*client)->Subscribe(
-      {&tables[0]}, [&](const BlockUpdate& update) { subscriber.Take(update, tables[0].layout); },
+      {&tables[0]}, [&](const worker::BlockUpdate& update) { subscriber.Take(update, tables[0].layout); },
       [](ShardId, Version) {});
   ASSERT_TRUE(subscribed.ok()) << subscribed;
 

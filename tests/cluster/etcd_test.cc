@@ -72,7 +72,7 @@ class Adder {
 
  private:
   absl::Status Run(const v1::Config& config) {
-    auto client = Client::Connect(config);
+    auto client = worker::Client::Connect(config);
     if (!client.ok()) return client.status();
     client_ = *std::move(client);
     auto tables = client_->EnsureTables(SumTable());
@@ -80,7 +80,7 @@ class Adder {
     tables_ = *std::move(tables);
     const std::vector<float> ones(kElements, 1.0f);
     while (clock_ < end_) {
-      const DenseGradient gradient{&tables_[0], ones.data()};
+      const worker::DenseGradient gradient{&tables_[0], ones.data()};
       if (absl::Status status = client_->Push(clock_ + 1, {&gradient, 1}, {}, {}, {}); !status.ok()) return status;
       if (absl::Status status = client_->Flush(); !status.ok()) return status;
       ++clock_;
@@ -97,8 +97,8 @@ class Adder {
   std::atomic<int64_t> end_{std::numeric_limits<int64_t>::max()};
   std::atomic<bool> ended_{false};
   absl::Status status_;
-  std::unique_ptr<Client> client_;
-  std::vector<TableHandle> tables_;
+  std::unique_ptr<worker::Client> client_;
+  std::vector<worker::TableHandle> tables_;
   std::thread thread_;
 };
 

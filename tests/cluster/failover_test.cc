@@ -72,7 +72,7 @@ class FailoverTest : public testing::Test {
     // On a thread of its own: somebody has to read what the ps say.
     std::atomic<bool> connected{false};
     std::thread thread([&] {
-      auto client = Client::Connect(cluster_->config());
+      auto client = worker::Client::Connect(cluster_->config());
       EXPECT_TRUE(client.ok()) << client.status();
       if (client.ok()) client_ = *std::move(client);
       connected = true;
@@ -100,10 +100,10 @@ class FailoverTest : public testing::Test {
   void PushOnes() {
     const std::vector<float> ones(kElements, 1.0f);
     for (Clock clock = 1; !done_; ++clock) {
-      const DenseGradient dense{&tables_[0], ones.data(), false};
-      const RowGradients rows{&tables_[1], keys_, ones.data()};
+      const worker::DenseGradient dense{&tables_[0], ones.data(), false};
+      const worker::RowGradients rows{&tables_[1], keys_, ones.data()};
       const absl::Status sent =
-          client_->Push(clock, {&dense, 1}, {&rows, 1}, {}, [this](const Client::PushResult& result) {
+          client_->Push(clock, {&dense, 1}, {&rows, 1}, {}, [this](const worker::Client::PushResult& result) {
             EXPECT_TRUE(result.status.ok()) << result.status;
             ++acknowledged_;
           });
@@ -128,7 +128,7 @@ class FailoverTest : public testing::Test {
     std::atomic<bool> pulled{false};
     absl::Status status;
     client_->Pull({{&tables_[0], dense.data()}}, {{&tables_[1], keys_, rows.data()}},
-                  [&](absl::Status outcome, const ShardVersions&) {
+                  [&](absl::Status outcome, const worker::ShardVersions&) {
                     status = std::move(outcome);
                     pulled = true;
                   });
@@ -170,8 +170,8 @@ class FailoverTest : public testing::Test {
   }
 
   std::unique_ptr<PsCluster> cluster_;
-  std::unique_ptr<Client> client_;
-  std::vector<TableHandle> tables_;
+  std::unique_ptr<worker::Client> client_;
+  std::vector<worker::TableHandle> tables_;
   std::vector<Key> keys_;
   std::atomic<bool> done_{false};
   std::atomic<bool> pusher_ended_{false};

@@ -17,7 +17,7 @@ constexpr uint32_t kMessageBytesMax = 64 << 20;
 
 // A call that was passed on.
 struct FaultyProxy::Forward {
-  std::shared_ptr<FakeCall> call;
+  std::shared_ptr<worker::FakeCall> call;
   grpc::ClientContext context;
   grpc::ByteBuffer answer;
 };
@@ -25,7 +25,8 @@ struct FaultyProxy::Forward {
 FaultyProxy::FaultyProxy(std::string target, Faults faults)
     : channel_(MakeChannel(target, kMessageBytesMax)),
       faults_(std::move(faults)),
-      server_(std::make_unique<FakeServer>([this](std::shared_ptr<FakeCall> call) { Handle(std::move(call)); })) {}
+      server_(std::make_unique<worker::FakeServer>(
+          [this](std::shared_ptr<worker::FakeCall> call) { Handle(std::move(call)); })) {}
 
 FaultyProxy::~FaultyProxy() {
   server_.reset();
@@ -37,29 +38,29 @@ void FaultyProxy::AwaitIdle() {
   while (under_way_ > 0) idle_.Wait(&mu_);
 }
 
-void FaultyProxy::Handle(std::shared_ptr<FakeCall> call) {
-  Fault fault = Fault::kNone;
+void FaultyProxy::Handle(std::shared_ptr<worker::FakeCall> call) {
+  worker::Fault fault = worker::Fault::kNone;
   if (call->method() == "Push") {
     MutexLock lock(&mu_);
     fault = faults_(++pushes_);
   }
   switch (fault) {
-    case Fault::kRefuse:
+    case worker::Fault::kRefuse:
       call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "refused by the proxy"));
       return;
-    case Fault::kRepeat:
+    case worker::Fault::kRepeat:
       PassOn(call, true);
       PassOn(call, true);
       return;
-    case Fault::kDropReply:
+    case worker::Fault::kDropReply:
       PassOn(std::move(call), false);
       return;
-    case Fault::kNone:
+    case worker::Fault::kNone:
       PassOn(std::move(call), true);
   }
 }
 
-void FaultyProxy::PassOn(std::shared_ptr<FakeCall> call, bool answer) {
+void FaultyProxy::PassOn(std::shared_ptr<worker::FakeCall> call, bool answer) {
   {
     MutexLock lock(&mu_);
     ++under_way_;

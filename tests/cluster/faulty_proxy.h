@@ -18,14 +18,14 @@ namespace lodestone {
 
 class FaultyProxy {
  public:
-  enum class Fault {
+  enum class worker::Fault {
     kNone,
     kRefuse,     // Not passed on; UNAVAILABLE.
     kRepeat,     // Passed on twice at once; the first answer counts.
     kDropReply,  // Passed on; when the answer has come, UNAVAILABLE.
   };
   // Decides what is done to the `push`-th call of Push, from 1. Called under a lock. Other calls are only passed on.
-  using Faults = std::function<Fault(uint64_t push)>;
+  using Faults = std::function<worker::Fault(uint64_t push)>;
   FaultyProxy(std::string target, Faults faults);
   ~FaultyProxy();
 
@@ -38,9 +38,9 @@ class FaultyProxy {
  private:
   struct Forward;
 
-  void Handle(std::shared_ptr<FakeCall> call);
+  void Handle(std::shared_ptr<worker::FakeCall> call);
   // Passes `call` on; gives it the answer if `answer`, else UNAVAILABLE.
-  void PassOn(std::shared_ptr<FakeCall> call, bool answer);
+  void PassOn(std::shared_ptr<worker::FakeCall> call, bool answer);
 
   const std::shared_ptr<grpc::Channel> channel_;
   const Faults faults_;
@@ -50,7 +50,7 @@ class FaultyProxy {
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
 
-  std::unique_ptr<FakeServer> server_;  // Last: its calls use all of the above.
+  std::unique_ptr<worker::FakeServer> server_;  // Last: its calls use all of the above.
 };
 
 }  // namespace lodestone

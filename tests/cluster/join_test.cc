@@ -32,7 +32,7 @@ class Process {
     std::vector<std::string> argv = {ProjectFile(absl::StrCat(program == "ps" ? "server/" : "worker/", program)),
                                      "--config", config};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
-    child_ = Child::Start(program, argv).value();
+    child_ = psctl::Child::Start(program, argv).value();
   }
   // Waits until the output holds `text`. False if the process ended without it.
   bool WaitForOutput(const std::string& text) {
@@ -47,7 +47,7 @@ class Process {
 
  private:
   std::string output_;
-  std::unique_ptr<Child> child_;
+  std::unique_ptr<psctl::Child> child_;
 };
 
 // A worker once took up to 5 s to notice: while it paused between two attempts, nothing drove its connection but a

@@ -22,7 +22,7 @@ class LocalSocketTest : public ::testing::Test {
     if (elsewhere) config_.mutable_server()->set_advertise(nobody_.address());
     config_.mutable_coordinator()->set_address(listen_.address());
     config_.mutable_worker()->set_retry_timeout_ms(300);
-    auto ps = ServerProcess::Start(config_);
+    auto ps = server::ServerProcess::Start(config_);
     ASSERT_TRUE(ps.ok()) << ps.status();
     ps_ = *std::move(ps);
     const absl::Status ready = ps_->WaitUntilReady();
@@ -34,7 +34,7 @@ class LocalSocketTest : public ::testing::Test {
 
   // Pushes to a table and pulls it back.
   static absl::Status PushAndPull(const v1::Config& config) {
-    auto client = Client::Connect(config);
+    auto client = worker::Client::Connect(config);
     if (!client.ok()) return client.status();
     v1::TableSpec spec;
     spec.set_name("t");
@@ -45,7 +45,7 @@ class LocalSocketTest : public ::testing::Test {
     const auto tables = (*client)->EnsureTables({spec});
     if (!tables.ok()) return tables.status();
     const std::vector<float> gradient = {1, 2, 3, 4};
-    const DenseGradient pushed{&(*tables)[0], gradient.data()};
+    const worker::DenseGradient pushed{&(*tables)[0], gradient.data()};
     if (absl::Status status = (*client)->Push(1, {&pushed, 1}, {}, {}, {}); !status.ok()) return status;
     if (absl::Status status = (*client)->Flush(); !status.ok()) return status;
     std::vector<float> values(4);
@@ -57,7 +57,7 @@ class LocalSocketTest : public ::testing::Test {
 
   const ReservedPort listen_, nobody_;
   v1::Config config_;
-  std::unique_ptr<ServerProcess> ps_;
+  std::unique_ptr<server::ServerProcess> ps_;
 };
 
 TEST_F(LocalSocketTest, AWorkerOfTheSameMachineNeedsNoAddress) {

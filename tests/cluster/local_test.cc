@@ -49,7 +49,7 @@ void ExpectAllGone(const std::vector<pid_t>& processes) {
 }
 
 TEST(PsctlLocal, TrainsAndWritesTheResult) {
-  const RunSummary summary = TrainLocally("local", Small());
+  const psctl::RunSummary summary = TrainLocally("local", Small());
   EXPECT_EQ(summary.samples, 4000u);
   EXPECT_EQ(summary.model, "deepfm");
   EXPECT_GT(summary.seconds, 0);
@@ -63,8 +63,9 @@ TEST(PsctlLocal, TrainsAndWritesTheResult) {
 
 TEST(PsctlLocal, RunsOtherNumbersOfServersAndWorkers) {
   for (const auto& [servers, workers] : {std::pair("1", "1"), std::pair("4", "3")}) {
-    const RunSummary summary = TrainLocally("local", Small({"--set", std::string("cluster.servers=") + servers, "--set",
-                                                            std::string("cluster.workers=") + workers}));
+    const psctl::RunSummary summary =
+        TrainLocally("local", Small({"--set", std::string("cluster.servers=") + servers, "--set",
+                                     std::string("cluster.workers=") + workers}));
     EXPECT_EQ(summary.samples, 4000u) << workers << " workers";
   }
 }

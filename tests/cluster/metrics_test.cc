@@ -40,13 +40,13 @@ class ClusterMetricsTest : public ::testing::Test {
       proxy_ = std::make_unique<FaultyProxy>(port_.address(), faults);
       config_.mutable_server()->set_advertise(proxy_->address());
     }
-    auto server = ServerProcess::Start(config_);
+    auto server = server::ServerProcess::Start(config_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     ASSERT_TRUE(server_->WaitUntilReady().ok());
     config_.mutable_coordinator()->set_address(port_.address());
     auto client =
-        Client::Connect(config_, [this](const v1::WorkerProgress& progress) { reported_ = progress.clock(); });
+        worker::Client::Connect(config_, [this](const v1::WorkerProgress& progress) { reported_ = progress.clock(); });
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
     std::vector<v1::TableSpec> specs(2);
@@ -64,8 +64,8 @@ class ClusterMetricsTest : public ::testing::Test {
   }
   void Push() {
     const std::vector<float> dense(kElements, 1), rows(keys_.size() * kDim, 1);
-    const DenseGradient dense_gradient{&tables_[0], dense.data()};
-    const RowGradients row_gradients{&tables_[1], keys_, rows.data()};
+    const worker::DenseGradient dense_gradient{&tables_[0], dense.data()};
+    const worker::RowGradients row_gradients{&tables_[1], keys_, rows.data()};
     ASSERT_TRUE(client_->Push(1, {&dense_gradient, 1}, {&row_gradients, 1}, {}, {}).ok());
   }
   void Pull() {
@@ -84,9 +84,9 @@ class ClusterMetricsTest : public ::testing::Test {
   v1::Config config_;
   std::atomic<uint64_t> reported_{0};
   std::unique_ptr<FaultyProxy> proxy_;  // Null: there is none.
-  std::unique_ptr<ServerProcess> server_;
-  std::vector<TableHandle> tables_;
-  std::unique_ptr<Client> client_;  // First to go.
+  std::unique_ptr<server::ServerProcess> server_;
+  std::vector<worker::TableHandle> tables_;
+  std::unique_ptr<worker::Client> client_;  // First to go.
   const std::vector<Key> keys_ = {1, 2, 3, 5, 8, 13, 21};
 };
 
@@ -114,7 +114,7 @@ TEST_F(ClusterMetricsTest, BroadcastsCountAtTheSubscriberAsTheyDoAtThePs) {
   Start(nullptr);
   const MetricGrowth growth;
   const absl::Status subscribed = client_->Subscribe(
-      {&tables_[0]}, [](const BlockUpdate&) {}, [](ShardId, Version) {});
+      {&tables_[0]}, [](const worker::BlockUpdate&) {}, [](ShardId, Version) {});
   ASSERT_TRUE(subscribed.ok()) << subscribed;
   Push();
   ASSERT_TRUE(client_->Flush().ok());

@@ -91,7 +91,7 @@ std::vector<Line> SparseClicks(size_t count, uint64_t features, uint64_t telling
 TEST(OtherData, AHundredThousandFeaturesMostOfThemNoise) {
   constexpr size_t kTest = 4000;
   const std::vector<Line> lines = SparseClicks(24'000, 100'000, 40, 10, 0);
-  const RunSummary summary = TrainLocally("a9a", WriteFiles("many_features", "", lines, kTest));
+  const psctl::RunSummary summary = TrainLocally("a9a", WriteFiles("many_features", "", lines, kTest));
   EXPECT_GE(MetricOf(summary.test, "auc"), 0.95 * TeacherAuc(lines, kTest));
 }
 
@@ -101,7 +101,7 @@ TEST(OtherData, OneInFiveHundredIsPositive) {
   const double positives =
       std::accumulate(lines.begin(), lines.end(), 0.0, [](double sum, const Line& line) { return sum + line.label; });
   EXPECT_LT(positives / lines.size(), 0.01);
-  const RunSummary summary = TrainLocally("a9a", WriteFiles("few_positives", "", lines, kTest));
+  const psctl::RunSummary summary = TrainLocally("a9a", WriteFiles("few_positives", "", lines, kTest));
   EXPECT_GE(MetricOf(summary.test, "auc"), 0.95 * TeacherAuc(lines, kTest));
 }
 
@@ -128,7 +128,7 @@ TEST(OtherData, FiveClassesWithOddLabelsSortedByThem) {
     line.text = absl::StrCat(line.label);
     for (const uint64_t feature : present) absl::StrAppend(&line.text, " ", feature, ":1");
   }
-  const RunSummary summary = TrainLocally("a9a", WriteFiles("five_classes", "", lines, 2000));
+  const psctl::RunSummary summary = TrainLocally("a9a", WriteFiles("five_classes", "", lines, 2000));
   // The classes are the largest of five linear functions, so a linear model can tell all of them.
   EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.95);
 }
@@ -153,7 +153,7 @@ TEST(OtherData, ATableWithAHeaderSevenClassesAndColumnsOfVeryDifferentUnits) {
   }
   std::vector<std::string> arguments = WriteFiles("seven_classes", header + "\n", lines, 2000);
   arguments.insert(arguments.end(), {"--set", "data.csv.label=species"});
-  const RunSummary summary = TrainLocally("optdigits", arguments);
+  const psctl::RunSummary summary = TrainLocally("optdigits", arguments);
   // Clouds of deviation 1 around centres some 14 apart: next to no overlap.
   EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.98);
 }
@@ -172,7 +172,7 @@ TEST(OtherData, HalfStarRatingsFromATsv) {
     line.label = std::clamp(std::round(2 * rating) / 2, 0.5, 5.0);
     line.text = absl::StrCat("u", user, "\t", 1000 + item, "\t", line.label, "\t", 978300760);
   }
-  const RunSummary summary = TrainLocally("ratings", WriteFiles("half_stars", "", lines, 8000));
+  const psctl::RunSummary summary = TrainLocally("ratings", WriteFiles("half_stars", "", lines, 8000));
   // Rounding to halves adds the deviation of a uniform distribution of width 1/2 to the noise; clamping takes some
   // away.
   const double best = std::sqrt(kNoise * kNoise + 0.25 / 12);

@@ -76,7 +76,7 @@ class MonitoredCluster {
     EXPECT_TRUE(run_.WaitForOutput(all_there)) << run_.output();
     const std::string said = "psctl status --address ";
     const size_t at = run_.output().find(said) + said.size();
-    const auto found = FindServers(run_.output().substr(at, run_.output().find(')', at) - at), kStatusMs);
+    const auto found = psctl::FindServers(run_.output().substr(at, run_.output().find(')', at) - at), kStatusMs);
     EXPECT_TRUE(found.ok()) << found.status();
     if (found.ok()) servers_ = *found;
   }
@@ -102,8 +102,8 @@ class MonitoredCluster {
   // Pushes applied by all ps.
   double Pushes() const {
     double pushes = 0;
-    for (const ServerAddress& server : servers_) {
-      const auto status = FetchStatus(server.address, kStatusMs);
+    for (const psctl::ServerAddress& server : servers_) {
+      const auto status = psctl::FetchStatus(server.address, kStatusMs);
       EXPECT_TRUE(status.ok()) << status.status();
       if (status.ok()) pushes += static_cast<double>(status->server().pushes());
     }
@@ -113,7 +113,7 @@ class MonitoredCluster {
  private:
   PsctlRun run_;
   std::map<std::string, int> ports_;
-  std::vector<ServerAddress> servers_;
+  std::vector<psctl::ServerAddress> servers_;
 };
 
 // Prometheus, with the project's configuration but for where the processes are and how often they are asked.
@@ -132,9 +132,9 @@ class Prometheus {
     }
     const std::string file = TestFile("prometheus.yml");
     std::ofstream(file) << config;
-    auto child = Child::Start("prometheus",
-                              {kPrometheus, "--config.file=" + file, "--log.level=error",
-                               "--storage.tsdb.path=" + TestFile("tsdb"), "--web.listen-address=" + port_.address()});
+    auto child = psctl::Child::Start(
+        "prometheus", {kPrometheus, "--config.file=" + file, "--log.level=error",
+                       "--storage.tsdb.path=" + TestFile("tsdb"), "--web.listen-address=" + port_.address()});
     EXPECT_TRUE(child.ok()) << child.status();
     if (child.ok()) child_ = *std::move(child);
   }
@@ -171,7 +171,7 @@ class Prometheus {
  private:
   const ReservedPort port_;
   httplib::Client client_;
-  std::unique_ptr<Child> child_;
+  std::unique_ptr<psctl::Child> child_;
   std::string said_;
 };
 

@@ -51,7 +51,7 @@ PsctlRun::PsctlRun(const std::vector<std::string>& arguments) {
   setenv("TMPDIR", std::getenv("TEST_TMPDIR"), /*overwrite=*/1);  // A killed psctl leaves its folder there.
   std::vector<std::string> argv = {ProjectFile("tools/psctl/psctl")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  absl::StatusOr<std::unique_ptr<Child>> child = Child::Start("psctl", argv);
+  absl::StatusOr<std::unique_ptr<psctl::Child>> child = psctl::Child::Start("psctl", argv);
   if (!child.ok()) {
     std::cerr << child.status() << std::endl;
     std::abort();
@@ -107,7 +107,7 @@ bool Lives(pid_t pid) {
   return stat.parent != 0 && stat.state != 'Z';
 }
 
-RunSummary TrainLocally(const std::string& config, const std::vector<std::string>& arguments) {
+psctl::RunSummary TrainLocally(const std::string& config, const std::vector<std::string>& arguments) {
   const std::string summary_file = TestFile(config + ".json");
   std::remove(summary_file.c_str());
   std::vector<std::string> all = {"local", ProjectFile(absl::StrCat("configs/", config, ".yaml")), "--summary",
@@ -115,14 +115,14 @@ RunSummary TrainLocally(const std::string& config, const std::vector<std::string
   all.insert(all.end(), arguments.begin(), arguments.end());
   PsctlRun run(all);
   EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
-  absl::StatusOr<RunSummary> summary = ReadSummary(summary_file);
+  absl::StatusOr<psctl::RunSummary> summary = psctl::ReadSummary(summary_file);
   EXPECT_TRUE(summary.ok()) << summary.status();
-  if (!summary.ok()) return RunSummary();
-  std::cout << ToTable(*summary);
+  if (!summary.ok()) return psctl::RunSummary();
+  std::cout << psctl::ToTable(*summary);
   return *std::move(summary);
 }
 
-double MetricOf(const Metrics& metrics, const std::string& name) {
+double MetricOf(const psctl::Metrics& metrics, const std::string& name) {
   for (const auto& [metric, value] : metrics) {
     if (metric == name) return value;
   }

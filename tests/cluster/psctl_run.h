@@ -35,7 +35,7 @@ class PsctlRun {
   void Read();
 
   std::string output_;
-  std::unique_ptr<Child> child_;
+  std::unique_ptr<psctl::Child> child_;
 };
 
 // The path of a file of this project, "configs/local.yaml".
@@ -46,8 +46,8 @@ std::string TestFile(const std::string& name);
 bool Lives(pid_t pid);
 // Runs `psctl local configs/CONFIG.yaml` with these further arguments and returns its result; the test fails if psctl
 // does.
-RunSummary TrainLocally(const std::string& config, const std::vector<std::string>& arguments);
+psctl::RunSummary TrainLocally(const std::string& config, const std::vector<std::string>& arguments);
 // The value of a metric; the test fails if there is none.
-double MetricOf(const Metrics& metrics, const std::string& name);
+double MetricOf(const psctl::Metrics& metrics, const std::string& name);
 
 }  // namespace lodestone

@@ -65,9 +65,10 @@ class SecureClusterTest : public ::testing::Test {
     return absl::StrCat(folder_, "/", name, ".", what);
   }
   void PutIdentities(const std::string& more) {
-    PutFile(identities_, absl::StrCat("identities:\n", IdentityLine("ps", ", role: admin"),
-                                      IdentityLine("adam", ", role: admin"), IdentityLine("olga", ", role: observer"),
-                                      more.empty() ? IdentityLine("wanda", wanda_) : more));
+    PutFile(identities_, absl::StrCat("identities:\n", server::IdentityLine("ps", ", role: admin"),
+                                      server::IdentityLine("adam", ", role: admin"),
+                                      server::IdentityLine("olga", ", role: observer"),
+                                      more.empty() ? server::IdentityLine("wanda", wanda_) : more));
   }
 
   // As NAME would configure it.
@@ -103,7 +104,7 @@ class SecureClusterTest : public ::testing::Test {
       v1::Config config = ConfigOf("ps");
       config.mutable_server()->set_index(index);
       config.mutable_server()->set_listen(index == 0 ? port_.address() : "127.0.0.1:0");
-      auto server = ServerProcess::Start(config);
+      auto server = server::ServerProcess::Start(config);
       ASSERT_TRUE(server.ok()) << server.status();
       servers_.push_back(*std::move(server));
     }
@@ -117,7 +118,7 @@ class SecureClusterTest : public ::testing::Test {
   // Joins as NAME and makes its tables.
   absl::Status Connect(const std::string& name, std::vector<std::string> tables = {"open"}) {
     client_.reset();
-    auto client = Client::Connect(ConfigOf(name));
+    auto client = worker::Client::Connect(ConfigOf(name));
     if (!client.ok()) return client.status();
     client_ = *std::move(client);
     std::vector<v1::TableSpec> specs(tables.size());
@@ -137,7 +138,7 @@ class SecureClusterTest : public ::testing::Test {
   // Adds 1 to each element of a table.
   absl::Status Push(size_t table = 0) {
     const std::vector<float> ones(kElements, 1.0f);
-    const DenseGradient gradient{&tables_[table], ones.data()};
+    const worker::DenseGradient gradient{&tables_[table], ones.data()};
     const absl::Status sent = client_->Push(++clock_, {&gradient, 1}, {}, {}, {});
     return sent.ok() ? client_->Flush() : sent;
   }
@@ -196,9 +197,9 @@ class SecureClusterTest : public ::testing::Test {
   std::string wanda_ = ", role: worker";
   bool tls_ = true;
   v1::Config config_;
-  std::vector<std::unique_ptr<ServerProcess>> servers_;
-  std::unique_ptr<Client> client_;
-  std::vector<TableHandle> tables_;
+  std::vector<std::unique_ptr<server::ServerProcess>> servers_;
+  std::unique_ptr<worker::Client> client_;
+  std::vector<worker::TableHandle> tables_;
   Clock clock_ = 0;
 };
 
@@ -261,7 +262,7 @@ TEST_F(SecureClusterTest, WhoIsUnknownIsToldSoAtOnce) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the token that was shown is nobody's here"));
   v1::Config config = ConfigOf("wanda");
   config.mutable_security()->clear_token();
-  status = Client::Connect(config).status();
+  status = worker::Client::Connect(config).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no token was shown (security.token)"));
 
@@ -289,7 +290,7 @@ TEST_F(SecureClusterTest, WithAnotherAuthorityThereIsNoConnection) {
     v1::Config config = ConfigOf("wanda");
     config.mutable_coordinator()->set_join_timeout_ms(300);
     change(config.mutable_security());
-    return Client::Connect(config).status();
+    return worker::Client::Connect(config).status();
   };
   // It believes another one; it shows a certificate of another one; it shows none; it speaks no TLS.
   EXPECT_FALSE(connect([&](auto* security) { security->set_authorities(folder_ + "/other.pem"); }).ok());
@@ -312,7 +313,7 @@ TEST_F(SecureClusterTest, WithAnotherAuthorityThereIsNoConnection) {
 
 TEST_F(SecureClusterTest, AWorkerPushesOnlyWhereItMay) {
   wanda_ = ", role: worker, tables_write: [open], tables_read: [seen]";
-  PutIdentities(IdentityLine("wanda", wanda_) + IdentityLine("mallory", ", role: worker"));
+  PutIdentities(server::IdentityLine("wanda", wanda_) + server::IdentityLine("mallory", ", role: worker"));
   ASSERT_NO_FATAL_FAILURE(Start());
   absl::Status status = Connect("mallory", {"open", "seen", "secret"});
   ASSERT_TRUE(status.ok()) << status;
@@ -382,13 +383,13 @@ TEST_F(SecureClusterTest, NobodyDoesWhatIsAnAdmins) {
 TEST_F(SecureClusterTest, APsThatIsNoAdminDoesNotJoin) {
   v1::Config config = ConfigOf("ps");
   config.mutable_server()->set_listen(port_.address());
-  auto first = ServerProcess::Start(config);
+  auto first = server::ServerProcess::Start(config);
   ASSERT_TRUE(first.ok()) << first.status();
   servers_.push_back(*std::move(first));
   config.mutable_server()->set_index(1);
   config.mutable_server()->set_listen("127.0.0.1:0");
   config.mutable_security()->set_token(FileOf("wanda", "token"));
-  auto second = ServerProcess::Start(config);
+  auto second = server::ServerProcess::Start(config);
   ASSERT_TRUE(second.ok()) << second.status();
   servers_.push_back(*std::move(second));
   const absl::Status ready = servers_[1]->WaitUntilReady();
@@ -400,7 +401,7 @@ TEST_F(SecureClusterTest, WhoIsRevokedWhileConnectedIsStopped) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_TRUE(Connect("wanda").ok());
   ASSERT_TRUE(Push().ok());
-  PutIdentities(IdentityLine("somebody", ", role: worker"));
+  PutIdentities(server::IdentityLine("somebody", ", role: worker"));
   absl::Status status;
   while (status.ok()) status = Push();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
@@ -412,7 +413,7 @@ TEST_F(SecureClusterTest, ATokenIsReplacedWhileTrainingGoesOn) {
   ASSERT_TRUE(Connect("wanda").ok());
   ASSERT_TRUE(Push().ok());
   // The new one beside the old one, then in wanda's file, then alone.
-  PutIdentities(IdentityLine("wanda", wanda_) + IdentityLine("wanda2", wanda_));
+  PutIdentities(server::IdentityLine("wanda", wanda_) + server::IdentityLine("wanda2", wanda_));
   PutFile(FileOf("mallory", "token"), "wanda2-token");
   const auto known = [this] {  // By both ps.
     for (size_t server = 0; server < 2; ++server) {
@@ -426,7 +427,7 @@ TEST_F(SecureClusterTest, ATokenIsReplacedWhileTrainingGoesOn) {
   while (!known()) {
   }
   PutFile(FileOf("wanda", "token"), "wanda2-token");
-  PutIdentities(IdentityLine("wanda2", wanda_));
+  PutIdentities(server::IdentityLine("wanda2", wanda_));
   float pushed = 1;
   const auto of_wanda2 = [this](size_t server) {
     const v1::StatusResponse told = Status(server);

@@ -53,7 +53,7 @@ class SharedMemoryTest : public ::testing::Test {
   }
 
   void StartPs(const v1::Config& config) {
-    auto ps = ServerProcess::Start(config);
+    auto ps = server::ServerProcess::Start(config);
     ASSERT_TRUE(ps.ok()) << ps.status();
     ps_ = *std::move(ps);
     const absl::Status ready = ps_->WaitUntilReady();
@@ -64,7 +64,7 @@ class SharedMemoryTest : public ::testing::Test {
     ps_.reset();
   }
   void Connect(const v1::Config& config) {
-    auto client = Client::Connect(config);
+    auto client = worker::Client::Connect(config);
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
     std::vector<v1::TableSpec> specs(2);
@@ -100,12 +100,12 @@ class SharedMemoryTest : public ::testing::Test {
 
   // Of what is `borrowed` the caller keeps the dense table's numbers until the push is done.
   absl::Status Push(uint64_t push, const Numbers& numbers, bool borrowed = false,
-                    std::function<void(Client::PushResult)> done = nullptr) {
-    const DenseGradient dense{&tables_[0], numbers.data(), borrowed};
-    const RowGradients rows{&tables_[1], keys_, numbers.data() + kElements};
+                    std::function<void(worker::Client::PushResult)> done = nullptr) {
+    const worker::DenseGradient dense{&tables_[0], numbers.data(), borrowed};
+    const worker::RowGradients rows{&tables_[1], keys_, numbers.data() + kElements};
     return client_->Push(push + 1, {&dense, 1}, {&rows, 1}, {}, std::move(done));
   }
-  void Pull(Numbers* numbers, std::function<void(absl::Status, ShardVersions)> done) {
+  void Pull(Numbers* numbers, std::function<void(absl::Status, worker::ShardVersions)> done) {
     client_->Pull({{&tables_[0], numbers->data()}}, {{&tables_[1], keys_, numbers->data() + kElements}},
                   std::move(done));
   }
@@ -119,15 +119,16 @@ class SharedMemoryTest : public ::testing::Test {
   Numbers PushPull(uint64_t push) {
     const Numbers numbers = NumbersOf(push);
     Numbers pulled(kNumbers, -1e9f);
-    const DenseGradient dense{&tables_[0], numbers.data()};
-    const RowGradients rows{&tables_[1], keys_, numbers.data() + kElements};
+    const worker::DenseGradient dense{&tables_[0], numbers.data()};
+    const worker::RowGradients rows{&tables_[1], keys_, numbers.data() + kElements};
     std::latch done(1);
-    const absl::Status sent = client_->PushPull(push + 1, {&dense, 1}, {&rows, 1}, {}, {{&tables_[0], pulled.data()}},
-                                                {{&tables_[1], keys_, pulled.data() + kElements}},
-                                                [&done](const Client::PushResult& result, const ShardVersions&) {
-                                                  EXPECT_TRUE(result.status.ok()) << result.status;
-                                                  done.count_down();
-                                                });
+    const absl::Status sent =
+        client_->PushPull(push + 1, {&dense, 1}, {&rows, 1}, {}, {{&tables_[0], pulled.data()}},
+                          {{&tables_[1], keys_, pulled.data() + kElements}},
+                          [&done](const worker::Client::PushResult& result, const worker::ShardVersions&) {
+                            EXPECT_TRUE(result.status.ok()) << result.status;
+                            done.count_down();
+                          });
     EXPECT_TRUE(sent.ok()) << sent;
     if (sent.ok()) done.wait();
     return pulled;
@@ -158,9 +159,9 @@ class SharedMemoryTest : public ::testing::Test {
   const ReservedPort port_;
   v1::Config config_;
   std::vector<Key> keys_;
-  std::unique_ptr<ServerProcess> ps_;
-  std::vector<TableHandle> tables_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<server::ServerProcess> ps_;
+  std::vector<worker::TableHandle> tables_;
+  std::unique_ptr<worker::Client> client_;
 };
 
 TEST_F(SharedMemoryTest, PushesAndPullsAreExactAndNoneOfTheirValuesTravelsInAMessage) {
@@ -179,7 +180,7 @@ TEST_F(SharedMemoryTest, PushesAndPullsAreExactAndNoneOfTheirValuesTravelsInAMes
     const bool borrowed = round % 2 == 0;
     Numbers numbers = NumbersOf(round);
     std::latch done(1);
-    const absl::Status sent = Push(round, numbers, borrowed, [&done](const Client::PushResult& result) {
+    const absl::Status sent = Push(round, numbers, borrowed, [&done](const worker::Client::PushResult& result) {
       EXPECT_TRUE(result.status.ok()) << result.status;
       done.count_down();
     });
@@ -233,7 +234,7 @@ TEST_F(SharedMemoryTest, ManyCallsOfSeveralThreadsAtATimeKeepTheirValuesApart) {
         std::latch done(kPullsAtATime);
         for (Numbers& numbers : pulled) {
           numbers.assign(kNumbers, -1e9f);
-          Pull(&numbers, [&done](const absl::Status& status, const ShardVersions&) {
+          Pull(&numbers, [&done](const absl::Status& status, const worker::ShardVersions&) {
             EXPECT_TRUE(status.ok()) << status;
             done.count_down();
           });
@@ -301,8 +302,8 @@ TEST_F(SharedMemoryTest, WhereWhoCallsIsAskedForNothingIsShared) {
     config.mutable_security()->set_token(absl::StrCat(folder, "/", name));
     return config;
   };
-  PutFile(folder + "/identities.yaml",
-          absl::StrCat("identities:\n", IdentityLine("ps", ", role: admin"), IdentityLine("wanda", ", role: worker")));
+  PutFile(folder + "/identities.yaml", absl::StrCat("identities:\n", server::IdentityLine("ps", ", role: admin"),
+                                                    server::IdentityLine("wanda", ", role: worker")));
   ASSERT_NO_FATAL_FAILURE(StartPs(config_of("ps")));
   ASSERT_NO_FATAL_FAILURE(Connect(config_of("wanda")));
   ExpectMessagesOnly();

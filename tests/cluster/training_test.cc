@@ -18,8 +18,8 @@ class RealData : public testing::Test {
     folder_ = folder;
   }
   // Trains `config` on the files `train` and `test` of the data folder.
-  RunSummary Train(const std::string& config, const std::string& train, const std::string& test,
-                   const std::vector<std::string>& more = {}) {
+  psctl::RunSummary Train(const std::string& config, const std::string& train, const std::string& test,
+                          const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {"--set", "data.train=" + folder_ + "/" + train, "--set",
                                           "data.test=" + folder_ + "/" + test};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -34,59 +34,60 @@ const std::vector<std::vector<std::string>> kOtherClusters = {
     {"--set", "cluster.servers=4", "--set", "cluster.workers=3"}};
 
 TEST_F(RealData, A9aReachesTheAccuracyAndAucOfAdagrad) {
-  const RunSummary summary = Train("a9a", "a9a/a9a", "a9a/a9a.t");
+  const psctl::RunSummary summary = Train("a9a", "a9a/a9a", "a9a/a9a.t");
   EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.846);
   EXPECT_GE(MetricOf(summary.test, "auc"), 0.900);
 }
 
 TEST_F(RealData, A9aReachesTheSameOnOtherClusters) {
   for (const std::vector<std::string>& cluster : kOtherClusters) {
-    const RunSummary summary = Train("a9a", "a9a/a9a", "a9a/a9a.t", cluster);
+    const psctl::RunSummary summary = Train("a9a", "a9a/a9a", "a9a/a9a.t", cluster);
     EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.846);
     EXPECT_GE(MetricOf(summary.test, "auc"), 0.900);
   }
 }
 
 TEST_F(RealData, AgaricusIsAlmostSeparated) {
-  const RunSummary summary = Train("agaricus", "agaricus/agaricus.txt.train", "agaricus/agaricus.txt.test");
+  const psctl::RunSummary summary = Train("agaricus", "agaricus/agaricus.txt.train", "agaricus/agaricus.txt.test");
   EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.995);
 }
 
 TEST_F(RealData, CriteoLinearReachesTheLossOfLogisticRegression) {
-  const RunSummary summary =
+  const psctl::RunSummary summary =
       Train("criteo_linear", "criteo/criteo_first8k_train.tsv", "criteo/criteo_first8k_test.tsv");
   EXPECT_LE(MetricOf(summary.test, "loss"), 0.490);
 }
 
 TEST_F(RealData, CriteoDeepfmDoesNotOverfitFewRows) {
-  const RunSummary summary =
+  const psctl::RunSummary summary =
       Train("criteo_deepfm", "criteo/criteo_first8k_train.tsv", "criteo/criteo_first8k_test.tsv");
   EXPECT_LE(MetricOf(summary.test, "loss"), 0.500);
 }
 
 TEST_F(RealData, MnistReachesTheAccuracyOfAnMlpInFiveEpochs) {
-  const RunSummary summary = Train("mnist", "mnist/train-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz");
+  const psctl::RunSummary summary =
+      Train("mnist", "mnist/train-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz");
   EXPECT_EQ(summary.samples, 5u * 60'000u);
   EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.975);
 }
 
 TEST_F(RealData, OptdigitsReachesTheAccuracyOfAnMlp) {
-  const RunSummary summary = Train("optdigits", "optdigits/optdigits.tra", "optdigits/optdigits.tes");
+  const psctl::RunSummary summary = Train("optdigits", "optdigits/optdigits.tra", "optdigits/optdigits.tes");
   EXPECT_GE(MetricOf(summary.test, "accuracy"), 0.945);
 }
 
 TEST(GeneratedData, RatingsReachThePlantedNoise) {
-  const RunSummary summary = TrainLocally("ratings", {});
+  const psctl::RunSummary summary = TrainLocally("ratings", {});
   EXPECT_LE(MetricOf(summary.test, "rmse"), 1.05 * MetricOf(summary.best_reachable, "rmse"));
 }
 
 TEST(GeneratedData, DeepfmOnClicksReachesAlmostTheTeachersAuc) {
-  const RunSummary summary = TrainLocally("local", {});
+  const psctl::RunSummary summary = TrainLocally("local", {});
   EXPECT_GE(MetricOf(summary.test, "auc"), 0.97 * MetricOf(summary.best_reachable, "auc"));
 }
 
 TEST(GeneratedData, DlrmOnClicksReachesAlmostTheTeachersAuc) {
-  const RunSummary summary = TrainLocally("dlrm", {});
+  const psctl::RunSummary summary = TrainLocally("dlrm", {});
   EXPECT_GE(MetricOf(summary.test, "auc"), 0.96 * MetricOf(summary.best_reachable, "auc"));
 }
 

@@ -93,7 +93,7 @@ TEST(RecordFile, GivesBackMessagesAndPayloads) {
   second.set_session_opened(99);
   std::string numbers(100'000, '\0');
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<char>(i * 31);
-  const ByteRuns front(numbers.data(), 1000, 7), rest(numbers.data() + 1000, numbers.size() - 1000, 1024);
+  const server::ByteRuns front(numbers.data(), 1000, 7), rest(numbers.data() + 1000, numbers.size() - 1000, 1024);
   const ByteView views[] = {front.view(), ByteView(), rest.view()};
   const RecordBuilder with_payload(first, views), without(second, {});
   const std::string content = with_payload.Copy() + without.Copy();

@@ -22,17 +22,17 @@ TEST(SecureConfig, NobodyWhoIsUnknownComesIn) {
   const v1::SecurityConfig& security = config->security();
   EXPECT_TRUE(security.client_certificates());
   EXPECT_EQ(security.open(), v1::SecurityConfig::REFUSE);
-  EXPECT_FALSE(IsOpen(*config));
+  EXPECT_FALSE(server::IsOpen(*config));
   EXPECT_FALSE(security.audit_log().empty());
   v1::Config bare = *config;
   bare.mutable_security()->clear_client_certificates();
   bare.mutable_security()->clear_identities();
-  EXPECT_TRUE(IsOpen(bare));
+  EXPECT_TRUE(server::IsOpen(bare));
 }
 
 TEST(SecureConfig, ItsIdentitiesAreReadAndHaveTheirRoles) {
   const std::string text = ReadProjectFile("configs/identities.yaml");
-  const auto identities = Identities::Parse(text, "configs/identities.yaml", /*client_certificates=*/true);
+  const auto identities = server::Identities::Parse(text, "configs/identities.yaml", /*client_certificates=*/true);
   ASSERT_TRUE(identities.ok()) << identities.status();
   std::map<std::string, v1::Identity> by_name;
   for (const v1::Identity& identity : (*identities)->all()) by_name[identity.name()] = identity;
@@ -53,11 +53,11 @@ TEST(SecureConfig, ItsIdentitiesAreReadAndHaveTheirRoles) {
 // Whoever takes an example as it is must not let those in who have read it.
 TEST(SecureConfig, TheTokensOfTheExampleAreNobodys) {
   const std::string text = ReadProjectFile("configs/identities.yaml");
-  const auto identities = Identities::Parse(text, "configs/identities.yaml", /*client_certificates=*/true);
+  const auto identities = server::Identities::Parse(text, "configs/identities.yaml", /*client_certificates=*/true);
   ASSERT_TRUE(identities.ok()) << identities.status();
   for (const char* token : {"", "token", "TOKEN", "secret", "password", "changeme", "guest", "guest-token", "dashboard",
                             "dashboard-token", "lodestone", "test", "example"}) {
-    EXPECT_EQ((*identities)->ByToken(DigestOf(token)), -1) << token;
+    EXPECT_EQ((*identities)->ByToken(server::DigestOf(token)), -1) << token;
   }
 }
 

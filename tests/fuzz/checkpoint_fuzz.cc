@@ -36,18 +36,18 @@ std::unique_ptr<MemoryFile> FileWith(const std::string& content) {
   return *std::move(file);
 }
 
-FilledShard MakeShard() { return FilledShard(kShard, kShards, SpecsWith("adagrad")); }
+server::FilledShard MakeShard() { return server::FilledShard(kShard, kShards, server::SpecsWith("adagrad")); }
 
 // The records of a shard's file as it is written.
 const std::vector<FuzzPiece>& GoodRecords() {
   static const std::vector<FuzzPiece>* const records = [] {
-    FilledShard shard = MakeShard();
+    server::FilledShard shard = MakeShard();
     shard.Run(1, kPushes);
     const auto written = FileWith("");
     auto file = File::Open(written->path(), O_WRONLY);
     LODESTONE_CHECK(file.ok());
     const std::atomic<bool> stop{false};
-    LODESTONE_CHECK(WriteShardFile(shard->CollectState(nullptr), stop, &*file).ok());
+    LODESTONE_CHECK(server::WriteShardFile(shard->CollectState(nullptr), stop, &*file).ok());
     auto reader = RecordReader::Open(written->path());
     LODESTONE_CHECK(reader.ok());
     auto* all = new std::vector<FuzzPiece>;
@@ -74,13 +74,13 @@ std::string FileOf(const std::vector<FuzzPiece>& pieces) {
 void TryShardFile(const std::vector<FuzzPiece>& pieces, bool spoilt) {
   const std::string content = FileOf(pieces);
   const auto file = FileWith(content);
-  ShardFiles files;
+  server::ShardFiles files;
   files.shard = kShard;
   files.version = kPushes;
   files.pieces.push_back({file->path(), {content.size(), Crc32c(content.data(), content.size())}});
-  FilledShard shard = MakeShard();
+  server::FilledShard shard = MakeShard();
   const uint64_t before = shard.checksum();
-  const absl::Status status = RestoreShard(files, &*shard);
+  const absl::Status status = server::RestoreShard(files, &*shard);
   if (!spoilt) LODESTONE_CHECK(status.ok());
   if (status.ok()) {
     LODESTONE_CHECK(shard->version() == kPushes);
@@ -94,18 +94,18 @@ void TryShardFile(const std::vector<FuzzPiece>& pieces, bool spoilt) {
 
 std::string GoodManifest() {
   v1::ServerManifest manifest;
-  manifest.set_format(kCheckpointFormat);
+  manifest.set_format(server::kCheckpointFormat);
   manifest.set_cluster("lodestone");
   manifest.set_name("before");
   manifest.set_servers(2);
   manifest.set_shards(kShards);
-  for (const v1::TableSpec& spec : SpecsWith("adam")) *manifest.add_tables() = spec;
+  for (const v1::TableSpec& spec : server::SpecsWith("adam")) *manifest.add_tables() = spec;
   for (ShardId shard = 0; shard < kShards; ++shard) {
     v1::ServerManifest::ShardEntry* const entry = manifest.add_contents();
     entry->set_shard(shard);
     entry->set_version(shard + 5);
     v1::ServerManifest::File* const file = entry->add_files();
-    file->set_name(ShardFileName(0, shard));
+    file->set_name(server::ShardFileName(0, shard));
     file->set_bytes(100);
   }
   return manifest.SerializeAsString();
@@ -113,7 +113,7 @@ std::string GoodManifest() {
 
 void TryManifest(const std::vector<FuzzPiece>& pieces) {
   const auto file = FileWith(FileOf(pieces));
-  const auto manifest = ReadManifest(file->path());
+  const auto manifest = server::ReadManifest(file->path());
   if (!manifest.ok()) LODESTONE_CHECK(!manifest.status().message().empty());
 }
 

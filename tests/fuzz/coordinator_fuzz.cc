@@ -21,8 +21,8 @@ using namespace lodestone;  // NOLINT: a program of its own.
 // The kind of a piece is the first byte of its payload.
 enum Kind : char { kJoin, kHeartbeat, kReport, kTime, kKinds };
 
-Membership::Options OptionsOf(const TimeSource* time) {
-  Membership::Options options;
+server::Membership::Options OptionsOf(const TimeSource* time) {
+  server::Membership::Options options;
   options.cluster = "fuzz";
   options.servers = 2;
   options.workers = 2;
@@ -124,7 +124,7 @@ class Run {
       const auto map = ShardMap::FromProto(*route);
       LODESTONE_CHECK(map.ok() && map->shards() == 4 && map->servers() == 2);
     }
-    Membership next(OptionsOf(&time_));
+    server::Membership next(OptionsOf(&time_));
     LODESTONE_CHECK(next.Restore(membership_.SaveState()).ok());
   }
   bool routes() const { return membership_.Route().ok(); }
@@ -137,7 +137,7 @@ class Run {
   uint64_t Given(uint64_t n) const { return n >= 1 && n <= given_.size() ? given_[n - 1] : n; }
 
   ManualTime time_;
-  Membership membership_{OptionsOf(&time_)};
+  server::Membership membership_{OptionsOf(&time_)};
   std::vector<Incarnation> given_;
 };
 

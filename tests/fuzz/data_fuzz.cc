@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kDelimiters[] = {"", ",", "\t", "::", " ", "\"", ";;", "|"};
 
 // A CSV parser whose layout comes from the first two lines; null if they have none.
-std::unique_ptr<LineParser> MakeCsvParser(uint8_t options, const std::vector<absl::string_view>& lines) {
+std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, const std::vector<absl::string_view>& lines) {
   v1::CsvConfig config;
   config.set_delimiter(kDelimiters[options & 7]);
   if ((options & 8) != 0) config.add_categorical("0");
@@ -34,28 +34,29 @@ std::unique_ptr<LineParser> MakeCsvParser(uint8_t options, const std::vector<abs
   if ((options & 128) != 0) config.set_header(v1::CsvConfig::YES);
   std::optional<absl::string_view> second;
   if (lines.size() > 1) second = lines[1];
-  auto layout = FindCsvLayout(config, v1::STANDARDIZE, "file", lines[0], second);
+  auto layout = worker::FindCsvLayout(config, v1::STANDARDIZE, "file", lines[0], second);
   if (!layout.ok()) {
     LODESTONE_CHECK(!layout.status().message().empty());
     return nullptr;
   }
-  return std::make_unique<CsvParser>(*std::move(layout));
+  return std::make_unique<worker::CsvParser>(*std::move(layout));
 }
 
-void ParseLines(LineParser* parser, bool sparse, const std::vector<absl::string_view>& lines) {
-  auto labels = LabelIndex::Create(LabelKind::kClass, v1::DataConfig());
+void ParseLines(worker::LineParser* parser, bool sparse, const std::vector<absl::string_view>& lines) {
+  auto labels = worker::LabelIndex::Create(worker::LabelKind::kClass, v1::DataConfig());
   LODESTONE_CHECK(labels.ok());
-  ParsedLine parsed;
+  worker::ParsedLine parsed;
   size_t numbers = 0, keys = 0;
   bool first = true;
   for (const absl::string_view line : lines) {
-    LineError error;
+    worker::LineError error;
     parser->EndsInQuotes(line, false);
     parser->EndsInQuotes(line, true);
-    const LineOutcome outcome = parser->Parse(line, &parsed, &error);
-    LODESTONE_CHECK((outcome == LineOutcome::kMalformed) == !error.message.empty());
-    if (outcome == LineOutcome::kMalformed) LODESTONE_CHECK(error.column >= 1 && error.column <= line.size() + 1);
-    if (outcome != LineOutcome::kSample) continue;
+    const worker::LineOutcome outcome = parser->Parse(line, &parsed, &error);
+    LODESTONE_CHECK((outcome == worker::LineOutcome::kMalformed) == !error.message.empty());
+    if (outcome == worker::LineOutcome::kMalformed)
+      LODESTONE_CHECK(error.column >= 1 && error.column <= line.size() + 1);
+    if (outcome != worker::LineOutcome::kSample) continue;
     LODESTONE_CHECK(first || (parsed.numeric.size() == numbers && (sparse || parsed.keys.size() == keys)));
     LODESTONE_CHECK(parsed.values.empty() || parsed.values.size() == parsed.keys.size());
     for (float number : parsed.numeric) LODESTONE_CHECK(!std::isinf(number));
@@ -68,7 +69,7 @@ void ParseLines(LineParser* parser, bool sparse, const std::vector<absl::string_
     LODESTONE_CHECK(labels->Add(parsed.label, &label, &message) == message.empty());
   }
   labels->Finish();
-  Schema schema;
+  worker::Schema schema;
   labels->FillSchema(&schema);
   LODESTONE_CHECK(schema.class_names.size() == schema.class_counts.size());
 }
@@ -81,12 +82,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const absl::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  std::unique_ptr<LineParser> parser;
+  std::unique_ptr<worker::LineParser> parser;
   const bool sparse = data[0] % 3 == 0;
   if (sparse) {
-    parser = std::make_unique<LibsvmParser>((data[1] & 1) != 0 ? v1::LOG : v1::NONE);
+    parser = std::make_unique<worker::LibsvmParser>((data[1] & 1) != 0 ? v1::LOG : v1::NONE);
   } else if (data[0] % 3 == 1) {
-    parser = std::make_unique<CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG);
+    parser = std::make_unique<worker::CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG);
   } else {
     parser = MakeCsvParser(data[1], lines);
   }

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lodestone;  // NOLINT: one function.
   if (size == 0) return 0;
   const absl::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const auto identities = Identities::Parse(text, "fuzz.yaml", /*client_certificates=*/(data[0] & 1) != 0);
+  const auto identities = server::Identities::Parse(text, "fuzz.yaml", /*client_certificates=*/(data[0] & 1) != 0);
   if (!identities.ok()) {
     LODESTONE_CHECK(!identities.status().message().empty());
     return 0;
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   LODESTONE_CHECK(!all.empty());
   for (size_t i = 0; i < all.size(); ++i) {
     if (!all[i].token_sha256().empty()) {
-      Digest digest;
+      server::Digest digest;
       const std::string bytes = absl::HexStringToBytes(all[i].token_sha256());
       LODESTONE_CHECK(bytes.size() == digest.size());
       std::memcpy(digest.data(), bytes.data(), digest.size());
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!all[i].certificate_name().empty()) {
       LODESTONE_CHECK((*identities)->ByCertificate({all[i].certificate_name()}) == static_cast<int>(i));
     }
-    MatchesAny(all[i].tables_write(), text);
+    server::MatchesAny(all[i].tables_write(), text);
   }
   return 0;
 }

@@ -26,15 +26,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   v1::DataConfig config;
   config.set_memory_max_bytes(64 << 20);
   config.set_numeric(v1::NONE);
-  const IdxFiles files{{(*images)->path()}, {(*labels)->path()}};
-  const auto loaded = LoadIdx(config, files, IdxFiles(), LabelKind::kClass, Partition(), nullptr);
+  const worker::IdxFiles files{{(*images)->path()}, {(*labels)->path()}};
+  const auto loaded =
+      worker::LoadIdx(config, files, worker::IdxFiles(), worker::LabelKind::kClass, worker::Partition(), nullptr);
   if (!loaded.ok()) {
     LODESTONE_CHECK(!loaded.status().message().empty());
     return 0;
   }
   std::vector<uint64_t> all(std::min<uint64_t>(loaded->train->size(), 100));
   std::iota(all.begin(), all.end(), 0);
-  Batch batch;
+  worker::Batch batch;
   loaded->train->Read(all, &batch);
   LODESTONE_CHECK(batch.size == all.size() && batch.labels.size() == all.size());
   LODESTONE_CHECK(all.empty() || batch.numeric.size() % all.size() == 0);

@@ -13,7 +13,7 @@
 #include "tools/psctl/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using lodestone::Safetensors;
+  using lodestone::psctl::Safetensors;
   if (size == 0) return 0;
   std::string file(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 4 != 0) {
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto memory = lodestone::MemoryFile::Make(file);
   LODESTONE_CHECK(memory.ok());
-  const auto tensors = Safetensors::Open((*memory)->path());
+  const auto tensors = psctl::Safetensors::Open((*memory)->path());
   if (!tensors.ok()) {
     LODESTONE_CHECK(!tensors.status().message().empty());
     return 0;

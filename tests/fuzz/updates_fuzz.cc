@@ -23,12 +23,12 @@ using namespace lodestone;  // NOLINT: a program of its own.
 constexpr ShardId kShard = 0;
 constexpr BlockLayout kLayout = {8, 4};
 
-std::unique_ptr<Store> MakeStore(const TimeSource* time) {
-  Store::Options options;
+std::unique_ptr<server::Store> MakeStore(const TimeSource* time) {
+  server::Store::Options options;
   options.shards = 1;
   options.memory_max_bytes = 8 << 20;
   options.time = time;
-  return std::make_unique<Store>(options);
+  return std::make_unique<server::Store>(options);
 }
 
 void Add(const v1::FollowItem& item, std::string payload, std::vector<FuzzPiece>* pieces) {
@@ -37,7 +37,7 @@ void Add(const v1::FollowItem& item, std::string payload, std::vector<FuzzPiece>
 
 // An update of both tables as the shard's owner logs it.
 void AddPush(Version version, std::vector<FuzzPiece>* pieces) {
-  RequestBuilder<v1::PushRequest> push(1);
+  server::RequestBuilder<v1::PushRequest> push(1);
   push.AddDense(TableIdOf("d"), kLayout, 1.0f);
   push.AddRows(TableIdOf("r"), 2, {{version, 1.0f}, {7, 2.0f}}, true);
   v1::FollowItem item;
@@ -45,7 +45,7 @@ void AddPush(Version version, std::vector<FuzzPiece>* pieces) {
   record.set_shard(kShard);
   record.set_version(version);
   record.set_now_ms(1'000'000 + version);
-  record.mutable_push()->set_worker(kWorker);
+  record.mutable_push()->set_worker(server::kWorker);
   record.mutable_push()->set_sequence(version);
   *record.mutable_push()->mutable_parts() = push.header.parts();
   Add(item, push.bytes(), pieces);
@@ -53,9 +53,10 @@ void AddPush(Version version, std::vector<FuzzPiece>* pieces) {
 
 std::vector<FuzzPiece> MakeGood() {
   const ManualTime time;
-  const std::unique_ptr<Store> owner = MakeStore(&time);
+  const std::unique_ptr<server::Store> owner = MakeStore(&time);
   owner->OwnShards({kShard});
-  std::vector<v1::TableSpec> specs = {AddingDense("d", kLayout.elements, kLayout.block_elements), AddingRows("r", 2)};
+  std::vector<v1::TableSpec> specs = {server::AddingDense("d", kLayout.elements, kLayout.block_elements),
+                                      server::AddingRows("r", 2)};
   specs[1].mutable_embedding()->mutable_eviction()->set_ttl_ms(60'000);
   std::vector<FuzzPiece> pieces;
   for (const v1::TableSpec& spec : specs) {
@@ -65,13 +66,13 @@ std::vector<FuzzPiece> MakeGood() {
     Add(item, "", &pieces);
   }
   v1::FollowItem item;
-  item.mutable_sessions()->add_open(kWorker);
+  item.mutable_sessions()->add_open(server::kWorker);
   Add(item, "", &pieces);
   item.mutable_state_begins()->set_shard(kShard);
   Add(item, "", &pieces);
-  Shard::State state;
-  owner->UseShard(kShard, [&state](Shard* shard) { state = shard->CollectState(nullptr); });
-  LODESTONE_CHECK(VisitState(state, [&](const v1::CheckpointRecord& record, std::span<const ByteView> payload) {
+  server::Shard::State state;
+  owner->UseShard(kShard, [&state](server::Shard* shard) { state = shard->CollectState(nullptr); });
+  LODESTONE_CHECK(server::VisitState(state, [&](const v1::CheckpointRecord& record, std::span<const ByteView> payload) {
                     std::string bytes;
                     for (const ByteView& view : payload) {
                       const size_t at = bytes.size();
@@ -102,7 +103,7 @@ std::vector<FuzzPiece> MakeGood() {
 }
 
 // As server/replication/follow_link.cc takes an item.
-absl::Status Take(Store* store, const v1::FollowItem& item, const std::string& bytes, bool* begun) {
+absl::Status Take(server::Store* store, const v1::FollowItem& item, const std::string& bytes, bool* begun) {
   const std::span<const uint8_t> payload(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   switch (item.what_case()) {
     case v1::FollowItem::kRecord:
@@ -143,7 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzInput input(data, size);
   Spoil(&input, &pieces);
   const ManualTime time;
-  const std::unique_ptr<Store> store = MakeStore(&time);
+  const std::unique_ptr<server::Store> store = MakeStore(&time);
   store->OwnShards({});
   LODESTONE_CHECK(store->Follow(kShard).ok());
   bool begun = false;

@@ -28,9 +28,9 @@ namespace {
 constexpr uint32_t kShards = 4;
 constexpr uint64_t kSharedBytes = lodestone::kSharedMemoryHead + 4096;
 
-const lodestone::TableMap& Tables() {
-  static const lodestone::TableMap* const tables = [] {
-    auto* map = new lodestone::TableMap;
+const lodestone::server::TableMap& Tables() {
+  static const lodestone::server::TableMap* const tables = [] {
+    auto* map = new lodestone::server::TableMap;
     lodestone::v1::TableSpec dense;
     dense.set_name("d");
     dense.mutable_dense()->add_dims(100);
@@ -39,8 +39,8 @@ const lodestone::TableMap& Tables() {
     rows.set_name("r");
     rows.mutable_embedding()->set_dim(2);
     for (const auto& spec : {dense, rows}) {
-      auto entry = std::make_shared<lodestone::TableEntry>();
-      entry->table = *lodestone::Table::Create(spec, 1, kShards);
+      auto entry = std::make_shared<lodestone::server::TableEntry>();
+      entry->table = *lodestone::server::Table::Create(spec, 1, kShards);
       // Short ids, so that the fuzzer finds them.
       map->emplace(spec.has_dense() ? 1 : 2, entry);
     }
@@ -66,14 +66,14 @@ lodestone::Payload PayloadOf(lodestone::ByteView view) {
 }
 
 // What `parts` are seen in when their keys come as a list must be what they are seen in now.
-void CheckAsList(lodestone::PartKind kind, const lodestone::Parts& parts, const lodestone::ShardRoles& roles,
-                 const std::vector<lodestone::PartView>& views) {
+void CheckAsList(lodestone::server::PartKind kind, const lodestone::server::Parts& parts,
+                 const lodestone::server::ShardRoles& roles, const std::vector<lodestone::server::PartView>& views) {
   std::string keys, values;
-  for (const lodestone::PartView& view : views) {
+  for (const lodestone::server::PartView& view : views) {
     keys += Copy(view.keys);
     values += Copy(view.gradients);
   }
-  const auto listed = ViewParts(kind, parts, {ViewOf(values), ViewOf(keys)}, Tables(), roles);
+  const auto listed = server::ViewParts(kind, parts, {ViewOf(values), ViewOf(keys)}, Tables(), roles);
   if (!listed.ok()) std::abort();
   for (size_t i = 0; i < views.size(); ++i) {
     if (Copy((*listed)[i].keys) != Copy(views[i].keys)) std::abort();
@@ -82,16 +82,16 @@ void CheckAsList(lodestone::PartKind kind, const lodestone::Parts& parts, const 
 }
 
 // What comes of a push with these bytes, and of a pull: the statuses, in words.
-std::string Check(const lodestone::Parts& parts, const lodestone::PartBytes& bytes) {
-  using lodestone::PartKind;
-  lodestone::ShardRoles roles(kShards);
-  for (lodestone::ShardId shard = 0; shard < kShards; ++shard) roles.Set(shard, lodestone::ShardRole::kOwns);
+std::string Check(const lodestone::server::Parts& parts, const lodestone::server::PartBytes& bytes) {
+  using lodestone::server::PartKind;
+  lodestone::server::ShardRoles roles(kShards);
+  for (lodestone::ShardId shard = 0; shard < kShards; ++shard) roles.Set(shard, lodestone::server::ShardRole::kOwns);
   std::string outcome;
-  for (const PartKind kind : {PartKind::kPush, PartKind::kPull}) {
-    const auto views = ViewParts(kind, parts, bytes, Tables(), roles);
+  for (const server::PartKind kind : {server::PartKind::kPush, server::PartKind::kPull}) {
+    const auto views = server::ViewParts(kind, parts, bytes, Tables(), roles);
     outcome += views.status().ToString();
     if (!views.ok()) continue;
-    if (kind == PartKind::kPush) outcome += CheckFinite(*views).ToString();
+    if (kind == server::PartKind::kPush) outcome += server::CheckFinite(*views).ToString();
     CheckAsList(kind, parts, roles, *views);
   }
   return outcome;
@@ -105,27 +105,28 @@ const std::shared_ptr<lodestone::SharedMemory>& Memory() {
 }
 
 // The ps's end.
-lodestone::SharedValues* SharedBy(lodestone::SharedUse use) {
-  const auto share = [](lodestone::SharedUse how) {
-    auto* const values = new lodestone::SharedValues("fuzz");
+lodestone::server::SharedValues* SharedBy(lodestone::server::SharedUse use) {
+  const auto share = [](lodestone::server::SharedUse how) {
+    auto* const values = new lodestone::server::SharedValues("fuzz");
     values->BeginMessage(how);
     if (values->Accept(Memory()->Offer()) != lodestone::v1::Answer::ACCEPTED) std::abort();
     return values;
   };
-  static lodestone::SharedValues* const copied = share(lodestone::SharedUse::kCopied);
-  static lodestone::SharedValues* const read = share(lodestone::SharedUse::kRead);
-  return use == lodestone::SharedUse::kCopied ? copied : read;
+  static lodestone::server::SharedValues* const copied = share(lodestone::server::SharedUse::kCopied);
+  static lodestone::server::SharedValues* const read = share(lodestone::server::SharedUse::kRead);
+  return use == lodestone::server::SharedUse::kCopied ? copied : read;
 }
 
 // Finds what a call has in shared memory: none of it may lie anywhere else. The memory stays as it is.
-std::string CheckShared(lodestone::SharedUse use, const lodestone::v1::Call& call, lodestone::Numbers* numbers) {
-  lodestone::SharedValues* const shared = SharedBy(use);
+std::string CheckShared(lodestone::server::SharedUse use, const lodestone::v1::Call& call,
+                        lodestone::server::Numbers* numbers) {
+  lodestone::server::SharedValues* const shared = SharedBy(use);
   shared->BeginMessage(use);
   const absl::Status taken = shared->Take(call, numbers);
   if (taken.ok() && call.has_values() && Copy(numbers->payload.bytes()) != std::string(call.values().bytes(), '\0')) {
     std::abort();
   }
-  lodestone::SharedValues::Room room;
+  lodestone::server::SharedValues::Room room;
   const absl::Status room_taken = shared->TakeRoom(call, &room);
   if ((room.memory != nullptr) != (room_taken.ok() && call.has_room())) std::abort();
   const uint64_t bytes = call.payload_bytes() % 64;
@@ -142,13 +143,14 @@ std::string CheckShared(lodestone::SharedUse use, const lodestone::v1::Call& cal
 // What a client makes of the answers of one message, to calls with and without room. Whatever they say, all of the
 // memory is free again in the end.
 std::string CheckAnswers(const lodestone::v1::ExchangeResponse& header, lodestone::Payload payload) {
-  using lodestone::SharedCalls;
-  static auto* const ranges = new std::shared_ptr<lodestone::SharedRanges>(new lodestone::SharedRanges(Memory()));
-  SharedCalls calls("fuzz", 0);
+  using lodestone::worker::SharedCalls;
+  static auto* const ranges =
+      new std::shared_ptr<lodestone::worker::SharedRanges>(new lodestone::worker::SharedRanges(Memory()));
+  worker::SharedCalls calls("fuzz", 0);
   std::string outcome;
   for (const lodestone::v1::Answer& answer : header.answers()) {
     if (answer.payload_bytes() > payload.size()) break;
-    SharedCalls::Held held{false, *ranges, (*ranges)->Take(100), std::nullopt};
+    worker::SharedCalls::Held held{false, *ranges, (*ranges)->Take(100), std::nullopt};
     if (answer.id() % 2 == 0) held.room = (*ranges)->Take(1000);
     const auto room = held.room;
     const auto taken = calls.Take(answer, payload.Take(answer.payload_bytes()), std::move(held));
@@ -171,17 +173,18 @@ std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodes
   const auto list_bytes = std::make_shared<std::atomic<size_t>>(0);
   std::string outcome;
   {
-    lodestone::KeyLists lists(list_bytes, 4 << 10);
-    for (const lodestone::SharedUse use : {lodestone::SharedUse::kRead, lodestone::SharedUse::kCopied}) {
+    lodestone::server::KeyLists lists(list_bytes, 4 << 10);
+    for (const lodestone::server::SharedUse use :
+         {lodestone::server::SharedUse::kRead, lodestone::server::SharedUse::kCopied}) {
       lodestone::Payload rest = payload;
       for (const lodestone::v1::Call& call : header.calls()) {
         if (call.payload_bytes() > rest.size()) return outcome;
-        lodestone::Numbers numbers = rest.Take(call.payload_bytes());
+        lodestone::server::Numbers numbers = rest.Take(call.payload_bytes());
         auto keys = lodestone::v1::Answer::NO_LIST;
         if (call.has_keys()) outcome += lists.Take(call.keys(), &numbers, &keys).ToString();
         outcome += std::to_string(keys);
         outcome += CheckShared(use, call, &numbers);
-        lodestone::PartBytes bytes = numbers.payload.bytes();
+        lodestone::server::PartBytes bytes = numbers.payload.bytes();
         if (numbers.keys.has_value()) bytes.keys = numbers.keys->bytes();
         outcome += Check(call.has_push() ? call.push().parts() : call.pull().parts(), bytes);
       }
@@ -201,7 +204,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string first_outcome;
   // The same bytes in one run, and in short ones of a length that the input chooses.
   for (const size_t run_bytes : {size, size == 0 ? 1 : size_t{data[size - 1]} % 13 + 1}) {
-    const ByteRuns runs(data, size, run_bytes);
+    const server::ByteRuns runs(data, size, run_bytes);
     std::string header_bytes;
     ByteView payload;
     v1::PushRequest header;

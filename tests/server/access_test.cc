@@ -20,7 +20,7 @@
 #include "server/method_roles.h"
 #include "tests/server/identities_file.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -400,4 +400,4 @@ TEST_F(AccessTest, TheHttpPortIsForObserversAndMore) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/common/test_certificates.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -115,4 +115,4 @@ TEST(Audit, AFileThatCannotBeWrittenIsAnErrorAtTheStartAndKnownLater) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

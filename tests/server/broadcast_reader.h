@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "server/broadcast.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Reader final : public DeltaSink {
  public:
@@ -211,4 +211,4 @@ class Reader final : public DeltaSink {
   std::map<std::pair<TableId, Key>, Value> rows_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "tests/server/broadcast_reader.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kDim = 4;
@@ -562,4 +562,4 @@ TEST_F(BroadcastTest, AStreamThatBeginsWhileOwnersChangeIsOfTheShardsThatAreStil
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 
 #include "common/byte_view.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A copy of some bytes in runs, each of its own size exactly, so that asan sees a read outside of it. Outlives its
 // views.
@@ -41,4 +41,4 @@ class ByteRuns {
   std::vector<ByteView::Run> runs_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -213,4 +213,4 @@ TEST(Utf8Prefix, EndsWhereACharacterDoes) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

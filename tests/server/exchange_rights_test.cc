@@ -20,7 +20,7 @@
 #include "tests/server/identities_file.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -348,4 +348,4 @@ TEST_F(ExchangeRightsTest, TheAnswerOfASinglePushBeyondTheQuotaIsHeldBack) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -28,7 +28,7 @@
 #include "server/service.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -560,4 +560,4 @@ TEST_F(ExchangeTest, ClientsThatVanishWithCallsUnderWayLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

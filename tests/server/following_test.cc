@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Says how well followers of this ps keep up, and takes all that it is given.
@@ -237,4 +237,4 @@ TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr float kFactor = 10;
@@ -59,4 +59,4 @@ TEST(NormGuardTest, AfterZerosOnlyNothingIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

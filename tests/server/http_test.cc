@@ -18,7 +18,7 @@
 #include "tests/common/metric_text.h"
 #include "tests/server/raw_call.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
@@ -175,4 +175,4 @@ TEST(HttpAddress, IsOnTheHostAtWhichThePsIsReached) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "server/identities.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // SHA-256 of a token as the file has it.
 inline std::string Sha256Hex(const std::string& token) {
@@ -28,4 +28,4 @@ inline std::shared_ptr<const Identities> IdentitiesOf(const std::string& lines) 
   return *identities;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

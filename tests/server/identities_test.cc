@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -131,4 +131,4 @@ TEST(Identities, AStarAtTheEndStandsForAnyRest) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kCount = 100;
@@ -146,4 +146,4 @@ TEST_F(KeyListsTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "tests/common/metric_text.h"
 #include "tests/server/storage_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Sums are of whole nanoseconds, told in seconds: as exact as numbers of that size are.
@@ -134,4 +134,4 @@ TEST_P(StorageLatencyTest, CheckpointsAreObserved) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

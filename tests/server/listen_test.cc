@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(Listen, AnAddressOfAnotherMachineIsAnError) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

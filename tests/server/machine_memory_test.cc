@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -100,4 +100,4 @@ TEST_F(MachineMemory, IsKnownWithoutProcToo) {
 TEST(ThisMachinesMemory, IsKnown) { EXPECT_GT(MachineMemoryBytes(), 16 * kMiB); }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "server/events.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -448,4 +448,4 @@ TEST_F(MemberTest, LeaveCutsAReportShort) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

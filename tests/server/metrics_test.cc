@@ -10,7 +10,7 @@
 #include "tests/common/metric_text.h"
 #include "tests/configs/deployment.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr double kNow = 1'700'000'000;
@@ -217,4 +217,4 @@ TEST(PsMetrics, PromtoolTakesThem) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/byte_runs.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kShards = 4;
@@ -188,4 +188,4 @@ TEST_F(PartsTest, RefusesAPayloadThatIsShorterOrLongerThanItsParts) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "tests/server/identities_file.h"
 #include "tests/server/raw_call.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -111,4 +111,4 @@ TEST_F(ProcessRightsTest, TheHttpPortTellsStrangersThatItLivesAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

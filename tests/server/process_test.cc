@@ -22,7 +22,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/server/raw_call.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -631,4 +631,4 @@ TEST(ServerProcess, ShutdownWhileItWaitsForOthersIsQuickAndTold) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

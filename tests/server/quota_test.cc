@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "server/delays.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -93,4 +93,4 @@ TEST(Delays, DoWhatIsDueInItsOrderAndAtTheEndTheRest) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

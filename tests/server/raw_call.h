@@ -12,7 +12,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 inline grpc::ByteBuffer BufferOf(const std::string& bytes) {
   const grpc::Slice slice(bytes);
@@ -44,4 +44,4 @@ inline grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const
   return status;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

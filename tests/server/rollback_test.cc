@@ -14,7 +14,7 @@
 #include "server/recovery.h"
 #include "tests/server/storage_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -387,4 +387,4 @@ TEST_P(RollbackTest, RecoveryUpToAVersionStartsFromACheckpointThatIsNotBeyondIt)
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

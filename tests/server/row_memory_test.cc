@@ -7,7 +7,7 @@
 
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 uint64_t ResidentBytes() {
@@ -49,4 +49,4 @@ TEST_F(StoreTest, TenMillionRowsTakeAtMostAQuarterMoreThanValuesStateAndSixteenB
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

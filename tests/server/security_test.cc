@@ -10,7 +10,7 @@
 #include "tests/common/test_certificates.h"
 #include "tests/server/identities_file.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST_F(SecurityTest, AFileThatComesBackAsItWasIsUsed) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

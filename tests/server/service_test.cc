@@ -20,7 +20,7 @@
 #include "tests/server/raw_call.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -456,4 +456,4 @@ TEST(ServiceOfANewServer, SaysThatItOwnsNoShardsYet) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

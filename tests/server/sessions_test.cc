@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "server/incarnation.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using std::chrono::microseconds;
@@ -83,4 +83,4 @@ TEST(Sessions, TakeIncarnationsOfThisMachinesClock) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

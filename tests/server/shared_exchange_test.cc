@@ -28,7 +28,7 @@
 #include "server/service.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -600,4 +600,4 @@ TEST_F(RefusingExchangeTest, AnOfferIsRefusedAndEverythingGoesByMessage) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

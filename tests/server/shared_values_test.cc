@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -349,4 +349,4 @@ TEST_P(SharedValuesTest, TheMemoryStaysForAsLongAsACallUsesIt) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
@@ -210,4 +210,4 @@ TEST(ProgressOf, SumsTablesAndFollowers) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

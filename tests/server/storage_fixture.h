@@ -19,7 +19,7 @@
 #include "server/storage.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A store and its folder.
 struct Ps {
@@ -168,4 +168,4 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
   int copies_ = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

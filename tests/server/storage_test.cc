@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/storage_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -393,4 +393,4 @@ TEST_P(StorageLifeTest, WithoutADataFolderAPsStartsFromACheckpointAndKeepsNoLog)
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "server/store.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 inline constexpr Incarnation kWorker = 100;
 
@@ -212,4 +212,4 @@ class StoreTest : public ::testing::Test {
   std::unique_ptr<Store> store_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

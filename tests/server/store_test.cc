@@ -14,7 +14,7 @@
 #include "server/guard.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -639,4 +639,4 @@ TEST_F(StoreTest, StatusTellsTablesSessionsAndRates) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

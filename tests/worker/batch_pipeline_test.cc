@@ -11,7 +11,7 @@
 #include "tests/worker/fake_client.h"
 #include "tests/worker/memory_dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint64_t kSamples = 40;
@@ -126,4 +126,4 @@ TEST_P(BatchPipelineTest, EndsEarlyWithBatchesUnderWay) {
 INSTANTIATE_TEST_SUITE_P(Ahead, BatchPipelineTest, testing::Values(0u, 1u, 3u, 20u));
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -11,7 +11,7 @@
 #include "tests/worker/fake_cluster.h"
 #include "worker/client.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 inline v1::TableSpec DenseSpec(const std::string& name, uint64_t elements) {
   v1::TableSpec spec;
@@ -60,4 +60,4 @@ class ClientFixture : public ::testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -20,7 +20,7 @@
 #include "tests/worker/client_fixture.h"
 #include "tests/worker/fake_cluster.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kDim = 3;
@@ -653,4 +653,4 @@ TEST_F(ClientTest, SumsExactlyFromManyThreadsWhateverHappensToTheCalls) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

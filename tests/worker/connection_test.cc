@@ -20,7 +20,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kMessageBytesMax = 1 << 20;
@@ -184,4 +184,4 @@ TEST_F(ConnectionTest, AMessageThatIsNoAnswerEndsTheStreamAndWhatItHeldBack) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kShards = 4;
@@ -200,4 +200,4 @@ TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

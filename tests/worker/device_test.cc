@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using testing::HasSubstr;
@@ -58,4 +58,4 @@ TEST(Device, ALibraryThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 std::vector<std::vector<uint64_t>> All(EpochBatches batches) {
@@ -67,4 +67,4 @@ TEST(EpochBatches, ShufflesEachEpochAnewAndRepeatably) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "proto/tensorboard.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // CRC32C, bit by bit: the polynomial 0x1edc6f41 reflected, all ones before and after.
 inline uint32_t BitwiseCrc32c(std::string_view bytes) {
@@ -63,4 +63,4 @@ inline std::string ReadWhole(const std::string& path) {
   return text.str();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -7,7 +7,7 @@
 #include "common/random.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint64_t kSeed = 7;
@@ -81,7 +81,7 @@ std::vector<float> FakeClient::DenseValues(const std::string& table) const {
 
 std::vector<float> FakeClient::RowValues(const std::string& table, Key key) const {
   MutexLock lock(&mu_);
-  const Table& found = tables_.at(TableIdOf(table));
+  const server::Table& found = tables_.at(TableIdOf(table));
   const auto row = found.rows.find(key);
   if (row != found.rows.end()) return row->second.values;
   return Fresh(found, key, found.handle.dim, 0, 0).values;
@@ -92,12 +92,13 @@ Version FakeClient::VersionOf(ShardId shard) const {
   return versions_[shard];
 }
 
-FakeClient::Vector FakeClient::Fresh(const Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const {
+FakeClient::Vector FakeClient::Fresh(const server::Table& table, Key key, size_t n, uint64_t fan_in,
+                                     uint64_t fan_out) const {
   Vector vector;
   vector.values.resize(n);
   vector.state.resize(table.optimizer->state_layout().FloatsFor(n));
-  InitializeValues(table.handle.spec.initializer(), StreamSeed(kSeed, table.handle.id), key, 0, n, fan_in, fan_out,
-                   vector.values.data());
+  server::InitializeValues(table.handle.spec.initializer(), StreamSeed(kSeed, table.handle.id), key, 0, n, fan_in,
+                           fan_out, vector.values.data());
   table.optimizer->InitializeState(vector.state.data(), n);
   return vector;
 }
@@ -106,11 +107,11 @@ absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vec
   MutexLock lock(&mu_);
   std::vector<TableHandle> handles;
   for (const v1::TableSpec& spec : specs) {
-    Table& table = tables_[TableIdOf(spec.name())];
+    server::Table& table = tables_[TableIdOf(spec.name())];
     if (table.optimizer == nullptr) {
       table.handle.id = TableIdOf(spec.name());
       table.handle.spec = spec;
-      LODESTONE_ASSIGN_OR_RETURN(table.optimizer, Optimizer::Create(spec.optimizer()));
+      LODESTONE_ASSIGN_OR_RETURN(table.optimizer, server::Optimizer::Create(spec.optimizer()));
       if (spec.has_embedding()) {
         table.handle.dim = spec.embedding().dim();
       } else {
@@ -129,9 +130,9 @@ absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vec
   return handles;
 }
 
-void FakeClient::Apply(const Table& table, const float* gradient, Vector* vector) const {
-  Optimizer::Step step;
-  step.learning_rate = LearningRateAt(table.handle.spec.optimizer(), 0);
+void FakeClient::Apply(const server::Table& table, const float* gradient, Vector* vector) const {
+  server::Optimizer::Step step;
+  step.learning_rate = server::LearningRateAt(table.handle.spec.optimizer(), 0);
   step.weight_decay = table.handle.spec.optimizer().weight_decay();
   const size_t n = vector->values.size();
   table.optimizer->Update(step, {n, 0, n}, reinterpret_cast<const uint8_t*>(gradient), vector->values.data(),
@@ -141,7 +142,7 @@ void FakeClient::Apply(const Table& table, const float* gradient, Vector* vector
 void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                             std::vector<bool>* touched) {
   for (const DenseGradient& gradient : dense) {
-    Table& table = tables_.at(gradient.table->id);
+    server::Table& table = tables_.at(gradient.table->id);
     Apply(table, gradient.values, &table.dense);
     for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
       const ShardId shard = ShardOfBlock(table.handle.id, b, shards_);
@@ -150,7 +151,7 @@ void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<cons
     }
   }
   for (const RowGradients& gradient : rows) {
-    Table& table = tables_.at(gradient.table->id);
+    server::Table& table = tables_.at(gradient.table->id);
     const size_t dim = table.handle.dim;
     for (size_t i = 0; i < gradient.keys.size(); ++i) {
       const auto row = table.rows.find(gradient.keys[i]);
@@ -196,7 +197,7 @@ absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const s
   versions->assign(shards_, 0);
   if (!dense.empty()) ++dense_pulls_;
   for (const DensePull& pull : dense) {
-    const Table& table = tables_.at(pull.table->id);
+    const server::Table& table = tables_.at(pull.table->id);
     std::copy(table.dense.values.begin(), table.dense.values.end(), pull.dst);
     for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
       const ShardId shard = ShardOfBlock(table.handle.id, b, shards_);
@@ -204,7 +205,7 @@ absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const s
     }
   }
   for (const RowPull& pull : rows) {
-    const Table& table = tables_.at(pull.table->id);
+    const server::Table& table = tables_.at(pull.table->id);
     const size_t dim = table.handle.dim;
     for (size_t i = 0; i < pull.keys.size(); ++i) {
       const Key key = pull.keys[i];
@@ -262,7 +263,7 @@ void FakeClient::BroadcastLocked() {
   for (Subscription& subscription : subscriptions_) {
     std::vector<bool> changed(shards_, false);
     for (TableId id : subscription.tables) {
-      const Table& table = tables_.at(id);
+      const server::Table& table = tables_.at(id);
       for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
         const ShardId shard = ShardOfBlock(id, b, shards_);
         if (table.block_versions[b] <= subscription.sent[shard]) continue;
@@ -297,4 +298,4 @@ absl::Status FakeClient::Health() const {
   return health_;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

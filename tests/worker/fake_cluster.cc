@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "common/ps_name.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 template <typename Message>
@@ -476,4 +476,4 @@ std::vector<float> FakeCluster::RowOf(TableId table, Key key) const {
   return row == found.rows.end() ? std::vector<float>(found.spec.embedding().dim()) : row->second;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

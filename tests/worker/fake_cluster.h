@@ -24,7 +24,7 @@
 #include "proto/parameter_server.pb.h"
 #include "tests/worker/fake_server.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // What is done to one call.
 enum class Fault {
@@ -184,4 +184,4 @@ class FakeCluster {
 // All bytes of `buffer`.
 std::string BytesOf(const grpc::ByteBuffer& buffer);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

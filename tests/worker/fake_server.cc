@@ -17,7 +17,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/key_lists.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 namespace {
 
@@ -245,7 +245,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
   FakeLists* const lists_;
   const std::shared_ptr<Out> out_;
   int forgettings_ = 0;
-  std::optional<KeyLists> remembered_;  // Of this stream.
+  std::optional<server::KeyLists> remembered_;  // Of this stream.
   grpc::ByteBuffer message_;
   std::vector<std::shared_ptr<FakeCall>> calls_;
 };
@@ -305,4 +305,4 @@ grpc::ServerGenericBidiReactor* FakeServer::CreateReactor(grpc::GenericCallbackS
       &handler_, lists_);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -22,7 +22,7 @@
 #include "grpcpp/support/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // What a server does with lists of keys, and what it has seen of them.
 struct FakeLists {
@@ -104,4 +104,4 @@ class FakeServer final : public grpc::CallbackGenericService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

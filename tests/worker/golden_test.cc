@@ -21,7 +21,7 @@
 #include "worker/model/model.h"
 #include "worker/parameters.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using v1::ModelConfig;
@@ -228,4 +228,4 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "tests/common/http_client.h"
 #include "tests/common/metric_text.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using testing::StartsWith;
@@ -87,4 +87,4 @@ TEST_F(WorkerHttpTest, AnAddressThatCannotBeUsedIsNamed) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -19,7 +19,7 @@
 #include "tests/worker/fake_client.h"
 #include "tests/worker/memory_dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using testing::HasSubstr;
@@ -337,4 +337,4 @@ TEST_F(JobTest, ResultsTellOfEveryStepAndWhereTheTimeWent) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/client_fixture.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kDim = 2;
@@ -136,4 +136,4 @@ TEST_F(KeyListsTest, FewKeysAreNoList) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -16,7 +16,7 @@
 #include "server/coordinator/membership.h"
 #include "tests/worker/fake_server.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // The coordinator's own bookkeeping behind a server that treats Joins as it is told.
@@ -94,8 +94,8 @@ class Coordinator {
   }
 
  private:
-  static Membership::Options OptionsWith(uint32_t workers, const TimeSource* time) {
-    Membership::Options options;
+  static server::Membership::Options OptionsWith(uint32_t workers, const TimeSource* time) {
+    server::Membership::Options options;
     options.cluster = "test";
     options.workers = workers;
     options.shards = 4;
@@ -144,7 +144,7 @@ class Coordinator {
   const ManualTime time_;  // Stands still: no lease ends.
   uint64_t last_token_ = 0;
   Mutex mu_;
-  std::optional<Membership> members_ ABSL_GUARDED_BY(mu_);
+  std::optional<server::Membership> members_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::RouteResponse> route_ ABSL_GUARDED_BY(mu_);
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mu_);
@@ -290,4 +290,4 @@ TEST(WorkerMembership, IsLostToAClusterOfAnotherShape) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

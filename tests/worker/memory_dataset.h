@@ -8,7 +8,7 @@
 
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class MemoryDataset final : public Dataset {
  public:
@@ -40,4 +40,4 @@ class MemoryDataset final : public Dataset {
   const std::vector<Sample> samples_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

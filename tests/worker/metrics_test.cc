@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Kind = Metrics::Kind;
@@ -181,4 +181,4 @@ TEST(Metrics, GoesOnAfterItHasFinished) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

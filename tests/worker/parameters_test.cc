@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/fake_client.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kBlockElements = 4;
@@ -196,4 +196,4 @@ TEST_F(ParametersTest, IsNeverTornWithinABlockAndNeverGoesBackUnderConcurrentBro
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Kind = Metrics::Kind;
@@ -130,4 +130,4 @@ TEST(ProgressiveMetric, IsNeverOtherThanANumber) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

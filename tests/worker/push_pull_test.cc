@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/client_fixture.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kServers = 2;
@@ -218,4 +218,4 @@ TEST(PairMessages, PairsOnlyWhatReadsAllThatIsPushed) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

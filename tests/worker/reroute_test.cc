@@ -18,7 +18,7 @@
 #include "worker/client.h"
 #include "worker/push.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint32_t kServers = 4;
@@ -420,4 +420,4 @@ TEST(Split, DividesAPushByOwnersWithoutACopy) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

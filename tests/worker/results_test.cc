@@ -21,7 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/worker/event_file.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -365,4 +365,4 @@ TEST_F(ResultsTest, APartOfALineThatCannotBeCutAtOnceIsCutBeforeTheNext) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

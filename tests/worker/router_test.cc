@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker/push.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 ShardMap MakeMap(uint32_t servers, uint32_t shards) {
@@ -197,4 +197,4 @@ TEST(Router, MakesNoMessageOfNothing) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

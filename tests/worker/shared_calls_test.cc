@@ -22,7 +22,7 @@
 #include "proto/parameter_server.pb.h"
 #include "worker/numbers.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -515,4 +515,4 @@ TEST_F(SharingTest, CallsOfSeveralThreadsDoNotDisturbEachOther) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Range = SharedRanges::Range;
@@ -253,4 +253,4 @@ TEST(SharedRanges, SeveralThreadsHaveEachItsOwn) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Applied = std::vector<StalenessMeter::Applied>;
@@ -44,4 +44,4 @@ TEST(StalenessMeter, ForgetsOnlyTheOldestOfManyPushes) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

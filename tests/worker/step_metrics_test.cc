@@ -13,7 +13,7 @@
 #include "worker/batch_pipeline.h"
 #include "worker/job.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint64_t kSamples = 640;
@@ -99,4 +99,4 @@ TEST_F(StepMetricsTest, AConsumerThatWaitsForABatchLearnsHowLongForItsSamplesAnd
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

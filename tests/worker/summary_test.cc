@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 std::string ReadFile(const std::string& path) {
@@ -69,4 +69,4 @@ TEST(WriteFileAtomically, NamesThePathThatItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

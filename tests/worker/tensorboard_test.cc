@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/event_file.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using std::string_literals::operator""s;
@@ -90,4 +90,4 @@ TEST(EventFile, TheReaderSeesEveryByteThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

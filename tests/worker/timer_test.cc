@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 TEST(Timer, RunsFunctionsInTheOrderTheyAreDue) {
@@ -53,4 +53,4 @@ TEST(Timer, DropsWhatIsNotDueAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

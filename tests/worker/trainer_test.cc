@@ -25,7 +25,7 @@
 #include "tests/worker/memory_dataset.h"
 #include "worker/job.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using testing::HasSubstr;
@@ -186,4 +186,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, TrainerTest, testing::Values("Cpu", "Cuda"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr int64_t kLongMs = 60'000;
@@ -66,4 +66,4 @@ TEST(PushWindow, FlushWaitsForAllAndTellsTheFirstError) {
 TEST(PushWindow, FlushOfNothingReturnsAtOnce) { EXPECT_TRUE(PushWindow(1).Flush().ok()); }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

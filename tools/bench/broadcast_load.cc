@@ -29,7 +29,7 @@ class ClientSubscriber final : public Load {
     spec.mutable_optimizer()->mutable_sgd();
     spec.mutable_broadcast()->set_every_ms(0);
     spec.mutable_broadcast()->set_every_pushes(1);
-    LODESTONE_ASSIGN_OR_RETURN(client_, Client::Connect(config));
+    LODESTONE_ASSIGN_OR_RETURN(client_, worker::Client::Connect(config));
     LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables({spec}));
     {
       MutexLock lock(&mu_);
@@ -37,7 +37,7 @@ class ClientSubscriber final : public Load {
       first_shard_ = ShardOfBlock(tables_[0].id, 0, client_->shard_map()->shards());
     }
     LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
-        {&tables_[0]}, [this](const BlockUpdate& update) { OnBlock(update); },
+        {&tables_[0]}, [this](const worker::BlockUpdate& update) { OnBlock(update); },
         [this](ShardId shard, Version version) { OnShard(shard, version); }));
     return meter_.Await(0);
   }
@@ -45,13 +45,13 @@ class ClientSubscriber final : public Load {
   absl::StatusOr<Outcome> Run(const Order& order) override {
     if (!pusher_) return meter_.RunSubscriber(order);
     return meter_.RunPusher(order, [this](uint64_t number) {
-      const DenseGradient gradient{&tables_[0], gradient_.data()};
+      const worker::DenseGradient gradient{&tables_[0], gradient_.data()};
       return client_->Push(number, {&gradient, 1}, {}, {}, nullptr);
     });
   }
 
  private:
-  void OnBlock(const BlockUpdate& update) {
+  void OnBlock(const worker::BlockUpdate& update) {
     update.values.CopyTo(values_.data() + uint64_t{update.block} * tables_[0].layout.block_elements);
     meter_.AddBytes(update.count * sizeof(float));
   }
@@ -74,12 +74,12 @@ class ClientSubscriber final : public Load {
   const std::vector<float> gradient_;
   std::vector<float> values_;
   ProgressMeter meter_;
-  std::vector<TableHandle> tables_;
+  std::vector<worker::TableHandle> tables_;
 
   Mutex mu_;
   uint32_t first_shard_ ABSL_GUARDED_BY(mu_) = 0;   // Of block 0; the other blocks' follow.
   std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // Version by shard from that one on; -1: none yet.
-  std::unique_ptr<Client> client_;                  // Ends before what its callbacks use.
+  std::unique_ptr<worker::Client> client_;          // Ends before what its callbacks use.
 };
 
 }  // namespace

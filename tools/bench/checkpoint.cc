@@ -76,7 +76,7 @@ uint64_t ResidentBytes(pid_t pid) {
 // Has a checkpoint written and returns the status after it, of which push_bytes and resident_bytes are those pushed
 // meanwhile, and the most while it was written.
 absl::StatusOr<v1::StatusResponse> WriteCheckpoint(const std::string& address, pid_t pid) {
-  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse before, FetchStatus(address, kTimeoutMs));
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse before, psctl::FetchStatus(address, kTimeoutMs));
   uint64_t resident_max = 0;
   std::atomic<bool> done{false};
   std::thread watch([&] {
@@ -84,11 +84,11 @@ absl::StatusOr<v1::StatusResponse> WriteCheckpoint(const std::string& address, p
       resident_max = std::max(resident_max, ResidentBytes(pid));
     }
   });
-  const absl::Status written = RequestCheckpoint(address, "", kTimeoutMs).status();
+  const absl::Status written = psctl::RequestCheckpoint(address, "", kTimeoutMs).status();
   done.store(true);
   watch.join();
   LODESTONE_RETURN_IF_ERROR(written);
-  LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(address, kTimeoutMs));
+  LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, psctl::FetchStatus(address, kTimeoutMs));
   status.mutable_server()->set_push_bytes(status.server().push_bytes() - before.server().push_bytes());
   status.mutable_server()->set_resident_bytes(resident_max);
   return status;
@@ -97,7 +97,7 @@ absl::StatusOr<v1::StatusResponse> WriteCheckpoint(const std::string& address, p
 // The status of a ps once it serves its shards.
 absl::StatusOr<v1::StatusResponse> AwaitReady(const std::string& address) {
   for (;; absl::SleepFor(absl::Milliseconds(kAskEveryMs))) {
-    LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(address, kTimeoutMs));
+    LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, psctl::FetchStatus(address, kTimeoutMs));
     if (status.server().shards_owned() > 0) return status;
   }
 }

@@ -61,7 +61,7 @@ class ClientLoad : public Load {
             ++started;
             Begin(number);
           }
-          const auto pushed = [done](const Client::PushResult& result) { done(result.status); };
+          const auto pushed = [done](const worker::Client::PushResult& result) { done(result.status); };
           switch (steps[step]) {
             case Step::kPull:
               return Pull(number, std::move(done));
@@ -80,11 +80,11 @@ class ClientLoad : public Load {
   }
 
  protected:
-  using PushDone = std::function<void(Client::PushResult)>;
+  using PushDone = std::function<void(worker::Client::PushResult)>;
 
   absl::Status Connect(const v1::Config& config, const std::vector<v1::TableSpec>& specs) {
     InitLog(config.log(), "bench", "");
-    LODESTONE_ASSIGN_OR_RETURN(client_, Client::Connect(config));
+    LODESTONE_ASSIGN_OR_RETURN(client_, worker::Client::Connect(config));
     LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables(specs));
     return absl::OkStatus();
   }
@@ -101,9 +101,9 @@ class ClientLoad : public Load {
     if (!status.ok()) done(status);
   }
 
-  std::vector<TableHandle> tables_;
+  std::vector<worker::TableHandle> tables_;
   Clock clock_ = 0;
-  std::unique_ptr<Client> client_;  // Ends before the tables.
+  std::unique_ptr<worker::Client> client_;  // Ends before the tables.
 };
 
 class DenseTables final : public ClientLoad {
@@ -127,26 +127,27 @@ class DenseTables final : public ClientLoad {
   }
 
  private:
-  DenseGradient GradientOf(uint64_t number) const {
+  worker::DenseGradient GradientOf(uint64_t number) const {
     const size_t offset = number % (gradients_.size() / elements_) * elements_;
     return {&tables_[number % tables_.size()], gradients_.data() + offset, true};
   }
-  DensePull PullOf(uint64_t number) {
+  worker::DensePull PullOf(uint64_t number) {
     return {&tables_[number % tables_.size()], values_.data() + number % slots_ * elements_};
   }
   absl::Status Push(uint64_t number, PushDone done) override {
-    const DenseGradient gradient = GradientOf(number);
+    const worker::DenseGradient gradient = GradientOf(number);
     return client_->Push(++clock_, {&gradient, 1}, {}, {}, std::move(done));
   }
   void Pull(uint64_t number, Done done) override {
     client_->Pull({PullOf(number)}, {},
-                  [done = std::move(done)](const absl::Status& status, const ShardVersions&) { done(status); });
+                  [done = std::move(done)](const absl::Status& status, const worker::ShardVersions&) { done(status); });
   }
   absl::Status PushPull(uint64_t number, PushDone done) override {
-    const DenseGradient gradient = GradientOf(number);
-    return client_->PushPull(
-        ++clock_, {&gradient, 1}, {}, {}, {PullOf(number)}, {},
-        [done = std::move(done)](Client::PushResult result, const ShardVersions&) { done(std::move(result)); });
+    const worker::DenseGradient gradient = GradientOf(number);
+    return client_->PushPull(++clock_, {&gradient, 1}, {}, {}, {PullOf(number)}, {},
+                             [done = std::move(done)](worker::Client::PushResult result, const worker::ShardVersions&) {
+                               done(std::move(result));
+                             });
   }
 
   const size_t elements_;  // Of a table.
@@ -193,7 +194,7 @@ class Rows final : public ClientLoad {
     for (Key begin = 0; begin < work_.rows; begin += kRowsPerFill) {
       std::vector<Key> keys(std::min<uint64_t>(kRowsPerFill, work_.rows - begin));
       for (size_t i = 0; i < keys.size(); ++i) keys[i] = begin + i;
-      const RowGradients gradient{&tables_[0], keys, gradients_.data()};
+      const worker::RowGradients gradient{&tables_[0], keys, gradients_.data()};
       LODESTONE_RETURN_IF_ERROR(client_->Push(++clock_, {}, {&gradient, 1}, {}, nullptr));
     }
     return client_->Flush();
@@ -206,25 +207,26 @@ class Rows final : public ClientLoad {
     const size_t set = number % kKeySets;
     std::swap(key_sets_[set][replaced_++ / kKeySets % work_.keys], spare_keys_[set]);
   }
-  RowGradients GradientOf(uint64_t number) const {
+  worker::RowGradients GradientOf(uint64_t number) const {
     return {&tables_[0], key_sets_[number % kKeySets], gradients_.data()};
   }
-  RowPull PullOf(uint64_t number) {
+  worker::RowPull PullOf(uint64_t number) {
     return {&tables_[0], key_sets_[number % kKeySets], values_.data() + number % slots_ * work_.keys * work_.dim};
   }
   absl::Status Push(uint64_t number, PushDone done) override {
-    const RowGradients gradient = GradientOf(number);
+    const worker::RowGradients gradient = GradientOf(number);
     return client_->Push(++clock_, {}, {&gradient, 1}, {}, std::move(done));
   }
   void Pull(uint64_t number, Done done) override {
     client_->Pull({}, {PullOf(number)},
-                  [done = std::move(done)](const absl::Status& status, const ShardVersions&) { done(status); });
+                  [done = std::move(done)](const absl::Status& status, const worker::ShardVersions&) { done(status); });
   }
   absl::Status PushPull(uint64_t number, PushDone done) override {
-    const RowGradients gradient = GradientOf(number);
-    return client_->PushPull(
-        ++clock_, {}, {&gradient, 1}, {}, {}, {PullOf(number)},
-        [done = std::move(done)](Client::PushResult result, const ShardVersions&) { done(std::move(result)); });
+    const worker::RowGradients gradient = GradientOf(number);
+    return client_->PushPull(++clock_, {}, {&gradient, 1}, {}, {}, {PullOf(number)},
+                             [done = std::move(done)](worker::Client::PushResult result, const worker::ShardVersions&) {
+                               done(std::move(result));
+                             });
   }
 
   const RowsWork work_;

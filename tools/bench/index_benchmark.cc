@@ -53,8 +53,8 @@ class LodestoneRows {
       spec.mutable_optimizer()->mutable_sgd();
     }
     spec.mutable_optimizer()->set_learning_rate(kRate);
-    table_ = Table::Create(spec, kSeed, /*shards=*/1).value();
-    rows_ = std::make_unique<EmbeddingTable>(table_.get(), 0);
+    table_ = server::Table::Create(spec, kSeed, /*shards=*/1).value();
+    rows_ = std::make_unique<server::EmbeddingTable>(table_.get(), 0);
     std::vector<Key> keys(kKeysPerCall);
     for (size_t begin = 0; begin < n; begin += kKeysPerCall) {
       const size_t count = std::min(kKeysPerCall, n - begin);
@@ -72,8 +72,8 @@ class LodestoneRows {
   }
 
  private:
-  std::unique_ptr<Table> table_;
-  std::unique_ptr<EmbeddingTable> rows_;
+  std::unique_ptr<server::Table> table_;
+  std::unique_ptr<server::EmbeddingTable> rows_;
   Version version_ = 0;
 };
 
@@ -92,11 +92,11 @@ class ShardedRows {
     } else {
       spec.mutable_optimizer()->mutable_sgd();
     }
-    table_ = Table::Create(spec, kSeed, kShards).value();
+    table_ = server::Table::Create(spec, kSeed, kShards).value();
     std::vector<std::vector<Key>> keys(kShards);
     for (size_t i = 0; i < n; ++i) keys[ShardOfKey(KeyNumber(i), kShards)].push_back(KeyNumber(i));
     for (uint32_t shard = 0; shard < kShards; ++shard) {
-      rows_.push_back(std::make_unique<EmbeddingTable>(table_.get(), 0));
+      rows_.push_back(std::make_unique<server::EmbeddingTable>(table_.get(), 0));
       for (size_t at = 0; at < keys[shard].size(); at += kKeysPerCall) {
         const size_t count = std::min(kKeysPerCall, keys[shard].size() - at);
         rows_[shard]->Apply(BytesOf(&keys[shard][at], count * sizeof(Key)),
@@ -137,25 +137,25 @@ class ShardedRows {
     wanted_.clear();
     for (uint32_t shard = 0; shard < kShards; ++shard) {
       const uint32_t count = counts_[call][shard];
-      const EmbeddingTable::Wanted wanted{rows_[shard].get(), BytesOf(keys, count * sizeof(Key)), count, dst};
+      const server::EmbeddingTable::Wanted wanted{rows_[shard].get(), BytesOf(keys, count * sizeof(Key)), count, dst};
       if (together) {
         wanted_.push_back(wanted);
       } else {
-        EmbeddingTable::Read({&wanted, 1}, 0);
+        server::EmbeddingTable::Read({&wanted, 1}, 0);
       }
       keys += count;
       dst += count * kDim;
     }
-    EmbeddingTable::Read(wanted_, 0);
+    server::EmbeddingTable::Read(wanted_, 0);
   }
 
   const bool adagrad_;
-  std::unique_ptr<Table> table_;
-  std::vector<std::unique_ptr<EmbeddingTable>> rows_;
+  std::unique_ptr<server::Table> table_;
+  std::vector<std::unique_ptr<server::EmbeddingTable>> rows_;
   Version version_ = kTurn;
   std::vector<Key> queries_;
   std::vector<std::vector<uint32_t>> counts_;  // By call: keys of each shard.
-  std::vector<EmbeddingTable::Wanted> wanted_;
+  std::vector<server::EmbeddingTable::Wanted> wanted_;
   std::vector<std::pair<ByteView, size_t>> parts_;  // Keys of each shard, and how many.
 };
 

@@ -28,7 +28,7 @@ std::vector<float> Random(size_t n) {
 }
 
 // Where the model keeps them.
-AlignedFloats Aligned(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+worker::AlignedFloats Aligned(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 void SetFlops(benchmark::State& state, double each) {
   state.counters["FLOP/s"] =
@@ -251,7 +251,7 @@ constexpr size_t kPairs = kVectors * (kVectors - 1) / 2;
 
 void BM_DotInteraction(benchmark::State& state) {
   const size_t dim = state.range(0);
-  const AlignedFloats x = Aligned(Random(kSamples * kVectors * dim));
+  const worker::AlignedFloats x = Aligned(Random(kSamples * kVectors * dim));
   std::vector<float> out(kSamples * kPairs);
   for (auto _ : state) DotInteraction(kSamples, kVectors, dim, x.data(), kPairs, 0, out.data());
   SetFlops(state, 2.0 * static_cast<double>(kSamples * kPairs * dim));
@@ -260,9 +260,9 @@ BENCHMARK(BM_DotInteraction)->Arg(8)->Arg(16)->Arg(64);
 
 void BM_DotInteractionBackward(benchmark::State& state) {
   const size_t dim = state.range(0);
-  const AlignedFloats x = Aligned(Random(kSamples * kVectors * dim));
+  const worker::AlignedFloats x = Aligned(Random(kSamples * kVectors * dim));
   const std::vector<float> dout = Random(kSamples * kPairs);
-  AlignedFloats dx(x.size());
+  worker::AlignedFloats dx(x.size());
   for (auto _ : state) {
     DotInteractionBackward(kSamples, kVectors, dim, x.data(), kPairs, 0, dout.data(), dx.data());
   }

@@ -51,7 +51,7 @@ std::string ReadAddress(const std::string& path) {
 }
 
 // Waits until the ps has written where it is.
-absl::StatusOr<std::string> AwaitAddress(Child* ps, const std::string& path) {
+absl::StatusOr<std::string> AwaitAddress(psctl::Child* ps, const std::string& path) {
   for (int waited_ms = 0; waited_ms < kStartTimeoutMs; waited_ms += kPollMs) {
     if (ps->Reap([](absl::string_view) {})) return absl::UnavailableError(ps->Outcome());
     if (std::string address = ReadAddress(path); !address.empty()) return address;
@@ -92,7 +92,7 @@ absl::Status AwaitFollowers(const std::string& address, uint32_t shards) {
   LODESTONE_ASSIGN_OR_RETURN(
       const std::unique_ptr<Errand> errand, Errand::Start("a question", [&]() -> absl::StatusOr<std::string> {
         for (int waited_ms = 0; waited_ms < kStartTimeoutMs; waited_ms += kPollMs) {
-          LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address, kStartTimeoutMs));
+          LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, psctl::FetchStatus(address, kStartTimeoutMs));
           if (status.cluster().shards_in_sync() == shards) return "";
           poll(nullptr, 0, kPollMs);
         }
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
     LODESTONE_ASSIGN_OR_RETURN(const std::string address, FreeAddress());
     sets.push_back(absl::StrCat("coordinator.address=", address));
   }
-  std::vector<std::unique_ptr<Child>> children;
+  std::vector<std::unique_ptr<psctl::Child>> children;
   std::vector<std::string> http_addresses;
   for (uint32_t index = 0; index < servers; ++index) {
     std::vector<std::string> argv = {options.ps_binary, "--config", config_file, "--address-file",
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
       argv.push_back("--set");
       argv.push_back(set);
     }
-    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Child> child, Child::Start("ps", argv));
+    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<psctl::Child> child, psctl::Child::Start("ps", argv));
     children.push_back(std::move(child));
   }
   std::string address;

@@ -33,12 +33,13 @@ class LocalPs {
   std::optional<double> CopiedBytes() const;
 
  private:
-  LocalPs(v1::Config config, std::vector<std::string> http_addresses, std::vector<std::unique_ptr<Child>> children)
+  LocalPs(v1::Config config, std::vector<std::string> http_addresses,
+          std::vector<std::unique_ptr<psctl::Child>> children)
       : config_(std::move(config)), http_addresses_(std::move(http_addresses)), children_(std::move(children)) {}
 
   v1::Config config_;
-  std::vector<std::string> http_addresses_;       // By index.
-  std::vector<std::unique_ptr<Child>> children_;  // By index.
+  std::vector<std::string> http_addresses_;              // By index.
+  std::vector<std::unique_ptr<psctl::Child>> children_;  // By index.
 };
 
 // A folder in `parent`, or in the system's place for temporary files; it goes with this object, with all in it.

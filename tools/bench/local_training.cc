@@ -29,8 +29,10 @@ absl::StatusOr<std::unique_ptr<LocalTraining>> LocalTraining::Create(const std::
                                                                      const std::string& optimizer,
                                                                      kernels::Backend* backend, bool ordered) {
   LODESTONE_ASSIGN_OR_RETURN(const v1::Config config, StepConfig(model, optimizer));
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Model> made, Model::Create(config, StepSchema(config.model()), backend));
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<const Optimizer> method, Optimizer::Create(config.model().optimizer()));
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<worker::Model> made,
+                             worker::Model::Create(config, StepSchema(config.model()), backend));
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<const server::Optimizer> method,
+                             server::Optimizer::Create(config.model().optimizer()));
   std::unique_ptr<LocalTraining> training(
       new LocalTraining(config, std::move(made), std::move(method), batch_size, ordered));
   for (const v1::TableSpec& spec : training->model_->tables()) {
@@ -43,8 +45,8 @@ absl::StatusOr<std::unique_ptr<LocalTraining>> LocalTraining::Create(const std::
   return training;
 }
 
-LocalTraining::LocalTraining(const v1::Config& config, std::unique_ptr<Model> model,
-                             std::unique_ptr<const Optimizer> optimizer, size_t batch_size, bool ordered)
+LocalTraining::LocalTraining(const v1::Config& config, std::unique_ptr<worker::Model> model,
+                             std::unique_ptr<const server::Optimizer> optimizer, size_t batch_size, bool ordered)
     : step_{.learning_rate = config.model().optimizer().learning_rate()},
       model_(std::move(model)),
       backend_(model_->backend()),
@@ -61,15 +63,15 @@ LocalTraining::LocalTraining(const v1::Config& config, std::unique_ptr<Model> mo
 
 bool LocalTraining::AddTable(const v1::TableSpec& spec) {
   const size_t index = tables_.size();
-  Table& table = tables_.emplace_back(backend_, spec.has_dense() ? 0 : spec.embedding().dim());
+  server::Table& table = tables_.emplace_back(backend_, spec.has_dense() ? 0 : spec.embedding().dim());
   if (spec.has_dense()) {
     const auto& dims = spec.dense().dims();
     size_t elements = 1;
     for (uint64_t dim : dims) elements *= dim;
     if (table.dense.Resize(elements) == nullptr || table.gradient.Resize(elements) == nullptr) return false;
     table.state.resize(optimizer_->state_layout().FloatsFor(elements));
-    InitializeValues(spec.initializer(), kSeed + index, 0, 0, elements, dims.Get(0), dims.Get(dims.size() - 1),
-                     table.dense.data());
+    server::InitializeValues(spec.initializer(), kSeed + index, 0, 0, elements, dims.Get(0), dims.Get(dims.size() - 1),
+                             table.dense.data());
     optimizer_->InitializeState(table.state.data(), elements);
     return true;
   }
@@ -78,7 +80,7 @@ bool LocalTraining::AddTable(const v1::TableSpec& spec) {
   table.rows.resize(kFields * kValuesPerField * table.row_floats);
   for (Key key = 0; key < kFields * kValuesPerField; ++key) {
     float* const row = table.rows.data() + key * table.row_floats;
-    InitializeValues(spec.initializer(), kSeed + index, key, 0, dim, 0, 0, row);
+    server::InitializeValues(spec.initializer(), kSeed + index, key, 0, dim, 0, 0, row);
     optimizer_->InitializeState(row + dim, dim);
   }
   return true;
@@ -86,16 +88,16 @@ bool LocalTraining::AddTable(const v1::TableSpec& spec) {
 
 LocalTraining::BatchRows LocalTraining::NewRows() {
   BatchRows rows;
-  for (const Table& table : tables_) {
+  for (const server::Table& table : tables_) {
     if (table.dim > 0) rows.host.emplace_back(backend_, kernels::Memory::kHost);
   }
-  if (!backend_->on_host()) rows.device = std::make_unique<DeviceBatch>(backend_, ordered_, rows.host.size());
+  if (!backend_->on_host()) rows.device = std::make_unique<worker::DeviceBatch>(backend_, ordered_, rows.host.size());
   return rows;
 }
 
-bool LocalTraining::GatherRows(const KeyedBatch& batch, BatchRows* rows) {
+bool LocalTraining::GatherRows(const worker::KeyedBatch& batch, BatchRows* rows) {
   auto gathered = rows->host.begin();
-  for (const Table& table : tables_) {
+  for (const server::Table& table : tables_) {
     if (table.dim == 0) continue;
     const auto row = [&](size_t i) { return table.rows.data() + batch.keys[i] * table.row_floats; };
     float* to = (gathered++)->Resize(batch.keys.size() * table.dim);
@@ -109,7 +111,7 @@ bool LocalTraining::GatherRows(const KeyedBatch& batch, BatchRows* rows) {
   return true;
 }
 
-void LocalTraining::Pack(const KeyedBatch& batch, BatchRows* rows) {
+void LocalTraining::Pack(const worker::KeyedBatch& batch, BatchRows* rows) {
   if (rows->device == nullptr) return;
   std::vector<size_t> row_floats;
   for (const Floats& floats : rows->host) row_floats.push_back(floats.size());
@@ -121,12 +123,12 @@ void LocalTraining::Upload(BatchRows* rows) {
 }
 
 template <typename Meanwhile>
-absl::StatusOr<double> LocalTraining::Compute(const KeyedBatch& batch, const BatchRows& rows,
+absl::StatusOr<double> LocalTraining::Compute(const worker::KeyedBatch& batch, const BatchRows& rows,
                                               const Meanwhile& meanwhile) {
   const bool on_host = backend_->on_host();
   size_t r = 0;  // Of the embedding tables.
   for (size_t t = 0; t < tables_.size(); ++t) {
-    Table& table = tables_[t];
+    server::Table& table = tables_[t];
     if (table.dim > 0) table.gradient.Resize(batch.keys.size() * table.dim);
     if (!on_host) table.gradient_on_device.Resize(table.gradient.size());
     if (table.dim > 0) {
@@ -145,7 +147,7 @@ absl::StatusOr<double> LocalTraining::Compute(const KeyedBatch& batch, const Bat
   if (!on_host) rows.device->Await();
   model_->Gradients(on_host ? batch.view() : rows.device->view(), parameters_, /*dropout_seed=*/0, gradients_,
                     /*predictions=*/nullptr, loss_.data());
-  for (Table& table : tables_) {
+  for (server::Table& table : tables_) {
     if (on_host) break;
     backend_->CopyOut(table.gradient.size() * sizeof(float), table.gradient_on_device.data(), table.gradient.data());
   }
@@ -156,18 +158,18 @@ absl::StatusOr<double> LocalTraining::Compute(const KeyedBatch& batch, const Bat
 }
 
 absl::StatusOr<double> LocalTraining::Step() {
-  KeyedBatch& batch = batches_[steps_++ % batches_.size()];
+  worker::KeyedBatch& batch = batches_[steps_++ % batches_.size()];
   indexer_.Index(&batch);
   if (!GatherRows(batch, &rows_)) return backend_->Finish();
   Pack(batch, &rows_);
   Upload(&rows_);
-  LODESTONE_ASSIGN_OR_RETURN(const double loss, Compute(batch, rows_, [] {}));
+  LODESTONE_ASSIGN_OR_RETURN(const double loss, worker::Compute(batch, rows_, [] {}));
   Update(batch);
   return loss;
 }
 
 absl::Status LocalTraining::PrepareBatches() {
-  for (KeyedBatch& batch : batches_) {
+  for (worker::KeyedBatch& batch : batches_) {
     indexer_.Index(&batch);
     BatchRows& rows = prepared_.emplace_back(NewRows());
     if (!GatherRows(batch, &rows)) return backend_->Finish();
@@ -181,11 +183,11 @@ absl::StatusOr<double> LocalTraining::Gradients() {
   if (prepared_.empty()) LODESTONE_RETURN_IF_ERROR(PrepareBatches());
   const size_t current = uploaded_;
   uploaded_ = (uploaded_ + 1) % batches_.size();
-  return Compute(batches_[current], prepared_[current], [&] { Upload(&prepared_[uploaded_]); });
+  return worker::Compute(batches_[current], prepared_[current], [&] { Upload(&prepared_[uploaded_]); });
 }
 
-void LocalTraining::Update(const KeyedBatch& batch) {
-  for (Table& table : tables_) {
+void LocalTraining::Update(const worker::KeyedBatch& batch) {
+  for (server::Table& table : tables_) {
     if (table.dim == 0) {
       const size_t n = table.dense.size();
       optimizer_->Update(step_, {n, 0, n}, Bytes(table.gradient.data()), table.dense.data(), table.state.data(),
@@ -205,7 +207,7 @@ void LocalTraining::Update(const KeyedBatch& batch) {
 float* LocalTraining::NewMatrix(size_t elements, bool drawn) {
   float* const matrix = matrices_.emplace_back(backend_).Resize(elements);
   if (!drawn || matrix == nullptr) return matrix;
-  AlignedFloats values(elements);
+  worker::AlignedFloats values(elements);
   for (size_t i = 0; i < elements; ++i) {
     values[i] = static_cast<float>(RandomUniform(matrices_.size(), i)) - 0.5f;
   }
@@ -214,7 +216,7 @@ float* LocalTraining::NewMatrix(size_t elements, bool drawn) {
   return matrix;
 }
 
-void LocalTraining::AddProducts(const std::vector<DenseLayer>& layers, bool input_gradient) {
+void LocalTraining::AddProducts(const std::vector<worker::DenseLayer>& layers, bool input_gradient) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const size_t in = layers[i].in, out = layers[i].out;
     const float* const x = NewMatrix(batch_size_ * in, /*drawn=*/true);
@@ -231,7 +233,7 @@ void LocalTraining::AddProducts(const std::vector<DenseLayer>& layers, bool inpu
 
 absl::Status LocalTraining::Products() {
   if (products_.empty()) {
-    const ModelPlan& plan = model_->plan();
+    const worker::ModelPlan& plan = model_->plan();
     AddProducts(plan.bottom, /*input_gradient=*/false);
     AddProducts(plan.mlp, /*input_gradient=*/plan.embedding_dim > 0);
   }

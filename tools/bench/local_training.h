@@ -53,8 +53,8 @@ class LocalTraining {
   using Floats = kernels::Buffer<float>;
 
   // One table. A row of an embedding table is its values and then their state, as in the server's pages.
-  struct Table {
-    Table(kernels::Backend* backend, size_t dim)
+  struct server::Table {
+    server::Table(kernels::Backend* backend, size_t dim)
         : dim(dim),
           dense(backend, kernels::Memory::kHost),
           gradient(backend, kernels::Memory::kHost),
@@ -63,17 +63,17 @@ class LocalTraining {
 
     const size_t dim;  // Of an embedding table; 0: it is dense.
     size_t row_floats = 0;
-    AlignedFloats rows;   // Of an embedding table: all of them.
-    Floats dense;         // Of a dense table: its values
-    AlignedFloats state;  // and their state.
+    worker::AlignedFloats rows;   // Of an embedding table: all of them.
+    Floats dense;                 // Of a dense table: its values
+    worker::AlignedFloats state;  // and their state.
     Floats gradient;
     Floats on_device;           // The dense table there, if the backend is not the host; likewise
     Floats gradient_on_device;  // the gradient.
   };
   // The rows of a batch's keys, where the computation finds them.
   struct BatchRows {
-    std::vector<Floats> host;             // Of each embedding table, [keys, dim].
-    std::unique_ptr<DeviceBatch> device;  // Null if the backend is the host.
+    std::vector<Floats> host;                     // Of each embedding table, [keys, dim].
+    std::unique_ptr<worker::DeviceBatch> device;  // Null if the backend is the host.
   };
   // One matrix product, [m, k] times [k, n].
   struct Product {
@@ -85,40 +85,41 @@ class LocalTraining {
     float* c = nullptr;
   };
 
-  LocalTraining(const v1::Config& config, std::unique_ptr<Model> model, std::unique_ptr<const Optimizer> optimizer,
-                size_t batch_size, bool ordered);
+  LocalTraining(const v1::Config& config, std::unique_ptr<worker::Model> model,
+                std::unique_ptr<const server::Optimizer> optimizer, size_t batch_size, bool ordered);
   // Both are false if there is no memory any more; the backend knows why.
   bool AddTable(const v1::TableSpec& spec);
-  bool GatherRows(const KeyedBatch& batch, BatchRows* rows);
+  bool GatherRows(const worker::KeyedBatch& batch, BatchRows* rows);
   BatchRows NewRows();
   // Packs the batch for the device; starts its copy and the rows' there. Nothing to do if the backend is the host.
-  static void Pack(const KeyedBatch& batch, BatchRows* rows);
+  static void Pack(const worker::KeyedBatch& batch, BatchRows* rows);
   static void Upload(BatchRows* rows);
   // Loss and gradients of a batch that is, or will be, on the backend. Calls `meanwhile` when all is queued.
   template <typename Meanwhile>
-  absl::StatusOr<double> Compute(const KeyedBatch& batch, const BatchRows& rows, const Meanwhile& meanwhile);
+  absl::StatusOr<double> worker::Compute(const worker::KeyedBatch& batch, const BatchRows& rows,
+                                         const Meanwhile& meanwhile);
   absl::Status PrepareBatches();
-  void Update(const KeyedBatch& batch);
-  void AddProducts(const std::vector<DenseLayer>& layers, bool input_gradient);
+  void Update(const worker::KeyedBatch& batch);
+  void AddProducts(const std::vector<worker::DenseLayer>& layers, bool input_gradient);
   float* NewMatrix(size_t elements, bool drawn);
 
-  const Optimizer::Step step_;
-  const std::unique_ptr<Model> model_;
+  const server::Optimizer::Step step_;
+  const std::unique_ptr<worker::Model> model_;
   kernels::Backend* const backend_;
-  const std::unique_ptr<const Optimizer> optimizer_;
+  const std::unique_ptr<const server::Optimizer> optimizer_;
   const size_t batch_size_;
   const bool ordered_;
-  std::vector<Table> tables_;  // Beside model_->tables().
-  std::vector<KeyedBatch> batches_;
+  std::vector<server::Table> tables_;  // Beside model_->tables().
+  std::vector<worker::KeyedBatch> batches_;
   size_t steps_ = 0;
   bool dense_sent_ = false;  // The device has the dense tables as they are.
 
-  KeyIndexer indexer_;
+  worker::KeyIndexer indexer_;
   BatchRows rows_;  // Of Step.
   kernels::Buffer<double> loss_, host_loss_;
-  ParameterPointers parameters_;
-  GradientPointers gradients_;
-  std::vector<RowUpdate> updates_;
+  worker::ParameterPointers parameters_;
+  worker::GradientPointers gradients_;
+  std::vector<server::RowUpdate> updates_;
 
   std::vector<BatchRows> prepared_;  // Of Gradients, beside batches_; empty before its first call.
   size_t uploaded_ = 0;              // Which of them is there, or on its way.

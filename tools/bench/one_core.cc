@@ -21,7 +21,7 @@ namespace lodestone::bench {
 namespace {
 
 absl::Status RunToEnd(const std::string& name, const std::vector<std::string>& argv) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Child> child, Child::Start(name, argv));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<psctl::Child> child, psctl::Child::Start(name, argv));
   while (!child->Reap([](absl::string_view) {})) {
     pollfd output = {child->output_fd(), POLLIN, 0};
     poll(&output, 1, 10);

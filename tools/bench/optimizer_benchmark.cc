@@ -90,7 +90,7 @@ v1::Optimizer ConfigOf(const std::string& method) {
 class Array {
  public:
   Array(size_t n, size_t set_off_lines, float value)
-      : memory_(AllocateZeroed((n + 16 * set_off_lines) * sizeof(float))),
+      : memory_(server::AllocateZeroed((n + 16 * set_off_lines) * sizeof(float))),
         floats_(static_cast<float*>(memory_.get()) + 16 * set_off_lines) {
     std::fill_n(floats_, n, value);
   }
@@ -98,7 +98,7 @@ class Array {
   const uint8_t* bytes() const { return reinterpret_cast<const uint8_t*>(floats_); }
 
  private:
-  LargeMemory memory_;
+  server::LargeMemory memory_;
   float* floats_;
 };
 
@@ -122,14 +122,14 @@ double CpuSeconds() {
 }
 
 void Update(benchmark::State& state, const std::string& method) {
-  const std::unique_ptr<const Optimizer> optimizer = Optimizer::Create(ConfigOf(method)).value();
+  const std::unique_ptr<const server::Optimizer> optimizer = server::Optimizer::Create(ConfigOf(method)).value();
   const size_t n = static_cast<size_t>(state.range(0));
   const Array gradient(n + 1, 0, 0.25f);
   const uint8_t* const unaligned = gradient.bytes() + 2;  // As gradients arrive; finite in any case.
   const Array values(n, 9, 1);
   const Array moments(optimizer->state_layout().FloatsFor(n), 35, 0);
   optimizer->InitializeState(moments.floats(), n);
-  const Optimizer::Step step{.learning_rate = 1e-3f};
+  const server::Optimizer::Step step{.learning_rate = 1e-3f};
   for (auto _ : state) {
     optimizer->Update(step, {n, 0, n}, unaligned, values.floats(), moments.floats(), values.floats(), moments.floats());
     benchmark::ClobberMemory();
@@ -139,11 +139,11 @@ void Update(benchmark::State& state, const std::string& method) {
 
 void UpdateRows(benchmark::State& state, const std::string& method) {
   constexpr size_t kRows = 32;
-  const std::unique_ptr<const Optimizer> optimizer = Optimizer::Create(ConfigOf(method)).value();
+  const std::unique_ptr<const server::Optimizer> optimizer = server::Optimizer::Create(ConfigOf(method)).value();
   const size_t row_floats = kRow + optimizer->state_layout().FloatsFor(kRow);
   const Array gradient(kRow, 0, 0.25f);
   const Array values(kRows * row_floats, 1, 0.5f);
-  std::vector<RowUpdate> rows;
+  std::vector<server::RowUpdate> rows;
   for (size_t i = 0; i < kRows; ++i) rows.push_back({gradient.bytes(), values.floats() + i * row_floats});
   for (auto _ : state) {
     optimizer->UpdateRows({.learning_rate = 1e-3f}, kRow, rows);
@@ -169,8 +169,8 @@ void UpdateTable(benchmark::State& state, const Method& method) {
   spec.mutable_dense()->add_dims(n);
   *spec.mutable_optimizer() = ConfigOf(method.name);
   spec.mutable_initializer()->mutable_constant()->set_value(1);
-  const std::unique_ptr<Table> table = Table::Create(spec, /*cluster_seed=*/1, /*shards=*/1).value();
-  DenseTable dense(table.get(), 0);
+  const std::unique_ptr<server::Table> table = server::Table::Create(spec, /*cluster_seed=*/1, /*shards=*/1).value();
+  server::DenseTable dense(table.get(), 0);
   const size_t block = table->layout().block_elements;
   if (n % (2 * kTurn) != 0) std::abort();
   const PlainArrays& a = ArraysFor(n);
@@ -205,7 +205,7 @@ void UpdateTable(benchmark::State& state, const Method& method) {
 void FindNonFinite(benchmark::State& state) {
   const size_t n = static_cast<size_t>(state.range(0));
   const Array values(n + 1, 0, 0.25f);
-  for (auto _ : state) benchmark::DoNotOptimize(FirstNonFinite(values.bytes() + 2, n));
+  for (auto _ : state) benchmark::DoNotOptimize(server::FirstNonFinite(values.bytes() + 2, n));
   state.SetItemsProcessed(state.iterations() * n);
 }
 BENCHMARK(FindNonFinite)->Arg(kRow)->Arg(kSmall)->Arg(kLarge);
@@ -214,7 +214,7 @@ void Norm(benchmark::State& state) {
   const size_t n = static_cast<size_t>(state.range(0));
   const Array values(n + 1, 0, 0.25f);
   const ByteView gradient(values.bytes() + 2, n * sizeof(float));
-  for (auto _ : state) benchmark::DoNotOptimize(GradientNorm(gradient, 0));
+  for (auto _ : state) benchmark::DoNotOptimize(server::GradientNorm(gradient, 0));
   state.SetItemsProcessed(state.iterations() * n);
 }
 BENCHMARK(Norm)->Arg(kRow)->Arg(kSmall)->Arg(kLarge);
@@ -225,7 +225,7 @@ void InitializeRow(benchmark::State& state, const char* text) {
   std::vector<float> row(kRow);
   uint64_t key = 0;
   for (auto _ : state) {
-    InitializeValues(config, 1, key++, 0, row.size(), 0, 0, row.data());
+    server::InitializeValues(config, 1, key++, 0, row.size(), 0, 0, row.data());
     benchmark::DoNotOptimize(row.data());
     benchmark::ClobberMemory();
   }

@@ -36,14 +36,14 @@ inline const std::vector<float>& Gradients() {
 class RowArray {
  public:
   RowArray(size_t n, size_t row_floats)
-      : row_floats_(row_floats), memory_(AllocateZeroed(n * row_floats * sizeof(float))) {
+      : row_floats_(row_floats), memory_(server::AllocateZeroed(n * row_floats * sizeof(float))) {
     std::fill_n(At(0), n * row_floats, 0.5f);
   }
   float* At(uint32_t row) const { return static_cast<float*>(memory_.get()) + row * row_floats_; }
 
  private:
   const size_t row_floats_;
-  LargeMemory memory_;
+  server::LargeMemory memory_;
 };
 
 __attribute__((always_inline)) inline void AdagradLoop(float* row, const float* g) {
@@ -72,7 +72,7 @@ class PlainRows {
  public:
   PlainRows(size_t n, bool adagrad) : rows_(n, adagrad ? 2 * kDim : kDim) {
     while ((size_t{1} << capacity_log2_) < n + n / 2) ++capacity_log2_;
-    memory_ = AllocateZeroed(sizeof(Entry) << capacity_log2_);
+    memory_ = server::AllocateZeroed(sizeof(Entry) << capacity_log2_);
     for (size_t i = 0; i < n; ++i) {
       size_t at = HomeOf(KeyNumber(i));
       while (entries()[at].key != 0) at = Next(at);
@@ -120,7 +120,7 @@ class PlainRows {
   }
 
   size_t capacity_log2_ = 4;
-  LargeMemory memory_;
+  server::LargeMemory memory_;
   RowArray rows_;
 };
 

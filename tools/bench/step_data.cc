@@ -52,9 +52,9 @@ absl::StatusOr<v1::Config> StepConfig(const std::string& model, const std::strin
 }
 
 // All labels are as likely as DrawBatch makes them.
-Schema StepSchema(const v1::ModelConfig& model) {
+worker::Schema StepSchema(const v1::ModelConfig& model) {
   const bool images = model.type() == v1::ModelConfig::MLP;
-  Schema schema;
+  worker::Schema schema;
   schema.numeric_count = images ? kPixels : kNumeric;
   schema.field_count = images ? 0 : kFields;
   for (uint32_t c = 0; c < (images ? kClasses : 2); ++c) schema.class_names.push_back(absl::StrCat(c));
@@ -62,9 +62,9 @@ Schema StepSchema(const v1::ModelConfig& model) {
   return schema;
 }
 
-Batch DrawBatch(const ModelPlan& plan, uint64_t number, size_t size) {
+worker::Batch DrawBatch(const worker::ModelPlan& plan, uint64_t number, size_t size) {
   const uint64_t seed = StreamSeed(kSeed, number);
-  Batch batch;
+  worker::Batch batch;
   batch.size = size;
   uint64_t n = 0;
   for (size_t s = 0; s < size; ++s) {
@@ -76,7 +76,7 @@ Batch DrawBatch(const ModelPlan& plan, uint64_t number, size_t size) {
   for (size_t i = 0; i < size * plan.numeric_count; ++i, ++n) {
     batch.numeric.push_back(static_cast<float>(images ? RandomUniform(seed, n) : RandomNormal(seed, n)));
   }
-  const Zipf zipf(kValuesPerField, kZipfExponent);
+  const worker::Zipf zipf(kValuesPerField, kZipfExponent);
   for (size_t s = 0; s <= size; ++s) batch.offsets.push_back(static_cast<uint32_t>(s * plan.field_count));
   for (size_t f = 0; f < size * plan.field_count; ++f) {
     batch.keys.push_back(f % plan.field_count * kValuesPerField + zipf.Draw(StreamSeed(seed, f + 1), 0) - 1);

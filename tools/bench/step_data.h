@@ -20,9 +20,9 @@ namespace lodestone::bench {
 absl::StatusOr<v1::Config> StepConfig(const std::string& model, const std::string& optimizer);
 
 // Of the data that such a model is trained on.
-Schema StepSchema(const v1::ModelConfig& model);
+worker::Schema StepSchema(const v1::ModelConfig& model);
 
 // The batch with this number; keys are those of field 0 from 0, of field 1 from kValuesPerField and so on.
-Batch DrawBatch(const ModelPlan& plan, uint64_t number, size_t size);
+worker::Batch DrawBatch(const worker::ModelPlan& plan, uint64_t number, size_t size);
 
 }  // namespace lodestone::bench

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Start(const std::strin
   const int fd = open(requests.c_str(), O_RDWR | O_CLOEXEC);  // For reading too: else it would wait for a reader.
   if (fd < 0) return absl::ErrnoToStatus(errno, requests);
   argv.push_back(requests);
-  absl::StatusOr<std::unique_ptr<Child>> child = Child::Start(name, argv);
+  absl::StatusOr<std::unique_ptr<psctl::Child>> child = psctl::Child::Start(name, argv);
   if (!child.ok()) {
     close(fd);
     return child.status();

@@ -30,12 +30,12 @@ class StepProgram {
   absl::StatusOr<Sample> Ask(const std::string& request, double seconds);
 
  private:
-  StepProgram(std::unique_ptr<TemporaryFolder> folder, int requests, std::unique_ptr<Child> child)
+  StepProgram(std::unique_ptr<TemporaryFolder> folder, int requests, std::unique_ptr<psctl::Child> child)
       : folder_(std::move(folder)), requests_(requests), child_(std::move(child)) {}
 
   const std::unique_ptr<TemporaryFolder> folder_;
   const int requests_;
-  const std::unique_ptr<Child> child_;
+  const std::unique_ptr<psctl::Child> child_;
 };
 
 }  // namespace lodestone::bench

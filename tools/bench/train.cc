@@ -69,7 +69,7 @@ absl::StatusOr<Sample> Train(const Options& options, const std::string& config, 
     argv.push_back("--set");
     argv.push_back(set);
   }
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Child> psctl, Child::Start("psctl", argv));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<psctl::Child> psctl, psctl::Child::Start("psctl", argv));
   FamilyCpu cpu(psctl->pid());
   while (!psctl->Reap([](absl::string_view) {})) {
     cpu.Look();
@@ -77,7 +77,7 @@ absl::StatusOr<Sample> Train(const Options& options, const std::string& config, 
     poll(nullptr, 0, kPollMs);
   }
   if (!psctl->succeeded()) return absl::InternalError(psctl->Outcome());
-  LODESTONE_ASSIGN_OR_RETURN(const RunSummary summary, ReadSummary(summary_file));
+  LODESTONE_ASSIGN_OR_RETURN(const psctl::RunSummary summary, psctl::ReadSummary(summary_file));
   return Sample{.seconds = summary.seconds,
                 .operations = static_cast<double>(summary.samples),
                 .client_cpu_seconds = cpu.Seconds(/*servers=*/false),
@@ -88,7 +88,7 @@ absl::StatusOr<Sample> Train(const Options& options, const std::string& config, 
 // Clicks as local_step draws them, in Criteo's format: numbers below 100, so that none is missing.
 absl::Status WriteClicks(const std::string& path, int samples) {
   std::ofstream file(path);
-  const Zipf zipf(kValuesPerField, kZipfExponent);
+  const worker::Zipf zipf(kValuesPerField, kZipfExponent);
   for (uint64_t s = 0; s < static_cast<uint64_t>(samples); ++s) {
     std::string line = absl::StrCat(RandomUniform(s, 0) < kPositiveShare ? 1 : 0);
     for (uint64_t i = 1; i <= kNumeric; ++i) absl::StrAppend(&line, "\t", RandomBits(s, i) % 100);

@@ -14,7 +14,7 @@
 #include "tools/psctl/client_security.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr int kStatusTimeoutMs = 10'000;
@@ -170,4 +170,4 @@ void StatusPoller::Run() {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -17,7 +17,7 @@
 #include "grpcpp/channel.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // A channel to `address`, for tools: with gRPC's own settings, but no proxy, and what client_security.h says.
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address);
@@ -78,4 +78,4 @@ class StatusPoller {
   std::thread thread_;  // Last: it uses everything above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -7,7 +7,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 int RunCheck(const CheckOptions& options) {
   const absl::StatusOr<v1::Config> config = LoadConfig(options.path, options.sets);
@@ -19,4 +19,4 @@ int RunCheck(const CheckOptions& options) {
   return kExitDone;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

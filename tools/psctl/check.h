@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct CheckOptions {
   std::string path;
@@ -15,4 +15,4 @@ struct CheckOptions {
 // Runs it, with the effective configuration on standard output. Returns the exit code (outcome.h).
 int RunCheck(const CheckOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -17,7 +17,7 @@
 #include "tools/psctl/outcome.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kVerb[] = "checkpoint";
@@ -81,7 +81,8 @@ int RunCheckpoint(CheckpointOptions options) {
     return FailUsage(kVerb, address.message());
   }
   if (options.name.empty()) options.name = ManualCheckpointName(absl::Now());
-  if (const absl::Status name = CheckCheckpointName(options.name); !name.ok()) return FailUsage(kVerb, name.message());
+  if (const absl::Status name = server::CheckCheckpointName(options.name); !name.ok())
+    return FailUsage(kVerb, name.message());
   const auto parts = CheckpointCluster(options.address, options.name, options.timeout_ms);
   if (!parts.ok()) return Fail(kVerb, parts.status());
   std::fputs(
@@ -100,4 +101,4 @@ int RunCheckpoint(CheckpointOptions options) {
   return kExitFailed;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // How one ps took it.
 struct CheckpointPart {
@@ -36,4 +36,4 @@ struct CheckpointOptions {
 // Runs it, with the result on standard output. Returns the exit code (outcome.h): 1 if a ps failed.
 int RunCheckpoint(CheckpointOptions options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -14,11 +14,12 @@
 #include "server/shard/embedding_table.h"
 #include "tools/psctl/checkpoint_folder.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 absl::StatusOr<std::unique_ptr<CheckpointContent>> CheckpointContent::Open(const std::string& path) {
   LODESTONE_ASSIGN_OR_RETURN(const CheckpointFolder folder, FindCheckpointFolder(path));
-  LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(folder.dir, folder.name));
+  LODESTONE_ASSIGN_OR_RETURN(const server::CheckpointReader reader,
+                             server::CheckpointReader::Open(folder.dir, folder.name));
   if (!reader.problems().empty()) return absl::DataLossError(reader.problems().front());
   if (reader.manifests().empty()) return absl::NotFoundError(absl::StrCat(path, " holds no checkpoint"));
   auto content = std::unique_ptr<CheckpointContent>(new CheckpointContent);
@@ -33,12 +34,12 @@ absl::StatusOr<std::unique_ptr<CheckpointContent>> CheckpointContent::Open(const
   for (const v1::TableSpec& spec : specs) {
     *content->cluster_.add_tables() = spec;
     TableContent& table = content->tables_.emplace_back();
-    LODESTONE_ASSIGN_OR_RETURN(table.table, Table::Create(spec, first.seed(), first.shards()));
+    LODESTONE_ASSIGN_OR_RETURN(table.table, server::Table::Create(spec, first.seed(), first.shards()));
     if (table.table->is_dense()) table.blocks.resize(table.table->layout().block_count());
   }
   std::vector<uint32_t> missing;
   for (const ShardId shard : shards) {
-    const std::vector<CheckpointReader::State> states = reader.StatesOf(shard);
+    const std::vector<server::CheckpointReader::State> states = reader.StatesOf(shard);
     if (states.empty()) {
       missing.push_back(shard);
     } else if (missing.empty()) {
@@ -51,10 +52,10 @@ absl::StatusOr<std::unique_ptr<CheckpointContent>> CheckpointContent::Open(const
                    folder.name.empty() ? "" : "; all periodic ones together are the folder above"));
 }
 
-absl::Status CheckpointContent::Index(const ShardFiles& files) {
+absl::Status CheckpointContent::Index(const server::ShardFiles& files) {
   const size_t first = files_.size();
-  for (const ShardFiles::Piece& piece : files.pieces) files_.push_back(piece.path);
-  return ReadShardFiles(files, [&](const ShardRecord& record) -> absl::Status {
+  for (const server::ShardFiles::Piece& piece : files.pieces) files_.push_back(piece.path);
+  return server::ReadShardFiles(files, [&](const server::ShardRecord& record) -> absl::Status {
     const v1::CheckpointRecord& message = record.message;
     if (!message.has_block() && !message.has_page()) return absl::OkStatus();
     const TableId id = message.has_block() ? message.block().table() : message.page().table();
@@ -67,9 +68,9 @@ absl::Status CheckpointContent::Index(const ShardFiles& files) {
   });
 }
 
-absl::Status CheckpointContent::IndexRecord(TableContent::Place place, const ShardRecord& record,
+absl::Status CheckpointContent::IndexRecord(TableContent::Place place, const server::ShardRecord& record,
                                             TableContent* content) {
-  const Table& table = *content->table;
+  const server::Table& table = *content->table;
   if (table.is_dense()) {
     const BlockIndex block = record.message.block().block();
     if (block >= content->blocks.size()) return absl::DataLossError(absl::StrCat("there is no block ", block));
@@ -80,7 +81,7 @@ absl::Status CheckpointContent::IndexRecord(TableContent::Place place, const Sha
     content->blocks[block] = place;
     return absl::OkStatus();
   }
-  const PageLayout layout(table);
+  const server::PageLayout layout(table);
   if (record.payload.size() < layout.bytes()) {
     return absl::DataLossError(
         absl::StrCat("page ", record.message.page().page(), " has ", record.payload.size(), " bytes"));
@@ -102,7 +103,7 @@ absl::Status CheckpointContent::ReadAt(const TableContent::Place& place, size_t 
 }
 
 absl::StatusOr<std::vector<float>> CheckpointContent::ReadBlock(const TableContent& content, BlockIndex block) const {
-  const Table& table = *content.table;
+  const server::Table& table = *content.table;
   const size_t n = table.layout().ElementsOf(block);
   std::vector<float> floats(n + table.state_layout().FloatsFor(n));
   const TableContent::Place& place = content.blocks[block];
@@ -117,12 +118,12 @@ absl::StatusOr<std::vector<float>> CheckpointContent::ReadBlock(const TableConte
 
 absl::StatusOr<CheckpointContent::Rows> CheckpointContent::ReadRows(const TableContent& content,
                                                                     bool with_state) const {
-  const PageLayout layout(*content.table);
+  const server::PageLayout layout(*content.table);
   Rows rows;
   rows.row_floats = with_state ? layout.row_floats : content.table->dim();
   rows.keys.reserve(content.rows);
   rows.floats.reserve(content.rows * rows.row_floats);
-  BufferRef page = BufferRef::New(layout.bytes());
+  server::BufferRef page = server::BufferRef::New(layout.bytes());
   for (const TableContent::Place& place : content.pages) {
     LODESTONE_RETURN_IF_ERROR(ReadAt(place, layout.bytes(), page->bytes()));
     for (uint32_t i = 0; i < layout.rows(); ++i) {
@@ -134,4 +135,4 @@ absl::StatusOr<CheckpointContent::Rows> CheckpointContent::ReadRows(const TableC
   return rows;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -16,7 +16,7 @@
 #include "server/checkpoint/shard_file.h"
 #include "server/shard/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class CheckpointContent {
  public:
@@ -26,7 +26,7 @@ class CheckpointContent {
 
   // A table with where its blocks or pages lie.
   struct TableContent {
-    std::unique_ptr<Table> table;
+    std::unique_ptr<server::Table> table;
     uint64_t rows = 0;  // Of an embedding table.
 
    private:
@@ -56,8 +56,8 @@ class CheckpointContent {
   absl::StatusOr<Rows> ReadRows(const TableContent& content, bool with_state) const;
 
  private:
-  absl::Status Index(const ShardFiles& files);
-  absl::Status IndexRecord(TableContent::Place place, const ShardRecord& record, TableContent* content);
+  absl::Status Index(const server::ShardFiles& files);
+  absl::Status IndexRecord(TableContent::Place place, const server::ShardRecord& record, TableContent* content);
   absl::Status ReadAt(const TableContent::Place& place, size_t bytes, void* to) const;
 
   v1::ServerManifest cluster_;
@@ -66,4 +66,4 @@ class CheckpointContent {
   mutable std::unique_ptr<File> open_;  // The one that was read last.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

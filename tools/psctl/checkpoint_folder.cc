@@ -10,7 +10,7 @@
 #include "common/file.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path) {
   std::error_code error;
@@ -26,4 +26,4 @@ absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path) {
   return CheckpointFolder{folder.parent_path(), folder.filename()};
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct CheckpointFolder {
   std::string dir;   // Of the checkpoints.
@@ -18,4 +18,4 @@ struct CheckpointFolder {
 // folder.
 absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr size_t kLineBytesMax = 64 << 10;
@@ -156,4 +156,4 @@ std::string Child::Outcome() const {
   return absl::StrCat(text, ": ", *reason);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

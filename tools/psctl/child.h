@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class Child {
  public:
@@ -60,4 +60,4 @@ class Child {
   std::deque<std::string> last_lines_;  // The newest few.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -5,7 +5,7 @@
 #include "common/config.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 CredentialsRef& Used() {
@@ -41,4 +41,4 @@ absl::Status UseSecurity(const v1::SecurityConfig& security) {
 
 const CredentialsRef& UsedCredentials() { return Used(); }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -13,7 +13,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // The flags that say where that is.
 struct SecurityOptions {
@@ -31,4 +31,4 @@ absl::Status UseSecurity(const v1::SecurityConfig& security);
 // What calls are made with; null: plain.
 const CredentialsRef& UsedCredentials();
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

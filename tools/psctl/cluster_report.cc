@@ -13,7 +13,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 // The time that is left of what a command has.
@@ -75,7 +75,8 @@ std::vector<ServerReport> AskServers(const v1::ClusterStatus& cluster,
 void TakeNewest(const std::vector<ServerReport>& servers, v1::ClusterStatus* cluster) {
   for (v1::MemberStatus& member : *cluster->mutable_servers()) {
     for (const ServerReport& server : servers) {
-      if (server.index == member.index() && server.status.ok()) *member.mutable_server() = ProgressOf(*server.status);
+      if (server.index == member.index() && server.status.ok())
+        *member.mutable_server() = server::ProgressOf(*server.status);
     }
   }
 }
@@ -131,4 +132,4 @@ nlohmann::ordered_json ToJson(const ClusterReport& report) {
   return {{"coordinator", report.coordinator}, {"cluster", JsonOf(report.cluster)}, {"servers", std::move(servers)}};
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // What one ps says.
 struct ServerReport {
@@ -50,4 +50,4 @@ struct ClusterOptions {
   int timeout_ms = 5000;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr double kRateWindowSeconds = 5;
@@ -150,4 +150,4 @@ std::string WithThousands(uint64_t number) {
   return text;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

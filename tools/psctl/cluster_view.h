@@ -11,7 +11,7 @@
 
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // The sum of the workers' progress.
 struct ClusterView {
@@ -54,4 +54,4 @@ std::string ProgressBar(const ClusterView& view, double samples_per_second, size
 // 1234567 as "1,234,567".
 std::string WithThousands(uint64_t number);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

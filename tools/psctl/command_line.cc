@@ -31,7 +31,7 @@
 #include "tools/psctl/verify.h"
 #include "tools/psctl/verify_live.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kExamples[] = R"text(Examples:
@@ -356,4 +356,4 @@ void CommandLine::AddCompletion() {
   verb->add_option("SHELL", *shell, "For which shell")->required()->check(CLI::IsMember(CompletionShells()));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -15,7 +15,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class CommandLine {
  public:
@@ -59,4 +59,4 @@ class CommandLine {
   SecurityOptions security_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "tools/psctl/completion_scripts.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 // The words between braces in a type's name, as IsMember writes them.
@@ -95,4 +95,4 @@ std::string CompletionScript(const CLI::App& app, absl::string_view shell) {
   return shell == "fish" ? FishCompletion(verbs) : BashCompletion(verbs);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

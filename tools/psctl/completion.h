@@ -17,7 +17,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // What can be typed after a flag, or in the place of an argument.
 struct CompletedValue {
@@ -49,4 +49,4 @@ std::vector<std::string> CompletionShells();
 // The script for one of them. REQUIRES: it is one.
 std::string CompletionScript(const CLI::App& app, absl::string_view shell);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -5,7 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using Kind = CompletedValue::Kind;
@@ -214,4 +214,4 @@ std::string FishCompletion(const std::vector<CompletedVerb>& verbs) {
   return text;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -8,11 +8,11 @@
 
 #include "tools/psctl/completion.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // Scripts for `psctl`, from what stands before the verb and each verb (CompletedVerbsOf).
 std::string BashCompletion(const std::vector<CompletedVerb>& verbs);
 std::string ZshCompletion(const std::vector<CompletedVerb>& verbs);
 std::string FishCompletion(const std::vector<CompletedVerb>& verbs);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

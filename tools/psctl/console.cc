@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/psctl/style.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr absl::string_view kEraseLine = "\r\x1b[K";
@@ -53,4 +53,4 @@ void Console::Write(absl::string_view text) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

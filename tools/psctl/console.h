@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class Console {
  public:
@@ -40,4 +40,4 @@ class Console {
   std::string bar_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

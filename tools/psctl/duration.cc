@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 absl::StatusOr<int> ParseMillis(absl::string_view text) {
   absl::Duration duration;
@@ -23,4 +23,4 @@ absl::StatusOr<int> ParseMillis(absl::string_view text) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -17,7 +17,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kVerb[] = "events";
@@ -132,4 +132,4 @@ int RunEvents(const EventsOptions& options) {
   return reader.remark().empty() ? kExitDone : kExitFailed;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

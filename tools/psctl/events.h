@@ -7,7 +7,7 @@
 #include "proto/admin.pb.h"
 #include "tools/psctl/style.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // "2026-11-21T04:00:00.123Z  died          ps 1      last heard of 5.0 s ago".
 std::string EventLine(const v1::Event& event, const Painter& paint = Painter());
@@ -51,4 +51,4 @@ struct EventsOptions {
 // Returns the exit code (outcome.h).
 int RunEvents(const EventsOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

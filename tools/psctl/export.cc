@@ -20,7 +20,7 @@
 #include "tools/psctl/table.h"
 #include "tools/psctl/tensor_file.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
@@ -51,8 +51,8 @@ class PieceWriter {
 using TableContent = CheckpointContent::TableContent;
 
 void AddTensors(const TableContent& content, const ExportOptions& options, std::vector<Tensor>* tensors) {
-  const Table& table = *content.table;
-  const StateLayout& state = table.state_layout();
+  const server::Table& table = *content.table;
+  const server::StateLayout& state = table.state_layout();
   if (table.is_dense()) {
     std::vector<uint64_t> shape(table.spec().dense().dims().begin(), table.spec().dense().dims().end());
     tensors->push_back({table.name(), TensorType::kFloat32, shape});
@@ -91,16 +91,16 @@ absl::Status WriteBlocks(const CheckpointContent& checkpoint, const TableContent
 absl::Status WriteDense(const CheckpointContent& checkpoint, const TableContent& content, bool with_state,
                         PieceWriter* writer) {
   using Place = std::pair<size_t, size_t>;
-  const StateLayout& state = content.table->state_layout();
+  const server::StateLayout& state = content.table->state_layout();
   LODESTONE_RETURN_IF_ERROR(WriteBlocks(
       checkpoint, content, [](size_t n) { return Place(0, n); }, writer));
   if (!with_state) return absl::OkStatus();
   for (uint32_t v = 0; v < state.vectors; ++v) {
-    const auto at = [v](size_t n) { return Place(n + v * StateLayout::Stride(n), n); };
+    const auto at = [v](size_t n) { return Place(n + v * server::StateLayout::Stride(n), n); };
     LODESTONE_RETURN_IF_ERROR(WriteBlocks(checkpoint, content, at, writer));
   }
   if (state.scalars == 0) return absl::OkStatus();
-  const auto at = [&](size_t n) { return Place(n + StateLayout::ScalarsAt(state.vectors, n), state.scalars); };
+  const auto at = [&](size_t n) { return Place(n + server::StateLayout::ScalarsAt(state.vectors, n), state.scalars); };
   return WriteBlocks(checkpoint, content, at, writer);
 }
 
@@ -118,19 +118,19 @@ absl::Status WriteRows(const CheckpointContent& checkpoint, const TableContent& 
     return absl::OkStatus();
   };
   const size_t dim = content.table->dim();
-  const StateLayout& state = content.table->state_layout();
+  const server::StateLayout& state = content.table->state_layout();
   LODESTONE_RETURN_IF_ERROR(write(0, dim));
   if (!with_state) return absl::OkStatus();
   if (state.vectors > 0) {
     for (const uint64_t i : order) {
       for (uint32_t v = 0; v < state.vectors; ++v) {
-        const float* const vector = &rows.floats[i * rows.row_floats + dim + v * StateLayout::Stride(dim)];
+        const float* const vector = &rows.floats[i * rows.row_floats + dim + v * server::StateLayout::Stride(dim)];
         LODESTONE_RETURN_IF_ERROR(writer->Add(vector, dim * sizeof(float)));
       }
     }
   }
   if (state.scalars == 0) return absl::OkStatus();
-  return write(dim + StateLayout::ScalarsAt(state.vectors, dim), state.scalars);
+  return write(dim + server::StateLayout::ScalarsAt(state.vectors, dim), state.scalars);
 }
 
 // The tables that are asked for.
@@ -204,4 +204,4 @@ int RunExport(const ExportOptions& options) {
   return kExitDone;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

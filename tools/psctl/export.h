@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "tools/psctl/tensor_file.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct ExportOptions {
   std::string path;                 // A checkpoint, or a folder of them: the newest state of each shard.
@@ -40,4 +40,4 @@ absl::Status ExportCheckpoint(const ExportOptions& options, ExportResult* result
 // Runs it, with the result on standard output. Returns the exit code (outcome.h).
 int RunExport(const ExportOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -17,7 +17,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 namespace health = grpc::health::v1;
@@ -72,4 +72,4 @@ int RunHealth(const HealthOptions& options) {
   return kExitDone;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

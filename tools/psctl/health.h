@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // OK if the ps at `address` is ready, as its gRPC health service says. FAILED_PRECONDITION if it answers and is not,
 // with what it waits for; the errors of admin_client.h if nothing answers there within `timeout_ms`; UNIMPLEMENTED
@@ -21,4 +21,4 @@ struct HealthOptions {
 // Runs it, with one line of result. Returns the exit code (outcome.h): 0 ready; 1 it says that it is not.
 int RunHealth(const HealthOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

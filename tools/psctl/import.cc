@@ -26,14 +26,14 @@
 #include "tools/psctl/safetensors.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr Version kVersionOfAll = 1;  // Of all that is imported.
 
 // A table, and the tensors that it takes its values from.
 struct Import {
-  std::unique_ptr<Table> table;
+  std::unique_ptr<server::Table> table;
   const Safetensors::View* keys = nullptr;    // Embedding tables.
   const Safetensors::View* values = nullptr;  // Null: it stays as it is made.
   // The rows by shard: rows[starts[s]] to rows[starts[s + 1] - 1] are those of shard s.
@@ -44,7 +44,8 @@ struct Import {
 absl::StatusOr<std::vector<v1::TableSpec>> FindSpecs(const ImportOptions& options, const Safetensors& tensors) {
   if (!options.like.empty()) {
     LODESTONE_ASSIGN_OR_RETURN(const CheckpointFolder folder, FindCheckpointFolder(options.like));
-    LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(folder.dir, folder.name));
+    LODESTONE_ASSIGN_OR_RETURN(const server::CheckpointReader reader,
+                               server::CheckpointReader::Open(folder.dir, folder.name));
     if (reader.manifests().empty()) return absl::NotFoundError(absl::StrCat(options.like, " holds no checkpoint"));
     std::vector<ShardId> shards(reader.manifests().front().manifest->shards());
     std::iota(shards.begin(), shards.end(), 0u);
@@ -80,7 +81,7 @@ absl::StatusOr<const Safetensors::View*> FindTensor(const Safetensors& tensors, 
   return &view;
 }
 
-absl::Status CheckFinite(const std::string& name, const Safetensors::View& view) {
+absl::Status server::CheckFinite(const std::string& name, const Safetensors::View& view) {
   for (size_t i = 0; i < view.bytes.size() / sizeof(float); ++i) {
     const float value = LoadAt<float>(view.bytes.data(), i);
     if (!std::isfinite(value)) {
@@ -103,11 +104,11 @@ void DivideRows(uint32_t shards, Import* import) {
 }
 
 absl::Status FindTensors(const Safetensors& tensors, Import* import) {
-  const Table& table = *import->table;
+  const server::Table& table = *import->table;
   if (table.is_dense()) {
     const std::vector<uint64_t> shape(table.spec().dense().dims().begin(), table.spec().dense().dims().end());
     LODESTONE_ASSIGN_OR_RETURN(import->values, FindTensor(tensors, table.name(), {"F32"}, shape));
-    return import->values == nullptr ? absl::OkStatus() : CheckFinite(table.name(), *import->values);
+    return import->values == nullptr ? absl::OkStatus() : server::CheckFinite(table.name(), *import->values);
   }
   const std::string keys = table.name() + ".keys";
   const std::string values = table.name() + ".values";
@@ -119,7 +120,7 @@ absl::Status FindTensors(const Safetensors& tensors, Import* import) {
   if (import->values == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("there is a tensor `", keys, "` and no `", values, "`"));
   }
-  LODESTONE_RETURN_IF_ERROR(CheckFinite(values, *import->values));
+  LODESTONE_RETURN_IF_ERROR(server::CheckFinite(values, *import->values));
   DivideRows(table.shards(), import);
   return absl::OkStatus();
 }
@@ -130,7 +131,7 @@ class ShardImport {
   ShardImport(const std::vector<Import>& imports, ShardId shard, uint64_t now_ms)
       : imports_(imports), shard_(shard), now_ms_(now_ms) {}
 
-  absl::StatusOr<Shard::State> Run() {
+  absl::StatusOr<server::Shard::State> Run() {
     for (const Import& import : imports_) shard_.AddTable(import.table.get(), now_ms_);
     for (const Import& import : imports_) {
       if (import.values == nullptr) continue;
@@ -142,7 +143,7 @@ class ShardImport {
 
  private:
   absl::Status AddBlocks(const Import& import) {
-    const Table& table = *import.table;
+    const server::Table& table = *import.table;
     const BlockLayout& layout = table.layout();
     for (BlockIndex block = 0; block < layout.block_count(); ++block) {
       if (ShardOfBlock(table.id(), block, table.shards()) != shard_.id()) continue;
@@ -164,8 +165,8 @@ class ShardImport {
   }
 
   absl::Status AddRows(const Import& import) {
-    const Table& table = *import.table;
-    const PageLayout layout(table);
+    const server::Table& table = *import.table;
+    const server::PageLayout layout(table);
     const std::span<const uint64_t> rows =
         std::span(import.rows)
             .subspan(import.starts[shard_.id()], import.starts[shard_.id() + 1] - import.starts[shard_.id()]);
@@ -188,17 +189,19 @@ class ShardImport {
     return absl::OkStatus();
   }
 
-  std::vector<uint8_t> MakePage(const Import& import, const PageLayout& layout, std::span<const uint64_t> rows) const {
-    const Table& table = *import.table;
+  std::vector<uint8_t> MakePage(const Import& import, const server::PageLayout& layout,
+                                std::span<const uint64_t> rows) const {
+    const server::Table& table = *import.table;
     const v1::Eviction& eviction = table.spec().embedding().eviction();
     const bool has_usage = eviction.ttl_ms() > 0 || eviction.rows_max() > 0;
     const size_t row_bytes = table.dim() * sizeof(float);
-    std::vector<uint8_t> payload(layout.bytes() + (has_usage ? layout.rows() * sizeof(EmbeddingTable::Usage) : 0));
-    BufferRef page = BufferRef::New(layout.bytes());
+    std::vector<uint8_t> payload(layout.bytes() +
+                                 (has_usage ? layout.rows() * sizeof(server::EmbeddingTable::Usage) : 0));
+    server::BufferRef page = server::BufferRef::New(layout.bytes());
     std::memset(page->bytes(), 0, layout.bytes());
     for (uint32_t i = 0; i < rows.size(); ++i) {
       layout.Keys(page)[i] = LoadAt<Key>(import.keys->bytes.data(), rows[i]);
-      layout.Changed(page)[i] = ChangedStamp(kVersionOfAll);
+      layout.Changed(page)[i] = server::ChangedStamp(kVersionOfAll);
       float* const row = layout.Row(page, i);
       std::memcpy(row, import.values->bytes.data() + rows[i] * row_bytes, row_bytes);
       table.optimizer().InitializeState(row + table.dim(), table.dim());
@@ -208,7 +211,7 @@ class ShardImport {
   }
 
   const std::vector<Import>& imports_;
-  Shard shard_;
+  server::Shard shard_;
   const uint64_t now_ms_;
 };
 
@@ -234,11 +237,11 @@ absl::StatusOr<std::vector<std::string>> UnusedTensors(const Safetensors& tensor
   return unused;
 }
 
-CheckpointWriter::Source SourceOf(const std::vector<Import>& imports, const v1::ClusterConfig& cluster) {
+server::CheckpointWriter::Source SourceOf(const std::vector<Import>& imports, const v1::ClusterConfig& cluster) {
   const auto now_ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
           .count());
-  CheckpointWriter::Source source;
+  server::CheckpointWriter::Source source;
   source.shards.resize(cluster.shards());
   std::iota(source.shards.begin(), source.shards.end(), 0u);
   source.collect = [&imports, now_ms](ShardId shard, const Version*) {
@@ -259,26 +262,27 @@ absl::StatusOr<ImportResult> ImportCheckpoint(const ImportOptions& options, cons
   const v1::ClusterConfig& cluster = config.cluster();
   const std::filesystem::path into = std::filesystem::absolute(options.into).lexically_normal();
   const std::string name = into.filename();
-  LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
+  LODESTONE_RETURN_IF_ERROR(server::CheckCheckpointName(name));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Safetensors> tensors, Safetensors::Open(options.file));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs, FindSpecs(options, *tensors));
   ImportResult result;
   std::vector<Import> imports;
   for (const v1::TableSpec& spec : specs) {
     Import& import = imports.emplace_back();
-    LODESTONE_ASSIGN_OR_RETURN(import.table, Table::Create(spec, cluster.seed(), cluster.shards()));
+    LODESTONE_ASSIGN_OR_RETURN(import.table, server::Table::Create(spec, cluster.seed(), cluster.shards()));
     LODESTONE_RETURN_IF_ERROR(Annotate(FindTensors(*tensors, &import), options.file));
     (import.values != nullptr ? result.tables : result.initial).push_back(spec.name());
   }
   auto unused = UnusedTensors(*tensors, imports);
   if (!unused.ok()) return Annotate(unused.status(), options.file);
   result.unused = *std::move(unused);
-  CheckpointWriter::Options writer_options;
+  server::CheckpointWriter::Options writer_options;
   writer_options.dir = into.parent_path();
   writer_options.cluster = cluster.name();
   writer_options.remove_leftovers = false;  // They may be what a running ps is writing.
-  LODESTONE_ASSIGN_OR_RETURN(const auto writer, CheckpointWriter::Open(std::move(writer_options)));
-  LODESTONE_ASSIGN_OR_RETURN(const CheckpointWriter::Result written, writer->Write(name, SourceOf(imports, cluster)));
+  LODESTONE_ASSIGN_OR_RETURN(const auto writer, server::CheckpointWriter::Open(std::move(writer_options)));
+  LODESTONE_ASSIGN_OR_RETURN(const server::CheckpointWriter::Result written,
+                             writer->Write(name, SourceOf(imports, cluster)));
   result.path = written.path;
   result.bytes = written.bytes;
   return result;
@@ -311,4 +315,4 @@ int RunImport(const ImportOptions& options) {
   return 0;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/config.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct ImportOptions {
   std::string file;               // FILE.safetensors.
@@ -35,4 +35,4 @@ absl::StatusOr<ImportResult> ImportCheckpoint(const ImportOptions& options, cons
 // Runs it, with the result on standard output. Returns the exit code (outcome.h).
 int RunImport(const ImportOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

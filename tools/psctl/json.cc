@@ -5,7 +5,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/json_util.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -56,4 +56,4 @@ std::string IndentedJson(const Json& json) { return json.dump(2, ' ', false, Jso
 
 std::string JsonLine(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

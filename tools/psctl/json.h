@@ -8,7 +8,7 @@
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // A message with all its fields, under their names in the .proto; what is unset is 0, "" or []. Counts are numbers;
 // what only names something (fixed64) is a text, because many a program would round it; NaN and infinity, which JSON
@@ -20,4 +20,4 @@ std::string IndentedJson(const nlohmann::ordered_json& json);
 // In one line, with its end.
 std::string JsonLine(const nlohmann::ordered_json& json);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

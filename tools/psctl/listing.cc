@@ -12,7 +12,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -168,4 +168,4 @@ int RunTables(const ClusterOptions& options) { return RunListing("tables", optio
 int RunWorkers(const ClusterOptions& options) { return RunListing("workers", options, WorkersText, WorkersJson); }
 int RunWaits(const ClusterOptions& options) { return RunListing("waits", options, WaitsText, WaitsJson); }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -12,7 +12,7 @@
 #include "tools/psctl/status_table.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // The tables of all servers that answered, by name: what is on them is summed up, followers' copies included;
 // version_max is the highest.
@@ -38,4 +38,4 @@ int RunTables(const ClusterOptions& options);
 int RunWorkers(const ClusterOptions& options);
 int RunWaits(const ClusterOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -28,7 +28,7 @@
 #include "tools/psctl/outcome.h"
 #include "tools/psctl/summary.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -276,4 +276,4 @@ int RunLocal(const LocalOptions& options) {
   return LocalRun(options, *std::move(config)).Run();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct LocalOptions {
   std::string config_path;
@@ -21,4 +21,4 @@ struct LocalOptions {
 // process failed; 2 for a wrong configuration; 130 after Ctrl-C.
 int RunLocal(const LocalOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -14,7 +14,7 @@
 #include "common/check.h"
 #include "common/time_source.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr int kTickMs = 200;
@@ -138,4 +138,4 @@ bool LocalCluster::Running(Role role) const {
                      [role](const Member& member) { return member.role == role && member.child->running(); });
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

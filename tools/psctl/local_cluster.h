@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "tools/psctl/child.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // Which part of the cluster a process is; workers end by themselves, servers when they are told to.
 enum class Role { kServer, kWorker };
@@ -70,4 +70,4 @@ class LocalCluster {
   std::string failure_;  // Of the first process that failed; empty: none.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

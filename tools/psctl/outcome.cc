@@ -10,7 +10,7 @@
 #include "common/host_port.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kUnreachable[] = "lodestone/unreachable";  // The payload that tells it.
@@ -64,4 +64,4 @@ absl::Status CheckAddressFlag(const std::string& address) {
 
 std::string MillisText(int ms) { return ms < 1000 ? absl::StrCat(ms, " ms") : absl::StrCat(ms / 1000.0, " s"); }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

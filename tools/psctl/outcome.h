@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/options.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;  // No, or it failed. (kExitUsage is 2.)
@@ -49,4 +49,4 @@ absl::Status CheckAddressFlag(const std::string& address);
 // "2 s", "1.5 s", "250 ms".
 std::string MillisText(int ms);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

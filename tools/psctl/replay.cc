@@ -24,7 +24,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 struct ShardResult {
@@ -34,18 +34,18 @@ struct ShardResult {
 };
 
 struct Result {
-  RecoveryReport report;
+  server::RecoveryReport report;
   std::vector<ShardResult> shards;  // Those that have a version.
   std::string written;              // The checkpoint that was written.
 };
 
 // What the log says about the ps that wrote it.
 absl::StatusOr<v1::SegmentHeader> HeaderOf(const std::string& log_dir) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(log_dir));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<server::LogSegments> logs, server::ListLogs(log_dir));
   absl::Status status = absl::NotFoundError(absl::StrCat(log_dir, " holds no log segments"));
-  for (const LogSegments& log : logs) {
+  for (const server::LogSegments& log : logs) {
     LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader,
-                               RecordReader::Open(SegmentPath(log_dir, log.front())));
+                               RecordReader::Open(server::SegmentPath(log_dir, log.front())));
     v1::SegmentHeader header;
     ByteView payload;
     if (reader->Next(&header, &payload) == RecordReader::Outcome::kRecord) return header;
@@ -55,7 +55,7 @@ absl::StatusOr<v1::SegmentHeader> HeaderOf(const std::string& log_dir) {
 }
 
 // Splits what --from names into the folder of checkpoints and, if it is one of them, its name.
-void SplitFrom(const std::string& from, RecoveryOptions* options) {
+void SplitFrom(const std::string& from, server::RecoveryOptions* options) {
   if (from.empty()) return;
   std::filesystem::path path = std::filesystem::path(from).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -73,11 +73,11 @@ void SplitFrom(const std::string& from, RecoveryOptions* options) {
 }
 
 // The shards of the ps: all, unless a named checkpoint has only some.
-absl::StatusOr<std::vector<ShardId>> ShardsToRebuild(const RecoveryOptions& options) {
+absl::StatusOr<std::vector<ShardId>> ShardsToRebuild(const server::RecoveryOptions& options) {
   std::vector<ShardId> shards;
-  std::optional<CheckpointReader> reader;
+  std::optional<server::CheckpointReader> reader;
   if (!options.checkpoint.empty()) {
-    LODESTONE_ASSIGN_OR_RETURN(reader, CheckpointReader::Open(options.checkpoint_dir, options.checkpoint));
+    LODESTONE_ASSIGN_OR_RETURN(reader, server::CheckpointReader::Open(options.checkpoint_dir, options.checkpoint));
   }
   for (ShardId shard = 0; shard < options.cluster.shards(); ++shard) {
     if (!reader.has_value() || !reader->StatesOf(shard).empty()) shards.push_back(shard);
@@ -85,24 +85,25 @@ absl::StatusOr<std::vector<ShardId>> ShardsToRebuild(const RecoveryOptions& opti
   return shards;
 }
 
-Shard::State StateOf(Store* store, ShardId shard, const Version* after) {
-  std::optional<Shard::State> state;
-  store->UseShard(shard, [&](Shard* owned) { state = owned->CollectState(after); });
+server::Shard::State StateOf(server::Store* store, ShardId shard, const Version* after) {
+  std::optional<server::Shard::State> state;
+  store->UseShard(shard, [&](server::Shard* owned) { state = owned->CollectState(after); });
   return *std::move(state);
 }
 
-absl::StatusOr<std::string> WriteInto(const std::string& into, const RecoveryOptions& options, const Result& result,
-                                      Store* store) {
+absl::StatusOr<std::string> WriteInto(const std::string& into, const server::RecoveryOptions& options,
+                                      const Result& result, server::Store* store) {
   const std::filesystem::path path = std::filesystem::path(into).lexically_normal();
-  CheckpointWriter::Options writing;
+  server::CheckpointWriter::Options writing;
   writing.dir = path.has_parent_path() ? path.parent_path().string() : std::string(".");
   writing.cluster = options.cluster.cluster();
   writing.server = options.cluster.server();
   writing.remove_leftovers = false;  // The ps itself may be writing there.
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer, CheckpointWriter::Open(writing));
-  CheckpointWriter::Source source;
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<server::CheckpointWriter> writer,
+                             server::CheckpointWriter::Open(writing));
+  server::CheckpointWriter::Source source;
   for (const ShardResult& shard : result.shards) source.shards.push_back(shard.shard);
-  source.collect = [store](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
+  source.collect = [store](ShardId shard, const Version* after) -> absl::StatusOr<server::Shard::State> {
     return StateOf(store, shard, after);
   };
   source.describe = [&](v1::ServerManifest* manifest) {
@@ -112,32 +113,33 @@ absl::StatusOr<std::string> WriteInto(const std::string& into, const RecoveryOpt
     manifest->set_lineage(result.report.lineage);
     for (v1::TableSpec& spec : store->table_specs()) *manifest->add_tables() = std::move(spec);
   };
-  LODESTONE_ASSIGN_OR_RETURN(const CheckpointWriter::Result written, writer->Write(path.filename().string(), source));
+  LODESTONE_ASSIGN_OR_RETURN(const server::CheckpointWriter::Result written,
+                             writer->Write(path.filename().string(), source));
   return written.path;
 }
 
 absl::StatusOr<Result> Replay(const ReplayOptions& options) {
-  RecoveryOptions recovery;
+  server::RecoveryOptions recovery;
   LODESTONE_ASSIGN_OR_RETURN(recovery.cluster, HeaderOf(options.log_dir));
   recovery.log_dir = options.log_dir;
   recovery.cut_damaged_log = options.cut_damaged;
   recovery.until = options.until;
   SplitFrom(options.from, &recovery);
   const AnchoredTime time;
-  Store::Options store_options;
+  server::Store::Options store_options;
   store_options.seed = recovery.cluster.seed();
   store_options.shards = recovery.cluster.shards();
   store_options.executors = std::max(1u, std::thread::hardware_concurrency());
   store_options.time = &time;
-  Store store(store_options);
+  server::Store store(store_options);
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<ShardId> shards, ShardsToRebuild(recovery));
   store.AdoptShards(shards);
   Result result;
-  LODESTONE_ASSIGN_OR_RETURN(result.report, Recover(recovery, &store));
+  LODESTONE_ASSIGN_OR_RETURN(result.report, server::Recover(recovery, &store));
   for (const ShardId shard : shards) {
     const Version version = store.VersionOf(shard);
     if (version == 0) continue;
-    result.shards.push_back({shard, version, ContentChecksum(StateOf(&store, shard, nullptr))});
+    result.shards.push_back({shard, version, server::ContentChecksum(StateOf(&store, shard, nullptr))});
   }
   if (!options.into.empty()) {
     LODESTONE_ASSIGN_OR_RETURN(result.written, WriteInto(options.into, recovery, result, &store));
@@ -186,4 +188,4 @@ int RunReplay(const ReplayOptions& options) {
   return 0;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct ReplayOptions {
   std::string log_dir;
@@ -19,4 +19,4 @@ struct ReplayOptions {
 // Returns the exit code (outcome.h).
 int RunReplay(const ReplayOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

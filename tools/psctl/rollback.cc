@@ -19,7 +19,7 @@
 #include "tools/psctl/outcome.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kVerb[] = "rollback";
@@ -111,7 +111,7 @@ absl::StatusOr<v1::RollbackRequest> MakeRollbackRequest(const std::string& table
     request.set_version(version);
     return request;
   }
-  if (!IsPeriodic(to)) LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(to));
+  if (!server::IsPeriodic(to)) LODESTONE_RETURN_IF_ERROR(server::CheckCheckpointName(to));
   request.set_checkpoint(to);
   return request;
 }
@@ -144,4 +144,4 @@ int RunRollback(const RollbackOptions& options) {
   return Judge(options, *parts);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

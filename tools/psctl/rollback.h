@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // How one ps took it.
 struct RollbackPart {
@@ -38,4 +38,4 @@ struct RollbackOptions {
 // back.
 int RunRollback(const RollbackOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

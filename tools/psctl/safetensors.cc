@@ -12,7 +12,7 @@
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using Json = nlohmann::json;
@@ -103,4 +103,4 @@ absl::Status Safetensors::Parse() {
   return absl::OkStatus();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class Safetensors {
  public:
@@ -42,4 +42,4 @@ class Safetensors {
   std::string metadata_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

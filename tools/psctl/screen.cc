@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l";  // The alternate screen; no cursor.
@@ -57,4 +57,4 @@ void Screen::Write(const std::string& text) {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

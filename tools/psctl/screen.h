@@ -10,7 +10,7 @@
 
 #include "tools/psctl/top_frame.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class Screen {
  public:
@@ -39,4 +39,4 @@ class Screen {
   termios settings_{};  // Of `in_`, before.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -10,7 +10,7 @@
 #include "tools/psctl/outcome.h"
 #include "tools/psctl/status_table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 int RunStatus(const StatusOptions& options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
@@ -23,4 +23,4 @@ int RunStatus(const StatusOptions& options) {
   return kExitDone;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

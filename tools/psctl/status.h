@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct StatusOptions {
   std::string address = "127.0.0.1:7000";
@@ -14,4 +14,4 @@ struct StatusOptions {
 // Runs it, with the result on standard output. Returns the exit code (outcome.h).
 int RunStatus(const StatusOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/psctl/cluster_view.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 std::string Hex(uint64_t number) { return absl::StrFormat("%x", number); }
@@ -240,4 +240,4 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
   return text;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -8,7 +8,7 @@
 #include "proto/admin.pb.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // What all servers together have of each worker's pushes, by its incarnation.
 struct WorkerPushes {
@@ -26,4 +26,4 @@ Rows TableRows(const v1::StatusResponse& status);
 // All that `status` holds, section by section; empty sections are left out.
 std::string StatusText(const v1::StatusResponse& status, const Painter& paint = Painter());
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/utf8.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr absl::string_view kPlain = "\x1b[0";  // Ends with m.
@@ -97,4 +97,4 @@ std::string CutToColumns(absl::string_view text, size_t columns) {
   return std::string(text);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 enum class ColorMode { kAuto, kAlways, kNever };
 
@@ -46,4 +46,4 @@ size_t ColumnsOf(absl::string_view text);
 // The start of a text that takes at most so many; it may be painted.
 std::string CutToColumns(absl::string_view text, size_t columns);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/psctl/cluster_view.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -233,4 +233,4 @@ std::string ToTable(const RunSummary& summary) {
   return text;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

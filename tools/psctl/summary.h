@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // Names and values, in order: ("loss", 0.45), ("auc", 0.81).
 using Metrics = std::vector<std::pair<std::string, double>>;
@@ -55,4 +55,4 @@ std::string ToJson(const RunSummary& summary);
 // For people.
 std::string ToTable(const RunSummary& summary);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/psctl/cluster_view.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 bool IsNumber(const std::string& text) { return !text.empty() && (absl::ascii_isdigit(text[0]) || text == "-"); }
@@ -72,4 +72,4 @@ std::string RateText(double per_second) {
   return WithThousands(static_cast<uint64_t>(std::llround(std::max(0.0, per_second))));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -9,7 +9,7 @@
 
 #include "tools/psctl/style.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // What stands in a row and column.
 struct Cell {
@@ -38,4 +38,4 @@ std::string SecondsText(double seconds);
 // Rounded, as "1,234".
 std::string RateText(double per_second);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

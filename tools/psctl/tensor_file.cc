@@ -18,7 +18,7 @@
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kSafetensors[] = ".safetensors";
@@ -311,4 +311,4 @@ absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string
   return made;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 enum class TensorType { kFloat32, kUint64, kInt64 };
 
@@ -41,4 +41,4 @@ class TensorFile {
   virtual absl::Status Finish() = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

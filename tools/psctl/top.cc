@@ -29,7 +29,7 @@
 #include "tools/psctl/style.h"
 #include "tools/psctl/top_frame.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kVerb[] = "top";
@@ -257,4 +257,4 @@ int RunTop(const TopOptions& options) {
   return TerminalTop(options).Run();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

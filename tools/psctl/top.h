@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct TopOptions {
   std::string address = "127.0.0.1:7000";
@@ -18,4 +18,4 @@ struct TopOptions {
 // since the one before. Returns the exit code (outcome.h): of the first answer, if it is an error.
 int RunTop(const TopOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

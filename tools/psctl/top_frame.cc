@@ -12,7 +12,7 @@
 #include "tools/psctl/status_table.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr size_t kEventsShown = 10;  // Where there is no end of lines.
@@ -145,4 +145,4 @@ std::vector<std::string> TopFrame(const TopView& view, const FrameSize& size, co
   return lines;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

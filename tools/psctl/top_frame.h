@@ -11,7 +11,7 @@
 #include "tools/psctl/cluster_report.h"
 #include "tools/psctl/style.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct TopView {
   ClusterReport report;
@@ -29,4 +29,4 @@ struct FrameSize {
 // stand; of events the oldest go first.
 std::vector<std::string> TopFrame(const TopView& view, const FrameSize& size, const Painter& paint = Painter());
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -25,7 +25,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 std::string TimeText(uint64_t ms) {
@@ -45,27 +45,27 @@ std::vector<uint32_t> MissingFrom(const std::set<uint32_t>& have, uint32_t total
 // Reads and restores the shards of a manifest.
 class ManifestCheck {
  public:
-  ManifestCheck(const std::string& dir, const FoundManifest& found, VerifiedCheckpoint* out)
+  ManifestCheck(const std::string& dir, const server::FoundManifest& found, VerifiedCheckpoint* out)
       : dir_(dir), found_(found), manifest_(*found.manifest), out_(out) {}
 
   void Run() {
     for (const v1::TableSpec& spec : manifest_.tables()) {
-      auto table = Table::Create(spec, manifest_.seed(), manifest_.shards());
+      auto table = server::Table::Create(spec, manifest_.seed(), manifest_.shards());
       if (!table.ok()) return Report(table.status().message());
       tables_.push_back(*std::move(table));
     }
     const std::set<std::string> needs(manifest_.needs().begin(), manifest_.needs().end());
     for (const v1::ServerManifest::ShardEntry& entry : manifest_.contents()) {
-      const ShardFiles files = FilesOf(dir_, found_, entry);
+      const server::ShardFiles files = server::FilesOf(dir_, found_, entry);
       for (const v1::ServerManifest::File& file : entry.files()) {
         out_->bytes += file.bytes();
         if (!file.folder().empty() && !needs.contains(file.folder())) {
           Report(absl::StrCat("shard ", entry.shard(), " has a file in ", file.folder(), ", which is not needed"));
         }
       }
-      Shard shard(entry.shard());
+      server::Shard shard(entry.shard());
       for (const auto& table : tables_) shard.AddTable(table.get(), 0);
-      if (const absl::Status restored = RestoreShard(files, &shard); restored.ok()) {
+      if (const absl::Status restored = server::RestoreShard(files, &shard); restored.ok()) {
         out_->shards.push_back(entry.shard());
       } else {
         out_->damage.emplace_back(restored.message());
@@ -77,14 +77,14 @@ class ManifestCheck {
   void Report(absl::string_view what) { out_->damage.push_back(absl::StrCat(found_.path, ": ", what)); }
 
   const std::string& dir_;
-  const FoundManifest& found_;
+  const server::FoundManifest& found_;
   const v1::ServerManifest& manifest_;
   VerifiedCheckpoint* const out_;
-  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<std::unique_ptr<server::Table>> tables_;
 };
 
 // What manifests of one checkpoint must agree on.
-void CheckAgreement(const FoundManifest& first, const FoundManifest& other, VerifiedCheckpoint* out) {
+void CheckAgreement(const server::FoundManifest& first, const server::FoundManifest& other, VerifiedCheckpoint* out) {
   const v1::ServerManifest& a = *first.manifest;
   const v1::ServerManifest& b = *other.manifest;
   if (a.cluster() == b.cluster() && a.shards() == b.shards() && a.seed() == b.seed() && a.lineage() == b.lineage()) {
@@ -94,13 +94,13 @@ void CheckAgreement(const FoundManifest& first, const FoundManifest& other, Veri
 }
 
 // nullopt if it was removed meanwhile, as a ps does with its old ones.
-std::optional<VerifiedCheckpoint> VerifyOne(const std::string& dir, std::span<const FoundManifest> manifests) {
+std::optional<VerifiedCheckpoint> VerifyOne(const std::string& dir, std::span<const server::FoundManifest> manifests) {
   VerifiedCheckpoint out;
   out.name = manifests.front().name;
-  out.periodic = IsPeriodic(out.name);
-  const FoundManifest* first = nullptr;
+  out.periodic = server::IsPeriodic(out.name);
+  const server::FoundManifest* first = nullptr;
   std::set<std::string> needs;
-  for (const FoundManifest& each : manifests) {
+  for (const server::FoundManifest& each : manifests) {
     if (!each.manifest.ok()) {
       out.damage.emplace_back(each.manifest.status().message());
       continue;
@@ -122,7 +122,7 @@ std::optional<VerifiedCheckpoint> VerifyOne(const std::string& dir, std::span<co
   out.shards.erase(std::unique(out.shards.begin(), out.shards.end()), out.shards.end());
   out.shards_missing = MissingFrom({out.shards.begin(), out.shards.end()}, out.shards_total);
   if (out.damage.empty()) {
-    if (const auto reader = CheckpointReader::Open(dir, out.name); reader.ok()) {
+    if (const auto reader = server::CheckpointReader::Open(dir, out.name); reader.ok()) {
       const auto tables = reader->Tables(out.shards);
       if (!tables.ok()) out.damage.emplace_back(tables.status().message());
     }
@@ -145,7 +145,8 @@ bool VerifyReport::ok() const {
 
 absl::StatusOr<VerifyReport> VerifyCheckpoints(const std::string& path) {
   LODESTONE_ASSIGN_OR_RETURN(const CheckpointFolder folder, FindCheckpointFolder(path));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(folder.dir, folder.name));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<server::FoundManifest> found,
+                             server::FindManifests(folder.dir, folder.name));
   if (found.empty()) {
     return absl::NotFoundError(folder.name.empty()
                                    ? absl::StrCat(path, " holds no checkpoint")
@@ -220,4 +221,4 @@ int RunVerify(const VerifyOptions& options) {
   return report->ok() ? kExitDone : kExitFailed;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

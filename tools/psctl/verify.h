@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // What is true of one checkpoint.
 struct VerifiedCheckpoint {
@@ -50,4 +50,4 @@ struct VerifyOptions {
 // Runs it, with the report on standard output. Returns the exit code (outcome.h): 1 if anything is not whole.
 int RunVerify(const VerifyOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -14,7 +14,7 @@
 #include "tools/psctl/json.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kVerb[] = "verify";
@@ -137,4 +137,4 @@ int RunVerifyLive(const VerifyLiveOptions& options) {
   return count.different + count.missing + count.failed == 0 ? kExitDone : kExitFailed;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -9,7 +9,7 @@
 #include "proto/admin.pb.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // What one ps said of the shards that it owns.
 struct LiveReplicas {
@@ -43,4 +43,4 @@ std::string ToJson(const std::vector<LiveReplicas>& replicas);
 // that is alike.
 int RunVerifyLive(const VerifyLiveOptions& options);
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

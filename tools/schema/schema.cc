@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/options.pb.h"
 
-namespace lodestone {
+namespace lodestone::schema {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -202,4 +202,4 @@ std::string JsonSchema(const Descriptor& root) {
   return schema.dump(2) + "\n";
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::schema

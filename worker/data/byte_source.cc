@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr unsigned kFileBufferBytes = 256 * 1024;
@@ -54,4 +54,4 @@ uint64_t ByteSource::file_offset() const {
   return offset < 0 ? 0 : static_cast<uint64_t>(offset);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

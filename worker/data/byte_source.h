@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class ByteSource {
  public:
@@ -35,4 +35,4 @@ class ByteSource {
   void* const file_;  // zlib's gzFile, which reads plain files as they are.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -7,7 +7,7 @@
 #include "proto/config.pb.h"
 #include "worker/data/line_parser.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 inline constexpr uint32_t kCriteoNumbers = 13;
 inline constexpr uint32_t kCriteoCategories = 26;
@@ -24,4 +24,4 @@ class CriteoParser final : public LineParser {
   const v1::Transform transform_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

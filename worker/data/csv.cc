@@ -6,7 +6,7 @@
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr size_t kShownBytesMax = 40;
@@ -55,4 +55,4 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
   return LineOutcome::kSample;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "worker/data/csv_split.h"
 #include "worker/data/line_parser.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A category's key is StableHash(text, its position among the categorical columns); all that is missing is the empty
 // one.
@@ -28,4 +28,4 @@ class CsvParser final : public LineParser {
   std::string scratch_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -11,7 +11,7 @@
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // What a specification of columns names.
@@ -247,4 +247,4 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
   return layout;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

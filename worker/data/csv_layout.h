@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A file's columns, found from the configuration and the file's first two lines.
 struct CsvLayout {
@@ -43,4 +43,4 @@ struct CsvLayout {
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                         absl::string_view first, std::optional<absl::string_view> second);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 bool StartsWith(const char* p, const char* end, absl::string_view prefix) {
@@ -143,4 +143,4 @@ std::string DetectCsvDelimiter(absl::string_view line) {
   return std::string(best);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

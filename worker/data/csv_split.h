@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/data/line_parser.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // One field, without its quotes and, if it has none, without blanks around it.
 struct CsvField {
@@ -30,4 +30,4 @@ bool CsvEndsInQuotes(absl::string_view text, absl::string_view delimiter, bool i
 // none of these, a comma if there is no blank either.
 std::string DetectCsvDelimiter(absl::string_view line);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "common/types.h"
 #include "proto/config.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // What every sample of a data set has. All workers find the same schema, whatever their partition.
 struct Schema {
@@ -85,4 +85,4 @@ class EpochOrder {
   int half_bits_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -1,7 +1,7 @@
 #include "common/random.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr int kRounds = 6;
@@ -32,4 +32,4 @@ uint64_t EpochOrder::At(uint64_t position) const {
   return at;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 bool Exists(const std::string& path) {
@@ -74,4 +74,4 @@ void Progress::FileDone() {
   At(0);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // The files that `patterns` (paths or globs) name: in the patterns' order, each glob's matches sorted. `option` is what
 // errors call the list ("data.train"). NOT_FOUND, naming the pattern, if one has no match.
@@ -40,4 +40,4 @@ class Progress {
   uint64_t total_ = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

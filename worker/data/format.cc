@@ -13,7 +13,7 @@
 #include "worker/data/line_reader.h"
 #include "worker/data/number.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr int kLinesLookedAt = 100;
@@ -80,4 +80,4 @@ absl::StatusOr<v1::DataConfig::Format> DetectFormat(const std::string& file) {
   return v1::DataConfig::CSV;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "worker/data/transform.h"
 #include "worker/metrics.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Streams of random numbers within cluster.seed, and within a sample's own seed.
@@ -233,4 +233,4 @@ LoadedData GenerateClicks(const v1::GeneratedConfig& config, v1::Transform trans
   return data;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -18,7 +18,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/zipf.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class ClickTeacher {
  public:
@@ -61,4 +61,4 @@ LoadedData GenerateClicks(const v1::GeneratedConfig& config, v1::Transform trans
                           Partition partition, bool with_test,
                           const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

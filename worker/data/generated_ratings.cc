@@ -8,7 +8,7 @@
 #include "common/random.h"
 #include "worker/data/hashed_vector.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Streams of random numbers within cluster.seed, and within a sample's own seed.
@@ -149,4 +149,4 @@ LoadedData GenerateRatings(const v1::GeneratedConfig& config, uint64_t seed, Par
   return data;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -11,10 +11,10 @@
 #include "proto/config.pb.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // As GenerateClicks; two fields, user and item, and best_reachable is the RMSE of the planted model itself.
 LoadedData GenerateRatings(const v1::GeneratedConfig& config, uint64_t seed, Partition partition, bool with_test,
                            const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -8,7 +8,7 @@
 
 #include "common/random.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Calls visit(i, x) for i = 0 … size - 1 with x uniform of mean 0 and variance 1 (in 256 steps): eight per hash, many
 // times as fast as normal numbers.
@@ -32,4 +32,4 @@ inline float HashedNormal(uint64_t seed) {
   return sum * 0.35355339059327373f;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "worker/data/label_index.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint64_t kPixelsMax = 1 << 26;  // Per image.
@@ -299,4 +299,4 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
   return data;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

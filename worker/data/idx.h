@@ -9,7 +9,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/file_list.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // Image files with the label file of each.
 struct IdxFiles {
@@ -22,4 +22,4 @@ struct IdxFiles {
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train, const IdxFiles& test,
                                    LabelKind labels, Partition partition, const Progress::Callback& progress);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

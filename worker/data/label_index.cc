@@ -10,7 +10,7 @@
 #include "common/limits.h"
 #include "worker/data/number.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr size_t kShownBytesMax = 40;
@@ -192,4 +192,4 @@ void LabelIndex::FillSchema(Schema* schema) const {
   schema->label_mean = samples_ == 0 ? 0 : sum / static_cast<double>(samples_);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

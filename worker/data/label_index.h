@@ -15,7 +15,7 @@
 #include "proto/config.pb.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class LabelIndex {
  public:
@@ -67,4 +67,4 @@ class LabelIndex {
   std::vector<std::string> class_names_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

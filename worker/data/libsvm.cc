@@ -8,7 +8,7 @@
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr size_t kShownBytesMax = 40;
@@ -84,4 +84,4 @@ LineOutcome LibsvmParser::Parse(absl::string_view line, ParsedLine* parsed, Line
   return LineOutcome::kSample;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 #include "proto/config.pb.h"
 #include "worker/data/line_parser.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class LibsvmParser final : public LineParser {
  public:
@@ -19,4 +19,4 @@ class LibsvmParser final : public LineParser {
   const v1::Transform transform_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

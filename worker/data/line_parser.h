@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "common/types.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A sample as its line has it.
 struct ParsedLine {
@@ -47,4 +47,4 @@ class LineParser {
   }
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

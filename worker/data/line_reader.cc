@@ -7,7 +7,7 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
@@ -96,4 +96,4 @@ absl::StatusOr<bool> LineReader::Extend(absl::string_view* line) {
   return found;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/data/byte_source.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class LineReader {
  public:
@@ -52,4 +52,4 @@ class LineReader {
   uint64_t first_line_ = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -12,7 +12,7 @@
 #include "worker/data/text_loader.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Format = v1::DataConfig;
@@ -111,4 +111,4 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -5,7 +5,7 @@
 #include <string>
 #include <system_error>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 const char* ParseLongNumberPrefix(const char* begin, const char* end, double* value) {
   const char* p = begin;
@@ -20,4 +20,4 @@ const char* ParseLongNumberPrefix(const char* begin, const char* end, double* va
   return result.ptr;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

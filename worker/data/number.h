@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // ParseNumberPrefix for what its fast path leaves: exponents, more than 15 digits, text that is no number.
 const char* ParseLongNumberPrefix(const char* begin, const char* end, double* value);
@@ -47,4 +47,4 @@ inline bool ParseNumber(absl::string_view text, double* value) {
          std::isfinite(static_cast<float>(*value));
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 uint64_t StoredDataset::BytesOf(const Chunk& chunk) {
   return chunk.labels.size() * sizeof(float) + chunk.numeric.size() * sizeof(float) +
@@ -83,4 +83,4 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -12,7 +12,7 @@
 #include "worker/data/line_parser.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class StoredDataset final : public Dataset {
  public:
@@ -56,4 +56,4 @@ class StoredDataset final : public Dataset {
   std::vector<Chunk> chunks_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

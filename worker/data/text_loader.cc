@@ -18,7 +18,7 @@
 #include "worker/data/stored_dataset.h"
 #include "worker/data/transform.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr uint64_t kLinesPerProgress = 8192;
@@ -232,4 +232,4 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   return data;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -10,7 +10,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/file_list.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // The files of a data set.
 struct DataFiles {
@@ -23,4 +23,4 @@ struct DataFiles {
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
                                     LabelKind labels, Partition partition, const Progress::Callback& progress);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

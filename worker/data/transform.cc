@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 Standardizer::Standardizer(std::span<const v1::Transform> columns) {
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -40,4 +40,4 @@ void Standardizer::Apply(std::span<float> row) const {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

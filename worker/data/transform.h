@@ -8,7 +8,7 @@
 
 #include "proto/config.pb.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // `transform`, with `by_format` for DEFAULT.
 inline v1::Transform ResolveTransform(v1::Transform transform, v1::Transform by_format) {
@@ -59,4 +59,4 @@ class Standardizer {
   std::vector<Column> columns_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -5,7 +5,7 @@
 
 #include "common/random.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // log1p(x) / x and expm1(x) / x, with their limits at 0.
@@ -42,4 +42,4 @@ uint64_t Zipf::Draw(uint64_t seed, uint32_t draw) const {
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Zipf {
  public:
@@ -28,4 +28,4 @@ class Zipf {
   double accept_;          // Distances to the rank up to here are accepted at once.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

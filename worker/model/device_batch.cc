@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // Arrays start on boundaries of 256 bytes, as device memory itself does.
@@ -82,4 +82,4 @@ void DeviceBatch::Upload(std::span<const kernels::Buffer<float>> rows) {
 
 void DeviceBatch::Await() { backend_->AwaitMark(mark_); }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "kernels/feature_order.h"
 #include "worker/model/keyed_batch.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class DeviceBatch {
  public:
@@ -54,4 +54,4 @@ class DeviceBatch {
   BatchView view_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

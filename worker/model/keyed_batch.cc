@@ -7,7 +7,7 @@
 #include "common/hash.h"
 #include "common/limits.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr size_t kAhead = 32;
@@ -47,4 +47,4 @@ uint32_t KeyIndexer::RowOf(Key key, size_t at, std::vector<Key>* keys) {
   return slot.row;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

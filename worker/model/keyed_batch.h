@@ -12,7 +12,7 @@
 #include "kernels/sparse_batch.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A batch in the memory of the backend that computes it.
 struct BatchView {
@@ -56,4 +56,4 @@ class KeyIndexer {
   uint32_t round_ = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

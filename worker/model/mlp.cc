@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "common/random.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 Mlp::Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backend)
     : layers_(std::move(layers)), dropout_(dropout), backend_(backend) {
@@ -60,4 +60,4 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

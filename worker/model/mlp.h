@@ -14,7 +14,7 @@
 #include "kernels/buffer.h"
 #include "worker/model/model_plan.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 class Mlp {
  public:
@@ -47,4 +47,4 @@ class Mlp {
   std::vector<kernels::Buffer<float>> gradients_;  // With respect to outputs_.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "kernels/flush_denormals.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 // The bottom mlp's dropout is another one than the top's.
@@ -213,4 +213,4 @@ void Model::MlpBackward(const BatchView& batch, const ParameterPointers& paramet
                    dbottom_.data(), std::span(gradients.data() + bottom_begin_, bottom_.tensor_count()), nullptr);
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -28,7 +28,7 @@
 #include "worker/model/mlp.h"
 #include "worker/model/model_plan.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // One pointer per table of Model::tables(), in their order: a dense table's elements; of an embedding table the rows of
 // the batch's distinct keys, [keys, dim]. All are into the memory of the model's backend.
@@ -104,4 +104,4 @@ class Model {
   kernels::Buffer<float> dbottom_;     // [samples, embedding_dim]
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

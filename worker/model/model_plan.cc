@@ -9,7 +9,7 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using v1::ModelConfig;
@@ -275,4 +275,4 @@ absl::StatusOr<std::vector<v1::TableSpec>> TablesOf(const ModelPlan& plan, const
   return specs;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

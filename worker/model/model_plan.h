@@ -14,7 +14,7 @@
 #include "proto/table.pb.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 // A fully connected layer.
 struct DenseLayer {
@@ -58,4 +58,4 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
 // The model's tables: dense ones, then embedding tables. The same for all workers.
 absl::StatusOr<std::vector<v1::TableSpec>> TablesOf(const ModelPlan& plan, const v1::Config& config);
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::AllOf;
@@ -282,4 +282,4 @@ TEST_F(CheckpointReaderTest, ALaterLineagesTablesCount) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -15,7 +15,7 @@
 #include "server/checkpoint/manifest.h"
 #include "tests/server/checkpoint/fake_ps.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::ElementsAre;
@@ -416,4 +416,4 @@ TEST_F(CheckpointWriterFailure, ADamagedManifestDoesNotCountAmongThoseKept) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

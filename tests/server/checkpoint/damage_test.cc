@@ -10,7 +10,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "tests/server/checkpoint/fake_ps.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::AllOf;
@@ -117,4 +117,4 @@ TEST_F(DamageTest, TheNewestWholeStateIsTakenInstead) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

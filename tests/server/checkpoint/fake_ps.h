@@ -17,7 +17,7 @@
 #include "server/checkpoint/checkpoint_writer.h"
 #include "tests/server/shard/filled_shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // A folder of the test's own.
 inline std::string FreshFolder() {
@@ -105,4 +105,4 @@ class FakePs {
   const std::vector<v1::TableSpec> specs_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

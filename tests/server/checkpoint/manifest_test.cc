@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
@@ -126,4 +126,4 @@ TEST_F(ManifestTest, FindsThoseOfAllCheckpointsAndServers) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::AllOf;
@@ -215,4 +215,4 @@ TEST_F(ShardFileTest, AMissingPageIsNamedWithTheFile) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

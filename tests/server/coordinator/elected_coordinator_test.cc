@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/etcd_cluster.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kLeaseMs = 3'600'000;  // Ends only where the test ends it.
@@ -227,4 +227,4 @@ TEST_F(ElectedCoordinatorTest, OneWhoseLeaseHasEndedTellsNobodyThatTheirsHas) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -18,7 +18,7 @@
 #include "tests/chaos/tcp_proxy.h"
 #include "tests/common/etcd_cluster.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::AllOf;
@@ -432,4 +432,4 @@ TEST_F(ElectionTest, TheLargestClusterFitsAndAStateThatDoesNotIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kLeaseMs = 1000;
@@ -404,4 +404,4 @@ TEST(FailoverRandom, WhoIsToOwnAShardHasAllThatWasAcknowledged) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr int kMax = static_cast<int>(limits::kHistoryPointsMax);
@@ -178,4 +178,4 @@ TEST_F(HistoryTest, AnIdleClusterKeepsTheHistoryOfItsLastRun) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

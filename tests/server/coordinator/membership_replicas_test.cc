@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::Each;
@@ -560,4 +560,4 @@ TEST_F(ReplicasTest, AStateThatContradictsItselfIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "server/coordinator/membership.h"
 #include "server/events.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::AllOf;
@@ -424,4 +424,4 @@ TEST_F(MembershipStatusTest, WhatWorkersSaidInAnotherLifeIsNoPartOfThisOnesHisto
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "server/incarnation.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -749,4 +749,4 @@ TEST_F(RestoredMembershipTest, WhatMustSurviveChangesWithJoinsEndsAndNothingElse
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

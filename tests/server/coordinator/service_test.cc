@@ -16,7 +16,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -766,4 +766,4 @@ TEST_F(CoordinatorServiceTest, ManyWaitersAreReleasedByOneHeartbeatWhileOthersCa
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

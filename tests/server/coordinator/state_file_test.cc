@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST_F(StateFileTest, AFolderThatIsGoneIsAnErrorAndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

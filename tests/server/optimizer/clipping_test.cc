@@ -7,7 +7,7 @@
 #include "tests/server/byte_runs.h"
 #include "tests/server/optimizer/methods.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 const uint8_t* BytesOf(const std::vector<float>& values) { return reinterpret_cast<const uint8_t*>(values.data()); }
@@ -81,4 +81,4 @@ TEST(FirstNonFinite, AcceptsEveryFiniteValueAtEveryAlignment) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 v1::Initializer InitializerConfig(const std::string& text) {
@@ -160,4 +160,4 @@ TEST(CheckInitializer, RefusesParametersThatMakeNoSenseAndNamesTheField) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 inline v1::Optimizer OptimizerConfig(const std::string& text) {
   v1::Optimizer config;
@@ -76,4 +76,4 @@ inline std::vector<uint32_t> Bits(const std::vector<float>& values) {
   return bits;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

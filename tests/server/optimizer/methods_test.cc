@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // One coordinate in double precision.
@@ -286,4 +286,4 @@ TEST(Ftrl, DoesNotMoveAtRateZero) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "hwy/targets.h"
 #include "tests/server/optimizer/methods.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class EveryOptimizer : public testing::TestWithParam<std::string> {
@@ -331,4 +331,4 @@ TEST(OptimizerCreate, RefusesHyperparametersThatMakeNoSenseAndNamesTheField) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

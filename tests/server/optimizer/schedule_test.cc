@@ -4,7 +4,7 @@
 
 #include "tests/server/optimizer/methods.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // A factor is computed in double, then rounded once to float with the rate.
@@ -69,4 +69,4 @@ TEST(LearningRateAt, KeepsANegativeRateNegative) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr char kDriver[] = "/usr/bin/chromedriver";
@@ -24,7 +24,7 @@ constexpr int kAwaitMs = 60'000;
 constexpr char kElement[] = "element-6066-11e4-a52e-4f735466cecf";
 
 // The port that chromedriver says it listens on.
-absl::StatusOr<int> ReadPort(Child* driver) {
+absl::StatusOr<int> ReadPort(psctl::Child* driver) {
   constexpr absl::string_view kSays = "started successfully on port ";
   int port = 0;
   std::string said;
@@ -53,15 +53,16 @@ std::string Browser::Obstacle() {
   return "";
 }
 
-Browser::Browser(std::unique_ptr<Child> driver, int port) : driver_(std::move(driver)), client_("127.0.0.1", port) {
+Browser::Browser(std::unique_ptr<psctl::Child> driver, int port)
+    : driver_(std::move(driver)), client_("127.0.0.1", port) {
   client_.set_read_timeout(kTimeoutSeconds, 0);
   client_.set_tcp_nodelay(true);
 }
 
 absl::StatusOr<std::unique_ptr<Browser>> Browser::Start(const std::string& folder) {
   setenv("HOME", folder.c_str(), /*overwrite=*/1);  // Of chromium, which writes there.
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Child> driver,
-                             Child::Start("chromedriver", {kDriver, "--port=0", "--log-level=WARNING"}));
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<psctl::Child> driver,
+                             psctl::Child::Start("chromedriver", {kDriver, "--port=0", "--log-level=WARNING"}));
   LODESTONE_ASSIGN_OR_RETURN(const int port, ReadPort(driver.get()));
   std::unique_ptr<Browser> browser(new Browser(std::move(driver), port));
   LODESTONE_RETURN_IF_ERROR(browser->StartSession(folder));
@@ -188,4 +189,4 @@ absl::StatusOr<std::vector<std::string>> Browser::TakeComplaints() {
   return complaints;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

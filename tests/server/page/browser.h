@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/psctl/child.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class Browser {
  public:
@@ -55,16 +55,16 @@ class Browser {
   absl::StatusOr<std::vector<std::string>> TakeComplaints();
 
  private:
-  Browser(std::unique_ptr<Child> driver, int port);
+  Browser(std::unique_ptr<psctl::Child> driver, int port);
   absl::Status StartSession(const std::string& folder);
   // Of the session: "/url".
   absl::StatusOr<nlohmann::json> Post(const std::string& path, const nlohmann::json& body);
   // Of Chromium's own protocol.
   absl::StatusOr<nlohmann::json> Command(const std::string& name, const nlohmann::json& parameters);
 
-  const std::unique_ptr<Child> driver_;
+  const std::unique_ptr<psctl::Child> driver_;
   httplib::Client client_;
   std::string session_;  // Its path; empty: there is none.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -16,7 +16,7 @@
 #include "tools/psctl/child.h"
 #include "tools/psctl/cluster_view.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using chaos::PsCluster;
@@ -65,7 +65,7 @@ class LivePage : public testing::Test {
           std::string("worker.retry_timeout_ms=3600000")}) {
       argv.insert(argv.end(), {"--set", set});
     }
-    auto worker = Child::Start("worker", argv);
+    auto worker = psctl::Child::Start("worker", argv);
     ASSERT_TRUE(worker.ok()) << worker.status();
     worker_ = *std::move(worker);
   }
@@ -133,8 +133,8 @@ class LivePage : public testing::Test {
     const uint64_t clock = std::stoull(shown["clock"].get<std::string>());
     EXPECT_GE(clock, before.cluster().workers(0).progress().clock());
     EXPECT_LE(clock, after.cluster().workers(0).progress().clock());
-    EXPECT_EQ(shown["clocks"], nlohmann::json({WithThousands(clock)}));
-    EXPECT_THAT(shown["facts"].get<std::string>(), HasSubstr(WithThousands(pushes)));
+    EXPECT_EQ(shown["clocks"], nlohmann::json({psctl::WithThousands(clock)}));
+    EXPECT_THAT(shown["facts"].get<std::string>(), HasSubstr(psctl::WithThousands(pushes)));
     ExpectShowsNames(shown, after);
   }
   void ExpectShowsNames(const nlohmann::json& shown, const v1::StatusResponse& after) {
@@ -152,7 +152,7 @@ class LivePage : public testing::Test {
     }
     for (const v1::MemberStatus& server : after.cluster().servers()) {
       addresses.push_back(server.peer());
-      owns.push_back(WithThousands(server.shards_owned()));
+      owns.push_back(psctl::WithThousands(server.shards_owned()));
     }
     EXPECT_EQ(shown["tables"], tables);
     EXPECT_EQ(shown["shapes"], shapes);
@@ -187,7 +187,7 @@ class LivePage : public testing::Test {
   }
 
   std::unique_ptr<PsCluster> cluster_;
-  std::unique_ptr<Child> worker_;
+  std::unique_ptr<psctl::Child> worker_;
   std::unique_ptr<Browser> browser_;
 };
 
@@ -214,4 +214,4 @@ TEST_F(LivePage, SaysWhatStatusSaysAndTellsWhoDies) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -17,7 +17,7 @@
 #include "tests/server/page/page_cases.h"
 #include "tests/server/page/page_server.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 using Strings = std::vector<std::string>;
 
@@ -106,4 +106,4 @@ class PageBrowserTest : public testing::Test {
   PageServer server_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

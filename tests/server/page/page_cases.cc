@@ -8,7 +8,7 @@
 #include "common/limits.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kSeed = 7;
@@ -377,4 +377,4 @@ PageCase MakePageCase(const std::string& name, uint64_t now_ms) {
   return PageCase();
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -6,7 +6,7 @@
 
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // All that the page asks for.
 struct PageCase {
@@ -28,4 +28,4 @@ PageCase MakePageCase(const std::string& name, uint64_t now_ms);
 inline constexpr char kHostileName[] =
     "<img src=x onerror=\"window.hacked=1\"></td><script>window.hacked=1</script>&amp;";
 
-}  // namespace lodestone
+}  // namespace lodestone::server

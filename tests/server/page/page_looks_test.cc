@@ -12,7 +12,7 @@
 #include "tools/psctl/cluster_view.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::Contains;
@@ -29,9 +29,9 @@ TEST_F(PageLooks, ShowsAClusterThatTrains) {
   EXPECT_EQ(Text("#state"), "Training 57 %");
   EXPECT_EQ(Text("#name"), "clicks");
   EXPECT_EQ(Text("#link-state"), "live");
-  const ClusterView view = ViewOf(page.status, 2);
-  EXPECT_EQ(Text("#progress-text"),
-            absl::StrCat(WithThousands(view.samples), " of ", WithThousands(view.samples_total), " samples"));
+  const psctl::ClusterView view = psctl::ViewOf(page.status, 2);
+  EXPECT_EQ(Text("#progress-text"), absl::StrCat(psctl::WithThousands(view.samples), " of ",
+                                                 psctl::WithThousands(view.samples_total), " samples"));
   EXPECT_EQ(Figure("loss"), "0.3876");
   EXPECT_EQ(Figure("servers alive"), "2 of 2");
   EXPECT_EQ(Run("return document.getElementById('progress').getAttribute('aria-valuenow')"), "57");
@@ -40,12 +40,12 @@ TEST_F(PageLooks, ShowsAClusterThatTrains) {
   EXPECT_THAT(Texts("#strips .segment"), ElementsAre("ps 0 · 32", "ps 1 · 32"));
   EXPECT_THAT(Column("workers", "phase"), ElementsAre("training", "training"));
   EXPECT_THAT(Column("workers", "clock"),
-              ElementsAre(WithThousands(page.status.cluster().workers(0).progress().clock()),
-                          WithThousands(page.status.cluster().workers(1).progress().clock())));
+              ElementsAre(psctl::WithThousands(page.status.cluster().workers(0).progress().clock()),
+                          psctl::WithThousands(page.status.cluster().workers(1).progress().clock())));
   EXPECT_THAT(Column("tables", "table"),
               ElementsAre("embedding", "linear", "bias", "mlp/0/bias", "mlp/0/weight", "mlp/1/weight"));
   EXPECT_THAT(Column("tables", "bytes"),
-              Contains(absl::StrCat(WithUnit(page.status.tables(0).bytes()), " of 256.0 MiB")));
+              Contains(absl::StrCat(psctl::WithUnit(page.status.tables(0).bytes()), " of 256.0 MiB")));
   EXPECT_THAT(Column("events", "who"), ElementsAre("ps 0", "worker 1", "worker 0", "ps 1", "ps 0")) << "newest first";
   EXPECT_EQ(Text("#waits-table p"), "Nothing waits.");
   EXPECT_THAT(Texts("#charts .name"), ElementsAre("loss", "auc", "samples/s", "staleness", "pushes/s"));
@@ -77,7 +77,7 @@ TEST_F(PageLooks, KnowsItsOwnPsBetterThanHeartbeatsTell) {
   EXPECT_EQ(Column("servers", "tables")[0], "181.0 MiB");
   uint64_t rows = 0;
   for (const v1::TableStatus& table : page.status.tables()) rows += table.rows();
-  EXPECT_EQ(Column("servers", "rows")[0], WithThousands(rows));
+  EXPECT_EQ(Column("servers", "rows")[0], psctl::WithThousands(rows));
 }
 
 TEST_F(PageLooks, SaysOfEveryStateWhatItIs) {
@@ -97,8 +97,8 @@ TEST_F(PageLooks, WritesNumbersAsPsctlDoes) {
   for (const uint64_t number : {uint64_t{0}, uint64_t{9}, uint64_t{999}, uint64_t{1000}, uint64_t{1023}, uint64_t{1024},
                                 uint64_t{123'456}, uint64_t{1'048'575}, uint64_t{1} << 40, UINT64_MAX}) {
     const std::string text = std::to_string(number);
-    EXPECT_EQ(Run("return withThousands(arguments[0])", {text}), WithThousands(number)) << number;
-    EXPECT_EQ(Run("return withUnit(arguments[0])", {text}), WithUnit(number)) << number;
+    EXPECT_EQ(Run("return withThousands(arguments[0])", {text}), psctl::WithThousands(number)) << number;
+    EXPECT_EQ(Run("return withUnit(arguments[0])", {text}), psctl::WithUnit(number)) << number;
   }
   EXPECT_EQ(
       Run("return [rate(625.6), fixed(0.38781, 4), fixed('NaN', 4), fixed('-Infinity', 1), duration(9.24),"
@@ -304,7 +304,7 @@ TEST_F(PageLooks, RowsOfWhichThereAreCopiesAreSaidToBe) {
     if (server.index() > 0) rows += server.server().rows();
   }
   for (const v1::TableStatus& table : page.status.tables()) rows += table.rows();
-  EXPECT_EQ(Figure("rows (2 copies)"), WithThousands(rows));
+  EXPECT_EQ(Figure("rows (2 copies)"), psctl::WithThousands(rows));
 }
 
 TEST_F(PageLooks, SamplesGoOnWhereAnotherRunBegins) {
@@ -357,4 +357,4 @@ TEST_F(PageLooks, CurvesBreakWhereNobodyWasAtWork) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

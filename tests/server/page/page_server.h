@@ -16,7 +16,7 @@
 #include "tests/common/reserved_port.h"
 #include "tests/server/page/page_cases.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class PageServer {
  public:
@@ -107,4 +107,4 @@ class PageServer {
   std::unique_ptr<HttpServer> server_;  // Last: its threads use everything above.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -23,7 +23,7 @@
 #include "tests/server/page/page_cases.h"
 #include "tests/server/page/page_server.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
@@ -250,4 +250,4 @@ TEST(Embedding, RefusesSourcesThatWouldEndTheirElementTooEarly) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

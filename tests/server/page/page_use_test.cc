@@ -12,7 +12,7 @@
 #include "tests/server/page/page_browser.h"
 #include "tools/psctl/cluster_view.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::Contains;
@@ -101,13 +101,14 @@ TEST_F(PageUse, CurvesTellTheirValuesWhereTheCursorIs) {
   Expect(browser_->Press(absl::StrCat(Browser::kRight, Browser::kRight, Browser::kRight)));
   EXPECT_THAT(Texts("#charts .value"),
               ElementsAre(absl::StrFormat("%.4f", at(3).loss()), absl::StrFormat("%.4f", at(3).metric()),
-                          WithThousands(std::llround(at(3).samples_per_second())),
+                          psctl::WithThousands(std::llround(at(3).samples_per_second())),
                           absl::StrFormat("%.1f pushes", at(3).staleness_pushes()),
-                          WithThousands(std::llround(at(3).pushes_per_second()))));
-  EXPECT_EQ(Text("#charts figcaption .muted"), absl::StrCat("at 0:03, ", WithThousands(at(3).samples()), " samples"));
+                          psctl::WithThousands(std::llround(at(3).pushes_per_second()))));
+  EXPECT_EQ(Text("#charts figcaption .muted"),
+            absl::StrCat("at 0:03, ", psctl::WithThousands(at(3).samples()), " samples"));
   EXPECT_EQ(Run("return document.querySelectorAll('#charts .cursor').length"), 5) << "at the same time in all";
   EXPECT_EQ(Run("return document.activeElement.getAttribute('aria-valuetext')"),
-            absl::StrFormat("%.4f at 0:03, %s samples", at(3).loss(), WithThousands(at(3).samples())));
+            absl::StrFormat("%.4f at 0:03, %s samples", at(3).loss(), psctl::WithThousands(at(3).samples())));
   Expect(browser_->Press(Browser::kEscape));
   EXPECT_EQ(Run("return document.querySelectorAll('#charts .cursor').length"), 0);
   EXPECT_EQ(Texts("#charts .value")[0], absl::StrFormat("%.4f", at(page.history.points_size() - 1).loss()))
@@ -240,4 +241,4 @@ TEST_F(PageUse, AsksSeldomWhileNobodyLooks) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

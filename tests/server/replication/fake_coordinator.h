@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class FakeCoordinator {
  public:
@@ -167,4 +167,4 @@ class FakeCoordinator {
   int leaves_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

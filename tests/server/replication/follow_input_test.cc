@@ -8,7 +8,7 @@
 #include "tests/server/replication/raw_follower.h"
 #include "tests/server/replication/replica_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class FollowInputTest : public ReplicaFixture {
@@ -177,4 +177,4 @@ TEST_F(FollowInputTest, AFollowerDoesNotConfirmAShardWhoseStateIsNotWhole) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

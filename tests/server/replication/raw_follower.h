@@ -16,7 +16,7 @@
 #include "proto/config.pb.h"
 #include "proto/replication.grpc.pb.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 class RawFollower {
  public:
@@ -82,4 +82,4 @@ class RawFollower {
   std::unique_ptr<grpc::ClientReaderWriter<v1::FollowRequest, v1::FollowResponse>> stream_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -25,7 +25,7 @@
 #include "tests/server/replication/fake_coordinator.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // One ps. What it owns, it owns from Begin on.
 class Node {
@@ -260,4 +260,4 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -5,7 +5,7 @@
 #include "common/status.h"
 #include "tests/server/replication/replica_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class ReplicaStorageTest : public ReplicaFixture {
@@ -136,4 +136,4 @@ TEST_F(ReplicaStorageTest, WhatAnOwnerLoggedInVainDoesNotComeBackWhenItHasFollow
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 #include "tests/server/replication/replica_fixture.h"
 #include "tests/server/shard/filled_shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // Pushes to tables of all kinds, the keys and numbers drawn at random.
@@ -264,4 +264,4 @@ TEST_F(ReplicationTest, AForgottenSessionIsForgottenByTheFollowerToo) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

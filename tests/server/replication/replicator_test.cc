@@ -12,7 +12,7 @@
 #include "tests/server/replication/raw_follower.h"
 #include "tests/server/store_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr Incarnation kFollower = 200;
@@ -156,4 +156,4 @@ TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt)
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

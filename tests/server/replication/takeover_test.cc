@@ -5,7 +5,7 @@
 #include "tests/chaos/tcp_proxy.h"
 #include "tests/server/replication/replica_fixture.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 class TakeoverTest : public ReplicaFixture {
@@ -181,4 +181,4 @@ TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -9,7 +9,7 @@
 #include "tests/server/byte_runs.h"
 #include "tests/server/optimizer/methods.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 v1::TableSpec AddingSpec(uint64_t elements, uint32_t block_elements) {
@@ -189,4 +189,4 @@ TEST_P(DenseTableWithEveryOptimizer, AppliesTheSameBitsInWhateverRunsTheGradient
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "tests/server/byte_runs.h"
 #include "tests/server/optimizer/methods.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // An embedding table of a one-shard cluster; SGD at -1 (adds what is pushed), zero initial values unless changed.
@@ -401,4 +401,4 @@ TEST_P(EmbeddingTableWithEveryOptimizer, AppliesAndReadsTheSameBitsInWhateverRun
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 TEST(Executor, RunsAMessageOnTheCallersThreadWhenIdle) {
@@ -96,4 +96,4 @@ TEST(Executor, DestroysWhatAMessageHoldsBeforeTheNextOneRuns) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -14,7 +14,7 @@
 #include "server/shard/shard.h"
 #include "tests/server/optimizer/methods.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 // One dense table, and embedding tables that admit and evict in every way.
 inline std::vector<v1::TableSpec> SpecsWith(const std::string& optimizer, uint32_t dim = 5) {
@@ -130,4 +130,4 @@ class FilledShard {
   uint64_t now_ms_;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::server

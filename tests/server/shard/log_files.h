@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "server/shard/log_reader.h"
 
-namespace lodestone {
+namespace lodestone::server {
 
 inline std::string LogFolder() {
   std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/log_XXXXXX";
@@ -87,4 +87,4 @@ inline void WriteContent(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::server

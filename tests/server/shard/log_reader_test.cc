@@ -10,7 +10,7 @@
 #include "server/shard/segment.h"
 #include "tests/server/shard/log_files.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::ElementsAre;
@@ -280,4 +280,4 @@ TEST(LogReader, ASegmentOfAnotherFormatLineageOrNameIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "server/shard/buffer.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kCell = 9088;
@@ -163,4 +163,4 @@ TEST(BufferRef, KeptBuffersHaveTheirSizeAndAreFreedFromAnyThread) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr uint32_t kDim = 3;
@@ -180,4 +180,4 @@ TEST(ReplayErrorsTest, EvictionsThatDoNotFitAreDataLoss) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "server/shard/table_part.h"
 #include "tests/server/shard/filled_shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
@@ -256,4 +256,4 @@ TEST_F(ShardRollbackTest, APushInAReplayDropsWhatAnUnfinishedRollbackStaged) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

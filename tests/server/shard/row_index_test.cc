@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 // An index beside a map that says what it should hold.
@@ -128,4 +128,4 @@ TEST(RowIndex, TakesAtMostTwentyTwoBytesPerKeyAtAnySizeAboveAThousand) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using Verdict = SequenceWindow::Verdict;
@@ -103,4 +103,4 @@ TEST(SequenceWindow, AgreesWithASetOverRandomTraffic) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

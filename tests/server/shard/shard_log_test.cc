@@ -21,7 +21,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/shard/log_files.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::Each;
@@ -719,4 +719,4 @@ TEST(ShardLog, OnABadDiskEveryRecordIsThereOnceAtEveryMoment) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -12,7 +12,7 @@
 #include "server/shard/shard.h"
 #include "tests/server/shard/filled_shard.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
@@ -447,4 +447,4 @@ TEST_F(ShardStateTest, TheChecksumSeesEveryPart) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

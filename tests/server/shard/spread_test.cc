@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::server {
 namespace {
 
 constexpr size_t kSmall = kShareRowsLarge - 1;
@@ -100,4 +100,4 @@ TEST(HasIdled, TellsWhetherTheThreadHasWaited) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::server

@@ -40,7 +40,7 @@ Result RunBench(const std::vector<std::string>& arguments, const std::string& pr
   setenv("TMPDIR", std::getenv("TEST_TMPDIR"), /*overwrite=*/1);
   std::vector<std::string> argv = {program.empty() ? ProjectFile("tools/bench/bench") : program};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  absl::StatusOr<std::unique_ptr<Child>> child = Child::Start("bench", argv);
+  absl::StatusOr<std::unique_ptr<psctl::Child>> child = psctl::Child::Start("bench", argv);
   if (!child.ok()) return {"", child.status().ToString()};
   Result result;
   const auto take = [&](absl::string_view line) { absl::StrAppend(&result.output, line, "\n"); };

@@ -106,12 +106,12 @@ TEST_F(CertificatesTest, KeysAreTheirOwnersAloneAndLaterRunsGoOnWithTheAuthority
 
 TEST_F(CertificatesTest, ATokenIsDrawnAndWhatIdentitiesSayOfIt) {
   const std::string line = Run(absl::StrCat("--token ", folder_, " guest"));
-  const auto identities = Identities::Parse("identities:\n" + line, "printed", false);
+  const auto identities = server::Identities::Parse("identities:\n" + line, "printed", false);
   ASSERT_TRUE(identities.ok()) << identities.status();
   EXPECT_EQ((*identities)->all()[0].name(), "guest");
   const std::string token = Content(folder_ + "/guest.token");
   EXPECT_EQ(token.size(), 64);
-  EXPECT_EQ((*identities)->ByToken(DigestOf(token)), 0);
+  EXPECT_EQ((*identities)->ByToken(server::DigestOf(token)), 0);
 }
 
 TEST_F(CertificatesTest, AWrongCommandLineIsRefused) {

@@ -14,7 +14,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(StatusPoller, EndsWhileNothingAnswers) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

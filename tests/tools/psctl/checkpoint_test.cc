@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/tools/psctl/fake_admin.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -71,4 +71,4 @@ TEST(ManualCheckpointName, IsTheTimeInUtc) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

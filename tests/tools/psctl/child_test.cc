@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -118,4 +118,4 @@ TEST(Child, DestructionKillsTheWholeGroup) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -7,7 +7,7 @@
 #include "tests/tools/psctl/fake_admin.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST_F(ClusterReportTest, AsJsonHasTheClusterOnce) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -149,4 +149,4 @@ TEST(WithThousands, GroupsByThree) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -14,7 +14,7 @@
 #include "tests/tools/psctl/fake_admin.h"
 #include "tests/tools/psctl/psctl_call.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -177,4 +177,4 @@ TEST(Check, PrintsTheConfigurationAsYamlOrJson) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

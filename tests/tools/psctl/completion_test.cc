@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "tools/psctl/command_line.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST_F(ShellTest, ZshTakesTheScript) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

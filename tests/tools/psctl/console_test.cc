@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 // A console that writes into a pipe.
@@ -77,4 +77,4 @@ TEST(Console, APipeIsNoTerminal) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 TEST(ParseMillis, TakesSecondsAndUnits) {
@@ -28,4 +28,4 @@ TEST(ParseMillis, NamesWhatIsNoTime) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -15,7 +15,7 @@
 #include "tests/tools/psctl/psctl_call.h"
 #include "tools/psctl/outcome.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -147,4 +147,4 @@ TEST_F(EventsTest, TheVerbSaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

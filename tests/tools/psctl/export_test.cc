@@ -9,7 +9,7 @@
 #include "tests/server/checkpoint/fake_ps.h"
 #include "tests/tools/psctl/tensor_reader.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -31,7 +31,7 @@ class ExportTest : public ::testing::Test {
  protected:
   ExportTest() {
     for (uint32_t server = 0; server < 3; ++server) {
-      FakePs ps(server, 3, kShards, SpecsWith("adam {}", kDim));
+      server::FakePs ps(server, 3, kShards, server::SpecsWith("adam {}", kDim));
       const auto writer = ps.OpenWriter(dir_);
       ps.Run(1, 10);
       EXPECT_TRUE(writer->Write("", ps.source()).ok());
@@ -42,8 +42,8 @@ class ExportTest : public ::testing::Test {
     }
   }
 
-  void Note(const Shard::State& state) {
-    for (const DenseTable::BlockState& block : state.dense[0].blocks) {
+  void Note(const server::Shard::State& state) {
+    for (const server::DenseTable::BlockState& block : state.dense[0].blocks) {
       const size_t n = block.values->size_bytes() / sizeof(float);
       const size_t begin = block.block * 32;
       std::copy_n(block.values->floats(), n, &expected_.dense[begin]);
@@ -51,7 +51,7 @@ class ExportTest : public ::testing::Test {
       std::copy_n(block.state->floats() + n, n, &expected_.dense_v[begin]);
       expected_.counts[block.block] = block.state->floats()[2 * n];
     }
-    for (const Shard::State::RowsPart& part : state.rows) {
+    for (const server::Shard::State::RowsPart& part : state.rows) {
       if (part.table->name() != "rows/plain") continue;
       for (const auto& page : part.content.pages) {
         for (uint32_t i = 0; i < part.layout.rows(); ++i) {
@@ -65,10 +65,10 @@ class ExportTest : public ::testing::Test {
 
   ReadTensors Export(ExportOptions options, const std::string& from, const std::string& kind) {
     options.path = dir_ + "/" + from;
-    options.out = FreshFolder() + "/f." + kind;
+    options.out = server::FreshFolder() + "/f." + kind;
     const absl::Status status = ExportCheckpoint(options);
     EXPECT_TRUE(status.ok()) << status;
-    return kind == "npz" ? ReadNpz(ReadWhole(options.out)) : ReadSafetensors(ReadWhole(options.out));
+    return kind == "npz" ? ReadNpz(server::ReadWhole(options.out)) : ReadSafetensors(server::ReadWhole(options.out));
   }
 
   void ExpectRows(const ReadTensors& tensors, bool with_state) {
@@ -92,7 +92,7 @@ class ExportTest : public ::testing::Test {
     EXPECT_EQ(tensors.at("rows/plain.scalars").As<float>(), counts);
   }
 
-  const std::string dir_ = FreshFolder();
+  const std::string dir_ = server::FreshFolder();
   Expected expected_;
 };
 
@@ -141,28 +141,28 @@ TEST_F(ExportTest, NamesShardsThatAreMissingAndDamage) {
   EXPECT_THAT(error(dir_ + "/auto-ps1-000002"), HasSubstr("lacks shards 0, 2, 3 of 5"));
   EXPECT_THAT(error(dir_ + "/none"), HasSubstr("no folder"));
   const std::string path = dir_ + "/all/ps-0.shard-00003";
-  std::string content = ReadWhole(path);
+  std::string content = server::ReadWhole(path);
   content[content.size() / 2] ^= 4;
-  WriteWhole(path, content);
+  server::WriteWhole(path, content);
   EXPECT_THAT(error(dir_ + "/all"), HasSubstr(path + ": the record at offset"));
   EXPECT_EQ(RunExport({dir_ + "/all", dir_ + "/f.npz"}), 1);
   EXPECT_EQ(RunExport({dir_ + "/all", dir_ + "/f.pt"}), 2);
 }
 
 TEST(Export, ATableThatWasNeverTouchedHasItsInitialValues) {
-  const std::string dir = FreshFolder();
-  FakePs ps(0, 1, 3, {});
+  const std::string dir = server::FreshFolder();
+  server::FakePs ps(0, 1, 3, {});
   EXPECT_TRUE(ps.OpenWriter(dir)->Write("before", ps.source()).ok());
   // The table is made after its shards were written: only the manifest has it.
-  const auto specs = SpecsWith("adagrad { initial_accumulator: 0.25 }");
-  CheckpointWriter::Source source = ps.source();
-  FakePs described(0, 1, 3, specs);
+  const auto specs = server::SpecsWith("adagrad { initial_accumulator: 0.25 }");
+  server::CheckpointWriter::Source source = ps.source();
+  server::FakePs described(0, 1, 3, specs);
   source.describe = [&](v1::ServerManifest* manifest) { described.source().describe(manifest); };
   EXPECT_TRUE(ps.OpenWriter(dir)->Write("after", source).ok());
   ASSERT_TRUE(ExportCheckpoint({dir + "/after", dir + "/f.npz", {}, /*with_state=*/true}).ok());
-  const ReadTensors tensors = ReadNpz(ReadWhole(dir + "/f.npz"));
+  const ReadTensors tensors = ReadNpz(server::ReadWhole(dir + "/f.npz"));
   std::vector<float> initial(23 * 9);
-  (*Table::Create(specs[0], FilledShard::kSeed, 3))->InitializeDense(0, initial.size(), initial.data());
+  (*server::Table::Create(specs[0], server::FilledShard::kSeed, 3))->InitializeDense(0, initial.size(), initial.data());
   EXPECT_EQ(tensors.at("dense").As<float>(), initial);
   EXPECT_EQ(tensors.at("dense.state").As<float>(), std::vector<float>(23 * 9, 0.25f));
   EXPECT_THAT(tensors.at("rows/plain.keys").shape, ElementsAre(0));
@@ -170,4 +170,4 @@ TEST(Export, ATableThatWasNeverTouchedHasItsInitialValues) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

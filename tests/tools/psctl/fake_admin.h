@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 // A ps that writes checkpoints and brings tables back in no time, or not at all.
 class FakeAdmin final : public v1::Admin::Service {
@@ -136,4 +136,4 @@ class TwoServersTest : public ::testing::Test {
   FakeAdmin one_{1};
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

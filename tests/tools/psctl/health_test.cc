@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/admin.grpc.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -139,4 +139,4 @@ TEST_F(HealthTest, RefusesAnAddressThatIsNone) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -16,7 +16,7 @@
 #include "tools/psctl/export.h"
 #include "tools/psctl/tensor_file.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -26,12 +26,12 @@ using testing::IsEmpty;
 class ImportTest : public ::testing::Test {
  protected:
   ImportTest() {
-    FakePs ps(0, 1, 5, specs_);
+    server::FakePs ps(0, 1, 5, specs_);
     ps.Run(1, 12);
     EXPECT_TRUE(ps.OpenWriter(dir_)->Write("trained", ps.source()).ok());
     config_.mutable_cluster()->set_name("test");
     config_.mutable_cluster()->set_shards(5);
-    config_.mutable_cluster()->set_seed(FilledShard::kSeed);
+    config_.mutable_cluster()->set_seed(server::FilledShard::kSeed);
   }
 
   std::string Export(const std::string& name, bool with_state = false) {
@@ -71,8 +71,8 @@ class ImportTest : public ::testing::Test {
     specs[1].set_name("e");
     specs[1].mutable_embedding()->set_dim(3);
     specs[1].mutable_embedding()->mutable_eviction()->set_rows_max(10);
-    for (v1::TableSpec& spec : specs) *spec.mutable_optimizer() = OptimizerConfig("adam {}");
-    FakePs ps(0, 1, 5, specs);
+    for (v1::TableSpec& spec : specs) *spec.mutable_optimizer() = server::OptimizerConfig("adam {}");
+    server::FakePs ps(0, 1, 5, specs);
     if (!std::filesystem::exists(dir_ + "/template")) {
       EXPECT_TRUE(ps.OpenWriter(dir_)->Write("template", ps.source()).ok());
     }
@@ -85,14 +85,14 @@ class ImportTest : public ::testing::Test {
     return std::string(result.status().message());
   }
 
-  const std::vector<v1::TableSpec> specs_ = SpecsWith("adam {}");
-  const std::string dir_ = FreshFolder();
+  const std::vector<v1::TableSpec> specs_ = server::SpecsWith("adam {}");
+  const std::string dir_ = server::FreshFolder();
   v1::Config config_;
 };
 
 TEST_F(ImportTest, WhatWasExportedComesBackWithFreshOptimizersForAnyNumberOfShards) {
   const std::string file = Export("trained", /*with_state=*/true);
-  const ReadTensors before = ReadSafetensors(ReadWhole(file));
+  const ReadTensors before = ReadSafetensors(server::ReadWhole(file));
   for (const uint32_t shards : {1, 5, 8}) {
     config_.mutable_cluster()->set_shards(shards);
     const std::string name = absl::StrCat("imported", shards);
@@ -101,7 +101,7 @@ TEST_F(ImportTest, WhatWasExportedComesBackWithFreshOptimizersForAnyNumberOfShar
     EXPECT_EQ(result->tables.size(), 4u);
     EXPECT_THAT(result->initial, IsEmpty());
     EXPECT_EQ(result->unused.size(), 8u);
-    const ReadTensors after = ReadSafetensors(ReadWhole(Export(name, /*with_state=*/true)));
+    const ReadTensors after = ReadSafetensors(server::ReadWhole(Export(name, /*with_state=*/true)));
     ASSERT_EQ(after.size(), before.size());
     for (const auto& [tensor, content] : before) {
       EXPECT_EQ(after.at(tensor).shape, content.shape) << tensor;
@@ -113,10 +113,10 @@ TEST_F(ImportTest, WhatWasExportedComesBackWithFreshOptimizersForAnyNumberOfShar
 
 TEST_F(ImportTest, AClusterStartsFromItAndTrains) {
   ASSERT_TRUE(Import(Export("trained"), "imported").ok());
-  const auto reader = CheckpointReader::Open(dir_, "imported");
+  const auto reader = server::CheckpointReader::Open(dir_, "imported");
   ASSERT_TRUE(reader.ok());
-  EXPECT_EQ(reader->CheckCluster("test", 5, FilledShard::kSeed), absl::OkStatus());
-  FakePs ps(1, 2, 5, specs_);
+  EXPECT_EQ(reader->CheckCluster("test", 5, server::FilledShard::kSeed), absl::OkStatus());
+  server::FakePs ps(1, 2, 5, specs_);
   std::vector<std::string> damage;
   for (auto& [id, shard] : ps.shards) {
     const auto state = reader->Restore(&*shard, &damage);
@@ -133,7 +133,7 @@ TEST_F(ImportTest, TakesTheTablesOfAnotherCheckpointWhereTheFileSaysNone) {
   const auto result = Import(file, "x", Template());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(result->tables, ElementsAre("e", "w"));
-  const ReadTensors tensors = ReadSafetensors(ReadWhole(Export("x")));
+  const ReadTensors tensors = ReadSafetensors(server::ReadWhole(Export("x")));
   EXPECT_EQ(tensors.at("w").As<float>(), (std::vector<float>{1, 2}));
   EXPECT_EQ(tensors.at("e.keys").As<Key>(), (std::vector<Key>{10, 11}));
   EXPECT_EQ(tensors.at("e.values").As<float>(), (std::vector<float>{3, 4, 5, 6, 7, 8}));
@@ -171,13 +171,13 @@ TEST_F(ImportTest, NamesTheTensorThatDoesNotFit) {
 
 TEST_F(ImportTest, OverwritesNothingAndLeavesOthersFilesAlone) {
   std::filesystem::create_directory(dir_ + "/auto-ps0-000009");
-  WriteWhole(dir_ + "/auto-ps0-000009/ps-0.shard-00000", "being written");
+  server::WriteWhole(dir_ + "/auto-ps0-000009/ps-0.shard-00000", "being written");
   const std::string file = Export("trained");
   EXPECT_TRUE(absl::IsAlreadyExists(Import(file, "trained").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Import(file, "auto-ps0-000001").status()));
   EXPECT_TRUE(Import(file, "new").ok());
-  EXPECT_EQ(ReadWhole(dir_ + "/auto-ps0-000009/ps-0.shard-00000"), "being written");
+  EXPECT_EQ(server::ReadWhole(dir_ + "/auto-ps0-000009/ps-0.shard-00000"), "being written");
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

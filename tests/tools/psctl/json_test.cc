@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "proto/admin.pb.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 TEST(JsonOf, WritesCountsAsNumbersAndNamesAsTexts) {
@@ -43,4 +43,4 @@ TEST(IndentedJson, ReplacesWhatIsNoText) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

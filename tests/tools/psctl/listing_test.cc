@@ -8,7 +8,7 @@
 #include "tests/tools/psctl/fake_admin.h"
 #include "tests/tools/psctl/psctl_call.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -152,4 +152,4 @@ TEST_F(ListingTest, SaysThatThereIsNothing) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

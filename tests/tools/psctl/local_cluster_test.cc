@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::Contains;
@@ -124,4 +124,4 @@ TEST_F(LocalClusterTest, AWaitNamesWhatItWaitedForInVain) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

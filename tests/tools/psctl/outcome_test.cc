@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -42,4 +42,4 @@ TEST(MillisText, IsWhatATimeoutTakes) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -8,7 +8,7 @@
 #include "tools/psctl/command_line.h"
 #include "tools/psctl/style.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct PsctlCall {
   // After the program's name.
@@ -28,4 +28,4 @@ struct PsctlCall {
   std::string errors;
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

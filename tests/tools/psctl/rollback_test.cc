@@ -7,7 +7,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/tools/psctl/fake_admin.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -110,4 +110,4 @@ TEST(MakeRollbackRequest, DigitsAreAVersionAndAllElseIsACheckpoint) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::AllOf;
@@ -16,9 +16,9 @@ using testing::HasSubstr;
 
 // A file with this header and some content.
 std::string Write(const std::string& header, const std::string& content) {
-  const std::string path = FreshFolder() + "/f";
+  const std::string path = server::FreshFolder() + "/f";
   const uint64_t size = header.size();
-  WriteWhole(path, std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header + content);
+  server::WriteWhole(path, std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header + content);
   return path;
 }
 
@@ -47,10 +47,10 @@ TEST(Safetensors, FindsTensorsWhereverTheyLie) {
 
 TEST(Safetensors, RefusesWhatIsNone) {
   EXPECT_TRUE(Safetensors::Open(Write("{}", "")).ok());
-  const std::string path = FreshFolder() + "/f";
-  WriteWhole(path, "short");
+  const std::string path = server::FreshFolder() + "/f";
+  server::WriteWhole(path, "short");
   EXPECT_THAT(Error(path), HasSubstr("too short"));
-  WriteWhole(path, std::string(100, '\x7f'));
+  server::WriteWhole(path, std::string(100, '\x7f'));
   EXPECT_THAT(Error(path), HasSubstr("its header would have"));
   EXPECT_THAT(Error("[]", ""), HasSubstr("no JSON object"));
   EXPECT_THAT(Error("{\"a\":", ""), HasSubstr("no JSON object"));
@@ -72,14 +72,14 @@ TEST(Safetensors, RefusesWhatIsNone) {
 
 TEST(Safetensors, OfAnyLengthAndWithAnyBitFlippedItIsReadOrRefused) {
   const std::string path = Write(kGood, "xabcdefgh");
-  const std::string content = ReadWhole(path);
+  const std::string content = server::ReadWhole(path);
   for (size_t at = 0; at < content.size(); ++at) {
-    WriteWhole(path, content.substr(0, at));
+    server::WriteWhole(path, content.substr(0, at));
     EXPECT_FALSE(Safetensors::Open(path).ok()) << at;
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = content;
       changed[at] = static_cast<char>(changed[at] ^ 1 << bit);
-      WriteWhole(path, changed);
+      server::WriteWhole(path, changed);
       const auto file = Safetensors::Open(path);
       if (!file.ok()) continue;
       for (const auto& [name, view] : (*file)->tensors()) EXPECT_LE(view.bytes.size(), 9u);
@@ -88,4 +88,4 @@ TEST(Safetensors, OfAnyLengthAndWithAnyBitFlippedItIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

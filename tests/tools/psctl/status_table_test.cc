@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(StatusText, ShowsSessionsSubscribersExecutorsAndWaits) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

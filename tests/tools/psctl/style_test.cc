@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 // Whatever the test's own environment says.
@@ -76,4 +76,4 @@ TEST(CutToColumns, CutsAtACharacterAndEndsTheColour) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

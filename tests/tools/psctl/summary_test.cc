@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -175,4 +175,4 @@ TEST(ToTable, TellsAnErrorsMultipleOfTheBestReachable) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

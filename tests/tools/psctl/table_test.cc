@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST(RateText, IsRounded) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -8,7 +8,7 @@
 #include "tests/server/checkpoint/fake_ps.h"
 #include "tests/tools/psctl/tensor_reader.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -29,7 +29,7 @@ std::vector<uint8_t> Content() {
 
 // The file, whose content is appended in pieces of `piece` bytes.
 std::string Write(const std::string& name, size_t piece) {
-  const std::string path = FreshFolder() + "/" + name;
+  const std::string path = server::FreshFolder() + "/" + name;
   auto file = TensorFile::Create(path, kTensors, "about it");
   EXPECT_TRUE(file.ok()) << file.status();
   const std::vector<uint8_t> bytes = Content();
@@ -38,7 +38,7 @@ std::string Write(const std::string& name, size_t piece) {
   }
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_TRUE((*file)->Finish().ok());
-  return ReadWhole(path);
+  return server::ReadWhole(path);
 }
 
 void ExpectAll(const ReadTensors& tensors, const std::string& f32, const std::string& u64, const std::string& i64) {
@@ -68,18 +68,19 @@ TEST(TensorFile, WritesNpzThatAreReadBack) {
 
 TEST(TensorFile, OfNoTensorsIsAFileToo) {
   for (const char* name : {"f.npz", "f.safetensors"}) {
-    const std::string path = FreshFolder() + "/" + name;
+    const std::string path = server::FreshFolder() + "/" + name;
     auto file = TensorFile::Create(path, {}, "");
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->Finish().ok());
-    EXPECT_THAT(name[2] == 'n' ? ReadNpz(ReadWhole(path)) : ReadSafetensors(ReadWhole(path)), IsEmpty());
+    EXPECT_THAT(name[2] == 'n' ? ReadNpz(server::ReadWhole(path)) : ReadSafetensors(server::ReadWhole(path)),
+                IsEmpty());
   }
 }
 
 TEST(TensorFile, LeavesNothingIfItIsNotFinished) {
-  const std::string dir = FreshFolder();
+  const std::string dir = server::FreshFolder();
   { ASSERT_TRUE(TensorFile::Create(dir + "/f.npz", kTensors, "").ok()); }
-  EXPECT_THAT(FilesBelow(dir), IsEmpty());
+  EXPECT_THAT(server::FilesBelow(dir), IsEmpty());
 }
 
 TEST(TensorFile, RefusesOtherNamesAndEqualTensors) {
@@ -90,4 +91,4 @@ TEST(TensorFile, RefusesOtherNamesAndEqualTensors) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 struct ReadTensor {
   std::string type;  // As the format calls it: "F32" or "<f4".
@@ -109,4 +109,4 @@ inline ReadTensors ReadNpz(const std::string& file) {
   return tensors;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

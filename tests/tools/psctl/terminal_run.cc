@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 constexpr char kHome[] = "\x1b[H";
@@ -127,4 +127,4 @@ bool TerminalRun::HasUsualSettings() const {
   return (settings.c_lflag & ICANON) != 0 && (settings.c_lflag & ECHO) != 0;
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

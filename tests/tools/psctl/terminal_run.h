@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestone {
+namespace lodestone::psctl {
 
 class TerminalRun {
  public:
@@ -49,4 +49,4 @@ class TerminalRun {
   size_t seen_ = 0;  // Of the output.
 };
 
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tools/psctl/table.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::Contains;
@@ -167,4 +167,4 @@ TEST_F(TopFrameTest, HasNoEscapesWithoutColours) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

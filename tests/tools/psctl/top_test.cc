@@ -11,7 +11,7 @@
 #include "tests/tools/psctl/terminal_run.h"
 #include "tools/psctl/style.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
@@ -127,4 +127,4 @@ TEST_F(TopTest, DoesNotTakeTheTerminalWhereNothingListens) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

@@ -7,7 +7,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/tools/psctl/fake_admin.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST_F(VerifyLiveTest, TellsTheSameAsJson) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

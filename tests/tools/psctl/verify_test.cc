@@ -10,7 +10,7 @@
 #include "tests/server/checkpoint/fake_ps.h"
 #include "tools/psctl/checkpoint_folder.h"
 
-namespace lodestone {
+namespace lodestone::psctl {
 namespace {
 
 using testing::AllOf;
@@ -23,7 +23,7 @@ class VerifyTest : public ::testing::Test {
  protected:
   VerifyTest() {
     for (uint32_t server = 0; server < 3; ++server) {
-      FakePs ps(server, 3, 7, SpecsWith("adam {}"));
+      server::FakePs ps(server, 3, 7, server::SpecsWith("adam {}"));
       const auto writer = ps.OpenWriter(dir_);
       for (const char* name : {"", "", "all"}) {
         ++pushes_;
@@ -40,7 +40,7 @@ class VerifyTest : public ::testing::Test {
   int Run(const std::string& name = "", bool json = false) { return RunVerify({dir_ + "/" + name, json}); }
 
   uint32_t pushes_ = 0;
-  const std::string dir_ = FreshFolder();
+  const std::string dir_ = server::FreshFolder();
 };
 
 TEST_F(VerifyTest, FindsAllCheckpointsWhole) {
@@ -61,9 +61,9 @@ TEST_F(VerifyTest, FindsAllCheckpointsWhole) {
 
 TEST_F(VerifyTest, NamesAChangedByteWithFileAndOffset) {
   const std::string path = dir_ + "/all/ps-1.shard-00004";
-  std::string content = ReadWhole(path);
+  std::string content = server::ReadWhole(path);
   content[100] ^= 1;
-  WriteWhole(path, content);
+  server::WriteWhole(path, content);
   const VerifyReport report = Verify("all");
   EXPECT_STREQ(report.checkpoints[0].state(), "damaged");
   EXPECT_THAT(report.checkpoints[0].damage, ElementsAre(AllOf(HasSubstr(path), HasSubstr("offset"))));
@@ -75,7 +75,7 @@ TEST_F(VerifyTest, NamesAChangedByteWithFileAndOffset) {
 
 TEST_F(VerifyTest, NamesADamagedManifestAndWhatIsMissingWithoutIt) {
   const std::string path = dir_ + "/all/ps-0.manifest";
-  WriteWhole(path, ReadWhole(path).substr(1));
+  server::WriteWhole(path, server::ReadWhole(path).substr(1));
   const VerifyReport report = Verify("all");
   EXPECT_THAT(report.checkpoints[0].damage, ElementsAre(HasSubstr(path)));
   EXPECT_THAT(report.checkpoints[0].shards_missing, ElementsAre(0, 3, 6));
@@ -107,7 +107,7 @@ TEST_F(VerifyTest, AnOldFileThatIsMissingIsNamed) {
 }
 
 TEST_F(VerifyTest, PartsOfDifferentClustersAreNotOneCheckpoint) {
-  FakePs stranger(2, 3, 9, SpecsWith("adam {}"));
+  server::FakePs stranger(2, 3, 9, server::SpecsWith("adam {}"));
   std::filesystem::remove_all(dir_ + "/all/ps-2.manifest");
   EXPECT_TRUE(stranger.OpenWriter(dir_)->Write("all", stranger.source()).ok());
   EXPECT_THAT(Verify("all").checkpoints[0].damage, ElementsAre(HasSubstr("ps-2.manifest: is of another cluster")));
@@ -141,4 +141,4 @@ TEST_F(VerifyTest, ACheckpointIsToldFromAFolderOfThem) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::psctl

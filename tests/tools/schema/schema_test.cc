@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/config.pb.h"
 
-namespace lodestone {
+namespace lodestone::schema {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -111,4 +111,4 @@ TEST(JsonSchema, ForbidsTwoMembersOfAOneof) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::schema

@@ -3,7 +3,7 @@
 #include "common/hash.h"
 #include "tests/worker/data/test_files.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr auto kCriteo = v1::DataConfig::CRITEO;
@@ -70,4 +70,4 @@ TEST(Criteo, TellsLineAndColumnOfWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

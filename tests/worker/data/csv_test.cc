@@ -4,7 +4,7 @@
 #include "tests/worker/data/test_files.h"
 #include "worker/data/csv_split.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr auto kCsv = v1::DataConfig::CSV;
@@ -266,4 +266,4 @@ TEST(Csv, TakesADelimiterThatIsGiven) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

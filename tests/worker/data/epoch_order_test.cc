@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 TEST(EpochOrder, IsAPermutationOfAnySize) {
@@ -81,4 +81,4 @@ TEST(EpochOrder, IsNotCorrelatedWithThePosition) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 #include "tests/worker/data/test_files.h"
 #include "worker/data/line_reader.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 std::vector<std::string> Lines(const std::string& path) {
@@ -131,4 +131,4 @@ TEST(Files, TellsHowFarItIs) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -2,7 +2,7 @@
 
 #include "tests/worker/data/test_files.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using Format = v1::DataConfig;
@@ -73,4 +73,4 @@ TEST(Format, RefusesLabelFilesForText) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -5,7 +5,7 @@
 #include "tests/worker/data/test_files.h"
 #include "worker/data/zipf.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 TEST(Zipf, DrawsRanksAsOftenAsTheDistributionSays) {
@@ -215,4 +215,4 @@ TEST(Generated, DataHasNoLabelMap) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -23,7 +23,7 @@ __attribute__((noinline)) void operator delete(void* memory) noexcept { std::fre
 __attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 #endif
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr auto kIdx = v1::DataConfig::IDX;
@@ -184,4 +184,4 @@ TEST(Idx, AHeaderTakesNoMemoryForWhatDoesNotCome) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

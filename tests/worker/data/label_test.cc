@@ -1,7 +1,7 @@
 #include "common/limits.h"
 #include "tests/worker/data/test_files.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr auto kLibsvm = v1::DataConfig::LIBSVM;
@@ -102,4 +102,4 @@ TEST(Labels, RefuseMoreClassesThanThereMayBe) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -1,6 +1,6 @@
 #include "tests/worker/data/test_files.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 constexpr auto kLibsvm = v1::DataConfig::LIBSVM;
@@ -106,4 +106,4 @@ TEST(Libsvm, RefusesFilesWithoutASample) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -6,7 +6,7 @@
 #include "common/random.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 TEST(Number, ParsesWhatStrtodParses) {
@@ -74,4 +74,4 @@ TEST(Number, LeavesWhatFollowsThePrefix) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

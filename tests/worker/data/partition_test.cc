@@ -2,7 +2,7 @@
 
 #include "tests/worker/data/test_files.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 void ExpectSameSchema(const Schema& a, const Schema& b) {
@@ -117,4 +117,4 @@ TEST(Partition, IsRefusedIfItTakesMoreMemoryThanItMay) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -4,7 +4,7 @@
 
 #include "tests/worker/data/test_files.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 class RealData : public testing::Test {
@@ -90,4 +90,4 @@ TEST_F(RealData, OptdigitsIsReadWhole) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/dataset.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 
 inline std::string TestPath(const std::string& name) { return std::string(std::getenv("TEST_TMPDIR")) + "/" + name; }
 
@@ -71,4 +71,4 @@ inline void ExpectError(const absl::StatusOr<LoadedData>& loaded, const std::vec
   }
 }
 
-}  // namespace lodestone
+}  // namespace lodestone::worker

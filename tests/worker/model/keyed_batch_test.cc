@@ -7,7 +7,7 @@
 #include "common/random.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 TEST(KeyIndexer, GivesEachDistinctKeyOneRowInOrderOfFirstAppearance) {
@@ -57,4 +57,4 @@ TEST(KeyIndexer, AgreesWithAMapOnManyRandomBatches) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -224,4 +224,4 @@ TEST(ModelPlan, BroadcastsAfterAboutOneStepOfEveryWorker) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker

@@ -15,7 +15,7 @@
 #include "kernels/flush_denormals.h"
 #include "worker/aligned_vector.h"
 
-namespace lodestone {
+namespace lodestone::worker {
 namespace {
 
 using v1::ModelConfig;
@@ -347,4 +347,4 @@ TEST(Model, ScratchOfALargeBatchDoesNotLeakIntoASmallOne) {
 }
 
 }  // namespace
-}  // namespace lodestone
+}  // namespace lodestone::worker
