@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/file.h"
-#include "common/status.h"
+#include "common/base/incarnation.h"
+#include "common/base/status.h"
+#include "common/io/file.h"
 #include "server/coordinator/state_file.h"
-#include "server/incarnation.h"
 
 namespace lodestone::server {
 namespace {

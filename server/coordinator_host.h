@@ -11,16 +11,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/time_source.h"
+#include "common/base/time_source.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator_state.pb.h"
-#include "server/access.h"
+#include "server/auth/access.h"
+#include "server/coordinator/authorized_service.h"
 #include "server/coordinator/elected_coordinator.h"
 #include "server/coordinator/service.h"
-#include "server/guarded_coordinator.h"
-#include "server/storage.h"
+#include "server/durability/data_dir.h"
 
 namespace lodestone::server {
 

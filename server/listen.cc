@@ -8,10 +8,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/host_port.h"
-#include "common/local_socket.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/host_port.h"
+#include "common/base/status.h"
+#include "common/rpc/local_socket.h"
+#include "common/telemetry/log.h"
 
 namespace lodestone::server {
 namespace {

@@ -24,8 +24,8 @@ std::string AdvertisedAddress(const std::string& listen, const std::string& adve
 // Tries whether `listen` can be bound, and lets it go again. UNAVAILABLE "cannot listen on HOST:PORT: reason" if not.
 absl::Status CheckCanBind(const std::string& listen);
 
-// Has what is built listen at a Unix socket too, with `credentials`, and returns its name (common/local_socket.h); ""
-// if that is not possible here, which is logged.
+// Has what is built listen at a Unix socket too, with `credentials`, and returns its name (common/rpc/local_socket.h);
+// "" if that is not possible here, which is logged.
 std::string ListenLocally(grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
 
 }  // namespace lodestone::server

@@ -16,11 +16,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/mutex.h"
-#include "common/options.h"
-#include "common/status.h"
-#include "common/tuning.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/config/options.h"
+#include "common/rpc/tuning.h"
+#include "common/telemetry/log.h"
 #include "grpc/support/log.h"
 #include "server/process.h"
 

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "proto/config.pb.h"
 
 namespace lodestone::server {

@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "common/log.h"
-#include "common/status.h"
-#include "server/http.h"
-#include "server/page/page.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "server/dashboard/dashboard.h"
+#include "server/monitoring/ps_http.h"
 #include "server/process_impl.h"
 
 namespace lodestone::server {

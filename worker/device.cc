@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/log.h"
+#include "common/telemetry/log.h"
 #include "kernels/cuda.h"
 
 namespace lodestone::worker {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace lodestone::server {

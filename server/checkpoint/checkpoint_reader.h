@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/types.h"
+#include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/table.pb.h"
 #include "server/checkpoint/manifest.h"

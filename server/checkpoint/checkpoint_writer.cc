@@ -11,11 +11,11 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/status.h"
-#include "common/version.h"
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "common/telemetry/log.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_file.h"
 

@@ -18,9 +18,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file.h"
-#include "common/mutex.h"
-#include "common/types.h"
+#include "common/base/mutex.h"
+#include "common/base/types.h"
+#include "common/io/file.h"
 #include "proto/checkpoint.pb.h"
 #include "server/shard/shard.h"
 

@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "common/file.h"
-#include "common/limits.h"
-#include "common/record_file.h"
-#include "common/status.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/io/file.h"
+#include "common/io/record_file.h"
 
 namespace lodestone::server {
 namespace {

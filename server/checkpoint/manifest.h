@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/types.h"
+#include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
 
 namespace lodestone::server {

@@ -8,10 +8,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/byte_view.h"
-#include "common/crc32c.h"
-#include "common/record_file.h"
-#include "common/status.h"
+#include "common/base/byte_view.h"
+#include "common/base/status.h"
+#include "common/io/crc32c.h"
+#include "common/io/record_file.h"
 #include "server/checkpoint/manifest.h"
 
 namespace lodestone::server {

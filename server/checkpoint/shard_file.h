@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/byte_view.h"
-#include "common/file.h"
-#include "common/types.h"
+#include "common/base/byte_view.h"
+#include "common/base/types.h"
+#include "common/io/file.h"
 #include "proto/checkpoint.pb.h"
 #include "server/shard/shard.h"
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status.h"
-#include "server/incarnation.h"
+#include "common/base/incarnation.h"
+#include "common/base/status.h"
 
 namespace lodestone::server {
 

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/nonce.h"
-#include "common/retry.h"
-#include "common/status.h"
+#include "common/base/limits.h"
+#include "common/base/nonce.h"
+#include "common/base/retry.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace lodestone::server {
 namespace {

@@ -20,9 +20,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/etcd_client.h"
-#include "common/mutex.h"
-#include "common/time_source.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/rpc/etcd_client.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator_state.pb.h"
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/limits.h"
-#include "common/time_source.h"
+#include "common/base/limits.h"
+#include "common/base/time_source.h"
 #include "proto/admin.pb.h"
 
 namespace lodestone::server {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "common/types.h"
+#include "common/base/types.h"
 
 namespace lodestone::server {
 

@@ -5,12 +5,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/host_port.h"
-#include "common/local_socket.h"
-#include "common/shard_map.h"
-#include "common/status.h"
-#include "common/utf8.h"
-#include "server/events.h"
+#include "common/base/host_port.h"
+#include "common/base/status.h"
+#include "common/base/utf8.h"
+#include "common/rpc/local_socket.h"
+#include "common/wire/shard_map.h"
+#include "server/monitoring/event_log.h"
 
 namespace lodestone::server {
 namespace {

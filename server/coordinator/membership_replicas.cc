@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/shard_map.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/wire/shard_map.h"
 #include "server/coordinator/membership.h"
 
 namespace lodestone::server {

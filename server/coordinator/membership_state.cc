@@ -4,8 +4,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "common/shard_map.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/wire/shard_map.h"
 #include "server/coordinator/membership.h"
 
 namespace lodestone::server {

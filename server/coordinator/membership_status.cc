@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/limits.h"
-#include "common/numbers_text.h"
-#include "common/utf8.h"
+#include "common/base/limits.h"
+#include "common/base/numbers_text.h"
+#include "common/base/utf8.h"
 #include "server/coordinator/membership.h"
-#include "server/events.h"
+#include "server/monitoring/event_log.h"
 
 namespace lodestone::server {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "common/types.h"
+#include "common/base/types.h"
 #include "proto/coordinator.pb.h"
 
 namespace lodestone::server {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace lodestone::server {
 namespace {

@@ -21,13 +21,13 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/coordinator/history.h"
 #include "server/coordinator/membership.h"
-#include "server/events.h"
+#include "server/monitoring/event_log.h"
 
 namespace lodestone::server {
 

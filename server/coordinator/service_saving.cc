@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "server/coordinator/service.h"
 
 namespace lodestone::server {

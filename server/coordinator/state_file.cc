@@ -3,9 +3,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_view.h"
-#include "common/file.h"
-#include "common/record_file.h"
+#include "common/base/byte_view.h"
+#include "common/io/file.h"
+#include "common/io/record_file.h"
 
 namespace lodestone::server {
 

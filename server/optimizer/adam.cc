@@ -1,6 +1,6 @@
 #include "server/optimizer/adam.h"
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "server/optimizer/adam_core.h"
 
 namespace lodestone::server {

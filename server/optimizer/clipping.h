@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/byte_view.h"
+#include "common/base/byte_view.h"
 
 namespace lodestone::server {
 

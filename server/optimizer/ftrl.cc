@@ -63,7 +63,7 @@ HWY_AFTER_NAMESPACE();
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/status.h"
+#include "common/base/status.h"
 
 namespace lodestone::server {
 namespace {

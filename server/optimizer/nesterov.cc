@@ -1,6 +1,6 @@
 #include "server/optimizer/nesterov.h"
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "server/optimizer/momentum_core.h"
 
 namespace lodestone::server {

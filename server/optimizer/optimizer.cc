@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
 #include "server/optimizer/adamw.h"

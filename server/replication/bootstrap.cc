@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/status.h"
-#include "server/caller.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "server/auth/authorized_caller.h"
 #include "server/checkpoint/shard_file.h"
 #include "server/replication/replicator.h"
 #include "server/shard/content_checksum.h"

@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/retry.h"
-#include "common/status.h"
+#include "common/base/retry.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "grpcpp/impl/codegen/rpc_method.h"
 #include "server/shard/content_checksum.h"
 

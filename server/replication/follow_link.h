@@ -15,18 +15,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/channel.h"
-#include "common/mutex.h"
-#include "common/time_source.h"
-#include "common/types.h"
-#include "common/wire.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "common/rpc/channel.h"
+#include "common/wire/message.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 #include "proto/admin.pb.h"
 #include "proto/replication.pb.h"
 #include "server/replication/follower.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 

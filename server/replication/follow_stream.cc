@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "common/limits.h"
-#include "common/metrics.h"
-#include "common/status.h"
-#include "common/wire.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/telemetry/metrics.h"
+#include "common/wire/message.h"
 #include "server/replication/replicator.h"
 
 namespace lodestone::server {

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
-#include "common/time_source.h"
-#include "common/types.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/slice.h"
 #include "proto/replication.pb.h"
-#include "server/revocable.h"
+#include "server/auth/revocable.h"
 
 namespace lodestone::server {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "server/replication/follow_link.h"
 
 namespace lodestone::server {

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "common/credentials.h"
-#include "common/mutex.h"
-#include "common/shard_map.h"
-#include "common/types.h"
+#include "common/base/mutex.h"
+#include "common/base/types.h"
+#include "common/security/credentials.h"
+#include "common/wire/shard_map.h"
 #include "proto/admin.pb.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 

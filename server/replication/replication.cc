@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace lodestone::server {
 namespace {

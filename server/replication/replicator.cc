@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 
 namespace lodestone::server {
 namespace {

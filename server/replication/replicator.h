@@ -27,17 +27,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
-#include "common/shard_map.h"
-#include "common/time_source.h"
-#include "common/types.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/replication.grpc.pb.h"
-#include "server/access.h"
-#include "server/replica_sink.h"
+#include "server/auth/access.h"
 #include "server/replication/follow_stream.h"
-#include "server/store.h"
+#include "server/store/replica_sink.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 

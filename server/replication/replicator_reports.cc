@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "server/replication/replicator.h"
 
 namespace lodestone::server {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/check.h"
-#include "common/hash.h"
+#include "common/base/check.h"
+#include "common/base/hash.h"
 
 namespace lodestone::server {
 namespace {

@@ -4,7 +4,7 @@
 #include <latch>
 #include <utility>
 
-#include "common/metrics.h"
+#include "common/telemetry/metrics.h"
 
 namespace lodestone::server {
 namespace {

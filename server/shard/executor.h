@@ -14,7 +14,7 @@
 #include <functional>
 #include <thread>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace lodestone::server {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/limits.h"
-#include "common/types.h"
+#include "common/base/limits.h"
+#include "common/base/types.h"
 
 namespace lodestone::server {
 

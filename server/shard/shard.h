@@ -17,13 +17,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/byte_view.h"
-#include "common/types.h"
+#include "common/base/byte_view.h"
+#include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
-#include "server/shard/dense_table.h"
-#include "server/shard/embedding_table.h"
-#include "server/shard/evictions.h"
 #include "server/shard/sequence_window.h"
+#include "server/table/dense_table.h"
+#include "server/table/embedding_table.h"
+#include "server/table/evictions.h"
 
 namespace lodestone::server {
 

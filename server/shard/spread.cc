@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/histogram.h"
+#include "common/telemetry/histogram.h"
 
 namespace lodestone::server {
 namespace {

@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "proto/admin.grpc.pb.h"
 
 namespace lodestone::chaos {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "grpcpp/client_context.h"
 
 namespace lodestone::chaos {

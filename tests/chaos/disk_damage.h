@@ -1,5 +1,5 @@
 // Damages the logs of a ps that does not run, as a crash of the machine or a bad disk would. Reads no more of the
-// format than where records end (common/record_file.h).
+// format than where records end (common/io/record_file.h).
 //
 // Not thread-safe.
 #pragma once

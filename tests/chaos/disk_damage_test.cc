@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

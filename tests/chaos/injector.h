@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/types.h"
+#include "common/base/types.h"
 #include "tests/chaos/disk_damage.h"
 #include "tests/chaos/progress.h"
 #include "tests/chaos/ps_cluster.h"

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/status.h"
-#include "worker/client.h"
+#include "common/base/status.h"
+#include "worker/client/client.h"
 
 namespace lodestone::chaos {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "proto/config.pb.h"
 #include "tests/chaos/ledger.h"
 #include "tests/chaos/workload.h"

@@ -1,7 +1,7 @@
 // Ps processes that die and come back: every acknowledged push is there once.
 #include "gtest/gtest.h"
 #include "tests/chaos/short_run.h"
-#include "tests/common/metric_text.h"
+#include "tests/common/telemetry/metric_text.h"
 
 namespace lodestone::chaos {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
-#include "common/types.h"
+#include "common/base/mutex.h"
+#include "common/base/types.h"
 #include "tests/chaos/workload.h"
 
 namespace lodestone::chaos {

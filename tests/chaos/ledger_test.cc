@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/shard_map.h"
+#include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

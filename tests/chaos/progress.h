@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/mutex.h"
-#include "common/time_source.h"
-#include "common/types.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
 
 namespace lodestone::chaos {
 

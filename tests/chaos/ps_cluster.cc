@@ -12,10 +12,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/check.h"
-#include "common/config.h"
-#include "common/status.h"
-#include "tools/psctl/admin_client.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/config/config.h"
+#include "tools/psctl/client/admin_client.h"
 
 namespace lodestone::chaos {
 namespace {

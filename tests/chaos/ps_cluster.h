@@ -20,7 +20,7 @@
 #include "proto/config.pb.h"
 #include "tests/chaos/socket_owners.h"
 #include "tests/chaos/tcp_proxy.h"
-#include "tools/psctl/child.h"
+#include "tools/psctl/local/child_process.h"
 
 namespace lodestone::chaos {
 

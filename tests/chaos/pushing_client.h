@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "proto/config.pb.h"
 #include "tests/chaos/ledger.h"
 #include "tests/chaos/progress.h"
 #include "tests/chaos/workload.h"
-#include "worker/client.h"
+#include "worker/client/client.h"
 
 namespace lodestone::chaos {
 

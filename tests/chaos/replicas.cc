@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/shard_map.h"
-#include "common/types.h"
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
 #include "grpcpp/channel.h"
 #include "tests/chaos/ps_cluster.h"
 

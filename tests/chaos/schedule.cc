@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
 #include "tests/chaos/workload.h"
 
 namespace lodestone::chaos {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/log.h"
+#include "common/telemetry/log.h"
 #include "gtest/gtest.h"
 #include "proto/config.pb.h"
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <optional>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace lodestone::chaos {
 

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "gtest/gtest.h"
 
 namespace lodestone::chaos {

@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace lodestone::chaos {
 namespace {

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <string>
 
-#include "common/check.h"
-#include "common/host_port.h"
+#include "common/base/check.h"
+#include "common/base/host_port.h"
 #include "gtest/gtest.h"
 
 namespace lodestone::chaos {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/time_source.h"
+#include "common/base/time_source.h"
 #include "tests/chaos/ps_cluster.h"
 
 namespace lodestone::chaos {

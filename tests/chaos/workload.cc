@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "common/check.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace lodestone::chaos {
 namespace {

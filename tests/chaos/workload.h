@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "common/shard_map.h"
-#include "common/types.h"
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
 #include "proto/table.pb.h"
 
 namespace lodestone::chaos {

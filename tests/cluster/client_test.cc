@@ -1,5 +1,5 @@
 // Clients and whole ps in one process, over real connections.
-#include "worker/client.h"
+#include "worker/client/client.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
-#include "common/check.h"
-#include "common/mutex.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/rpc/channel.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"

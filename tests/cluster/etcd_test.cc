@@ -16,12 +16,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/etcd_client.h"
+#include "common/rpc/etcd_client.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/cluster/psctl_run.h"
-#include "tests/common/etcd_cluster.h"
-#include "worker/client.h"
+#include "tests/common/rpc/etcd_cluster.h"
+#include "worker/client/client.h"
 
 namespace lodestone {
 namespace {

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
+#include "common/rpc/channel.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "tests/chaos/ps_cluster.h"
-#include "worker/client.h"
+#include "worker/client/client.h"
 
 namespace lodestone {
 namespace {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "grpcpp/channel.h"
-#include "tests/worker/fake_server.h"
+#include "tests/worker/rpc/fake_server.h"
 
 namespace lodestone {
 

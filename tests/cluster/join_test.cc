@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/psctl_run.h"
-#include "tests/common/reserved_port.h"
-#include "tools/psctl/child.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "tools/psctl/local/child_process.h"
 
 namespace lodestone {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "gtest/gtest.h"
 #include "server/process.h"
-#include "tests/common/reserved_port.h"
-#include "worker/client.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "worker/client/client.h"
 
 namespace lodestone {
 namespace {

@@ -9,8 +9,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/psctl_run.h"
-#include "tests/common/http_client.h"
-#include "tests/common/reserved_port.h"
+#include "tests/common/http/http_client.h"
+#include "tests/common/rpc/reserved_port.h"
 
 namespace lodestone {
 namespace {

@@ -6,15 +6,15 @@
 #include <thread>
 #include <vector>
 
-#include "common/channel.h"
+#include "common/rpc/channel.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "server/process.h"
 #include "tests/cluster/faulty_proxy.h"
-#include "tests/common/metric_text.h"
-#include "tests/common/reserved_port.h"
-#include "worker/client.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "tests/common/telemetry/metric_text.h"
+#include "worker/client/client.h"
 
 namespace lodestone {
 namespace {

@@ -23,12 +23,12 @@
 #include "httplib.h"
 #include "nlohmann/json.hpp"
 #include "tests/cluster/psctl_run.h"
-#include "tests/common/http_client.h"
-#include "tests/common/metric_text.h"
-#include "tests/common/reserved_port.h"
+#include "tests/common/http/http_client.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "tests/common/telemetry/metric_text.h"
 #include "tests/configs/deployment.h"
 #include "tests/configs/monitoring.h"
-#include "tools/psctl/admin_client.h"
+#include "tools/psctl/client/admin_client.h"
 
 namespace lodestone {
 namespace {

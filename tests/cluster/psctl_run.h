@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/psctl/child.h"
-#include "tools/psctl/summary.h"
+#include "tools/psctl/local/child_process.h"
+#include "tools/psctl/local/run_summary.h"
 
 namespace lodestone {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
+#include "common/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
@@ -19,10 +19,10 @@
 #include "proto/replication.grpc.pb.h"
 #include "server/process.h"
 #include "tests/cluster/psctl_run.h"
-#include "tests/common/reserved_port.h"
-#include "tests/common/test_certificates.h"
-#include "tests/server/identities_file.h"
-#include "worker/client.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/server/auth/identities_file.h"
+#include "worker/client/client.h"
 
 namespace lodestone {
 namespace {

@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/process.h"
-#include "tests/common/metric_text.h"
-#include "tests/common/reserved_port.h"
-#include "tests/common/test_certificates.h"
-#include "tests/server/identities_file.h"
-#include "worker/client.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/common/telemetry/metric_text.h"
+#include "tests/server/auth/identities_file.h"
+#include "worker/client/client.h"
 
 namespace lodestone {
 namespace {

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "common/host_port.h"
+#include "common/base/host_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/configs/deployment.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/config.h"
+#include "common/config/config.h"
 #include "gtest/gtest.h"
 
 namespace lodestone {

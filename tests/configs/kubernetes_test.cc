@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/host_port.h"
+#include "common/base/host_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/configs/deployment.h"

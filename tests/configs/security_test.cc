@@ -1,13 +1,13 @@
 // configs/secure.yaml and configs/identities.yaml fit together, and say what their comments say.
-#include "server/security.h"
+#include "server/auth/security.h"
 
 #include <map>
 #include <string>
 
-#include "common/config.h"
+#include "common/config/config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/identities.h"
+#include "server/auth/identities.h"
 #include "tests/configs/deployment.h"
 
 namespace lodestone {

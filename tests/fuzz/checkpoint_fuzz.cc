@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
-#include "common/crc32c.h"
-#include "common/memory_file.h"
-#include "common/record_file.h"
+#include "common/base/check.h"
+#include "common/io/crc32c.h"
+#include "common/io/memory_file.h"
+#include "common/io/record_file.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_file.h"
 #include "tests/fuzz/mutation.h"

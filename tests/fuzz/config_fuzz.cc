@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/config.h"
+#include "common/config/config.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/shard_map.h"
-#include "common/time_source.h"
+#include "common/base/check.h"
+#include "common/base/time_source.h"
+#include "common/wire/shard_map.h"
 #include "server/coordinator/membership.h"
 #include "tests/fuzz/mutation.h"
 

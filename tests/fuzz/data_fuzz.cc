@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "worker/data/criteo.h"
 #include "worker/data/csv.h"
 #include "worker/data/csv_layout.h"

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "common/check.h"
-#include "common/http_server.h"
-#include "tests/common/http_client.h"
+#include "common/base/check.h"
+#include "common/http/http_server.h"
+#include "tests/common/http/http_client.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "common/check.h"
-#include "server/identities.h"
+#include "common/base/check.h"
+#include "server/auth/identities.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lodestone;  // NOLINT: one function.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/check.h"
-#include "common/memory_file.h"
+#include "common/base/check.h"
+#include "common/io/memory_file.h"
 #include "worker/data/idx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/check.h"
-#include "common/memory_file.h"
-#include "common/record_file.h"
+#include "common/base/check.h"
+#include "common/io/memory_file.h"
+#include "common/io/record_file.h"
 
 namespace {
 

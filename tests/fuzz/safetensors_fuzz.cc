@@ -8,9 +8,9 @@
 #include <cstring>
 #include <string>
 
-#include "common/check.h"
-#include "common/memory_file.h"
-#include "tools/psctl/safetensors.h"
+#include "common/base/check.h"
+#include "common/io/memory_file.h"
+#include "tools/psctl/files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using lodestone::psctl::Safetensors;

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "common/check.h"
-#include "common/time_source.h"
+#include "common/base/check.h"
+#include "common/base/time_source.h"
 #include "proto/replication.pb.h"
 #include "server/checkpoint/shard_file.h"
-#include "server/store.h"
+#include "server/store/store.h"
 #include "tests/fuzz/mutation.h"
-#include "tests/server/store_fixture.h"
+#include "tests/server/store/store_fixture.h"
 
 namespace {
 

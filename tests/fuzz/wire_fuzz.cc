@@ -12,16 +12,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/shared_memory.h"
-#include "common/wire.h"
+#include "common/wire/message.h"
+#include "common/wire/shared_memory.h"
 #include "proto/parameter_server.pb.h"
-#include "server/key_lists.h"
-#include "server/numbers.h"
-#include "server/parts.h"
-#include "server/shared_values.h"
-#include "tests/server/byte_runs.h"
-#include "worker/shared_calls.h"
-#include "worker/shared_ranges.h"
+#include "server/rpc/key_list_cache.h"
+#include "server/rpc/shared_values.h"
+#include "server/store/request_payload.h"
+#include "server/store/request_view.h"
+#include "tests/common/wire/byte_runs.h"
+#include "worker/rpc/shared_memory_allocator.h"
+#include "worker/rpc/shared_memory_calls.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
+#include "common/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
@@ -13,10 +13,10 @@
 #include "proto/parameter_server.pb.h"
 #include "proto/replication.pb.h"
 #include "server/process.h"
-#include "tests/common/http_client.h"
-#include "tests/common/test_certificates.h"
-#include "tests/server/identities_file.h"
-#include "tests/server/raw_call.h"
+#include "tests/common/http/http_client.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/server/auth/identities_file.h"
+#include "tests/server/rpc/raw_call.h"
 
 namespace lodestone::server {
 namespace {

@@ -13,14 +13,14 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/channel.h"
-#include "common/types.h"
+#include "common/base/types.h"
+#include "common/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
-#include "tests/server/raw_call.h"
+#include "tests/server/rpc/raw_call.h"
 
 namespace lodestone::server {
 namespace {

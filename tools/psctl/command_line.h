@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/psctl/client_security.h"
+#include "tools/psctl/client/client_security.h"
 
 namespace CLI {
 class App;

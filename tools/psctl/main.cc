@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "common/version.h"
+#include "common/base/version.h"
 #include "tools/psctl/command_line.h"
-#include "tools/psctl/outcome.h"
+#include "tools/psctl/text/exit_code.h"
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);

@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/hash.h"
+#include "common/base/hash.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "worker/data/csv_split.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"

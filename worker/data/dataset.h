@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/types.h"
+#include "common/base/types.h"
 #include "proto/config.pb.h"
 
 namespace lodestone::worker {

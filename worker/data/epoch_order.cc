@@ -1,4 +1,4 @@
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/data/dataset.h"
 
 namespace lodestone::worker {

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "worker/data/byte_source.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/number.h"

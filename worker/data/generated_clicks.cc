@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/data/hashed_vector.h"
 #include "worker/data/transform.h"
-#include "worker/metrics.h"
+#include "worker/metrics/evaluation_metrics.h"
 
 namespace lodestone::worker {
 namespace {

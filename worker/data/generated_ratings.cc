@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/data/hashed_vector.h"
 
 namespace lodestone::worker {

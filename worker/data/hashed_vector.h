@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace lodestone::worker {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "worker/data/number.h"
 
 namespace lodestone::worker {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/types.h"
+#include "common/base/types.h"
 
 namespace lodestone::worker {
 

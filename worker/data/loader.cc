@@ -1,7 +1,7 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "worker/data/byte_source.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_list.h"

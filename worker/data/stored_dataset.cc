@@ -1,6 +1,6 @@
 #include "worker/data/stored_dataset.h"
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace lodestone::worker {
 

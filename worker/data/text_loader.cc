@@ -6,8 +6,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
 #include "worker/data/criteo.h"
 #include "worker/data/csv.h"
 #include "worker/data/csv_layout.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace lodestone::worker {
 namespace {

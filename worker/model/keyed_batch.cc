@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "common/check.h"
-#include "common/hash.h"
-#include "common/limits.h"
+#include "common/base/check.h"
+#include "common/base/hash.h"
+#include "common/base/limits.h"
 
 namespace lodestone::worker {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/types.h"
+#include "common/base/types.h"
 #include "kernels/sparse_batch.h"
 #include "worker/data/dataset.h"
 

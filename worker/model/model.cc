@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
 #include "kernels/flush_denormals.h"
 
 namespace lodestone::worker {

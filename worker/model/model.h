@@ -23,7 +23,7 @@
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
 #include "worker/data/dataset.h"
-#include "worker/metrics.h"
+#include "worker/metrics/evaluation_metrics.h"
 #include "worker/model/keyed_batch.h"
 #include "worker/model/mlp.h"
 #include "worker/model/model_plan.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file.h"
+#include "common/io/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/shard_map.h"
+#include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "tests/server/shard/filled_shard.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/record_file.h"
+#include "common/io/record_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"

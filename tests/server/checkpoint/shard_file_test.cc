@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/crc32c.h"
-#include "common/record_file.h"
+#include "common/io/crc32c.h"
+#include "common/io/record_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/etcd_client.h"
+#include "common/rpc/etcd_client.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "tests/common/etcd_cluster.h"
+#include "tests/common/rpc/etcd_cluster.h"
 
 namespace lodestone::server {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/limits.h"
-#include "common/mutex.h"
+#include "common/base/limits.h"
+#include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/tcp_proxy.h"
-#include "tests/common/etcd_cluster.h"
+#include "tests/common/rpc/etcd_cluster.h"
 
 namespace lodestone::server {
 namespace {

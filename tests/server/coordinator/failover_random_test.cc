@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/shard_map.h"
+#include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_map.h"
+#include "common/base/incarnation.h"
+#include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/incarnation.h"
 
 namespace lodestone::server {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/server/byte_runs.h"
+#include "tests/common/wire/byte_runs.h"
 #include "tests/server/optimizer/methods.h"
 
 namespace lodestone::server {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
-#include "common/shard_map.h"
+#include "common/base/mutex.h"
+#include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 

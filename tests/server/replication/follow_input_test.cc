@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "common/wire.h"
+#include "common/wire/message.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server_context.h"
 #include "tests/server/replication/raw_follower.h"

@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
+#include "common/rpc/channel.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/durability/data_dir.h"
 #include "server/replication/replication.h"
 #include "server/shard/content_checksum.h"
-#include "server/storage.h"
 #include "tests/server/replication/fake_coordinator.h"
-#include "tests/server/store_fixture.h"
+#include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
 

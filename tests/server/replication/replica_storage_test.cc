@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "absl/strings/match.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "tests/server/replication/replica_fixture.h"
 
 namespace lodestone::server {

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "server/shard/table_part.h"
+#include "server/shard/table_state.h"
 #include "tests/server/replication/replica_fixture.h"
 #include "tests/server/shard/filled_shard.h"
 

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/replication/fake_coordinator.h"
 #include "tests/server/replication/raw_follower.h"
-#include "tests/server/store_fixture.h"
+#include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
 namespace {

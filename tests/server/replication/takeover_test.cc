@@ -1,7 +1,7 @@
 // Streams that break, and followers that become owners.
 #include <set>
 
-#include "common/host_port.h"
+#include "common/base/host_port.h"
 #include "tests/chaos/tcp_proxy.h"
 #include "tests/server/replication/replica_fixture.h"
 

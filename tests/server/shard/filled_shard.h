@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_map.h"
+#include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/shard/content_checksum.h"
 #include "server/shard/shard.h"

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/shard_file.h"
-#include "server/shard/table_part.h"
+#include "server/shard/table_state.h"
 #include "tests/server/shard/filled_shard.h"
 
 namespace lodestone::server {

@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/bench/row.h"
-#include "tools/psctl/child.h"
+#include "tools/bench/harness/row.h"
+#include "tools/psctl/local/child_process.h"
 
 namespace lodestone::bench {
 namespace {

@@ -9,15 +9,15 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/channel.h"
-#include "common/credentials.h"
-#include "common/secret_file.h"
+#include "common/rpc/channel.h"
+#include "common/security/credentials.h"
+#include "common/security/secret_file.h"
 #include "gmock/gmock.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "server/identities.h"
-#include "tests/common/test_certificates.h"
+#include "server/auth/identities.h"
+#include "tests/common/security/test_certificates.h"
 #include "tests/configs/deployment.h"
 
 namespace lodestone {

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/common/reserved_port.h"
+#include "tests/common/rpc/reserved_port.h"
 #include "tests/configs/deployment.h"
 
 namespace lodestone {

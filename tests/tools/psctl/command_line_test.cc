@@ -11,8 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/tools/psctl/fake_admin.h"
-#include "tests/tools/psctl/psctl_call.h"
+#include "tests/tools/psctl/client/fake_admin.h"
+#include "tests/tools/psctl/verbs/psctl_call.h"
 
 namespace lodestone::psctl {
 namespace {

@@ -53,7 +53,7 @@ TEST_F(StatusTest, InARepositoryItIsTheCommitAndWhetherFilesDiffer) {
   EXPECT_EQ(StatusOf(tree), commit + ", clean\n" + time);
   Do("echo other > " + tree + "/common/version.h");
   EXPECT_EQ(StatusOf(tree), commit + ", modified\n" + time);
-  Do("git -C " + tree + " checkout -q common/version.h && touch " + tree + "/new");
+  Do("git -C " + tree + " checkout -q common/base/version.h && touch " + tree + "/new");
   EXPECT_EQ(StatusOf(tree), commit + ", modified\n" + time) << "a file that git does not know";
 }
 

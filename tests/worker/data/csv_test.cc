@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "common/hash.h"
+#include "common/base/hash.h"
 #include "tests/worker/data/test_files.h"
 #include "worker/data/csv_split.h"
 

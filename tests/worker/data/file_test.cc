@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "tests/worker/data/test_files.h"
 #include "worker/data/line_reader.h"
 

@@ -1,4 +1,4 @@
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "tests/worker/data/test_files.h"
 
 namespace lodestone::worker {

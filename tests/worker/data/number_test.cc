@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gtest/gtest.h"
 
 namespace lodestone::worker {

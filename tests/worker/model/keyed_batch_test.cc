@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gtest/gtest.h"
 
 namespace lodestone::worker {

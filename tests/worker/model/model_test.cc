@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/flush_denormals.h"
-#include "worker/aligned_vector.h"
+#include "worker/training/aligned_vector.h"
 
 namespace lodestone::worker {
 namespace {

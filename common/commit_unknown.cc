@@ -1,8 +1,0 @@
-// Of all builds but those for a release; see BUILD.
-#include "common/version.h"
-
-namespace lodestone {
-
-const char kCommit[] = "";
-
-}  // namespace lodestone

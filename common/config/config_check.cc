@@ -1,0 +1,275 @@
+#include "common/config/config_check.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
+
+namespace lodestone {
+namespace {
+
+using Problems = std::vector<ConfigProblem>;
+
+// An address to connect to.
+void CheckTarget(const std::string& path, const std::string& target, Problems* problems) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(target);
+  if (absl::StrContains(target, "://")) {
+    problems->push_back({path, absl::StrCat("`", target, "` is not host:port: leave what ends in :// away")});
+  } else if (!address.ok()) {
+    problems->push_back({path, std::string(address.status().message())});
+  } else if (IsWildcard(address->host)) {
+    problems->push_back({path, absl::StrCat("`", target, "` names no host that one could connect to")});
+  } else if (address->port == 0) {
+    problems->push_back({path, "port 0 cannot be connected to"});
+  }
+}
+
+void CheckAddresses(const v1::Config& config, Problems* problems) {
+  const v1::ServerConfig& server = config.server();
+  const absl::StatusOr<HostPort> listen = ParseHostPort(server.listen());
+  if (!listen.ok()) problems->push_back({"server.listen", std::string(listen.status().message())});
+  if (!server.advertise().empty()) {
+    const absl::StatusOr<HostPort> advertise = ParseHostPort(server.advertise());
+    if (!advertise.ok()) {
+      problems->push_back({"server.advertise", std::string(advertise.status().message())});
+    } else if (IsWildcard(advertise->host)) {
+      problems->push_back(
+          {"server.advertise", absl::StrCat("`", server.advertise(), "` names no host that others could connect to")});
+    }
+  } else if (listen.ok() && IsWildcard(listen->host)) {
+    problems->push_back({"server.advertise", absl::StrCat("must be set, because server.listen is `", server.listen(),
+                                                          "`, which others cannot connect to")});
+  }
+  const v1::CoordinatorConfig& coordinator = config.coordinator();
+  if (!coordinator.address().empty()) CheckTarget("coordinator.address", coordinator.address(), problems);
+  for (int i = 0; i < coordinator.etcd_size(); ++i) {
+    CheckTarget(absl::StrCat("coordinator.etcd[", i, "]"), coordinator.etcd(i), problems);
+  }
+}
+
+void CheckCluster(const v1::Config& config, Problems* problems) {
+  const v1::ClusterConfig& cluster = config.cluster();
+  if (cluster.name().empty()) problems->push_back({"cluster.name", "must not be empty"});
+  if (config.server().index() >= cluster.servers()) {
+    problems->push_back({"server.index", absl::StrCat(config.server().index(), " is out of range: cluster.servers is ",
+                                                      cluster.servers(), " and the first server is 0")});
+  }
+  if (config.worker().has_index() && config.worker().index() >= cluster.workers()) {
+    problems->push_back({"worker.index", absl::StrCat(config.worker().index(), " is out of range: cluster.workers is ",
+                                                      cluster.workers(), " and the first worker is 0")});
+  }
+}
+
+bool IsCheckpointName(const std::string& name) {
+  const auto allowed = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-'; };
+  return !name.empty() && name.size() <= 100 && absl::ascii_isalnum(name[0]) &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+void CheckStorage(const v1::Config& config, Problems* problems) {
+  const v1::ClusterConfig::Durability durability = config.cluster().durability();
+  const bool has_data_dir = !config.server().data_dir().empty();
+  if (!has_data_dir && (durability == v1::ClusterConfig::PROCESS || durability == v1::ClusterConfig::MACHINE)) {
+    problems->push_back(
+        {"cluster.durability", absl::StrCat(absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(durability)),
+                                            " needs server.data_dir, the folder that the logs are kept in")});
+  }
+  const bool replicated = config.cluster().replicas() > 1;
+  if (replicated && durability != v1::ClusterConfig::REPLICA && durability != v1::ClusterConfig::AUTO) {
+    problems->push_back({"cluster.durability", "must be replica (or auto) where cluster.replicas is 2"});
+  }
+  if (!replicated && durability == v1::ClusterConfig::REPLICA) {
+    problems->push_back({"cluster.durability", "replica needs cluster.replicas: 2"});
+  }
+  if (replicated && config.cluster().servers() < 2) {
+    problems->push_back({"cluster.replicas", "2 needs a second server: cluster.servers is 1"});
+  }
+  if (replicated && !has_data_dir && config.coordinator().etcd().empty()) {
+    problems->push_back({"cluster.replicas",
+                         "2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took over from "
+                         "whom would give the shards back to ps that no longer hold them"});
+  }
+  const std::string& load = config.checkpoint().load();
+  if (load.empty()) return;
+  if (!IsCheckpointName(load)) {
+    problems->push_back({"checkpoint.load", absl::StrCat("`", load, "` is no checkpoint's name: A-Z a-z 0-9 _ . -")});
+  } else if (!has_data_dir && config.checkpoint().dir().empty()) {
+    problems->push_back({"checkpoint.dir", "must be set, because checkpoint.load is and server.data_dir is not"});
+  }
+}
+
+// `epsilon` keeps 0 / 0 from being computed.
+void CheckEpsilon(float epsilon, const std::string& path, Problems* problems) {
+  if (!(epsilon > 0)) problems->push_back({path + ".epsilon", "must be above 0"});
+}
+
+// The bias correction divides by 1 - beta^t.
+void CheckBetas(float beta1, float beta2, const std::string& path, Problems* problems) {
+  if (!(beta1 < 1)) problems->push_back({path + ".beta1", "must be below 1"});
+  if (!(beta2 < 1)) problems->push_back({path + ".beta2", "must be below 1"});
+}
+
+void CheckOptimizer(const v1::Optimizer& optimizer, const std::string& path, Problems* problems) {
+  switch (optimizer.kind_case()) {
+    case v1::Optimizer::kAdagrad:
+      if (!(optimizer.adagrad().initial_accumulator() > 0)) {
+        CheckEpsilon(optimizer.adagrad().epsilon(), path + ".adagrad", problems);
+      }
+      break;
+    case v1::Optimizer::kRmsprop:
+      CheckEpsilon(optimizer.rmsprop().epsilon(), path + ".rmsprop", problems);
+      break;
+    case v1::Optimizer::kAdam:
+      CheckEpsilon(optimizer.adam().epsilon(), path + ".adam", problems);
+      CheckBetas(optimizer.adam().beta1(), optimizer.adam().beta2(), path + ".adam", problems);
+      break;
+    case v1::Optimizer::kAdamw:
+      CheckEpsilon(optimizer.adamw().epsilon(), path + ".adamw", problems);
+      CheckBetas(optimizer.adamw().beta1(), optimizer.adamw().beta2(), path + ".adamw", problems);
+      break;
+    case v1::Optimizer::kFtrl:
+      if (!(optimizer.learning_rate() > 0)) {
+        problems->push_back({path + ".learning_rate", "must be above 0 for ftrl, which divides by it"});
+      }
+      break;
+    case v1::Optimizer::kSgd:
+    case v1::Optimizer::kMomentum:
+    case v1::Optimizer::kNesterov:
+    case v1::Optimizer::KIND_NOT_SET:
+      break;
+  }
+}
+
+void CheckTable(const v1::TableConfig& table, bool is_embedding, const std::string& path, Problems* problems) {
+  CheckOptimizer(table.optimizer(), path + ".optimizer", problems);
+  const v1::Initializer& initializer = table.initializer();
+  if (initializer.has_uniform() && initializer.uniform().low() > initializer.uniform().high()) {
+    problems->push_back({path + ".initializer.uniform.low", "must not be above high"});
+  }
+  if (is_embedding) {
+    if (initializer.has_xavier() || initializer.has_he()) {
+      problems->push_back({absl::StrCat(path, ".initializer.", initializer.has_he() ? "he" : "xavier"),
+                           "is for dense tables only: the rows of an embedding have no fan-in"});
+    }
+    if (table.has_broadcast()) problems->push_back({path + ".broadcast", "is for dense tables only"});
+  } else {
+    if (table.has_admission()) problems->push_back({path + ".admission", "is for embedding tables only"});
+    if (table.has_eviction()) problems->push_back({path + ".eviction", "is for embedding tables only"});
+  }
+}
+
+void CheckModel(const v1::ModelConfig& model, Problems* problems) {
+  const bool has_mlp = model.type() == v1::ModelConfig::MLP || model.type() == v1::ModelConfig::DEEPFM ||
+                       model.type() == v1::ModelConfig::DLRM;
+  if (has_mlp && model.hidden().empty()) {
+    problems->push_back({"model.hidden", absl::StrCat("must name the widths of the hidden layers for type ",
+                                                      absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model.type())),
+                                                      ", such as [256, 128]")});
+  }
+  CheckOptimizer(model.optimizer(), "model.optimizer", problems);
+  CheckTable(model.linear(), true, "model.linear", problems);
+  CheckTable(model.embedding(), true, "model.embedding", problems);
+  CheckTable(model.dense(), false, "model.dense", problems);
+}
+
+template <typename Strings>
+void CheckNonEmpty(const Strings& strings, const std::string& path, Problems* problems) {
+  for (int i = 0; i < strings.size(); ++i) {
+    if (strings.Get(i).empty()) problems->push_back({absl::StrCat(path, "[", i, "]"), "must not be empty"});
+  }
+}
+
+// A column may have one role.
+void CheckColumns(const v1::CsvConfig& csv, Problems* problems) {
+  CheckNonEmpty(csv.numeric(), "data.csv.numeric", problems);
+  CheckNonEmpty(csv.categorical(), "data.csv.categorical", problems);
+  CheckNonEmpty(csv.ignore(), "data.csv.ignore", problems);
+  std::map<std::string, std::string> roles;
+  const auto claim = [&](const std::string& column, const std::string& path) {
+    const auto [first, is_new] = roles.emplace(column, path);
+    if (!is_new) problems->push_back({path, absl::StrCat("column `", column, "` is in ", first->second, " already")});
+  };
+  if (csv.label().empty()) {
+    problems->push_back({"data.csv.label", "must not be empty"});
+  } else {
+    claim(csv.label(), "data.csv.label");
+  }
+  for (int i = 0; i < csv.numeric_size(); ++i) claim(csv.numeric(i), absl::StrCat("data.csv.numeric[", i, "]"));
+  for (int i = 0; i < csv.categorical_size(); ++i) {
+    claim(csv.categorical(i), absl::StrCat("data.csv.categorical[", i, "]"));
+  }
+  for (int i = 0; i < csv.ignore_size(); ++i) claim(csv.ignore(i), absl::StrCat("data.csv.ignore[", i, "]"));
+}
+
+void CheckData(const v1::DataConfig& data, Problems* problems) {
+  using Data = v1::DataConfig;
+  CheckNonEmpty(data.train(), "data.train", problems);
+  CheckNonEmpty(data.test(), "data.test", problems);
+  CheckNonEmpty(data.train_labels(), "data.train_labels", problems);
+  CheckNonEmpty(data.test_labels(), "data.test_labels", problems);
+  const std::string format = absl::AsciiStrToLower(Data::Format_Name(data.format()));
+  const auto only_for = [&](bool present, const std::string& path, Data::Format wanted) {
+    if (!present || data.format() == Data::AUTO || data.format() == wanted) return;
+    problems->push_back({path, absl::StrCat("is for data.format ", absl::AsciiStrToLower(Data::Format_Name(wanted)),
+                                            " only, and that is ", format)});
+  };
+  only_for(data.has_csv(), "data.csv", Data::CSV);
+  only_for(data.has_generated(), "data.generated", Data::GENERATED);
+  only_for(!data.train_labels().empty(), "data.train_labels", Data::IDX);
+  only_for(!data.test_labels().empty(), "data.test_labels", Data::IDX);
+  if (data.format() == Data::GENERATED) {
+    if (!data.train().empty()) problems->push_back({"data.train", "must be empty where data.format is generated"});
+    if (!data.test().empty()) problems->push_back({"data.test", "must be empty where data.format is generated"});
+  }
+  CheckColumns(data.csv(), problems);
+}
+
+// Where it is known before anything is called that the token could not be shown (credentials.h).
+void CheckToken(const v1::Config& config, Problems* problems) {
+  const std::string& coordinator = config.coordinator().address();
+  if (config.security().token().empty() || !config.security().authorities().empty() || coordinator.empty()) return;
+  const absl::StatusOr<HostPort> address = ParseHostPort(coordinator);
+  if (!address.ok() || IsLoopback(address->host)) return;
+  problems->push_back({"security.authorities",
+                       "must be set, because security.token is: without TLS it is not shown to "
+                       "another machine, which coordinator.address names"});
+}
+
+}  // namespace
+
+std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security) {
+  Problems problems;
+  const bool has_certificate = !security.certificate().empty();
+  if (has_certificate && security.key().empty()) {
+    problems.push_back({"security.key", "must be set: it is the key of security.certificate"});
+  } else if (!has_certificate && !security.key().empty()) {
+    problems.push_back({"security.certificate", "must be set, because security.key is"});
+  }
+  if (has_certificate && security.authorities().empty()) {
+    problems.push_back({"security.authorities",
+                        "must be set, because security.certificate is: processes of one cluster call each other, and "
+                        "without it would not expect TLS"});
+  }
+  if (security.client_certificates() && !has_certificate) {
+    problems.push_back({"security.client_certificates", "needs security.certificate: they are shown in TLS only"});
+  }
+  return problems;
+}
+
+std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
+  Problems problems = CheckSecurity(config.security());
+  CheckToken(config, &problems);
+  CheckCluster(config, &problems);
+  CheckAddresses(config, &problems);
+  CheckStorage(config, &problems);
+  CheckModel(config.model(), &problems);
+  CheckData(config.data(), &problems);
+  return problems;
+}
+
+}  // namespace lodestone

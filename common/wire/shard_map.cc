@@ -1,0 +1,109 @@
+#include "common/wire/shard_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint32_t kBlockElementsMax = 64 * 1024;
+constexpr uint32_t kBlockElementsMin = 4 * 1024;
+constexpr uint32_t kBlockElementsStep = 1024;
+
+}  // namespace
+
+TableId TableIdOf(std::string_view name) { return static_cast<TableId>(StableHash(name)); }
+
+ShardId ShardOfKey(Key key, uint32_t shards) {
+  // The high half of a 64 x 64 bit product maps the mixed key evenly to [0, shards) without a division.
+  return static_cast<ShardId>((static_cast<unsigned __int128>(Mix64(key)) * shards) >> 64);
+}
+
+ShardId ShardOfBlock(TableId table, BlockIndex block, uint32_t shards) {
+  return static_cast<ShardId>((Mix64(table) % shards + block) % shards);
+}
+
+uint32_t DefaultBlockElements(uint64_t elements, uint32_t shards) {
+  const uint64_t share = (elements + shards - 1) / shards;
+  const uint64_t rounded = (share + kBlockElementsStep - 1) / kBlockElementsStep * kBlockElementsStep;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(rounded, kBlockElementsMin, kBlockElementsMax));
+}
+
+absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
+  ShardMap map;
+  map.epoch_ = route.epoch();
+  for (const auto& server : route.servers()) {
+    map.servers_.push_back({server.address(), server.incarnation(), server.away(), server.local_socket()});
+  }
+  map.owners_.assign(route.owners().begin(), route.owners().end());
+  map.followers_.assign(route.followers().begin(), route.followers().end());
+  map.in_sync_.assign(route.in_sync().begin(), route.in_sync().end());
+  map.terms_.assign(route.terms().begin(), route.terms().end());
+  if (absl::Status status = map.Check(); !status.ok()) return status;
+  return map;
+}
+
+absl::Status ShardMap::Check() const {
+  if (owners_.empty()) return absl::InvalidArgumentError("the shard map has no shards");
+  for (const auto& [what, size] : {std::pair{"followers", followers_.size()},
+                                   {"followers in sync or not", in_sync_.size()},
+                                   {"terms", terms_.size()}}) {
+    if (size == 0 || size == owners_.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shard map has ", owners_.size(), " shards and ", size, " ", what));
+  }
+  for (ShardId shard = 0; shard < owners_.size(); ++shard) {
+    if (owners_[shard] >= servers_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the shard map gives shard ", shard, " to server ", owners_[shard],
+                                                     ", but has ", servers_.size(), " servers"));
+    }
+    const std::optional<uint32_t> follower = FollowerOf(shard);
+    if (follower.has_value() && (*follower >= servers_.size() || *follower == owners_[shard])) {
+      return absl::InvalidArgumentError(absl::StrCat("the shard map lets server ", *follower, " follow shard ", shard,
+                                                     " of server ", owners_[shard], ", and has ", servers_.size(),
+                                                     " servers"));
+    }
+    if (InSync(shard) && !follower.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the shard map says that who follows shard ", shard, " is in sync, but nobody follows it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ShardId> ShardMap::ShardsOf(uint32_t server) const {
+  std::vector<ShardId> shards;
+  for (ShardId shard = 0; shard < owners_.size(); ++shard) {
+    if (owners_[shard] == server) shards.push_back(shard);
+  }
+  return shards;
+}
+
+std::vector<ShardId> ShardMap::FollowedBy(uint32_t server) const {
+  std::vector<ShardId> shards;
+  for (ShardId shard = 0; shard < owners_.size(); ++shard) {
+    if (FollowerOf(shard) == server) shards.push_back(shard);
+  }
+  return shards;
+}
+
+std::vector<uint32_t> InitialOwners(uint32_t shards, uint32_t servers) {
+  std::vector<uint32_t> owners(shards);
+  for (uint32_t shard = 0; shard < shards; ++shard) owners[shard] = shard % servers;
+  return owners;
+}
+
+std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers) {
+  std::vector<uint32_t> followers(shards);
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    const uint32_t round = shard / servers;
+    followers[shard] = (shard % servers + 1 + round % (servers - 1)) % servers + 1;
+  }
+  return followers;
+}
+
+}  // namespace lodestone

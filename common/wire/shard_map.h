@@ -1,0 +1,106 @@
+// Where data lives: which shard holds a dense block or a key, and which server owns a shard.
+//
+// Thread safety: pure functions; ShardMap is immutable after construction.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "proto/coordinator.pb.h"
+
+namespace lodestone {
+
+// Id of the table called `name`.
+TableId TableIdOf(std::string_view name);
+
+// Shard of embedding row `key` of any table: keys are mixed, so consecutive small integers spread evenly.
+ShardId ShardOfKey(Key key, uint32_t shards);
+
+// Shard of block `block` of dense table `table`: from a start that depends on the table, consecutive blocks lie on
+// consecutive shards, so that a table spreads evenly by bytes.
+ShardId ShardOfBlock(TableId table, BlockIndex block, uint32_t shards);
+
+// Elements per block of a dense table of `elements` elements when its specification leaves it open: at most 64 Ki, and
+// fewer for a smaller table, so that every shard gets a part of it; at least 4 Ki.
+uint32_t DefaultBlockElements(uint64_t elements, uint32_t shards);
+
+// A dense table's division into blocks: all have `block_elements` elements but the last, which may be shorter.
+struct BlockLayout {
+  uint64_t elements = 0;
+  uint32_t block_elements = 1;
+
+  BlockIndex block_count() const { return static_cast<BlockIndex>((elements + block_elements - 1) / block_elements); }
+  // REQUIRES: block < block_count().
+  uint32_t ElementsOf(BlockIndex block) const {
+    const uint64_t begin = uint64_t{block} * block_elements;
+    return static_cast<uint32_t>(elements - begin < block_elements ? elements - begin : block_elements);
+  }
+};
+
+// Which server owns which shard, and which follows it, at one epoch.
+class ShardMap {
+ public:
+  // INVALID_ARGUMENT if an owner or a follower is no server of the map, somebody follows itself, or what is said of
+  // each shard is said of another number of them than there are (of none: there are no followers, and no owner has
+  // changed).
+  static absl::StatusOr<ShardMap> FromProto(const v1::RouteResponse& route);
+
+  uint64_t epoch() const { return epoch_; }
+  uint32_t shards() const { return static_cast<uint32_t>(owners_.size()); }
+  uint32_t servers() const { return static_cast<uint32_t>(servers_.size()); }
+  // Index of the server that owns `shard`. REQUIRES of this and of all that follow: shard < shards().
+  uint32_t OwnerOf(ShardId shard) const { return owners_[shard]; }
+  // Index of the server that follows it; nullopt: nobody does.
+  std::optional<uint32_t> FollowerOf(ShardId shard) const {
+    if (followers_.empty() || followers_[shard] == 0) return std::nullopt;
+    return followers_[shard] - 1;
+  }
+  // Whether its follower is to own it when the owner dies.
+  bool InSync(ShardId shard) const { return !in_sync_.empty() && in_sync_[shard]; }
+  // The epoch at which it last got another owner, or its owner was started again; 0: never.
+  uint64_t TermOf(ShardId shard) const { return terms_.empty() ? 0 : terms_[shard]; }
+
+  // host:port of a server. REQUIRES of this and of all that follow: server < servers().
+  const std::string& AddressOf(uint32_t server) const { return servers_[server].address; }
+  Incarnation IncarnationOf(uint32_t server) const { return servers_[server].incarnation; }
+  // Whether it had left or was dead; its address is where it was last.
+  bool Away(uint32_t server) const { return servers_[server].away; }
+  // Its socket for processes of its own machine (common/rpc/local_socket.h); empty: it has none.
+  const std::string& LocalSocketOf(uint32_t server) const { return servers_[server].local_socket; }
+  // The shards of `server`, ascending.
+  std::vector<ShardId> ShardsOf(uint32_t server) const;
+  // The shards that `server` follows, ascending.
+  std::vector<ShardId> FollowedBy(uint32_t server) const;
+
+ private:
+  struct Server {
+    std::string address;
+    Incarnation incarnation = 0;
+    bool away = false;
+    std::string local_socket;
+  };
+
+  absl::Status Check() const;
+
+  uint64_t epoch_ = 0;
+  std::vector<uint32_t> owners_;
+  std::vector<uint32_t> followers_;  // Index plus one; 0: nobody. This and the next two are empty or one per shard.
+  std::vector<bool> in_sync_;
+  std::vector<uint64_t> terms_;
+  std::vector<Server> servers_;
+};
+
+// The owners of a fresh cluster: shard s on server s mod servers.
+std::vector<uint32_t> InitialOwners(uint32_t shards, uint32_t servers);
+
+// The followers of a fresh cluster (index plus one): those of one owner's shards are all others in turn, so that each
+// server follows as many shards as it owns, and a dead one's load falls on all. REQUIRES: servers >= 2.
+std::vector<uint32_t> InitialFollowers(uint32_t shards, uint32_t servers);
+
+}  // namespace lodestone

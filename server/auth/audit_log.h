@@ -1,0 +1,80 @@
+// The audit log: a JSON object per line for each call that only an admin may make and each call that was denied.
+//   {"time":"2026-11-21T04:00:00.123Z","identity":"alice","peer":"ipv4:10.0.0.7:51234",
+//    "method":"/lodestone.v1.Admin/Rollback","outcome":"OK","what":"embedding to before-change"}
+// `outcome` is "admitted" for a call that goes on, the name of a status code for one that has ended, and "denied".
+// `identity` is empty for somebody unknown, and `peer` where it is not known, which is so for calls that are turned
+// away before a service has them; "agent" then tells what the caller calls its program.
+//
+// Denied calls of one identity (or of all unknown together) are written as long as there are not more than some a
+// second; the others are counted, and told in a line of their own, so that a flood does not fill the disk.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+
+namespace lodestone::server {
+
+// Lines about denied calls of one identity: at once, and per second.
+inline constexpr int kAuditDeniedBurst = 20;
+inline constexpr int kAuditDeniedPerSecond = 2;
+
+class Audit {
+ public:
+  // Appends to the file at `path`, which only its owner may read; "": to the log. `time` (milliseconds since 1970, as
+  // of AnchoredTime) must outlive this.
+  static absl::StatusOr<std::unique_ptr<Audit>> Open(const std::string& path, const TimeSource* time);
+  // Tells what is left to be told.
+  ~Audit();
+
+  struct Entry {
+    std::string identity;
+    std::string peer;
+    std::string agent;
+    std::string method;
+    std::string what;
+  };
+  // A call of an admin, and what became of it.
+  void Write(const Entry& entry, const std::string& outcome);
+  // A call that was denied. `entry.what`: why.
+  void WriteDenied(const Entry& entry);
+
+  // Tells how many denied calls were not written, each second or so, and opens the file anew if it was moved away.
+  void CheckTime();
+
+  // Why lines are not in the file but in the log; OK: they are.
+  absl::Status health() const;
+
+ private:
+  // Of one identity.
+  struct Denials {
+    double left = kAuditDeniedBurst;  // That may be written at once.
+    int64_t filled_ms = 0;
+    uint64_t unwritten = 0;
+  };
+
+  Audit(std::string path, const TimeSource* time) : path_(std::move(path)), time_(time) {}
+
+  absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteLine(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellUnwritten(const std::string& identity, Denials* denials) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string LineOf(const Entry& entry, const std::string& outcome) const;
+
+  const std::string path_;
+  const TimeSource* const time_;
+
+  mutable Mutex mu_;
+  int fd_ ABSL_GUARDED_BY(mu_) = -1;
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Denials> denials_ ABSL_GUARDED_BY(mu_);  // By identity.
+};
+
+}  // namespace lodestone::server

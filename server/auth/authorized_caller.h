@@ -1,0 +1,65 @@
+// One who calls, for as long as a call or a stream lasts: whether he may do what he asks for now.
+//
+// Thread-safe. The Access must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/security/incoming_call.h"
+#include "proto/parameter_server.pb.h"
+#include "server/auth/access.h"
+
+namespace lodestone::server {
+
+class Caller {
+ public:
+  Caller(Access* access, IncomingCall call, Shown shown, GrantRef grant, uint64_t generation)
+      : access_(access),
+        call_(std::move(call)),
+        shown_(std::move(shown)),
+        opened_with_(std::move(grant)),
+        generation_(generation),
+        grant_(opened_with_) {}
+
+  // The newest grant. UNAVAILABLE if there is none any more.
+  absl::StatusOr<GrantRef> grant();
+  // The one that he had at first.
+  const GrantRef& opened_with() const { return opened_with_; }
+
+  // Whether a call on a stream may be made; its payload counts towards the quotas. OK: for how many ms nothing more is
+  // to be read from the stream. UNAVAILABLE, PERMISSION_DENIED, RESOURCE_EXHAUSTED.
+  absl::StatusOr<int64_t> Check(const v1::Call& call, size_t payload_bytes);
+
+  // The same of single calls; a push's answer is to be held for so long.
+  absl::StatusOr<int64_t> CheckPush(const v1::PushRequest& push, size_t payload_bytes);
+  absl::Status CheckPull(const v1::PullRequest& pull);
+  absl::StatusOr<int64_t> CheckPushPull(const v1::PushPullRequest& request, size_t payload_bytes);
+  absl::Status CheckSubscribe(const v1::SubscribeRequest& request);
+  absl::Status CheckEnsureTables(const v1::EnsureTablesRequest& request);
+
+  // PERMISSION_DENIED without a role that is at least `least`, naming `what` he wants of `method`.
+  absl::Status CheckRole(v1::Identity::Role least, const char* method, const char* what);
+  // Has a call of `method`, which only an admin may make, in the audit log.
+  void NoteAdmitted(const char* method);
+
+ private:
+  // Counts a call of `method` that was let through, or denied, and returns `status`.
+  absl::Status Note(const char* method, const GrantRef& grant, absl::Status status);
+
+  Access* const access_;
+  const IncomingCall call_;
+  const Shown shown_;
+  const GrantRef opened_with_;
+
+  Mutex mu_;
+  uint64_t generation_ ABSL_GUARDED_BY(mu_);  // Of grant_.
+  absl::StatusOr<GrantRef> grant_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,313 @@
+#include "server/durability/recovery.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/io/file.h"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/wal/segment_name.h"
+#include "server/wal/wal_reader.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr size_t kDamageTold = 4;          // Notes in one error.
+constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
+
+class RecoveryRun {
+ public:
+  RecoveryRun(const RecoveryOptions& options, Store* store)
+      : options_(options),
+        store_(store),
+        lineage_(options.cluster.shards(), options.lineage),
+        newest_(options.cluster.shards(), {options.lineage, 0, 0}) {
+    MutexLock lock(&mu_);
+    report_.base_versions.resize(options.cluster.shards());
+    adopted_.resize(options.cluster.shards());
+    beyond_.resize(options.cluster.shards());
+    for (const ShardId shard : store->adopted_shards()) adopted_[shard] = true;
+  }
+
+  absl::StatusOr<RecoveryReport> Run() {
+    LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
+    LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
+    LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
+    LODESTONE_RETURN_IF_ERROR(CheckReached());
+    ForgetRemains();
+    MutexLock lock(&mu_);
+    return std::move(report_);
+  }
+
+ private:
+  absl::Status LoadCheckpoints();
+  absl::Status LoadShard(const CheckpointReader& reader, ShardId shard);
+  // Adds what was passed over to an error: a log does not fit to a checkpoint because a newer one is damaged.
+  absl::Status WithDamage(const absl::Status& status);
+  absl::Status ReplayLogs();
+  // Replays the logs of one generation side by side: each shard's records are all in one of them.
+  absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
+  absl::Status ReplayLog(const LogSegments& log);
+  absl::Status CheckFormerServers();
+  // FAILED_PRECONDITION if no checkpoint has this update of a shard that is another server's now.
+  absl::Status CheckSaved(const v1::LogRecord& record, uint64_t lineage) const;
+  // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
+  absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
+  // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
+  absl::Status CheckReached() const;
+  // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
+  // logged.
+  void ForgetRemains();
+
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  void Tell(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  const RecoveryOptions& options_;
+  Store* const store_;
+  std::vector<bool> adopted_;                            // By shard.
+  std::vector<uint64_t> lineage_;                        // By shard, of what it started from.
+  using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
+  std::vector<Rank> newest_;                             // By shard: in the newest checkpoint.
+  // By shard: whether something beyond options_.until was left out. Of each, only the thread that replays its log
+  // changes it.
+  std::vector<uint8_t> beyond_;
+
+  Mutex mu_;
+  RecoveryReport report_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::Status RecoveryRun::LoadCheckpoints() {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  Tell("checkpoints are looked through");
+  LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                             CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
+  const v1::SegmentHeader& cluster = options_.cluster;
+  LODESTONE_RETURN_IF_ERROR(reader.CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
+  for (ShardId shard = 0; shard < newest_.size(); ++shard) {
+    const std::vector<CheckpointReader::State> states = reader.StatesOf(shard);
+    beyond_[shard] = !states.empty() && states[0].files.version > options_.until;
+    if (states.empty()) continue;
+    newest_[shard] = {states[0].manifest().lineage(), states[0].files.term, states[0].files.version};
+    if (!options_.checkpoint.empty()) continue;
+    // Also that of shards of others: what this ps writes of those that it may get must not seem to be of before.
+    MutexLock lock(&mu_);
+    report_.lineage = std::max(report_.lineage, states[0].manifest().lineage());
+  }
+  const std::vector<ShardId> shards = store_->adopted_shards();
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards, options_.until));
+  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->AddTable(table));
+  {
+    MutexLock lock(&mu_);
+    report_.notes = reader.problems();
+    report_.base_generation = std::numeric_limits<uint64_t>::max();
+  }
+  std::vector<absl::Status> status(store_->executors());
+  std::vector<std::thread> threads;
+  std::atomic<size_t> next{0};
+  for (absl::Status& of_thread : status) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < shards.size() && of_thread.ok(); i = next++) {
+        if (stopped()) of_thread = absl::CancelledError("the ps ends");
+        if (of_thread.ok()) of_thread = LoadShard(reader, shards[i]);
+        Tell(absl::StrCat("its checkpoint: ", i + 1, " of ", shards.size(), " shards are read"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& of_thread : status) LODESTONE_RETURN_IF_ERROR(of_thread);
+  MutexLock lock(&mu_);
+  // Without shards too: what is followed from now on has its log in this start's.
+  if (shards.empty() || report_.shards_from_checkpoints < shards.size()) report_.base_generation = 0;
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shard) {
+  std::vector<std::string> damage;
+  absl::StatusOr<std::optional<CheckpointReader::State>> state;
+  store_->UseShard(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage, options_.until); });
+  MutexLock lock(&mu_);
+  report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
+  LODESTONE_RETURN_IF_ERROR(state.status());
+  if (!state->has_value()) return absl::OkStatus();
+  const v1::ServerManifest& manifest = (*state)->manifest();
+  lineage_[shard] = manifest.lineage();
+  report_.base_versions[shard] = (*state)->files.version;
+  report_.lineage = std::max(report_.lineage, manifest.lineage());
+  const bool own = manifest.server() == options_.cluster.server();
+  report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
+  ++report_.shards_from_checkpoints;
+  const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
+  store_->RestoreSessions(sessions, manifest.forgotten_max());
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::WithDamage(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  if (!absl::IsDataLoss(status) || report_.notes.empty()) return status;
+  const size_t told = std::min(report_.notes.size(), kDamageTold);
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; before that: ", absl::StrJoin(report_.notes.begin(), report_.notes.begin() + told, "; "),
+      told < report_.notes.size() ? absl::StrCat("; and ", report_.notes.size() - told, " more") : ""));
+}
+
+absl::Status RecoveryRun::ReplayLogs() {
+  if (options_.log_dir.empty()) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(options_.log_dir));
+  std::map<uint64_t, std::vector<LogSegments>> generations;
+  for (const LogSegments& log : logs) generations[log.front().generation].push_back(log);
+  if (!generations.empty()) {
+    MutexLock lock(&mu_);
+    report_.generation = generations.rbegin()->first;
+  }
+  if (!options_.use_log) return absl::OkStatus();
+  size_t done = 0;
+  for (const auto& [generation, of_generation] : generations) {
+    Tell(absl::StrCat("its log: ", done++, " of ", generations.size(), " runs are replayed"));
+    LODESTONE_RETURN_IF_ERROR(ReplayGeneration(of_generation));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::ReplayGeneration(const std::vector<LogSegments>& logs) {
+  std::vector<absl::Status> status(logs.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < logs.size(); ++i) {
+    threads.emplace_back([&, i] { status[i] = ReplayLog(logs[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& one : status) LODESTONE_RETURN_IF_ERROR(one);
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
+                             LogReader::Open({options_.log_dir, options_.cluster, options_.cut_damaged_log}, log));
+  const uint64_t lineage = reader->header() == nullptr ? 0 : reader->header()->lineage();
+  v1::LogRecord record;
+  ByteView payload;
+  uint64_t seen = 0, applied = 0, bytes = 0;
+  while (true) {
+    if (++seen % kRecordsPerLook == 0 && stopped()) return absl::CancelledError("the ps ends");
+    LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
+    if (!there) break;
+    LODESTONE_ASSIGN_OR_RETURN(const bool belongs, Belongs(record, lineage));
+    if (!belongs) {
+      beyond_[record.shard()] |= record.version() > options_.until && lineage >= lineage_[record.shard()];
+      continue;
+    }
+    if (record.version() > 0 && !adopted_[record.shard()]) {
+      if (!options_.has_followers) {
+        LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
+      }
+      continue;
+    }
+    const absl::StatusOr<bool> replayed = store_->Replay(record, payload);
+    if (!replayed.ok()) return Annotate(replayed.status(), reader->place());
+    if (!*replayed || record.version() == 0) continue;
+    ++applied;
+    bytes += payload.size();
+  }
+  MutexLock lock(&mu_);
+  report_.records += applied;
+  report_.record_bytes += bytes;
+  report_.lineage = std::max(report_.lineage, lineage);
+  for (const LogReader::Cut& cut : reader->cuts()) {
+    report_.cut_damage |= cut.damaged;
+    report_.notes.push_back(absl::StrCat(cut.damaged ? "the log is damaged, and what follows is left out: "
+                                                     : "the end of the log was not written whole and is left out: ",
+                                         cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecoveryRun::CheckSaved(const v1::LogRecord& record, uint64_t lineage) const {
+  if (Rank(lineage, record.term(), record.version()) <= newest_[record.shard()]) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the log holds version ", record.version(), " of shard ", record.shard(),
+                   ", which no checkpoint has, and with this cluster.servers the shard is another server's: start with "
+                   "as many servers as before and end them in good order first"));
+}
+
+absl::Status RecoveryRun::CheckFormerServers() {
+  for (const auto& [server, dir] : options_.former_log_dirs) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(dir));
+    for (const LogSegments& log : logs) {
+      v1::SegmentHeader expected = options_.cluster;
+      expected.set_server(server);
+      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
+                                 LogReader::Open({dir, expected, options_.cut_damaged_log}, log));
+      v1::LogRecord record;
+      ByteView payload;
+      while (true) {
+        LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
+        if (!there) break;
+        if (record.version() == 0 || record.shard() >= newest_.size()) continue;
+        LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, reader->header()->lineage()), reader->place()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) const {
+  if (record.version() == 0) return true;
+  if (record.shard() >= lineage_.size()) {
+    return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", lineage_.size()));
+  }
+  if (!adopted_[record.shard()]) return true;
+  if (record.version() > options_.until || lineage < lineage_[record.shard()]) return false;
+  if (lineage == lineage_[record.shard()]) return true;
+  return absl::DataLossError(absl::StrCat("the log of shard ", record.shard(),
+                                          " goes on from a checkpoint that is not there (lineage ", lineage,
+                                          ", and the newest that can be read has ", lineage_[record.shard()],
+                                          "); checkpoint.load starts from an older one"));
+}
+
+absl::Status RecoveryRun::CheckReached() const {
+  for (const ShardId shard : store_->adopted_shards()) {
+    const Version version = store_->VersionOf(shard);
+    if (!beyond_[shard] || version == options_.until) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard ", shard, " cannot be brought to version ", options_.until,
+                     ": its checkpoints that are not beyond it, and the log, lead to version ", version, " only"));
+  }
+  return absl::OkStatus();
+}
+
+void RecoveryRun::ForgetRemains() {
+  const std::vector<Incarnation> open = store_->sessions().open;
+  for (const ShardId shard : store_->adopted_shards()) {
+    store_->UseShard(shard, [&](Shard* owned) {
+      owned->ForgetWorkersBut(open);
+      owned->DropStaged();
+    });
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store) {
+  return RecoveryRun(options, store).Run();
+}
+
+absl::Status RemoveSegmentsBefore(const std::string& dir, uint64_t generation) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(dir));
+  for (const LogSegments& log : logs) {
+    if (log.front().generation >= generation) continue;
+    for (const SegmentId& segment : log) LODESTONE_RETURN_IF_ERROR(RemoveFile(SegmentPath(dir, segment)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone::server

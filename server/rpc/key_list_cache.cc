@@ -1,0 +1,70 @@
+#include "server/rpc/key_list_cache.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/types.h"
+#include "grpcpp/support/slice.h"
+#include "server/store/copied_bytes.h"
+
+namespace lodestone::server {
+namespace {
+
+// In memory of its own, in one run.
+Payload CopyOf(const Payload& payload) {
+  grpc::Slice copy(payload.size());
+  payload.bytes().CopyTo(const_cast<uint8_t*>(copy.begin()));
+  copied_bytes_metric.Add(payload.size());
+  std::vector<grpc::Slice> slices;
+  slices.push_back(std::move(copy));
+  return Payload(std::move(slices));
+}
+
+}  // namespace
+
+absl::Status KeyLists::Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome) {
+  *outcome = v1::Answer::NOT_REMEMBERED;
+  const KeyListName name = NameOf(list);
+  switch (list.place()) {
+    case v1::KeyList::IN_PARTS:
+      return absl::OkStatus();
+    case v1::KeyList::FIRST: {
+      const uint64_t bytes = uint64_t{name.count} * sizeof(Key);
+      if (bytes > numbers->payload.size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a list of ", name.count, " keys in a payload of ", numbers->payload.size(), " bytes"));
+      }
+      numbers->keys = CopyOf(numbers->payload.Take(bytes));
+      if (name.count > 0 && Remember(name, *numbers->keys)) *outcome = v1::Answer::REMEMBERED;
+      return absl::OkStatus();
+    }
+    case v1::KeyList::REMEMBERED:
+      if (const Payload* const keys = lists_.Find(name); keys != nullptr) {
+        numbers->keys = *keys;
+        *outcome = v1::Answer::REMEMBERED;
+        return absl::OkStatus();
+      }
+      *outcome = v1::Answer::FORGOTTEN;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "a list of ", name.count, " keys is not remembered (any more): send the call again with the keys"));
+    default:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("this ps does not know where the keys are, in place ", static_cast<int>(list.place())));
+}
+
+bool KeyLists::Remember(const KeyListName& name, const Payload& keys) {
+  const size_t bytes = lists_.BytesOf(name);
+  if (bytes > bytes_max_) return false;
+  const size_t before = lists_.bytes();
+  const auto others = [&] { return bytes_of_all_->load(std::memory_order_relaxed) - before; };
+  while (!lists_.empty() && others() + lists_.bytes() + bytes > bytes_of_all_max_) lists_.EraseOldest();
+  const bool room = others() + lists_.bytes() + bytes <= bytes_of_all_max_;
+  if (room) lists_.Add(name, keys);
+  bytes_of_all_->fetch_add(lists_.bytes() - before, std::memory_order_relaxed);  // Wraps to a subtraction.
+  return room;
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,191 @@
+#include "server/rpc/parameter_service.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/wire/message.h"
+#include "server/auth/revocable.h"
+#include "server/rpc/push_pull.h"
+
+namespace lodestone::server {
+namespace {
+
+// A caller whose deadline has passed is not there to hear of what would be done for it.
+absl::Status CheckDeadline(const grpc::CallbackServerContext& context) {
+  if (context.deadline() > std::chrono::system_clock::now()) return absl::OkStatus();
+  return absl::DeadlineExceededError("the call's deadline had passed when it arrived");
+}
+
+// What every raw method starts with.
+absl::Status Open(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                  google::protobuf::MessageLite* header, Payload* payload) {
+  LODESTONE_RETURN_IF_ERROR(CheckDeadline(context));
+  return ParseMessage(request, header, payload);
+}
+
+// One subscriber's stream. Owned by gRPC until OnDone.
+class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public DeltaSink {
+ public:
+  // Ends the subscription of a caller who may not have it any more.
+  class Ender final : public Revocable {
+   public:
+    explicit Ender(std::shared_ptr<Subscriber> subscriber) : subscriber_(std::move(subscriber)) {}
+    void Revoke(const absl::Status& why) override { subscriber_->Cancel(why); }
+
+   private:
+    const std::shared_ptr<Subscriber> subscriber_;
+  };
+
+  // Call once, before the reactor is handed to gRPC. What is returned lives as long as the stream; null if there is
+  // none.
+  std::weak_ptr<Ender> Start(absl::StatusOr<std::shared_ptr<Subscriber>> subscriber) {
+    if (!subscriber.ok()) {
+      Finish(subscriber.status());
+      return {};
+    }
+    subscriber_ = *std::move(subscriber);
+    ender_ = std::make_shared<Ender>(subscriber_);
+    const std::weak_ptr<Ender> ender = ender_;
+    subscriber_->Start();
+    return ender;
+  }
+
+  void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
+    message_ = BuildMessage(delta, payload);
+    StartWrite(&message_);
+  }
+  void Finish(absl::Status status) override { grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpc(status)); }
+
+  void OnWriteDone(bool ok) override {
+    message_.Clear();
+    subscriber_->OnWritten(ok);
+  }
+  void OnCancel() override {
+    if (subscriber_ != nullptr) subscriber_->Cancel(absl::CancelledError("the subscriber is gone"));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  std::shared_ptr<Subscriber> subscriber_;  // Null if it was refused.
+  std::shared_ptr<Ender> ender_;
+  grpc::ByteBuffer message_;  // Being written.
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Caller>> ParameterService::CallerOf(const grpc::CallbackServerContext& context) const {
+  if (access_ == nullptr) return nullptr;
+  return access_->Identify(CallOf(context));
+}
+
+void ParameterService::Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const {
+  if (hold_ms == 0) return reactor->Finish(ToGrpc(status));
+  access_->delays()->After(hold_ms, [reactor, status] { reactor->Finish(ToGrpc(status)); });
+}
+
+grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerContext* context,
+                                                         const v1::EnsureTablesRequest* request,
+                                                         v1::EnsureTablesResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto run = [&]() -> absl::Status {
+    LODESTONE_RETURN_IF_ERROR(CheckDeadline(*context));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    if (caller != nullptr) LODESTONE_RETURN_IF_ERROR(caller->CheckEnsureTables(*request));
+    LODESTONE_ASSIGN_OR_RETURN(*response, RunEnsureTables(store_, incarnation_, *request));
+    return absl::OkStatus();
+  };
+  reactor->Finish(ToGrpc(run()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  v1::PushRequest header;
+  Payload payload;
+  const auto open = [&]() -> absl::StatusOr<int64_t> {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    return caller == nullptr ? 0 : caller->CheckPush(header, payload.size());
+  };
+  const absl::StatusOr<int64_t> hold_ms = open();
+  if (!hold_ms.ok()) {
+    reactor->Finish(ToGrpc(hold_ms.status()));
+    return reactor;
+  }
+  store_->Push(std::move(header), std::move(payload),
+               [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<v1::PushResponse> result) {
+                 if (result.ok()) *response = BuildMessage(*result, {});
+                 Finish(reactor, result.status(), hold_ms);
+               });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  v1::PullRequest header;
+  Payload payload;
+  const auto open = [&]() -> absl::Status {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    return caller == nullptr ? absl::OkStatus() : caller->CheckPull(header);
+  };
+  if (const absl::Status status = open(); !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  store_->Pull(std::move(header), std::move(payload), [reactor, response](absl::StatusOr<Store::Values> values) {
+    if (values.ok()) *response = BuildMessage(values->header, values->payload);
+    reactor->Finish(ToGrpc(values.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  v1::PushPullRequest header;
+  Payload payload;
+  const auto open = [&]() -> absl::StatusOr<int64_t> {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
+    return caller == nullptr ? 0 : caller->CheckPushPull(header, payload.size());
+  };
+  const absl::StatusOr<int64_t> hold_ms = open();
+  if (!hold_ms.ok()) {
+    reactor->Finish(ToGrpc(hold_ms.status()));
+    return reactor;
+  }
+  RunPushPull(store_, std::move(header), std::move(payload),
+              [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
+                if (values.ok()) *response = BuildMessage(values->header, values->payload);
+                Finish(reactor, values.status(), hold_ms);
+              });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Subscribe(grpc::CallbackServerContext* context,
+                                                                        const grpc::ByteBuffer* request) {
+  auto* const stream = new DeltaStream;
+  v1::SubscribeRequest header;
+  Payload payload;
+  std::shared_ptr<Caller> caller;
+  const auto open = [&]() -> absl::Status {
+    LODESTONE_RETURN_IF_ERROR(Open(*context, *request, &header, &payload));
+    LODESTONE_ASSIGN_OR_RETURN(caller, CallerOf(*context));
+    return caller == nullptr ? absl::OkStatus() : caller->CheckSubscribe(header);
+  };
+  if (absl::Status status = open(); !status.ok()) {
+    stream->Finish(std::move(status));
+    return stream;
+  }
+  std::weak_ptr<Revocable> ender = stream->Start(broadcaster_->Add(header, context->peer(), stream));
+  if (caller != nullptr && !ender.expired()) access_->Watch(caller, std::move(ender));
+  return stream;
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,77 @@
+#include "server/rpc/push_pull.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace lodestone::server {
+namespace {
+
+// A PushPull under way.
+struct PushPullCall {
+  v1::PushPullRequest header;
+  Numbers push_numbers;
+  Numbers pull_numbers;
+  std::function<void(absl::StatusOr<PushPullValues>)> done;
+};
+
+absl::Status Split(const Store& store, Numbers numbers, PushPullCall* call) {
+  if (!call->header.push().payload().empty() || !call->header.pull().payload().empty()) {
+    return absl::InvalidArgumentError("the payload fields of push and pull must be empty: PushPull has its own");
+  }
+  size_t key_bytes = 0;
+  LODESTONE_ASSIGN_OR_RETURN(size_t push_bytes, store.PushPayloadBytes(call->header.push(), &key_bytes));
+  if (numbers.keys.has_value()) {
+    push_bytes -= key_bytes;
+    if (key_bytes > numbers.keys->size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the push's parts have ", key_bytes / sizeof(Key),
+                                                     " rows, and the list of keys ",
+                                                     numbers.keys->size() / sizeof(Key)));
+    }
+    call->push_numbers.keys = numbers.keys->Take(key_bytes);
+    call->pull_numbers.keys = *std::move(numbers.keys);
+  }
+  if (push_bytes > numbers.payload.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the push's parts need ", push_bytes,
+                                                   " bytes of payload, and the message has ", numbers.payload.size()));
+  }
+  call->push_numbers.payload = numbers.payload.Take(push_bytes);
+  call->pull_numbers.payload = std::move(numbers.payload);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
+                 std::function<void(absl::StatusOr<PushPullValues>)> done) {
+  auto call = std::make_shared<PushPullCall>();
+  call->header = std::move(header);
+  call->done = std::move(done);
+  if (absl::Status status = Split(*store, std::move(numbers), call.get()); !status.ok()) {
+    return call->done(std::move(status));
+  }
+  const auto pull = [store, call](absl::StatusOr<v1::PushResponse> pushed) {
+    if (!pushed.ok()) return call->done(pushed.status());
+    store->Pull(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers),
+                [call, pushed = *std::move(pushed)](absl::StatusOr<Store::Values> values) {
+                  if (!values.ok()) return call->done(values.status());
+                  PushPullValues result;
+                  *result.header.mutable_push() = pushed;
+                  *result.header.mutable_pull() = std::move(values->header);
+                  result.payload = std::move(values->payload);
+                  call->done(std::move(result));
+                });
+  };
+  store->Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
+}
+
+absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,
+                                                         const v1::EnsureTablesRequest& request) {
+  LODESTONE_ASSIGN_OR_RETURN(v1::EnsureTablesResponse response, store->EnsureTables(request));
+  response.set_server_incarnation(server);
+  return response;
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,15 @@
+// Payload bytes that this ps copies in user space on their way between its memory and a socket, for benchmarks: what
+// should be near 0 for a byte of a dense table, and 1 for one of a row that is pulled, since rows lie apart.
+#pragma once
+
+#include "common/telemetry/metrics.h"
+
+namespace lodestone::server {
+
+// Once per message, not per copy. Elements that lie in several of a message's slices do not count.
+inline CounterMetric copied_bytes_metric(
+    "lodestone_ps_copied_bytes_total",
+    "Payload bytes copied between tables and messages: rows that are pulled, lists "
+    "of keys that are remembered.");
+
+}  // namespace lodestone::server

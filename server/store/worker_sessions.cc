@@ -1,0 +1,132 @@
+#include "server/store/worker_sessions.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/incarnation.h"
+#include "common/base/limits.h"
+
+namespace lodestone::server {
+
+absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found != sessions_.end()) {
+    found->second.last_contact_ms = now_ms;
+    return absl::OkStatus();
+  }
+  if (worker <= forgotten_max_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker incarnation ", worker, " may have had a session here that was forgotten after ",
+                     limits::kSessionIdleMaxMs / 1000, " s without a call; it must join again as a new incarnation"));
+  }
+  // A session lives for kSessionIdleMaxMs at least. Then its incarnation, and so forgotten_max_, is below those that
+  // workers join with.
+  const std::chrono::milliseconds ahead_max(limits::kSessionIdleMaxMs);
+  if (worker > FirstIncarnation(wall_clock_() + ahead_max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker incarnation ", worker, " is more than ", limits::kSessionIdleMaxMs / 3600'000,
+                     " h ahead of this ps's clock: no coordinator gave it, or the clocks of this machine and of the "
+                     "coordinator's are wrong"));
+  }
+  if (sessions_.size() >= limits::kSessionsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("this ps has ", sessions_.size(), " worker sessions, its limit"));
+  }
+  sessions_[worker].last_contact_ms = now_ms;
+  return absl::OkStatus();
+}
+
+absl::Status Sessions::Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms) {
+  if (worker == 0) return absl::InvalidArgumentError("a push needs a worker_incarnation");
+  if (sequence == 0) return absl::InvalidArgumentError("a push needs a positive sequence");
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found == sessions_.end()) {
+    return absl::FailedPreconditionError(absl::StrCat("worker incarnation ", worker,
+                                                      " has no session on this ps: it was forgotten, or the ps was "
+                                                      "started anew"));
+  }
+  Session& session = found->second;
+  session.last_contact_ms = now_ms;
+  session.clock = std::max(session.clock, clock);
+  session.sequence = std::max(session.sequence, sequence);
+  return absl::OkStatus();
+}
+
+void Sessions::PushApplied(Incarnation worker) {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found != sessions_.end()) ++found->second.pushes;
+}
+
+void Sessions::PushRefused(Incarnation worker) {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found != sessions_.end()) ++found->second.refused;
+}
+
+void Sessions::Contact(Incarnation worker, int64_t now_ms) {
+  if (worker == 0) return;
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found != sessions_.end()) found->second.last_contact_ms = now_ms;
+}
+
+bool Sessions::Restore(Incarnation worker, int64_t now_ms) {
+  MutexLock lock(&mu_);
+  const auto [session, fresh] = sessions_.try_emplace(worker);
+  session->second.last_contact_ms = now_ms;
+  return fresh;
+}
+
+void Sessions::RestoreForgotten(Incarnation worker) {
+  MutexLock lock(&mu_);
+  sessions_.erase(worker);
+  forgotten_max_ = std::max(forgotten_max_, worker);
+}
+
+void Sessions::RaiseForgotten(Incarnation worker) {
+  MutexLock lock(&mu_);
+  forgotten_max_ = std::max(forgotten_max_, worker);
+}
+
+Sessions::Known Sessions::known() const {
+  MutexLock lock(&mu_);
+  Known known;
+  known.forgotten_max = forgotten_max_;
+  for (const auto& [worker, session] : sessions_) known.open.push_back(worker);
+  std::sort(known.open.begin(), known.open.end());
+  return known;
+}
+
+std::vector<Incarnation> Sessions::ForgetIdle(int64_t now_ms) {
+  std::vector<Incarnation> forgotten;
+  MutexLock lock(&mu_);
+  for (const auto& [worker, session] : sessions_) {
+    if (now_ms - session.last_contact_ms > limits::kSessionIdleMaxMs) forgotten.push_back(worker);
+  }
+  for (const Incarnation worker : forgotten) {
+    sessions_.erase(worker);
+    forgotten_max_ = std::max(forgotten_max_, worker);
+  }
+  return forgotten;
+}
+
+void Sessions::FillStatus(int64_t now_ms, v1::StatusResponse* status) const {
+  {
+    MutexLock lock(&mu_);  // Pushes and pulls wait for it: what can be done without it is.
+    for (const auto& [worker, session] : sessions_) {
+      v1::SessionStatus* out = status->add_sessions();
+      out->set_worker_incarnation(worker);
+      out->set_clock(session.clock);
+      out->set_last_contact_seconds(static_cast<double>(now_ms - session.last_contact_ms) / 1000);
+      out->set_pushes(session.pushes);
+      out->set_sequence(session.sequence);
+      out->set_refused(session.refused);
+    }
+  }
+  std::sort(status->mutable_sessions()->begin(), status->mutable_sessions()->end(),
+            [](const auto& a, const auto& b) { return a.worker_incarnation() < b.worker_incarnation(); });
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,127 @@
+// Reading rows: three batches of look-ups are under way at a time, so that the cache misses of each overlap with the
+// work on the others. A message has few keys of each shard, so that batches go on from one shard to the next.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "server/table/embedding_table.h"
+#include "server/table/prefetch.h"
+
+namespace lodestone::server {
+namespace {
+
+// memcpy, inlined for the usual rows: a call costs as much as the copy.
+void CopyFloats(const float* from, size_t n, float* to) {
+  if (n % 4 != 0 || n > 64) {
+    std::memcpy(to, from, n * sizeof(float));
+    return;
+  }
+  for (size_t i = 0; i < n; i += 4) std::memcpy(to + i, from + i, 4 * sizeof(float));
+}
+
+}  // namespace
+
+class EmbeddingTable::Reader {
+ public:
+  Reader(std::span<const Wanted> wanted, uint64_t now_ms) : wanted_(wanted), now_ms_(now_ms) {}
+
+  void Run() {
+    for (size_t turn = 0;; ++turn) {
+      Fill(&batches_[turn % 3]);
+      Find(&batches_[(turn + 2) % 3]);
+      Batch& last = batches_[(turn + 1) % 3];
+      Copy(last);
+      if (turn >= 2 && last.keys_count == 0) return;
+    }
+  }
+
+ private:
+  // Adjacent keys of one table.
+  struct Segment {
+    EmbeddingTable* table = nullptr;
+    size_t end = 0;  // In the batch's arrays; it begins where the one before ends.
+    float* dst = nullptr;
+  };
+  struct Batch {
+    size_t keys_count = 0;
+    size_t segments_count = 0;
+    std::array<Segment, kBatchRows> segments;
+    std::array<Key, kBatchRows> keys;
+    std::array<uint32_t, kBatchRows> homes;
+    std::array<RowId, kBatchRows> rows;
+    std::array<const float*, kBatchRows> values;
+  };
+
+  // Takes the next keys, and fetches their places in the index.
+  void Fill(Batch* batch) {
+    batch->keys_count = 0;
+    batch->segments_count = 0;
+    while (batch->keys_count < kBatchRows && next_ < wanted_.size()) {
+      const Wanted& wanted = wanted_[next_];
+      if (taken_ == 0) keys_ = wanted.keys;
+      const size_t begin = batch->keys_count;
+      const size_t count = std::min(kBatchRows - begin, wanted.count - taken_);
+      keys_.Take(count * sizeof(Key)).CopyTo(&batch->keys[begin]);
+      const RowIndex& index = wanted.table->index_;
+      for (size_t i = begin; i < begin + count; ++i) batch->homes[i] = index.Prepare(batch->keys[i]);
+      batch->keys_count += count;
+      batch->segments[batch->segments_count++] = {wanted.table, batch->keys_count,
+                                                  wanted.dst + taken_ * wanted.table->table_->dim()};
+      taken_ += count;
+      if (taken_ < wanted.count) return;
+      ++next_;
+      taken_ = 0;
+      while (next_ < wanted_.size() && wanted_[next_].count == 0) ++next_;
+    }
+  }
+
+  // Looks the keys up, and fetches their rows.
+  static void Find(Batch* batch) {
+    size_t i = 0;
+    for (size_t s = 0; s < batch->segments_count; ++s) {
+      const Segment& segment = batch->segments[s];
+      const EmbeddingTable& table = *segment.table;
+      const PageLayout layout = table.layout_;
+      const Page* const pages = table.pages_.data();
+      const size_t bytes = table.table_->dim() * sizeof(float);
+      for (; i < segment.end; ++i) {
+        const RowId row = table.index_.Find(batch->keys[i], batch->homes[i]);
+        batch->rows[i] = row;
+        if (row == kNoRow) continue;
+        batch->values[i] = layout.Row(pages[row >> layout.rows_log2].buffer, row & (layout.rows() - 1));
+        PrefetchRow(batch->values[i], bytes);
+      }
+    }
+  }
+
+  void Copy(const Batch& batch) const {
+    size_t i = 0;
+    for (size_t s = 0; s < batch.segments_count; ++s) {
+      const Segment& segment = batch.segments[s];
+      EmbeddingTable& table = *segment.table;
+      const size_t dim = table.table_->dim();
+      for (float* out = segment.dst; i < segment.end; ++i, out += dim) {
+        if (batch.rows[i] == kNoRow) {
+          table.table_->InitializeRow(batch.keys[i], out);
+          continue;
+        }
+        CopyFloats(batch.values[i], dim, out);
+        if (table.track_usage_) table.Use(batch.rows[i], now_ms_);
+      }
+    }
+  }
+
+  const std::span<const Wanted> wanted_;
+  const uint64_t now_ms_;
+  size_t next_ = 0;   // Of wanted_, from which the next keys are taken;
+  size_t taken_ = 0;  // how many of its keys have been,
+  ByteView keys_;     // and those that are left.
+  std::array<Batch, 3> batches_;
+};
+
+void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) {
+  while (!wanted.empty() && wanted.front().count == 0) wanted = wanted.subspan(1);
+  Reader(wanted, now_ms).Run();
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,87 @@
+// A table as a ps knows it: its specification made ready for use, and what is counted of it. The values live in the
+// shards (dense_table.h, embedding_table.h).
+//
+// Thread safety: the description is immutable; the counters synchronise themselves.
+// Ownership: owned by the store, outlives the shards' parts.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/byte_view.h"
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
+#include "proto/table.pb.h"
+#include "server/optimizer/optimizer.h"
+
+namespace lodestone::server {
+
+class Table {
+ public:
+  // INVALID_ARGUMENT, naming the table and field, if the specification makes no sense.
+  static absl::StatusOr<std::unique_ptr<Table>> Create(const v1::TableSpec& spec, uint64_t cluster_seed,
+                                                       uint32_t shards);
+
+  TableId id() const { return id_; }
+  const std::string& name() const { return spec_.name(); }
+  const v1::TableSpec& spec() const { return spec_; }
+  uint32_t shards() const { return shards_; }
+  const Optimizer& optimizer() const { return *optimizer_; }
+  const StateLayout& state_layout() const { return state_layout_; }
+
+  bool is_dense() const { return spec_.has_dense(); }
+  // Dense tables only.
+  const BlockLayout& layout() const { return layout_; }
+  // Embedding tables only: floats per row.
+  uint32_t dim() const { return dim_; }
+
+  // "dense [256, 128]" or "embedding dim 16".
+  std::string ShapeText() const;
+
+  // Fills `dst` with the initial values `first` … `first + n - 1` of the dense table, or (key) of a row.
+  void InitializeDense(uint64_t first, size_t n, float* dst) const;
+  void InitializeRow(Key key, float* dst) const;
+
+  // The step that update number `step` (from 0) takes with the floats of `gradient`, clipped to `norm_max` (0: not).
+  Optimizer::Step StepFor(uint64_t step, ByteView gradient, float norm_max) const;
+
+  // What brings the norm of `gradient`, clamped to [-clip_value, clip_value] (0: not), down to `norm_max`: at most 1.
+  static float ScaleToNorm(ByteView gradient, float clip_value, float norm_max);
+
+  // What is counted, over all shards of this ps.
+  struct Counters {
+    std::atomic<uint64_t> bytes{0};
+    std::atomic<uint64_t> blocks{0};
+    std::atomic<uint64_t> rows{0};
+    std::atomic<uint64_t> updates{0};
+    std::atomic<uint64_t> evicted{0};
+    std::atomic<uint64_t> not_admitted{0};
+    std::atomic<uint64_t> pushes{0};  // Since the last broadcast by count.
+  };
+  Counters& counters() { return counters_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  Table() = default;
+
+  // Constant after construction.
+  TableId id_ = 0;
+  v1::TableSpec spec_;
+  uint32_t shards_ = 1;
+  std::unique_ptr<const Optimizer> optimizer_;
+  StateLayout state_layout_;
+  BlockLayout layout_;
+  uint64_t fan_in_ = 1;
+  uint64_t fan_out_ = 1;
+  uint32_t dim_ = 0;
+  uint64_t seed_ = 0;
+
+  // Synchronises itself.
+  Counters counters_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,89 @@
+// Reads what ShardLog wrote: the records of one log of one generation, over its segments.
+//
+// A log may end inside a record, or right after it began a segment: that was never acknowledged and is left out, and
+// cuts() tells. Anything else that is not as it was written is an error, which names file and offset.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/byte_view.h"
+#include "common/io/record_file.h"
+#include "proto/log.pb.h"
+#include "server/wal/segment_name.h"
+
+namespace lodestone::server {
+
+// The segments of one log of one generation, ascending; at least one.
+using LogSegments = std::vector<SegmentId>;
+
+// All logs in a folder, by generation and log. Files that are not named as segments are left out.
+absl::StatusOr<std::vector<LogSegments>> ListLogs(const std::string& dir);
+
+class LogReader {
+ public:
+  struct Options {
+    std::string dir;
+    // The log's cluster, shards, seed and server must be these; the other fields are not looked at.
+    v1::SegmentHeader expected;
+    // End at damage, or at a missing segment, as if nothing followed, and tell in cuts(). server.cut_damaged_log
+    bool cut_damaged = false;
+  };
+  // DATA_LOSS if the log is damaged so early; FAILED_PRECONDITION if it is another cluster's, server's or program's.
+  static absl::StatusOr<std::unique_ptr<LogReader>> Open(Options options, const LogSegments& log);
+  LogReader(const LogReader&) = delete;
+  LogReader& operator=(const LogReader&) = delete;
+
+  // The header of the log's first segment; null if it ended before that was written.
+  const v1::SegmentHeader* header() const { return parts_.empty() ? nullptr : &header_; }
+
+  // The next record; false at the end. The payload is valid until the next call. DATA_LOSS if it is damaged.
+  absl::StatusOr<bool> Next(v1::LogRecord* record, ByteView* payload);
+  // Where the last record lies, for messages.
+  std::string place() const;
+
+  // What was left out at the log's end.
+  struct Cut {
+    std::string file;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;    // From there on, in this file and those after it.
+    bool damaged = false;  // Some of it may have been acknowledged.
+    std::string reason;
+  };
+  const std::vector<Cut>& cuts() const { return cuts_; }
+
+ private:
+  // A segment to be read.
+  struct Part {
+    std::string path;
+    uint64_t bytes = UINT64_MAX;  // That count of it; the last one is read as far as it goes.
+  };
+
+  explicit LogReader(Options options) : options_(std::move(options)) {}
+
+  // Reads the header of the segment `id` and adds it to parts_. False if the log ends before it.
+  absl::StatusOr<bool> AddPart(const SegmentId& id, bool last);
+  absl::Status CheckHeader(const std::string& path, const SegmentId& id, const v1::SegmentHeader& header) const;
+  // Goes on in the next part. REQUIRES: there is one.
+  absl::Status OpenPart();
+  // The log ends at `offset` of `path`, for `reason`. DATA_LOSS if that is damage, unless options_.cut_damaged.
+  absl::Status CutAt(const std::string& path, uint64_t offset, bool damaged, absl::string_view reason);
+
+  const Options options_;
+  std::vector<std::string> files_;  // Of the log, also those that are not read.
+  v1::SegmentHeader header_;
+  std::vector<Part> parts_;
+  size_t opened_ = 0;  // Parts that were.
+  bool ended_ = false;
+  std::unique_ptr<RecordReader> reader_;  // Of the part before opened_; null: none is being read.
+  std::vector<Cut> cuts_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,138 @@
+#include "common/io/file.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A folder of the test's own.
+std::string Folder() {
+  std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/file_XXXXXX";
+  EXPECT_NE(mkdtemp(path.data()), nullptr);
+  return path;
+}
+
+std::string Content(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(File, ContinuesShortAndInterruptedWrites) {
+  int calls_made = 0;
+  FileCalls calls = FileCalls::System();
+  calls.writev = [&calls_made](int fd, const iovec* pieces, int) -> ssize_t {
+    if (++calls_made % 3 == 0) {
+      errno = EINTR;
+      return -1;
+    }
+    const iovec some = {pieces[0].iov_base, std::min<size_t>(pieces[0].iov_len, 2)};
+    return ::writev(fd, &some, 1);
+  };
+  const std::string path = Folder() + "/f";
+  auto file = File::Open(path, O_WRONLY | O_CREAT, &calls);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::string a = "abcde", b, c = "f", d = "ghi";
+  std::vector<iovec> pieces;
+  for (std::string* piece : {&b, &a, &b, &c, &d, &b}) pieces.push_back({piece->data(), piece->size()});
+  ASSERT_TRUE(file->Write(pieces).ok());
+  EXPECT_EQ(Content(path), "abcdefghi");
+}
+
+TEST(File, WritesMorePiecesThanOneCallTakes) {
+  const std::string path = Folder() + "/f";
+  auto file = File::Open(path, O_WRONLY | O_CREAT);
+  ASSERT_TRUE(file.ok());
+  std::string expected;
+  for (int i = 0; i < 5000; ++i) expected += static_cast<char>('a' + i % 26);
+  std::vector<iovec> pieces;
+  for (char& c : expected) pieces.push_back({&c, 1});
+  ASSERT_TRUE(file->Write(pieces).ok());
+  EXPECT_EQ(Content(path), expected);
+}
+
+TEST(File, ErrorsNameThePathTheCallAndTheReason) {
+  FileCalls calls = FileCalls::System();
+  calls.writev = [](int, const iovec*, int) -> ssize_t { return errno = ENOSPC, -1; };
+  calls.fdatasync = [](int) { return errno = EIO, -1; };
+  calls.ftruncate = [](int, off_t) { return errno = EROFS, -1; };
+  const std::string path = Folder() + "/f";
+  auto file = File::Open(path, O_WRONLY | O_CREAT, &calls);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->Write("x").message(), path + ": writev: No space left on device");
+  EXPECT_EQ(file->Write("x").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(file->Sync().message(), path + ": fdatasync: Input/output error");
+  EXPECT_EQ(file->Truncate(0).message(), path + ": ftruncate: Read-only file system");
+  const auto missing = File::Open(path + "/g", O_RDONLY);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr(path + "/g: open: Not a directory"));
+  EXPECT_EQ(File::Open(path + "2", O_RDONLY).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(File, ACallThatWritesNothingIsAnErrorAndNotALoop) {
+  FileCalls calls = FileCalls::System();
+  calls.writev = [](int, const iovec*, int) -> ssize_t { return 0; };
+  auto file = File::Open(Folder() + "/f", O_WRONLY | O_CREAT, &calls);
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE(file->Write("x").ok());
+  EXPECT_TRUE(file->Write("").ok());
+}
+
+TEST(File, ReadsAtAnOffsetAsMuchAsThereIs) {
+  const std::string path = Folder() + "/f";
+  std::ofstream(path) << "0123456789";
+  const auto file = File::Open(path, O_RDONLY);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(*file->Size(), 10u);
+  char bytes[8] = {};
+  EXPECT_EQ(*file->ReadAt(2, bytes, 3), 3u);
+  EXPECT_EQ(std::string(bytes), "234");
+  EXPECT_EQ(*file->ReadAt(7, bytes, 8), 3u);
+  EXPECT_EQ(*file->ReadAt(10, bytes, 8), 0u);
+}
+
+TEST(File, MakesFoldersWithThoseAboveThem) {
+  const std::string top = Folder();
+  EXPECT_TRUE(MakeFolders(top + "/a/b//c/").ok());
+  EXPECT_TRUE(MakeFolders(top + "/a/b/c").ok());
+  std::ofstream(top + "/a/file") << "x";
+  EXPECT_THAT(std::string(MakeFolders(top + "/a/file").message()), HasSubstr("is not a folder"));
+  EXPECT_THAT(std::string(MakeFolders(top + "/a/file/x").message()), HasSubstr("a/file"));
+  EXPECT_FALSE(MakeFolders("").ok());
+  const auto names = ListFolder(top + "/a");
+  ASSERT_TRUE(names.ok());
+  EXPECT_THAT(*names, ElementsAre("b", "file"));
+  EXPECT_EQ(ListFolder(top + "/z").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(File, ReplacesAFileWholly) {
+  const std::string dir = Folder();
+  for (const std::string content : {"first and long", "second"}) {
+    ASSERT_TRUE(ReplaceFile(dir + "/f", content).ok());
+    EXPECT_EQ(Content(dir + "/f"), content);
+  }
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("f"));
+  EXPECT_THAT(std::string(ReplaceFile(dir + "/none/f", "x").message()), HasSubstr("none/f.tmp: open"));
+}
+
+TEST(File, RemovesAFileOnce) {
+  const std::string path = Folder() + "/f";
+  std::ofstream(path) << "x";
+  EXPECT_TRUE(RemoveFile(path).ok());
+  EXPECT_TRUE(RemoveFile(path).ok());
+  EXPECT_FALSE(File::Open(path, O_RDONLY).ok());
+}
+
+}  // namespace
+}  // namespace lodestone

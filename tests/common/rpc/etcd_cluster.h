@@ -1,0 +1,58 @@
+// A cluster of real etcd processes on this machine, for tests. They end with the thread that made it.
+//
+// Not thread-safe. Needs Debian's package etcd-server, which tools/install --test installs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/psctl/local/child_process.h"
+
+namespace lodestone {
+
+class EtcdCluster {
+ public:
+  // Starts `members` processes that keep what they have, and say, in `folder`. Returns when they have a leader.
+  static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(int members, const std::string& folder);
+
+  ~EtcdCluster();
+
+  int members() const { return static_cast<int>(members_.size()); }
+  // Where a member takes clients, 127.0.0.1:port.
+  std::string endpoint(int member) const;
+  std::vector<std::string> endpoints() const;
+  int port(int member) const { return members_[member].client_port; }
+  bool Runs(int member) const { return members_[member].child != nullptr; }
+
+  // kill -9; returns once it is dead. REQUIRES: Runs.
+  void Kill(int member);
+  // Starts it again with what it had, at the same address. AwaitLeader says when it belongs to the others again.
+  absl::Status Restart(int member);
+  void Signal(int member, int signal) { members_[member].child->Signal(signal); }
+
+  // Waits until all that run agree on a leader among themselves, and returns it. An error if one of them ends, or they
+  // do not agree in a minute.
+  absl::StatusOr<int> AwaitLeader();
+
+ private:
+  struct Member {
+    std::unique_ptr<Child> child;  // Null: it does not run.
+    std::string folder;
+    int client_port = 0;
+    int peer_port = 0;
+  };
+  EtcdCluster() = default;
+  absl::Status StartMember(int member);
+  // That none has ended by itself; with the end of its log, if so.
+  absl::Status CheckAlive();
+  // The leader if all that run say the same; -1 if not.
+  int LeaderByAll() const;
+
+  std::vector<Member> members_;
+  std::vector<int> reservations_;  // Sockets that keep the members' ports from others.
+};
+
+}  // namespace lodestone

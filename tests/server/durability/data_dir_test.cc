@@ -1,0 +1,396 @@
+#include "server/durability/data_dir.h"
+
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/durability/storage_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+using StorageTest = StorageFixture;
+
+TEST_P(StorageTest, WhatWasAcknowledgedIsThereAfterAKillAndIsNotAppliedAgain) {
+  v1::ClusterConfig::Durability durability;
+  ASSERT_TRUE(v1::ClusterConfig::Durability_Parse(GetParam(), &durability));
+  config_.mutable_cluster()->set_durability(durability);
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 20);
+
+  const Ps again = StartWell(Killed());
+  EXPECT_EQ(Content(again), Content(ps));
+  EXPECT_GT(StatusOf(again).replayed_records(), 0u);
+  const auto retry = Push(again, 20, 20);
+  ASSERT_TRUE(retry.ok()) << retry.status();
+  for (const auto& shard : retry->shards()) EXPECT_TRUE(shard.duplicate());
+  PushMany(again, 21, 25);
+  PushMany(ps, 21, 25);
+  EXPECT_EQ(Content(again), Content(ps));
+}
+
+INSTANTIATE_TEST_SUITE_P(Durabilities, StorageTest, ::testing::Values("PROCESS", "MACHINE"));
+
+using StorageLifeTest = StorageFixture;
+INSTANTIATE_TEST_SUITE_P(Process, StorageLifeTest, ::testing::Values("PROCESS"));
+
+TEST_P(StorageLifeTest, ManyLivesInARowLoseNothing) {
+  const Ps reference = StartWell(MakeConfig("reference"));
+  EnsureTables(reference);
+  for (Sequence life = 0; life < 6; ++life) {
+    const Ps ps = StartWell(config_);
+    if (life == 0) EnsureTables(ps);
+    PushMany(ps, 1 + 5 * life, 5 + 5 * life);
+    PushMany(reference, 1 + 5 * life, 5 + 5 * life);
+    if (life % 3 == 1) {
+      EXPECT_TRUE(ps.storage->Checkpoint("").ok());
+    }
+    EXPECT_EQ(Content(ps), Content(reference)) << "life " << life;
+    config_ = Killed();
+  }
+  EXPECT_EQ(Content(StartWell(config_)), Content(reference));
+}
+
+TEST_P(StorageLifeTest, ALogGoesOnFromACheckpointAndOldSegmentsGoAway) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 5);
+  for (Sequence s = 6; s < 60; s += 6) {
+    const auto checkpoint = ps.storage->Checkpoint("");
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    PushMany(ps, s, s + 5);
+  }
+  EXPECT_LE(Segments(config_).size(), 2u * 3) << "two logs, each with the segments since the last two checkpoints";
+  const Ps again = StartWell(Killed());
+  EXPECT_EQ(Content(again), Content(ps));
+}
+
+TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  for (Sequence s = 1; s <= 3; ++s) {
+    PushMany(ps, s, s);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  PushMany(ps, 4, 4);
+  const v1::Config killed = Killed();
+  const fs::path newest = fs::path(killed.server().data_dir()) / "checkpoints" / "auto-ps0-000003";
+  ASSERT_TRUE(fs::exists(newest));
+  size_t damaged = 0;
+  for (const auto& entry : fs::directory_iterator(newest)) {
+    if (entry.path().extension() == ".manifest") continue;
+    fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+    ++damaged;
+  }
+  ASSERT_GT(damaged, 0u);
+  EXPECT_EQ(Content(StartWell(killed)), Content(ps));
+}
+
+TEST_P(StorageLifeTest, ADamagedCheckpointIsNamedWhereTheLogDoesNotReachBackToTheOneBefore) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  for (Sequence s = 1; s <= 5; ++s) {
+    PushMany(ps, s, s);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  const v1::Config killed = Killed();
+  // The newest holds what has changed since this one.
+  const fs::path damaged =
+      fs::path(killed.server().data_dir()) / "checkpoints" / "auto-ps0-000004" / "ps-0.shard-00003";
+  ASSERT_TRUE(fs::exists(damaged));
+  fs::resize_file(damaged, fs::file_size(damaged) / 2);
+  const absl::Status status = Start(killed).status;
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(status.message(), testing::HasSubstr(damaged.string()));
+}
+
+TEST_P(StorageLifeTest, AStopInGoodOrderWritesACheckpointAndTheNextLifeReplaysNothing) {
+  std::map<ShardId, uint64_t> content;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 10);
+    content = Content(ps);
+    ps.storage->Close();
+  }
+  const Ps again = StartWell(config_);
+  EXPECT_EQ(StatusOf(again).replayed_records(), 0u);
+  EXPECT_EQ(Content(again), content);
+  again.storage->Close();
+  EXPECT_EQ(StatusOf(again).checkpoint(), "") << "nothing has changed, so nothing is written";
+}
+
+TEST_P(StorageLifeTest, ShortLivesDoNotPileUpSegments) {
+  for (Sequence life = 1; life <= 6; ++life) {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, life, life);
+    ps.storage->Close();
+  }
+  EXPECT_LE(Segments(config_).size(), 3u * 2 * 2) << "three lives, two logs, rolled once each";
+}
+
+TEST_P(StorageLifeTest, AForgottenWorkerStaysForgotten) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 1);
+  time_.AdvanceMs(limits::kSessionIdleMaxMs + 1);
+  ps.store->Tick();
+  ASSERT_EQ(Push(ps, 2, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  const Ps again = StartWell(Killed());
+  EXPECT_EQ(Push(again, 2, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(kWorker);
+  EXPECT_EQ(again.store->EnsureTables(request).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(StorageLifeTest, AWorkerThatHasNotPushedYetKeepsItsSession) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  EnsureTables(ps, kWorker + 1);
+  const Ps again = StartWell(Killed());
+  EXPECT_TRUE(Push(again, 1, 1, kWorker + 1).ok());
+  EXPECT_EQ(Push(again, 1, 1, kWorker + 2).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(StorageLifeTest, ACheckpointIsToldAndAPeriodicOneThatFails) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 3);
+  ASSERT_TRUE(ps.storage->Checkpoint("mine").ok());
+  EXPECT_THAT(Events(), testing::ElementsAre(testing::StartsWith("ps 0 checkpointed: mine: 8 shards, ")));
+  EXPECT_FALSE(ps.storage->Checkpoint("mine").ok()) << "there is one";
+  EXPECT_THAT(Events(), testing::SizeIs(1)) << "whoever asked was told";
+  const fs::path checkpoints = root_ / "a" / "checkpoints";
+  fs::remove_all(checkpoints);
+  std::ofstream(checkpoints.string()) << "in the way";
+  EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  ASSERT_THAT(Events(), testing::SizeIs(2));
+  EXPECT_THAT(Events()[1], testing::StartsWith("ps 0 disk: a checkpoint failed: "));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  EXPECT_THAT(Events(), testing::SizeIs(2)) << "that it goes on failing is no news";
+  fs::remove(checkpoints);
+  fs::create_directories(checkpoints);
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  ASSERT_THAT(Events(), testing::SizeIs(3));
+  EXPECT_THAT(Events()[2], testing::StartsWith("ps 0 checkpointed: "));
+  fs::remove_all(checkpoints);
+  std::ofstream(checkpoints.string()) << "in the way again";
+  EXPECT_FALSE(ps.storage->Checkpoint("").ok());
+  ASSERT_THAT(Events(), testing::SizeIs(4));
+  EXPECT_THAT(Events()[3], testing::StartsWith("ps 0 disk: a checkpoint failed: "));
+  fs::remove(checkpoints);
+}
+
+TEST_P(StorageLifeTest, ANamedCheckpointIsGoneBackToOnceAndThenLeftBehind) {
+  std::map<ShardId, uint64_t> early;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 5);
+    early = Content(ps);
+    ASSERT_TRUE(ps.storage->Checkpoint("early").ok());
+    PushMany(ps, 6, 10);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+    PushMany(ps, 11, 12);
+  }
+  config_.mutable_checkpoint()->set_load("early");
+  std::map<ShardId, uint64_t> late;
+  {
+    const Ps ps = StartWell(config_);
+    EXPECT_EQ(Content(ps), early);
+    PushMany(ps, 6, 6);  // Another push than the one of this number that was left behind.
+    late = Content(ps);
+    config_ = Killed();
+  }
+  EXPECT_EQ(Content(StartWell(config_)), late) << "it goes on from where it was, and not back once more";
+  config_.mutable_checkpoint()->set_load("nowhere");
+  EXPECT_EQ(Start(config_).status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(StorageLifeTest, AnyNumberOfServersGoOnFromTheCheckpointOfAnyOther) {
+  const std::string checkpoints = (root_ / "shared").string();
+  std::map<ShardId, uint64_t> content;
+  const auto config_of = [&](uint32_t server, uint32_t servers) {
+    v1::Config config = MakeConfig(absl::StrCat("of", servers, "-", server));
+    config.mutable_cluster()->set_servers(servers);
+    config.mutable_server()->set_index(server);
+    config.mutable_checkpoint()->set_dir(checkpoints);
+    return config;
+  };
+  const auto push_to_all = [](const std::vector<Ps>& cluster, Sequence sequence) {
+    for (const Ps& ps : cluster) {
+      RequestBuilder<v1::PushRequest> push(kShards);
+      push.header.set_worker_incarnation(kWorker);
+      push.header.set_sequence(sequence);
+      std::vector<std::pair<Key, float>> rows;
+      const std::vector<ShardId> owned = ps.store->adopted_shards();
+      for (Key key = 0; key < 200; ++key) {
+        if (std::binary_search(owned.begin(), owned.end(), ShardOfKey(key, kShards))) rows.emplace_back(key, 1.5f);
+      }
+      push.AddRows(TableIdOf("rows"), kDim, rows, true);
+      std::latch done(1);
+      ps.store->Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+        EXPECT_TRUE(response.ok()) << response.status();
+        done.count_down();
+      });
+      done.wait();
+    }
+  };
+  Sequence sequence = 0;
+  for (const uint32_t servers : {3u, 1u, 2u, 5u}) {
+    std::vector<Ps> cluster;
+    std::map<ShardId, uint64_t> found;
+    for (uint32_t server = 0; server < servers; ++server) {
+      cluster.push_back(StartWell(config_of(server, servers)));
+      found.merge(Content(cluster.back()));
+      if (sequence == 0) EnsureTables(cluster.back());
+    }
+    EXPECT_EQ(found, content) << servers << " servers";
+    push_to_all(cluster, ++sequence);
+    content.clear();
+    for (const Ps& ps : cluster) {
+      content.merge(Content(ps));
+      ps.storage->Close();
+    }
+    EXPECT_EQ(content.size(), kShards);
+  }
+}
+
+TEST_P(StorageLifeTest, ANumberOfServersCannotChangeBeforeAllIsInCheckpoints) {
+  config_.mutable_cluster()->set_servers(2);
+  {
+    v1::Config second = config_;
+    second.mutable_server()->set_index(1);
+    const Ps ps = StartWell(config_), other = StartWell(second);
+    for (const Ps* one : {&ps, &other}) {
+      EnsureTables(*one);
+      RequestBuilder<v1::PushRequest> push(kShards);
+      push.header.set_worker_incarnation(kWorker);
+      push.header.set_sequence(1);
+      std::vector<std::pair<Key, float>> rows;
+      for (Key key = 0; key < 100; ++key) {
+        if (ShardOfKey(key, kShards) % 2 == (one == &ps ? 0 : 1)) rows.emplace_back(key, 1.0f);
+      }
+      push.AddRows(TableIdOf("rows"), kDim, rows, true);
+      std::latch done(1);
+      one->store->Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+        EXPECT_TRUE(response.ok()) << response.status();
+        done.count_down();
+      });
+      done.wait();
+    }
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  for (const uint32_t servers : {1u, 3u}) {
+    v1::Config config = config_;
+    config.mutable_cluster()->set_servers(servers);
+    if (servers == 3) config.mutable_server()->set_index(1);  // Its own log; with one server, the other's.
+    const absl::Status status = Start(config).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("as many servers as before"));
+  }
+}
+
+TEST_P(StorageLifeTest, DamageInTheLogStopsTheStartUnlessItIsToBeCut) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 10);
+  v1::Config killed = Killed();
+  for (const fs::path& segment : Segments(killed)) {
+    std::fstream file(segment, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(segment) / 2));
+    file.put('\x5a').put('\x5a').put('\x5a');
+  }
+  const Ps refused = Start(killed);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(refused.status.message()),
+              testing::AllOf(testing::HasSubstr(".log"), testing::HasSubstr("cut_damaged_log")));
+}
+
+TEST_P(StorageLifeTest, WithLeaveToCutADamagedLogTheRestIsThere) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 10);
+  v1::Config killed = Killed();
+  for (const fs::path& segment : Segments(killed)) {
+    std::fstream file(segment, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(segment) / 2));
+    file.put('\x5a').put('\x5a').put('\x5a');
+  }
+  killed.mutable_server()->set_cut_damaged_log(true);
+  const Ps cut = StartWell(killed);
+  for (const ShardId shard : cut.store->adopted_shards()) {
+    EXPECT_LT(cut.store->VersionOf(shard), ps.store->VersionOf(shard));
+  }
+  EXPECT_GT(StatusOf(cut).replayed_records(), 0u);
+  PushMany(cut, 11, 12);
+  config_ = killed;
+  v1::Config later = Killed();
+  later.mutable_server()->set_cut_damaged_log(false);
+  EXPECT_EQ(Content(StartWell(later)), Content(cut)) << "the damage is gone for good";
+}
+
+TEST_P(StorageLifeTest, AnUnfinishedRecordAtTheEndIsCutOff) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 10);
+  const std::map<ShardId, uint64_t> before = Content(ps);
+  const v1::Config base = Killed();
+  PushMany(ps, 11, 11);
+  const v1::Config longer = Killed();
+  const std::vector<fs::path> short_segments = Segments(base), long_segments = Segments(longer);
+  ASSERT_EQ(short_segments.size(), long_segments.size());
+  for (size_t i = 0; i < short_segments.size(); ++i) {
+    const auto whole = fs::file_size(short_segments[i]);
+    ASSERT_GT(fs::file_size(long_segments[i]), whole + 20);
+    fs::resize_file(long_segments[i], whole + 20);
+  }
+  EXPECT_EQ(Content(StartWell(longer)), before);
+}
+
+TEST_P(StorageLifeTest, AFolderIsOneProcessesAndOneClustersAlone) {
+  const Ps ps = StartWell(config_);
+  const absl::Status taken = Storage::Open(config_, &time_).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(taken.message()), testing::HasSubstr("lock"));
+  for (const auto& change :
+       std::vector<std::function<void(v1::Config*)>>{[](v1::Config* c) { c->mutable_cluster()->set_name("other"); },
+                                                     [](v1::Config* c) { c->mutable_cluster()->set_shards(16); },
+                                                     [](v1::Config* c) { c->mutable_cluster()->set_seed(9); }}) {
+    v1::Config config = Killed();
+    change(&config);
+    EXPECT_EQ(Storage::Open(config, &time_).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST_P(StorageLifeTest, WithoutADataFolderAPsStartsFromACheckpointAndKeepsNoLog) {
+  const std::string checkpoints = (root_ / "shared").string();
+  config_.mutable_checkpoint()->set_dir(checkpoints);
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  PushMany(ps, 1, 3);
+  ASSERT_TRUE(ps.storage->Checkpoint("trained").ok());
+  v1::Config config;
+  config.mutable_cluster()->set_shards(kShards);
+  config.mutable_cluster()->set_servers(1);
+  config.mutable_checkpoint()->set_dir(checkpoints);
+  config.mutable_checkpoint()->set_load("trained");
+  config.mutable_checkpoint()->set_every_ms(0);
+  const Ps reader = StartWell(config);
+  EXPECT_EQ(Content(reader), Content(ps));
+  EXPECT_EQ(StatusOf(reader).durability(), "memory");
+  EXPECT_EQ(StatusOf(reader).log_records(), 0u);
+}
+
+}  // namespace
+}  // namespace lodestone::server

@@ -1,0 +1,213 @@
+#include "server/rpc/admin_service.h"
+
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+
+namespace lodestone::server {
+namespace {
+
+using testing::HasSubstr;
+
+// The service, asked within the process.
+class AdminServer {
+ public:
+  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr, AdminService::Rollbacker rollback = nullptr,
+                       AdminService::EventTeller events = nullptr, AdminService::HistoryTeller history = nullptr)
+      : service_({[](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); }}, std::move(checkpoint),
+                 std::move(rollback), nullptr, std::move(events), std::move(history)) {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Admin::NewStub(server_->InProcessChannel({}));
+  }
+
+  grpc::Status Checkpoint(const std::string& name, v1::CheckpointResponse* response) {
+    grpc::ClientContext context;
+    v1::CheckpointRequest request;
+    request.set_name(name);
+    return stub_->Checkpoint(&context, request, response);
+  }
+  grpc::Status Rollback(const std::string& table, const std::string& checkpoint, v1::RollbackResponse* response) {
+    grpc::ClientContext context;
+    v1::RollbackRequest request;
+    request.set_table(table);
+    if (!checkpoint.empty()) request.set_checkpoint(checkpoint);
+    return stub_->Rollback(&context, request, response);
+  }
+  v1::EventsResponse Events(uint64_t after_id) {
+    grpc::ClientContext context;
+    v1::EventsRequest request;
+    request.set_after_id(after_id);
+    v1::EventsResponse response;
+    EXPECT_TRUE(stub_->Events(&context, request, &response).ok());
+    return response;
+  }
+  v1::HistoryResponse History() {
+    grpc::ClientContext context;
+    v1::HistoryResponse response;
+    EXPECT_TRUE(stub_->History(&context, {}, &response).ok());
+    return response;
+  }
+  v1::StatusResponse Status() {
+    grpc::ClientContext context;
+    v1::StatusResponse response;
+    EXPECT_TRUE(stub_->Status(&context, {}, &response).ok());
+    return response;
+  }
+
+ private:
+  AdminService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+TEST(AdminService, WritesACheckpointAndAnswersStatusMeanwhile) {
+  std::latch inside(1);
+  std::latch go_on(1);
+  std::vector<std::string> names;
+  AdminServer server([&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
+    names.push_back(name);
+    inside.count_down();
+    go_on.wait();
+    v1::CheckpointResponse response;
+    response.set_path("/there");
+    return response;
+  });
+  v1::CheckpointResponse response;
+  std::thread caller([&] { EXPECT_TRUE(server.Checkpoint("mine", &response).ok()); });
+  inside.wait();
+  EXPECT_EQ(server.Status().server().pulls(), 7u);
+  v1::CheckpointResponse other;
+  EXPECT_EQ(server.Checkpoint("other", &other).error_code(), grpc::StatusCode::UNAVAILABLE);
+  go_on.count_down();
+  caller.join();
+  EXPECT_EQ(response.path(), "/there");
+  EXPECT_EQ(names, std::vector<std::string>{"mine"});
+}
+
+TEST(AdminService, PassesOnWhyACheckpointFailedAndTakesTheNext) {
+  int calls = 0;
+  AdminServer server([&](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+    if (++calls == 1) return absl::ResourceExhaustedError("/x/ps-0.shard-00000: writev: No space left on device");
+    return v1::CheckpointResponse();
+  });
+  v1::CheckpointResponse response;
+  const grpc::Status failed = server.Checkpoint("", &response);
+  EXPECT_EQ(failed.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(failed.error_message(), HasSubstr("No space left"));
+  EXPECT_TRUE(server.Checkpoint("", &response).ok());
+}
+
+TEST(AdminService, RefusesANameThatIsNoneBeforeAnythingElse) {
+  AdminServer server([](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+    ADD_FAILURE() << "was called";
+    return v1::CheckpointResponse();
+  });
+  v1::CheckpointResponse response;
+  EXPECT_EQ(server.Checkpoint("../up", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(AdminService, SaysThatAPsWithoutAFolderWritesNone) {
+  AdminServer server;
+  v1::CheckpointResponse response;
+  const grpc::Status status = server.Checkpoint("", &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("server.data_dir"));
+}
+
+TEST(AdminService, BringsATableBackAndWritesNoCheckpointMeanwhile) {
+  std::latch inside(1);
+  std::latch go_on(1);
+  AdminServer server(
+      [](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> { return v1::CheckpointResponse(); },
+      [&](const v1::RollbackRequest& request) -> absl::StatusOr<v1::RollbackResponse> {
+        EXPECT_EQ(request.table(), "rows");
+        EXPECT_EQ(request.checkpoint(), "early");
+        inside.count_down();
+        go_on.wait();
+        v1::RollbackResponse response;
+        response.add_shards()->set_version_after(5);
+        return response;
+      });
+  v1::RollbackResponse response;
+  std::thread caller([&] { EXPECT_TRUE(server.Rollback("rows", "early", &response).ok()); });
+  inside.wait();
+  v1::CheckpointResponse checkpoint;
+  EXPECT_EQ(server.Checkpoint("", &checkpoint).error_code(), grpc::StatusCode::UNAVAILABLE);
+  v1::RollbackResponse other;
+  EXPECT_EQ(server.Rollback("rows", "early", &other).error_code(), grpc::StatusCode::UNAVAILABLE);
+  go_on.count_down();
+  caller.join();
+  ASSERT_EQ(response.shards_size(), 1);
+  EXPECT_EQ(response.shards(0).version_after(), 5u);
+  EXPECT_TRUE(server.Checkpoint("", &checkpoint).ok());
+}
+
+TEST(AdminService, RefusesARollbackOfNoTableOrToNothing) {
+  AdminServer server(nullptr, [](const v1::RollbackRequest&) -> absl::StatusOr<v1::RollbackResponse> {
+    ADD_FAILURE() << "was called";
+    return v1::RollbackResponse();
+  });
+  v1::RollbackResponse response;
+  EXPECT_EQ(server.Rollback("", "early", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(server.Rollback("rows", "", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(AdminServer().Rollback("rows", "early", &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
+  AdminServer server(
+      nullptr, nullptr,
+      [](uint64_t after_id) {
+        v1::EventsResponse response;
+        response.set_incarnation(99);
+        response.add_events()->set_id(after_id + 1);
+        return response;
+      },
+      [] {
+        v1::HistoryResponse response;
+        response.add_points()->set_samples(5);
+        return response;
+      });
+  const v1::EventsResponse events = server.Events(6);
+  EXPECT_EQ(events.incarnation(), 99);
+  ASSERT_EQ(events.events_size(), 1);
+  EXPECT_EQ(events.events(0).id(), 7);
+  ASSERT_EQ(server.History().points_size(), 1);
+  EXPECT_EQ(server.History().points(0).samples(), 5);
+  EXPECT_EQ(AdminServer().Events(0).events_size(), 0);
+  EXPECT_EQ(AdminServer().History().points_size(), 0);
+}
+
+TEST(ProgressOf, SumsTablesAndFollowers) {
+  v1::StatusResponse status;
+  v1::ServerStatus* const server = status.mutable_server();
+  server->set_resident_bytes(1);
+  server->set_table_bytes(2);
+  server->set_pushes_per_second(3.5);
+  server->set_pulls_per_second(4.5);
+  server->set_pushes_refused(5);
+  server->set_http("host:8080");
+  for (const uint64_t rows : {10, 20}) status.add_tables()->set_rows(rows);
+  for (const uint64_t lag : {1, 6}) status.mutable_replication()->add_followers()->set_lag_records(lag);
+  const v1::ServerProgress progress = ProgressOf(status);
+  EXPECT_EQ(progress.resident_bytes(), 1);
+  EXPECT_EQ(progress.table_bytes(), 2);
+  EXPECT_EQ(progress.pushes_per_second(), 3.5);
+  EXPECT_EQ(progress.pulls_per_second(), 4.5);
+  EXPECT_EQ(progress.pushes_refused(), 5);
+  EXPECT_EQ(progress.http(), "host:8080");
+  EXPECT_EQ(progress.rows(), 30);
+  EXPECT_EQ(progress.lag_records(), 7);
+}
+
+}  // namespace
+}  // namespace lodestone::server

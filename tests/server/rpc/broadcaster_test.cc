@@ -1,0 +1,565 @@
+#include "server/rpc/broadcaster.h"
+
+#include <latch>
+#include <thread>
+
+#include "common/base/limits.h"
+#include "tests/server/rpc/broadcast_reader.h"
+#include "tests/server/store/store_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr uint32_t kDim = 4;
+
+// A store with the dense tables "a" and "b" (whose pushes never come due by themselves) and the embedding table "e",
+// served by a Broadcaster.
+class BroadcastTest : public StoreTest {
+ protected:
+  void Start(uint32_t subscribers_max = 16, uint64_t elements = 64, uint32_t block_elements = 4,
+             v1::Broadcast broadcast = Never()) {
+    Make();
+    layout_ = {elements, block_elements};
+    std::vector<v1::TableSpec> specs = {AddingDense("a", elements, block_elements),
+                                        AddingDense("b", elements, block_elements), AddingRows("e", kDim)};
+    for (v1::TableSpec& spec : specs) *spec.mutable_broadcast() = broadcast;
+    const auto tables = Ensure(specs);
+    ASSERT_TRUE(tables.ok()) << tables.status();
+    a_ = tables->tables(0).id();
+    b_ = tables->tables(1).id();
+    e_ = tables->tables(2).id();
+    broadcaster_ = std::make_unique<Broadcaster>(store_.get(), subscribers_max);
+  }
+
+  static v1::Broadcast Never() {
+    v1::Broadcast broadcast;
+    broadcast.set_every_ms(0);
+    return broadcast;
+  }
+
+  // Kept until the test is torn down.
+  Reader* NewReader(Reader::Answer answer = Reader::Answer::kAtOnce) {
+    readers_.push_back(std::make_unique<Reader>(
+        std::map<TableId, Reader::Table>{{a_, {.layout = layout_}}, {b_, {.layout = layout_}}, {e_, {.dim = kDim}}},
+        answer));
+    return readers_.back().get();
+  }
+
+  // Subscribes to dense tables and to the rows of the embedding table; starts the stream.
+  absl::Status Subscribe(Reader* reader, const std::vector<TableId>& tables, bool start = true,
+                         const std::map<ShardId, Store::Held>& held = {}) {
+    v1::SubscribeRequest request;
+    for (const auto& [shard, holds] : held) {
+      auto* entry = request.add_held();
+      entry->set_shard(shard);
+      entry->set_term(holds.term);
+      entry->set_version(holds.version);
+    }
+    request.set_worker_incarnation(kWorker);
+    for (const TableId table : tables) {
+      auto* entry = request.add_tables();
+      entry->set_table(table);
+      entry->set_rows(table == e_);
+    }
+    auto subscriber = broadcaster_->Add(request, "test:1", reader);
+    if (!subscriber.ok()) return subscriber.status();
+    reader->Connect(*std::move(subscriber));
+    if (start) reader->subscriber().Start();
+    return absl::OkStatus();
+  }
+
+  void PushDense(TableId table, float value, Incarnation worker = kWorker, Sequence sequence = 0) {
+    auto push = NewPush(sequence == 0 ? ++sequence_ : sequence, worker);
+    push.AddDense(table, layout_, value);
+    const auto pushed = Push(push);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  void PushBlock(TableId table, BlockIndex block, float value) {
+    auto push = NewPush(++sequence_);
+    v1::Part* part = push.header.add_parts();
+    part->set_shard(ShardOfBlock(table, block, kShards));
+    part->set_table(table);
+    part->add_blocks(block);
+    push.AppendRepeated(value, layout_.ElementsOf(block));
+    const auto pushed = Push(push);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  void PushRows(const std::vector<std::pair<Key, float>>& rows) {
+    auto push = NewPush(++sequence_);
+    push.AddRows(e_, kDim, rows, true);
+    const auto pushed = Push(push);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+
+  std::map<ShardId, Version> StoreVersions() const {
+    std::map<ShardId, Version> versions;
+    for (const ShardId shard : store_->owned_shards()) versions[shard] = store_->VersionOf(shard);
+    return versions;
+  }
+  // A new reader that says it holds `held` of every shard; how its stream begins, by shard.
+  std::map<ShardId, v1::Delta::ShardDelta> BeginWith(Store::Held held) {
+    std::map<ShardId, Store::Held> all;
+    std::map<ShardId, Version> versions;
+    for (const ShardId shard : store_->owned_shards()) {
+      all[shard] = held;
+      versions[shard] = held.version;
+    }
+    Reader* const reader = NewReader();
+    reader->Has(versions);
+    EXPECT_TRUE(Subscribe(reader, {a_, b_}, true, all).ok());
+    std::map<ShardId, v1::Delta::ShardDelta> first;
+    for (size_t messages = 1; first.size() < kShards; ++messages) {
+      reader->AwaitDeltas(messages);
+      const v1::Delta delta = reader->deltas()[messages - 1].delta;
+      for (const auto& shard : delta.shards()) first.try_emplace(shard.shard(), shard);
+    }
+    return first;
+  }
+  void ServeAndCatchUp(Reader* reader) {
+    reader->subscriber().Serve();
+    reader->AwaitVersions(StoreVersions());
+  }
+  void ExpectHoldsAll(const Reader& reader) {
+    EXPECT_EQ(reader.versions(), StoreVersions());
+    EXPECT_EQ(reader.blocks(a_), PullBlocks(a_, layout_));
+    EXPECT_EQ(reader.blocks(b_), PullBlocks(b_, layout_));
+  }
+
+  BlockLayout layout_;
+  TableId a_ = 0;
+  TableId b_ = 0;
+  TableId e_ = 0;
+  Sequence sequence_ = 0;
+  std::unique_ptr<Broadcaster> broadcaster_;
+
+  std::vector<std::unique_ptr<Reader>> readers_;
+
+  // All streams end before the store does, as the gRPC server sees to.
+  void TearDown() override {
+    broadcaster_.reset();
+    for (const auto& reader : readers_) reader->Leave();
+  }
+};
+
+TEST_F(BroadcastTest, SendsAnAnchorOfEveryOwnedShardFirst) {
+  Start();
+  PushDense(a_, 2.5f);
+  PushRows({{1, 1.0f}, {2, 2.0f}, {300, 3.0f}});
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_, b_, e_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  ExpectHoldsAll(*reader);
+  EXPECT_EQ(reader->versions().size(), kShards);
+  EXPECT_EQ(reader->rows(e_).size(), 3);
+  for (const auto& message : reader->deltas()) {
+    for (const auto& delta : message.delta.shards()) {
+      EXPECT_TRUE(delta.anchor());
+      EXPECT_TRUE(delta.complete());
+      EXPECT_EQ(delta.from_version(), 0);
+    }
+  }
+}
+
+TEST_F(BroadcastTest, SendsAfterTheAnchorOnlyShardsThatChanged) {
+  Start();
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  ASSERT_EQ(reader->deltas().size(), 1);
+  reader->subscriber().Serve();  // Nothing changed: no message.
+  PushBlock(a_, 5, 1.0f);
+  ServeAndCatchUp(reader);
+  const auto deltas = reader->deltas();
+  ASSERT_EQ(deltas.size(), 2);
+  ASSERT_EQ(deltas[1].delta.shards_size(), 1);
+  const auto& change = deltas[1].delta.shards(0);
+  EXPECT_EQ(change.shard(), ShardOfBlock(a_, 5, kShards));
+  EXPECT_EQ(change.from_version(), 0);
+  EXPECT_EQ(change.version(), 1);
+  EXPECT_FALSE(change.anchor());
+  EXPECT_TRUE(change.complete());
+  ASSERT_EQ(change.parts_size(), 1);
+  ASSERT_EQ(change.parts(0).blocks_size(), 1);
+  EXPECT_EQ(change.parts(0).blocks(0), 5);
+  EXPECT_EQ(deltas[1].payload_bytes, 4 * sizeof(float));
+}
+
+TEST_F(BroadcastTest, TellsTheVersionOfAShardWhoseSubscribedTablesDidNotChange) {
+  Start();
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  PushDense(b_, 1.0f);
+  ServeAndCatchUp(reader);
+  const auto deltas = reader->deltas();
+  ASSERT_EQ(deltas.size(), 2);
+  EXPECT_EQ(deltas[1].delta.shards_size(), kShards);
+  EXPECT_EQ(deltas[1].payload_bytes, 0);
+  for (const auto& change : deltas[1].delta.shards()) {
+    EXPECT_EQ(change.parts_size(), 0);
+    EXPECT_TRUE(change.complete());
+  }
+  EXPECT_TRUE(reader->blocks(b_).empty());
+}
+
+TEST_F(BroadcastTest, ServesATableEveryFewPushes) {
+  v1::Broadcast every_third = Never();
+  every_third.set_every_pushes(3);
+  Start(16, 64, 4, every_third);
+  Reader* const reader = NewReader();
+  Reader* const other = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_, e_}).ok());
+  ASSERT_TRUE(Subscribe(other, {b_}).ok());
+  const std::map<ShardId, Version> anchor = StoreVersions();
+  reader->AwaitVersions(anchor);
+  other->AwaitVersions(anchor);
+  for (int push = 0; push < 2; ++push) PushDense(a_, 1.0f);
+  EXPECT_EQ(reader->deltas().size(), 1);
+  PushDense(a_, 1.0f);
+  reader->AwaitVersions(StoreVersions());
+  EXPECT_EQ(reader->blocks(a_), PullBlocks(a_, layout_));
+  EXPECT_EQ(other->deltas().size(), 1) << "table b was not due";
+}
+
+TEST_F(BroadcastTest, ServesByTheClock) {
+  v1::Broadcast every_millisecond;
+  every_millisecond.set_every_ms(1);
+  Start(16, 64, 4, every_millisecond);
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_, b_}).ok());
+  for (int push = 0; push < 3; ++push) {
+    PushDense(a_, 1.0f);
+    reader->AwaitVersions(StoreVersions());
+    ExpectHoldsAll(*reader);
+  }
+}
+
+TEST_F(BroadcastTest, GivesBitForBitWhatAPullGives) {
+  Start();
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_, b_, e_}).ok());
+  for (int round = 0; round < 20; ++round) {
+    PushBlock(a_, round % layout_.block_count(), 0.1f * round);
+    if (round % 3 == 0) PushDense(b_, 0.7f * round);
+    PushRows({{round, 0.3f}, {round % 5, -0.01f}});
+    ServeAndCatchUp(reader);
+    ExpectHoldsAll(*reader);
+  }
+  const auto rows = reader->rows(e_);
+  EXPECT_EQ(rows.size(), 20);
+  for (const auto& [key, bytes] : rows) EXPECT_EQ(Floats(bytes)[0], PullRows(e_, kDim, {key})[0]) << key;
+}
+
+TEST_F(BroadcastTest, SendsNothingOfAnEmbeddingTableWhoseRowsWereNotAskedFor) {
+  Start();
+  v1::SubscribeRequest request;
+  request.add_tables()->set_table(e_);
+  Reader* const reader = NewReader();
+  auto subscriber = broadcaster_->Add(request, "test:1", reader);
+  ASSERT_TRUE(subscriber.ok()) << subscriber.status();
+  reader->Connect(*subscriber);
+  (*subscriber)->Start();
+  PushRows({{1, 1.0f}});
+  ServeAndCatchUp(reader);
+  EXPECT_TRUE(reader->rows(e_).empty());
+}
+
+TEST_F(BroadcastTest, LetsASlowReaderSkipToTheNewest) {
+  Start();
+  Reader* const reader = NewReader(Reader::Answer::kByHand);
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  reader->AwaitDeltas(1);  // The anchor, which is not answered for now.
+  for (int push = 0; push < 5; ++push) {
+    PushDense(a_, 1.0f);
+    reader->subscriber().Serve();
+  }
+  EXPECT_EQ(reader->deltas().size(), 1);
+  reader->AnswerByHand(true);
+  reader->AwaitDeltas(2);
+  EXPECT_EQ(reader->versions(), StoreVersions());
+  EXPECT_EQ(reader->blocks(a_), PullBlocks(a_, layout_));
+  const auto deltas = reader->deltas();
+  for (const auto& change : deltas[1].delta.shards()) EXPECT_EQ(change.from_version(), 0);
+  v1::SubscriberStatus status;
+  reader->subscriber().FillStatus(&status);
+  EXPECT_EQ(status.skipped(), 4);
+  EXPECT_EQ(status.deltas(), 2);
+  reader->AnswerByHand(true);
+  EXPECT_EQ(reader->deltas().size(), 2);
+}
+
+TEST_F(BroadcastTest, CutsLargeChangesIntoMessagesAndMarksTheLastPiece) {
+  const uint64_t elements = 3 << 20;  // 12 MiB: 1.5 MiB per shard.
+  Start(16, elements, 1 << 16);
+  PushDense(a_, 1.0f);
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  const auto deltas = reader->deltas();
+  EXPECT_GE(deltas.size(), elements * sizeof(float) / limits::kDeltaBytesTarget);
+  std::map<ShardId, int> anchors;
+  std::map<ShardId, int> completes;
+  size_t bytes = 0;
+  for (const auto& message : deltas) {
+    EXPECT_LE(message.payload_bytes, limits::kDeltaBytesTarget);
+    bytes += message.payload_bytes;
+    for (const auto& change : message.delta.shards()) {
+      anchors[change.shard()] += change.anchor();
+      completes[change.shard()] += change.complete();
+    }
+  }
+  EXPECT_EQ(bytes, elements * sizeof(float));
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    EXPECT_EQ(anchors[shard], 1) << shard;
+    EXPECT_EQ(completes[shard], 1) << shard;
+  }
+  EXPECT_EQ(reader->blocks(a_), PullBlocks(a_, layout_));
+}
+
+TEST_F(BroadcastTest, RefusesMoreThanItsMaximumUntilASubscriberIsGone) {
+  Start(/*subscribers_max=*/2);
+  Reader* const first = NewReader();
+  Reader* const second = NewReader();
+  Reader* const third = NewReader();
+  ASSERT_TRUE(Subscribe(first, {a_}).ok());
+  ASSERT_TRUE(Subscribe(second, {a_}).ok());
+  const absl::Status refused = Subscribe(third, {a_});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  first->subscriber().Cancel(absl::CancelledError("gone"));
+  EXPECT_EQ(first->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Subscribe(third, {a_}).ok());
+}
+
+TEST_F(BroadcastTest, RefusesSubscriptionsThatMakeNoSense) {
+  Start();
+  Reader* const reader = NewReader();
+  EXPECT_EQ(Subscribe(reader, {}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Subscribe(reader, {a_, 12345}).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(BroadcastTest, IsUnavailableWhileTheServerOwnsNoShards) {
+  Store::Options options;
+  options.shards = kShards;
+  options.time = &time_;
+  store_ = std::make_unique<Store>(options);
+  broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 4);
+  Reader* const reader = NewReader();
+  EXPECT_EQ(Subscribe(reader, {TableIdOf("a")}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(BroadcastTest, EndsAnIdleStreamAtOnceAndABusyOneAfterItsWrite) {
+  Start();
+  Reader* const idle = NewReader();
+  ASSERT_TRUE(Subscribe(idle, {a_}).ok());
+  idle->AwaitVersions(StoreVersions());
+  idle->subscriber().Cancel(absl::CancelledError("gone"));
+  EXPECT_EQ(idle->AwaitEnd().code(), absl::StatusCode::kCancelled);
+
+  Reader* const busy = NewReader(Reader::Answer::kByHand);
+  ASSERT_TRUE(Subscribe(busy, {a_}).ok());
+  busy->AwaitDeltas(1);
+  busy->subscriber().Cancel(absl::CancelledError("gone"));
+  busy->subscriber().Cancel(absl::InternalError("only the first counts"));
+  EXPECT_FALSE(busy->ended());
+  busy->AnswerByHand(false);
+  EXPECT_EQ(busy->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  busy->subscriber().Serve();  // Served no more; the reader would notice.
+}
+
+TEST_F(BroadcastTest, EndsAStreamWhoseWriteFailed) {
+  Start();
+  Reader* const reader = NewReader(Reader::Answer::kByHand);
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  reader->AwaitDeltas(1);
+  reader->AnswerByHand(false);
+  EXPECT_EQ(reader->AwaitEnd().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(BroadcastTest, TouchesNoSinkBeforeItsStreamStarts) {
+  Start();
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_}, /*start=*/false).ok());
+  reader->subscriber().Serve();
+  reader->subscriber().Cancel(absl::CancelledError("gone"));
+  EXPECT_FALSE(reader->ended());
+  reader->subscriber().Start();
+  EXPECT_EQ(reader->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(reader->deltas().empty());
+}
+
+TEST_F(BroadcastTest, EndsAllStreamsAtShutdownAndTakesNoMore) {
+  Start();
+  Reader* const idle = NewReader();
+  Reader* const busy = NewReader(Reader::Answer::kByHand);
+  Reader* const late = NewReader();
+  ASSERT_TRUE(Subscribe(idle, {a_}).ok());
+  ASSERT_TRUE(Subscribe(busy, {a_}).ok());
+  busy->AwaitDeltas(1);
+  broadcaster_->Shutdown();
+  EXPECT_EQ(idle->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(busy->ended());
+  busy->AnswerByHand(true);
+  EXPECT_EQ(busy->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Subscribe(late, {a_}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(BroadcastTest, ReportsItsSubscribersAndBytes) {
+  Start();
+  Reader* const reader = NewReader();
+  Reader* const gone = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  ASSERT_TRUE(Subscribe(gone, {a_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  gone->AwaitVersions(StoreVersions());
+  gone->subscriber().Cancel(absl::CancelledError("gone"));
+  EXPECT_EQ(gone->AwaitEnd().code(), absl::StatusCode::kCancelled);
+  v1::StatusResponse status;
+  broadcaster_->FillStatus(&status);
+  EXPECT_EQ(status.server().broadcast_bytes(), 2 * layout_.elements * sizeof(float));
+  ASSERT_EQ(status.subscribers_size(), 1);
+  EXPECT_EQ(status.subscribers(0).peer(), "test:1");
+  EXPECT_EQ(status.subscribers(0).worker_incarnation(), kWorker);
+  EXPECT_EQ(status.subscribers(0).deltas(), 1);
+  EXPECT_EQ(status.subscribers(0).bytes(), layout_.elements * sizeof(float));
+  EXPECT_EQ(status.subscribers(0).skipped(), 0);
+}
+
+TEST_F(BroadcastTest, KeepsEverySubscriberExactWhileManyPushAndSomeLeave) {
+  constexpr int kPushers = 3;
+  constexpr int kPushes = 60;
+  constexpr int kReaders = 4;
+  v1::Broadcast often;
+  often.set_every_ms(1);
+  often.set_every_pushes(2);
+  Start(16, 256, 4, often);
+  std::vector<Reader*> readers;
+  std::vector<Reader*> leavers;
+  for (int r = 0; r < kReaders; ++r) readers.push_back(NewReader());
+  for (int r = 0; r < kPushes; ++r) leavers.push_back(NewReader());
+  std::latch start(kPushers + 2);
+  std::vector<std::thread> threads;
+  for (int pusher = 0; pusher < kPushers; ++pusher) {
+    const Incarnation worker = kWorker + 1 + pusher;
+    ASSERT_TRUE(Ensure({}, worker).ok());
+    threads.emplace_back([this, worker, &start] {
+      start.arrive_and_wait();
+      for (Sequence sequence = 1; sequence <= kPushes; ++sequence) {
+        PushDense(sequence % 2 == 0 ? a_ : b_, 0.1f * sequence, worker, sequence);
+      }
+    });
+  }
+  threads.emplace_back([this, &readers, &start] {
+    start.arrive_and_wait();
+    for (Reader* const reader : readers) EXPECT_TRUE(Subscribe(reader, {a_, b_}).ok());
+  });
+  threads.emplace_back([this, &leavers, &start] {
+    start.arrive_and_wait();
+    for (Reader* const reader : leavers) {
+      EXPECT_TRUE(Subscribe(reader, {a_, b_}).ok());
+      reader->Leave();
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  for (Reader* const reader : readers) {
+    ServeAndCatchUp(reader);
+    ExpectHoldsAll(*reader);
+  }
+}
+
+TEST_F(BroadcastTest, GoesOnFromWhatAReaderHoldsOfTheShardsOwnPast) {
+  Start();
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  PushBlock(a_, 0, 5.0f);
+  const ShardId changed = ShardOfBlock(a_, 0, kShards);
+  for (const auto& [shard, delta] : BeginWith({.term = 0, .version = 3})) {
+    EXPECT_FALSE(delta.anchor());
+    EXPECT_EQ(delta.from_version(), 3u);
+    EXPECT_EQ(delta.version(), shard == changed ? 4u : 3u);
+    EXPECT_EQ(delta.parts_size(), shard == changed ? 1 : 0);
+  }
+}
+
+TEST_F(BroadcastTest, BeginsAnewForAReaderWhoseVersionTheShardNeverHad) {
+  Start();
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  for (const Store::Held held : {Store::Held{.term = 0, .version = 4}, Store::Held{.term = 9, .version = 3}}) {
+    for (const auto& [shard, delta] : BeginWith(held)) {
+      EXPECT_TRUE(delta.anchor()) << "shard " << shard << " term " << held.term;
+      EXPECT_EQ(delta.version(), 3u);
+    }
+  }
+}
+
+// Followers that hold everything at once.
+class QuickFollowers final : public ReplicaSink {
+ public:
+  void Append(std::span<const ShardLog::Record>, const std::shared_ptr<const void>&) override {}
+  void Await(std::span<const Position>, Done done) override { done(absl::OkStatus()); }
+  absl::Status health() const override { return absl::OkStatus(); }
+};
+
+TEST_F(BroadcastTest, GoesOnOverAChangeOfOwnersUpToWhereTheFormerOneCame) {
+  Start();
+  QuickFollowers followers;
+  store_->SetReplicas(&followers, nullptr);
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  for (ShardId shard = 0; shard < kShards; ++shard) store_->Own(shard, 5);
+  for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
+  const auto begins = [this](uint64_t term, Version version) {
+    const auto first = BeginWith({.term = term, .version = version});
+    EXPECT_EQ(first.at(0).term(), 5u);
+    EXPECT_EQ(first.at(0).version(), 6u);
+    return first.at(0).anchor() ? "anchor" : "delta";
+  };
+  EXPECT_STREQ(begins(0, 2), "delta");
+  EXPECT_STREQ(begins(0, 3), "delta");
+  EXPECT_STREQ(begins(0, 4), "anchor") << "the former owner's fourth update was lost with it";
+  EXPECT_STREQ(begins(5, 4), "delta");
+  EXPECT_STREQ(begins(4, 4), "anchor");
+}
+
+TEST_F(BroadcastTest, EndsAllStreamsWhenOtherShardsAreOwnedAndTakesNewOnes) {
+  Start();
+  Reader* const before = NewReader();
+  ASSERT_TRUE(Subscribe(before, {a_}).ok());
+  broadcaster_->EndAll();
+  EXPECT_TRUE(absl::IsUnavailable(before->AwaitEnd()));
+  Reader* const after = NewReader();
+  ASSERT_TRUE(Subscribe(after, {a_}).ok());
+  after->AwaitVersions(StoreVersions());
+  EXPECT_FALSE(after->ended());
+}
+
+TEST_F(BroadcastTest, AStreamThatBeginsWhileOwnersChangeIsOfTheShardsThatAreStillOwned) {
+  Start();
+  PushDense(a_, 1.0f);
+  for (uint64_t round = 1; round <= 50; ++round) {
+    Reader* const reader = NewReader();
+    std::latch go(2);
+    absl::Status subscribed;
+    std::thread add([&] {
+      go.arrive_and_wait();
+      subscribed = Subscribe(reader, {a_});
+    });
+    go.arrive_and_wait();
+    store_->Disown(0);
+    broadcaster_->EndAll();
+    add.join();
+    if (!subscribed.ok()) {
+      EXPECT_TRUE(absl::IsUnavailable(subscribed)) << subscribed;
+      readers_.pop_back();
+    } else {
+      const std::map<ShardId, Version> owned = StoreVersions();
+      const auto holds = [&] {
+        const std::map<ShardId, Version> held = reader->versions();
+        return std::includes(held.begin(), held.end(), owned.begin(), owned.end());
+      };
+      while (!reader->ended() && !holds()) std::this_thread::yield();
+      reader->Leave();
+    }
+    store_->Own(0, round);
+  }
+}
+
+}  // namespace
+}  // namespace lodestone::server

@@ -1,0 +1,563 @@
+#include "server/rpc/exchange.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <latch>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/rpc/channel.h"
+#include "common/wire/key_list.h"
+#include "common/wire/message.h"
+#include "common/wire/ps_name.h"
+#include "common/wire/shard_map.h"
+#include "gmock/gmock.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "server/rpc/parameter_service.h"
+#include "tests/server/store/store_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Incarnation kServerIncarnation = 4242;
+constexpr uint64_t kElements = 1000;
+constexpr uint32_t kBlockElements = 100;
+constexpr uint32_t kDim = 4;
+
+// A server with a dense and an embedding table, and a client as any other language would generate it.
+class ExchangeTest : public StoreTest {
+ protected:
+  using Stream = grpc::ClientReaderWriter<v1::ExchangeRequest, v1::ExchangeResponse>;
+
+  void SetUp() override {
+    Make();
+    broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
+    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation, PsName(1, "here"));
+    service_ =
+        std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
+    grpc::ServerBuilder builder;
+    ApplyServerSettings(&builder, 64 << 20);
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    stub_ = v1::ParameterServer::NewStub(MakeChannel("127.0.0.1:" + std::to_string(port), 64 << 20));
+
+    v1::ExchangeRequest request;
+    v1::EnsureTablesRequest* const ensure = request.add_calls()->mutable_ensure_tables();
+    ensure->set_worker_incarnation(kWorker);
+    *ensure->add_tables() = AddingDense("dense", kElements, kBlockElements);
+    *ensure->add_tables() = AddingRows("rows", kDim);
+    Open();
+    tables_ = Ask(request)[0].ensure_tables();
+    ASSERT_EQ(tables_.tables_size(), 2);
+    EXPECT_EQ(tables_.server_incarnation(), kServerIncarnation);
+  }
+
+  void TearDown() override {
+    broadcaster_->Shutdown();
+    exchange_->Drain();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    stream_.reset();
+    context_.reset();
+    server_.reset();
+  }
+
+  // Opens a stream that means the ps called `meant`; empty: any.
+  void Open(const std::string& meant = "") {
+    stream_.reset();
+    context_ = std::make_unique<grpc::ClientContext>();
+    if (!meant.empty()) context_->AddMetadata(kMeantPsKey, meant);
+    context_->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    stream_ = stub_->Exchange(context_.get());
+  }
+
+  TableId dense() const { return tables_.tables(0).id(); }
+  TableId rows() const { return tables_.tables(1).id(); }
+
+  // Sends, and waits for as many answers as there are calls; by id.
+  std::map<uint64_t, v1::Answer> Ask(const v1::ExchangeRequest& request) {
+    EXPECT_TRUE(stream_->Write(request));
+    std::map<uint64_t, v1::Answer> answers;
+    payloads_.clear();
+    while (static_cast<int>(answers.size()) < request.calls_size()) {
+      v1::ExchangeResponse response;
+      if (!stream_->Read(&response)) {
+        ADD_FAILURE() << "the stream ended: " << stream_->Finish().error_message();
+        break;
+      }
+      Take(response, &answers);
+    }
+    return answers;
+  }
+
+  void Take(const v1::ExchangeResponse& response, std::map<uint64_t, v1::Answer>* answers) {
+    size_t at = 0;
+    for (const v1::Answer& answer : response.answers()) {
+      payloads_[answer.id()] = response.payload().substr(at, answer.payload_bytes());
+      at += answer.payload_bytes();
+      EXPECT_TRUE(answers->emplace(answer.id(), answer).second) << "two answers to call " << answer.id();
+    }
+    EXPECT_EQ(at, response.payload().size());
+  }
+
+  // Appends a call whose header and payload a builder made.
+  template <typename Builder, typename Header>
+  static void Add(const Builder& builder, v1::ExchangeRequest* request, Header* (v1::Call::*header)()) {
+    v1::Call* const call = request->add_calls();
+    call->set_id(request->calls_size());
+    *(call->*header)() = builder.header;
+    const Payload payload = builder.payload();
+    call->set_payload_bytes(payload.size());
+    std::string bytes(payload.size(), '\0');
+    payload.bytes().CopyTo(bytes.data());
+    request->mutable_payload()->append(bytes);
+  }
+  void AddPush(Sequence sequence, float value, v1::ExchangeRequest* request) {
+    auto push = NewPush(sequence);
+    push.AddDense(dense(), {kElements, kBlockElements}, value);
+    push.AddRows(rows(), kDim, {{7, value}, {8, value}}, true);
+    Add(push, request, &v1::Call::mutable_push);
+  }
+  void AddPull(v1::ExchangeRequest* request) {
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+    Add(pull, request, &v1::Call::mutable_pull);
+  }
+  // The keys in the order of a request's parts.
+  static std::vector<Key> KeysInOrder(std::vector<Key> keys) {
+    std::stable_sort(keys.begin(), keys.end(),
+                     [](Key a, Key b) { return ShardOfKey(a, kShards) < ShardOfKey(b, kShards); });
+    return keys;
+  }
+  // A push of `value` to the rows of `keys`, or (nullopt) a pull, with a list of its keys, which lie where `place`
+  // says.
+  void AddListed(const std::vector<Key>& keys, std::optional<float> value, Sequence sequence, v1::KeyList::Place place,
+                 v1::ExchangeRequest* request) {
+    std::vector<std::pair<Key, float>> rows_of;
+    for (const Key key : keys) rows_of.emplace_back(key, value.value_or(0));
+    v1::Call* const call = request->add_calls();
+    call->set_id(request->calls_size());
+    std::string payload;
+    if (value.has_value()) {
+      auto push = NewPush(sequence);
+      push.AddRows(rows(), kDim, rows_of, true);
+      *call->mutable_push() = push.header;
+      payload = push.bytes();
+    } else {
+      RequestBuilder<v1::PullRequest> pull(kShards);
+      pull.AddRows(rows(), kDim, rows_of, false);
+      *call->mutable_pull() = pull.header;
+      payload = pull.bytes();
+    }
+    SetName({keys[0], 1, static_cast<uint32_t>(keys.size())}, call->mutable_keys());
+    call->mutable_keys()->set_place(place);
+    if (place != v1::KeyList::IN_PARTS) {
+      const std::vector<Key> ordered = KeysInOrder(keys);
+      payload.clear();
+      if (place == v1::KeyList::FIRST) {
+        payload.assign(reinterpret_cast<const char*>(ordered.data()), ordered.size() * sizeof(Key));
+      }
+      const std::vector<float> values(value.has_value() ? keys.size() * kDim : 0, value.value_or(0));
+      payload.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+    call->set_payload_bytes(payload.size());
+    request->mutable_payload()->append(payload);
+  }
+  std::vector<float> ValuesOf(uint64_t id) const {
+    const std::string& bytes = payloads_.at(id);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  std::unique_ptr<Broadcaster> broadcaster_;
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<ParameterService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::ParameterServer::Stub> stub_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<Stream> stream_;
+  v1::EnsureTablesResponse tables_;
+  std::latch silent_{1};                      // The silent client has sent a good deal.
+  std::map<uint64_t, std::string> payloads_;  // Of the last Ask's answers, by id.
+};
+
+TEST_F(ExchangeTest, RunsManyCallsOfOneMessageEachOnItsOwnPayload) {
+  v1::ExchangeRequest request;
+  for (Sequence sequence = 1; sequence <= 100; ++sequence) AddPush(sequence, 1.0f, &request);
+  const auto pushed = Ask(request);
+  for (const auto& [id, answer] : pushed) {
+    EXPECT_EQ(answer.code(), 0u) << answer.error();
+    EXPECT_GT(answer.push().shards_size(), 0);
+  }
+  v1::ExchangeRequest pull;
+  AddPull(&pull);
+  const auto answers = Ask(pull);
+  ASSERT_TRUE(answers.at(1).has_pull());
+  EXPECT_EQ(ValuesOf(1), std::vector<float>(kElements, 100.0f));
+}
+
+TEST_F(ExchangeTest, AnswersThatAreThereAtOnceComeTogether) {
+  v1::ExchangeRequest request;
+  for (int i = 0; i < 3; ++i) AddPull(&request);
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(stream_->Write(request));
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    ASSERT_EQ(response.answers_size(), 3);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(response.answers(i).has_pull()) << response.answers(i).error();
+  }
+}
+
+TEST_F(ExchangeTest, AnAnswerDoesNotWaitForACallThatMayTakeLonger) {
+  v1::ExchangeRequest request;
+  AddPull(&request);
+  v1::Call* const ensure = request.add_calls();
+  ensure->set_id(2);
+  ensure->mutable_ensure_tables()->set_worker_incarnation(kWorker);
+  // If both happen to be ready at the same time, they come together; answers that wait for each other always do.
+  bool alone = false;
+  for (int round = 0; round < 1000 && !alone; ++round) {
+    ASSERT_TRUE(stream_->Write(request));
+    v1::ExchangeResponse response;
+    for (int answers = 0; answers < 2; answers += response.answers_size()) {
+      ASSERT_TRUE(stream_->Read(&response));
+      for (const v1::Answer& answer : response.answers()) EXPECT_EQ(answer.code(), 0u) << answer.error();
+      alone |= response.answers_size() == 1 && response.answers(0).id() == 1;
+    }
+  }
+  EXPECT_TRUE(alone);
+}
+
+TEST_F(ExchangeTest, APushSentAgainOnAnotherStreamIsADuplicate) {
+  v1::ExchangeRequest request;
+  AddPush(1, 2.0f, &request);
+  const v1::PushResponse first = Ask(request).at(1).push();
+  for (const auto& result : first.shards()) EXPECT_FALSE(result.duplicate());
+  Open();
+  const v1::PushResponse second = Ask(request).at(1).push();
+  for (const auto& result : second.shards()) EXPECT_TRUE(result.duplicate());
+  EXPECT_EQ(second.shards_size(), first.shards_size());
+  EXPECT_GT(second.shards_size(), 0);
+}
+
+TEST_F(ExchangeTest, PushPullAnswersWithWhatThePushDid) {
+  auto push = NewPush(1);
+  push.AddDense(dense(), {kElements, kBlockElements}, 3.0f);
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+  RequestBuilder<v1::PushPullRequest> both(kShards);
+  *both.header.mutable_push() = push.header;
+  *both.header.mutable_pull() = pull.header;
+  both.bytes() = push.bytes();
+  v1::ExchangeRequest request;
+  Add(both, &request, &v1::Call::mutable_push_pull);
+  const auto answers = Ask(request);
+  ASSERT_TRUE(answers.at(1).has_push_pull()) << answers.at(1).error();
+  EXPECT_EQ(ValuesOf(1), std::vector<float>(kElements, 3.0f));
+}
+
+TEST_F(ExchangeTest, AListOfKeysComesOnceAndIsReferredToFromThenOn) {
+  const std::vector<Key> keys = {3, 4, 5, 6, 7};
+  const auto pull = [&] {
+    v1::ExchangeRequest request;
+    AddListed(keys, std::nullopt, 0, v1::KeyList::REMEMBERED, &request);
+    const v1::Answer answer = Ask(request).at(1);
+    EXPECT_EQ(answer.keys(), v1::Answer::REMEMBERED) << answer.error();
+    return ValuesOf(1);
+  };
+  v1::ExchangeRequest request;
+  AddListed(keys, 1.0f, 1, v1::KeyList::IN_PARTS, &request);
+  EXPECT_EQ(Ask(request).at(1).keys(), v1::Answer::NOT_REMEMBERED);
+  request.Clear();
+  AddListed(keys, 1.0f, 2, v1::KeyList::FIRST, &request);
+  AddListed(keys, 1.0f, 3, v1::KeyList::REMEMBERED, &request);  // In the same message.
+  for (const auto& [id, answer] : Ask(request)) EXPECT_EQ(answer.keys(), v1::Answer::REMEMBERED) << answer.error();
+  EXPECT_EQ(pull(), std::vector<float>(keys.size() * kDim, 3.0f));
+
+  // A push that is refused is no reason to forget its keys.
+  request.Clear();
+  AddListed({13, 14}, std::nanf(""), 4, v1::KeyList::FIRST, &request);
+  const v1::Answer refused = Ask(request).at(1);
+  EXPECT_EQ(refused.code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT));
+  EXPECT_EQ(refused.keys(), v1::Answer::REMEMBERED);
+  request.Clear();
+  AddListed({13, 14}, 1.0f, 5, v1::KeyList::REMEMBERED, &request);
+  EXPECT_EQ(Ask(request).at(1).code(), 0u);
+
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes(), 4u);
+}
+
+TEST_F(ExchangeTest, APushThatRefersToAListOfAnotherStreamDoesNothingAndCanBeSentAgain) {
+  const std::vector<Key> keys = {3, 4, 5, 6, 7};
+  v1::ExchangeRequest first;
+  AddListed(keys, 1.0f, 1, v1::KeyList::FIRST, &first);
+  EXPECT_EQ(Ask(first).at(1).keys(), v1::Answer::REMEMBERED);
+  Open();
+  v1::ExchangeRequest referring;
+  AddListed(keys, 1.0f, 2, v1::KeyList::REMEMBERED, &referring);
+  const v1::Answer forgotten = Ask(referring).at(1);
+  EXPECT_EQ(forgotten.code(), static_cast<uint32_t>(grpc::StatusCode::FAILED_PRECONDITION));
+  EXPECT_EQ(forgotten.keys(), v1::Answer::FORGOTTEN);
+  v1::ExchangeRequest again;
+  AddListed(keys, 1.0f, 2, v1::KeyList::FIRST, &again);
+  for (const bool duplicate : {false, true}) {
+    const v1::Answer answer = Ask(again).at(1);
+    ASSERT_EQ(answer.code(), 0u) << answer.error();
+    for (const auto& result : answer.push().shards()) EXPECT_EQ(result.duplicate(), duplicate);
+  }
+  EXPECT_EQ(PullRows(rows(), kDim, keys), std::vector<float>(keys.size(), 2.0f));
+}
+
+TEST_F(ExchangeTest, APushPullHasTheKeysOfBothInOneList) {
+  const std::vector<Key> pushed = {3, 4, 5};
+  const std::vector<Key> pulled = {4, 5, 6, 7};
+  v1::ExchangeRequest push, pull;
+  AddListed(pushed, 2.0f, 1, v1::KeyList::FIRST, &push);
+  AddListed(pulled, std::nullopt, 0, v1::KeyList::FIRST, &pull);
+  for (const bool sent : {true, false}) {
+    const size_t key_bytes = pushed.size() * sizeof(Key);
+    v1::ExchangeRequest both;
+    v1::Call* const call = both.add_calls();
+    call->set_id(1);
+    *call->mutable_push_pull()->mutable_push() = push.calls(0).push();
+    *call->mutable_push_pull()->mutable_pull() = pull.calls(0).pull();
+    SetName({8, 9, static_cast<uint32_t>(pushed.size() + pulled.size())}, call->mutable_keys());
+    call->mutable_keys()->set_place(sent ? v1::KeyList::FIRST : v1::KeyList::REMEMBERED);
+    const std::string values = push.payload().substr(key_bytes);
+    both.set_payload(sent ? push.payload().substr(0, key_bytes) + pull.payload() + values : values);
+    call->set_payload_bytes(both.payload().size());
+    const v1::Answer answer = Ask(both).at(1);
+    ASSERT_EQ(answer.code(), 0u) << answer.error();
+    EXPECT_EQ(answer.keys(), v1::Answer::REMEMBERED);
+    const std::vector<float> expected = {2, 2, 0, 0};
+    std::map<Key, float> by_key;
+    for (size_t i = 0; i < pulled.size(); ++i) by_key[KeysInOrder(pulled)[i]] = ValuesOf(1)[i * kDim];
+    for (size_t i = 0; i < pulled.size(); ++i) EXPECT_EQ(by_key[pulled[i]], expected[i]) << pulled[i];
+  }
+}
+
+TEST_F(ExchangeTest, AListThatDoesNotFitItsCallIsRefused) {
+  const std::vector<Key> keys = {3, 4, 5, 6, 7};
+  v1::ExchangeRequest request;
+  AddListed(keys, 1.0f, 1, v1::KeyList::FIRST, &request);
+  request.mutable_calls(0)->mutable_keys()->set_count(4);  // The fifth would be taken for a value.
+  request.mutable_payload()->erase(0, sizeof(Key));
+  request.mutable_calls(0)->set_payload_bytes(request.payload().size());
+  const v1::Answer answer = Ask(request).at(1);
+  EXPECT_EQ(answer.code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT)) << answer.error();
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes(), 0u);
+}
+
+TEST_F(ExchangeTest, ACallThatIsRefusedDoesNotDisturbTheOthers) {
+  v1::ExchangeRequest request;
+  AddPush(1, 1.0f, &request);
+  request.mutable_calls(0)->mutable_push()->mutable_parts(0)->set_table(12345);
+  AddPush(2, 1.0f, &request);
+  request.add_calls()->set_id(3);  // Asks for nothing.
+  const auto answers = Ask(request);
+  EXPECT_EQ(answers.at(1).code(), static_cast<uint32_t>(grpc::StatusCode::NOT_FOUND));
+  EXPECT_THAT(answers.at(1).error(), HasSubstr("12345"));
+  EXPECT_EQ(answers.at(2).code(), 0u);
+  EXPECT_EQ(answers.at(3).code(), static_cast<uint32_t>(grpc::StatusCode::UNIMPLEMENTED));
+}
+
+TEST_F(ExchangeTest, PayloadsThatDoNotAddUpEndTheStreamAndNothingIsApplied) {
+  for (const int difference : {-4, 4}) {
+    v1::ExchangeRequest request;
+    AddPush(1, 1.0f, &request);
+    request.mutable_calls(0)->set_payload_bytes(request.calls(0).payload_bytes() + difference);
+    Open();
+    ASSERT_TRUE(stream_->Write(request));
+    v1::ExchangeResponse response;
+    EXPECT_FALSE(stream_->Read(&response));
+    const grpc::Status status = stream_->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  }
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes(), 0u);
+}
+
+TEST_F(ExchangeTest, ASubscriptionSharesTheStreamWithOtherCalls) {
+  v1::ExchangeRequest subscribe;
+  subscribe.add_calls()->set_id(77);
+  subscribe.mutable_calls(0)->mutable_subscribe()->add_tables()->set_table(dense());
+  ASSERT_TRUE(stream_->Write(subscribe));
+  size_t anchored = 0;
+  while (anchored < kShards) {
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    for (const v1::Answer& answer : response.answers()) {
+      EXPECT_EQ(answer.id(), 77u);
+      for (const auto& delta : answer.delta().shards()) anchored += delta.complete();
+    }
+  }
+  // A second one with the same id is refused, which the first survives.
+  ASSERT_TRUE(stream_->Write(subscribe));
+  v1::ExchangeResponse response;
+  ASSERT_TRUE(stream_->Read(&response));
+  EXPECT_EQ(response.answers(0).code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT));
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  EXPECT_TRUE(stream_->WritesDone());
+  while (stream_->Read(&response)) {
+  }
+  EXPECT_TRUE(stream_->Finish().ok());
+}
+
+TEST_F(ExchangeTest, AMalformedMessageEndsTheStreamWithItsSubscriptions) {
+  v1::ExchangeRequest request;
+  request.add_calls()->mutable_subscribe()->add_tables()->set_table(dense());
+  ASSERT_TRUE(stream_->Write(request));
+  v1::ExchangeResponse response;
+  ASSERT_TRUE(stream_->Read(&response));
+  request.mutable_calls(0)->set_payload_bytes(1);
+  ASSERT_TRUE(stream_->Write(request));
+  while (stream_->Read(&response)) {
+  }
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ExchangeTest, TooManyCallsInAMessageEndTheStream) {
+  v1::ExchangeRequest request;
+  for (size_t i = 0; i < limits::kExchangeCallsMax; ++i) request.add_calls()->set_id(i);
+  const auto answers = Ask(request);
+  for (const auto& [id, answer] : answers) {
+    EXPECT_EQ(answer.code(), static_cast<uint32_t>(grpc::StatusCode::UNIMPLEMENTED));
+  }
+  request.add_calls();
+  ASSERT_TRUE(stream_->Write(request));
+  v1::ExchangeResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  const grpc::Status status = stream_->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("1025"));
+}
+
+TEST_F(ExchangeTest, SubscriptionsThatRaceForAnIdLeaveOneOfThem) {
+  v1::ExchangeRequest subscribe;
+  subscribe.add_calls()->mutable_subscribe()->add_tables()->set_table(dense());
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) ASSERT_TRUE(stream_->Write(subscribe));
+  int refused = 0;
+  size_t anchored = 0;
+  while (refused < kTimes - 1 || anchored < kShards) {
+    v1::ExchangeResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    for (const v1::Answer& answer : response.answers()) {
+      refused += answer.code() == static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT);
+      for (const auto& delta : answer.delta().shards()) anchored += delta.complete();
+    }
+  }
+  EXPECT_EQ(refused, kTimes - 1);
+}
+
+TEST_F(ExchangeTest, ASubscriptionWithAPayloadIsRefused) {
+  v1::ExchangeRequest request;
+  request.add_calls()->mutable_subscribe()->add_tables()->set_table(dense());
+  request.mutable_calls(0)->set_payload_bytes(3);
+  request.set_payload("abc");
+  const auto answers = Ask(request);
+  EXPECT_EQ(answers.at(0).code(), static_cast<uint32_t>(grpc::StatusCode::INVALID_ARGUMENT));
+}
+
+TEST_F(ExchangeTest, AClientThatReadsNothingHoldsUpOnlyItself) {
+  // Sends pulls without reading their answers until flow control stops it.
+  std::thread silent([this] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    const auto stream = stub_->Exchange(&context);
+    v1::ExchangeRequest request;
+    AddPull(&request);
+    uint64_t id = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      request.mutable_calls(0)->set_id(++id);
+      if (!stream->Write(request)) break;
+      if (i == 1'000) silent_.count_down();
+    }
+    stream->WritesDone();
+    v1::ExchangeResponse response;
+    uint64_t answers = 0;
+    while (stream->Read(&response)) answers += response.answers_size();
+    EXPECT_EQ(answers, id);
+    EXPECT_TRUE(stream->Finish().ok());
+  });
+  silent_.wait();
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  silent.join();
+}
+
+TEST_F(ExchangeTest, AStreamThatMeansAnotherPsIsTurnedAwayBeforeAnythingIsDone) {
+  for (const std::string& other : {PsName(2, "here"), PsName(1, "elsewhere"), std::string("\xff\0\n", 3)}) {
+    Open(other);
+    v1::ExchangeRequest push;
+    AddPush(1, 1.0f, &push);
+    stream_->Write(push);
+    v1::ExchangeResponse response;
+    EXPECT_FALSE(stream_->Read(&response));
+    const grpc::Status status = stream_->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(status.error_message(), "this is ps 1 of cluster `here`, not the one that the caller means");
+  }
+  Open(PsName(1, "here"));
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  const auto answers = Ask(push);
+  EXPECT_EQ(answers.at(1).code(), 0u);
+  EXPECT_FALSE(answers.at(1).push().shards(0).duplicate());
+}
+
+TEST_F(ExchangeTest, DrainingAnswersWhatItHasReadAndEndsTheStream) {
+  v1::ExchangeRequest push;
+  AddPush(1, 1.0f, &push);
+  EXPECT_EQ(Ask(push).at(1).code(), 0u);
+  exchange_->Drain();
+  v1::ExchangeResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  // So does one that comes later.
+  Open();
+  EXPECT_FALSE(stream_->Read(&response));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ExchangeTest, ClientsThatVanishWithCallsUnderWayLeaveNothingBehind) {
+  for (int i = 0; i < 50; ++i) {
+    Open();
+    v1::ExchangeRequest request;
+    AddPush(1 + i, 1.0f, &request);
+    AddPull(&request);
+    request.add_calls()->set_id(100);
+    request.mutable_calls(2)->mutable_subscribe()->add_tables()->set_table(dense());
+    ASSERT_TRUE(stream_->Write(request));
+    context_->TryCancel();
+    EXPECT_FALSE(stream_->Finish().ok());
+  }
+}
+
+}  // namespace
+}  // namespace lodestone::server

@@ -1,0 +1,149 @@
+#include "server/rpc/key_list_cache.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr uint32_t kCount = 100;
+
+// A call's payload: `count` keys from `first` on, then some values.
+std::vector<Key> KeysFrom(Key first, uint32_t count = kCount) {
+  std::vector<Key> keys(count);
+  for (uint32_t i = 0; i < count; ++i) keys[i] = first + i;
+  return keys;
+}
+
+class KeyListsTest : public ::testing::Test {
+ protected:
+  static v1::KeyList ListOf(Key name, v1::KeyList::Place place, uint32_t count = kCount) {
+    v1::KeyList list;
+    SetName({name, 7, count}, &list);
+    list.set_place(place);
+    return list;
+  }
+  static Payload PayloadOf(const std::vector<Key>& keys) {
+    std::string bytes(reinterpret_cast<const char*>(keys.data()), keys.size() * sizeof(Key));
+    bytes += "values";
+    // In slices that end within a key.
+    const size_t cut = bytes.size() / 2 + 1;
+    return Payload({grpc::Slice(bytes.substr(0, cut)), grpc::Slice(bytes.substr(cut))});
+  }
+  static std::vector<Key> KeysOf(const Payload& payload) {
+    std::vector<Key> keys(payload.size() / sizeof(Key));
+    payload.bytes().CopyTo(keys.data());
+    return keys;
+  }
+
+  // What becomes of a list that comes with its keys.
+  v1::Answer::Keys Send(KeyLists* lists, Key name) {
+    Numbers numbers = PayloadOf(KeysFrom(name));
+    v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+    const absl::Status status = lists->Take(ListOf(name, v1::KeyList::FIRST), &numbers, &outcome);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(KeysOf(*numbers.keys), KeysFrom(name));
+    EXPECT_EQ(numbers.payload.size(), 6);
+    return outcome;
+  }
+  // Whether a list is remembered that is referred to.
+  bool Refer(KeyLists* lists, Key name) {
+    Numbers numbers = PayloadOf({});
+    v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+    const absl::Status status = lists->Take(ListOf(name, v1::KeyList::REMEMBERED), &numbers, &outcome);
+    EXPECT_EQ(outcome, status.ok() ? v1::Answer::REMEMBERED : v1::Answer::FORGOTTEN);
+    EXPECT_EQ(numbers.payload.size(), 6);
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      return false;
+    }
+    EXPECT_EQ(KeysOf(*numbers.keys), KeysFrom(name));
+    return true;
+  }
+
+  static size_t ListBytes() { return KeyListMemory<Payload>::BytesOf({1, 7, kCount}); }
+
+  const std::shared_ptr<std::atomic<size_t>> bytes_of_all_ = std::make_shared<std::atomic<size_t>>(0);
+};
+
+TEST_F(KeyListsTest, RemembersAListThatCameWithItsKeys) {
+  KeyLists lists(bytes_of_all_);
+  EXPECT_FALSE(Refer(&lists, 5));
+  EXPECT_EQ(Send(&lists, 5), v1::Answer::REMEMBERED);
+  EXPECT_TRUE(Refer(&lists, 5));
+  EXPECT_TRUE(Refer(&lists, 5));
+  EXPECT_FALSE(Refer(&lists, 6));
+}
+
+TEST_F(KeyListsTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
+  KeyLists lists(bytes_of_all_);
+  Numbers numbers = PayloadOf(KeysFrom(5));
+  v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+  EXPECT_TRUE(lists.Take(ListOf(5, v1::KeyList::IN_PARTS), &numbers, &outcome).ok());
+  EXPECT_EQ(outcome, v1::Answer::NOT_REMEMBERED);
+  EXPECT_FALSE(numbers.keys.has_value());
+  EXPECT_EQ(numbers.payload.size(), kCount * sizeof(Key) + 6);
+  EXPECT_FALSE(Refer(&lists, 5));
+}
+
+TEST_F(KeyListsTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow) {
+  KeyLists lists(bytes_of_all_);
+  for (const uint32_t count : {kCount + 1, UINT32_MAX}) {
+    Numbers numbers = PayloadOf(KeysFrom(5));
+    v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+    EXPECT_EQ(lists.Take(ListOf(5, v1::KeyList::FIRST, count), &numbers, &outcome).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(outcome, v1::Answer::NOT_REMEMBERED);
+  }
+  Numbers numbers = PayloadOf(KeysFrom(5));
+  v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+  EXPECT_EQ(lists.Take(ListOf(5, static_cast<v1::KeyList::Place>(9)), &numbers, &outcome).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(*bytes_of_all_, 0);
+}
+
+TEST_F(KeyListsTest, AStreamKeepsToItsOwnLimit) {
+  KeyLists lists(bytes_of_all_, 3 * ListBytes());
+  for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&lists, name), v1::Answer::REMEMBERED);
+  EXPECT_TRUE(Refer(&lists, 1));
+  EXPECT_EQ(Send(&lists, 4), v1::Answer::REMEMBERED);
+  EXPECT_FALSE(Refer(&lists, 2));
+  for (const Key name : {1, 3, 4}) EXPECT_TRUE(Refer(&lists, name));
+  EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
+  KeyLists small(bytes_of_all_, ListBytes() - 1);
+  EXPECT_EQ(Send(&small, 1), v1::Answer::NOT_REMEMBERED);
+  EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
+}
+
+TEST_F(KeyListsTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTook) {
+  KeyLists one(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+  {
+    KeyLists other(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+    for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&other, name), v1::Answer::REMEMBERED);
+    EXPECT_EQ(Send(&one, 1), v1::Answer::NOT_REMEMBERED);  // It has nothing to forget.
+    EXPECT_EQ(Send(&other, 4), v1::Answer::REMEMBERED);
+    EXPECT_FALSE(Refer(&other, 1));
+    EXPECT_TRUE(Refer(&other, 4));
+    EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
+  }
+  EXPECT_EQ(*bytes_of_all_, 0);
+  EXPECT_EQ(Send(&one, 1), v1::Answer::REMEMBERED);
+}
+
+TEST_F(KeyListsTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
+  KeyLists lists(bytes_of_all_, ListBytes());
+  EXPECT_EQ(Send(&lists, 1), v1::Answer::REMEMBERED);
+  Numbers numbers;
+  v1::Answer::Keys outcome = v1::Answer::NO_LIST;
+  ASSERT_TRUE(lists.Take(ListOf(1, v1::KeyList::REMEMBERED), &numbers, &outcome).ok());
+  EXPECT_EQ(Send(&lists, 2), v1::Answer::REMEMBERED);
+  EXPECT_FALSE(Refer(&lists, 1));
+  EXPECT_EQ(KeysOf(*numbers.keys), KeysFrom(1));
+}
+
+}  // namespace
+}  // namespace lodestone::server

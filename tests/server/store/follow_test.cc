@@ -1,0 +1,240 @@
+// What a store makes of updates that another ps, or an earlier life, has made.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "tests/server/store/store_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+// Says how well followers of this ps keep up, and takes all that it is given.
+class FakeSink final : public ReplicaSink {
+ public:
+  void Append(std::span<const ShardLog::Record>, const std::shared_ptr<const void>&) override {}
+  void Await(std::span<const Position>, Done done) override { done(absl::OkStatus()); }
+  absl::Status health() const override { return health_; }
+  void set_health(absl::Status health) { health_ = std::move(health); }
+
+ private:
+  absl::Status health_;
+};
+
+class FollowingTest : public ::testing::Test {
+ protected:
+  static constexpr ShardId kShard = 0;
+
+  FollowingTest() {
+    Store::Options options;
+    options.shards = 2;
+    options.executors = 1;
+    options.time = &time_;
+    store_ = std::make_unique<Store>(options);
+  }
+
+  // Owns shard 0, and has a table of one block.
+  void Adopt() {
+    store_->AdoptShards({kShard});
+    ASSERT_TRUE(store_->AddTable(Spec()).ok());
+    table_ = TableIdOf("dense");
+    while (ShardOfBlock(table_, block_, 2) != kShard) ++block_;
+  }
+  static v1::TableSpec Spec() { return AddingDense("dense", 4, 2); }
+
+  // A push of `value` to the block, as the log has it.
+  v1::LogRecord Record(Version version, uint64_t term, std::optional<uint64_t> previous = std::nullopt) const {
+    v1::LogRecord record;
+    record.set_shard(kShard);
+    record.set_version(version);
+    record.set_term(term);
+    if (previous.has_value()) record.set_previous_term(*previous);
+    record.mutable_push()->set_worker(kWorker);
+    record.mutable_push()->set_sequence(++sequence_);
+    v1::Part* const part = record.mutable_push()->add_parts();
+    part->set_shard(kShard);
+    part->set_table(table_);
+    part->add_blocks(block_);
+    return record;
+  }
+  Payload Values() const {
+    const float values[] = {1, 1};
+    return Payload({grpc::Slice(values, sizeof(values))});
+  }
+  absl::StatusOr<bool> Replay(const v1::LogRecord& record) { return store_->Replay(record, Values().bytes()); }
+  void ExpectApplied(const v1::LogRecord& record) {
+    const auto applied = Replay(record);
+    ASSERT_TRUE(applied.ok()) << applied.status();
+    EXPECT_TRUE(*applied);
+    EXPECT_EQ(store_->VersionOf(kShard), record.version());
+  }
+  void ExpectSkipped(const v1::LogRecord& record) {
+    const Version version = store_->VersionOf(kShard);
+    const auto applied = Replay(record);
+    ASSERT_TRUE(applied.ok()) << applied.status();
+    EXPECT_FALSE(*applied);
+    EXPECT_EQ(store_->VersionOf(kShard), version);
+  }
+  void ExpectLoss(const v1::LogRecord& record) {
+    const Version version = store_->VersionOf(kShard);
+    const auto applied = Replay(record);
+    EXPECT_TRUE(absl::IsDataLoss(applied.status())) << applied.status();
+    EXPECT_TRUE(absl::StrContains(applied.status().message(), "shard 0")) << applied.status();
+    EXPECT_EQ(store_->VersionOf(kShard), version);
+  }
+  // As a checkpoint of the shard at this version and term.
+  void Restore(Version version, uint64_t term) {
+    store_->UseShard(kShard, [&](Shard* shard) {
+      ASSERT_TRUE(shard->FinishRestore(version).ok());
+      shard->RestoreTerm(term);
+    });
+  }
+  uint64_t term() {
+    uint64_t term = 0;
+    store_->UseShard(kShard, [&](Shard* shard) { term = shard->term(); });
+    return term;
+  }
+
+  ManualTime time_;
+  FakeSink sink_;  // Outlives the store's calls.
+  std::unique_ptr<Store> store_;
+  TableId table_ = 0;
+  BlockIndex block_ = 0;
+  mutable Sequence sequence_ = 0;
+};
+
+TEST_F(FollowingTest, OfOneTermWhatTheShardHasIsSkippedAndTheNextIsApplied) {
+  Adopt();
+  Restore(5, 2);
+  ExpectSkipped(Record(4, 2));
+  ExpectSkipped(Record(5, 2));
+  ExpectApplied(Record(6, 2));
+  ExpectLoss(Record(8, 2));
+}
+
+TEST_F(FollowingTest, WhatAFormerOwnerAppliedAndItsFollowerNeverHadIsNotApplied) {
+  Adopt();
+  Restore(5, 2);
+  ExpectSkipped(Record(6, 0));
+  ExpectSkipped(Record(7, 1));
+  ExpectApplied(Record(6, 2));
+}
+
+TEST_F(FollowingTest, ANewTermGoesOnFromTheOneThatItNames) {
+  Adopt();
+  Restore(5, 2);
+  ExpectApplied(Record(6, 7, 2));
+  EXPECT_EQ(term(), 7u);
+  ExpectApplied(Record(7, 7));
+  ExpectSkipped(Record(8, 2));
+}
+
+TEST_F(FollowingTest, ANewTermThatGoesOnFromAnotherOneIsALoss) {
+  Adopt();
+  Restore(5, 2);
+  ExpectLoss(Record(6, 7, 4));
+  EXPECT_EQ(term(), 2u);
+}
+
+TEST_F(FollowingTest, ATermWhoseBeginningIsNotThereIsALossAndSaysWhy) {
+  Adopt();
+  Restore(5, 2);
+  ExpectLoss(Record(6, 7));
+  EXPECT_TRUE(absl::StrContains(Replay(Record(6, 7)).status().message(), "taken over from another ps"));
+}
+
+TEST_F(FollowingTest, ANewTermThatLeavesVersionsOutIsALoss) {
+  Adopt();
+  Restore(5, 2);
+  ExpectLoss(Record(7, 7, 2));
+  EXPECT_EQ(term(), 2u);
+  ExpectLoss(Record(5, 7, 2));
+}
+
+TEST_F(FollowingTest, RecordsOfShardsThatAreNotHereAreSkipped) {
+  Adopt();
+  v1::LogRecord other = Record(1, 0);
+  other.set_shard(1);
+  const auto applied = Replay(other);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_FALSE(*applied);
+}
+
+TEST_F(FollowingTest, AFollowerAppliesAlsoWhenItsOwnFollowersAreBehind) {
+  // Two ps that follow each other, and both refuse what the other one sends, would be behind for ever.
+  store_->SetReplicas(&sink_, nullptr);
+  Adopt();
+  store_->Serve({});
+  ASSERT_TRUE(store_->Follow(kShard).ok());
+  store_->ClearState(kShard);
+  ASSERT_TRUE(store_->FinishState(kShard, 5, 2).ok());
+  sink_.set_health(absl::ResourceExhaustedError("followers are behind"));
+  const absl::Status status = store_->ReplayFollowed(Record(6, 2), Values());
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(store_->VersionOf(kShard), 6u);
+}
+
+TEST_F(FollowingTest, AFollowedShardTakesUpdatesOnlyOnceItsStateIsWhole) {
+  Adopt();
+  store_->Serve({});
+  ASSERT_TRUE(store_->Follow(kShard).ok());
+  store_->ClearState(kShard);
+  EXPECT_TRUE(absl::IsFailedPrecondition(store_->ReplayFollowed(Record(1, 2), Values())));
+  ASSERT_TRUE(store_->FinishState(kShard, 0, 2).ok());
+  EXPECT_TRUE(store_->ReplayFollowed(Record(1, 2), Values()).ok());
+  EXPECT_EQ(store_->VersionOf(kShard), 1u);
+}
+
+TEST_F(FollowingTest, AStateWithPiecesThatDoNotFitLeavesTheShardUnheldAndTheNextOneIsTaken) {
+  Adopt();
+  store_->Serve({});
+  ASSERT_TRUE(store_->Follow(kShard).ok());
+  store_->ClearState(kShard);
+  v1::CheckpointRecord record;
+  record.mutable_block()->set_table(table_ + 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(store_->TakeState(kShard, record, {})));
+  record.clear_block();
+  EXPECT_TRUE(absl::IsInvalidArgument(store_->TakeState(kShard, record, {})));
+  EXPECT_FALSE(store_->FinishState(kShard, Version{1} << 63, 2).ok());
+  EXPECT_EQ(store_->RoleOf(kShard), ShardRole::kFollowing);
+  store_->ClearState(kShard);
+  EXPECT_TRUE(store_->FinishState(kShard, 3, 2).ok());
+  EXPECT_EQ(store_->RoleOf(kShard), ShardRole::kFollows);
+  EXPECT_EQ(store_->StatesOf(kShard), 2u);
+}
+
+// A ps that was started again owns nothing and may know no worker: those whose shard map is old are to look for the
+// owner.
+TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnown) {
+  Adopt();
+  store_->Serve({});
+  const auto push = [this](ShardId shard) {
+    v1::PushRequest header;
+    header.set_worker_incarnation(4711);
+    header.set_sequence(1);
+    header.add_parts()->set_shard(shard);
+    absl::Status status;
+    store_->Push(std::move(header), Payload(), [&status](const auto& response) { status = response.status(); });
+    return status;
+  };
+  EXPECT_TRUE(absl::IsAborted(push(1)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(push(kShard)));
+}
+
+TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
+  Adopt();
+  ASSERT_TRUE(store_->AddTable(AddingRows("rows", 2)).ok());
+  store_->Serve({});
+  ASSERT_TRUE(store_->Follow(kShard).ok());
+  store_->ClearState(kShard);
+  v1::CheckpointRecord record;
+  record.mutable_rows()->set_table(TableIdOf("rows"));
+  EXPECT_FALSE(store_->TakeState(kShard, record, {}).ok());
+  store_->ClearState(kShard);
+  EXPECT_TRUE(store_->FinishState(kShard, 7, 3).ok());
+  EXPECT_EQ(store_->VersionOf(kShard), 7);
+}
+
+}  // namespace
+}  // namespace lodestone::server

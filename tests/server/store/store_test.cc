@@ -1,0 +1,642 @@
+#include "server/store/store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
+#include "gmock/gmock.h"
+#include "server/table/norm_guard.h"
+#include "tests/server/store/store_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(StoreTest, APushBeforeTheShardsAreKnownIsUnavailable) {
+  Store::Options options;
+  options.shards = kShards;
+  options.time = &time_;
+  store_ = std::make_unique<Store>(options);
+  EXPECT_EQ(Push(NewPush(1)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Ensure({}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(store_->owned_shards().empty());
+}
+
+TEST_F(StoreTest, PushesAddUpExactlyOnceUnderConcurrentDuplicates) {
+  Make();
+  const BlockLayout layout{1000, 64};
+  const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 2)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId dense = tables->tables(0).id();
+  const TableId rows = tables->tables(1).id();
+  constexpr int kWorkers = 4;
+  constexpr int kPushes = 120;
+  for (int w = 0; w < kWorkers; ++w) ASSERT_TRUE(Ensure({}, kWorker + w).ok());
+  std::atomic<uint64_t> duplicates{0};
+  std::vector<std::thread> threads;
+  // Two threads per worker send the same pushes: each must count once.
+  for (int t = 0; t < 2 * kWorkers; ++t) {
+    threads.emplace_back([&, w = t / 2] {
+      for (int i = 1; i <= kPushes; ++i) {
+        auto push = NewPush(i, kWorker + w);
+        push.AddDense(dense, layout, static_cast<float>(i % 7));
+        push.AddRows(rows, 2, {{static_cast<Key>(i % 10), 1.0f}, {1000, 2.0f}}, true);
+        const auto response = Push(push);
+        ASSERT_TRUE(response.ok()) << response.status();
+        for (const auto& shard : response->shards()) duplicates.fetch_add(shard.duplicate());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  float sum = 0;
+  for (int i = 1; i <= kPushes; ++i) sum += static_cast<float>(i % 7);
+  for (const auto& [block, value] : PullBlocks(dense, layout)) {
+    for (const float element : Floats(value.second)) ASSERT_EQ(element, kWorkers * sum) << "block " << block;
+  }
+  EXPECT_EQ(PullRows(rows, 2, {1000, 3})[0], kWorkers * kPushes * 2.0f);
+  EXPECT_EQ(PullRows(rows, 2, {1000, 3})[1], kWorkers * kPushes / 10 * 1.0f);
+  EXPECT_GT(duplicates.load(), 0u);
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  // Both copies of a push may each be the first on some shard, so at least the originals count as applied.
+  EXPECT_GE(status.server().pushes(), kWorkers * kPushes);
+  EXPECT_EQ(status.server().pushes() + status.server().pushes_duplicate(), 2u * kWorkers * kPushes);
+}
+
+TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
+  Make();
+  constexpr uint64_t kElements = 1 << 16;
+  constexpr size_t kPushes = 4;
+  const BlockLayout layout{kElements, 4096};
+  const auto tables = Ensure({AddingDense("d", kElements, 4096), AddingRows("r", 1)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 8000; ++key) rows.emplace_back(key, static_cast<float>(key));
+  for (size_t i = 1; i <= kPushes; ++i) {
+    // This thread waits, as one that serves calls does in an idle ps.
+    std::thread([] {
+      volatile uint64_t work = 0;
+      for (int step = 0; step < 20'000'000; ++step) work = work + 1;
+    }).join();
+    auto push = NewPush(i);
+    push.AddDense(tables->tables(0).id(), layout, 1.0f);
+    push.AddRows(tables->tables(1).id(), 1, rows, true);
+    const auto response = Push(push);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->shards_size(), static_cast<int>(kShards));
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddRows(tables->tables(1).id(), 1, rows, false);
+    const auto pulled = Pull(pull);
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    std::vector<float> values = Floats(Concatenate(pulled->payload));
+    std::sort(values.begin(), values.end());
+    ASSERT_EQ(values.size(), rows.size());
+    for (size_t key = 0; key < rows.size(); ++key) ASSERT_EQ(values[key], static_cast<float>(i * key));
+  }
+  for (const auto& [block, value] : PullBlocks(tables->tables(0).id(), layout)) {
+    for (const float element : Floats(value.second)) ASSERT_EQ(element, kPushes);
+  }
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  uint64_t handed_over = 0;
+  for (const auto& executor : status.executors()) handed_over += executor.queue_length_max();
+  EXPECT_GT(handed_over, 0u) << "each ran on one thread";
+}
+
+TEST_F(StoreTest, EveryBlockPulledDuringPushesEqualsTheTablesStateAtTheVersionItClaims) {
+  Make();
+  const BlockLayout layout{4096, 256};
+  const auto tables = Ensure({AddingDense("d", 4096, 256)});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  std::atomic<bool> stop{false};
+  std::thread pusher([&] {
+    for (Sequence s = 1; !stop.load(); ++s) {
+      auto push = NewPush(s);
+      push.AddDense(table, layout, 1.0f);
+      ASSERT_TRUE(Push(push).ok());
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    for (const auto& [block, value] : PullBlocks(table, layout)) {
+      // Each push touches each shard once and adds 1, so the content is the version.
+      for (const float element : Floats(value.second)) ASSERT_EQ(element, static_cast<float>(value.first));
+    }
+  }
+  stop.store(true);
+  pusher.join();
+}
+
+TEST_F(StoreTest, ASubscriberThatAppliesEveryChangeHoldsBitForBitWhatAPullReturns) {
+  Make();
+  const BlockLayout layout{2000, 64};
+  v1::TableSpec spec = AddingDense("d", 2000, 64);
+  spec.mutable_optimizer()->mutable_adam();
+  spec.mutable_optimizer()->set_learning_rate(0.01f);
+  spec.mutable_initializer()->mutable_normal();
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  const Store::Subscription subscription{{{table, false}}};
+  std::atomic<bool> stop{false};
+  std::thread pusher([&] {
+    for (Sequence s = 1; !stop.load(); ++s) {
+      auto push = NewPush(s);
+      push.AddDense(table, layout, static_cast<float>(s % 5) - 2.0f);
+      ASSERT_TRUE(Push(push).ok());
+    }
+  });
+  Blocks held;
+  std::map<ShardId, Version> versions;
+  const auto catch_up = [&] {
+    for (const ShardId shard : store_->owned_shards()) {
+      const auto from = versions.contains(shard) ? std::optional<Version>(versions[shard]) : std::nullopt;
+      const Store::ShardChange change = Change(shard, subscription, from);
+      EXPECT_EQ(change.anchor, !from.has_value());
+      EXPECT_GE(change.version, from.value_or(0));
+      for (const auto& piece : change.pieces) {
+        for (int i = 0; i < piece.part.blocks_size(); ++i) {
+          EXPECT_LE(piece.part.block_versions(i), change.version);
+          held[piece.part.blocks(i)] = {piece.part.block_versions(i), Concatenate({piece.payload[i]})};
+        }
+      }
+      versions[shard] = change.version;
+    }
+  };
+  for (int round = 0; round < 200; ++round) {
+    catch_up();
+    for (const auto& [block, value] : PullBlocks(table, layout)) {
+      if (held.at(block).first == value.first) {
+        ASSERT_EQ(held[block].second, value.second) << "block " << block;
+      }
+    }
+  }
+  stop.store(true);
+  pusher.join();
+  catch_up();
+  EXPECT_EQ(held, PullBlocks(table, layout));
+}
+
+TEST_F(StoreTest, ChangesOfRowsHoldWhatChangedAndWhatWasEvicted) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  spec.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  const Store::Subscription subscription{{{table, true}}};
+  std::map<Key, std::vector<float>> held;
+  std::map<ShardId, Version> versions;
+  const auto catch_up = [&] {
+    size_t rows_received = 0;
+    for (const ShardId shard : store_->owned_shards()) {
+      const auto from = versions.contains(shard) ? std::optional<Version>(versions[shard]) : std::nullopt;
+      const Store::ShardChange change = Change(shard, subscription, from);
+      for (const auto& piece : change.pieces) {
+        const std::string bytes = Concatenate(piece.payload);
+        EXPECT_EQ(bytes.size(), piece.payload_bytes);
+        const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+        for (uint32_t i = 0; i < piece.part.evicted_count(); ++i) held.erase(LoadAt<Key>(data, i));
+        data += piece.part.evicted_count() * sizeof(Key);
+        const uint8_t* values = data + piece.part.row_count() * sizeof(Key);
+        for (uint32_t i = 0; i < piece.part.row_count(); ++i) {
+          held[LoadAt<Key>(data, i)] = {LoadAt<float>(values, 2 * i), LoadAt<float>(values, 2 * i + 1)};
+        }
+        rows_received += piece.part.row_count();
+      }
+      versions[shard] = change.version;
+    }
+    return rows_received;
+  };
+  Sequence sequence = 0;
+  const auto push_rows = [&](const std::vector<std::pair<Key, float>>& rows) {
+    auto push = NewPush(++sequence);
+    push.AddRows(table, 2, rows, true);
+    ASSERT_TRUE(Push(push).ok());
+  };
+  push_rows({{1, 1}, {2, 2}, {3, 3}, {4, 4}});
+  EXPECT_EQ(catch_up(), 4u);
+  EXPECT_EQ(held.size(), 4u);
+  EXPECT_EQ(catch_up(), 0u);
+  time_.AdvanceMs(9'000);
+  push_rows({{2, 10}});
+  EXPECT_EQ(catch_up(), 1u);
+  EXPECT_EQ(held[2], (std::vector<float>{12, 12}));
+  time_.AdvanceMs(9'000);
+  store_->Tick();
+  catch_up();
+  EXPECT_EQ(held, (std::map<Key, std::vector<float>>{{2, {12, 12}}}));
+}
+
+TEST_F(StoreTest, RacingCallersOfEnsureTablesAgree) {
+  Make();
+  std::vector<std::thread> threads;
+  std::vector<TableId> ids(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const auto tables = Ensure({AddingDense("d", 5000, 0)}, kWorker + t);
+      ASSERT_TRUE(tables.ok()) << tables.status();
+      ids[t] = tables->tables(0).id();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ids, std::vector<TableId>(4, ids[0]));
+}
+
+// Regression: the map of tables was let go of while it was gone through.
+TEST_F(StoreTest, StatusCanBeAskedForWhileTablesAreMade) {
+  Make();
+  std::atomic<bool> made{false};
+  std::vector<std::thread> asks;
+  for (int t = 0; t < 4; ++t) {
+    asks.emplace_back([&] {
+      while (!made.load()) {
+        v1::StatusResponse status;
+        store_->FillStatus(&status);
+        store_->table_specs();
+      }
+    });
+  }
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(Ensure({AddingDense(absl::StrCat("d", i), 10, 0)}).ok());
+  made.store(true);
+  for (std::thread& thread : asks) thread.join();
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.tables_size(), 1000);
+}
+
+TEST_F(StoreTest, ATableThatExistsWithAnotherSpecificationIsRefusedNamingTheField) {
+  Make();
+  ASSERT_TRUE(Ensure({AddingDense("d", 10, 0)}).ok());
+  v1::TableSpec other = AddingDense("d", 10, 0);
+  other.mutable_optimizer()->set_learning_rate(0.5f);
+  const auto again = Ensure({other});
+  EXPECT_EQ(again.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(again.status().message()), HasSubstr("learning_rate"));
+}
+
+TEST_F(StoreTest, ATableWithANonsensicalSpecificationIsRefusedNamingWhatIsWrong) {
+  Make();
+  v1::TableSpec spec = AddingDense("d", 10, 0);
+  spec.mutable_initializer()->mutable_uniform()->set_low(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("table `d`: initializer"));
+  spec = AddingDense("d", 10, 0);
+  spec.mutable_optimizer()->set_learning_rate(std::numeric_limits<float>::infinity());
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("table `d`: optimizer"));
+  spec = AddingDense("d e", 10, 0);
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("may hold only"));
+  spec = AddingDense("d", 0, 0);
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("a dimension is 0"));
+  spec.mutable_dense()->clear_dims();
+  EXPECT_EQ(Ensure({spec}).status().code(), absl::StatusCode::kInvalidArgument);
+  spec.clear_shape();
+  EXPECT_THAT(std::string(Ensure({spec}).status().message()), HasSubstr("neither dense nor embedding"));
+}
+
+// What is wrong with a push, and what the error must say.
+struct BadPush {
+  const char* name;
+  std::function<void(RequestBuilder<v1::PushRequest>*, TableId dense, TableId rows)> make;
+  absl::StatusCode code;
+  const char* says;
+};
+
+TEST_F(StoreTest, AMalformedPushIsRefusedWithAClearErrorAndChangesNothing) {
+  Make();
+  const BlockLayout layout{100, 64};
+  const auto tables = Ensure({AddingDense("d", 100, 64), AddingRows("r", 2)});
+  ASSERT_TRUE(tables.ok());
+  const TableId dense = tables->tables(0).id();
+  const TableId rows = tables->tables(1).id();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<BadPush> cases = {
+      {"unknown table",
+       [](auto* p, TableId, TableId) {
+         p->AddDense(12345, {100, 64}, 1.0f);
+       },
+       absl::StatusCode::kNotFound, "unknown table id 12345"},
+      {"payload too short", [&](auto* p, TableId d, TableId) { p->AddDense(d, layout, 1.0f), p->bytes().pop_back(); },
+       absl::StatusCode::kInvalidArgument, "bytes of payload"},
+      {"payload too long", [&](auto* p, TableId d, TableId) { p->AddDense(d, layout, 1.0f), p->bytes() += "x"; },
+       absl::StatusCode::kInvalidArgument, "the parts describe"},
+      {"unknown block",
+       [](auto* p, TableId d, TableId) {
+         p->AddDense(d, {100, 64}, 1.0f);
+         p->header.mutable_parts(0)->set_blocks(0, 9);
+       },
+       absl::StatusCode::kInvalidArgument, "block 9"},
+      {"block twice",
+       [](auto* p, TableId d, TableId) {
+         p->AddDense(d, {100, 64}, 1.0f);
+         p->header.mutable_parts(0)->add_blocks(p->header.parts(0).blocks(0));
+       },
+       absl::StatusCode::kInvalidArgument, "ascending"},
+      {"block on another shard",
+       [](auto* p, TableId d, TableId) {
+         p->AddDense(d, {100, 64}, 1.0f);
+         p->header.mutable_parts(0)->set_shard((p->header.parts(0).shard() + 1) % 8);
+       },
+       absl::StatusCode::kInvalidArgument, "is not on shard"},
+      {"shard that does not exist",
+       [](auto* p, TableId d, TableId) {
+         p->AddDense(d, {100, 64}, 1.0f);
+         p->header.mutable_parts(0)->set_shard(99);
+       },
+       absl::StatusCode::kInvalidArgument, "shard 99"},
+      {"key on another shard",
+       [](auto* p, TableId, TableId r) {
+         p->AddRows(r, 2, {{7, 1.0f}}, true);
+         p->header.mutable_parts(0)->set_shard((p->header.parts(0).shard() + 1) % 8);
+       },
+       absl::StatusCode::kInvalidArgument, "key 7 is not on shard"},
+      {"rows for a dense table",
+       [](auto* p, TableId d, TableId) {
+         p->AddRows(d, 2, {{7, 1.0f}}, true);
+       },
+       absl::StatusCode::kInvalidArgument, "is a dense table"},
+      {"blocks for an embedding table",
+       [](auto* p, TableId, TableId r) {
+         p->AddDense(r, {100, 64}, 1.0f);
+       },
+       absl::StatusCode::kInvalidArgument, "is an embedding table"},
+      {"wrong row width",
+       [](auto* p, TableId, TableId r) {
+         p->AddRows(r, 3, {{7, 1.0f}}, true);
+       },
+       absl::StatusCode::kInvalidArgument, "the parts describe"},
+      {"far too many rows",
+       [](auto* p, TableId, TableId r) {
+         p->AddRows(r, 2, {{7, 1.0f}}, true);
+         p->header.mutable_parts(0)->set_row_count(UINT32_MAX);
+       },
+       absl::StatusCode::kInvalidArgument, "bytes of payload"},
+      {"NaN in a dense table", [&](auto* p, TableId d, TableId) { p->AddDense(d, layout, nan); },
+       absl::StatusCode::kInvalidArgument, "table `d`, element"},
+      {"Inf in a row",
+       [&](auto* p, TableId, TableId r) {
+         p->AddRows(r, 2, {{5, 1.0f}, {7, inf}}, true);
+       },
+       absl::StatusCode::kInvalidArgument, "key 7, element 0 is inf"},
+      {"no sequence", [](auto* p, TableId, TableId) { p->header.set_sequence(0); }, absl::StatusCode::kInvalidArgument,
+       "positive sequence"},
+      {"no worker", [](auto* p, TableId, TableId) { p->header.set_worker_incarnation(0); },
+       absl::StatusCode::kInvalidArgument, "worker_incarnation"},
+      {"unknown worker", [](auto* p, TableId, TableId) { p->header.set_worker_incarnation(5555); },
+       absl::StatusCode::kFailedPrecondition, "no session"},
+  };
+  Sequence sequence = 0;
+  for (const BadPush& bad : cases) {
+    SCOPED_TRACE(bad.name);
+    auto push = NewPush(++sequence);
+    bad.make(&push, dense, rows);
+    const auto response = Push(push);
+    EXPECT_EQ(response.status().code(), bad.code) << response.status();
+    EXPECT_THAT(std::string(response.status().message()), HasSubstr(bad.says));
+  }
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.server().pushes_refused(), cases.size());
+  EXPECT_EQ(status.server().pushes(), 0u);
+  for (const auto& [block, value] : PullBlocks(dense, layout)) {
+    EXPECT_EQ(value.first, 0u);
+    for (const float element : Floats(value.second)) EXPECT_EQ(element, 0.0f);
+  }
+}
+
+TEST_F(StoreTest, RowsOfAdjacentPartsOfAPullLieInOneSlice) {
+  Make();
+  const auto tables = Ensure({AddingDense("dense", 1000, 100), AddingRows("wide", 4), AddingRows("narrow", 1)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId dense = tables->tables(0).id(), wide = tables->tables(1).id(), narrow = tables->tables(2).id();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 300; ++key) rows.emplace_back(key, static_cast<float>(key));
+  auto push = NewPush(1);
+  push.AddRows(wide, 4, rows, true);
+  push.AddRows(narrow, 1, rows, true);
+  ASSERT_TRUE(Push(push).ok());
+
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddRows(wide, 4, rows, false);
+  pull.AddRows(narrow, 1, {}, false);
+  pull.AddDense(dense, {1000, 100}, std::nullopt);
+  pull.AddRows(narrow, 1, rows, false);
+  pull.AddRows(wide, 4, {rows[7]}, false);
+  const auto values = Pull(pull);
+  ASSERT_TRUE(values.ok()) << values.status();
+  ASSERT_EQ(values->payload.size(), 1 + 10 + 1);
+  EXPECT_EQ(values->payload.front().size(), 300 * 4 * sizeof(float));
+  EXPECT_EQ(values->payload.back().size(), (300 + 4) * sizeof(float));
+  // Keys by shard, as the request has them.
+  std::vector<Key> order;
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (Key key = 0; key < 300; ++key) {
+      if (ShardOfKey(key, kShards) == shard) order.push_back(key);
+    }
+  }
+  const std::vector<float> first = Floats(Concatenate({values->payload.front()}));
+  const std::vector<float> last = Floats(Concatenate({values->payload.back()}));
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (size_t element = 0; element < 4; ++element) EXPECT_EQ(first[4 * i + element], static_cast<float>(order[i]));
+    EXPECT_EQ(last[i], static_cast<float>(order[i]));
+  }
+  EXPECT_EQ(std::vector<float>(last.end() - 4, last.end()), std::vector<float>(4, 7.0f));
+}
+
+TEST_F(StoreTest, APullWhoseAnswerWouldBeTooLargeIsRefused) {
+  Make();
+  const auto tables = Ensure({AddingRows("r", 16'384)});
+  ASSERT_TRUE(tables.ok());
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < limits::kPullBytesMax / (16'384 * sizeof(float)) + 1; ++key) rows.emplace_back(key, 0.0f);
+  pull.AddRows(tables->tables(0).id(), 16'384, rows, false);
+  const auto values = Pull(pull);
+  EXPECT_EQ(values.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(values.status().message()), HasSubstr("several calls"));
+}
+
+TEST_F(StoreTest, ATableAtItsMemoryLimitRefusesPushesAndGoesOnServing) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 16);
+  spec.set_memory_max_bytes(1 << 20);
+  const auto tables = Ensure({spec, AddingDense("d", 100, 0)});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  absl::Status status;
+  Key next = 0;
+  Sequence sequence = 0;
+  while (status.ok() && next < 1'000'000) {
+    auto push = NewPush(++sequence);
+    std::vector<std::pair<Key, float>> rows;
+    for (int i = 0; i < 1000; ++i) rows.emplace_back(next++, 1.0f);
+    push.AddRows(table, 16, rows, true);
+    status = Push(push).status();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("memory_max_bytes"));
+  EXPECT_EQ(PullRows(table, 16, {0, 999}), (std::vector<float>{1, 1}));
+  auto push = NewPush(++sequence);
+  push.AddDense(tables->tables(1).id(), {100, 4096}, 1.0f);
+  EXPECT_TRUE(Push(push).ok());
+}
+
+TEST_F(StoreTest, ADenseTableOverTheServersMemoryIsRefusedBeforeItIsMade) {
+  Store::Options options;
+  options.memory_max_bytes = 1 << 20;
+  Make(options);
+  const auto tables = Ensure({AddingDense("d", 1 << 20, 0)});
+  EXPECT_EQ(tables.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(tables.status().message()), HasSubstr("server.memory_max_bytes"));
+}
+
+TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {
+  Make();
+  const BlockLayout layout{10, 10};
+  const auto tables = Ensure({AddingDense("d", 10, 10)});
+  ASSERT_TRUE(tables.ok());
+  auto push = NewPush(1);
+  push.AddDense(tables->tables(0).id(), layout, 1.0f);
+  ASSERT_TRUE(Push(push).ok());
+  time_.AdvanceMs(limits::kSessionIdleMaxMs + 1);
+  store_->Tick();
+  EXPECT_EQ(Push(push).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Ensure({}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Ensure({}, kWorker + 1).ok());
+  EXPECT_EQ(Floats(PullBlocks(tables->tables(0).id(), layout).at(0).second)[0], 1.0f);
+}
+
+TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
+  Make();
+  v1::TableSpec spec = AddingDense("d", 10, 10);
+  spec.mutable_broadcast()->set_every_pushes(3);
+  std::atomic<int> called{0};
+  store_->SetBroadcastListener([&](TableId) { called.fetch_add(1); });
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok());
+  for (Sequence s = 1; s <= 10; ++s) {
+    auto push = NewPush(s);
+    push.AddDense(tables->tables(0).id(), {10, 10}, 1.0f);
+    ASSERT_TRUE(Push(push).ok());
+    ASSERT_TRUE(Push(push).ok());  // Duplicates do not count.
+  }
+  EXPECT_EQ(called.load(), 3);
+}
+
+// Each part of a push once counted for itself, and duplicates and refused pushes counted too.
+TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
+  Make();
+  v1::TableSpec small = AddingRows("full", 2);
+  small.set_memory_max_bytes(1);  // A first push may come in.
+  const BlockLayout layout{1000, 64};
+  const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 2), small});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId dense = tables->tables(0).id();
+  const TableId rows = tables->tables(1).id();
+  const TableId full = tables->tables(2).id();
+  std::vector<std::pair<Key, float>> many;
+  for (Key key = 0; key < 100; ++key) many.emplace_back(key, 1.0f);
+
+  auto both = NewPush(1);
+  both.AddDense(dense, layout, 1.0f);
+  both.AddRows(rows, 2, many, true);
+  ASSERT_GT(both.header.parts_size(), 2) << "it goes to several shards";
+  ASSERT_TRUE(Push(both).ok());
+  const auto again = Push(both);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->shards(0).duplicate());
+
+  auto rows_alone = NewPush(2);
+  rows_alone.AddRows(rows, 2, many, true);
+  ASSERT_TRUE(Push(rows_alone).ok());
+
+  auto not_finite = NewPush(3);
+  not_finite.AddDense(dense, layout, 1.0f);
+  not_finite.AddRows(rows, 2, {{7, std::numeric_limits<float>::quiet_NaN()}}, true);
+  EXPECT_EQ(Push(not_finite).status().code(), absl::StatusCode::kInvalidArgument);
+
+  absl::Status refused;
+  uint64_t let_in = 0;  // Before the table took any memory.
+  for (Sequence sequence = 4; refused.ok() && sequence < 100; ++sequence) {
+    auto push = NewPush(sequence);
+    push.AddRows(rows, 2, many, true);
+    push.AddRows(full, 2, many, true);
+    refused = Push(push).status();
+    let_in += refused.ok();
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  std::map<std::string, uint64_t> updates;
+  for (const v1::TableStatus& table : status.tables()) updates[table.name()] = table.updates();
+  EXPECT_EQ(updates["d"], 1u);
+  EXPECT_EQ(updates["r"], 2 + let_in);
+  EXPECT_EQ(updates["full"], let_in);
+}
+
+TEST_F(StoreTest, APushFarAboveTheUsualIsRefusedWholeAndCountedForItsWorker) {
+  Make();
+  v1::TableSpec guarded = AddingDense("guarded", 1000, 64);
+  guarded.mutable_guard()->set_norm_max_factor(10);
+  const auto tables = Ensure({guarded, AddingRows("free", 2)});
+  ASSERT_TRUE(tables.ok());
+  const BlockLayout layout{1000, 64};
+  Sequence sequence = 0;
+  for (uint64_t i = 0; i < NormGuard::kPushesUnjudged; ++i) {
+    auto push = NewPush(++sequence);
+    push.AddDense(tables->tables(0).id(), layout, 1.0f);
+    ASSERT_TRUE(Push(push).ok());
+  }
+  auto poison = NewPush(++sequence);
+  poison.AddRows(tables->tables(1).id(), 2, {{7, 1.0f}}, true);
+  poison.AddDense(tables->tables(0).id(), layout, 11.0f);
+  EXPECT_EQ(Push(poison).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(PullRows(tables->tables(1).id(), 2, {7}), std::vector<float>{0.0f});
+  auto usual = NewPush(++sequence);
+  usual.AddDense(tables->tables(0).id(), layout, 9.0f);
+  EXPECT_TRUE(Push(usual).ok());
+
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  ASSERT_EQ(status.sessions_size(), 1);
+  EXPECT_EQ(status.sessions(0).refused(), 1u);
+  EXPECT_THAT(status.server().last_refusal(), testing::HasSubstr("table `guarded`"));
+}
+
+TEST_F(StoreTest, StatusTellsTablesSessionsAndRates) {
+  Make();
+  const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 4)});
+  ASSERT_TRUE(tables.ok());
+  store_->Tick();
+  for (Sequence s = 1; s <= 20; ++s) {
+    auto push = NewPush(s);
+    push.header.set_clock(s);
+    push.AddRows(tables->tables(1).id(), 4, {{s, 1.0f}}, true);
+    ASSERT_TRUE(Push(push).ok());
+  }
+  time_.AdvanceMs(2'000);
+  store_->Tick();
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  ASSERT_EQ(status.tables_size(), 2);
+  EXPECT_EQ(status.tables(0).shape(), "dense [1000]");
+  EXPECT_EQ(status.tables(0).blocks(), 16u);
+  EXPECT_GE(status.tables(0).bytes(), 4000u);
+  EXPECT_EQ(status.tables(1).rows(), 20u);
+  EXPECT_EQ(status.tables(1).optimizer(), "sgd");
+  ASSERT_EQ(status.sessions_size(), 1);
+  EXPECT_EQ(status.sessions(0).clock(), 20u);
+  EXPECT_EQ(status.sessions(0).pushes(), 20u);
+  EXPECT_DOUBLE_EQ(status.server().pushes_per_second(), 10.0);
+}
+
+}  // namespace
+}  // namespace lodestone::server

@@ -1,0 +1,86 @@
+#include "server/store/worker_sessions.h"
+
+#include <chrono>
+#include <limits>
+
+#include "common/base/incarnation.h"
+#include "common/base/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone::server {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kIdleMaxMs = limits::kSessionIdleMaxMs;
+
+// Sessions on a ps whose steady clock and wall clock are moved by hand.
+class SessionsTest : public ::testing::Test {
+ protected:
+  void Advance(int64_t ms) {
+    now_ms_ += ms;
+    wall_ += milliseconds(ms);
+  }
+  absl::Status Open(Incarnation worker) { return sessions_.Open(worker, now_ms_); }
+  // What a coordinator whose clock is right gives to who joins now.
+  Incarnation Joined() const { return FirstIncarnation(wall_); }
+
+  int64_t now_ms_ = 1'000'000;
+  std::chrono::system_clock::time_point wall_{std::chrono::hours(24 * 365 * 56)};
+  Sessions sessions_{[this] { return wall_; }};
+};
+
+TEST_F(SessionsTest, AnIncarnationThatWasForgottenDoesNotComeBackAndNewerOnesAreWelcome) {
+  const Incarnation first = Joined();
+  ASSERT_TRUE(Open(first).ok());
+  Advance(kIdleMaxMs);
+  EXPECT_THAT(sessions_.ForgetIdle(now_ms_), ElementsAre());
+  Advance(1);
+  EXPECT_THAT(sessions_.ForgetIdle(now_ms_), ElementsAre(first));
+  EXPECT_EQ(Open(first).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Open(first - 1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Open(Joined()).ok());
+}
+
+// A session opened as 2^64 - 1 once kept all later workers out, from when it was forgotten.
+TEST_F(SessionsTest, AnIncarnationOfTheFarFutureIsRefused) {
+  for (const Incarnation worker : {std::numeric_limits<Incarnation>::max(), Incarnation{1} << 63,
+                                   FirstIncarnation(wall_ + milliseconds(kIdleMaxMs) + microseconds(1))}) {
+    const absl::Status refused = Open(worker);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << worker;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("more than 6 h ahead of this ps's clock"));
+    EXPECT_EQ(sessions_.Push(worker, 1, 1, now_ms_).code(), absl::StatusCode::kFailedPrecondition);
+  }
+  v1::StatusResponse status;
+  sessions_.FillStatus(now_ms_, &status);
+  EXPECT_EQ(status.sessions_size(), 0);
+}
+
+TEST_F(SessionsTest, NoSessionThatIsLetInKeepsLaterWorkersOutOnceItIsForgotten) {
+  const Incarnation newest = FirstIncarnation(wall_ + milliseconds(kIdleMaxMs));
+  ASSERT_TRUE(Open(newest).ok()) << "a coordinator whose clock is ahead";
+  Advance(kIdleMaxMs + 1);
+  ASSERT_THAT(sessions_.ForgetIdle(now_ms_), ElementsAre(newest));
+  EXPECT_TRUE(Open(Joined()).ok());
+}
+
+TEST_F(SessionsTest, AClockThatIsSetBackDoesNotEndASession) {
+  const Incarnation worker = Joined();
+  ASSERT_TRUE(Open(worker).ok());
+  wall_ -= std::chrono::hours(24 * 365);
+  EXPECT_TRUE(Open(worker).ok());
+  EXPECT_TRUE(sessions_.Push(worker, 1, 1, now_ms_).ok());
+}
+
+TEST(Sessions, TakeIncarnationsOfThisMachinesClock) {
+  Sessions sessions;
+  EXPECT_TRUE(sessions.Open(FirstIncarnation(std::chrono::system_clock::now()), 0).ok());
+  EXPECT_EQ(sessions.Open(std::numeric_limits<Incarnation>::max(), 0).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace lodestone::server

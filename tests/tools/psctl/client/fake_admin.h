@@ -1,0 +1,139 @@
+// A cluster of two servers that answer what an operator asks, and do nothing.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+
+namespace lodestone::psctl {
+
+// A ps that writes checkpoints and brings tables back in no time, or not at all.
+class FakeAdmin final : public v1::Admin::Service {
+ public:
+  explicit FakeAdmin(uint32_t index) : index_(index) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address = absl::StrCat("127.0.0.1:", port);
+  }
+  ~FakeAdmin() override { server_->Shutdown(); }
+
+  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*, v1::StatusResponse* response) override {
+    while (stalls && !context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    *response = status;
+    response->mutable_server()->set_index(index_);
+    response->mutable_server()->set_address(address);
+    if (cluster.servers_expected() > 0) *response->mutable_cluster() = cluster;
+    response->set_coordinator(coordinator);
+    return status_answer;
+  }
+  grpc::Status Events(grpc::ServerContext*, const v1::EventsRequest* request, v1::EventsResponse* response) override {
+    MutexLock lock(&mu_);
+    response->set_incarnation(events_.incarnation());
+    for (const v1::Event& event : events_.events()) {
+      if (event.id() > request->after_id()) *response->add_events() = event;
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Checkpoint(grpc::ServerContext*, const v1::CheckpointRequest* request,
+                          v1::CheckpointResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(request->name());
+    response->set_path(absl::StrCat("/data/", request->name()));
+    response->set_shards(index_ + 10);
+    return answer;
+  }
+  grpc::Status Rollback(grpc::ServerContext*, const v1::RollbackRequest* request,
+                        v1::RollbackResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(request->ShortDebugString());
+    for (uint32_t i = 0; i < shards_back; ++i) {
+      v1::RollbackResponse::ShardRollback* const shard = response->add_shards();
+      shard->set_shard(index_ + 2 * i);
+      shard->set_version_before(100 + i);
+      shard->set_version_after(101 + i);
+      shard->set_version_restored(7);
+    }
+    return answer;
+  }
+  grpc::Status VerifyReplicas(grpc::ServerContext*, const v1::VerifyReplicasRequest*,
+                              v1::VerifyReplicasResponse* response) override {
+    *response = replicas;
+    return answer;
+  }
+  // What was asked of it, but for its status.
+  std::vector<std::string> names() {
+    MutexLock lock(&mu_);
+    return names_;
+  }
+
+  // What Events tells from now on: events 1, 2, … of a log, of `kinds`, with `who` in each.
+  void SetEvents(uint64_t incarnation, const std::vector<std::string>& kinds, const std::string& who = "ps 1") {
+    MutexLock lock(&mu_);
+    events_.Clear();
+    events_.set_incarnation(incarnation);
+    for (const std::string& kind : kinds) {
+      v1::Event* const event = events_.add_events();
+      event->set_id(events_.events_size());
+      event->set_time_ms(1'700'000'000'000 + event->id());
+      event->set_kind(kind);
+      event->set_who(who);
+      event->set_text(absl::StrCat("text ", event->id()));
+    }
+  }
+
+  std::string address;
+  v1::StatusResponse status;  // But for what stands below.
+  grpc::Status status_answer;
+  std::atomic<bool> stalls{false};  // Its status is not told until the caller gives up.
+  v1::ClusterStatus cluster;
+  std::string coordinator;
+  v1::VerifyReplicasResponse replicas;
+  grpc::Status answer;
+  uint32_t shards_back = 3;
+
+ private:
+  const uint32_t index_;
+  Mutex mu_;
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mu_);
+  v1::EventsResponse events_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class TwoServersTest : public ::testing::Test {
+ protected:
+  TwoServersTest() {
+    zero_.cluster.set_name("test");
+    zero_.cluster.set_servers_expected(2);
+    for (const FakeAdmin* each : {&one_, &zero_}) {
+      v1::MemberStatus* server = zero_.cluster.add_servers();
+      server->set_index(each == &one_ ? 1 : 0);
+      server->set_peer(each->address);
+      server->set_alive(true);
+    }
+    one_.coordinator = zero_.address;
+  }
+  // Where nothing listens.
+  static std::string Nowhere() {
+    FakeAdmin admin(0);
+    return admin.address;
+  }
+  FakeAdmin zero_{0};
+  FakeAdmin one_{1};
+};
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,152 @@
+#include "tools/psctl/local/training_progress.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone::psctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+v1::WorkerProgress* AddWorker(v1::StatusResponse* status, v1::Phase phase, uint64_t samples, uint64_t total) {
+  v1::WorkerProgress* progress = status->mutable_cluster()->add_workers()->mutable_progress();
+  progress->set_phase(phase);
+  progress->set_samples(samples);
+  progress->set_samples_total(total);
+  return progress;
+}
+
+ClusterView HalfDone() {
+  ClusterView view;
+  view.phase = v1::PHASE_TRAINING;
+  view.workers_joined = view.workers_expected = 2;
+  view.samples = 50'000;
+  view.samples_total = 100'000;
+  view.loss = 0.5f;
+  view.staleness_pushes = 2;
+  return view;
+}
+
+TEST(ClusterView, AddsTheWorkersAndAveragesWhatTheyMeasure) {
+  v1::StatusResponse status;
+  v1::WorkerProgress* first = AddWorker(&status, v1::PHASE_TRAINING, 100, 1000);
+  v1::WorkerProgress* second = AddWorker(&status, v1::PHASE_TRAINING, 300, 1000);
+  first->set_clock(1);
+  first->set_loss(0.25f);
+  first->set_staleness_pushes(1);
+  second->set_clock(3);
+  second->set_loss(0.75f);
+  second->set_staleness_pushes(2);
+  const ClusterView view = ViewOf(status, 2);
+  EXPECT_EQ(view.phase, v1::PHASE_TRAINING);
+  EXPECT_EQ(view.samples, 400u);
+  EXPECT_EQ(view.samples_total, 2000u);
+  EXPECT_EQ(view.loss, 0.5f);
+  EXPECT_EQ(view.staleness_pushes, 1.5f);
+}
+
+TEST(ClusterView, PhaseIsThatOfTheWorkerFurthestBehind) {
+  v1::StatusResponse status;
+  AddWorker(&status, v1::PHASE_FINISHED, 10, 10);
+  AddWorker(&status, v1::PHASE_EVALUATING, 10, 10);
+  EXPECT_EQ(ViewOf(status, 2).phase, v1::PHASE_EVALUATING);
+  AddWorker(&status, v1::PHASE_LOADING, 0, 0);
+  EXPECT_EQ(ViewOf(status, 3).phase, v1::PHASE_LOADING);
+}
+
+TEST(ClusterView, TotalIsUnknownUntilEveryWorkerKnowsItsOwn) {
+  v1::StatusResponse status;
+  AddWorker(&status, v1::PHASE_TRAINING, 10, 100);
+  EXPECT_EQ(ViewOf(status, 2).samples_total, 0u) << "the second worker has not joined";
+  AddWorker(&status, v1::PHASE_LOADING, 0, 0);
+  EXPECT_EQ(ViewOf(status, 2).samples_total, 0u) << "the second worker still loads";
+}
+
+TEST(ClusterView, StartsWithNobody) {
+  const ClusterView view = ViewOf(v1::StatusResponse(), 2);
+  EXPECT_EQ(PhaseText(view), "starting");
+  EXPECT_EQ(ProgressLine(view, 0), "starting  0 of 2 workers");
+}
+
+TEST(RateMeter, MeasuresTheLastSecondsOnly) {
+  RateMeter meter;
+  EXPECT_EQ(meter.per_second(), 0);
+  meter.Observe(0, 0);
+  EXPECT_EQ(meter.per_second(), 0);
+  meter.Observe(1, 1000);
+  EXPECT_EQ(meter.per_second(), 1000);
+  for (int second = 2; second <= 20; ++second) meter.Observe(second, 1000 + 10 * (second - 1));
+  EXPECT_EQ(meter.per_second(), 10) << "the fast first second has left the window";
+}
+
+TEST(RateMeter, TheTimeBeforeTheFirstDoesNotCount) {
+  RateMeter meter;
+  for (int second = 0; second <= 4; ++second) meter.Observe(second, 0);
+  meter.Observe(5, 1000);
+  EXPECT_EQ(meter.per_second(), 1000);
+}
+
+TEST(RateMeter, ACountThatFallsGivesNoRate) {
+  RateMeter meter;
+  meter.Observe(0, 100);
+  meter.Observe(1, 50);
+  EXPECT_EQ(meter.per_second(), 0);
+}
+
+TEST(SecondsLeft, IsTheRestOverTheRate) {
+  EXPECT_EQ(SecondsLeft(HalfDone(), 10'000), 5.0);
+  EXPECT_FALSE(SecondsLeft(HalfDone(), 0).has_value());
+  ClusterView unknown = HalfDone();
+  unknown.samples_total = 0;
+  EXPECT_FALSE(SecondsLeft(unknown, 10).has_value());
+  ClusterView beyond = HalfDone();
+  beyond.samples = 100'001;
+  EXPECT_EQ(SecondsLeft(beyond, 10), 0.0);
+}
+
+TEST(ProgressLine, TellsEverythingWhileTraining) {
+  EXPECT_EQ(ProgressLine(HalfDone(), 1'000),
+            "training 50 %  50,000 of 100,000 samples  1,000/s  loss 0.5000  staleness 2.0  0:50 left");
+}
+
+TEST(ProgressLine, TellsTheEvaluationsProgress) {
+  ClusterView view = HalfDone();
+  view.phase = v1::PHASE_EVALUATING;
+  view.evaluated = 2'000;
+  view.evaluated_total = 8'000;
+  EXPECT_EQ(ProgressLine(view, 0), "evaluating  2,000 of 8,000");
+}
+
+TEST(ProgressLine, TellsWhatIsWaitedFor) {
+  ClusterView view = HalfDone();
+  view.phase = v1::PHASE_WAITING;
+  view.waiting_for = "worker 1";
+  EXPECT_THAT(ProgressLine(view, 0), HasSubstr("waiting for worker 1"));
+}
+
+TEST(ProgressBar, FillsInProportion) {
+  const std::string bar = ProgressBar(HalfDone(), 1'000, 140);
+  EXPECT_THAT(bar, HasSubstr("[###############...............]  50 %"));
+  EXPECT_LE(bar.size(), 140u);
+}
+
+TEST(ProgressBar, GivesUpTheBarOnANarrowTerminal) {
+  EXPECT_THAT(ProgressBar(HalfDone(), 1'000, 60), Not(HasSubstr("[")));
+}
+
+TEST(ProgressBar, NeverShowsMoreThanAll) {
+  ClusterView view = HalfDone();
+  view.samples = 2 * view.samples_total;
+  EXPECT_THAT(ProgressBar(view, 1'000, 140), HasSubstr("] 100 %"));
+}
+
+TEST(WithThousands, GroupsByThree) {
+  EXPECT_EQ(WithThousands(0), "0");
+  EXPECT_EQ(WithThousands(999), "999");
+  EXPECT_EQ(WithThousands(1000), "1,000");
+  EXPECT_EQ(WithThousands(1234567), "1,234,567");
+}
+
+}  // namespace
+}  // namespace lodestone::psctl

@@ -1,0 +1,74 @@
+#include "tools/psctl/verbs/checkpoint.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/psctl/client/fake_admin.h"
+
+namespace lodestone::psctl {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using CheckpointClusterTest = TwoServersTest;
+
+TEST_F(CheckpointClusterTest, AsksEveryServerForTheSameName) {
+  const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ASSERT_EQ(parts->size(), 2u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((*parts)[i].server, i);
+    ASSERT_TRUE((*parts)[i].written.ok()) << (*parts)[i].written.status();
+    EXPECT_EQ((*parts)[i].written->shards(), i + 10);
+  }
+  EXPECT_THAT(zero_.names(), ElementsAre("mine"));
+  EXPECT_THAT(one_.names(), ElementsAre("mine"));
+}
+
+TEST_F(CheckpointClusterTest, TellsWhichServerFailedAndWhy) {
+  one_.answer = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no space left");
+  const auto parts = CheckpointCluster(zero_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_TRUE((*parts)[0].written.ok());
+  EXPECT_THAT(std::string((*parts)[1].written.status().message()), HasSubstr(one_.address + ": no space left"));
+  CheckpointOptions options;
+  options.address = zero_.address;
+  EXPECT_EQ(RunCheckpoint(options), 1);
+  one_.answer = grpc::Status::OK;
+  EXPECT_EQ(RunCheckpoint(options), 0);
+}
+
+TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhoeverWasNamed) {
+  const auto parts = CheckpointCluster(one_.address, "mine", 10'000);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(zero_.names(), ElementsAre("mine"));
+  EXPECT_THAT(one_.names(), ElementsAre("mine"));
+}
+
+TEST_F(CheckpointClusterTest, WantsThePsThatKnowsTheOthersAndAllOfThem) {
+  one_.coordinator.clear();
+  EXPECT_THAT(std::string(CheckpointCluster(one_.address, "mine", 10'000).status().message()),
+              HasSubstr("knows no coordinator yet"));
+  zero_.cluster.set_servers_expected(3);
+  EXPECT_THAT(std::string(CheckpointCluster(zero_.address, "mine", 10'000).status().message()),
+              HasSubstr("only 2 of the cluster's 3 servers have joined"));
+  EXPECT_THAT(zero_.names(), ElementsAre());
+}
+
+TEST(RunCheckpoint, RefusesAnAddressOrNameThatIsNone) {
+  CheckpointOptions options;
+  options.address = "nowhere";
+  EXPECT_EQ(RunCheckpoint(options), 2);
+  options.address = "127.0.0.1:1";
+  options.name = "auto-ps0-000001";
+  EXPECT_EQ(RunCheckpoint(options), 2);
+}
+
+TEST(ManualCheckpointName, IsTheTimeInUtc) {
+  EXPECT_EQ(ManualCheckpointName(absl::FromUnixSeconds(1'700'000'000)), "manual-20231114-221320");
+}
+
+}  // namespace
+}  // namespace lodestone::psctl

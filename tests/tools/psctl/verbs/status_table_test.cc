@@ -1,0 +1,163 @@
+#include "tools/psctl/verbs/status_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone::psctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+v1::StatusResponse Example() {
+  v1::StatusResponse status;
+  v1::ServerStatus* server = status.mutable_server();
+  server->set_index(1);
+  server->set_address("127.0.0.1:7001");
+  server->set_shards_owned(32);
+  server->set_shards_total(64);
+  server->set_pushes(12345);
+  server->set_pushes_refused(2);
+  server->set_last_refusal("table embedding: gradient is not finite");
+  v1::TableStatus* table = status.add_tables();
+  table->set_name("embedding");
+  table->set_shape("embedding dim 16");
+  table->set_rows(987654);
+  return status;
+}
+
+TEST(StatusText, ShowsTheServerAndItsTables) {
+  const std::string text = StatusText(Example());
+  EXPECT_THAT(text, HasSubstr("ps 1 at 127.0.0.1:7001"));
+  EXPECT_THAT(text, HasSubstr("32 of 64"));
+  EXPECT_THAT(text, HasSubstr("12,345"));
+  EXPECT_THAT(text, HasSubstr("gradient is not finite"));
+  EXPECT_THAT(text, HasSubstr("embedding dim 16"));
+  EXPECT_THAT(text, HasSubstr("987,654"));
+}
+
+TEST(StatusText, ShowsWhatIsOnDiskAndWhyNothingCanBeWritten) {
+  v1::StatusResponse status = Example();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("storage")));
+  v1::StorageStatus* storage = status.mutable_storage();
+  storage->set_dir("data/ps-1");
+  storage->set_durability("machine");
+  storage->set_log_bytes(3 << 20);
+  storage->set_checkpoint("data/checkpoints/auto-ps1-000007");
+  EXPECT_THAT(StatusText(status), HasSubstr("data/ps-1, durability machine, log 3.0 MiB"));
+  EXPECT_THAT(StatusText(status), HasSubstr("auto-ps1-000007"));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("REFUSED")));
+  storage->set_log_error("UNAVAILABLE: no space left on device");
+  EXPECT_THAT(StatusText(status), HasSubstr("PUSHES ARE REFUSED: UNAVAILABLE: no space left on device"));
+}
+
+TEST(StatusText, ShowsReplicasAndWhatIsNotSafeWithoutThem) {
+  v1::StatusResponse status = Example();
+  status.mutable_cluster()->set_replicas(1);
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("replicas")));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("follower")));
+  status.mutable_cluster()->set_replicas(2);
+  status.mutable_cluster()->set_shards_in_sync(61);
+  v1::ReplicationStatus* replication = status.mutable_replication();
+  replication->set_shards_in_sync(29);
+  replication->set_shards_alone(3);
+  replication->set_shards_following(32);
+  replication->set_shards_followed(30);
+  replication->set_lease_seconds(4.25);
+  v1::FollowerStatus* follower = replication->add_followers();
+  follower->set_server(2);
+  follower->set_shards(16);
+  follower->set_shards_in_sync(13);
+  follower->set_lag_records(1234);
+  follower->set_lag_bytes(3 << 20);
+  std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("2 replicas, 61 of 64 shards in sync"));
+  EXPECT_THAT(text, HasSubstr("of the 32 shards it owns 29 in sync, 3 ALONE; follows 32, 30 of them so far; "
+                              "lease ends in 4.2 s"));
+  EXPECT_THAT(text, HasSubstr("ps 2          16       13        1,234    3.0 MiB   0 B"));
+  replication->set_shards_alone(0);
+  replication->set_shards_followed(32);
+  replication->set_lease_seconds(-1);
+  text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("29 in sync; follows 32; THE LEASE HAS ENDED"));
+}
+
+TEST(StatusText, LeavesOutWhatIsEmpty) {
+  const std::string text = StatusText(Example());
+  EXPECT_THAT(text, Not(HasSubstr("workers")));
+  EXPECT_THAT(text, Not(HasSubstr("waits")));
+}
+
+TEST(StatusText, ShowsWorkersWithClockStalenessAndLastContact) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* worker = status.mutable_cluster()->add_workers();
+  worker->set_peer("host:4711");
+  worker->set_alive(true);
+  worker->set_last_contact_seconds(0.25);
+  worker->mutable_progress()->set_phase(v1::PHASE_TRAINING);
+  worker->mutable_progress()->set_clock(4242);
+  worker->mutable_progress()->set_staleness_pushes(1.5f);
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("host:4711  alive"));
+  EXPECT_THAT(text, HasSubstr("0.2 s"));
+  EXPECT_THAT(text, HasSubstr("training"));
+  EXPECT_THAT(text, HasSubstr("4,242"));
+  EXPECT_THAT(text, HasSubstr("1.5"));
+}
+
+TEST(StatusText, ShowsWhatServersSayOfThemselves) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* server = status.mutable_cluster()->add_servers();
+  server->set_index(2);
+  server->set_peer("host:7002");
+  server->set_shards_owned(20);
+  server->set_shards_following(12);
+  server->mutable_server()->set_pushes_per_second(1234);
+  server->mutable_server()->set_resident_bytes(3 << 20);
+  server->mutable_server()->set_lag_records(99);
+  EXPECT_THAT(StatusText(status), HasSubstr("    2  host:7002  dead          0.0 s      20       12     1,234"));
+  EXPECT_THAT(StatusText(status), HasSubstr("3.0 MiB   99"));
+}
+
+TEST(StatusText, ShowsIdentitiesAndWarnsOfAnOpenPs) {
+  v1::StatusResponse status = Example();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("identity")));
+  status.mutable_server()->set_security_warning("open to everybody who can connect");
+  status.mutable_server()->set_http("host:8080");
+  v1::IdentityStatus* identity = status.add_identities();
+  identity->set_name("trainer");
+  identity->set_role("worker");
+  identity->set_denied(3);
+  EXPECT_THAT(StatusText(status), HasSubstr("  WARNING: open to everybody who can connect\n"));
+  EXPECT_THAT(StatusText(status), HasSubstr("  http       host:8080\n"));
+  EXPECT_THAT(StatusText(status), HasSubstr("trainer   worker      0       3"));
+}
+
+TEST(StatusText, PaintsWhatIsWrongAndObeysNoPeer) {
+  v1::StatusResponse status = Example();
+  v1::MemberStatus* worker = status.mutable_cluster()->add_workers();
+  worker->set_peer("\x1b[2Jevil");
+  const std::string text = StatusText(status, Painter(true));
+  EXPECT_THAT(text, HasSubstr("\x1b[31mdead\x1b[0m"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b[2J")));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("\x1b")));
+}
+
+TEST(StatusText, ShowsSessionsSubscribersExecutorsAndWaits) {
+  v1::StatusResponse status = Example();
+  status.add_sessions()->set_worker_incarnation(0xabcd);
+  status.add_subscribers()->set_peer("ipv4:127.0.0.1:555");
+  status.add_executors()->set_queue_length(17);
+  v1::WaitStatus* wait = status.add_waits();
+  wait->set_who("worker 1");
+  wait->set_what("clock 7 of worker 0");
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("abcd"));
+  EXPECT_THAT(text, HasSubstr("observer"));
+  EXPECT_THAT(text, HasSubstr("ipv4:127.0.0.1:555"));
+  EXPECT_THAT(text, HasSubstr("17"));
+  EXPECT_THAT(text, HasSubstr("clock 7 of worker 0"));
+}
+
+}  // namespace
+}  // namespace lodestone::psctl

@@ -1,0 +1,301 @@
+#include "tests/worker/client/fake_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+
+namespace lodestone::worker {
+namespace {
+
+constexpr uint64_t kSeed = 7;
+
+}  // namespace
+
+FakeClient::FakeClient(uint32_t shards, uint32_t index) : shards_(shards), index_(index), versions_(shards, 0) {
+  v1::RouteResponse route;
+  route.set_epoch(1);
+  route.add_servers()->set_address("fake:1");
+  for (uint32_t s = 0; s < shards; ++s) route.add_owners(0);
+  auto map = ShardMap::FromProto(route);
+  LODESTONE_CHECK(map.ok());
+  shard_map_ = std::make_shared<const ShardMap>(*std::move(map));
+}
+
+void FakeClient::BroadcastEvery(uint64_t pushes) {
+  MutexLock lock(&mu_);
+  broadcast_every_ = pushes;
+}
+
+void FakeClient::Broadcast() {
+  MutexLock lock(&mu_);
+  BroadcastLocked();
+}
+
+void FakeClient::FailPushes(absl::Status status) {
+  MutexLock lock(&mu_);
+  push_error_ = std::move(status);
+}
+
+void FakeClient::FailPulls(absl::Status status) {
+  MutexLock lock(&mu_);
+  pull_error_ = std::move(status);
+}
+
+void FakeClient::FailHealth(absl::Status status) {
+  MutexLock lock(&mu_);
+  health_ = std::move(status);
+}
+
+uint64_t FakeClient::pushes() const {
+  MutexLock lock(&mu_);
+  return pushes_;
+}
+
+uint64_t FakeClient::dense_pulls() const {
+  MutexLock lock(&mu_);
+  return dense_pulls_;
+}
+
+std::vector<v1::WorkerProgress> FakeClient::reports() const {
+  MutexLock lock(&mu_);
+  return reports_;
+}
+
+std::vector<Clock> FakeClient::clocks() const {
+  MutexLock lock(&mu_);
+  return clocks_;
+}
+
+std::vector<Clock> FakeClient::awaited() const {
+  MutexLock lock(&mu_);
+  return awaited_;
+}
+
+std::vector<float> FakeClient::DenseValues(const std::string& table) const {
+  MutexLock lock(&mu_);
+  return tables_.at(TableIdOf(table)).dense.values;
+}
+
+std::vector<float> FakeClient::RowValues(const std::string& table, Key key) const {
+  MutexLock lock(&mu_);
+  const server::Table& found = tables_.at(TableIdOf(table));
+  const auto row = found.rows.find(key);
+  if (row != found.rows.end()) return row->second.values;
+  return Fresh(found, key, found.handle.dim, 0, 0).values;
+}
+
+Version FakeClient::VersionOf(ShardId shard) const {
+  MutexLock lock(&mu_);
+  return versions_[shard];
+}
+
+FakeClient::Vector FakeClient::Fresh(const server::Table& table, Key key, size_t n, uint64_t fan_in,
+                                     uint64_t fan_out) const {
+  Vector vector;
+  vector.values.resize(n);
+  vector.state.resize(table.optimizer->state_layout().FloatsFor(n));
+  server::InitializeValues(table.handle.spec.initializer(), StreamSeed(kSeed, table.handle.id), key, 0, n, fan_in,
+                           fan_out, vector.values.data());
+  table.optimizer->InitializeState(vector.state.data(), n);
+  return vector;
+}
+
+absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vector<v1::TableSpec>& specs) {
+  MutexLock lock(&mu_);
+  std::vector<TableHandle> handles;
+  for (const v1::TableSpec& spec : specs) {
+    server::Table& table = tables_[TableIdOf(spec.name())];
+    if (table.optimizer == nullptr) {
+      table.handle.id = TableIdOf(spec.name());
+      table.handle.spec = spec;
+      LODESTONE_ASSIGN_OR_RETURN(table.optimizer, server::Optimizer::Create(spec.optimizer()));
+      if (spec.has_embedding()) {
+        table.handle.dim = spec.embedding().dim();
+      } else {
+        uint64_t elements = 1;
+        for (uint64_t dim : spec.dense().dims()) elements *= dim;
+        const uint32_t block =
+            spec.dense().block_elements() > 0 ? spec.dense().block_elements() : DefaultBlockElements(elements, shards_);
+        table.handle.layout = {elements, block};
+        table.block_versions.resize(table.handle.layout.block_count(), 0);
+        const auto& dims = spec.dense().dims();
+        table.dense = Fresh(table, 0, elements, dims[0], dims.size() > 1 ? dims[1] : 1);
+      }
+    }
+    handles.push_back(table.handle);
+  }
+  return handles;
+}
+
+void FakeClient::Apply(const server::Table& table, const float* gradient, Vector* vector) const {
+  server::Optimizer::Step step;
+  step.learning_rate = server::LearningRateAt(table.handle.spec.optimizer(), 0);
+  step.weight_decay = table.handle.spec.optimizer().weight_decay();
+  const size_t n = vector->values.size();
+  table.optimizer->Update(step, {n, 0, n}, reinterpret_cast<const uint8_t*>(gradient), vector->values.data(),
+                          vector->state.data(), vector->values.data(), vector->state.data());
+}
+
+void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                            std::vector<bool>* touched) {
+  for (const DenseGradient& gradient : dense) {
+    server::Table& table = tables_.at(gradient.table->id);
+    Apply(table, gradient.values, &table.dense);
+    for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
+      const ShardId shard = ShardOfBlock(table.handle.id, b, shards_);
+      table.block_versions[b] = versions_[shard] + 1;
+      (*touched)[shard] = true;
+    }
+  }
+  for (const RowGradients& gradient : rows) {
+    server::Table& table = tables_.at(gradient.table->id);
+    const size_t dim = table.handle.dim;
+    for (size_t i = 0; i < gradient.keys.size(); ++i) {
+      const auto row = table.rows.find(gradient.keys[i]);
+      Vector& vector = row != table.rows.end()
+                           ? row->second
+                           : (table.rows[gradient.keys[i]] = Fresh(table, gradient.keys[i], dim, 0, 0));
+      Apply(table, gradient.values + i * dim, &vector);
+      (*touched)[ShardOfKey(gradient.keys[i], shards_)] = true;
+    }
+  }
+}
+
+absl::Status FakeClient::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                              const ShardVersions& read_versions, std::function<void(PushResult)> done) {
+  PushResult result;
+  {
+    MutexLock lock(&mu_);
+    result.status = push_error_;
+    if (push_error_.ok()) {
+      std::vector<bool> touched(shards_, false);
+      PushLocked(dense, rows, &touched);
+      double behind = 0;
+      int shards = 0;
+      for (ShardId s = 0; s < shards_; ++s) {
+        if (!touched[s]) continue;
+        if (s < read_versions.size()) behind += static_cast<double>(versions_[s] - read_versions[s]);
+        ++versions_[s];
+        ++shards;
+      }
+      if (shards > 0) result.staleness_pushes = behind / shards;
+      ++pushes_;
+      clocks_.push_back(clock);
+      if (broadcast_every_ > 0 && pushes_ % broadcast_every_ == 0) BroadcastLocked();
+    }
+  }
+  done(result);
+  return absl::OkStatus();
+}
+
+absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const std::vector<RowPull>& rows,
+                                    ShardVersions* versions) {
+  LODESTONE_RETURN_IF_ERROR(pull_error_);
+  versions->assign(shards_, 0);
+  if (!dense.empty()) ++dense_pulls_;
+  for (const DensePull& pull : dense) {
+    const server::Table& table = tables_.at(pull.table->id);
+    std::copy(table.dense.values.begin(), table.dense.values.end(), pull.dst);
+    for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
+      const ShardId shard = ShardOfBlock(table.handle.id, b, shards_);
+      (*versions)[shard] = versions_[shard];
+    }
+  }
+  for (const RowPull& pull : rows) {
+    const server::Table& table = tables_.at(pull.table->id);
+    const size_t dim = table.handle.dim;
+    for (size_t i = 0; i < pull.keys.size(); ++i) {
+      const Key key = pull.keys[i];
+      const auto row = table.rows.find(key);
+      const std::vector<float> values =
+          row != table.rows.end() ? row->second.values : Fresh(table, key, dim, 0, 0).values;
+      std::copy(values.begin(), values.end(), pull.dst + i * dim);
+      const ShardId shard = ShardOfKey(key, shards_);
+      (*versions)[shard] = versions_[shard];
+    }
+  }
+  return absl::OkStatus();
+}
+
+void FakeClient::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                      std::function<void(absl::Status, ShardVersions)> done) {
+  ShardVersions versions;
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    status = PullLocked(dense, rows, &versions);
+  }
+  done(status, std::move(versions));
+}
+
+absl::StatusOr<ShardVersions> FakeClient::PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) {
+  ShardVersions versions;
+  MutexLock lock(&mu_);
+  LODESTONE_RETURN_IF_ERROR(PullLocked(dense, rows, &versions));
+  return versions;
+}
+
+absl::Status FakeClient::PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                                  const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                                  std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) {
+  return Push(clock, dense, rows, read_versions, [&](PushResult result) {
+    if (!result.status.ok()) return done(result, {});
+    Pull(std::move(dense_pulls), std::move(row_pulls), [&](absl::Status status, ShardVersions versions) {
+      done({std::move(status), result.staleness_pushes}, std::move(versions));
+    });
+  });
+}
+
+absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables,
+                                   std::function<void(const BlockUpdate&)> on_block,
+                                   std::function<void(ShardId, Version)> on_shard) {
+  MutexLock lock(&mu_);
+  Subscription subscription{{}, std::move(on_block), std::move(on_shard), versions_};
+  for (const TableHandle* table : tables) subscription.tables.push_back(table->id);
+  subscriptions_.push_back(std::move(subscription));
+  return absl::OkStatus();
+}
+
+void FakeClient::BroadcastLocked() {
+  for (Subscription& subscription : subscriptions_) {
+    std::vector<bool> changed(shards_, false);
+    for (TableId id : subscription.tables) {
+      const server::Table& table = tables_.at(id);
+      for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
+        const ShardId shard = ShardOfBlock(id, b, shards_);
+        if (table.block_versions[b] <= subscription.sent[shard]) continue;
+        const float* const values = table.dense.values.data() + uint64_t{b} * table.handle.layout.block_elements;
+        const size_t count = table.handle.layout.ElementsOf(b);
+        const ByteView bytes(reinterpret_cast<const uint8_t*>(values), count * sizeof(float));
+        subscription.on_block({id, b, shard, table.block_versions[b], bytes, count});
+        changed[shard] = true;
+      }
+    }
+    for (ShardId s = 0; s < shards_; ++s) {
+      if (!changed[s]) continue;
+      subscription.sent[s] = versions_[s];
+      subscription.on_shard(s, versions_[s]);
+    }
+  }
+}
+
+void FakeClient::ReportProgress(const v1::WorkerProgress& progress) {
+  MutexLock lock(&mu_);
+  reports_.push_back(progress);
+}
+
+absl::Status FakeClient::AwaitClock(Clock clock) {
+  MutexLock lock(&mu_);
+  awaited_.push_back(clock);
+  return absl::OkStatus();
+}
+
+absl::Status FakeClient::Health() const {
+  MutexLock lock(&mu_);
+  return health_;
+}
+
+}  // namespace lodestone::worker

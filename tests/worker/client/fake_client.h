@@ -1,0 +1,110 @@
+// A cluster in one process, for tests: a Client that keeps the tables itself and applies pushes at once, with the real
+// optimizers. Callbacks run on the calling thread, before the call returns.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "server/optimizer/optimizer.h"
+#include "worker/client/client.h"
+#include "worker/training/aligned_vector.h"
+
+namespace lodestone::worker {
+
+class FakeClient final : public Client {
+ public:
+  explicit FakeClient(uint32_t shards = 8, uint32_t index = 0);
+
+  // Broadcasts after every this many pushes; 0: only when Broadcast is called.
+  void BroadcastEvery(uint64_t pushes);
+  void Broadcast();
+  // All further pushes, pulls or health checks end with this.
+  void FailPushes(absl::Status status);
+  void FailPulls(absl::Status status);
+  void FailHealth(absl::Status status);
+
+  uint64_t pushes() const;
+  uint64_t dense_pulls() const;
+  std::vector<v1::WorkerProgress> reports() const;
+  std::vector<Clock> clocks() const;  // Of the pushes that were applied.
+  std::vector<Clock> awaited() const;
+  // A table's current values: dense elements, or the row of `key`.
+  std::vector<float> DenseValues(const std::string& table) const;
+  std::vector<float> RowValues(const std::string& table, Key key) const;
+  // The current version of a shard.
+  Version VersionOf(ShardId shard) const;
+
+  uint32_t index() const override { return index_; }
+  Incarnation incarnation() const override { return 1; }
+  std::shared_ptr<const ShardMap> shard_map() const override { return shard_map_; }
+  absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
+  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                    const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
+  void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+            std::function<void(absl::Status, ShardVersions)> done) override;
+  absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
+  absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                        const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                        std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override;
+  absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
+                         std::function<void(ShardId, Version)> on_shard) override;
+  absl::Status Flush() override { return absl::OkStatus(); }
+  void ReportProgress(const v1::WorkerProgress& progress) override;
+  absl::Status AwaitClock(Clock clock) override;
+  absl::Status Health() const override;
+
+ private:
+  // Values and the optimizer's state of a dense table or a row.
+  struct Vector {
+    std::vector<float> values;
+    std::vector<float> state;
+  };
+  struct server::Table {
+    TableHandle handle;
+    std::unique_ptr<const server::Optimizer> optimizer;
+    Vector dense;
+    std::map<Key, Vector> rows;
+    std::vector<Version> block_versions;
+  };
+  struct Subscription {
+    std::vector<TableId> tables;
+    std::function<void(const BlockUpdate&)> on_block;
+    std::function<void(ShardId, Version)> on_shard;
+    std::vector<Version> sent;  // By shard.
+  };
+
+  Vector Fresh(const server::Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const;
+  void Apply(const server::Table& table, const float* gradient, Vector* vector) const;
+  void PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows, std::vector<bool>* touched)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status PullLocked(const std::vector<DensePull>& dense, const std::vector<RowPull>& rows,
+                          ShardVersions* versions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BroadcastLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const uint32_t shards_;
+  const uint32_t index_;
+  std::shared_ptr<const ShardMap> shard_map_;
+
+  mutable Mutex mu_;
+  std::map<TableId, server::Table> tables_ ABSL_GUARDED_BY(mu_);
+  ShardVersions versions_ ABSL_GUARDED_BY(mu_);
+  std::vector<Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
+  uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status push_error_ ABSL_GUARDED_BY(mu_);
+  absl::Status pull_error_ ABSL_GUARDED_BY(mu_);
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::WorkerProgress> reports_ ABSL_GUARDED_BY(mu_);
+  std::vector<Clock> clocks_ ABSL_GUARDED_BY(mu_);
+  std::vector<Clock> awaited_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,200 @@
+#include "worker/client/request_router.h"
+
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/base/random.h"
+#include "common/wire/message.h"
+#include "gtest/gtest.h"
+#include "worker/client/pusher.h"
+
+namespace lodestone::worker {
+namespace {
+
+ShardMap MakeMap(uint32_t servers, uint32_t shards) {
+  v1::RouteResponse route;
+  for (uint32_t i = 0; i < servers; ++i) route.add_servers()->set_address("host:1");
+  for (uint32_t owner : InitialOwners(shards, servers)) route.add_owners(owner);
+  return *ShardMap::FromProto(route);
+}
+
+TableHandle Dense(const std::string& name, uint64_t elements, uint32_t block_elements) {
+  TableHandle table;
+  table.id = TableIdOf(name);
+  table.spec.set_name(name);
+  table.spec.mutable_dense()->add_dims(elements);
+  table.layout = {elements, block_elements};
+  return table;
+}
+
+TableHandle Rows(const std::string& name, uint32_t dim) {
+  TableHandle table;
+  table.id = TableIdOf(name);
+  table.spec.set_name(name);
+  table.spec.mutable_embedding()->set_dim(dim);
+  table.dim = dim;
+  return table;
+}
+
+std::vector<Key> RandomKeys(size_t count, uint64_t seed) {
+  std::vector<Key> keys(count);
+  for (size_t i = 0; i < count; ++i) keys[i] = RandomBits(seed, i) % 10'000;  // With duplicates.
+  return keys;
+}
+
+struct Case {
+  uint32_t servers;
+  uint32_t shards;
+  size_t bytes_target;
+};
+
+class RouterTest : public ::testing::TestWithParam<Case> {
+ protected:
+  const ShardMap map_ = MakeMap(GetParam().servers, GetParam().shards);
+  const MessageLimits limits_{GetParam().bytes_target, 1 << 20};
+  const TableHandle a_ = Dense("a", 10'007, 100), b_ = Dense("b", 64, 64), e_ = Rows("e", 5), f_ = Rows("f", 1);
+  const std::vector<const TableHandle*> dense_ = {&a_, &b_};
+  const std::vector<Key> e_keys_ = RandomKeys(3'000, 1), f_keys_ = RandomKeys(17, 2);
+  const std::vector<KeysOfTable> rows_ = {{&e_, e_keys_}, {&f_, f_keys_}};
+};
+
+TEST_P(RouterTest, PutsEveryBlockAndKeyIntoExactlyOnePartOfItsShardAndServer) {
+  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  std::map<std::pair<const TableHandle*, uint32_t>, int> seen;
+  for (const RoutedMessage& message : routing.messages) {
+    for (const RoutedPart& part : message.parts) {
+      EXPECT_FALSE(part.items.empty());
+      EXPECT_EQ(map_.OwnerOf(part.shard), message.server);
+      for (uint32_t item : part.items) {
+        ++seen[{part.table, item}];
+        EXPECT_EQ(part.shard, part.dense ? ShardOfBlock(part.table->id, item, map_.shards())
+                                         : ShardOfKey(rows_[part.source].keys[item], map_.shards()));
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), a_.layout.block_count() + b_.layout.block_count() + e_keys_.size() + f_keys_.size());
+  for (const auto& [item, count] : seen) EXPECT_EQ(count, 1);
+}
+
+TEST_P(RouterTest, KeepsThePartsOfAShardAdjacentAndCountsTheShards) {
+  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  for (const RoutedMessage& message : routing.messages) {
+    std::set<ShardId> shards;
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      if (i == 0 || message.parts[i].shard != message.parts[i - 1].shard) {
+        EXPECT_TRUE(shards.insert(message.parts[i].shard).second);
+      }
+    }
+    EXPECT_EQ(message.shards, shards.size());
+  }
+}
+
+TEST_P(RouterTest, CutsMessagesBelowTheTargetUnlessOneItemIsLonger) {
+  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  std::vector<float> a(a_.layout.elements), b(b_.layout.elements), e(e_keys_.size() * 5), f(f_keys_.size());
+  const std::vector<DenseGradient> dense = {{&a_, a.data()}, {&b_, b.data()}};
+  const std::vector<RowGradients> rows = {{&e_, e_keys_, e.data()}, {&f_, f_keys_, f.data()}};
+  for (const RoutedMessage& message : routing.messages) {
+    v1::PushRequest request;
+    request.set_worker_incarnation(~0ull);
+    request.set_sequence(~0ull);
+    request.set_clock(~0ull);
+    size_t items = 0;
+    for (const RoutedPart& part : message.parts) *request.add_parts() = ToProto(part), items += part.items.size();
+    const size_t bytes = BuildMessage(request, KeysInParts(PushNumbers(message, dense, rows, nullptr))).Length();
+    EXPECT_TRUE(items == 1 || bytes <= limits_.bytes_target) << bytes;
+    EXPECT_LE(bytes, limits_.bytes_max);
+  }
+  const bool all_fits = limits_.bytes_target == 1 << 20;
+  EXPECT_EQ(routing.messages.size() == map_.servers(), all_fits);
+}
+
+TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
+  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  std::vector<float> a(a_.layout.elements), b(b_.layout.elements), e(e_keys_.size() * 5), f(f_keys_.size());
+  float next = 0;
+  for (auto* values : {&a, &b, &e, &f}) {
+    for (float& value : *values) value = ++next;  // All different, all exact: fewer than 2^24.
+  }
+  // One table is borrowed, the other copied.
+  const std::vector<DenseGradient> dense = {{&a_, a.data(), true}, {&b_, b.data()}};
+  const std::vector<RowGradients> rows = {{&e_, e_keys_, e.data()}, {&f_, f_keys_, f.data()}};
+  const auto release = std::make_shared<int>();
+  for (const RoutedMessage& message : routing.messages) {
+    std::string payload;
+    {
+      const std::vector<grpc::Slice> slices = KeysInParts(PushNumbers(message, dense, rows, release));
+      size_t borrowed = 0;
+      for (const grpc::Slice& slice : slices) {
+        payload.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+        const auto* const floats = reinterpret_cast<const float*>(slice.begin());
+        borrowed += floats >= a.data() && floats < a.data() + a.size() ? slice.size() / sizeof(float) : 0;
+      }
+      size_t of_a = 0;
+      for (const RoutedPart& part : message.parts) of_a += part.table == &a_ ? ValueCount(part) : 0;
+      EXPECT_EQ(borrowed, of_a);
+      EXPECT_EQ(release.use_count() > 1, of_a > 0);
+    }
+    EXPECT_EQ(release.use_count(), 1);
+    size_t at = 0;
+    const auto load = [&](auto* value) {
+      std::memcpy(value, payload.data() + at, sizeof(*value));
+      at += sizeof(*value);
+      return *value;
+    };
+    const auto expect_floats = [&](const float* values, size_t count) {
+      float value;
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(load(&value), values[i]);
+    };
+    for (const RoutedPart& part : message.parts) {
+      const v1::Part proto = ToProto(part);
+      EXPECT_EQ(proto.shard(), part.shard);
+      EXPECT_EQ(proto.table(), part.table->id);
+      for (BlockIndex block : proto.blocks()) {
+        expect_floats(dense[part.source].values + block * part.table->layout.block_elements,
+                      part.table->layout.ElementsOf(block));
+      }
+      if (part.dense) continue;
+      ASSERT_EQ(proto.row_count(), part.items.size());
+      for (uint32_t row : part.items) {
+        Key key;
+        ASSERT_EQ(load(&key), rows[part.source].keys[row]);
+      }
+      for (uint32_t row : part.items) expect_floats(rows[part.source].values + row * part.table->dim, part.table->dim);
+    }
+    EXPECT_EQ(at, payload.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RouterTest,
+                         ::testing::Values(Case{1, 1, 1 << 20}, Case{2, 8, 1 << 20}, Case{3, 64, 1 << 20},
+                                           Case{2, 8, 2'000}, Case{3, 7, 500}, Case{2, 4, 1}));
+
+TEST(Router, RefusesABlockThatFitsIntoNoMessageAndNamesItsTable) {
+  const TableHandle table = Dense("tower/weights", 100'000, 50'000);
+  const TableHandle* tables[] = {&table};
+  const absl::Status status = Route(MakeMap(2, 4), {tables, {}}, {1 << 20, 100'000}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("tower/weights"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("message_max_bytes"), std::string::npos) << status;
+}
+
+TEST(Router, RefusesTablesOfTheWrongShape) {
+  const TableHandle dense = Dense("d", 10, 10), rows = Rows("r", 4);
+  const TableHandle* as_dense[] = {&rows};
+  const Key key = 1;
+  const KeysOfTable as_rows[] = {{&dense, {&key, 1}}};
+  EXPECT_EQ(Route(MakeMap(1, 1), {as_dense, {}}, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Route(MakeMap(1, 1), {{}, as_rows}, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Router, MakesNoMessageOfNothing) {
+  const TableHandle rows = Rows("r", 4);
+  const KeysOfTable none[] = {{&rows, {}}};
+  EXPECT_TRUE(Route(MakeMap(2, 8), {{}, none}, {})->messages.empty());
+}
+
+}  // namespace
+}  // namespace lodestone::worker

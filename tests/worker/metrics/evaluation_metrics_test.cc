@@ -1,0 +1,184 @@
+#include "worker/metrics/evaluation_metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace lodestone::worker {
+namespace {
+
+using Kind = Metrics::Kind;
+
+Metrics::Result Binary(const std::vector<float>& predictions, const std::vector<float>& labels, double loss_sum = 0) {
+  Metrics metrics(Kind::kBinary);
+  metrics.Add(predictions.size(), predictions.data(), labels.data(), loss_sum);
+  return metrics.Finish();
+}
+
+TEST(Metrics, WithoutSamplesThereAreNoScores) {
+  for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
+    Metrics metrics(kind);
+    metrics.Add(0, nullptr, nullptr, 0);
+    const Metrics::Result result = metrics.Finish();
+    EXPECT_EQ(result.samples, 0u);
+    EXPECT_EQ(result.loss, 0);
+    EXPECT_FALSE(result.accuracy || result.auc || result.rmse);
+  }
+}
+
+TEST(Metrics, BinaryScoresAreAsComputedByHand) {
+  // Of the 2 * 3 pairs, 0.9 beats all three negatives and 0.4 beats two: 5 / 6.
+  const Metrics::Result result = Binary({0.9f, 0.1f, 0.4f, 0.6f, 0.2f}, {1, 0, 1, 0, 0}, 2.5);
+  EXPECT_EQ(result.samples, 5u);
+  EXPECT_DOUBLE_EQ(result.loss, 0.5);
+  EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.6);
+  EXPECT_DOUBLE_EQ(result.auc.value(), 5.0 / 6);
+  EXPECT_FALSE(result.rmse.has_value());
+}
+
+TEST(Metrics, OneHalfSaysOne) {
+  EXPECT_EQ(Binary({0.5f, 0.5f, std::nextafter(0.5f, 0.0f)}, {1, 0, 0}).accuracy.value(), 2.0 / 3);
+}
+
+TEST(Metrics, TiesCountHalf) {
+  EXPECT_DOUBLE_EQ(Binary({0.3f, 0.3f, 0.3f, 0.3f}, {1, 0, 0, 1}).auc.value(), 0.5);
+  // 0.7 against {0.7, 0.7, 0.1}: 1/2 + 1/2 + 1; twice, as there are two such positives; 0.1: 0 + 0 + 1/2.
+  EXPECT_DOUBLE_EQ(Binary({0.7f, 0.7f, 0.7f, 0.1f, 0.1f, 0.7f}, {1, 0, 0, 0, 1, 1}).auc.value(), 4.5 / 9);
+}
+
+TEST(Metrics, AucIsOneOrZeroIfTheClassesAreApart) {
+  EXPECT_EQ(Binary({0.1f, 0.2f, 0.8f}, {0, 0, 1}).auc.value(), 1.0);
+  EXPECT_EQ(Binary({0.1f, 0.2f, 0.8f}, {1, 1, 0}).auc.value(), 0.0);
+}
+
+TEST(Metrics, OneClassAloneHasNoAuc) {
+  for (const float label : {0.0f, 1.0f}) {
+    const Metrics::Result result = Binary({0.1f, 0.9f}, {label, label});
+    EXPECT_FALSE(result.auc.has_value());
+    EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.5);
+  }
+}
+
+TEST(Metrics, PredictionsThatAreNotNumbersAreWrongAndHaveNoRank) {
+  const Metrics::Result result = Binary({0.9f, std::numeric_limits<float>::quiet_NaN(), 0.1f, 0.2f}, {1, 1, 0, 0});
+  EXPECT_FALSE(result.auc.has_value());
+  EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.75);
+}
+
+TEST(Metrics, MulticlassAccuracyCountsEqualIndices) {
+  const std::vector<float> predictions = {0, 2, 9, 4}, labels = {0, 2, 8, 5};
+  Metrics metrics(Kind::kMulticlass);
+  metrics.Add(4, predictions.data(), labels.data(), 6);
+  const Metrics::Result result = metrics.Finish();
+  EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.5);
+  EXPECT_DOUBLE_EQ(result.loss, 1.5);
+  EXPECT_FALSE(result.auc || result.rmse);
+}
+
+TEST(Metrics, RegressionRmseIsAsComputedByHand) {
+  const std::vector<float> predictions = {1, 2, 5, -1}, labels = {1, 4, 2, 0};
+  Metrics metrics(Kind::kRegression);
+  metrics.Add(4, predictions.data(), labels.data(), 7);
+  const Metrics::Result result = metrics.Finish();
+  EXPECT_DOUBLE_EQ(result.rmse.value(), std::sqrt(14.0 / 4));
+  EXPECT_FALSE(result.accuracy || result.auc);
+}
+
+// By rank sums, equal predictions having the mean of their ranks. Ranks are halves, so that their sum is exact.
+double RankSumAuc(const std::vector<float>& predictions, const std::vector<float>& labels) {
+  std::vector<size_t> order(predictions.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return predictions[a] < predictions[b]; });
+  double rank_sum = 0, positives = 0;
+  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    while (end < order.size() && predictions[order[end]] == predictions[order[begin]]) ++end;
+    for (size_t i = begin; i < end; ++i) {
+      if (labels[order[i]] != 1) continue;
+      rank_sum += (begin + 1 + end) / 2.0;
+      ++positives;
+    }
+  }
+  return (rank_sum - positives * (positives + 1) / 2) / (positives * (predictions.size() - positives));
+}
+
+TEST(Metrics, AMillionSamplesInManyBatchesAreScoredAsOneSet) {
+  constexpr uint32_t kSeed = 11;
+  std::printf("seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  std::uniform_int_distribution<int> step(0, 99999);  // Many ties.
+  std::vector<float> predictions(1000000), labels(predictions.size());
+  uint64_t correct = 0;
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    predictions[i] = static_cast<float>(step(random)) / 100000;
+    labels[i] = static_cast<float>(step(random)) / 100000 < 0.05f + 0.1f * predictions[i] ? 1.0f : 0.0f;
+    correct += (predictions[i] >= 0.5f) == (labels[i] == 1);
+  }
+  Metrics first(Kind::kBinary), second(Kind::kBinary);
+  size_t size = 1;
+  for (size_t begin = 0; begin < predictions.size(); begin += size, size = size % 1013 + 1) {
+    size = std::min(size, predictions.size() - begin);
+    Metrics& metrics = begin % 3 == 0 ? first : second;
+    metrics.Add(size, predictions.data() + begin, labels.data() + begin, 0.25 * static_cast<double>(size));
+  }
+  first.Merge(second);
+  const Metrics::Result result = first.Finish();
+  EXPECT_EQ(result.samples, predictions.size());
+  EXPECT_EQ(result.loss, 0.25);
+  EXPECT_EQ(result.accuracy.value(), static_cast<double>(correct) / 1e6);
+  EXPECT_DOUBLE_EQ(result.auc.value(), RankSumAuc(predictions, labels));
+  EXPECT_GT(result.auc.value(), 0.55);
+}
+
+TEST(Metrics, MergedAccumulatorsEqualOneThatSawAll) {
+  const std::vector<float> predictions = {1, 2, 3, 4}, labels = {1, 3, 3, 2};
+  for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
+    Metrics all(kind), left(kind), right(kind);
+    all.Add(4, predictions.data(), labels.data(), 10);
+    left.Add(1, predictions.data(), labels.data(), 4);
+    right.Add(3, predictions.data() + 1, labels.data() + 1, 6);
+    left.Merge(right);
+    const Metrics::Result one = all.Finish(), two = left.Finish();
+    EXPECT_EQ(one.samples, two.samples);
+    EXPECT_EQ(one.loss, two.loss);
+    EXPECT_EQ(one.accuracy, two.accuracy);
+    EXPECT_EQ(one.auc, two.auc);
+    EXPECT_EQ(one.rmse, two.rmse);
+  }
+}
+
+TEST(Metrics, EachKindIsJudgedByOneOfThem) {
+  Metrics::Result result;
+  result.samples = 7;
+  for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
+    EXPECT_EQ(JudgedBy(kind, result).name, "") << "it lacks them";
+  }
+  result.accuracy = 0.5;
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).name, "") << "all samples have one class";
+  result.auc = 0.75;
+  result.rmse = 2;
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).name, "auc");
+  EXPECT_EQ(JudgedBy(Kind::kBinary, result).value, 0.75);
+  EXPECT_EQ(JudgedBy(Kind::kMulticlass, result).name, "accuracy");
+  EXPECT_EQ(JudgedBy(Kind::kMulticlass, result).value, 0.5);
+  EXPECT_EQ(JudgedBy(Kind::kRegression, result).name, "rmse");
+  EXPECT_EQ(JudgedBy(Kind::kRegression, result).value, 2);
+}
+
+TEST(Metrics, GoesOnAfterItHasFinished) {
+  const std::vector<float> predictions = {0.2f, 0.8f}, labels = {0, 1};
+  Metrics metrics(Kind::kBinary);
+  metrics.Add(1, predictions.data(), labels.data(), 1);
+  EXPECT_FALSE(metrics.Finish().auc.has_value());
+  metrics.Add(1, predictions.data() + 1, labels.data() + 1, 2);
+  EXPECT_EQ(metrics.Finish().auc.value(), 1.0);
+  EXPECT_EQ(metrics.Finish().loss, 1.5);
+}
+
+}  // namespace
+}  // namespace lodestone::worker

@@ -1,0 +1,340 @@
+// RunJob with the trainer, the evaluator and all between them, on a cluster that is a FakeClient.
+#include "worker/training/job.h"
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/worker/client/fake_client.h"
+#include "tests/worker/data/memory_dataset.h"
+#include "tests/worker/report/event_file.h"
+
+namespace lodestone::worker {
+namespace {
+
+using testing::HasSubstr;
+using v1::ModelConfig;
+
+constexpr uint64_t kSeed = 99;
+
+v1::Config MakeConfig(ModelConfig::Type type, double epochs) {
+  v1::Config config;
+  config.mutable_model()->set_type(type);
+  config.mutable_model()->set_embedding_dim(4);
+  config.mutable_train()->set_epochs(epochs);
+  config.mutable_train()->set_batch_size(32);
+  return config;
+}
+
+LoadedData MakeData(std::vector<MemoryDataset::Sample> samples, uint32_t numeric, uint32_t fields, uint32_t classes) {
+  LoadedData data;
+  data.schema.numeric_count = numeric;
+  data.schema.field_count = fields;
+  data.schema.train_samples = samples.size();
+  for (const auto& sample : samples) data.schema.label_mean += sample.label / static_cast<double>(samples.size());
+  data.schema.class_counts.resize(classes, 0);
+  for (uint32_t c = 0; c < classes; ++c) data.schema.class_names.push_back(std::to_string(c));
+  if (classes > 0) {
+    for (const auto& sample : samples) ++data.schema.class_counts[static_cast<size_t>(sample.label)];
+  }
+  data.train = std::make_unique<MemoryDataset>(samples);
+  data.test = std::make_unique<MemoryDataset>(std::move(samples));
+  return data;
+}
+
+// y = 2 x0 - x1 + 0.5, without noise.
+LoadedData LineData(uint64_t n) {
+  std::vector<MemoryDataset::Sample> samples;
+  for (uint64_t i = 0; i < n; ++i) {
+    const float a = static_cast<float>(RandomNormal(kSeed, 2 * i)),
+                b = static_cast<float>(RandomNormal(kSeed, 2 * i + 1));
+    samples.push_back({2 * a - b + 0.5f, {a, b}, {}, {}});
+  }
+  return MakeData(std::move(samples), 2, 0, 0);
+}
+
+// Two fields of ten values each; a click if both are even or both odd: no linear model does better than chance.
+LoadedData ParityData(uint64_t n) {
+  std::vector<MemoryDataset::Sample> samples;
+  for (uint64_t i = 0; i < n; ++i) {
+    const Key a = RandomBits(kSeed, 2 * i) % 10, b = RandomBits(kSeed, 2 * i + 1) % 10;
+    samples.push_back({(a + b) % 2 == 0 ? 1.0f : 0.0f, {}, {a, 100 + b}, {}});
+  }
+  return MakeData(std::move(samples), 0, 2, 2);
+}
+
+// Three rings around the origin.
+LoadedData RingData(uint64_t n) {
+  std::vector<MemoryDataset::Sample> samples;
+  for (uint64_t i = 0; i < n; ++i) {
+    const double angle = 6.283185307 * RandomUniform(kSeed, i);
+    const double radius = 0.3 + static_cast<double>(i % 3);
+    samples.push_back({static_cast<float>(i % 3),
+                       {static_cast<float>(radius * std::cos(angle)), static_cast<float>(radius * std::sin(angle))},
+                       {},
+                       {}});
+  }
+  return MakeData(std::move(samples), 2, 0, 3);
+}
+
+class JobTest : public testing::Test {
+ protected:
+  absl::StatusOr<Summary> Run(const v1::Config& config, const LoadedData& data) {
+    return RunJob(config, &client_, data, &time_, &stop_);
+  }
+
+  FakeClient client_;
+  ManualTime time_;
+  std::atomic<bool> stop_{false};
+};
+
+TEST_F(JobTest, LeastSquaresFindsAPlane) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 30);
+  config.mutable_model()->set_loss(ModelConfig::SQUARED);
+  config.mutable_model()->mutable_optimizer()->mutable_sgd();
+  config.mutable_model()->mutable_optimizer()->set_learning_rate(0.1);
+  const auto summary = Run(config, LineData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  // 30 epochs of 32 steps at rate 0.1 shrink the error by about (1 - 0.1)^960: to float's own rounding.
+  EXPECT_LT(*summary->test->rmse, 1e-5);
+  EXPECT_NEAR(client_.DenseValues("numeric")[0], 2, 1e-5);
+  EXPECT_NEAR(client_.DenseValues("numeric")[1], -1, 1e-5);
+  EXPECT_NEAR(client_.DenseValues("bias")[0], 0.5, 1e-5);
+  EXPECT_EQ(summary->model, "linear");
+  EXPECT_EQ(summary->samples, 30000u);
+}
+
+TEST_F(JobTest, AFactorizationMachineFindsWhatALinearModelCannot) {
+  const LoadedData data = ParityData(2000);
+  auto summary = Run(MakeConfig(ModelConfig::FM, 20), data);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_LT(summary->test->loss, 0.1);
+  EXPECT_GT(*summary->test->auc, 0.999);
+  EXPECT_EQ(summary->test->samples, 2000u);
+
+  FakeClient other;
+  summary = RunJob(MakeConfig(ModelConfig::LINEAR, 20), &other, data, &time_, &stop_);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_GT(summary->test->loss, 0.65);
+}
+
+TEST_F(JobTest, DeepFmLearnsParity) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 10);
+  config.mutable_model()->add_hidden(16);
+  const auto summary = Run(config, ParityData(2000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_LT(summary->test->loss, 0.1);
+}
+
+TEST_F(JobTest, AnMlpTellsRingsApart) {
+  v1::Config config = MakeConfig(ModelConfig::MLP, 30);
+  config.mutable_model()->add_hidden(32);
+  config.mutable_model()->add_hidden(16);
+  config.mutable_model()->mutable_optimizer()->mutable_adam();
+  config.mutable_model()->mutable_optimizer()->set_learning_rate(0.01);
+  const auto summary = Run(config, RingData(1200));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_GT(*summary->test->accuracy, 0.99);
+  EXPECT_LT(summary->train->loss, 0.1);
+}
+
+TEST_F(JobTest, TheSameRunWithoutPrefetchEndsInTheSameBits) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(8);
+  config.mutable_model()->set_dropout(0.2);
+  config.mutable_worker()->set_prefetch_batches(0);
+  const LoadedData data = ParityData(500);
+  FakeClient a, b;
+  const auto first = RunJob(config, &a, data, &time_, &stop_);
+  const auto second = RunJob(config, &b, data, &time_, &stop_);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(a.DenseValues("mlp/0/weight"), b.DenseValues("mlp/0/weight"));
+  EXPECT_EQ(a.RowValues("embedding", 3), b.RowValues("embedding", 3));
+  EXPECT_EQ(first->test->loss, second->test->loss);
+  EXPECT_EQ(first->staleness_pushes, 0) << "alone, without prefetch, with a broadcast after every push";
+}
+
+TEST_F(JobTest, WithoutBroadcastsItPullsOftenEnoughToLearn) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 30);
+  config.mutable_model()->set_loss(ModelConfig::SQUARED);
+  config.mutable_model()->mutable_optimizer()->mutable_sgd();
+  config.mutable_model()->mutable_optimizer()->set_learning_rate(0.05);
+  config.mutable_worker()->set_pushes_in_flight_max(2);  // Dense values lack at most four own pushes.
+  client_.BroadcastEvery(0);
+  const auto summary = Run(config, LineData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_LT(*summary->test->rmse, 1e-3);
+  EXPECT_GE(client_.dense_pulls(), client_.pushes() / 5);
+  EXPECT_GT(summary->staleness_pushes, 0);
+}
+
+TEST_F(JobTest, ReportsItsPhasesAndCountsEverySample) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1.5);
+  config.mutable_train()->set_evaluate_train_samples_max(100);
+  const auto summary = Run(config, ParityData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, 1500u);
+  EXPECT_EQ(summary->train->samples, 100u);
+  const std::vector<v1::WorkerProgress> reports = client_.reports();
+  std::vector<v1::Phase> phases;
+  for (const v1::WorkerProgress& report : reports) {
+    if (phases.empty() || phases.back() != report.phase()) phases.push_back(report.phase());
+  }
+  EXPECT_EQ(phases,
+            (std::vector<v1::Phase>{v1::PHASE_TRAINING, v1::PHASE_WAITING, v1::PHASE_EVALUATING, v1::PHASE_FINISHED}));
+  EXPECT_EQ(reports.back().samples(), 1500u);
+  EXPECT_EQ(reports.back().samples_total(), 1500u);
+  EXPECT_EQ(reports.back().clock(), client_.pushes());
+  EXPECT_EQ(reports.back().evaluated(), 1100u);
+  EXPECT_EQ(reports.back().evaluated_total(), 1100u);
+  EXPECT_EQ(client_.awaited().size(), 1u);
+}
+
+TEST_F(JobTest, ReportsTheMetricThatTheModelIsJudgedBy) {
+  v1::Config line = MakeConfig(ModelConfig::LINEAR, 1), rings = MakeConfig(ModelConfig::MLP, 1);
+  line.mutable_model()->set_loss(ModelConfig::SQUARED);
+  rings.mutable_model()->add_hidden(8);
+  const auto reported = [this](const v1::Config& config, const LoadedData& data) {
+    FakeClient client;
+    const auto summary = RunJob(config, &client, data, &time_, &stop_);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    const std::vector<v1::WorkerProgress> reports = client.reports();
+    EXPECT_EQ(reports.front().metric_name(), "") << "before the first step";
+    EXPECT_GT(reports.back().metric(), 0);
+    return reports.back().metric_name();
+  };
+  EXPECT_EQ(reported(line, LineData(1000)), "rmse");
+  EXPECT_EQ(reported(rings, RingData(1000)), "accuracy");
+  EXPECT_EQ(reported(MakeConfig(ModelConfig::FM, 1), ParityData(1000)), "auc");
+}
+
+TEST_F(JobTest, TheMetricIsOfWhatTheModelSaidBeforeItLearned) {
+  // No two samples share a feature, so that nothing is known of one before its step, and all of it after.
+  std::vector<MemoryDataset::Sample> samples;
+  for (uint64_t i = 0; i < 960; ++i) samples.push_back({static_cast<float>(i % 2), {}, {i}, {}});
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 1);
+  config.mutable_model()->mutable_optimizer()->mutable_adagrad();
+  config.mutable_model()->mutable_optimizer()->set_learning_rate(1);
+  const auto summary = Run(config, MakeData(std::move(samples), 0, 1, 2));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->train->auc, 1.0);
+  // A guess's, but for the bias. With so many pairs of ranks its standard deviation is about sqrt(1 / (6 * 960)).
+  const v1::WorkerProgress last = client_.reports().back();
+  EXPECT_EQ(last.metric_name(), "auc");
+  EXPECT_NEAR(last.metric(), 0.5, 6 * std::sqrt(1.0 / (6 * 960)));
+}
+
+TEST_F(JobTest, OnlyWorkerZeroWaitsAndEvaluates) {
+  FakeClient second(8, 1);
+  LoadedData data = ParityData(500);
+  data.test = nullptr;
+  const auto summary = RunJob(MakeConfig(ModelConfig::LINEAR, 1), &second, data, &time_, &stop_);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_FALSE(summary->train.has_value());
+  EXPECT_TRUE(second.awaited().empty());
+  EXPECT_EQ(second.reports().back().phase(), v1::PHASE_FINISHED);
+}
+
+TEST_F(JobTest, AnEmptyPartitionIsNoError) {
+  LoadedData data = ParityData(100);
+  data.train = std::make_unique<MemoryDataset>(std::vector<MemoryDataset::Sample>());
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), data);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, 0u);
+  EXPECT_FALSE(summary->train.has_value());
+  EXPECT_EQ(summary->test->samples, 100u);
+}
+
+TEST_F(JobTest, StopsAfterTheStepUnderWay) {
+  stop_ = true;
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
+  EXPECT_EQ(summary.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(summary.status().message(), "stopped after 0 steps");
+  EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_TRAINING);
+}
+
+TEST_F(JobTest, EndsWhenAPushFails) {
+  client_.FailPushes(absl::InvalidArgumentError("the gradient of numeric is not finite"));
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
+  EXPECT_EQ(summary.status().message(), "the gradient of numeric is not finite");
+}
+
+TEST_F(JobTest, EndsWhenItsLeaseIsLost) {
+  client_.FailHealth(absl::FailedPreconditionError("the lease has ended"));
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
+  EXPECT_EQ(summary.status().message(), "the lease has ended");
+  EXPECT_EQ(client_.pushes(), 0u);
+}
+
+TEST_F(JobTest, SaysWhatToDoWhenTrainingDiverges) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 100);
+  config.mutable_model()->set_loss(ModelConfig::SQUARED);
+  config.mutable_model()->mutable_optimizer()->mutable_sgd();
+  config.mutable_model()->mutable_optimizer()->set_learning_rate(100);
+  const auto summary = Run(config, LineData(1000));
+  EXPECT_EQ(summary.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(summary.status().message()), HasSubstr("lower the learning rate"));
+}
+
+TEST_F(JobTest, RefusesAModelThatDoesNotFitTheDataBeforeItMakesTables) {
+  const auto summary = Run(MakeConfig(ModelConfig::MLP, 1), ParityData(100));
+  EXPECT_EQ(summary.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(client_.reports().empty());
+}
+
+TEST_F(JobTest, BestReachableIsPassedOn) {
+  LoadedData data = ParityData(100);
+  data.best_reachable = 0.75;
+  data.best_reachable_metric = "auc";
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), data);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->best_reachable, 0.75);
+  EXPECT_EQ(summary->best_reachable_metric, "auc");
+}
+
+TEST_F(JobTest, ResultsTellOfEveryStepAndWhereTheTimeWent) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(16);
+  config.mutable_worker()->set_results_dir(std::string(std::getenv("TEST_TMPDIR")) + "/job_results");
+  auto results = Results::Open(config, client_.index(), &time_);
+  ASSERT_TRUE(results.ok()) << results.status();
+  const auto start = std::chrono::steady_clock::now();
+  const auto summary = RunJob(config, &client_, ParityData(2000), &time_, &stop_, results->get());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  (*results)->Finish(*summary);
+
+  double sum = 0;
+  for (size_t i = 0; i < kStages; ++i) {
+    EXPECT_GE(summary->stage_seconds[i], 0) << kStageNames[i];
+    sum += summary->stage_seconds[i];
+  }
+  EXPECT_GT(summary->stage_seconds[static_cast<size_t>(Stage::kCompute)], 0);
+  EXPECT_LE(sum, seconds);
+
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(ReadWhole(config.worker().results_dir() + "/worker-0.jsonl"));
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  // The clock stands still, so all steps come at the end.
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1]["clock"], client_.pushes());
+  EXPECT_EQ(lines[1]["samples"], 4000);
+  EXPECT_EQ(lines[1]["samples_total"], 4000);
+  EXPECT_GT(lines[1]["loss"], 0);
+  EXPECT_NEAR(lines[1]["metric"]["auc"], client_.reports().back().metric(), 1e-6) << "seven digits are written";
+  EXPECT_EQ(lines[1]["stage_seconds"], lines[2]["stage_seconds"]);
+  EXPECT_NEAR(lines[2]["test"]["auc"], *summary->test->auc, 1e-6) << "seven digits are written";
+}
+
+}  // namespace
+}  // namespace lodestone::worker

@@ -1,0 +1,199 @@
+#include "worker/training/parameters.h"
+
+#include <atomic>
+#include <cstdint>
+#include <latch>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/worker/client/fake_client.h"
+
+namespace lodestone::worker {
+namespace {
+
+constexpr uint32_t kBlockElements = 4;
+
+v1::TableSpec Spec(const char* name, uint64_t elements) {
+  v1::TableSpec spec;
+  spec.set_name(name);
+  spec.mutable_dense()->add_dims(elements);
+  spec.mutable_dense()->set_block_elements(kBlockElements);
+  spec.mutable_optimizer()->mutable_sgd();
+  spec.mutable_optimizer()->set_learning_rate(-1);  // The server adds what is pushed.
+  return spec;
+}
+
+// Two tables over eight shards, 10 elements in 3 blocks and 4 in 1.
+class ParametersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    client_.BroadcastEvery(0);
+    auto tables = client_.EnsureTables({Spec("a", 10), Spec("b", 4)});
+    ASSERT_TRUE(tables.ok());
+    tables_ = *std::move(tables);
+    parameters_ = std::make_unique<Parameters>(
+        &client_, std::vector<const TableHandle*>{&tables_[0], &tables_[1]},
+        Parameters::Options{.refresh_ms_max = 1000, .own_pushes_missing_max = 3, .time = &time_});
+  }
+
+  // Adds `amount` to all elements of both tables.
+  void PushAll(float amount) {
+    const std::vector<float> gradient(10, amount);
+    const std::vector<DenseGradient> gradients = {{&tables_[0], gradient.data()}, {&tables_[1], gradient.data()}};
+    ASSERT_TRUE(
+        client_.Push(1, gradients, {}, {}, [](Client::PushResult result) { EXPECT_TRUE(result.status.ok()); }).ok());
+  }
+  void ExpectAll(float value) {
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(parameters_->values(0)[i], value) << "a[" << i << "]";
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(parameters_->values(1)[i], value) << "b[" << i << "]";
+  }
+
+  FakeClient client_;
+  ManualTime time_;
+  std::vector<TableHandle> tables_;
+  std::unique_ptr<Parameters> parameters_;
+};
+
+TEST_F(ParametersTest, StartsFromAPull) {
+  PushAll(5);
+  ASSERT_TRUE(parameters_->Start().ok());
+  ExpectAll(5);
+  EXPECT_EQ(parameters_->versions()[ShardOfBlock(tables_[0].id, 1, 8)], 1u);
+}
+
+TEST_F(ParametersTest, KeepsStillUntilRefreshThenHoldsTheBroadcast) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  PushAll(1);
+  PushAll(1);
+  client_.Broadcast();
+  ExpectAll(0);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(2);
+  EXPECT_EQ(parameters_->pulls(), 1u) << "the one of Start";
+  EXPECT_EQ(parameters_->blocks_from_broadcasts(), 4u);
+  for (BlockIndex b = 0; b < 3; ++b) {
+    const ShardId shard = ShardOfBlock(tables_[0].id, b, 8);
+    EXPECT_EQ(parameters_->versions()[shard], client_.VersionOf(shard));
+  }
+}
+
+TEST_F(ParametersTest, TakesOverOnlyWhatChanged) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  const std::vector<float> gradient(4, 3);
+  const std::vector<DenseGradient> gradients = {{&tables_[1], gradient.data()}};
+  ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult) {}).ok());
+  client_.Broadcast();
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  EXPECT_EQ(parameters_->blocks_from_broadcasts(), 1u);
+  EXPECT_EQ(parameters_->values(0)[0], 0);
+  EXPECT_EQ(parameters_->values(1)[0], 3);
+}
+
+TEST_F(ParametersTest, ABroadcastOlderThanAPullDoesNotUndoIt) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  PushAll(1);
+  client_.Broadcast();  // Staged, not taken.
+  PushAll(1);
+  ASSERT_TRUE(parameters_->PullAll().ok());
+  ExpectAll(2);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(2);
+  EXPECT_EQ(parameters_->blocks_from_broadcasts(), 0u);
+}
+
+TEST_F(ParametersTest, PullsOnceTheValuesLackTooManyOwnPushes) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  PushAll(1);
+  ASSERT_TRUE(parameters_->Refresh(3).ok());
+  ExpectAll(0);
+  ASSERT_TRUE(parameters_->Refresh(4).ok());
+  ExpectAll(1);
+  EXPECT_EQ(parameters_->pulls(), 2u);
+  PushAll(1);
+  ASSERT_TRUE(parameters_->Refresh(7).ok());
+  ExpectAll(1);
+  client_.Broadcast();  // Confirms the values at seven pushes...
+  ASSERT_TRUE(parameters_->Refresh(7).ok());
+  ExpectAll(2);
+  ASSERT_TRUE(parameters_->Refresh(10).ok());  // ... so that ten are not too many.
+  EXPECT_EQ(parameters_->pulls(), 2u);
+}
+
+TEST_F(ParametersTest, PullsWhatNoBroadcastHasRefreshedForTooLong) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  PushAll(1);
+  time_.AdvanceMs(1000);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(0);
+  time_.AdvanceMs(1);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  ExpectAll(1);
+  EXPECT_EQ(parameters_->pulls(), 2u);
+}
+
+TEST_F(ParametersTest, OneSilentShardIsEnoughToPull) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  const std::vector<float> gradient(4, 3);
+  const std::vector<DenseGradient> gradients = {{&tables_[1], gradient.data()}};
+  time_.AdvanceMs(900);
+  ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult) {}).ok());
+  client_.Broadcast();  // Table b's shard only.
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  EXPECT_EQ(parameters_->pulls(), 1u);
+  time_.AdvanceMs(200);
+  ASSERT_TRUE(parameters_->Refresh(0).ok());
+  EXPECT_EQ(parameters_->pulls(), 2u);
+}
+
+TEST_F(ParametersTest, SaysWhichPullFailed) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  client_.FailPulls(absl::UnavailableError("server 1 at fake:1"));
+  const absl::Status status = parameters_->PullAll();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "pulling dense parameters: server 1 at fake:1");
+}
+
+TEST_F(ParametersTest, BroadcastsAfterItsEndAreHarmless) {
+  ASSERT_TRUE(parameters_->Start().ok());
+  parameters_.reset();
+  PushAll(1);
+  client_.Broadcast();
+}
+
+TEST_F(ParametersTest, IsNeverTornWithinABlockAndNeverGoesBackUnderConcurrentBroadcasts) {
+  constexpr int kPushers = 3, kPushes = 300;
+  client_.BroadcastEvery(1);
+  ASSERT_TRUE(parameters_->Start().ok());
+  std::latch start(kPushers + 1);
+  std::atomic<int> running{kPushers};
+  std::vector<std::thread> pushers;
+  for (int p = 0; p < kPushers; ++p) {
+    pushers.emplace_back([&] {
+      start.arrive_and_wait();
+      for (int i = 0; i < kPushes; ++i) PushAll(1);
+      --running;
+    });
+  }
+  start.arrive_and_wait();
+  std::vector<float> before(10, 0);
+  bool done = false;
+  for (uint64_t round = 0; !done; ++round) {
+    done = running == 0;
+    ASSERT_TRUE((round % 16 == 5 ? parameters_->PullAll() : parameters_->Refresh(0)).ok());
+    for (uint32_t i = 0; i < 10; ++i) {
+      const float value = parameters_->values(0)[i];
+      ASSERT_GE(value, before[i]);
+      ASSERT_EQ(value, parameters_->values(0)[i / kBlockElements * kBlockElements]);
+      // The version claimed is one that the value has at least reached: each push adds one to both.
+      ASSERT_GE(value, parameters_->versions()[ShardOfBlock(tables_[0].id, i / kBlockElements, 8)]);
+      before[i] = value;
+    }
+  }
+  for (std::thread& pusher : pushers) pusher.join();
+  ExpectAll(kPushers * kPushes);
+}
+
+}  // namespace
+}  // namespace lodestone::worker

@@ -1,0 +1,189 @@
+// Training on every backend that is here, through RunJob, on a cluster that is a FakeClient.
+#include "worker/training/trainer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/base/time_source.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
+#include "kernels/cuda.h"
+#include "tests/worker/client/fake_client.h"
+#include "tests/worker/data/memory_dataset.h"
+#include "worker/training/job.h"
+
+namespace lodestone::worker {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kSeed = 20261122;
+constexpr uint64_t kSamples = 640, kBatch = 32, kSteps = kSamples / kBatch;
+constexpr Key kValues = 10;  // Of each field.
+
+// Two fields of ten values each; a click if both are even or both odd.
+std::vector<MemoryDataset::Sample> ParitySamples() {
+  std::vector<MemoryDataset::Sample> samples;
+  for (uint64_t i = 0; i < kSamples; ++i) {
+    const Key a = RandomBits(kSeed, 2 * i) % kValues, b = RandomBits(kSeed, 2 * i + 1) % kValues;
+    samples.push_back({(a + b) % 2 == 0 ? 1.0f : 0.0f, {}, {a, 100 + b}, {}});
+  }
+  return samples;
+}
+
+// Calls `at` when the batch of that number is read.
+class WatchedDataset final : public Dataset {
+ public:
+  WatchedDataset(uint64_t number, std::function<void()> at)
+      : data_(ParitySamples()), number_(number), at_(std::move(at)) {}
+  uint64_t size() const override { return data_.size(); }
+  void Read(std::span<const uint64_t> indices, Batch* batch) const override {
+    if (++read_ == number_) at_();
+    data_.Read(indices, batch);
+  }
+
+ private:
+  const MemoryDataset data_;
+  const uint64_t number_;
+  const std::function<void()> at_;
+  mutable std::atomic<uint64_t> read_{0};
+};
+
+class TrainerTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
+    config_.mutable_model()->set_type(v1::ModelConfig::DEEPFM);
+    config_.mutable_model()->set_embedding_dim(4);
+    config_.mutable_model()->add_hidden(8);
+    config_.mutable_model()->mutable_optimizer()->mutable_sgd();
+    config_.mutable_model()->mutable_optimizer()->set_learning_rate(0.5);
+    config_.mutable_train()->set_batch_size(kBatch);
+    config_.mutable_train()->set_epochs(1);
+    config_.mutable_worker()->set_prefetch_batches(2);
+    config_.mutable_worker()->set_deterministic(true);
+    data_.schema.field_count = 2;
+    data_.schema.class_names = {"0", "1"};
+    data_.schema.class_counts = {kSamples / 2, kSamples / 2};
+    data_.schema.train_samples = kSamples;
+    data_.train = std::make_unique<MemoryDataset>(ParitySamples());
+    data_.test = std::make_unique<MemoryDataset>(ParitySamples());
+    if (std::string(GetParam()) == "Cpu") return;
+    auto cuda = kernels::CreateCuda({});
+    if (!cuda.ok()) GTEST_SKIP() << "cuda: " << cuda.status().message();
+    cuda_ = *std::move(cuda);
+  }
+
+  kernels::Backend* backend() { return cuda_ == nullptr ? kernels::Cpu() : cuda_.get(); }
+  absl::StatusOr<Summary> Run(FakeClient* client, kernels::Backend* backend) {
+    return RunJob(config_, client, data_, &time_, &stop_, /*results=*/nullptr, backend);
+  }
+  // All values that a training left.
+  static std::vector<float> ValuesOf(const FakeClient& client) {
+    std::vector<float> values;
+    for (const char* table : {"bias", "mlp/0/weight", "mlp/0/bias"}) {
+      for (const float value : client.DenseValues(table)) values.push_back(value);
+    }
+    for (Key key = 0; key < kValues; ++key) {
+      for (const float value : client.RowValues("embedding", key)) values.push_back(value);
+      for (const float value : client.RowValues("embedding", 100 + key)) values.push_back(value);
+    }
+    return values;
+  }
+
+  v1::Config config_;
+  LoadedData data_;
+  std::unique_ptr<kernels::Backend> cuda_;
+  FakeClient client_;
+  ManualTime time_;
+  std::atomic<bool> stop_{false};
+};
+
+TEST_P(TrainerTest, PushesEveryStepOnceInOrderTheLastToo) {
+  config_.mutable_train()->set_epochs(20);
+  config_.mutable_model()->clear_optimizer();
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, 20 * kSamples);
+  std::vector<Clock> clocks;
+  for (Clock clock = 1; clock <= 20 * kSteps; ++clock) clocks.push_back(clock);
+  EXPECT_EQ(client_.clocks(), clocks);
+  EXPECT_GT(*summary->test->auc, 0.99);
+}
+
+TEST_P(TrainerTest, WithNothingAheadEachStepSeesTheOneBefore) {
+  config_.mutable_worker()->set_prefetch_batches(0);
+  ASSERT_TRUE(Run(&client_, backend()).ok());
+  FakeClient on_cpu;
+  ASSERT_TRUE(Run(&on_cpu, kernels::Cpu()).ok());
+  const std::vector<float> values = ValuesOf(client_), expected = ValuesOf(on_cpu);
+  ASSERT_EQ(values.size(), expected.size());
+  // Each step adds a rounding error of some 2^-24 for each of about 100 terms below 1.
+  constexpr float kTolerance = kSteps * 100 * 0x1p-24f;
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], kTolerance) << i;
+}
+
+TEST_P(TrainerTest, WithBatchesAheadGradientsGoToTheRowsOfTheirOwnStep) {
+  // So small that it hardly matters which values a step has read: some 20 gradients below 1 times their own effect.
+  constexpr float kRate = 0x1p-16f, kTolerance = 20 * kRate * 20 * kRate;
+  config_.mutable_model()->mutable_optimizer()->set_learning_rate(kRate);
+  ASSERT_TRUE(Run(&client_, backend()).ok());
+  FakeClient on_cpu;
+  config_.mutable_worker()->set_prefetch_batches(0);
+  ASSERT_TRUE(Run(&on_cpu, kernels::Cpu()).ok());
+  config_.mutable_train()->set_epochs(0.05);
+  FakeClient untrained;
+  ASSERT_TRUE(Run(&untrained, kernels::Cpu()).ok());
+  const std::vector<float> values = ValuesOf(client_), expected = ValuesOf(on_cpu), before = ValuesOf(untrained);
+  ASSERT_EQ(values.size(), expected.size());
+  float changed = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], kTolerance) << i;
+    changed = std::max(changed, std::abs(values[i] - before[i]));
+  }
+  EXPECT_GT(changed, 10 * kTolerance) << "nothing was seen";
+}
+
+TEST_P(TrainerTest, GradientsDoNotWaitForTheNextBatch) {
+  data_.train = std::make_unique<WatchedDataset>(kSteps / 2, [this] {
+    while (client_.pushes() < kSteps / 2 - 1) std::this_thread::yield();
+  });
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(client_.pushes(), kSteps);
+}
+
+TEST_P(TrainerTest, StoppedItHasPushedAllStepsThatItTook) {
+  data_.train = std::make_unique<WatchedDataset>(kSteps / 2, [this] { stop_ = true; });
+  const auto summary = Run(&client_, backend());
+  EXPECT_TRUE(absl::IsCancelled(summary.status())) << summary.status();
+  EXPECT_THAT(std::string(summary.status().message()),
+              HasSubstr(absl::StrCat("stopped after ", client_.pushes(), " steps")));
+  EXPECT_LT(client_.pushes(), kSteps);
+}
+
+TEST_P(TrainerTest, EndsWithTheErrorOfAPush) {
+  data_.train = std::make_unique<WatchedDataset>(
+      kSteps / 2, [this] { client_.FailPushes(absl::FailedPreconditionError("the table is gone")); });
+  const auto summary = Run(&client_, backend());
+  EXPECT_THAT(std::string(summary.status().message()), HasSubstr("the table is gone"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TrainerTest, testing::Values("Cpu", "Cuda"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace lodestone::worker

@@ -1,0 +1,276 @@
+#include "tools/bench/load/client_load.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/telemetry/copy_counter.h"
+#include "common/telemetry/log.h"
+#include "tools/bench/harness/outstanding.h"
+#include "worker/client/client.h"
+
+namespace lodestone::bench {
+namespace {
+
+constexpr uint64_t kSeed = 4;
+constexpr uint64_t kMemoryBytes = 64 << 20;  // That gradients are sent from, and values received into.
+constexpr size_t kKeySets = 256;
+constexpr size_t kRowsPerFill = 1 << 16;
+
+// An operation's steps, one after the other.
+enum class Step { kPush, kPull, kPushPull };
+std::vector<Step> StepsOf(ClientOperation operation) {
+  switch (operation) {
+    case ClientOperation::kPush:
+      return {Step::kPush};
+    case ClientOperation::kPull:
+      return {Step::kPull};
+    case ClientOperation::kPushPull:
+      return {Step::kPushPull};
+    case ClientOperation::kPushThenPull:
+      return {Step::kPush, Step::kPull};
+    case ClientOperation::kPullThenPush:
+      return {Step::kPull, Step::kPush};
+  }
+  return {};
+}
+
+// Small finite gradients.
+std::vector<float> Gradients(size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = 1e-3f * static_cast<float>(i % 7) - 3e-3f;
+  return values;
+}
+
+// A connected client and what both kinds of tables need.
+class ClientLoad : public Load {
+ public:
+  absl::StatusOr<Outcome> Run(const Order& order) override {
+    const std::vector<Step> steps = StepsOf(static_cast<ClientOperation>(order.operation));
+    const uint64_t copied_before = CopiedBytes();
+    uint64_t started = 0;
+    Prepare(order);
+    absl::StatusOr<Outcome> outcome =
+        RunOutstanding(order, static_cast<uint32_t>(steps.size()), [&](uint64_t number, uint32_t step, Done done) {
+          if (step == 0) {
+            ++started;
+            Begin(number);
+          }
+          const auto pushed = [done](const worker::Client::PushResult& result) { done(result.status); };
+          switch (steps[step]) {
+            case Step::kPull:
+              return Pull(number, std::move(done));
+            case Step::kPush:
+              return Ended(Push(number, pushed), done);
+            case Step::kPushPull:
+              return Ended(PushPull(number, pushed), done);
+          }
+        });
+    // The copies are those of all operations, the outcome's those of a part of them.
+    if (outcome.ok() && started > 0) {
+      outcome->bytes_copied = (CopiedBytes() - copied_before) * outcome->operations / started;
+      outcome->started = started;
+    }
+    return outcome;
+  }
+
+ protected:
+  using PushDone = std::function<void(worker::Client::PushResult)>;
+
+  absl::Status Connect(const v1::Config& config, const std::vector<v1::TableSpec>& specs) {
+    InitLog(config.log(), "bench", "");
+    LODESTONE_ASSIGN_OR_RETURN(client_, worker::Client::Connect(config));
+    LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables(specs));
+    return absl::OkStatus();
+  }
+
+  // Before an order's operations, and before each of them.
+  virtual void Prepare(const Order&) {}
+  virtual void Begin(uint64_t) {}
+  virtual absl::Status Push(uint64_t number, PushDone done) = 0;
+  virtual void Pull(uint64_t number, Done done) = 0;
+  virtual absl::Status PushPull(uint64_t number, PushDone done) = 0;
+
+  // A push that was not even sent is over.
+  static void Ended(const absl::Status& status, const Done& done) {
+    if (!status.ok()) done(status);
+  }
+
+  std::vector<worker::TableHandle> tables_;
+  Clock clock_ = 0;
+  std::unique_ptr<worker::Client> client_;  // Ends before the tables.
+};
+
+class DenseTables final : public ClientLoad {
+ public:
+  explicit DenseTables(const DenseWork& work)
+      : elements_(work.bytes / sizeof(float)),
+        slots_(std::max<size_t>({1, kMemoryBytes / work.bytes, work.depth_max})),
+        gradients_(Gradients(std::max(kMemoryBytes, work.bytes) / sizeof(float))),
+        values_(slots_ * elements_) {}
+  ~DenseTables() override { client_.reset(); }
+
+  absl::Status Start(const v1::Config& config, const DenseWork& work) {
+    std::vector<v1::TableSpec> specs(work.tables);
+    for (uint32_t i = 0; i < work.tables; ++i) {
+      specs[i].set_name(absl::StrCat(work.name, "/", i));
+      specs[i].mutable_dense()->add_dims(elements_);
+      specs[i].mutable_dense()->set_block_elements(1 << 16);  // So that up to 256 KiB are one block of one shard.
+      specs[i].mutable_optimizer()->mutable_sgd();
+    }
+    return Connect(config, specs);
+  }
+
+ private:
+  worker::DenseGradient GradientOf(uint64_t number) const {
+    const size_t offset = number % (gradients_.size() / elements_) * elements_;
+    return {&tables_[number % tables_.size()], gradients_.data() + offset, true};
+  }
+  worker::DensePull PullOf(uint64_t number) {
+    return {&tables_[number % tables_.size()], values_.data() + number % slots_ * elements_};
+  }
+  absl::Status Push(uint64_t number, PushDone done) override {
+    const worker::DenseGradient gradient = GradientOf(number);
+    return client_->Push(++clock_, {&gradient, 1}, {}, {}, std::move(done));
+  }
+  void Pull(uint64_t number, Done done) override {
+    client_->Pull({PullOf(number)}, {},
+                  [done = std::move(done)](const absl::Status& status, const worker::ShardVersions&) { done(status); });
+  }
+  absl::Status PushPull(uint64_t number, PushDone done) override {
+    const worker::DenseGradient gradient = GradientOf(number);
+    return client_->PushPull(++clock_, {&gradient, 1}, {}, {}, {PullOf(number)}, {},
+                             [done = std::move(done)](worker::Client::PushResult result, const worker::ShardVersions&) {
+                               done(std::move(result));
+                             });
+  }
+
+  const size_t elements_;  // Of a table.
+  const size_t slots_;     // Places that values are received into.
+  const std::vector<float> gradients_;
+  std::vector<float> values_;
+};
+
+class Rows final : public ClientLoad {
+ public:
+  explicit Rows(const RowsWork& work)
+      : work_(work),
+        slots_(std::max<uint32_t>(4, work.depth_max)),
+        gradients_(Gradients(std::max<size_t>(kRowsPerFill, work.keys) * work.dim)),
+        values_(size_t{slots_} * work.keys * work.dim) {
+    for (uint64_t set = 0, draw = 0; set < kKeySets; ++set) {
+      std::set<Key> drawn;
+      std::vector<Key> keys;
+      while (keys.size() < work.keys) {
+        const Key key = RandomBits(kSeed, draw++) % work.rows;
+        if (drawn.insert(key).second) keys.push_back(key);
+      }
+      while (drawn.size() == work.keys) {
+        const Key key = RandomBits(kSeed, draw++) % work.rows;
+        if (drawn.insert(key).second) spare_keys_.push_back(key);
+      }
+      key_sets_.push_back(std::move(keys));
+    }
+  }
+  ~Rows() override { client_.reset(); }
+
+  absl::Status Start(const v1::Config& config) {
+    v1::TableSpec spec;
+    spec.set_name("rows");
+    spec.mutable_embedding()->set_dim(work_.dim);
+    spec.mutable_optimizer()->mutable_adagrad();
+    LODESTONE_RETURN_IF_ERROR(Connect(config, {spec}));
+    return Fill();
+  }
+
+ private:
+  // Makes every row.
+  absl::Status Fill() {
+    for (Key begin = 0; begin < work_.rows; begin += kRowsPerFill) {
+      std::vector<Key> keys(std::min<uint64_t>(kRowsPerFill, work_.rows - begin));
+      for (size_t i = 0; i < keys.size(); ++i) keys[i] = begin + i;
+      const worker::RowGradients gradient{&tables_[0], keys, gradients_.data()};
+      LODESTONE_RETURN_IF_ERROR(client_->Push(++clock_, {}, {&gradient, 1}, {}, nullptr));
+    }
+    return client_->Flush();
+  }
+
+  void Prepare(const Order& order) override { repeat_keys_ = order.repeat_keys; }
+  void Begin(uint64_t number) override {
+    if (repeat_keys_) return;
+    // Replaced keys come back after as many operations as there are keys, in other company.
+    const size_t set = number % kKeySets;
+    std::swap(key_sets_[set][replaced_++ / kKeySets % work_.keys], spare_keys_[set]);
+  }
+  worker::RowGradients GradientOf(uint64_t number) const {
+    return {&tables_[0], key_sets_[number % kKeySets], gradients_.data()};
+  }
+  worker::RowPull PullOf(uint64_t number) {
+    return {&tables_[0], key_sets_[number % kKeySets], values_.data() + number % slots_ * work_.keys * work_.dim};
+  }
+  absl::Status Push(uint64_t number, PushDone done) override {
+    const worker::RowGradients gradient = GradientOf(number);
+    return client_->Push(++clock_, {}, {&gradient, 1}, {}, std::move(done));
+  }
+  void Pull(uint64_t number, Done done) override {
+    client_->Pull({}, {PullOf(number)},
+                  [done = std::move(done)](const absl::Status& status, const worker::ShardVersions&) { done(status); });
+  }
+  absl::Status PushPull(uint64_t number, PushDone done) override {
+    const worker::RowGradients gradient = GradientOf(number);
+    return client_->PushPull(++clock_, {}, {&gradient, 1}, {}, {}, {PullOf(number)},
+                             [done = std::move(done)](worker::Client::PushResult result, const worker::ShardVersions&) {
+                               done(std::move(result));
+                             });
+  }
+
+  const RowsWork work_;
+  const uint32_t slots_;  // Places that rows are received into.
+  const std::vector<float> gradients_;
+  std::vector<float> values_;
+  std::vector<std::vector<Key>> key_sets_;
+  std::vector<Key> spare_keys_;  // By set: one that is not in it.
+  bool repeat_keys_ = false;
+  size_t replaced_ = 0;
+};
+
+}  // namespace
+
+const char* NameOf(ClientOperation operation) {
+  switch (operation) {
+    case ClientOperation::kPush:
+      return "push";
+    case ClientOperation::kPull:
+      return "pull";
+    case ClientOperation::kPushPull:
+      return "push-pull";
+    case ClientOperation::kPushThenPull:
+      return "push-then-pull";
+    case ClientOperation::kPullThenPush:
+      return "pull-then-push";
+  }
+  return "";
+}
+
+Peer::MakeLoad DenseLoad(const v1::Config& config, const DenseWork& work) {
+  return [config, work]() -> absl::StatusOr<std::unique_ptr<Load>> {
+    auto load = std::make_unique<DenseTables>(work);
+    LODESTONE_RETURN_IF_ERROR(load->Start(config, work));
+    return std::unique_ptr<Load>(std::move(load));
+  };
+}
+
+Peer::MakeLoad RowsLoad(const v1::Config& config, const RowsWork& work) {
+  return [config, work]() -> absl::StatusOr<std::unique_ptr<Load>> {
+    auto load = std::make_unique<Rows>(work);
+    LODESTONE_RETURN_IF_ERROR(load->Start(config));
+    return std::unique_ptr<Load>(std::move(load));
+  };
+}
+
+}  // namespace lodestone::bench

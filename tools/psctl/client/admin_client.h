@@ -1,0 +1,81 @@
+// Asks a ps: for its status, for what has happened, to write a checkpoint, to bring a table back, to compare replicas.
+//
+// Errors name the address. UNAVAILABLE that IsUnreachable (outcome.h), with what to check: nothing takes connections
+// there. DEADLINE_EXCEEDED: no answer in time. Others are the ps's own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "grpcpp/channel.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone::psctl {
+
+// A channel to `address`, for tools: with gRPC's own settings, but no proxy, and what client_security.h says.
+std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address);
+
+// `status` of a call to the ps at `address` with that time, over `channel`, in words for people.
+absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address, int timeout_ms,
+                         grpc::Channel* channel);
+
+// The status of the ps at `address` (host:port).
+absl::StatusOr<v1::StatusResponse> FetchStatus(const std::string& address, int timeout_ms);
+
+// A server of a cluster.
+struct ServerAddress {
+  uint32_t server = 0;
+  std::string address;
+};
+// The servers of the cluster of the ps at `address`, by index, as its coordinator knows them. An error unless all have
+// joined.
+absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
+
+// What has happened, as that ps knows it: after the event of that id.
+absl::StatusOr<v1::EventsResponse> FetchEvents(const std::string& address, uint64_t after_id, int timeout_ms);
+
+// Has the ps at `address` write a checkpoint, and waits until it is complete.
+absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
+                                                         int timeout_ms);
+
+// Has the ps at `address` bring a table back, and waits until it has.
+absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address, const v1::RollbackRequest& request,
+                                                     int timeout_ms);
+
+// Has the ps at `address` compare its shards with their followers' copies.
+absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms);
+
+// Keeps asking one ps, on a thread of its own. Thread-safe.
+class StatusPoller {
+ public:
+  // Asks `address` every `every_ms`.
+  StatusPoller(std::string address, int every_ms);
+  ~StatusPoller();  // Waits for the question under way, at most about `every_ms`.
+  StatusPoller(const StatusPoller&) = delete;
+  StatusPoller& operator=(const StatusPoller&) = delete;
+
+  // The newest answer that Take has not returned before; nullopt if none has come since.
+  std::optional<v1::StatusResponse> Take();
+
+ private:
+  void Run();
+
+  const std::string address_;
+  const int every_ms_;
+
+  Mutex mutex_;
+  CondVar stop_changed_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::StatusResponse> newest_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;  // Last: it uses everything above.
+};
+
+}  // namespace lodestone::psctl

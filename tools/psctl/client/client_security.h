@@ -1,0 +1,34 @@
+// What psctl shows to every ps that it calls, and what it believes of them: `security` of a configuration.
+//
+// Not thread-safe; set it before anything is called.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/security/credentials.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace lodestone::psctl {
+
+// The flags that say where that is.
+struct SecurityOptions {
+  std::string config_path;
+  std::vector<std::string> sets;
+};
+
+// Adds the flags to psctl's own; where a verb has flags of the same name, theirs count behind it.
+void AddSecurity(CLI::App* app, SecurityOptions* options);
+
+// From now on calls are made with what the flags say; or with `security`.
+absl::Status UseSecurity(const SecurityOptions& options);
+absl::Status UseSecurity(const v1::SecurityConfig& security);
+
+// What calls are made with; null: plain.
+const CredentialsRef& UsedCredentials();
+
+}  // namespace lodestone::psctl

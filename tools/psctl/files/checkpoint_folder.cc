@@ -1,0 +1,29 @@
+#include "tools/psctl/files/checkpoint_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/io/file.h"
+
+namespace lodestone::psctl {
+
+absl::StatusOr<CheckpointFolder> FindCheckpointFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::canonical(path, error);
+  if (error || !std::filesystem::is_directory(folder, error)) {
+    return absl::NotFoundError(absl::StrCat(path, " is no folder"));
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder));
+  const bool is_one = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return absl::StartsWith(name, "ps-") && std::filesystem::is_regular_file(folder / name, error);
+  });
+  if (!is_one) return CheckpointFolder{folder, ""};
+  return CheckpointFolder{folder.parent_path(), folder.filename()};
+}
+
+}  // namespace lodestone::psctl

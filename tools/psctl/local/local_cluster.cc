@@ -1,0 +1,141 @@
+#include "tools/psctl/local/local_cluster.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/time_source.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr int kTickMs = 200;
+constexpr int kWorkerGraceMs = 5'000;   // Between SIGTERM to the workers and to the servers.
+constexpr int kServerGraceMs = 10'000;  // Between SIGTERM to the servers and SIGKILL to all, in StopAll.
+
+}  // namespace
+
+LocalCluster::LocalCluster(OnLine on_line, std::function<void()> on_tick)
+    : on_line_(std::move(on_line)), on_tick_(std::move(on_tick)) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal_fd_ = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+  LODESTONE_CHECK(signal_fd_ >= 0);
+}
+
+LocalCluster::~LocalCluster() {
+  members_.clear();
+  close(signal_fd_);
+}
+
+absl::Status LocalCluster::Start(Role role, std::string name, const std::vector<std::string>& argv) {
+  absl::StatusOr<std::unique_ptr<Child>> child = Child::Start(std::move(name), argv);
+  if (!child.ok()) return child.status();
+  members_.push_back({role, *std::move(child)});
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::WaitFor(const std::function<bool()>& condition, const std::string& what, int timeout_ms) {
+  const SteadyTime time;
+  const int64_t start_ms = time.NowMs();
+  for (;;) {
+    if (interrupts_ > 0) return absl::CancelledError("interrupted");
+    if (!failure_.empty()) return absl::InternalError(failure_);
+    if (condition()) return absl::OkStatus();
+    if (timeout_ms > 0 && time.NowMs() - start_ms >= timeout_ms) {
+      return absl::DeadlineExceededError(absl::StrCat("waited ", timeout_ms, " ms in vain for ", what));
+    }
+    Pump(kTickMs);
+  }
+}
+
+bool LocalCluster::WorkersDone() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.role == Role::kServer || (!member.child->running() && member.child->succeeded());
+  });
+}
+
+absl::Status LocalCluster::StopServers(int slow_ms, const std::function<void()>& on_slow) {
+  servers_may_end_ = true;
+  Signal(Role::kServer, SIGTERM);
+  const auto ended = [this] { return !Running(Role::kServer); };
+  const std::string what = "the ps to end after SIGTERM";
+  const absl::Status status = WaitFor(ended, what, slow_ms);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  on_slow();
+  return WaitFor(ended, what, 0);
+}
+
+void LocalCluster::StopAll() {
+  servers_may_end_ = true;
+  Signal(Role::kWorker, SIGTERM);
+  AwaitEnd(Role::kWorker, kWorkerGraceMs);
+  Signal(Role::kServer, SIGTERM);
+  AwaitEnd(Role::kServer, kServerGraceMs);
+  Signal(Role::kWorker, SIGKILL);
+  Signal(Role::kServer, SIGKILL);
+  while (Running(Role::kWorker) || Running(Role::kServer)) Pump(kTickMs);
+}
+
+bool LocalCluster::AwaitEnd(Role role, int grace_ms) {
+  const SteadyTime time;
+  const int64_t start_ms = time.NowMs();
+  // The first interrupt is why we stop; a second one is impatience.
+  while (Running(role) && time.NowMs() - start_ms < grace_ms && interrupts_ < 2) Pump(kTickMs);
+  return !Running(role);
+}
+
+void LocalCluster::Pump(int wait_ms) {
+  std::vector<pollfd> polls = {{signal_fd_, POLLIN, 0}};
+  for (const Member& member : members_) polls.push_back({member.child->output_fd(), POLLIN, 0});  // -1 is skipped.
+  if (poll(polls.data(), polls.size(), wait_ms) < 0 && errno != EINTR) LODESTONE_CHECK(errno == ENOMEM);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (polls[i + 1].revents == 0) continue;
+    Child& child = *members_[i].child;
+    child.ReadOutput([&](absl::string_view line) { on_line_(child, line); });
+  }
+  ReadSignals();
+  ReapChildren();
+  on_tick_();
+}
+
+void LocalCluster::ReadSignals() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGCHLD) ++interrupts_;
+  }
+}
+
+void LocalCluster::ReapChildren() {
+  for (Member& member : members_) {
+    Child& child = *member.child;
+    if (!child.running() || !child.Reap([&](absl::string_view line) { on_line_(child, line); })) continue;
+    const bool expected = member.role == Role::kWorker || servers_may_end_;
+    if (failure_.empty() && !(expected && child.succeeded())) {
+      failure_ = absl::StrCat(child.Outcome(), expected || !child.succeeded() ? "" : " before the workers");
+    }
+  }
+}
+
+void LocalCluster::Signal(Role role, int signal) {
+  for (const Member& member : members_) {
+    if (member.role == role) member.child->Signal(signal);
+  }
+}
+
+bool LocalCluster::Running(Role role) const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [role](const Member& member) { return member.role == role && member.child->running(); });
+}
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,73 @@
+// The processes of a cluster on this machine: starts them, passes on what they say, notices how they end, stops them.
+//
+// Single-threaded; every method that waits also passes on output and watches for signals and for processes that fail.
+// The processes live as long as this object: its destructor kills and reaps what still runs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/psctl/local/child_process.h"
+
+namespace lodestone::psctl {
+
+// Which part of the cluster a process is; workers end by themselves, servers when they are told to.
+enum class Role { kServer, kWorker };
+
+class LocalCluster {
+ public:
+  // `on_line` gets each line of a process, `on_tick` is called at least every 200 ms while a method waits. Blocks
+  // SIGINT, SIGTERM, SIGHUP and SIGCHLD for this thread, and so for those that it starts later: construct this before
+  // any.
+  using OnLine = std::function<void(const Child& child, absl::string_view line)>;
+  LocalCluster(OnLine on_line, std::function<void()> on_tick);
+  ~LocalCluster();
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
+
+  // Starts a process; argv[0] is the program's path.
+  absl::Status Start(Role role, std::string name, const std::vector<std::string>& argv);
+
+  // Waits until `condition` holds. CANCELLED after Ctrl-C or another request to end; INTERNAL, with the reason, if a
+  // process has failed; DEADLINE_EXCEEDED, naming `what`, after `timeout_ms` (0: never).
+  absl::Status WaitFor(const std::function<bool()>& condition, const std::string& what, int timeout_ms);
+
+  // Whether all workers have ended well.
+  bool WorkersDone() const;
+
+  // Asks the servers to end, and waits, as their last checkpoint may take a while; calls `on_slow` when that has taken
+  // `slow_ms`. CANCELLED and INTERNAL as WaitFor. For the end of a good run.
+  absl::Status StopServers(int slow_ms, const std::function<void()>& on_slow);
+
+  // Ends everything: asks the workers, then the servers, then kills. A further Ctrl-C kills at once. No process is left
+  // when it returns. For the end of a bad run.
+  void StopAll();
+
+ private:
+  struct Member {
+    Role role;
+    std::unique_ptr<Child> child;
+  };
+
+  // Waits up to `wait_ms` for something to happen and deals with it.
+  void Pump(int wait_ms);
+  void ReadSignals();
+  void ReapChildren();
+  void Signal(Role role, int signal);
+  bool Running(Role role) const;
+  // Pumps until no `role` runs, or the grace has passed, or a further interrupt came. True in the first case.
+  bool AwaitEnd(Role role, int grace_ms);
+
+  const OnLine on_line_;
+  const std::function<void()> on_tick_;
+  int signal_fd_ = -1;
+  std::vector<Member> members_;  // Servers first.
+  int interrupts_ = 0;
+  bool servers_may_end_ = false;
+  std::string failure_;  // Of the first process that failed; empty: none.
+};
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,236 @@
+#include "tools/psctl/local/run_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+#include "tools/psctl/local/training_progress.h"
+
+namespace lodestone::psctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kSamples[] = "samples";  // Among the metrics: how many samples they were computed on.
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+double NumberOr(const Json& object, const char* key, double fallback) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : fallback;
+}
+
+std::string TextOr(const Json& object, const char* key, const char* fallback) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : fallback;
+}
+
+// The numbers of the object `key`; null, which is how JSON writes NaN, included.
+Metrics MetricsAt(const Json& object, const char* key) {
+  Metrics metrics;
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_object()) return metrics;
+  for (const auto& [name, value] : found->items()) {
+    if (value.is_number() || value.is_null()) metrics.emplace_back(name, value.is_null() ? kNaN : value.get<double>());
+  }
+  return metrics;
+}
+
+Json ToObject(const Metrics& metrics) {
+  Json object = Json::object();
+  for (const auto& [name, value] : metrics) {
+    if (name == kSamples) {
+      object[name] = static_cast<uint64_t>(value);
+    } else {
+      object[name] = value;
+    }
+  }
+  return object;
+}
+
+const double* Find(const Metrics& metrics, const std::string& name) {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& metric) { return metric.first == name; });
+  return found == metrics.end() ? nullptr : &found->second;
+}
+
+std::string MetricsText(const Metrics& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    if (name == kSamples) continue;
+    absl::StrAppendFormat(&text, "%s%s %.4f", text.empty() ? "" : "   ", name, value);
+  }
+  if (const double* samples = Find(metrics, kSamples)) {
+    absl::StrAppend(&text, "   (", WithThousands(static_cast<uint64_t>(*samples)), " samples)");
+  }
+  return text;
+}
+
+// "auc 0.8312: the model reaches 98.7 % of it", or for an error, which is better the lower: "rmse 0.3: … 1.02 times
+// it".
+std::string BestText(const RunSummary& summary) {
+  std::string text;
+  for (const auto& [name, best] : summary.best_reachable) {
+    absl::StrAppendFormat(&text, "%s%s %.4f", text.empty() ? "" : "   ", name, best);
+    const double* reached = Find(summary.test, name);
+    if (reached == nullptr || best == 0) continue;
+    if (name == "auc" || name == "accuracy") {
+      absl::StrAppendFormat(&text, ", of which the model reached %.1f %%", 100 * *reached / best);
+    } else {
+      absl::StrAppendFormat(&text, ", the model's is %.3f times that", *reached / best);
+    }
+  }
+  return text;
+}
+
+// "compute 62 %, rows 21 %, push 9 %, dense 3 %": the shares of `seconds`, the greatest first; what is less than half a
+// percent is left out, and so is what belongs to no stage.
+std::string StagesText(Metrics stages, double seconds) {
+  std::erase_if(stages, [seconds](const auto& stage) { return !(stage.second > 0 && seconds > 0); });
+  std::stable_sort(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, value] : stages) {
+    const long percent = std::lround(100 * value / seconds);
+    if (percent > 0) absl::StrAppend(&text, text.empty() ? "" : ", ", name, " ", percent, " %");
+  }
+  return text;
+}
+
+std::string RateText(uint64_t samples, double seconds, double per_second) {
+  return absl::StrFormat("%s in %.1f s: %s/s", WithThousands(samples), seconds,
+                         WithThousands(std::llround(per_second)));
+}
+
+double PerSecond(uint64_t samples, double seconds) { return seconds > 0 ? samples / seconds : 0; }
+
+std::string WorkerText(const WorkerSummary& worker) {
+  const std::string stages = StagesText(worker.stage_seconds, worker.seconds);
+  return absl::StrFormat("%s   staleness %.2f%s%s",
+                         RateText(worker.samples, worker.seconds, PerSecond(worker.samples, worker.seconds)),
+                         worker.staleness_pushes, stages.empty() ? "" : "   ", stages);
+}
+
+}  // namespace
+
+absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": there is no summary"));
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::DataLossError(absl::StrCat(path, ": is no JSON object"));
+  RunSummary summary;
+  summary.config = TextOr(json, "config", "");
+  summary.model = TextOr(json, "model", "");
+  const double samples = NumberOr(json, "samples", -1);
+  summary.seconds = NumberOr(json, "seconds", -1);
+  if (!(samples >= 0) || !(summary.seconds >= 0)) {
+    return absl::DataLossError(absl::StrCat(path, ": lacks samples or seconds"));
+  }
+  summary.samples = static_cast<uint64_t>(samples);
+  summary.samples_per_second = NumberOr(json, "samples_per_second", 0);
+  summary.staleness_pushes = NumberOr(json, "staleness_pushes", 0);
+  summary.servers = static_cast<uint32_t>(NumberOr(json, "servers", 0));
+  summary.workers = static_cast<uint32_t>(NumberOr(json, "workers", 0));
+  summary.train = MetricsAt(json, "train");
+  summary.test = MetricsAt(json, "test");
+  summary.best_reachable = MetricsAt(json, "best_reachable");
+  summary.stage_seconds = MetricsAt(json, "stage_seconds");
+  if (const auto workers = json.find("per_worker"); workers != json.end() && workers->is_array()) {
+    for (const Json& worker : *workers) {
+      if (!worker.is_object()) continue;
+      summary.per_worker.push_back({static_cast<uint64_t>(std::max(0.0, NumberOr(worker, "samples", 0))),
+                                    NumberOr(worker, "seconds", 0), NumberOr(worker, "staleness_pushes", 0),
+                                    MetricsAt(worker, "stage_seconds")});
+    }
+  }
+  summary.results = TextOr(json, "results", "");
+  return summary;
+}
+
+RunSummary Combine(const std::vector<RunSummary>& workers) {
+  RunSummary all = workers.front();
+  all.samples = 0;
+  all.workers = workers.size();
+  all.stage_seconds.clear();
+  all.per_worker.clear();
+  double staleness = 0;
+  for (const RunSummary& worker : workers) {
+    all.samples += worker.samples;
+    all.seconds = std::max(all.seconds, worker.seconds);
+    staleness += worker.staleness_pushes * worker.samples;
+    all.per_worker.push_back({worker.samples, worker.seconds, worker.staleness_pushes, worker.stage_seconds});
+    for (const auto& [stage, seconds] : worker.stage_seconds) {
+      const auto found = std::find_if(all.stage_seconds.begin(), all.stage_seconds.end(),
+                                      [&stage = stage](const auto& sum) { return sum.first == stage; });
+      if (found == all.stage_seconds.end()) {
+        all.stage_seconds.emplace_back(stage, seconds);
+      } else {
+        found->second += seconds;
+      }
+    }
+  }
+  all.staleness_pushes = all.samples == 0 ? 0 : staleness / all.samples;
+  all.samples_per_second = PerSecond(all.samples, all.seconds);
+  return all;
+}
+
+std::string ToJson(const RunSummary& summary) {
+  Json json;
+  json["config"] = summary.config;
+  json["model"] = summary.model;
+  json["samples"] = summary.samples;
+  json["seconds"] = summary.seconds;
+  json["samples_per_second"] = summary.samples_per_second;
+  json["staleness_pushes"] = summary.staleness_pushes;
+  json["servers"] = summary.servers;
+  json["workers"] = summary.workers;
+  if (!summary.train.empty()) json["train"] = ToObject(summary.train);
+  if (!summary.test.empty()) json["test"] = ToObject(summary.test);
+  if (!summary.best_reachable.empty()) json["best_reachable"] = ToObject(summary.best_reachable);
+  if (!summary.stage_seconds.empty()) json["stage_seconds"] = ToObject(summary.stage_seconds);
+  for (const WorkerSummary& worker : summary.per_worker) {
+    Json object;
+    object["samples"] = worker.samples;
+    object["seconds"] = worker.seconds;
+    object["samples_per_second"] = PerSecond(worker.samples, worker.seconds);
+    object["staleness_pushes"] = worker.staleness_pushes;
+    if (!worker.stage_seconds.empty()) object["stage_seconds"] = ToObject(worker.stage_seconds);
+    json["per_worker"].push_back(std::move(object));
+  }
+  if (!summary.results.empty()) json["results"] = summary.results;
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string ToTable(const RunSummary& summary) {
+  std::string text;
+  const auto row = [&text](const char* name, const std::string& value) {
+    if (!value.empty()) absl::StrAppendFormat(&text, "  %-15s %s\n", name, value);
+  };
+  row("model", summary.model);
+  row("cluster",
+      absl::StrCat(summary.servers, " ps, ", summary.workers, summary.workers == 1 ? " worker" : " workers"));
+  row("samples", RateText(summary.samples, summary.seconds, summary.samples_per_second));
+  row("staleness", absl::StrFormat("%.2f pushes by others between a step's read and its push, on average",
+                                   summary.staleness_pushes));
+  if (summary.per_worker.size() > 1) {
+    for (size_t i = 0; i < summary.per_worker.size(); ++i) {
+      row(absl::StrCat("worker ", i).c_str(), WorkerText(summary.per_worker[i]));
+    }
+  }
+  double seconds = 0;  // Of all workers.
+  for (const WorkerSummary& worker : summary.per_worker) seconds += worker.seconds;
+  row("time went to", StagesText(summary.stage_seconds, seconds));
+  row("train", MetricsText(summary.train));
+  row("test", MetricsText(summary.test));
+  row("best reachable", BestText(summary));
+  const std::string& results = summary.results;
+  row("results", results.empty() ? "" : absl::StrCat(results, " (tensorboard --logdir ", results, ")"));
+  return text;
+}
+
+}  // namespace lodestone::psctl

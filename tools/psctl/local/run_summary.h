@@ -1,0 +1,58 @@
+// The result of a training run: what each worker wrote, put together, as JSON and as a table.
+//
+// Thread safety: pure functions and plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lodestone::psctl {
+
+// Names and values, in order: ("loss", 0.45), ("auc", 0.81).
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+// What one worker did.
+struct WorkerSummary {
+  uint64_t samples = 0;
+  double seconds = 0;
+  double staleness_pushes = 0;
+  Metrics stage_seconds;  // Where the time of its steps went, by stage (worker/metrics/step_stages.h).
+};
+
+struct RunSummary {
+  std::string config;  // The file.
+  std::string model;
+  uint64_t samples = 0;  // Trained on, over all workers and epochs.
+  double seconds = 0;    // Of training, without loading and evaluation.
+  double samples_per_second = 0;
+  double staleness_pushes = 0;  // Mean over all steps.
+  uint32_t servers = 0;
+  uint32_t workers = 0;
+  Metrics train;
+  Metrics test;
+  Metrics best_reachable;  // Generated data only.
+  Metrics stage_seconds;   // Of all workers together.
+  std::vector<WorkerSummary> per_worker;
+  std::string results;  // Folder that the workers wrote their results to; empty: none.
+};
+
+// Reads what a worker or psctl wrote with --summary. Errors name the file and what is wrong in it.
+absl::StatusOr<RunSummary> ReadSummary(const std::string& path);
+
+// One summary of all workers' ones: metrics are worker 0's, who alone evaluates; samples and the time in each stage are
+// added; the slowest worker's seconds count. REQUIRES: at least one.
+RunSummary Combine(const std::vector<RunSummary>& workers);
+
+// {"config", "model", "samples", "seconds", "samples_per_second", "staleness_pushes", "servers", "workers", "train":
+// {…}, "test": {…}, "best_reachable": {…}, "stage_seconds": {…}, "per_worker": [{"samples", "seconds",
+// "samples_per_second", "staleness_pushes", "stage_seconds": {…}}, …], "results"}. A value that is not finite is null;
+// an empty group is left out.
+std::string ToJson(const RunSummary& summary);
+// For people.
+std::string ToTable(const RunSummary& summary);
+
+}  // namespace lodestone::psctl

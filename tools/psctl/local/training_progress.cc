@@ -1,0 +1,153 @@
+#include "tools/psctl/local/training_progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr double kRateWindowSeconds = 5;
+constexpr size_t kBarColumnsMax = 30;
+
+double ShareDone(const ClusterView& view) {
+  const bool evaluating = view.phase == v1::PHASE_EVALUATING;
+  const uint64_t total = evaluating ? view.evaluated_total : view.samples_total;
+  if (view.phase == v1::PHASE_FINISHED) return 1;
+  return total == 0 ? 0 : std::min(1.0, static_cast<double>(evaluating ? view.evaluated : view.samples) / total);
+}
+
+// What is said after the phase and the bar.
+std::vector<std::string> Details(const ClusterView& view, double samples_per_second) {
+  std::vector<std::string> parts;
+  if (view.workers_joined < view.workers_expected) {
+    parts.push_back(absl::StrCat(view.workers_joined, " of ", view.workers_expected, " workers"));
+  }
+  if (view.phase == v1::PHASE_EVALUATING && view.evaluated_total > 0) {
+    parts.push_back(absl::StrCat(WithThousands(view.evaluated), " of ", WithThousands(view.evaluated_total)));
+  } else if (view.samples_total > 0) {
+    parts.push_back(absl::StrCat(WithThousands(view.samples), " of ", WithThousands(view.samples_total), " samples"));
+  } else if (view.samples > 0) {
+    parts.push_back(absl::StrCat(WithThousands(view.samples), " samples"));
+  }
+  if (view.samples > 0 && view.phase <= v1::PHASE_TRAINING) {
+    if (samples_per_second > 0) parts.push_back(absl::StrCat(WithThousands(std::llround(samples_per_second)), "/s"));
+    parts.push_back(absl::StrFormat("loss %.4f", view.loss));
+    parts.push_back(absl::StrFormat("staleness %.1f", view.staleness_pushes));
+    if (const std::optional<double> left = SecondsLeft(view, samples_per_second)) {
+      const int64_t seconds = std::llround(std::ceil(*left));
+      parts.push_back(absl::StrFormat("%d:%02d left", seconds / 60, seconds % 60));
+    }
+  }
+  if (!view.waiting_for.empty()) parts.push_back(absl::StrCat("waiting for ", view.waiting_for));
+  return parts;
+}
+
+}  // namespace
+
+ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) {
+  ClusterView view;
+  view.workers_expected = workers_expected;
+  view.phase = v1::PHASE_FINISHED;
+  uint32_t training = 0;
+  bool totals_known = true;
+  for (const v1::MemberStatus& worker : status.cluster().workers()) {
+    const v1::WorkerProgress& progress = worker.progress();
+    ++view.workers_joined;
+    view.phase = std::min(view.phase, progress.phase());
+    view.samples += progress.samples();
+    view.samples_total += progress.samples_total();
+    totals_known &= progress.samples_total() > 0;
+    view.evaluated += progress.evaluated();
+    view.evaluated_total += progress.evaluated_total();
+    if (progress.clock() > 0) {
+      ++training;
+      view.loss += progress.loss();
+      view.staleness_pushes += progress.staleness_pushes();
+    }
+    if (view.waiting_for.empty()) view.waiting_for = progress.waiting_for();
+  }
+  if (view.workers_joined < workers_expected) {
+    view.phase = std::min(view.phase, view.workers_joined == 0 ? v1::PHASE_JOINED : v1::PHASE_LOADING);
+    totals_known = false;
+  }
+  if (!totals_known) view.samples_total = 0;
+  if (training > 0) {
+    view.loss /= training;
+    view.staleness_pushes /= training;
+  }
+  return view;
+}
+
+void RateMeter::Observe(double seconds, uint64_t count) {
+  if (count == 0) window_.clear();  // The time before the first is nobody's speed.
+  window_.emplace_back(seconds, count);
+  while (window_.size() > 2 && window_.front().first < seconds - kRateWindowSeconds) window_.pop_front();
+}
+
+double RateMeter::per_second() const {
+  if (window_.size() < 2) return 0;
+  const double seconds = window_.back().first - window_.front().first;
+  if (seconds <= 0 || window_.back().second < window_.front().second) return 0;
+  return (window_.back().second - window_.front().second) / seconds;
+}
+
+std::string PhaseText(const ClusterView& view) {
+  switch (view.phase) {
+    case v1::PHASE_JOINED:
+      return "starting";
+    case v1::PHASE_LOADING:
+      return "loading data";
+    case v1::PHASE_TRAINING:
+      return "training";
+    case v1::PHASE_WAITING:
+      return "waiting";
+    case v1::PHASE_EVALUATING:
+      return "evaluating";
+    case v1::PHASE_FINISHED:
+      return "finished";
+    default:
+      return absl::StrCat("phase ", view.phase);  // Of a newer worker.
+  }
+}
+
+std::optional<double> SecondsLeft(const ClusterView& view, double samples_per_second) {
+  if (view.samples_total == 0 || samples_per_second <= 0) return std::nullopt;
+  return (view.samples_total - std::min(view.samples, view.samples_total)) / samples_per_second;
+}
+
+std::string ProgressLine(const ClusterView& view, double samples_per_second) {
+  std::string text = PhaseText(view);
+  if (view.phase == v1::PHASE_TRAINING && view.samples_total > 0) {
+    absl::StrAppendFormat(&text, " %.0f %%", 100 * ShareDone(view));
+  }
+  const std::vector<std::string> details = Details(view, samples_per_second);
+  return details.empty() ? text : absl::StrCat(text, "  ", absl::StrJoin(details, "  "));
+}
+
+std::string ProgressBar(const ClusterView& view, double samples_per_second, size_t width) {
+  const double done = ShareDone(view);
+  const std::string details = absl::StrJoin(Details(view, samples_per_second), "  ");
+  const std::string phase = absl::StrFormat("%-12s", PhaseText(view));
+  const std::string percent = absl::StrFormat("%3.0f %%", 100 * done);
+  const size_t rest = phase.size() + percent.size() + details.size() + 8;
+  const size_t columns = rest >= width ? 0 : std::min(kBarColumnsMax, width - rest);
+  std::string bar;
+  if (columns >= 5) {
+    const size_t filled = std::llround(done * columns);
+    bar = absl::StrCat("[", std::string(filled, '#'), std::string(columns - filled, '.'), "] ");
+  }
+  return absl::StrCat(phase, " ", bar, percent, "  ", details);
+}
+
+std::string WithThousands(uint64_t number) {
+  std::string text = absl::StrCat(number);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, 1, ',');
+  return text;
+}
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,104 @@
+#include "tools/psctl/verbs/checkpoint.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/checkpoint/manifest.h"
+#include "tools/psctl/client/admin_client.h"
+#include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/text/message_json.h"
+#include "tools/psctl/text/table.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr char kVerb[] = "checkpoint";
+
+std::string ToText(const std::string& name, const std::vector<CheckpointPart>& parts, const Painter& paint) {
+  Rows rows = {{"server", "address", "shards", "bytes", "seconds", "folder"}};
+  for (const CheckpointPart& part : parts) {
+    std::vector<Cell> row = {absl::StrCat(part.server), part.address};
+    if (part.written.ok()) {
+      row.insert(row.end(), {absl::StrCat(part.written->shards()), WithUnit(part.written->bytes()),
+                             absl::StrFormat("%.2f", part.written->seconds()), part.written->path()});
+    } else {
+      row.insert(row.end(), {"-", "-", "-", Cell("failed", Style::kBad)});
+    }
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat("checkpoint ", name, "\n", AlignedTable(rows, paint));
+}
+
+std::string ToJson(const std::string& name, const std::vector<CheckpointPart>& parts) {
+  nlohmann::ordered_json servers = nlohmann::ordered_json::array();
+  for (const CheckpointPart& part : parts) {
+    nlohmann::ordered_json server = {{"server", part.server}, {"address", part.address}};
+    if (part.written.ok()) {
+      server["path"] = part.written->path();
+      server["shards"] = part.written->shards();
+      server["bytes"] = part.written->bytes();
+      server["seconds"] = part.written->seconds();
+    } else {
+      server["error"] = std::string(part.written.status().message());
+    }
+    servers.push_back(std::move(server));
+  }
+  const nlohmann::ordered_json all = {{"name", name}, {"servers", std::move(servers)}};
+  return IndentedJson(all);
+}
+
+}  // namespace
+
+std::string ManualCheckpointName(absl::Time now) {
+  return absl::StrCat("manual-", absl::FormatTime("%Y%m%d-%H%M%S", now, absl::UTCTimeZone()));
+}
+
+absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string& address, const std::string& name,
+                                                              int timeout_ms) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FindServers(address, timeout_ms));
+  std::vector<CheckpointPart> parts;
+  for (const ServerAddress& server : servers) {
+    parts.push_back({server.server, server.address, absl::UnknownError("was not asked")});
+  }
+  std::vector<std::thread> threads;
+  for (CheckpointPart& part : parts) {
+    threads.emplace_back([&] { part.written = RequestCheckpoint(part.address, name, timeout_ms); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return parts;
+}
+
+int RunCheckpoint(CheckpointOptions options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage(kVerb, address.message());
+  }
+  if (options.name.empty()) options.name = ManualCheckpointName(absl::Now());
+  if (const absl::Status name = server::CheckCheckpointName(options.name); !name.ok())
+    return FailUsage(kVerb, name.message());
+  const auto parts = CheckpointCluster(options.address, options.name, options.timeout_ms);
+  if (!parts.ok()) return Fail(kVerb, parts.status());
+  std::fputs(
+      (options.json ? ToJson(options.name, *parts) : ToText(options.name, *parts, Painter(WantsColor(STDOUT_FILENO))))
+          .c_str(),
+      stdout);
+  size_t failed = 0;
+  for (const CheckpointPart& part : *parts) {
+    if (part.written.ok()) continue;
+    ++failed;
+    Complain(kVerb, absl::StrCat("ps ", part.server, ": ", part.written.status().message()));
+  }
+  if (failed == 0) return kExitDone;
+  Complain(kVerb, absl::StrCat("checkpoint `", options.name, "` is not complete: ", failed, " of ", parts->size(),
+                               " servers failed"));
+  return kExitFailed;
+}
+
+}  // namespace lodestone::psctl

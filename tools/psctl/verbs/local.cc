@@ -1,0 +1,279 @@
+#include "tools/psctl/verbs/local.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/base/time_source.h"
+#include "common/config/config.h"
+#include "tools/psctl/client/admin_client.h"
+#include "tools/psctl/client/client_security.h"
+#include "tools/psctl/local/local_cluster.h"
+#include "tools/psctl/local/run_summary.h"
+#include "tools/psctl/local/training_progress.h"
+#include "tools/psctl/text/console.h"
+#include "tools/psctl/text/exit_code.h"
+
+namespace lodestone::psctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPollMs = 500;
+constexpr int64_t kPlainLineEveryMs = 5'000;
+constexpr int kSlowEndMs = 2'000;  // The ps' end is said to take its time.
+
+// A folder that is removed, with all in it, at the end.
+class TemporaryFolder {
+ public:
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  absl::Status Create() {
+    std::error_code error;
+    fs::path parent = fs::temp_directory_path(error);
+    if (error) parent = "/tmp";
+    std::string name = (parent / "lodestone-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("making a folder ", name));
+    path_ = name;
+    return absl::OkStatus();
+  }
+  std::string File(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+// The program `name`: `given` if that is not empty, else the one beside psctl, as a package or an archive has it, or as
+// built. The package's name comes first: /usr/bin has another ps.
+absl::StatusOr<std::string> FindProgram(const std::string& given, const std::string& name, const std::string& folder) {
+  if (!given.empty()) return given;
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) return absl::NotFoundError("psctl cannot find itself; name --ps-binary, --worker-binary");
+  const fs::path packaged = here / ("lodestone-" + name);
+  const fs::path installed = here / name;
+  const fs::path built = (here / "../.." / folder / name).lexically_normal();
+  for (const fs::path& path : {packaged, installed, built}) {
+    if (access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, error)) return path.string();
+  }
+  return absl::NotFoundError(absl::StrCat("no program ", name, ": neither ", packaged.string(), " nor ",
+                                          installed.string(), " nor ", built.string(), "; give --", name, "-binary"));
+}
+
+uint32_t Cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+// Where the process `index` of those of its kind listens for HTTP: the first as configured, the others on a free port
+// of the same host, since they share this machine. Empty: nowhere.
+std::string HttpListen(const std::string& configured, uint32_t index) {
+  const size_t colon = configured.rfind(':');
+  if (index == 0 || colon == std::string::npos) return configured;
+  return configured.substr(0, colon) + ":0";
+}
+
+// The text of an address file: "host:port" and a line end; empty until it is all there.
+std::string ReadAddress(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return file.eof() ? "" : line;
+}
+
+// One run of `psctl local`.
+class LocalRun {
+ public:
+  LocalRun(const LocalOptions& options, v1::Config config)
+      : options_(options),
+        config_(std::move(config)),
+        console_(STDERR_FILENO, !options.quiet && Console::IsTerminal(STDERR_FILENO)),
+        cluster_([this](const Child& child, absl::string_view line) { ShowLine(child, line); }, [this] { Tick(); }) {}
+
+  int Run() {
+    absl::StatusOr<RunSummary> summary = Train();
+    poller_.reset();
+    if (!summary.ok()) {
+      if (absl::IsCancelled(summary.status())) Say("stopping; Ctrl-C again kills at once");
+      cluster_.StopAll();
+      console_.SetBar("");
+      if (absl::IsCancelled(summary.status())) {
+        console_.Print("psctl: interrupted; all processes are stopped");
+        return kExitInterrupted;
+      }
+      console_.Print(absl::StrCat("psctl: ", summary.status().message()));
+      return kExitFailed;
+    }
+    console_.SetBar("");
+    std::fputs((options_.json ? ToJson(*summary) : ToTable(*summary)).c_str(), stdout);
+    std::fflush(stdout);
+    return WriteSummary(*summary);
+  }
+
+ private:
+  absl::StatusOr<RunSummary> Train() {
+    LODESTONE_RETURN_IF_ERROR(folder_.Create());
+    LODESTONE_ASSIGN_OR_RETURN(const std::string ps, FindProgram(options_.ps_binary, "ps", "server"));
+    LODESTONE_ASSIGN_OR_RETURN(const std::string worker, FindProgram(options_.worker_binary, "worker", "worker"));
+    LODESTONE_RETURN_IF_ERROR(StartServers(ps));
+    LODESTONE_RETURN_IF_ERROR(StartWorkers(worker));
+    poller_.emplace(coordinator_, kPollMs);
+    LODESTONE_RETURN_IF_ERROR(cluster_.WaitFor([this] { return cluster_.WorkersDone(); }, "the workers", 0));
+    poller_.reset();
+    console_.SetBar("");
+    LODESTONE_RETURN_IF_ERROR(cluster_.StopServers(kSlowEndMs, [this] {
+      Say("waiting for the ps to write their last checkpoint and end; Ctrl-C does not wait any longer");
+    }));
+    std::vector<RunSummary> summaries;
+    for (uint32_t i = 0; i < config_.cluster().workers(); ++i) {
+      LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadSummary(SummaryFile(i)));
+      summaries.push_back(std::move(summary));
+    }
+    RunSummary all = Combine(summaries);
+    all.config = options_.config_path;
+    all.servers = config_.cluster().servers();
+    all.results = config_.worker().results_dir();
+    return all;
+  }
+
+  // ps 0 first, whose address the others need.
+  absl::Status StartServers(const std::string& program) {
+    const std::string http = config_.server().has_http_listen() ? config_.server().http_listen() : "127.0.0.1:0";
+    for (uint32_t i = 0; i < config_.cluster().servers(); ++i) {
+      std::vector<std::string> argv = CommonArguments(program);
+      const std::string address_file = folder_.File(absl::StrCat("ps-", i, ".address"));
+      Append(&argv,
+             {"--set", "server.listen=127.0.0.1:0", "--set", "server.advertise=", "--set",
+              absl::StrCat("server.index=", i), "--set", absl::StrCat("coordinator.address=", coordinator_), "--set",
+              absl::StrCat("server.http_listen=", HttpListen(http, i)), "--address-file", address_file});
+      LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kServer, absl::StrCat("ps ", i), argv));
+      if (i > 0) continue;
+      LODESTONE_RETURN_IF_ERROR(cluster_.WaitFor([&] { return !(coordinator_ = ReadAddress(address_file)).empty(); },
+                                                 "the address of ps 0", config_.coordinator().join_timeout_ms()));
+      Say(absl::StrCat("ps 0 is at ", coordinator_, " (psctl status --address ", coordinator_, ")"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status StartWorkers(const std::string& program) {
+    const uint32_t workers = config_.cluster().workers();
+    for (uint32_t i = 0; i < workers; ++i) {
+      std::vector<std::string> argv = CommonArguments(program);
+      Append(&argv, {"--set", absl::StrCat("worker.index=", i), "--set",
+                     absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(i)});
+      if (const std::string http = HttpListen(config_.worker().http_listen(), i); !http.empty()) {
+        Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
+      }
+      if (config_.worker().threads() == 0) {
+        Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, Cores() / workers))});
+      }
+      LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kWorker, absl::StrCat("worker ", i), argv));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> CommonArguments(const std::string& program) const {
+    std::vector<std::string> argv = {program, "--config", options_.config_path};
+    for (const std::string& set : options_.sets) Append(&argv, {"--set", set});
+    // The bar tells what INFO lines would.
+    if (console_.terminal() && !config_.log().has_level()) Append(&argv, {"--set", "log.level=WARN"});
+    return argv;
+  }
+
+  static void Append(std::vector<std::string>* argv, std::initializer_list<std::string> more) {
+    argv->insert(argv->end(), more);
+  }
+
+  std::string SummaryFile(uint32_t worker) const { return folder_.File(absl::StrCat("worker-", worker, ".json")); }
+
+  void Say(absl::string_view text) {
+    if (!options_.quiet) console_.Print(absl::StrCat("psctl: ", text));
+  }
+
+  void ShowLine(const Child& child, absl::string_view line) {
+    if (options_.quiet) return;
+    const int next_color = static_cast<int>(colors_.size());
+    console_.PrintFrom(child.name(), colors_.try_emplace(child.name(), next_color).first->second, line);
+  }
+
+  // Shows the progress if there is news of it.
+  void Tick() {
+    if (options_.quiet || !poller_.has_value()) return;
+    const std::optional<v1::StatusResponse> status = poller_->Take();
+    if (!status.has_value()) return;
+    if (!page_shown_ && !status->server().http().empty()) {
+      page_shown_ = true;
+      Say(absl::StrCat("the cluster's page is ", config_.security().certificate().empty() ? "http://" : "https://",
+                       status->server().http(), "/"));
+    }
+    const ClusterView view = ViewOf(*status, config_.cluster().workers());
+    const int64_t now_ms = time_.NowMs();
+    rate_.Observe(1e-3 * now_ms, view.samples);
+    if (console_.terminal()) return console_.SetBar(ProgressBar(view, rate_.per_second(), console_.width()));
+    if (shown_phase_ == view.phase && now_ms - shown_ms_ < kPlainLineEveryMs) return;
+    shown_phase_ = view.phase;
+    shown_ms_ = now_ms;
+    Say(ProgressLine(view, rate_.per_second()));
+  }
+
+  int WriteSummary(const RunSummary& summary) {
+    if (options_.summary_path.empty()) return 0;
+    std::ofstream file(options_.summary_path);
+    file << ToJson(summary);
+    file.close();
+    if (file) return 0;
+    console_.Print(absl::StrCat("psctl: ", options_.summary_path, ": the summary could not be written"));
+    return kExitFailed;
+  }
+
+  const LocalOptions& options_;
+  const v1::Config config_;
+  const SteadyTime time_;
+  Console console_;
+  TemporaryFolder folder_;
+  LocalCluster cluster_;  // Before the poller's thread, which is to have its signal mask.
+  std::optional<StatusPoller> poller_;
+  std::string coordinator_;            // Its address.
+  std::map<std::string, int> colors_;  // By process name.
+  RateMeter rate_;
+  bool page_shown_ = false;
+  std::optional<v1::Phase> shown_phase_;
+  int64_t shown_ms_ = 0;
+};
+
+}  // namespace
+
+int RunLocal(const LocalOptions& options) {
+  absl::StatusOr<v1::Config> config = LoadConfig(options.config_path, options.sets);
+  if (!config.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
+    return kExitUsage;
+  }
+  if (!options.summary_path.empty() && !std::ofstream(options.summary_path, std::ios::app)) {
+    std::fprintf(stderr, "psctl: %s: cannot be written\n", options.summary_path.c_str());
+    return kExitUsage;
+  }
+  if (const absl::Status used = UseSecurity(config->security()); !used.ok()) {
+    std::fprintf(stderr, "psctl: %s\n", std::string(used.message()).c_str());
+    return kExitUsage;
+  }
+  return LocalRun(options, *std::move(config)).Run();
+}
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,147 @@
+#include "tools/psctl/verbs/rollback.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/checkpoint/manifest.h"
+#include "tools/psctl/client/admin_client.h"
+#include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/text/message_json.h"
+#include "tools/psctl/text/table.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr char kVerb[] = "rollback";
+
+using ShardRollback = v1::RollbackResponse::ShardRollback;
+
+// "7" or "7-12": one number of all shards.
+std::string RangeOf(const v1::RollbackResponse& done, uint64_t (ShardRollback::*number)() const) {
+  if (done.shards().empty()) return "-";
+  uint64_t least = UINT64_MAX, most = 0;
+  for (const ShardRollback& shard : done.shards()) {
+    least = std::min(least, (shard.*number)());
+    most = std::max(most, (shard.*number)());
+  }
+  return least == most ? absl::StrCat(least) : absl::StrCat(least, "-", most);
+}
+
+std::string ToText(const RollbackOptions& options, const std::vector<RollbackPart>& parts, const Painter& paint) {
+  Rows rows = {{"server", "address", "shards", "version before", "version after", "holds version", "seconds"}};
+  for (const RollbackPart& part : parts) {
+    std::vector<Cell> row = {absl::StrCat(part.server), part.address};
+    if (part.done.ok()) {
+      row.insert(
+          row.end(),
+          {absl::StrCat(part.done->shards_size()), RangeOf(*part.done, &ShardRollback::version_before),
+           RangeOf(*part.done, &ShardRollback::version_after), RangeOf(*part.done, &ShardRollback::version_restored),
+           absl::StrFormat("%.2f", part.done->seconds())});
+    } else {
+      row.insert(row.end(), {Cell("failed", Style::kBad), "-", "-", "-", "-"});
+    }
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat("table ", options.table, " goes back to ", options.to, "\n", AlignedTable(rows, paint));
+}
+
+std::string ToJson(const RollbackOptions& options, const std::vector<RollbackPart>& parts) {
+  nlohmann::ordered_json servers = nlohmann::ordered_json::array();
+  for (const RollbackPart& part : parts) {
+    nlohmann::ordered_json server = {{"server", part.server}, {"address", part.address}};
+    if (part.done.ok()) {
+      server["seconds"] = part.done->seconds();
+      server["shards"] = nlohmann::ordered_json::array();
+      for (const ShardRollback& shard : part.done->shards()) {
+        server["shards"].push_back({{"shard", shard.shard()},
+                                    {"version_before", shard.version_before()},
+                                    {"version_after", shard.version_after()},
+                                    {"version_restored", shard.version_restored()}});
+      }
+    } else {
+      server["error"] = std::string(part.done.status().message());
+    }
+    servers.push_back(std::move(server));
+  }
+  const nlohmann::ordered_json all = {{"table", options.table}, {"to", options.to}, {"servers", std::move(servers)}};
+  return IndentedJson(all);
+}
+
+// Says what went wrong, and returns the exit code.
+int Judge(const RollbackOptions& options, const std::vector<RollbackPart>& parts) {
+  size_t failed = 0;
+  int shards = 0;
+  for (const RollbackPart& part : parts) {
+    if (part.done.ok()) {
+      shards += part.done->shards_size();
+      continue;
+    }
+    ++failed;
+    Complain(kVerb, absl::StrCat("ps ", part.server, ": ", part.done.status().message()));
+  }
+  if (failed > 0) {
+    Complain(kVerb, absl::StrCat(failed, " of ", parts.size(),
+                                 " servers failed: other shards may have gone back. It is safe ", "to run this again"));
+    return 1;
+  }
+  if (shards > 0) return 0;
+  Complain(kVerb, absl::StrCat("nothing has changed: no shard that holds table `", options.table,
+                               "` has come to version ", options.to));
+  return 1;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RollbackRequest> MakeRollbackRequest(const std::string& table, const std::string& to) {
+  v1::RollbackRequest request;
+  request.set_table(table);
+  if (!to.empty() && std::all_of(to.begin(), to.end(), absl::ascii_isdigit)) {
+    uint64_t version = 0;
+    if (!absl::SimpleAtoi(to, &version)) return absl::InvalidArgumentError(absl::StrCat(to, " is no version"));
+    request.set_version(version);
+    return request;
+  }
+  if (!server::IsPeriodic(to)) LODESTONE_RETURN_IF_ERROR(server::CheckCheckpointName(to));
+  request.set_checkpoint(to);
+  return request;
+}
+
+absl::StatusOr<std::vector<RollbackPart>> RollBackCluster(const std::string& address,
+                                                          const v1::RollbackRequest& request, int timeout_ms) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FindServers(address, timeout_ms));
+  std::vector<RollbackPart> parts;
+  for (const ServerAddress& server : servers) {
+    parts.push_back({server.server, server.address, absl::UnknownError("was not asked")});
+  }
+  std::vector<std::thread> threads;
+  for (RollbackPart& part : parts) {
+    threads.emplace_back([&] { part.done = RequestRollback(part.address, request, timeout_ms); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return parts;
+}
+
+int RunRollback(const RollbackOptions& options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage(kVerb, address.message());
+  }
+  const absl::StatusOr<v1::RollbackRequest> request = MakeRollbackRequest(options.table, options.to);
+  if (!request.ok()) return FailUsage(kVerb, absl::StrCat("--to: ", request.status().message()));
+  const auto parts = RollBackCluster(options.address, *request, options.timeout_ms);
+  if (!parts.ok()) return Fail(kVerb, parts.status());
+  const Painter paint(WantsColor(STDOUT_FILENO));
+  std::fputs((options.json ? ToJson(options, *parts) : ToText(options, *parts, paint)).c_str(), stdout);
+  return Judge(options, *parts);
+}
+
+}  // namespace lodestone::psctl

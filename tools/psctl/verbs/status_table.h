@@ -1,0 +1,29 @@
+// A ps's status for people.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "proto/admin.pb.h"
+#include "tools/psctl/text/table.h"
+
+namespace lodestone::psctl {
+
+// What all servers together have of each worker's pushes, by its incarnation.
+struct WorkerPushes {
+  uint64_t applied = 0;
+  uint64_t refused = 0;
+};
+using PushesByWorker = std::map<uint64_t, WorkerPushes>;
+
+// What the coordinator knows of its servers and workers; of these also what `pushes` says, if it is given.
+Rows ServerRows(const v1::ClusterStatus& cluster);
+Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes = nullptr);
+// What one ps knows of its tables.
+Rows TableRows(const v1::StatusResponse& status);
+
+// All that `status` holds, section by section; empty sections are left out.
+std::string StatusText(const v1::StatusResponse& status, const Painter& paint = Painter());
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,352 @@
+#include "worker/client/client.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/base/timer.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/local_socket.h"
+#include "common/security/credentials.h"
+#include "common/telemetry/log.h"
+#include "common/wire/ps_name.h"
+#include "common/wire/shared_memory.h"
+#include "worker/client/coordinator_client.h"
+#include "worker/client/puller.h"
+#include "worker/client/push_pull.h"
+#include "worker/client/pusher.h"
+#include "worker/client/rerouter.h"
+#include "worker/client/server_sessions.h"
+#include "worker/client/subscription.h"
+#include "worker/client/table_creator.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/server_channel.h"
+
+namespace lodestone::worker {
+namespace {
+
+// A call that has lasted for longer is what heartbeats say that the process waits for.
+constexpr int64_t kWaitingTellMs = 1'000;
+
+// Threads that connections are spread over, at most, and never more than half the cores: each moves some gigabytes per
+// second, and what one of them receives for another has to change cores.
+constexpr size_t kThreadsMax = 4;
+
+class ClientImpl final : public Client {
+ public:
+  ClientImpl(const v1::Config& config, std::function<void(const v1::WorkerProgress&)> on_progress)
+      : config_(config), on_progress_(std::move(on_progress)) {
+    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, kThreadsMax);
+    for (size_t i = 0; i < threads; ++i) threads_.push_back(std::make_unique<ConnectionThread>());
+  }
+  ~ClientImpl() override;
+
+  absl::Status Connect();
+
+  uint32_t index() const override { return membership_->index(); }
+  Incarnation incarnation() const override { return membership_->incarnation(); }
+  std::shared_ptr<const ShardMap> shard_map() const override { return membership_->shard_map(); }
+  absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return table_maker_->EnsureTables(specs);
+  }
+  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                    const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
+  void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+            std::function<void(absl::Status, ShardVersions)> done) override;
+  absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
+  absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                        const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                        std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return push_puller_->PushPull(clock, {dense, rows, read_versions}, std::move(dense_pulls), std::move(row_pulls),
+                                  std::move(done));
+  }
+  absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
+                         std::function<void(ShardId, Version)> on_shard) override;
+  absl::Status Flush() override { return pusher_->Flush(); }
+  void ReportProgress(const v1::WorkerProgress& progress) override {
+    if (on_progress_) on_progress_(progress);
+    membership_->ReportProgress(progress);
+  }
+  absl::Status AwaitClock(Clock clock) override;
+  absl::Status Health() const override;
+
+ private:
+  static std::string PeerOf(const ShardMap& map, uint32_t server) {
+    return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
+  }
+  // Where a ps is, as the shard map tells.
+  struct Place {
+    std::string address;
+    std::string local_socket;
+    bool operator==(const Place&) const = default;
+  };
+  static Place PlaceOf(const ShardMap& map, uint32_t server) {
+    return {map.AddressOf(server), map.LocalSocketOf(server)};
+  }
+  // What gRPC is to connect to: the socket of a ps on this machine, or the address. With TLS always the address, which
+  // is what the certificate of the ps vouches for.
+  std::string TargetOf(const ShardMap& map, uint32_t server) const {
+    const std::string& socket = map.LocalSocketOf(server);
+    const bool wanted = config_.cluster().local_sockets() && (credentials_ == nullptr || !credentials_->calls_by_tls());
+    return wanted && IsListeningHere(socket) ? LocalSocketTarget(socket) : map.AddressOf(server);
+  }
+  std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
+                                             size_t shared_bytes = 0);
+  // For a caller.
+  std::vector<std::unique_ptr<Connection>> MakeConnections(const ShardMap& map, uint32_t server);
+  // Turns to the servers that are elsewhere in `map`, and takes back what is under way to one that does not own it.
+  void FollowRoute(const std::shared_ptr<const ShardMap>& map);
+  uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
+  // The queues take turns, so that connections spread over the threads.
+  grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
+  void Lose(const absl::Status& status);
+  std::string WaitingFor() const;
+
+  const v1::Config config_;
+  const std::function<void(const v1::WorkerProgress&)> on_progress_;
+  CredentialsRef credentials_;  // Constant after Connect.
+  Timer timer_;
+  std::vector<std::unique_ptr<ConnectionThread>> threads_;  // Constant after construction.
+  std::atomic<size_t> next_thread_{0};
+
+  mutable Mutex mu_;
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
+
+  // Held while connections are made and turned elsewhere. No callback takes it.
+  Mutex route_mu_;
+  std::vector<Place> places_ ABSL_GUARDED_BY(route_mu_);  // By server: where callers and subscriptions turn to.
+  std::vector<Incarnation> incarnations_ ABSL_GUARDED_BY(route_mu_);  // By server.
+  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions_ ABSL_GUARDED_BY(route_mu_);
+  bool closing_ ABSL_GUARDED_BY(route_mu_) = false;
+
+  // Constant once connected_. Synchronise themselves.
+  std::atomic<bool> connected_{false};
+  std::vector<std::unique_ptr<Caller>> callers_;  // By server.
+  std::unique_ptr<Reroutes> reroutes_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<TableMaker> table_maker_;
+  std::unique_ptr<Pusher> pusher_;
+  std::unique_ptr<Puller> puller_;
+  std::unique_ptr<PushPuller> push_puller_;
+  std::unique_ptr<WorkerMembership> membership_;
+};
+
+absl::Status ClientImpl::Connect() {
+  LODESTONE_ASSIGN_OR_RETURN(credentials_, Credentials::Make(config_.security()));
+  LODESTONE_ASSIGN_OR_RETURN(membership_,
+                             WorkerMembership::Join(config_,
+                                                    {.on_lost = [this](const absl::Status& status) { Lose(status); },
+                                                     .waiting_for = [this] { return WaitingFor(); },
+                                                     .on_route = [this](const auto& map) { FollowRoute(map); }},
+                                                    credentials_));
+  MutexLock lock(&route_mu_);
+  const std::shared_ptr<const ShardMap> map = shard_map();
+  const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
+  uint32_t local = 0;
+  for (uint32_t server = 0; server < map->servers(); ++server) {
+    if (TargetOf(*map, server) != map->AddressOf(server)) ++local;
+    places_.push_back(PlaceOf(*map, server));
+    incarnations_.push_back(map->IncarnationOf(server));
+    callers_.push_back(std::make_unique<Caller>(
+        PeerOf(*map, server), MakeConnections(*map, server),
+        Caller::Options{
+            .server = server, .policy = policy, .timer = &timer_, .seed = SeedOf(2 * server), .on_unreachable = [this] {
+              membership_->AskRoute();
+            }}));
+  }
+  reroutes_ = std::make_unique<Reroutes>(Reroutes::Options{.map = [this] { return shard_map(); },
+                                                           .ask_route = [this] { membership_->AskRoute(); },
+                                                           .timer = &timer_,
+                                                           .retry_timeout_ms = policy.retry_timeout_ms,
+                                                           .seed = SeedOf(2 * map->servers())});
+  sessions_ = std::make_unique<Sessions>(incarnation(), callers_);
+  const Servers servers{.map = [this] { return shard_map(); },
+                        .callers = callers_,
+                        .incarnation = incarnation(),
+                        .limits = {.bytes_max = config_.server().message_max_bytes()},
+                        .timer = &timer_,
+                        .reroutes = reroutes_.get(),
+                        .sessions = sessions_.get(),
+                        .on_lost = [this](const absl::Status& status) { Lose(status); }};
+  table_maker_ = std::make_unique<TableMaker>(servers);
+  pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
+                                     policy.retry_timeout_ms + policy.call_timeout_ms);
+  puller_ = std::make_unique<Puller>(servers);
+  push_puller_ = std::make_unique<PushPuller>(servers, pusher_.get(), puller_.get());
+  connected_.store(true);
+  LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
+                incarnation(), map->servers(), local, map->shards());
+  return Health();
+}
+
+std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
+                                                       size_t shared_bytes) {
+  const uint32_t message_max_bytes = config_.server().message_max_bytes();
+  return std::make_unique<Connection>(PsName(server, config_.cluster().name()),
+                                      MakeChannel(TargetOf(map, server), message_max_bytes, credentials_), NextQueue(),
+                                      &timer_, call_timeout_ms, message_max_bytes, shared_bytes);
+}
+
+std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const ShardMap& map, uint32_t server) {
+  // A ps that asks who calls shares nothing.
+  const bool share = config_.cluster().shared_memory() && credentials_ == nullptr;
+  const size_t shared_bytes = share ? kSharedMemoryBytesMax : 0;
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (uint32_t i = 0; i < config_.worker().connections_per_server(); ++i) {
+    connections.push_back(MakeConnection(map, server, config_.worker().call_timeout_ms(), shared_bytes));
+  }
+  return connections;
+}
+
+void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
+  MutexLock lock(&route_mu_);
+  if (closing_) return;
+  // Before Connect has made the callers there are none, and it will look at the newest map itself.
+  for (uint32_t server = 0; server < places_.size(); ++server) {
+    const Place before = std::exchange(places_[server], PlaceOf(*map, server));
+    if (before == places_[server]) continue;
+    if (before.address != places_[server].address) {
+      LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), before.address);
+    }
+    callers_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));
+    for (const auto& [of, subscription] : subscriptions_) {
+      if (of == server) subscription->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));
+    }
+  }
+  // Another life of a ps need not know what the one before was told: shards come back with followers' help.
+  for (uint32_t server = 0; server < incarnations_.size(); ++server) {
+    if (std::exchange(incarnations_[server], map->IncarnationOf(server)) == map->IncarnationOf(server)) continue;
+    if (config_.cluster().replicas() > 1 && sessions_ != nullptr) sessions_->Forget(server);
+  }
+  for (const auto& caller : callers_) caller->Follow(map);
+  for (const auto& [of, subscription] : subscriptions_) subscription->Follow(!IsOut(*map, of));
+  if (reroutes_ != nullptr) reroutes_->Wake();
+}
+
+ClientImpl::~ClientImpl() {
+  std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions;
+  {
+    MutexLock lock(&route_mu_);
+    closing_ = true;
+    subscriptions.swap(subscriptions_);
+  }
+  subscriptions.clear();
+  if (reroutes_ != nullptr) reroutes_->Cancel();
+  for (const auto& caller : callers_) caller->Cancel();
+  membership_.reset();
+  callers_.clear();  // With their channels goes the last that refers to gradients under way.
+}
+
+absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                              const ShardVersions& read_versions, std::function<void(PushResult)> done) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  return pusher_->Push(clock, {dense, rows, read_versions}, std::move(done));
+}
+
+void ClientImpl::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                      std::function<void(absl::Status, ShardVersions)> done) {
+  if (absl::Status status = Health(); !status.ok()) {
+    done(std::move(status), {});
+    return;
+  }
+  puller_->Pull(std::move(dense), std::move(rows), std::move(done));
+}
+
+absl::StatusOr<ShardVersions> ClientImpl::PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) {
+  struct {
+    Mutex mu;
+    CondVar done;
+    std::optional<absl::StatusOr<ShardVersions>> result ABSL_GUARDED_BY(mu);
+  } wait;
+  Pull(std::move(dense), std::move(rows), [&wait](absl::Status status, ShardVersions versions) {
+    MutexLock lock(&wait.mu);
+    if (status.ok()) {
+      wait.result = std::move(versions);
+    } else {
+      wait.result = std::move(status);
+    }
+    wait.done.NotifyAll();
+  });
+  MutexLock lock(&wait.mu);
+  while (!wait.result.has_value()) wait.done.Wait(&wait.mu);
+  return *std::move(wait.result);
+}
+
+absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
+                                   std::function<void(const BlockUpdate&)> on_block,
+                                   std::function<void(ShardId, Version)> on_shard) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  if (tables.empty()) return absl::OkStatus();
+  for (const TableHandle* table : tables) {
+    if (table->spec.has_dense()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name(), " is not dense"));
+  }
+  MutexLock lock(&route_mu_);
+  const std::shared_ptr<const ShardMap> map = shard_map();
+  const auto positions = std::make_shared<Positions>(map->shards());
+  for (uint32_t server = 0; server < map->servers(); ++server) {
+    auto subscription = std::make_unique<Subscription>(
+        PeerOf(*map, server), MakeConnection(*map, server, 0),
+        Subscription::Options{.incarnation = incarnation(),
+                              .server = server,
+                              .wanted = !IsOut(*map, server),
+                              .tables = tables,
+                              .positions = positions,
+                              .listener = {on_block, on_shard},
+                              .on_lost = [this](const absl::Status& status) { Lose(status); },
+                              .on_unreachable = [this] { membership_->AskRoute(); },
+                              .sessions = sessions_.get(),
+                              .timer = &timer_,
+                              .seed = SeedOf(2 * server + 1)});
+    subscriptions_.emplace_back(server, std::move(subscription));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::AwaitClock(Clock clock) {
+  LODESTONE_RETURN_IF_ERROR(Health());
+  return membership_->AwaitClock(clock);
+}
+
+absl::Status ClientImpl::Health() const {
+  MutexLock lock(&mu_);
+  return health_;
+}
+
+void ClientImpl::Lose(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    if (!health_.ok()) return;
+    health_ = Annotate(status, "this worker is no longer part of the cluster");
+  }
+  LODESTONE_LOG(ERROR, "client", "this worker is no longer part of the cluster reason={}", status.ToString());
+  if (connected_.load()) pusher_->Fail(Health());
+}
+
+std::string ClientImpl::WaitingFor() const {
+  if (!connected_.load()) return "the other servers";
+  for (const auto& caller : callers_) {
+    std::string waiting = caller->WaitingLongerThan(kWaitingTellMs);
+    if (!waiting.empty()) return waiting;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const v1::Config& config,
+                                                        std::function<void(const v1::WorkerProgress&)> on_progress) {
+  auto client = std::make_unique<ClientImpl>(config, std::move(on_progress));
+  LODESTONE_RETURN_IF_ERROR(client->Connect());
+  return client;
+}
+
+}  // namespace lodestone::worker

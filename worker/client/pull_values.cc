@@ -1,0 +1,122 @@
+#include "worker/client/pull_values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/telemetry/copy_counter.h"
+#include "worker/client/payload_metrics.h"
+
+namespace lodestone::worker {
+namespace {
+
+// Checks that `part` of an answer is what `asked` wanted.
+absl::Status CheckPart(const v1::Part& part, const RoutedPart& asked) {
+  const auto wrong = [&](const auto&... what) {
+    return absl::InternalError(
+        absl::StrCat("table ", asked.table->spec.name(), ", shard ", asked.shard, ": ", what...));
+  };
+  if (part.shard() != asked.shard || part.table() != asked.table->id) {
+    return wrong("the answer has table id ", part.table(), ", shard ", part.shard(), " in its place");
+  }
+  const size_t blocks = asked.dense ? asked.items.size() : 0;
+  const size_t rows = asked.dense ? 0 : asked.items.size();
+  if (part.row_count() != rows) return wrong("the answer has ", part.row_count(), " rows, asked were ", rows);
+  if (part.blocks_size() != blocks || part.block_versions_size() != blocks) {
+    return wrong("the answer has ", part.blocks_size(), " blocks and ", part.block_versions_size(),
+                 " block versions, asked were ", blocks);
+  }
+  for (size_t i = 0; i < blocks; ++i) {
+    if (part.blocks(i) != asked.items[i]) {
+      return wrong("the answer has block ", part.blocks(i), " in the place of block ", asked.items[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message) {
+  if (response.parts_size() != message.parts.size() || response.shard_versions_size() != message.parts.size()) {
+    return absl::InternalError(absl::StrCat("the answer has ", response.parts_size(), " parts and ",
+                                            response.shard_versions_size(), " shard versions, asked were ",
+                                            message.parts.size(), " parts"));
+  }
+  size_t size = 0;
+  for (size_t i = 0; i < message.parts.size(); ++i) {
+    LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
+    size += ValueCount(message.parts[i]) * sizeof(float);
+  }
+  if (payload.size() != size) {
+    return absl::InternalError(
+        absl::StrCat("the answer's payload has ", payload.size(), " bytes, expected were ", size));
+  }
+  return absl::OkStatus();
+}
+
+// Copies a part's values from the front of `from`, which loses them, to where they belong.
+void Scatter(const RoutedPart& part, ByteView* from, float* dst) {
+  const BlockLayout& layout = part.table->layout;
+  for (uint32_t item : part.items) {
+    const uint64_t offset = uint64_t{item} * (part.dense ? layout.block_elements : part.table->dim);
+    const size_t bytes = sizeof(float) * (part.dense ? layout.ElementsOf(item) : part.table->dim);
+    from->Take(bytes).CopyTo(dst + offset);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Routing> PullValues::RouteBy(const ShardMap& map, const MessageLimits& limits) const {
+  std::vector<const TableHandle*> tables;
+  for (const DensePull& pull : dense_) tables.push_back(pull.table);
+  std::vector<KeysOfTable> keys;
+  for (const RowPull& pull : rows_) keys.push_back({pull.table, pull.keys});
+  return Route(map, {tables, keys}, limits);
+}
+
+uint64_t PullValues::AddParts(const RoutedMessage& message, v1::PullRequest* request,
+                              std::vector<CallNumbers::Part>* parts) const {
+  uint64_t values = 0;
+  for (const RoutedPart& part : message.parts) {
+    *request->add_parts() = ToProto(part);
+    parts->push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
+    values += ValueCount(part);
+  }
+  return values * sizeof(float);
+}
+
+uint8_t* PullValues::CopyKeys(const RoutedMessage& message, uint8_t* to) const {
+  for (const RoutedPart& part : message.parts) {
+    if (part.dense) continue;
+    const std::span<const Key> keys = rows_[part.source].keys;
+    for (uint32_t row : part.items) {
+      std::memcpy(to, &keys[row], sizeof(Key));
+      to += sizeof(Key);
+    }
+  }
+  return to;
+}
+
+absl::Status PullValues::Take(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message) {
+  LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, payload, message));
+  CountCopied(payload.size());
+  pull_bytes_metric.Add(payload.size());
+  ByteView from = payload.bytes();
+  for (const RoutedPart& part : message.parts) {
+    Scatter(part, &from, part.dense ? dense_[part.source].dst : rows_[part.source].dst);
+  }
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < message.parts.size(); ++i) {
+    Version& version = versions_[message.parts[i].shard];
+    const Version read = response.shard_versions(static_cast<int>(i));
+    version = version == 0 ? read : std::min(version, read);
+  }
+  return absl::OkStatus();
+}
+
+ShardVersions PullValues::versions() const {
+  MutexLock lock(&mu_);
+  return versions_;
+}
+
+}  // namespace lodestone::worker

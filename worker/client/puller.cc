@@ -1,0 +1,222 @@
+#include "worker/client/puller.h"
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/telemetry/metrics.h"
+#include "proto/parameter_server.pb.h"
+#include "worker/client/pull_values.h"
+
+namespace lodestone::worker {
+namespace {
+
+HistogramMetric pull_metric("lodestone_worker_pull_duration_seconds",
+                            "From the sending of a pull until all of its values are there.");
+
+// Messages of one pull that are under way to each server at a time. Enough to keep a connection busy; more would only
+// wait, with their deadlines running.
+constexpr size_t kMessagesPerServerMax = 8;
+
+// Indices of `messages` such that servers take turns.
+std::vector<size_t> TakeTurns(const std::vector<RoutedMessage>& messages) {
+  std::vector<std::pair<size_t, size_t>> turns;  // Turn of the message's server, index.
+  for (size_t i = 0, turn = 0; i < messages.size(); ++i) {
+    turn = i > 0 && messages[i].server == messages[i - 1].server ? turn + 1 : 0;
+    turns.emplace_back(turn, i);
+  }
+  std::sort(turns.begin(), turns.end());
+  std::vector<size_t> order;
+  order.reserve(turns.size());
+  for (const auto& [turn, index] : turns) order.push_back(index);
+  return order;
+}
+
+// Names of the tables in `message`.
+std::string TablesOf(const RoutedMessage& message) {
+  std::set<std::string> names;
+  for (const RoutedPart& part : message.parts) names.insert(part.table->spec.name());
+  return absl::StrJoin(names, ",");
+}
+
+}  // namespace
+
+// One message, or a piece of one whose shards have got other owners. Belongs to whoever sends it.
+struct Puller::Sending {
+  RoutedMessage message;
+  uint64_t epoch = 0;      // Of the map by which it is sent.
+  bool known = false;      // Whether the server had been told of this worker.
+  int64_t started_ms = 0;  // As those of Caller::Message.
+  uint32_t turned_back = 0;
+};
+
+// One pull: done when no message of it is under way and none is left, or none need be sent any more.
+struct Puller::Operation {
+  // Constant.
+  Operation(std::vector<DensePull> dense, std::vector<RowPull> rows, uint32_t shards)
+      : values(std::move(dense), std::move(rows), shards) {}
+  int64_t started_ns = 0;
+  std::vector<std::vector<uint32_t>> orders;  // What the messages' parts point into.
+  size_t under_way_max = 0;
+  std::function<void(absl::Status, ShardVersions)> done;
+
+  PullValues values;  // Synchronises itself.
+
+  Mutex mu;
+  std::deque<Sending> messages ABSL_GUARDED_BY(mu);  // In the order in which they are sent. They stay where they are.
+  size_t next ABSL_GUARDED_BY(mu) = 0;               // Index into messages.
+  size_t under_way ABSL_GUARDED_BY(mu) = 0;
+  bool finished ABSL_GUARDED_BY(mu) = false;
+  absl::Status status ABSL_GUARDED_BY(mu);
+
+  // The message to send now; null if there is none.
+  Sending* Next() {
+    MutexLock lock(&mu);
+    if (!status.ok() || next == messages.size() || under_way >= under_way_max) return nullptr;
+    ++under_way;
+    return &messages[next++];
+  }
+
+  void End(const absl::Status& message_status) {
+    MutexLock lock(&mu);
+    if (status.ok()) status = message_status;
+    --under_way;
+  }
+
+  // Once true, when all is over.
+  bool Finish() {
+    MutexLock lock(&mu);
+    if (finished || under_way > 0 || (status.ok() && next < messages.size())) return false;
+    finished = true;
+    return true;
+  }
+};
+
+void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                  std::function<void(absl::Status, ShardVersions)> done) {
+  const std::shared_ptr<const ShardMap> map = servers_.map();
+  auto operation = std::make_shared<Operation>(std::move(dense), std::move(rows), map->shards());
+  operation->started_ns = NowNs();
+  operation->done = std::move(done);
+  absl::StatusOr<Routing> routing = operation->values.RouteBy(*map, servers_.limits);
+  if (!routing.ok()) {
+    operation->done(routing.status(), {});
+    return;
+  }
+  operation->orders = std::move(routing->orders);
+  const size_t messages = routing->messages.size();
+  operation->under_way_max = std::max<size_t>(1, std::min(messages, kMessagesPerServerMax * servers_.callers.size()));
+  {
+    MutexLock lock(&operation->mu);
+    for (size_t index : TakeTurns(routing->messages)) {
+      operation->messages.push_back({std::move(routing->messages[index]), map->epoch()});
+    }
+  }
+  for (size_t i = 0; i < operation->under_way_max; ++i) SendNext(operation);
+}
+
+void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
+  if (Sending* sending = operation->Next(); sending != nullptr) return Send(sending, operation);
+  if (!operation->Finish()) return;
+  absl::Status status;
+  {
+    MutexLock lock(&operation->mu);
+    status = operation->status;
+  }
+  if (status.ok()) pull_metric.ObserveNs(NowNs() - operation->started_ns);
+  operation->done(std::move(status), operation->values.versions());
+}
+
+void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation) {
+  const RoutedMessage& message = sending->message;
+  sending->known = servers_.sessions->IsOpen(message.server);
+  Caller::Message sent{.what = absl::StrCat("pull of ", TablesOf(message)),
+                       .epoch = sending->epoch,
+                       .started_ms = sending->started_ms,
+                       .turned_back = sending->turned_back};
+  v1::PullRequest& request = *sent.call.mutable_pull();
+  request.set_worker_incarnation(servers_.incarnation);
+  sent.numbers.answer_bytes = operation->values.AddParts(message, &request, &sent.numbers.parts);
+  size_t key_bytes = 0;
+  for (const CallNumbers::Part& part : sent.numbers.parts) key_bytes += part.key_bytes;
+  SetKeys(
+      key_bytes, [&](uint8_t* to) { operation->values.CopyKeys(message, to); }, &sent.numbers);
+  servers_.callers[message.server]->Call(
+      std::move(sent),
+      [this, sending, operation](const absl::StatusOr<Connection::Answer>& answer, Caller::Message* sent) {
+        OnAnswer(answer, sent, sending, operation);
+      });
+}
+
+void Puller::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Sending* sending,
+                      const std::shared_ptr<Operation>& operation) {
+  const absl::Status& status = answer.status();
+  const uint32_t server = sending->message.server;
+  if (status.ok()) {
+    const absl::Status taken = answer->header.has_pull()
+                                   ? operation->values.Take(answer->header.pull(), answer->payload, sending->message)
+                                   : absl::InternalError("the answer is not one to a pull");
+    return End(Annotate(taken, absl::StrCat("pull from ", servers_.callers[server]->peer())), operation);
+  }
+  sending->started_ms = message->started_ms;
+  if (absl::IsAborted(status)) return OnTurnedBack(status, message, sending, operation);
+  if (IsUnknownThere(status) && !sending->known) {
+    return servers_.sessions->Open(server, [this, sending, operation](const absl::Status& opened) {
+      // One that has left meanwhile (ABORTED) owns nothing any more.
+      if (opened.ok() || absl::IsAborted(opened)) return SendAgain(*servers_.map(), sending, operation);
+      if (absl::IsFailedPrecondition(opened)) servers_.on_lost(opened);
+      End(Annotate(opened, "pull"), operation);
+    });
+  }
+  if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
+  End(status, operation);
+}
+
+void Puller::OnTurnedBack(const absl::Status& status, Caller::Message* message, Sending* sending,
+                          const std::shared_ptr<Operation>& operation) {
+  const auto again = std::make_shared<Caller::Message>(std::move(*message));
+  servers_.reroutes->TurnBack(
+      status, again.get(),
+      [this, again, sending, operation](const absl::StatusOr<std::shared_ptr<const ShardMap>>& map) {
+        if (!map.ok()) return End(map.status(), operation);
+        sending->turned_back = again->turned_back;
+        SendAgain(**map, sending, operation);
+      });
+}
+
+void Puller::SendAgain(const ShardMap& map, Sending* sending, const std::shared_ptr<Operation>& operation) {
+  std::vector<Sending> pieces;
+  for (const RoutedPart& part : sending->message.parts) {
+    const uint32_t owner = map.OwnerOf(part.shard);
+    auto piece =
+        std::find_if(pieces.begin(), pieces.end(), [&](const Sending& of) { return of.message.server == owner; });
+    if (piece == pieces.end()) {
+      Sending fresh = {{owner, {}, 0}, map.epoch(), false, sending->started_ms, sending->turned_back};
+      piece = pieces.insert(pieces.end(), std::move(fresh));
+    }
+    RoutedMessage& message = piece->message;
+    if (message.parts.empty() || message.parts.back().shard != part.shard) ++message.shards;
+    message.parts.push_back(part);
+  }
+  {
+    MutexLock lock(&operation->mu);
+    for (size_t i = 1; i < pieces.size(); ++i) operation->messages.push_back(std::move(pieces[i]));
+    *sending = std::move(pieces[0]);
+  }
+  Send(sending, operation);
+  // There may be room for the others.
+  for (size_t i = 1; i < pieces.size(); ++i) SendNext(operation);
+}
+
+void Puller::End(const absl::Status& status, const std::shared_ptr<Operation>& operation) {
+  operation->End(status);
+  SendNext(operation);
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,60 @@
+// Bounds what is unacknowledged: whole pushes by number, their messages by the span of their sequences.
+//
+// Thread-safe. Methods that wait return an error once the window has failed or the deadline has passed.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/limits.h"
+#include "common/base/mutex.h"
+#include "common/base/types.h"
+
+namespace lodestone::worker {
+
+class PushWindow {
+ public:
+  // REQUIRES: pushes_max > 0, sequences_max > 0.
+  explicit PushWindow(size_t pushes_max, uint64_t sequences_max = limits::kSequenceWindow)
+      : pushes_max_(pushes_max), sequences_max_(sequences_max) {}
+
+  // Waits until fewer than `pushes_max` pushes are under way and adds one. DEADLINE_EXCEEDED, naming the oldest
+  // sequence that is unacknowledged, after `timeout_ms`.
+  absl::Status Enter(int64_t timeout_ms);
+  // A push that entered has ended, with this status.
+  void Leave(const absl::Status& status);
+
+  // The next sequence, once those in flight span less than `sequences_max` with it. Errors as Enter.
+  absl::StatusOr<Sequence> NextSequence(int64_t timeout_ms);
+  // No message with this sequence will be sent any more.
+  void Acknowledge(Sequence sequence);
+
+  // From now on Enter and NextSequence end with `status`, those that wait as well.
+  void Fail(const absl::Status& status);
+
+  // Waits until no push is under way. The first error that a push ended with, if any.
+  absl::Status Flush();
+
+ private:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  // Why what has waited until its deadline still waits.
+  absl::Status TimedOut() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const size_t pushes_max_;
+  const uint64_t sequences_max_;
+
+  Mutex mu_;
+  CondVar changed_;
+  size_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  Sequence last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<Sequence> in_flight_ ABSL_GUARDED_BY(mu_);
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);      // Of the window.
+  absl::Status first_error_ ABSL_GUARDED_BY(mu_);  // Of a push.
+};
+
+}  // namespace lodestone::worker

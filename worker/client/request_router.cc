@@ -1,0 +1,189 @@
+#include "worker/client/request_router.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+
+namespace lodestone::worker {
+namespace {
+
+// Upper bounds of what descriptions take on the wire, in requests and in answers.
+constexpr size_t kMessageHeaderBytes = 128;
+constexpr size_t kPartHeaderBytes = 48;
+constexpr size_t kBlockHeaderBytes = 16;  // Its index and, in answers, its version.
+
+// Items of one source, ordered by shard (stable): those of shard s are order[begin[s] … begin[s + 1]).
+struct ByShard {
+  std::vector<uint32_t> order;
+  std::vector<uint32_t> begin;
+};
+
+// Counting sort of the items 0 … count - 1 by `shard_of(item)`.
+template <typename ShardOf>
+ByShard SortByShard(uint32_t count, uint32_t shards, ShardOf shard_of) {
+  ByShard sorted;
+  std::vector<uint32_t> shard(count);
+  sorted.begin.assign(shards + 1, 0);
+  for (uint32_t i = 0; i < count; ++i) {
+    shard[i] = shard_of(i);
+    ++sorted.begin[shard[i] + 1];
+  }
+  std::partial_sum(sorted.begin.begin(), sorted.begin.end(), sorted.begin.begin());
+  std::vector<uint32_t> next(sorted.begin.begin(), sorted.begin.end() - 1);
+  sorted.order.resize(count);
+  for (uint32_t i = 0; i < count; ++i) sorted.order[next[shard[i]]++] = i;
+  return sorted;
+}
+
+// One table's items, sorted.
+struct Source {
+  const TableHandle* table;
+  bool dense;
+  size_t index;
+  std::vector<uint32_t> begin;
+  const uint32_t* order;
+
+  std::span<const uint32_t> ItemsOf(ShardId shard) const {
+    return std::span<const uint32_t>(order + begin[shard], begin[shard + 1] - begin[shard]);
+  }
+  size_t BytesOf(uint32_t item) const {
+    if (!dense) return sizeof(Key) + sizeof(float) * table->dim;
+    return kBlockHeaderBytes + sizeof(float) * table->layout.ElementsOf(item);
+  }
+};
+
+// Appends parts to messages of one server, and begins a new message whenever the last is full.
+class MessageCutter {
+ public:
+  MessageCutter(uint32_t server, const MessageLimits& limits, std::vector<RoutedMessage>* messages)
+      : server_(server), limits_(limits), messages_(messages) {}
+
+  absl::Status Add(ShardId shard, const Source& source) {
+    const std::span<const uint32_t> items = source.ItemsOf(shard);
+    size_t from = 0;
+    while (from < items.size()) {
+      const size_t first = kPartHeaderBytes + source.BytesOf(items[from]);
+      if (kMessageHeaderBytes + first > limits_.bytes_max) return TooLarge(source, items[from]);
+      if (bytes_ == 0 || bytes_ + first > limits_.bytes_target) Begin();
+      bytes_ += first;
+      size_t to = from + 1;
+      for (; to < items.size(); ++to) {
+        const size_t bytes = source.BytesOf(items[to]);
+        if (bytes_ + bytes > limits_.bytes_target) break;
+        bytes_ += bytes;
+      }
+      Append(RoutedPart{shard, source.table, source.dense, source.index, items.subspan(from, to - from)});
+      from = to;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Begin() {
+    messages_->push_back(RoutedMessage{server_, {}, 0});
+    bytes_ = kMessageHeaderBytes;
+  }
+
+  void Append(const RoutedPart& part) {
+    RoutedMessage& message = messages_->back();
+    if (message.parts.empty() || message.parts.back().shard != part.shard) ++message.shards;
+    message.parts.push_back(part);
+  }
+
+  absl::Status TooLarge(const Source& source, uint32_t item) const {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", source.table->spec.name(), ": a single ", source.dense ? "block" : "row", " takes ",
+        source.BytesOf(item), " bytes, which does not fit into server.message_max_bytes=", limits_.bytes_max,
+        source.dense ? "; give the table smaller block_elements" : ""));
+  }
+
+  const uint32_t server_;
+  const MessageLimits limits_;
+  std::vector<RoutedMessage>* const messages_;
+  size_t bytes_ = 0;  // Of the message under way; 0: none.
+};
+
+absl::Status CheckRequest(const RouteRequest& request) {
+  uint64_t keys = 0;
+  for (const TableHandle* table : request.dense) {
+    if (!table->spec.has_dense()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name(), " is not dense"));
+    }
+  }
+  for (const KeysOfTable& rows : request.rows) {
+    if (!rows.table->spec.has_embedding()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", rows.table->spec.name(), " has no rows"));
+    }
+    keys += rows.keys.size();
+  }
+  if (keys > limits::kRowsPerBatchMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(keys, " keys in one call; at most ", limits::kRowsPerBatchMax, " are taken"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Source> SortSources(const RouteRequest& request, uint32_t shards, Routing* routing) {
+  std::vector<Source> sources;
+  sources.reserve(request.dense.size() + request.rows.size());
+  routing->orders.reserve(sources.capacity());
+  const auto add = [&](const TableHandle* table, bool dense, size_t index, ByShard sorted) {
+    routing->orders.push_back(std::move(sorted.order));
+    sources.push_back(Source{table, dense, index, std::move(sorted.begin), routing->orders.back().data()});
+  };
+  for (size_t i = 0; i < request.dense.size(); ++i) {
+    const TableHandle* table = request.dense[i];
+    add(table, true, i, SortByShard(table->layout.block_count(), shards, [&](uint32_t block) {
+          return ShardOfBlock(table->id, block, shards);
+        }));
+  }
+  for (size_t i = 0; i < request.rows.size(); ++i) {
+    const std::span<const Key> keys = request.rows[i].keys;
+    add(request.rows[i].table, false, i, SortByShard(static_cast<uint32_t>(keys.size()), shards, [&](uint32_t k) {
+          return ShardOfKey(keys[k], shards);
+        }));
+  }
+  return sources;
+}
+
+}  // namespace
+
+absl::StatusOr<Routing> Route(const ShardMap& map, const RouteRequest& request, const MessageLimits& limits) {
+  LODESTONE_RETURN_IF_ERROR(CheckRequest(request));
+  Routing routing;
+  const std::vector<Source> sources = SortSources(request, map.shards(), &routing);
+  const MessageLimits cut{std::min(limits.bytes_target, limits.bytes_max), limits.bytes_max};
+  for (uint32_t server = 0; server < map.servers(); ++server) {
+    MessageCutter cutter(server, cut, &routing.messages);
+    for (ShardId shard : map.ShardsOf(server)) {
+      for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(cutter.Add(shard, source));
+    }
+  }
+  return routing;
+}
+
+v1::Part ToProto(const RoutedPart& part) {
+  v1::Part proto;
+  proto.set_shard(part.shard);
+  proto.set_table(part.table->id);
+  if (part.dense) {
+    proto.mutable_blocks()->Add(part.items.begin(), part.items.end());
+  } else {
+    proto.set_row_count(static_cast<uint32_t>(part.items.size()));
+  }
+  return proto;
+}
+
+size_t ValueCount(const RoutedPart& part) {
+  if (!part.dense) return part.items.size() * part.table->dim;
+  size_t count = 0;
+  for (BlockIndex block : part.items) count += part.table->layout.ElementsOf(block);
+  return count;
+}
+
+}  // namespace lodestone::worker

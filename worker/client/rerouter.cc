@@ -1,0 +1,128 @@
+#include "worker/client/rerouter.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/limits.h"
+#include "common/base/random.h"
+
+namespace lodestone::worker {
+namespace {
+
+// Longest pause. A change of owners takes about as long as a ps needs to hear of it.
+constexpr int64_t kPauseMaxMs = 200;
+// Doublings of the pause.
+constexpr uint32_t kDoublingsMax = 4;
+
+// "shard 3 of ps 1 at host:port, shard 5 of ps 2 at host:port".
+std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
+  std::set<ShardId> shards;
+  for (const v1::Part& part : call.has_push() ? call.push().parts() : call.pull().parts()) shards.insert(part.shard());
+  std::vector<std::string> names;
+  for (ShardId shard : shards) {
+    if (shard >= map.shards()) continue;
+    const uint32_t owner = map.OwnerOf(shard);
+    names.push_back(absl::StrCat("shard ", shard, " of ps ", owner, " at ", map.AddressOf(owner)));
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+absl::Status TimeIsUp(const absl::Status& error, const Caller::Message& message, const ShardMap& map, int64_t ms) {
+  return absl::Status(
+      error.code(),
+      absl::StrFormat("%s; turned back %d times in %.1f s, by the shard map of epoch %d: %s", error.message(),
+                      message.turned_back, static_cast<double>(ms) / 1000, map.epoch(), OwnersOf(message.call, map)));
+}
+
+}  // namespace
+
+void Reroutes::TurnBack(const absl::Status& error, Caller::Message* message, Resume resume) {
+  const std::shared_ptr<const ShardMap> map = options_.map();
+  const int64_t elapsed_ms = time_.NowMs() - message->started_ms;
+  const int64_t ceiling_ms =
+      std::min(limits::kRetryBackoffMinMs * 2 << std::min(message->turned_back, kDoublingsMax), kPauseMaxMs);
+  ++message->turned_back;
+  const bool newer = map->epoch() > message->epoch;
+  if (elapsed_ms + (newer ? 0 : ceiling_ms) > options_.retry_timeout_ms) {
+    return resume(TimeIsUp(error, *message, *map, elapsed_ms));
+  }
+  bool cancelled = false;
+  {
+    MutexLock lock(&mu_);
+    cancelled = cancelled_;
+    if (!cancelled && !newer) {
+      const uint64_t id = ++last_id_;
+      ++running_;
+      const int64_t half_ms = ceiling_ms / 2;
+      const int64_t pause_ms =
+          half_ms + static_cast<int64_t>(RandomUniform(options_.seed, id) * static_cast<double>(half_ms));
+      waiting_[id] = {options_.timer->After(pause_ms, [this, id] { OnPauseOver(id); }), std::move(resume)};
+    }
+  }
+  if (cancelled) return resume(absl::CancelledError(absl::StrCat(message->what, ": the client is closing")));
+  if (newer) return resume(map);
+  // One that came meanwhile may have woken nobody.
+  options_.ask_route();
+  if (options_.map()->epoch() > map->epoch()) Wake();
+}
+
+void Reroutes::OnPauseOver(uint64_t id) {
+  Resume resume;
+  {
+    MutexLock lock(&mu_);
+    const auto found = waiting_.find(id);
+    if (found != waiting_.end()) {  // Otherwise it has been woken.
+      resume = std::move(found->second.resume);
+      waiting_.erase(found);
+    }
+  }
+  if (resume) resume(options_.map());
+  resume = nullptr;  // Gone before the client may be.
+  EndOne();
+}
+
+void Reroutes::EndOne() {
+  MutexLock lock(&mu_);
+  --running_;
+  idle_.NotifyAll();
+}
+
+void Reroutes::Wake() {
+  std::map<uint64_t, Waiting> woken;
+  {
+    MutexLock lock(&mu_);
+    if (cancelled_) return;
+    woken.swap(waiting_);
+    ++running_;
+  }
+  for (auto& [id, waiting] : woken) {
+    if (options_.timer->Cancel(waiting.pause)) EndOne();
+    waiting.resume(options_.map());
+  }
+  woken.clear();
+  EndOne();
+}
+
+void Reroutes::Cancel() {
+  std::map<uint64_t, Waiting> ended;
+  {
+    MutexLock lock(&mu_);
+    cancelled_ = true;
+    ended.swap(waiting_);
+  }
+  for (auto& [id, waiting] : ended) {
+    if (options_.timer->Cancel(waiting.pause)) EndOne();
+    waiting.resume(absl::CancelledError("the client is closing"));
+  }
+  ended.clear();
+  MutexLock lock(&mu_);
+  while (running_ > 0) idle_.Wait(&mu_);
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,69 @@
+// Messages that a ps turned back because it does not own a shard of theirs (ABORTED), until they are sent again by the
+// newest shard map: at once if that is newer than the one that they were sent by; otherwise after it has been asked
+// for, and a newer one has come or a pause is over (the owner may be the one that is behind).
+//
+// Thread-safe. Callbacks run on the thread that turned the message back, the timer's, or that of Wake, and must be
+// quick.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/timer.h"
+#include "common/wire/shard_map.h"
+#include "worker/rpc/server_channel.h"
+
+namespace lodestone::worker {
+
+class Reroutes {
+ public:
+  struct Options {
+    std::function<std::shared_ptr<const ShardMap>()> map;  // The newest.
+    std::function<void()> ask_route;                       // Lets it be asked for soon.
+    Timer* timer = nullptr;                                // Must outlive this.
+    // A message is not sent again later than this after its first attempt.
+    int64_t retry_timeout_ms = 0;
+    uint64_t seed = 0;
+  };
+  explicit Reroutes(Options options) : options_(std::move(options)) {}
+  ~Reroutes() { Cancel(); }
+
+  using Resume = std::function<void(absl::StatusOr<std::shared_ptr<const ShardMap>>)>;
+  // `message` was answered with `error`. Calls `resume` once: with the map to send it by, or with the error that it
+  // ends with: CANCELLED after Cancel(); otherwise its time is up, and the error, of the code of `error`, names its
+  // shards, who is to own them by which map, and how long that went on.
+  void TurnBack(const absl::Status& error, Caller::Message* message, Resume resume);
+
+  // There is a newer map.
+  void Wake();
+
+  // Ends what waits, and what is to come, with CANCELLED, and waits until no callback of this object's own runs.
+  void Cancel();
+
+ private:
+  struct Waiting {
+    Timer::Id pause = 0;
+    Resume resume;
+  };
+
+  void OnPauseOver(uint64_t id);
+  void EndOne();
+
+  const Options options_;
+  const SteadyTime time_;
+
+  Mutex mu_;
+  CondVar idle_;
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  int running_ ABSL_GUARDED_BY(mu_) = 0;  // Pauses that are not over yet, and calls of Wake at work.
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,61 @@
+#include "worker/client/server_sessions.h"
+
+#include <utility>
+
+#include "common/telemetry/log.h"
+
+namespace lodestone::worker {
+
+Sessions::Sessions(Incarnation incarnation, std::span<const std::unique_ptr<Caller>> callers)
+    : callers_(callers), servers_(callers.size()) {
+  MutexLock lock(&mu_);
+  request_.set_worker_incarnation(incarnation);
+}
+
+void Sessions::Add(const std::vector<v1::TableSpec>& specs, const std::set<uint32_t>& servers) {
+  MutexLock lock(&mu_);
+  const bool first = names_.empty();
+  bool more = false;
+  for (const v1::TableSpec& spec : specs) {
+    if (!names_.insert(spec.name()).second) continue;
+    *request_.add_tables() = spec;
+    more = true;
+  }
+  for (uint32_t server = 0; server < servers_.size(); ++server) {
+    const bool told = servers.contains(server);
+    if (told && first) servers_[server].open.store(true, std::memory_order_release);
+    if (!told && more) servers_[server].open.store(false, std::memory_order_release);
+  }
+}
+
+void Sessions::Open(uint32_t server, Done done) {
+  if (IsOpen(server)) return done(absl::OkStatus());
+  Caller::Message message;
+  {
+    MutexLock lock(&mu_);
+    std::vector<Done>& waiting = servers_[server].waiting;
+    waiting.push_back(std::move(done));
+    if (waiting.size() > 1) return;
+    *message.call.mutable_ensure_tables() = request_;
+  }
+  message.what = "opening of the session";
+  const int tables = message.call.ensure_tables().tables_size();
+  callers_[server]->Call(std::move(message),
+                         [this, server, tables](absl::StatusOr<Connection::Answer> answer, Caller::Message*) {
+                           OnAnswer(server, tables, answer.status());
+                         });
+}
+
+void Sessions::OnAnswer(uint32_t server, int tables, const absl::Status& status) {
+  std::vector<Done> waiting;
+  {
+    MutexLock lock(&mu_);
+    waiting.swap(servers_[server].waiting);
+    if (status.ok() && tables == request_.tables_size()) servers_[server].open.store(true, std::memory_order_release);
+  }
+  LODESTONE_LOG(INFO, "client", "told of this worker and its tables peer={} result={}", callers_[server]->peer(),
+                status.ToString());
+  for (const Done& done : waiting) done(status);
+}
+
+}  // namespace lodestone::worker

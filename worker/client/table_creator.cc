@@ -1,0 +1,94 @@
+#include "worker/client/table_creator.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "worker/client/server_sessions.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/server_channel.h"
+
+namespace lodestone::worker {
+namespace {
+
+// Number of elements of a dense table; INVALID_ARGUMENT if that is 0 or beyond 64 bits.
+absl::StatusOr<uint64_t> ElementsOf(const v1::TableSpec& spec) {
+  uint64_t elements = 1;
+  for (uint64_t dim : spec.dense().dims()) {
+    if (dim == 0 || __builtin_mul_overflow(elements, dim, &elements)) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": its shape has no valid size"));
+    }
+  }
+  return elements;
+}
+
+// What the answer of one server makes of `spec`; INTERNAL if it cannot be.
+absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::EnsureTablesResponse::Table& answer,
+                                       uint32_t shards) {
+  TableHandle table{answer.id(), spec, {}, 0};
+  if (!spec.has_dense()) {
+    table.dim = spec.embedding().dim();
+    return table;
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const uint64_t elements, ElementsOf(spec));
+  const uint32_t block_elements =
+      spec.dense().block_elements() > 0 ? spec.dense().block_elements() : DefaultBlockElements(elements, shards);
+  table.layout = BlockLayout{elements, block_elements};
+  if (answer.block_elements() == block_elements && answer.block_count() == table.layout.block_count()) return table;
+  return absl::InternalError(absl::StrCat("table ", spec.name(), ": the server has ", answer.block_count(),
+                                          " blocks of ", answer.block_elements(), " elements, expected are ",
+                                          table.layout.block_count(), " of ", block_elements));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::EnsureTablesResponse> TableMaker::EnsureTablesOn(uint32_t server,
+                                                                    const v1::EnsureTablesRequest& request) const {
+  v1::Call call;
+  *call.mutable_ensure_tables() = request;
+  LODESTONE_ASSIGN_OR_RETURN(Connection::Answer answer,
+                             CallAndWait(servers_.callers[server].get(), std::move(call), "creation of tables"));
+  v1::EnsureTablesResponse response = std::move(*answer.header.mutable_ensure_tables());
+  if (response.tables_size() == request.tables_size()) return response;
+  return absl::InternalError(absl::StrCat(servers_.callers[server]->peer(), " answered for ", response.tables_size(),
+                                          " tables, asked were ", request.tables_size()));
+}
+
+absl::StatusOr<std::vector<TableHandle>> TableMaker::EnsureTables(const std::vector<v1::TableSpec>& specs) const {
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(servers_.incarnation);
+  for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
+  std::vector<TableHandle> tables;
+  std::set<uint32_t> told;
+  for (uint32_t server = 0; server < servers_.callers.size(); ++server) {
+    if (IsOut(*servers_.map(), server)) continue;
+    const absl::StatusOr<v1::EnsureTablesResponse> response = EnsureTablesOn(server, request);
+    if (absl::IsAborted(response.status())) continue;  // It is out by now.
+    LODESTONE_RETURN_IF_ERROR(response.status());
+    LODESTONE_RETURN_IF_ERROR(AddHandles(server, specs, *response, &tables));
+    told.insert(server);
+  }
+  if (told.empty()) return absl::UnavailableError("creation of tables: all servers are away");
+  servers_.sessions->Add(specs, told);
+  return tables;
+}
+
+absl::Status TableMaker::AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
+                                    const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const {
+  const bool first = tables->empty();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    absl::StatusOr<TableHandle> table =
+        MakeHandle(specs[i], response.tables(static_cast<int>(i)), servers_.map()->shards());
+    if (!table.ok()) return Annotate(table.status(), servers_.callers[server]->peer());
+    if (first) {
+      tables->push_back(*std::move(table));
+    } else if (table->id != (*tables)[i].id) {
+      return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", (*tables)[i].id,
+                                              " on another server and ", table->id, " on ",
+                                              servers_.callers[server]->peer()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone::worker

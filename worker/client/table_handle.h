@@ -1,0 +1,20 @@
+// What a worker knows of a table.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
+#include "proto/table.pb.h"
+
+namespace lodestone::worker {
+
+// A table that exists on all servers.
+struct TableHandle {
+  TableId id = 0;
+  v1::TableSpec spec;
+  BlockLayout layout;  // Dense tables.
+  uint32_t dim = 0;    // Embedding tables.
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,28 @@
+#include "worker/metrics/progressive_metric.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lodestone::worker {
+
+void ProgressiveMetric::Add(size_t n, const float* predictions, const float* labels) {
+  size_t from = n - std::min(n, kSamplesMax);
+  size_ = std::min(kSamplesMax, size_ + n - from);
+  while (from < n) {
+    const size_t count = std::min(n - from, kSamplesMax - next_);
+    std::copy_n(predictions + from, count, predictions_.data() + next_);
+    std::copy_n(labels + from, count, labels_.data() + next_);
+    from += count;
+    next_ = (next_ + count) % kSamplesMax;
+  }
+}
+
+void ProgressiveMetric::Update() {
+  Metrics metrics(kind_);
+  metrics.Add(size_, predictions_.data(), labels_.data(), 0);
+  NamedMetric value = JudgedBy(kind_, metrics.Finish());
+  if (!value.name.empty() && std::isfinite(value.value)) value_ = std::move(value);
+}
+
+}  // namespace lodestone::worker

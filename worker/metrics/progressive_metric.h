@@ -1,0 +1,44 @@
+// The metric that a model is judged by, while it trains: of what it said of the latest samples before it learned from
+// them (progressive validation; Blum, Kalai, Langford, "Beating the hold-out", 1999). It is computed as the
+// evaluation's is. Samples come with dropout where there is some, so at the end of a run it is rather worse than the
+// evaluation's.
+//
+// Not thread-safe: for the thread that trains. Memory: constant, but for Update, which takes as much again.
+// Update took 0.46 ms for an auc, 0.02 ms for the others; Add of 256 samples 0.1 us (one core of a Xeon at 2.8 GHz).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "worker/metrics/evaluation_metrics.h"
+
+namespace lodestone::worker {
+
+class ProgressiveMetric {
+ public:
+  // So many samples it is computed of; older ones are forgotten.
+  static constexpr size_t kSamplesMax = 8192;
+
+  explicit ProgressiveMetric(Metrics::Kind kind) : kind_(kind), predictions_(kSamplesMax), labels_(kSamplesMax) {}
+
+  // After a step: its samples' predictions, made before it, and labels, as for Metrics. Copies them.
+  void Add(size_t n, const float* predictions, const float* labels);
+
+  // Computes it anew. What these samples have no metric of (no sample is there, all have the same class) leaves it as
+  // it was.
+  void Update();
+
+  // As Update has left it; without a name: there was none yet.
+  const NamedMetric& value() const { return value_; }
+
+ private:
+  const Metrics::Kind kind_;
+  // The latest samples, in a ring.
+  std::vector<float> predictions_;
+  std::vector<float> labels_;
+  size_t size_ = 0;
+  size_t next_ = 0;  // Where the next one goes.
+  NamedMetric value_;
+};
+
+}  // namespace lodestone::worker

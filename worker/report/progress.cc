@@ -1,0 +1,63 @@
+#include "worker/report/progress.h"
+
+#include "common/telemetry/log.h"
+
+namespace lodestone::worker {
+namespace {
+
+constexpr int64_t kReportEveryMs = 200;
+constexpr int64_t kLogEveryMs = 10'000;
+
+}  // namespace
+
+void Progress::Enter(v1::Phase phase) {
+  progress_.set_phase(phase);
+  Report();
+}
+
+void Progress::StartTraining(uint64_t samples_total) {
+  progress_.set_samples_total(samples_total);
+  logged_ms_ = time_->NowMs();
+  Enter(v1::PHASE_TRAINING);
+}
+
+void Progress::Step(const StepCounts& counts) {
+  samples_ += counts.batch;
+  loss_sum_ += counts.loss_sum;
+  progress_.set_clock(counts.clock);
+  progress_.set_samples(counts.samples);
+  const bool last = counts.samples >= progress_.samples_total();
+  if (!Due() && !last) return;
+  progress_.set_loss(static_cast<float>(loss_sum_ / static_cast<double>(samples_)));
+  if (counts.acknowledged > acknowledged_before_) {
+    progress_.set_staleness_pushes(static_cast<float>((counts.staleness_sum - staleness_before_) /
+                                                      static_cast<double>(counts.acknowledged - acknowledged_before_)));
+  }
+  metric_.Update();
+  progress_.set_metric_name(metric_.value().name);
+  progress_.set_metric(static_cast<float>(metric_.value().value));
+  acknowledged_before_ = counts.acknowledged;
+  staleness_before_ = counts.staleness_sum;
+  samples_ = 0;
+  loss_sum_ = 0;
+  Report();
+  if (time_->NowMs() - logged_ms_ < kLogEveryMs) return;
+  logged_ms_ = time_->NowMs();
+  LODESTONE_LOG(INFO, "trainer", "training steps={} samples={} of={} loss={:.5f} staleness_pushes={:.2f}", counts.clock,
+                counts.samples, progress_.samples_total(), progress_.loss(), progress_.staleness_pushes());
+}
+
+void Progress::Evaluated(uint64_t samples, uint64_t samples_total) {
+  progress_.set_evaluated(samples);
+  progress_.set_evaluated_total(samples_total);
+  if (Due() || samples >= samples_total) Report();
+}
+
+bool Progress::Due() { return time_->NowMs() - reported_ms_ >= kReportEveryMs; }
+
+void Progress::Report() {
+  reported_ms_ = time_->NowMs();
+  client_->ReportProgress(progress_);
+}
+
+}  // namespace lodestone::worker

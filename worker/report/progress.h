@@ -1,0 +1,67 @@
+// What this worker has done so far, for the coordinator and the log. Reports are made a few times a second, however
+// short the steps.
+//
+// Not thread-safe: for the thread that trains and evaluates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/time_source.h"
+#include "proto/coordinator.pb.h"
+#include "worker/client/client.h"
+#include "worker/metrics/evaluation_metrics.h"
+#include "worker/metrics/progressive_metric.h"
+#include "worker/metrics/step_stages.h"
+
+namespace lodestone::worker {
+
+class Progress {
+ public:
+  // `kind`: of the model's predictions. The others must outlive it.
+  Progress(Client* client, const TimeSource* time, Metrics::Kind kind) : client_(client), time_(time), metric_(kind) {}
+
+  // A new phase; reported at once.
+  void Enter(v1::Phase phase);
+  // The training phase begins.
+  void StartTraining(uint64_t samples_total);
+
+  // Before Step: what the model said of the step's samples before it learned from them, and their labels.
+  void Predicted(size_t n, const float* predictions, const float* labels) { metric_.Add(n, predictions, labels); }
+
+  // After a step.
+  struct StepCounts {
+    uint64_t clock = 0;
+    uint64_t samples = 0;       // Of all steps.
+    uint64_t batch = 0;         // Of this step.
+    double loss_sum = 0;        // Of this step.
+    uint64_t acknowledged = 0;  // Pushes so far.
+    double staleness_sum = 0;   // Of those.
+    StageSeconds stages{};      // Of all steps.
+  };
+  void Step(const StepCounts& counts);
+  // Of the latest samples, as it was reported last.
+  const NamedMetric& metric() const { return metric_.value(); }
+
+  // The evaluation's progress.
+  void Evaluated(uint64_t samples, uint64_t samples_total);
+
+ private:
+  // True every now and then.
+  bool Due();
+  void Report();
+
+  Client* const client_;
+  const TimeSource* const time_;
+  v1::WorkerProgress progress_;
+  int64_t reported_ms_ = 0;
+  int64_t logged_ms_ = 0;
+  // Since the last report.
+  uint64_t samples_ = 0;
+  double loss_sum_ = 0;
+  uint64_t acknowledged_before_ = 0;
+  double staleness_before_ = 0;
+  ProgressiveMetric metric_;
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,351 @@
+#include "worker/rpc/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/base/time_source.h"
+#include "common/telemetry/metrics.h"
+#include "common/wire/ps_name.h"
+#include "worker/rpc/connection_stream.h"
+
+namespace lodestone::worker {
+namespace {
+
+constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
+
+// What a message has beside its calls: the payload's field number and length.
+constexpr size_t kMessageHeadBytes = 16;
+// What an offer of memory and ranges in it add to a call at most.
+constexpr size_t kSharedHeadBytes = 128;
+
+int64_t NowMs() { return SteadyTime().NowMs(); }
+
+// Tells the error of a forgotten list from others of its code.
+constexpr char kForgotten[] = "lodestone/list-forgotten";
+
+constexpr char kKeyLists[] = "lodestone_worker_key_lists_total";
+constexpr char kKeyListsHelp[] =
+    "Lists of keys in calls, by what became of them: sent; referred to, as the ps remembers them; forgotten by the ps, "
+    "which is asked again.";
+CounterMetric sent_metric(kKeyLists, kKeyListsHelp, {{"list", "sent"}});
+CounterMetric referred_metric(kKeyLists, kKeyListsHelp, {{"list", "referred"}});
+CounterMetric forgotten_metric(kKeyLists, kKeyListsHelp, {{"list", "forgotten"}});
+
+}  // namespace
+
+Connection::Stream::Stream(Connection* owner)
+    : owner_(owner),
+      timer_(owner->timer_),
+      call_timeout_ms_(owner->call_timeout_ms_),
+      shared_(owner->ps_, owner->shared_bytes_, owner->shared_refused_),
+      outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
+
+void Connection::Stream::Open() {
+  context_.AddMetadata(kMeantPsKey, owner_->ps_);
+  stream_ = grpc::GenericStub(owner_->channel_).PrepareCall(&context_, kMethod, owner_->queue_);
+  stream_->StartCall(started_.Begin(shared_from_this()));
+}
+
+void Connection::Stream::Cancel(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  if (!fault_.has_value()) fault_ = status;
+  context_.TryCancel();
+}
+
+std::vector<grpc::Slice> Connection::Stream::PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting) {
+  call->clear_keys();
+  const bool shared = call->has_values();
+  if (numbers.keys.size() == 0) return shared ? std::vector<grpc::Slice>{} : numbers.values;
+  KeyListName list = numbers.list;
+  if (list.count == 0) {
+    if (!shared) return KeysInParts(numbers);
+    // Too short to be worth remembering, but the values are elsewhere.
+    list = NameKeys(numbers.keys.begin(), static_cast<uint32_t>(numbers.keys.size() / sizeof(Key)));
+  } else {
+    waiting->list = list;
+  }
+  SetName(list, call->mutable_keys());
+  if (!knows_lists_ && !shared) return KeysInParts(numbers);
+  if (!numbers.forgotten && lists_.Find(list) != nullptr) {
+    referred_metric.Add(1);
+    call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
+    waiting->list_sent = false;
+    return shared ? std::vector<grpc::Slice>{} : numbers.values;
+  }
+  sent_metric.Add(1);
+  call->mutable_keys()->set_place(v1::KeyList::FIRST);
+  return shared ? std::vector<grpc::Slice>{numbers.keys} : KeysFirst(numbers);
+}
+
+void Connection::Stream::LearnOfList(const v1::Answer& answer, const Waiting& waiting) {
+  if (waiting.list.count == 0 || answer.keys() == v1::Answer::NO_LIST) return;
+  knows_lists_ = true;
+  if (answer.keys() == v1::Answer::REMEMBERED) lists_.Add(waiting.list, {});
+  if (answer.keys() == v1::Answer::FORGOTTEN) lists_.Erase(waiting.list);
+}
+
+bool Connection::Stream::Send(v1::Call* call, const CallNumbers& numbers, bool may_share, Waiting* waiting) {
+  if (may_share) waiting->shared = shared_.Put(numbers, call);  // Copying takes time.
+  {
+    MutexLock lock(&mu_);
+    // What was shared is lost: it is the stream's.
+    if (ending_ || fault_.has_value()) return false;
+    std::vector<grpc::Slice> payload = PayloadOf(numbers, call, waiting);
+    call->set_id(++last_id_);
+    call->set_payload_bytes(SizeOf(payload));
+    if (waiting->on_delta) ++subscriptions_;
+    waiting_.emplace(last_id_, std::move(*waiting));
+    outbox_.Add(Outbox::Item(*call, std::move(payload), 0, call->values().bytes()));
+    WatchDeadline();
+  }
+  Pump();
+  return true;
+}
+
+void Connection::Stream::Pump() {
+  while (true) {
+    grpc::ByteBuffer message;
+    {
+      MutexLock lock(&mu_);
+      if (!open_ || ending_ || fault_.has_value() || writing_ || starting_write_) return;
+      if (outbox_.empty() || Gathers()) return;
+      writing_ = true;
+      starting_write_ = true;
+      message = outbox_.Pack(&written_tags_);
+    }
+    stream_->Write(message, written_.Begin(shared_from_this()));
+    MutexLock lock(&mu_);
+    starting_write_ = false;
+    if (ending_) Finish();
+  }
+}
+
+bool Connection::Stream::Gathers() const {
+  return more_answers_ && 2 * outbox_.size() < waiting_.size() - subscriptions_ && !outbox_.full();
+}
+
+void Connection::Stream::Finish() {
+  // After what was begun before: gRPC's end of the stream is the last that is heard of it.
+  if (!starting_write_) stream_->Finish(&status_, finished_.Begin(shared_from_this()));
+}
+
+void Connection::Stream::WatchDeadline() {
+  if (deadline_timer_ != 0) return;
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting.deadline_ms == 0) continue;
+    const int64_t left_ms = std::max<int64_t>(1, waiting.deadline_ms - NowMs());
+    deadline_timer_ = timer_->After(left_ms, [weak = weak_from_this()] {
+      if (const auto stream = weak.lock(); stream != nullptr) stream->OnDeadline();
+    });
+    return;
+  }
+}
+
+void Connection::Stream::OnDeadline() {
+  MutexLock lock(&mu_);
+  deadline_timer_ = 0;
+  const int64_t now_ms = NowMs();
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting.deadline_ms == 0) continue;
+    if (waiting.deadline_ms <= now_ms && !fault_.has_value()) {
+      fault_ = absl::DeadlineExceededError(absl::StrCat("no answer within ", call_timeout_ms_, " ms"));
+      context_.TryCancel();
+    }
+    break;  // The others are younger.
+  }
+  if (!fault_.has_value()) WatchDeadline();
+}
+
+void Connection::Stream::OnStarted(bool ok) {
+  {
+    MutexLock lock(&mu_);
+    if (!ok) {
+      ending_ = true;
+      return Finish();
+    }
+    open_ = true;
+    stream_->Read(&incoming_, read_.Begin(shared_from_this()));
+  }
+  Pump();
+}
+
+void Connection::Stream::OnWritten(bool ok) {
+  if (!ok) return;  // The read under way fails too.
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+  }
+  Pump();
+}
+
+void Connection::Stream::OnRead(bool ok) {
+  if (!ok) {
+    MutexLock lock(&mu_);
+    ending_ = true;
+    return Finish();
+  }
+  const grpc::ByteBuffer message = std::exchange(incoming_, {});
+  {
+    MutexLock lock(&mu_);
+    stream_->Read(&incoming_, read_.Begin(shared_from_this()));
+  }
+  if (absl::Status status = RunAnswers(message); !status.ok()) return Cancel(status);
+  Pump();
+}
+
+absl::Status Connection::Stream::RunAnswers(const grpc::ByteBuffer& message) {
+  v1::ExchangeResponse header;
+  Payload payload;
+  if (absl::Status status = ParseMessage(message, &header, &payload); !status.ok()) {
+    return absl::InternalError(absl::StrCat("the answer is malformed: ", status.message()));
+  }
+  const int count = header.answers_size();
+  for (int i = 0; i < count; ++i) {
+    v1::Answer& answer = *header.mutable_answers(i);
+    const uint64_t bytes = answer.payload_bytes();
+    if (bytes > payload.size()) {
+      return absl::InternalError(
+          absl::StrCat("an answer of ", bytes, " bytes in a payload that has ", payload.size(), " left"));
+    }
+    LODESTONE_RETURN_IF_ERROR(RunAnswer(std::move(answer), payload.Take(bytes), i + 1 < count));
+  }
+  if (payload.size() == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(payload.size(), " bytes of the payload belong to no answer"));
+}
+
+absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload, bool more) {
+  Waiting waiting;
+  {
+    MutexLock lock(&mu_);
+    more_answers_ = more;
+    const auto found = waiting_.find(answer.id());
+    if (found == waiting_.end()) return absl::InternalError(absl::StrCat("an answer to no call: id ", answer.id()));
+    if (answer.code() == 0 && answer.has_delta()) {
+      if (!found->second.on_delta) return absl::InternalError("a delta for a call that is no subscription");
+      waiting.on_delta = found->second.on_delta;
+    } else {
+      waiting = std::move(found->second);
+      waiting_.erase(found);
+      if (waiting.on_delta) --subscriptions_;
+      LearnOfList(answer, waiting);
+    }
+  }
+  if (!waiting.done) return waiting.on_delta(answer.delta(), payload);
+  auto taken = shared_.Take(answer, std::move(payload), std::move(waiting.shared));
+  if (!taken.ok()) {
+    waiting.done(taken.status());
+    return taken.status();
+  }
+  if (answer.code() != 0) {
+    absl::Status status(static_cast<absl::StatusCode>(answer.code()), answer.error());
+    if (answer.keys() == v1::Answer::FORGOTTEN && !waiting.list_sent) {
+      forgotten_metric.Add(1);
+      status.SetPayload(kForgotten, absl::Cord());
+    }
+    waiting.done(std::move(status));
+  } else {
+    waiting.done(Answer{std::move(answer), *std::move(taken)});
+  }
+  return absl::OkStatus();
+}
+
+void Connection::Stream::OnFinished(bool) {
+  absl::Status status = FromCall(status_);
+  Waitings failed;
+  {
+    MutexLock lock(&mu_);
+    if (fault_.has_value()) status = *fault_;
+    failed.swap(waiting_);
+    outbox_.Clear();
+    if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
+  }
+  if (status.ok()) status = absl::UnavailableError("the ps ended the stream");
+  const int64_t now_ms = NowMs();
+  for (const auto& [id, waiting] : failed) {
+    const bool too_young = absl::IsDeadlineExceeded(status) && waiting.deadline_ms > now_ms;
+    waiting.done(too_young ? absl::UnavailableError(absl::StrCat("another call got ", status.message())) : status);
+  }
+  failed.clear();  // What the callbacks hold goes before the connection may.
+  MutexLock lock(&owner_->mu_);
+  if (owner_->stream_.get() == this) owner_->stream_.reset();
+  --owner_->live_;
+  owner_->ended_.NotifyAll();
+}
+
+bool IsListForgotten(const absl::Status& status) { return status.GetPayload(kForgotten).has_value(); }
+
+void Connection::Start(v1::Call* call, const CallNumbers& numbers, Waiting waiting) {
+  call->set_id(UINT64_MAX);  // The longest there is.
+  call->set_payload_bytes(numbers.keys.size() + SizeOf(numbers.values));
+  if (numbers.list.count > 0) {
+    SetName(numbers.list, call->mutable_keys());
+    call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
+  }
+  call->clear_shared_memory();
+  call->clear_values();
+  call->clear_room();
+  const size_t bytes = call->ByteSizeLong() + call->payload_bytes() + 2 * kMessageHeadBytes;
+  if (bytes > message_max_bytes_) {
+    return waiting.done(absl::InvalidArgumentError(
+        absl::StrCat("the call takes ", bytes, " bytes, and server.message_max_bytes is ", message_max_bytes_)));
+  }
+  std::shared_ptr<Stream> stream;
+  while (true) {
+    bool opened = false;
+    {
+      MutexLock lock(&mu_);
+      if (closed_) break;
+      if (stream_ == nullptr || stream_ == stream) {  // There is none, or the one that was tried is over.
+        stream_ = std::make_shared<Stream>(this);
+        ++live_;
+        opened = true;
+      }
+      stream = stream_;
+    }
+    if (opened) stream->Open();
+    if (stream->Send(call, numbers, bytes + kSharedHeadBytes <= message_max_bytes_, &waiting)) return;
+  }
+  waiting.done(absl::CancelledError("the client is closing"));
+}
+
+void Connection::Send(v1::Call* call, const CallNumbers& numbers, Done done) {
+  Start(call, numbers, {.done = std::move(done), .on_delta = nullptr, .deadline_ms = NowMs() + call_timeout_ms_});
+}
+
+void Connection::Subscribe(v1::Call* call, OnDelta on_delta, Done done) {
+  Start(call, {}, {.done = std::move(done), .on_delta = std::move(on_delta)});
+}
+
+void Connection::Reset(const absl::Status& status) {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mu_);
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Cancel(status);
+}
+
+void Connection::Close() {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Cancel(absl::CancelledError("the client is closing"));
+  MutexLock lock(&mu_);
+  while (live_ > 0) ended_.Wait(&mu_);
+}
+
+ConnectionThread::ConnectionThread() : thread_([this] { RunCompletions(&queue_); }) {}
+
+ConnectionThread::~ConnectionThread() {
+  queue_.Shutdown();
+  thread_.join();
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,102 @@
+// One stream of a Connection. See connection.h; used by connection.cc only.
+//
+// Thread-safe. Keeps itself alive while gRPC works for it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "common/base/timer.h"
+#include "common/rpc/completion.h"
+#include "common/wire/key_list.h"
+#include "common/wire/message.h"
+#include "common/wire/outbox.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "proto/parameter_server.pb.h"
+#include "worker/rpc/call_payload.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/shared_memory_calls.h"
+
+namespace lodestone::worker {
+
+class Connection::Stream final : public std::enable_shared_from_this<Stream> {
+ public:
+  explicit Stream(Connection* owner);
+
+  void Open();
+
+  // False, and nothing is taken, if the stream has ended or is about to. `may_share`: whether the message has room for
+  // what is said of shared memory.
+  bool Send(v1::Call* call, const CallNumbers& numbers, bool may_share, Waiting* waiting);
+
+  // Ends the stream, its calls with `status`.
+  void Cancel(const absl::Status& status);
+
+ private:
+  using Event = StreamCompletion<Stream>;
+  using Waitings = std::map<uint64_t, Waiting>;
+
+  void OnStarted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnDeadline();
+
+  // The call's payload, with or without its list of keys, as `call` and `waiting` then say.
+  std::vector<grpc::Slice> PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LearnOfList(const v1::Answer& answer, const Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::Status RunAnswers(const grpc::ByteBuffer& message);
+  // `more`: others of the same message follow.
+  absl::Status RunAnswer(v1::Answer answer, Payload payload, bool more);
+  // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
+  void Pump() ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether calls still wait for others that may follow from the answers of a message, to go together. Half of what is
+  // unanswered does not wait: if all went together, either end would have nothing to do while the other works.
+  bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Connection* const owner_;  // Lives until OnFinished has told it.
+  Timer* const timer_;
+  const int64_t call_timeout_ms_;
+  SharedCalls shared_;  // Synchronises itself.
+
+  // gRPC's.
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  Event started_{&Stream::OnStarted};
+  Event read_{&Stream::OnRead};
+  Event written_{&Stream::OnWritten};
+  Event finished_{&Stream::OnFinished};
+  grpc::ByteBuffer incoming_;  // Belongs to the read under way.
+  grpc::Status status_;        // What the stream ended with.
+
+  Mutex mu_;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
+  bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // Follow the one that is being run.
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
+  std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
+  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  Outbox outbox_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
+  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
+  size_t subscriptions_ ABSL_GUARDED_BY(mu_) = 0;      // Of those.
+  Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
+  bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;      // The ps has told that it knows of lists of keys.
+  KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};  // That it should remember.
+};
+
+}  // namespace lodestone::worker

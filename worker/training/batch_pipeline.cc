@@ -1,0 +1,166 @@
+#include "worker/training/batch_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/telemetry/histogram.h"
+
+namespace lodestone::worker {
+
+BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables,
+                             Source source, const Options& options)
+    : client_(client),
+      data_(data),
+      row_tables_(std::move(row_tables)),
+      source_(std::move(source)),
+      ahead_(options.ahead),
+      held_max_(options.held_max),
+      slots_(size_t{options.ahead} + options.held_max) {
+  kernels::Backend* const backend = options.backend;
+  for (Slot& slot : slots_) {
+    for (size_t t = 0; t < row_tables_.size(); ++t) {
+      slot.item.rows.emplace_back(backend, kernels::Memory::kHost);
+    }
+    if (backend->on_host()) continue;
+    slot.item.device = std::make_unique<DeviceBatch>(backend, options.ordered, row_tables_.size());
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+BatchPipeline::~BatchPipeline() {
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  MutexLock lock(&mu_);
+  for (const Slot& slot : slots_) {
+    while (slot.state == Slot::State::kPulling) changed_.Wait(&mu_);
+  }
+}
+
+bool BatchPipeline::ReadyLocked() const {
+  return (ended_ && taken_ == prepared_) || slots_[taken_ % slots_.size()].state == Slot::State::kFilled;
+}
+
+bool BatchPipeline::Ready() {
+  MutexLock lock(&mu_);
+  return ReadyLocked();
+}
+
+absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
+  waits_ = {};
+  MutexLock lock(&mu_);
+  LODESTONE_CHECK(taken_ - released_ < held_max_);
+  Slot& slot = slots_[taken_ % slots_.size()];
+  if (!ReadyLocked()) {
+    const int64_t start_ns = NowNs();
+    asked_ = true;
+    changed_.NotifyAll();
+    while (!ReadyLocked()) changed_.Wait(&mu_);
+    asked_ = false;
+    // The beginning of the pull does not wake it.
+    const int64_t read_ns = std::max(start_ns, slot.pull_ns);
+    waits_ = {read_ns - start_ns, NowNs() - read_ns};
+  }
+  if (ended_ && taken_ == prepared_) {
+    if (!error_.ok()) return error_;
+    return nullptr;
+  }
+  if (!slot.status.ok()) return slot.status;
+  ++taken_;
+  changed_.NotifyAll();
+  return &slot.item;
+}
+
+void BatchPipeline::Release() {
+  MutexLock lock(&mu_);
+  LODESTONE_CHECK(released_ < taken_);
+  slots_[released_++ % slots_.size()].state = Slot::State::kFree;
+  changed_.NotifyAll();
+}
+
+void BatchPipeline::Run() {
+  for (uint64_t n = 0;; ++n) {
+    Slot& slot = slots_[n % slots_.size()];
+    {
+      MutexLock lock(&mu_);
+      while (!stop_ && n >= std::max(taken_ + asked_, released_ + 1) + ahead_) changed_.Wait(&mu_);
+      if (stop_) return;
+    }
+    bool end = false;
+    const absl::Status status = Prepare(&slot, &end);
+    {
+      MutexLock lock(&mu_);
+      if (end || !status.ok()) {
+        ended_ = true;
+        error_ = status;
+        changed_.NotifyAll();
+        return;
+      }
+      ++prepared_;
+      slot.status = absl::OkStatus();
+      slot.state = Slot::State::kPulling;
+      slot.pull_ns = NowNs();
+    }
+    Pull(&slot);
+  }
+}
+
+absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
+  slot->indices.clear();
+  if (!source_(&slot->indices)) {
+    *end = true;
+    return absl::OkStatus();
+  }
+  Item& item = slot->item;
+  data_->Read(slot->indices, &item.keyed.batch);
+  const size_t features = item.keyed.batch.keys.size();
+  if (features > limits::kRowsPerBatchMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a batch of ", slot->indices.size(), " samples has ", features,
+                                                     " features, the limit is ", limits::kRowsPerBatchMax,
+                                                     "; lower train.batch_size"));
+  }
+  indexer_.Index(&item.keyed);
+  item.versions.clear();
+  std::vector<size_t> row_floats;
+  for (size_t t = 0; t < row_tables_.size(); ++t) {
+    row_floats.push_back(item.keyed.keys.size() * row_tables_[t]->dim);
+    const float* const rows = item.rows[t].Resize(row_floats[t]);
+    if (rows == nullptr && row_floats[t] > 0) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for a batch's ", row_floats[t] * sizeof(float),
+                                                       " bytes of rows that the device could copy from"));
+    }
+  }
+  if (item.device != nullptr) item.device->Pack(item.keyed, row_floats);
+  return absl::OkStatus();
+}
+
+void BatchPipeline::Pull(Slot* slot) {
+  std::vector<RowPull> pulls;
+  if (!slot->item.keyed.keys.empty()) {
+    for (size_t t = 0; t < row_tables_.size(); ++t) {
+      pulls.push_back({row_tables_[t], slot->item.keyed.keys, slot->item.rows[t].data()});
+    }
+  }
+  auto done = [this, slot](absl::Status status, ShardVersions versions) {
+    slot->item.versions = std::move(versions);
+    if (status.ok() && slot->item.device != nullptr) slot->item.device->Upload(slot->item.rows);
+    MutexLock lock(&mu_);
+    slot->status = Annotate(status, "pulling a batch's rows");
+    slot->state = Slot::State::kFilled;
+    changed_.NotifyAll();
+  };
+  if (pulls.empty()) {
+    done(absl::OkStatus(), {});
+  } else {
+    client_->Pull({}, std::move(pulls), std::move(done));
+  }
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,115 @@
+// Batches on their way: a thread of its own reads samples, counts their keys and asks for their rows, some batches
+// ahead of the one that is being computed.
+//
+// Thread safety: Next and Release belong to one thread, the consumer. The client's threads deliver rows.
+//
+// The pipeline owns its batches and their rows. Its destructor waits for the rows that are under way; client, data and
+// handles must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "kernels/cpu_backend.h"
+#include "worker/client/client.h"
+#include "worker/data/dataset.h"
+#include "worker/model/device_batch.h"
+#include "worker/model/keyed_batch.h"
+
+namespace lodestone::worker {
+
+class BatchPipeline {
+ public:
+  // A batch with the rows of its keys.
+  struct Item {
+    KeyedBatch keyed;
+    std::vector<kernels::Buffer<float>> rows;  // Per row table: [keys, dim].
+    ShardVersions versions;                    // At which the rows were read; empty without row tables or keys.
+    std::unique_ptr<DeviceBatch> device;       // On its way to the device; null if the CPU computes.
+  };
+
+  // Fills `indices` with the samples of the next batch; false after the last. Called by the pipeline's thread.
+  using Source = std::function<bool(std::vector<uint64_t>* indices)>;
+
+  struct Options {
+    uint32_t ahead = 0;     // So many batches are prepared beyond those that the consumer holds, or the next,
+    uint32_t held_max = 1;  // of which there may be this many.
+    kernels::Backend* backend = kernels::Cpu();  // Computes them; must outlive the pipeline.
+    bool ordered = false;                        // See DeviceBatch.
+  };
+  // Batches are on their way to the backend as soon as their rows have come.
+  BatchPipeline(Client* client, const Dataset* data, std::vector<const TableHandle*> row_tables, Source source,
+                const Options& options);
+  ~BatchPipeline();
+  BatchPipeline(const BatchPipeline&) = delete;
+  BatchPipeline& operator=(const BatchPipeline&) = delete;
+
+  // The next batch in order, with all of its rows; null after the last. Waits for it. An error is final.
+  // REQUIRES: fewer than held_max are held.
+  absl::StatusOr<const Item*> Next();
+  // Whether Next would not wait.
+  bool Ready();
+  // Gives back the first of the batches that are held.
+  void Release();
+
+  // What the last Next waited for.
+  struct Waits {
+    int64_t input_ns = 0;  // The reading of samples.
+    int64_t rows_ns = 0;   // The rows of their keys.
+  };
+  const Waits& waits() const { return waits_; }
+
+ private:
+  struct Slot {
+    Item item;
+    // Owned by the pipeline's thread between `free` and `filled`, then by the consumer.
+    std::vector<uint64_t> indices;
+    // Guarded by mu_.
+    enum class State { kFree, kPulling, kFilled } state = State::kFree;
+    absl::Status status;
+    int64_t pull_ns = 0;  // When the pulling of its rows began.
+  };
+
+  // Whether the next batch, its failure or the end is there.
+  bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run();
+  absl::Status Prepare(Slot* slot, bool* end);
+  void Pull(Slot* slot);
+
+  // Constant after construction.
+  Client* const client_;
+  const Dataset* const data_;
+  const std::vector<const TableHandle*> row_tables_;
+  const Source source_;
+  const uint32_t ahead_;
+  const uint32_t held_max_;
+  std::vector<Slot> slots_;
+
+  // Owned by the pipeline's thread.
+  KeyIndexer indexer_;
+  // Owned by the consumer.
+  Waits waits_;
+
+  Mutex mu_;
+  CondVar changed_;
+  uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches that the thread has begun; the n-th lies in slot n mod size.
+  uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;     // By the consumer, and of those
+  uint64_t released_ ABSL_GUARDED_BY(mu_) = 0;  // so many given back.
+  bool asked_ ABSL_GUARDED_BY(mu_) = false;     // The consumer waits for the next.
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;     // No batch comes after prepared_.
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);  // Of the thread itself, after batch prepared_.
+
+  std::thread thread_;
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,70 @@
+// The arithmetic of steps, wherever the model's backend has it done: on the CPU from the values where they lie; on a
+// device from copies there, of which those of batches are made while the batch before is computed (batch_pipeline.h),
+// and those of dense values block by block as they change. Gradients come to the host's memory.
+//
+// Not thread-safe. Model and backend must outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "worker/client/table_handle.h"
+#include "worker/model/model.h"
+#include "worker/training/batch_pipeline.h"
+#include "worker/training/parameters.h"
+
+namespace lodestone::worker {
+
+class Compute {
+ public:
+  // `tables` stand beside model->tables() and must outlive it.
+  Compute(Model* model, const std::vector<TableHandle>* tables);
+
+  // Begins a step at the dense values as they are and the rows of `item` (Model::Gradients). Both must stay as they are
+  // until FinishGradients, which must follow.
+  void StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed);
+  // Waits for it, and returns the sum of the samples' losses. What the backend has failed at is the error, which names
+  // the operation and the device.
+  absl::StatusOr<double> FinishGradients();
+  // Of the last FinishGradients, until the next: the gradients of table `t`, in the table's layout or one row per key.
+  const float* gradient(size_t t) const { return gradients_[finished_][t].data(); }
+  // Of the last FinishGradients, until the next StartGradients: a prediction for each sample.
+  const float* predictions() const { return predictions_.data(); }
+
+  // The sum of the losses, and a prediction for each sample (Model::Predict).
+  absl::StatusOr<double> Predict(const BatchPipeline::Item& item, const Parameters& parameters, float* predictions);
+
+ private:
+  // Sets the pointers to the batch's parameters, and queues what must be copied for them.
+  void Take(const BatchPipeline::Item& item, const Parameters& parameters);
+  void CopyChanged(const Parameters& parameters);
+  BatchView ViewOf(const BatchPipeline::Item& item) const;
+
+  // Constant after construction.
+  Model* const model_;
+  kernels::Backend* const backend_;
+  const std::vector<TableHandle>* const tables_;
+  const size_t dense_count_;
+
+  ParameterPointers parameters_;
+  GradientPointers outputs_;
+  // Per table, in the host's memory: of the last step and of the one under way. The CPU finishes as it starts, and has
+  // one of them.
+  std::vector<std::vector<kernels::Buffer<float>>> gradients_;
+  size_t finished_ = 0;
+  kernels::Buffer<float> predictions_;  // In the host's memory.
+  kernels::Buffer<double> loss_;        // In the host's memory.
+  // Empty if the backend works on the host's memory.
+  std::vector<kernels::Buffer<float>> dense_;             // Per dense table.
+  std::vector<kernels::Buffer<float>> device_gradients_;  // Per table.
+  kernels::Buffer<float> device_predictions_;
+  kernels::Buffer<double> device_loss_;
+  uint64_t copied_stamp_ = 0;  // Of the dense values (Parameters::stamp).
+};
+
+}  // namespace lodestone::worker

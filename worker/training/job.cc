@@ -1,0 +1,110 @@
+#include "worker/training/job.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "worker/model/model.h"
+#include "worker/report/progress.h"
+#include "worker/training/compute.h"
+#include "worker/training/evaluator.h"
+#include "worker/training/parameters.h"
+#include "worker/training/trainer.h"
+
+namespace lodestone::worker {
+namespace {
+
+// How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window
+// is missing anyway.
+constexpr uint64_t kOwnPushesMissingWindows = 2;
+
+void LogMetrics(const char* set, const Metrics::Result& result) {
+  if (result.rmse) {
+    LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} rmse={:.6f}", set, result.samples,
+                  result.loss, *result.rmse);
+  } else if (result.auc) {
+    LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} accuracy={:.6f} auc={:.6f}", set,
+                  result.samples, result.loss, result.accuracy.value_or(0), *result.auc);
+  } else {
+    LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} accuracy={:.6f}", set, result.samples,
+                  result.loss, result.accuracy.value_or(0));
+  }
+}
+
+// Training and test metrics, by worker 0 once the others are done.
+absl::Status EvaluateAll(const v1::Config& config, const LoadedData& data, Evaluation evaluation,
+                         Parameters* parameters, Progress* progress, Summary* summary) {
+  progress->Enter(v1::PHASE_EVALUATING);
+  LODESTONE_RETURN_IF_ERROR(parameters->PullAll());
+  const uint64_t train = std::min<uint64_t>(data.train->size(), config.train().evaluate_train_samples_max());
+  const uint64_t test = data.test == nullptr ? 0 : data.test->size();
+  if (test > 0) {
+    evaluation.data = data.test.get();
+    evaluation.samples = test;
+    evaluation.progress = [=](uint64_t done) { progress->Evaluated(done, train + test); };
+    LODESTONE_ASSIGN_OR_RETURN(summary->test, Evaluate(evaluation));
+    LogMetrics("test", *summary->test);
+  }
+  if (train > 0) {
+    evaluation.data = data.train.get();
+    evaluation.samples = train;
+    evaluation.progress = [=](uint64_t done) { progress->Evaluated(test + done, train + test); };
+    LODESTONE_ASSIGN_OR_RETURN(summary->train, Evaluate(evaluation));
+    LogMetrics("train", *summary->train);
+  }
+  summary->best_reachable = data.best_reachable;
+  summary->best_reachable_metric = data.best_reachable_metric;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
+                               const std::atomic<bool>* stop, Results* results, kernels::Backend* backend) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema, backend));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(model->tables()));
+  std::vector<const TableHandle*> dense;
+  for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
+  Parameters parameters(client, dense,
+                        {.refresh_ms_max = config.worker().refresh_max_ms(),
+                         .own_pushes_missing_max = kOwnPushesMissingWindows * config.worker().pushes_in_flight_max(),
+                         .time = time});
+  LODESTONE_RETURN_IF_ERROR(parameters.Start());
+
+  Compute compute(model.get(), &tables);
+  Progress progress(client, time, model->metrics_kind());
+  Trainer trainer(
+      {&config, client, data.train.get(), model.get(), &compute, &tables, &parameters, &progress, results, time, stop});
+  LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
+  Summary summary;
+  summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
+  summary.samples = trained.samples;
+  summary.seconds = trained.seconds;
+  summary.staleness_pushes = trained.staleness_pushes;
+  summary.stage_seconds = trained.stages;
+  if (trained.stopped) return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
+
+  if (client->index() == 0) {
+    progress.Enter(v1::PHASE_WAITING);
+    LODESTONE_RETURN_IF_ERROR(client->AwaitClock(std::numeric_limits<Clock>::max()));
+    Evaluation evaluation;
+    evaluation.client = client;
+    evaluation.model = model.get();
+    evaluation.compute = &compute;
+    evaluation.tables = &tables;
+    evaluation.parameters = &parameters;
+    evaluation.prefetch_batches = config.worker().prefetch_batches();
+    evaluation.stop = stop;
+    LODESTONE_RETURN_IF_ERROR(EvaluateAll(config, data, std::move(evaluation), &parameters, &progress, &summary));
+  }
+  progress.Enter(v1::PHASE_FINISHED);
+  return summary;
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,27 @@
+// All that a worker does between joining the cluster and leaving it: it makes the model's tables, trains on its
+// partition, waits for the others and, if it is worker 0, evaluates what came out.
+//
+// Thread safety: for one thread; others may set `stop`.
+#pragma once
+
+#include <atomic>
+
+#include "absl/status/statusor.h"
+#include "common/base/time_source.h"
+#include "kernels/backend.h"
+#include "kernels/cpu_backend.h"
+#include "proto/config.pb.h"
+#include "worker/client/client.h"
+#include "worker/data/dataset.h"
+#include "worker/report/results.h"
+#include "worker/report/summary.h"
+
+namespace lodestone::worker {
+
+// CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results`, if there are any, are told
+// of the steps, but not of the end. `backend` computes.
+absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
+                               const std::atomic<bool>* stop, Results* results = nullptr,
+                               kernels::Backend* backend = kernels::Cpu());
+
+}  // namespace lodestone::worker

@@ -1,0 +1,190 @@
+#include "worker/training/parameters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+
+namespace lodestone::worker {
+
+// The newest blocks and versions that broadcasts have brought, until the trainer takes them.
+class Parameters::Staging {
+ public:
+  Staging(const std::vector<const TableHandle*>& handles, uint32_t shards)
+      : versions_(shards, 0), confirmed_(shards, false) {
+    for (const TableHandle* handle : handles) {
+      handles_.push_back(*handle);
+      Table& table = tables_.emplace_back();
+      table.id = handle->id;
+      table.layout = handle->layout;
+      table.values.resize(handle->layout.elements);
+      table.versions.resize(handle->layout.block_count(), 0);
+      table.waiting.resize(handle->layout.block_count(), false);
+    }
+  }
+
+  // The tables, for the subscription, which lives as long as its callbacks and so as long as this.
+  std::vector<const TableHandle*> handles() const {
+    std::vector<const TableHandle*> handles;
+    for (const TableHandle& handle : handles_) handles.push_back(&handle);
+    return handles;
+  }
+
+  void OnBlock(const BlockUpdate& update) {
+    MutexLock lock(&mu_);
+    for (uint32_t t = 0; t < tables_.size(); ++t) {
+      Table& table = tables_[t];
+      if (table.id != update.table) continue;
+      if (update.block >= table.layout.block_count() || update.count != table.layout.ElementsOf(update.block)) {
+        LODESTONE_LOG(WARN, "parameters", "broadcast block of a wrong size ignored table={} block={} count={}",
+                      update.table, update.block, update.count);
+        return;
+      }
+      if (update.version < table.versions[update.block]) return;
+      update.values.CopyTo(table.values.data() + uint64_t{update.block} * table.layout.block_elements);
+      table.versions[update.block] = update.version;
+      if (!table.waiting[update.block]) waiting_.push_back({t, update.block});
+      table.waiting[update.block] = true;
+      return;
+    }
+  }
+
+  void OnShard(ShardId shard, Version version) {
+    MutexLock lock(&mu_);
+    if (shard >= versions_.size()) return;
+    versions_[shard] = std::max(versions_[shard], version);
+    confirmed_[shard] = true;
+  }
+
+  // Calls block(table, block, version, values, count) for each block that waits, and shard(shard, version) for each
+  // shard whose version came since the last Take.
+  template <typename BlockFn, typename ShardFn>
+  void Take(const std::vector<ShardId>& shards, BlockFn block_fn, ShardFn shard_fn) {
+    MutexLock lock(&mu_);
+    for (const auto& [t, block] : waiting_) {
+      Table& table = tables_[t];
+      const uint64_t offset = uint64_t{block} * table.layout.block_elements;
+      block_fn(t, block, table.versions[block], table.values.data() + offset, offset, table.layout.ElementsOf(block));
+      table.waiting[block] = false;
+    }
+    waiting_.clear();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (confirmed_[shards[i]]) shard_fn(i, versions_[shards[i]]);
+      confirmed_[shards[i]] = false;
+    }
+  }
+
+ private:
+  struct Table {
+    TableId id = 0;
+    BlockLayout layout;
+    AlignedFloats values;
+    std::vector<Version> versions;  // Of the staged values, by block.
+    std::vector<bool> waiting;      // By block: staged since the last Take.
+  };
+
+  std::vector<TableHandle> handles_;  // Constant after construction.
+
+  Mutex mu_;
+  std::vector<Table> tables_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<uint32_t, BlockIndex>> waiting_ ABSL_GUARDED_BY(mu_);
+  ShardVersions versions_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> confirmed_ ABSL_GUARDED_BY(mu_);  // By shard: a version came since the last Take.
+};
+
+Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, const Options& options)
+    : client_(client),
+      options_(options),
+      staging_(std::make_shared<Staging>(tables, client->shard_map()->shards())),
+      versions_(client->shard_map()->shards(), 0) {
+  const uint32_t shards = client->shard_map()->shards();
+  std::vector<bool> holds(shards, false);
+  for (const TableHandle* handle : tables) {
+    const BlockIndex blocks = handle->layout.block_count();
+    tables_.push_back({handle, AlignedFloats(handle->layout.elements), std::vector<Version>(blocks, 0),
+                       std::vector<uint64_t>(blocks, 0)});
+    for (BlockIndex b = 0; b < blocks; ++b) holds[ShardOfBlock(handle->id, b, shards)] = true;
+  }
+  for (ShardId s = 0; s < shards; ++s) {
+    if (holds[s]) dense_shards_.push_back(s);
+  }
+  confirmed_ms_.resize(dense_shards_.size(), 0);
+  confirmed_pushes_.resize(dense_shards_.size(), 0);
+}
+
+Parameters::~Parameters() = default;
+
+absl::Status Parameters::Start() {
+  LODESTONE_RETURN_IF_ERROR(PullAll());
+  return client_->Subscribe(
+      staging_->handles(), [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
+      [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); });
+}
+
+absl::Status Parameters::Refresh(uint64_t acknowledged_pushes) {
+  acknowledged_pushes_ = acknowledged_pushes;
+  TakeStaged();
+  return NeedsPull() ? PullAll() : absl::OkStatus();
+}
+
+absl::Status Parameters::PullAll() {
+  const int64_t now_ms = options_.time->NowMs();
+  std::vector<DensePull> pulls;
+  for (Table& table : tables_) pulls.push_back({table.handle, table.values.data()});
+  auto versions = client_->PullNow(std::move(pulls), {});
+  if (!versions.ok()) return Annotate(versions.status(), "pulling dense parameters");
+  LODESTONE_CHECK(versions->size() == versions_.size());
+  ++pulls_;
+  ++stamp_;
+  for (size_t i = 0; i < dense_shards_.size(); ++i) {
+    const ShardId shard = dense_shards_[i];
+    versions_[shard] = std::max(versions_[shard], (*versions)[shard]);
+    confirmed_ms_[i] = now_ms;
+    confirmed_pushes_[i] = acknowledged_pushes_;
+  }
+  for (Table& table : tables_) {
+    for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
+      const ShardId shard = ShardOfBlock(table.handle->id, b, static_cast<uint32_t>(versions_.size()));
+      table.block_versions[b] = std::max(table.block_versions[b], (*versions)[shard]);
+      table.block_stamps[b] = stamp_;
+    }
+  }
+  TakeStaged();
+  return absl::OkStatus();
+}
+
+void Parameters::TakeStaged() {
+  const int64_t now_ms = options_.time->NowMs();
+  staging_->Take(
+      dense_shards_,
+      [this](uint32_t t, BlockIndex block, Version version, const float* values, uint64_t offset, uint32_t count) {
+        Table& table = tables_[t];
+        if (version <= table.block_versions[block]) return;
+        std::copy_n(values, count, table.values.data() + offset);
+        table.block_versions[block] = version;
+        table.block_stamps[block] = ++stamp_;
+        ++blocks_from_broadcasts_;
+      },
+      [&](size_t i, Version version) {
+        Version& held = versions_[dense_shards_[i]];
+        if (version <= held) return;  // Older than a pull.
+        held = version;
+        confirmed_ms_[i] = now_ms;
+        confirmed_pushes_[i] = acknowledged_pushes_;
+      });
+}
+
+bool Parameters::NeedsPull() const {
+  if (dense_shards_.empty()) return false;
+  const uint64_t pushes = *std::min_element(confirmed_pushes_.begin(), confirmed_pushes_.end());
+  const int64_t ms = *std::min_element(confirmed_ms_.begin(), confirmed_ms_.end());
+  return acknowledged_pushes_ - pushes > options_.own_pushes_missing_max ||
+         options_.time->NowMs() - ms > options_.refresh_ms_max;
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,90 @@
+// A worker's copy of the dense tables. Broadcasts write what has changed into a second, staged copy; the trainer takes
+// it over between two steps, so that the values do not move while a step computes.
+//
+// Broadcasts are the rule and pulls the fallback: where none has come for a while, or where the copy would lack too
+// many of the worker's own pushes, Refresh pulls. Own pushes are never applied here; they come back from the servers.
+//
+// Thread safety: for one thread. The client's threads write the staged copy only.
+//
+// What the client keeps of a subscription is shared with it, so either may be destroyed first. The client must live
+// during every call here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "worker/client/client.h"
+#include "worker/training/aligned_vector.h"
+
+namespace lodestone::worker {
+
+class Parameters {
+ public:
+  struct Options {
+    // A shard's values that nothing has confirmed for longer than this are pulled.
+    int64_t refresh_ms_max = 2000;
+    // So are values that lack more than about this many of this worker's acknowledged pushes: gradients computed again
+    // and again from the same values add up to one huge step.
+    uint64_t own_pushes_missing_max = 8;
+    const TimeSource* time = nullptr;
+  };
+
+  // `tables` are dense and must outlive this.
+  Parameters(Client* client, std::vector<const TableHandle*> tables, const Options& options);
+  ~Parameters();
+
+  // Pulls all values, then subscribes.
+  absl::Status Start();
+  // Takes over what broadcasts have brought, and pulls if they brought too little. Between two steps.
+  // `acknowledged_pushes` counts this worker's pushes so far that held gradients of all tables.
+  absl::Status Refresh(uint64_t acknowledged_pushes);
+  // Pulls all values.
+  absl::Status PullAll();
+
+  // Values of table `i` of the constructor's: its layout.elements floats.
+  const float* values(size_t i) const { return tables_[i].values.data(); }
+  // Grows with every change of a value; and what it was when block `b` of table `i` last changed.
+  uint64_t stamp() const { return stamp_; }
+  uint64_t block_stamp(size_t i, BlockIndex b) const { return tables_[i].block_stamps[b]; }
+  // Of each shard, the version that the values are at least of; 0 for shards without dense values.
+  const ShardVersions& versions() const { return versions_; }
+
+  // Blocks taken over from broadcasts, and pulls of all values, so far.
+  uint64_t blocks_from_broadcasts() const { return blocks_from_broadcasts_; }
+  uint64_t pulls() const { return pulls_; }
+
+ private:
+  struct Table {
+    const TableHandle* handle = nullptr;
+    AlignedFloats values;
+    std::vector<Version> block_versions;
+    std::vector<uint64_t> block_stamps;
+  };
+  // What the client's threads write.
+  class Staging;
+
+  // Copies staged blocks that are newer than the values, and the staged versions.
+  void TakeStaged();
+  bool NeedsPull() const;
+
+  Client* const client_;
+  const Options options_;
+  const std::shared_ptr<Staging> staging_;
+  std::vector<ShardId> dense_shards_;  // Those that hold a block.
+
+  std::vector<Table> tables_;
+  ShardVersions versions_;
+  // Beside dense_shards_: when the shard's values were last confirmed, and own pushes acknowledged by then.
+  std::vector<int64_t> confirmed_ms_;
+  std::vector<uint64_t> confirmed_pushes_;
+  uint64_t acknowledged_pushes_ = 0;
+  uint64_t stamp_ = 0;
+  uint64_t blocks_from_broadcasts_ = 0;
+  uint64_t pulls_ = 0;
+};
+
+}  // namespace lodestone::worker

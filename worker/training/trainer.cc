@@ -1,0 +1,219 @@
+#include "worker/training/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "common/telemetry/metrics.h"
+#include "worker/data/epoch_batches.h"
+
+namespace lodestone::worker {
+namespace {
+
+// Streams of cluster.seed, so that shuffling, dropout and initial values are unrelated.
+constexpr uint64_t kShuffleStream = 0x5f;
+constexpr uint64_t kDropoutStream = 0xd0;
+
+HistogramMetric step_metric("lodestone_worker_step_duration_seconds", "How long a step takes.");
+constexpr char kStepStage[] = "lodestone_worker_step_stage_duration_seconds";
+constexpr char kStepStages[] =
+    "What a step's time goes by: input, waiting for samples to be read; pull, waiting for values; compute; push, "
+    "handing the gradients over, which waits while too many pushes are unacknowledged. A device computes a step during "
+    "the push of the one before, and compute is what takes longer than that.";
+HistogramMetric stage_metrics[kStages] = {
+    {kStepStage, kStepStages, {{"stage", kStageNames[0]}}},
+    {kStepStage, kStepStages, {{"stage", kStageNames[1]}}},
+    {kStepStage, kStepStages, {{"stage", kStageNames[2]}}},
+    {kStepStage, kStepStages, {{"stage", kStageNames[3]}}},
+};
+HistogramMetric staleness_metric("lodestone_worker_staleness_pushes",
+                                 "Pushes by others between the reading of values and the push computed from them.", {},
+                                 Histogram::Of::kNumbers);
+CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes that a table's guard refused.");
+
+uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) {
+  return StreamSeed(StreamSeed(config.cluster().seed(), stream), worker);
+}
+
+}  // namespace
+
+// What became of the pushes so far.
+class Trainer::Tally {
+ public:
+  struct Counts {
+    uint64_t acknowledged = 0;
+    uint64_t refused = 0;  // By a table's guard.
+    double staleness_sum = 0;
+    absl::Status error;  // The first.
+  };
+
+  void Add(const Client::PushResult& result) {
+    MutexLock lock(&mu_);
+    if (absl::IsOutOfRange(result.status)) {
+      refused_metric.Add(1);
+      if (++counts_.refused == 1) LODESTONE_LOG(WARN, "trainer", "a push was refused: {}", result.status.ToString());
+      return;
+    }
+    if (!result.status.ok()) {
+      if (counts_.error.ok()) counts_.error = result.status;
+      return;
+    }
+    staleness_metric.ObserveNumber(result.staleness_pushes);
+    ++counts_.acknowledged;
+    counts_.staleness_sum += result.staleness_pushes;
+  }
+  Counts Get() {
+    MutexLock lock(&mu_);
+    return counts_;
+  }
+
+ private:
+  Mutex mu_;
+  Counts counts_ ABSL_GUARDED_BY(mu_);
+};
+
+Trainer::Trainer(const Parts& parts)
+    : parts_(parts),
+      push_later_(!parts.model->backend()->on_host() && parts.config->worker().prefetch_batches() > 0),
+      tally_(std::make_shared<Tally>()) {
+  const size_t tables = parts.tables->size(), dense = parts.model->dense_table_count();
+  LODESTONE_CHECK(tables == parts.model->tables().size());
+  for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*parts.tables)[t]);
+}
+
+Trainer::~Trainer() = default;
+
+absl::StatusOr<Trainer::Result> Trainer::Train() {
+  const v1::Config& config = *parts_.config;
+  const uint32_t worker = parts_.client->index();
+  EpochBatches batches(parts_.data->size(), config.train().epochs(), config.train().batch_size(),
+                       WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
+  parts_.progress->StartTraining(batches.total_samples());
+  if (parts_.results != nullptr) parts_.results->StartTraining(batches.total_samples());
+  Result result;
+  const int64_t start_ms = parts_.time->NowMs();
+  {
+    BatchPipeline pipeline(parts_.client, parts_.data, row_tables_,
+                           [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); },
+                           {.ahead = config.worker().prefetch_batches(),
+                            .held_max = push_later_ ? 2u : 1u,
+                            .backend = parts_.model->backend(),
+                            .ordered = config.worker().deterministic()});
+    while (true) {
+      result.stopped = parts_.stop->load(std::memory_order_relaxed);
+      if (result.stopped) break;
+      // With nothing to compute meanwhile, gradients need not wait.
+      if (!pipeline.Ready()) LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
+      const int64_t start_ns = NowNs();
+      LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
+      if (item == nullptr) break;
+      LODESTONE_RETURN_IF_ERROR(Step(&pipeline, *item, start_ns));
+    }
+    LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
+  }
+  LODESTONE_RETURN_IF_ERROR(parts_.client->Flush());
+  const Tally::Counts counts = tally_->Get();
+  LODESTONE_RETURN_IF_ERROR(counts.error);
+  result.steps = steps_;
+  result.samples = samples_;
+  result.stages = stages_;
+  result.seconds = static_cast<double>(parts_.time->NowMs() - start_ms) / 1000;
+  if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
+  LODESTONE_LOG(INFO, "trainer",
+                "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} refused={} dense_pulls={} "
+                "broadcast_blocks={}",
+                steps_, samples_, result.seconds, result.staleness_pushes, counts.refused, parts_.parameters->pulls(),
+                parts_.parameters->blocks_from_broadcasts());
+  return result;
+}
+
+void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
+  for (size_t i = 0; i < kStages; ++i) {
+    stage_metrics[i].ObserveNs(ns[i]);
+    stages_[i] += 1e-9 * static_cast<double>(ns[i]);
+  }
+}
+
+absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns) {
+  LODESTONE_RETURN_IF_ERROR(parts_.client->Health());
+  const Tally::Counts counts = tally_->Get();
+  LODESTONE_RETURN_IF_ERROR(counts.error);
+  const int64_t refresh_ns = NowNs();
+  LODESTONE_RETURN_IF_ERROR(parts_.parameters->Refresh(counts.acknowledged));
+  const int64_t compute_ns = NowNs();
+
+  const uint64_t dropout_seed = StreamSeed(WorkerSeed(*parts_.config, parts_.client->index(), kDropoutStream), steps_);
+  Computed computed{&item, ++steps_, ReadVersions(item.versions)};
+  parts_.compute->StartGradients(item, *parts_.parameters, dropout_seed);
+  absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
+  LODESTONE_ASSIGN_OR_RETURN(const double loss, parts_.compute->FinishGradients());
+  LODESTONE_RETURN_IF_ERROR(pushed_ns.status());
+  if (!std::isfinite(loss)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the training loss is ", loss, " at step ", steps_,
+                     ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
+                     "standardize the numeric features (data.numeric)"));
+  }
+  int64_t push_ns = *pushed_ns;
+  const int64_t computed_ns = NowNs() - compute_ns - push_ns;
+  const size_t samples = item.keyed.batch.size;
+  parts_.progress->Predicted(samples, parts_.compute->predictions(), item.keyed.batch.labels.data());
+  computed_ = std::move(computed);
+  if (!push_later_) {
+    LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
+  }
+  const BatchPipeline::Waits& waits = pipeline->waits();
+  CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
+  step_metric.ObserveNs(NowNs() - start_ns);
+  samples_ += samples;
+  const Progress::StepCounts step = {steps_, samples_, samples, loss, counts.acknowledged, counts.staleness_sum,
+                                     stages_};
+  parts_.progress->Step(step);
+  if (parts_.results != nullptr) parts_.results->Step(step, parts_.progress->metric());
+  return absl::OkStatus();
+}
+
+ShardVersions Trainer::ReadVersions(const ShardVersions& rows) const {
+  ShardVersions versions = parts_.parameters->versions();
+  for (size_t s = 0; s < rows.size() && s < versions.size(); ++s) {
+    if (versions[s] == 0 || (rows[s] != 0 && rows[s] < versions[s])) versions[s] = rows[s];
+  }
+  return versions;
+}
+
+absl::Status Trainer::PushAlone(BatchPipeline* pipeline) {
+  LODESTONE_ASSIGN_OR_RETURN(const int64_t ns, Push(pipeline));
+  stages_[static_cast<size_t>(Stage::kPush)] += 1e-9 * static_cast<double>(ns);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
+  if (computed_.item == nullptr) return 0;
+  const int64_t start_ns = NowNs();
+  const std::vector<Key>& keys = computed_.item->keyed.keys;
+  const size_t dense_count = parts_.model->dense_table_count();
+  std::vector<DenseGradient> dense;
+  std::vector<RowGradients> rows;
+  for (size_t t = 0; t < parts_.tables->size(); ++t) {
+    const TableHandle* const table = &(*parts_.tables)[t];
+    if (t < dense_count) {
+      dense.push_back({table, parts_.compute->gradient(t)});
+    } else if (!keys.empty()) {
+      rows.push_back({table, keys, parts_.compute->gradient(t)});
+    }
+  }
+  LODESTONE_RETURN_IF_ERROR(
+      parts_.client->Push(computed_.step, dense, rows, computed_.read_versions,
+                          [tally = tally_](const Client::PushResult& result) { tally->Add(result); }));
+  computed_ = {};
+  pipeline->Release();
+  return NowNs() - start_ns;
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,97 @@
+// The training loop of one worker: batches come with their rows from a pipeline, gradients leave asynchronously, dense
+// values are refreshed by broadcasts.
+//
+// A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and
+// pushing of different steps overlap, so a gradient may be older than the values it is applied to; how much is
+// measured. Where a device computes, it has the next step to compute while a step's gradients are packed and handed
+// over, unless worker.prefetch_batches is 0.
+//
+// Not thread-safe. Owns nothing that it is given; all must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/time_source.h"
+#include "proto/config.pb.h"
+#include "worker/client/client.h"
+#include "worker/data/dataset.h"
+#include "worker/metrics/step_stages.h"
+#include "worker/model/model.h"
+#include "worker/report/progress.h"
+#include "worker/report/results.h"
+#include "worker/training/batch_pipeline.h"
+#include "worker/training/compute.h"
+#include "worker/training/parameters.h"
+
+namespace lodestone::worker {
+
+class Trainer {
+ public:
+  // What a trainer works with.
+  struct Parts {
+    const v1::Config* config = nullptr;
+    Client* client = nullptr;
+    const Dataset* data = nullptr;  // This worker's partition.
+    const Model* model = nullptr;
+    Compute* compute = nullptr;                        // Of that model.
+    const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
+    Parameters* parameters = nullptr;                  // Of the dense ones.
+    Progress* progress = nullptr;
+    Results* results = nullptr;  // None if nobody wants any.
+    const TimeSource* time = nullptr;
+    const std::atomic<bool>* stop = nullptr;  // Set to end after the step under way.
+  };
+  struct Result {
+    uint64_t steps = 0;
+    uint64_t samples = 0;
+    double seconds = 0;           // From the first step to the last push's acknowledgement.
+    double staleness_pushes = 0;  // Mean over the pushes.
+    StageSeconds stages{};        // Where the time of the steps went.
+    bool stopped = false;         // By `stop`, before the last step.
+  };
+
+  explicit Trainer(const Parts& parts);
+  ~Trainer();
+
+  // Trains for train.epochs and waits until all pushes are acknowledged. Call once. Errors: of calls, of the client's
+  // health, and FAILED_PRECONDITION if the loss is no longer a number.
+  absl::StatusOr<Result> Train();
+
+ private:
+  class Tally;  // Of pushes; their callbacks share it.
+
+  // A step whose gradients are to be pushed.
+  struct Computed {
+    const BatchPipeline::Item* item = nullptr;  // Null: there is none.
+    uint64_t step = 0;
+    ShardVersions read_versions;  // At which its values were read.
+  };
+
+  // `start_ns`: when the trainer began to wait for the batch.
+  absl::Status Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns);
+  // Adds what a step has spent in each stage.
+  void CountStages(const std::array<int64_t, kStages>& ns);
+  // Of each shard the older of the versions at which dense values and rows were read.
+  ShardVersions ReadVersions(const ShardVersions& rows) const;
+  // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many nanoseconds
+  // that took.
+  absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
+  // The same outside of steps.
+  absl::Status PushAlone(BatchPipeline* pipeline);
+
+  const Parts parts_;
+  const bool push_later_;  // While the next step is computed.
+  const std::shared_ptr<Tally> tally_;
+  std::vector<const TableHandle*> row_tables_;
+
+  uint64_t steps_ = 0;
+  uint64_t samples_ = 0;
+  StageSeconds stages_{};
+  Computed computed_;
+};
+
+}  // namespace lodestone::worker
