@@ -12,6 +12,7 @@
 #include "common/base/retry.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
 
 namespace lodestone::server {

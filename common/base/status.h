@@ -1,19 +1,10 @@
-// absl::Status is the error of every part of Lodestone; gRPC has its own with the same codes.
+// Macros and helpers for absl::Status, the error type of every part of Lodestone.
 #pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/support/status.h"
 
 namespace lodestone {
-
-// The same code and message.
-grpc::Status ToGrpc(const absl::Status& status);
-absl::Status FromGrpc(const grpc::Status& status);
-
-// What a call of ours ended with. A connection that breaks, or a peer that shuts down, ends it with UNAVAILABLE, but
-// now and then with CANCELLED or UNKNOWN, which no method answers by itself: those are UNAVAILABLE here.
-absl::Status FromCall(const grpc::Status& status);
 
 // `status` with "context: " before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);

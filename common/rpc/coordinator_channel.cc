@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 
 namespace lodestone {
 

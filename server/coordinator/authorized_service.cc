@@ -1,6 +1,7 @@
 #include "server/coordinator/authorized_service.h"
 
 #include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 
 namespace lodestone::server {
 namespace {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/incarnation.h"
 #include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 
 namespace lodestone::server {
 

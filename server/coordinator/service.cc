@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
 
 namespace lodestone::server {

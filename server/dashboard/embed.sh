@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes one document of the page's sources, and C++ of that:
-#   embed.sh page.html page.css FIRST.js NEXT.js ... > page_html.cc
+#   embed.sh page.html page.css FIRST.js NEXT.js ... > dashboard_html.cc
 # The document's policy lets nothing run or style it but these sources, which it names by their digests.
 set -euo pipefail
 

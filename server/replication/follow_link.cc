@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/retry.h"
 #include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
 #include "grpcpp/impl/codegen/rpc_method.h"
 #include "server/shard/content_checksum.h"

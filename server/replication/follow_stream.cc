@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/limits.h"
-#include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 #include "common/telemetry/metrics.h"
 #include "common/wire/message.h"
 #include "server/replication/replicator.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
-#include "server/checkpoint/manifest.h"
+#include "common/rpc/grpc_status.h"
 
 namespace lodestone::server {
 namespace {
@@ -107,8 +107,7 @@ AdminService::Note AdminService::NoteOf(const grpc::CallbackServerContext& conte
   };
 }
 
-absl::Status AdminService::BeginCheckpoint(const std::string& name) {
-  if (!name.empty()) LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
+absl::Status AdminService::BeginCheckpoint() {
   if (checkpoint_ == nullptr) return NothingOnDisk();
   return busy_.exchange(true) ? Busy() : absl::OkStatus();
 }
@@ -138,7 +137,7 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
                                                    v1::CheckpointResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   Note note = NoteOf(*context, "/lodestone.v1.Admin/Checkpoint", request->name());
-  if (const absl::Status status = BeginCheckpoint(request->name()); !status.ok()) return End(reactor, status, note);
+  if (const absl::Status status = BeginCheckpoint(); !status.ok()) return End(reactor, status, note);
   Run<v1::CheckpointResponse>([this, name = request->name()] { return checkpoint_(name); }, response, reactor,
                               std::move(note));
   return reactor;

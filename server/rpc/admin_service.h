@@ -91,7 +91,7 @@ class AdminService final : public v1::Admin::CallbackService {
   Note NoteOf(const grpc::CallbackServerContext& context, const char* method, std::string what) const;
 
   // OK if one may begin now.
-  absl::Status BeginCheckpoint(const std::string& name);
+  absl::Status BeginCheckpoint();
   absl::Status BeginRollback(const v1::RollbackRequest& request);
   // Runs what has begun in the background, and finishes the call.
   template <typename Response>

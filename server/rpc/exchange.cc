@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/push_pull.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
 #include "common/wire/message.h"
 #include "server/auth/revocable.h"
 #include "server/rpc/push_pull.h"

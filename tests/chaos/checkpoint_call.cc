@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
 #include "proto/admin.grpc.pb.h"
 
 namespace lodestone::chaos {

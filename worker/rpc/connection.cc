@@ -8,6 +8,7 @@
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
+#include "common/rpc/grpc_status.h"
 #include "common/telemetry/metrics.h"
 #include "common/wire/ps_name.h"
 #include "worker/rpc/connection_stream.h"

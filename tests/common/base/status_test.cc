@@ -1,24 +1,10 @@
 #include "common/base/status.h"
 
+#include "common/rpc/grpc_status.h"
 #include "gtest/gtest.h"
 
 namespace lodestone {
 namespace {
-
-TEST(Status, KeepsCodeAndMessageThereAndBack) {
-  const absl::Status status = absl::NotFoundError("no such table");
-  EXPECT_EQ(FromGrpc(ToGrpc(status)), status);
-  EXPECT_TRUE(FromGrpc(ToGrpc(absl::OkStatus())).ok());
-}
-
-TEST(Status, WhatABrokenConnectionEndsACallWithIsUnavailable) {
-  for (const grpc::StatusCode code : {grpc::StatusCode::UNKNOWN, grpc::StatusCode::CANCELLED}) {
-    EXPECT_EQ(FromCall(grpc::Status(code, "Stream removed")), absl::UnavailableError("Stream removed"));
-  }
-  EXPECT_EQ(FromCall(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "who?")),
-            absl::FailedPreconditionError("who?"));
-  EXPECT_TRUE(FromCall(grpc::Status::OK).ok());
-}
 
 TEST(Status, ContextStandsBeforeTheMessage) {
   EXPECT_EQ(Annotate(absl::NotFoundError("no such table"), "ps 1"), absl::NotFoundError("ps 1: no such table"));

@@ -15,6 +15,7 @@
 #include "tests/server/dashboard/browser.h"
 #include "tools/psctl/local/child_process.h"
 #include "tools/psctl/local/training_progress.h"
+#include "tools/psctl/text/table.h"
 
 namespace lodestone::server {
 namespace {

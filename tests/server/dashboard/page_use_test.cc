@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/server/dashboard/page_browser.h"
 #include "tools/psctl/local/training_progress.h"
+#include "tools/psctl/text/table.h"
 
 namespace lodestone::server {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/base/status.h"
 #include "common/base/types.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
 #include "grpcpp/client_context.h"
 #include "proto/config.pb.h"
 #include "proto/replication.grpc.pb.h"

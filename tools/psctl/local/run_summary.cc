@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/local/training_progress.h"
+#include "tools/psctl/text/table.h"
 
 namespace lodestone::psctl {
 namespace {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/psctl/text/table.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -142,12 +143,6 @@ std::string ProgressBar(const ClusterView& view, double samples_per_second, size
     bar = absl::StrCat("[", std::string(filled, '#'), std::string(columns - filled, '.'), "] ");
   }
   return absl::StrCat(phase, " ", bar, percent, "  ", details);
-}
-
-std::string WithThousands(uint64_t number) {
-  std::string text = absl::StrCat(number);
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, 1, ',');
-  return text;
 }
 
 }  // namespace lodestone::psctl

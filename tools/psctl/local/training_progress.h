@@ -51,7 +51,4 @@ std::string ProgressLine(const ClusterView& view, double samples_per_second);
 // The same for a terminal of `width` columns, with a bar.
 std::string ProgressBar(const ClusterView& view, double samples_per_second, size_t width);
 
-// 1234567 as "1,234,567".
-std::string WithThousands(uint64_t number);
-
 }  // namespace lodestone::psctl

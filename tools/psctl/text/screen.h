@@ -5,12 +5,18 @@
 
 #include <termios.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tools/psctl/verbs/top_frame.h"
-
 namespace lodestone::psctl {
+
+// The size of a frame, in character cells.
+struct FrameSize {
+  size_t columns = SIZE_MAX;
+  size_t lines = SIZE_MAX;
+};
 
 class Screen {
  public:

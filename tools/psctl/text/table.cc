@@ -6,7 +6,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/psctl/local/training_progress.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -52,6 +51,12 @@ std::string AlignedTable(const Rows& rows, const Painter& paint) {
 
 void AppendSection(std::string* text, absl::string_view title, const Rows& rows, const Painter& paint) {
   if (rows.size() > 1) absl::StrAppend(text, "\n", paint(Style::kHeading, title), "\n", AlignedTable(rows, paint));
+}
+
+std::string WithThousands(uint64_t number) {
+  std::string text = absl::StrCat(number);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, 1, ',');
+  return text;
 }
 
 std::string WithUnit(uint64_t bytes) {

@@ -3,6 +3,7 @@
 // Thread safety: pure functions and plain values.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ std::vector<std::string> AlignedLines(const Rows& rows, const Painter& paint = P
 // Adds a blank line, `title` and the table; nothing if there are no rows below the heading.
 void AppendSection(std::string* text, absl::string_view title, const Rows& rows, const Painter& paint = Painter());
 
+// 1234567 as "1,234,567".
+std::string WithThousands(uint64_t number);
 // 1536 as "1.5 KiB".
 std::string WithUnit(uint64_t bytes);
 // "4.2 s".

@@ -9,6 +9,7 @@
 
 #include "proto/admin.pb.h"
 #include "tools/psctl/client/cluster_report.h"
+#include "tools/psctl/text/screen.h"
 #include "tools/psctl/text/style.h"
 
 namespace lodestone::psctl {
@@ -18,11 +19,6 @@ struct TopView {
   std::vector<v1::Event> events;  // Oldest first.
   int64_t time_ms = 0;            // When it was so, since 1970.
   std::string trouble;            // Why it is not newer; empty: it is new.
-};
-
-struct FrameSize {
-  size_t columns = SIZE_MAX;
-  size_t lines = SIZE_MAX;
 };
 
 // At most size.lines lines of at most size.columns columns. What does not fit is left out, and counted where it would

@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/psctl/text/table.h"
 
 namespace lodestone::psctl {
 namespace {
