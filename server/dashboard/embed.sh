@@ -46,8 +46,8 @@ document() {
 
 echo '#include "server/dashboard/dashboard_html.h"'
 echo
-echo 'namespace lodestone {'
+echo 'namespace lodestone::server {'
 printf 'const std::string_view kPageHtml = R"PAGE('
 document "$@"
 echo ')PAGE";'
-echo '}  // namespace lodestone'
+echo '}  // namespace lodestone::server'

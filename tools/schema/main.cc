@@ -30,6 +30,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "schema: %s has no message %s\n", argv[1], argv[2]);
     return 1;
   }
-  const std::string schema = lodestone::JsonSchema(*root);
+  const std::string schema = lodestone::schema::JsonSchema(*root);
   return std::fwrite(schema.data(), 1, schema.size(), stdout) == schema.size() && std::fflush(stdout) == 0 ? 0 : 1;
 }

@@ -63,7 +63,7 @@ LocalTraining::LocalTraining(const v1::Config& config, std::unique_ptr<worker::M
 
 bool LocalTraining::AddTable(const v1::TableSpec& spec) {
   const size_t index = tables_.size();
-  server::Table& table = tables_.emplace_back(backend_, spec.has_dense() ? 0 : spec.embedding().dim());
+  Table& table = tables_.emplace_back(backend_, spec.has_dense() ? 0 : spec.embedding().dim());
   if (spec.has_dense()) {
     const auto& dims = spec.dense().dims();
     size_t elements = 1;
@@ -88,7 +88,7 @@ bool LocalTraining::AddTable(const v1::TableSpec& spec) {
 
 LocalTraining::BatchRows LocalTraining::NewRows() {
   BatchRows rows;
-  for (const server::Table& table : tables_) {
+  for (const Table& table : tables_) {
     if (table.dim > 0) rows.host.emplace_back(backend_, kernels::Memory::kHost);
   }
   if (!backend_->on_host()) rows.device = std::make_unique<worker::DeviceBatch>(backend_, ordered_, rows.host.size());
@@ -97,7 +97,7 @@ LocalTraining::BatchRows LocalTraining::NewRows() {
 
 bool LocalTraining::GatherRows(const worker::KeyedBatch& batch, BatchRows* rows) {
   auto gathered = rows->host.begin();
-  for (const server::Table& table : tables_) {
+  for (const Table& table : tables_) {
     if (table.dim == 0) continue;
     const auto row = [&](size_t i) { return table.rows.data() + batch.keys[i] * table.row_floats; };
     float* to = (gathered++)->Resize(batch.keys.size() * table.dim);
@@ -128,7 +128,7 @@ absl::StatusOr<double> LocalTraining::Compute(const worker::KeyedBatch& batch, c
   const bool on_host = backend_->on_host();
   size_t r = 0;  // Of the embedding tables.
   for (size_t t = 0; t < tables_.size(); ++t) {
-    server::Table& table = tables_[t];
+    Table& table = tables_[t];
     if (table.dim > 0) table.gradient.Resize(batch.keys.size() * table.dim);
     if (!on_host) table.gradient_on_device.Resize(table.gradient.size());
     if (table.dim > 0) {
@@ -147,7 +147,7 @@ absl::StatusOr<double> LocalTraining::Compute(const worker::KeyedBatch& batch, c
   if (!on_host) rows.device->Await();
   model_->Gradients(on_host ? batch.view() : rows.device->view(), parameters_, /*dropout_seed=*/0, gradients_,
                     /*predictions=*/nullptr, loss_.data());
-  for (server::Table& table : tables_) {
+  for (Table& table : tables_) {
     if (on_host) break;
     backend_->CopyOut(table.gradient.size() * sizeof(float), table.gradient_on_device.data(), table.gradient.data());
   }
@@ -187,7 +187,7 @@ absl::StatusOr<double> LocalTraining::Gradients() {
 }
 
 void LocalTraining::Update(const worker::KeyedBatch& batch) {
-  for (server::Table& table : tables_) {
+  for (Table& table : tables_) {
     if (table.dim == 0) {
       const size_t n = table.dense.size();
       optimizer_->Update(step_, {n, 0, n}, Bytes(table.gradient.data()), table.dense.data(), table.state.data(),

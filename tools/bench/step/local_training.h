@@ -53,8 +53,8 @@ class LocalTraining {
   using Floats = kernels::Buffer<float>;
 
   // One table. A row of an embedding table is its values and then their state, as in the server's pages.
-  struct server::Table {
-    server::Table(kernels::Backend* backend, size_t dim)
+  struct Table {
+    Table(kernels::Backend* backend, size_t dim)
         : dim(dim),
           dense(backend, kernels::Memory::kHost),
           gradient(backend, kernels::Memory::kHost),
@@ -109,7 +109,7 @@ class LocalTraining {
   const std::unique_ptr<const server::Optimizer> optimizer_;
   const size_t batch_size_;
   const bool ordered_;
-  std::vector<server::Table> tables_;  // Beside model_->tables().
+  std::vector<Table> tables_;  // Beside model_->tables().
   std::vector<worker::KeyedBatch> batches_;
   size_t steps_ = 0;
   bool dense_sent_ = false;  // The device has the dense tables as they are.

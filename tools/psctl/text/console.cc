@@ -16,7 +16,7 @@ constexpr int kColors[] = {36, 32, 33, 35, 34, 31};  // cyan, green, yellow, mag
 
 }  // namespace
 
-bool Console::IsTerminal(int fd) { return lodestone::IsTerminal(fd); }
+bool Console::IsTerminal(int fd) { return psctl::IsTerminal(fd); }
 
 size_t Console::width() const {
   winsize size{};

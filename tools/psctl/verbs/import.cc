@@ -81,7 +81,7 @@ absl::StatusOr<const Safetensors::View*> FindTensor(const Safetensors& tensors, 
   return &view;
 }
 
-absl::Status server::CheckFinite(const std::string& name, const Safetensors::View& view) {
+absl::Status CheckFinite(const std::string& name, const Safetensors::View& view) {
   for (size_t i = 0; i < view.bytes.size() / sizeof(float); ++i) {
     const float value = LoadAt<float>(view.bytes.data(), i);
     if (!std::isfinite(value)) {
@@ -108,7 +108,7 @@ absl::Status FindTensors(const Safetensors& tensors, Import* import) {
   if (table.is_dense()) {
     const std::vector<uint64_t> shape(table.spec().dense().dims().begin(), table.spec().dense().dims().end());
     LODESTONE_ASSIGN_OR_RETURN(import->values, FindTensor(tensors, table.name(), {"F32"}, shape));
-    return import->values == nullptr ? absl::OkStatus() : server::CheckFinite(table.name(), *import->values);
+    return import->values == nullptr ? absl::OkStatus() : CheckFinite(table.name(), *import->values);
   }
   const std::string keys = table.name() + ".keys";
   const std::string values = table.name() + ".values";
@@ -120,7 +120,7 @@ absl::Status FindTensors(const Safetensors& tensors, Import* import) {
   if (import->values == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("there is a tensor `", keys, "` and no `", values, "`"));
   }
-  LODESTONE_RETURN_IF_ERROR(server::CheckFinite(values, *import->values));
+  LODESTONE_RETURN_IF_ERROR(CheckFinite(values, *import->values));
   DivideRows(table.shards(), import);
   return absl::OkStatus();
 }
