@@ -163,7 +163,7 @@ absl::StatusOr<double> LocalTraining::Step() {
   if (!GatherRows(batch, &rows_)) return backend_->Finish();
   Pack(batch, &rows_);
   Upload(&rows_);
-  LODESTONE_ASSIGN_OR_RETURN(const double loss, worker::Compute(batch, rows_, [] {}));
+  LODESTONE_ASSIGN_OR_RETURN(const double loss, Compute(batch, rows_, [] {}));
   Update(batch);
   return loss;
 }
@@ -183,7 +183,7 @@ absl::StatusOr<double> LocalTraining::Gradients() {
   if (prepared_.empty()) LODESTONE_RETURN_IF_ERROR(PrepareBatches());
   const size_t current = uploaded_;
   uploaded_ = (uploaded_ + 1) % batches_.size();
-  return worker::Compute(batches_[current], prepared_[current], [&] { Upload(&prepared_[uploaded_]); });
+  return Compute(batches_[current], prepared_[current], [&] { Upload(&prepared_[uploaded_]); });
 }
 
 void LocalTraining::Update(const worker::KeyedBatch& batch) {
