@@ -118,7 +118,7 @@ int Main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Status status = Run(options.config, address_file, signals);
   if (status.ok()) return 0;
-  LODESTONE_LOG(ERROR, "server", "failed: {}", status.ToString());
+  LODESTONE_LOG(ERROR, "server", "failed: {}", std::string(status.message()));
   return 1;
 }
 

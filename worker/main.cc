@@ -175,10 +175,10 @@ int Main(int argc, char** argv) {
   const absl::Status status = Run(config, summary_path, signals);
   if (status.ok()) return 0;
   if (signals->signal() != 0) {
-    LODESTONE_LOG(WARN, "worker", "ended early: {}", status.ToString());
+    LODESTONE_LOG(WARN, "worker", "ended early: {}", std::string(status.message()));
     return kSignalExitBase + signals->signal();
   }
-  LODESTONE_LOG(ERROR, "worker", "failed: {}", status.ToString());
+  LODESTONE_LOG(ERROR, "worker", "failed: {}", std::string(status.message()));
   return 1;
 }
 
