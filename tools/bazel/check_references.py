@@ -2,7 +2,7 @@
 """Checks what the documents and commands refer to: run it from the root of the project.
 
   walks      `file: Class::Method` in a document: the file defines it
-  paths      `folder/file.ext` in a document exists
+  paths      `folder/file.ext` in a document, and in a command, exists
   links      a document's relative links lead to a file, and to a heading of it
   labels     //package:target in a document or a command is declared in that package's BUILD
   programs   a command line in a document names no bare `ps` or `worker`: what is installed is lodestone-ps and lodestone-worker
@@ -22,6 +22,8 @@ HISTORY = {"CHANGELOG.md"}
 # "`server/shard/shard.cc: Shard::Push`", with a line's end anywhere between the two.
 WALK = re.compile(r"`((?:%s)/[\w./-]+\.(?:cc|h|cu)):\s+([\w:]+)`" % "|".join(FOLDERS))
 PATH = re.compile(r"`((?:%s)/[\w./-]*\.(?:cc|h|cu|proto|md|ya?ml|py|json|svg|bzl))`" % "|".join(FOLDERS))
+# The same in a command, behind $root/ or nothing; what Bazel builds has no extension.
+FILE = re.compile(r"(?<![\w/.$}-])(?:\$\{?root\}?/)?((?:%s)/[\w./-]*\.(?:cc|h|cu|proto|ya?ml|py|json|bzl|sh))\b" % "|".join(FOLDERS))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 LABEL = re.compile(r"(?<![\w:/])//((?:%s)(?:/[\w.-]+)*)(?::([\w./-]+))?" % "|".join(FOLDERS))
 BARE = re.compile(r"^(?:\w+\$ )?\s*(ps|worker)\s+--")
@@ -79,6 +81,12 @@ def paths(document, text, exists):
             yield "%s: `%s` does not exist" % (document, path)
 
 
+def files(command, text, exists):
+    for path in FILE.findall(text):
+        if not exists(path):
+            yield "%s: %s does not exist" % (command, path)
+
+
 def links(document, text, read_file, exists):
     for target in LINK.findall(text):
         if "://" in target or target.startswith("mailto:"):
@@ -134,6 +142,7 @@ def check():
         problems += programs(document, text)
     for command in commands:
         problems += labels(command, read(command), read_file, os.path.exists)
+        problems += files(command, read(command), os.path.exists)
     for problem in problems:
         print(problem, file=sys.stderr)
     print("%d documents with %d walked methods, %d commands: %s" %
@@ -146,15 +155,17 @@ def self_test():
     assert defines(source, "Door::Open") and defines(source, "House::Enter") and defines(source, "Window")
     assert defines(source, "Count")
     assert not defines(source, "Door::Close") and not defines(source, "House::Leave") and not defines(source, "Wall") and not defines(source, "Wall::Fall")
-    files = {"server/a.cc": source, "server/BUILD": 'cc_binary(name = "ps")', "b/c.md": "# One, two\n## `Three` four\n"}
-    exists = lambda path: path in files or any(file.startswith(path + "/") for file in files)
-    assert not list(walks("d", "`server/a.cc: Door::Open` `server/a.cc:\n   House::Enter`", files.get))
-    assert len(list(walks("d", "`server/a.cc: Door::Shut` `server/b.cc: Door`", files.get))) == 2
+    tree = {"server/a.cc": source, "server/BUILD": 'cc_binary(name = "ps")', "b/c.md": "# One, two\n## `Three` four\n"}
+    exists = lambda path: path in tree or any(file.startswith(path + "/") for file in tree)
+    assert not list(walks("d", "`server/a.cc: Door::Open` `server/a.cc:\n   House::Enter`", tree.get))
+    assert len(list(walks("d", "`server/a.cc: Door::Shut` `server/b.cc: Door`", tree.get))) == 2
     assert len(list(paths("d", "`server/a.cc` `server/b.cc` `other/b.cc`", exists))) == 1
-    assert not list(links("b/d.md", "[x](c.md) [y](c.md#one-two) [z](c.md#three-four) [w](https://x/y)", files.get, exists))
-    assert len(list(links("b/d.md", "[x](e.md) [y](c.md#five)", files.get, exists))) == 2
-    assert not list(labels("d", "//server:ps //server/... https://server/x", files.get, exists))
-    assert len(list(labels("d", "//server:worker //tests/server/...", files.get, exists))) == 2
+    assert not list(files("c", 'cat "$root/server/a.cc" server/a.cc $out/server/b.cc', exists))
+    assert len(list(files("c", 'cat "$root/server/b.cc" server/b.cc', exists))) == 2
+    assert not list(links("b/d.md", "[x](c.md) [y](c.md#one-two) [z](c.md#three-four) [w](https://x/y)", tree.get, exists))
+    assert len(list(links("b/d.md", "[x](e.md) [y](c.md#five)", tree.get, exists))) == 2
+    assert not list(labels("d", "//server:ps //server/... https://server/x", tree.get, exists))
+    assert len(list(labels("d", "//server:worker //tests/server/...", tree.get, exists))) == 2
     assert len(list(programs("d", "    ps --config x\n    ps0$ worker --config x\n    lodestone-ps --config x\nps --x"))) == 2
     print("the checks find what they should")
     return 0

@@ -84,7 +84,7 @@ take_configs() {
   done
 }
 
-version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$root/common/version.h")
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$root/common/base/version.h")
 commit=$("$root/tools/bazel/status" | sed -n 's/^STABLE_LODESTONE_COMMIT //p')
 epoch=${SOURCE_DATE_EPOCH:-$("$root/tools/bazel/status" | sed -n 's/^LODESTONE_TIME //p')}
 export SOURCE_DATE_EPOCH=$epoch
