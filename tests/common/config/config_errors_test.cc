@@ -148,6 +148,7 @@ const std::vector<Broken>& BrokenFiles() {
       {"ListNotClosed", "model:\n  hidden: [1, 2\n", "3:1: a [ is never closed"},
       {"MapNotClosed", "cluster: {servers: 2\n", "2:1: a { is never closed"},
       {"Tab", "cluster:\n  servers: 1\n\tworkers: 2\n", "3:1: a tab: YAML is indented by spaces"},
+      {"TabInTheFirstLevel", "cluster:\n\tservers: 1\n", "2:1: a tab: YAML is indented by spaces"},
       {"QuoteNotClosed", "data:\n  train: \"a\n", "2:3: a quote that opens after this is never closed"},
       {"UnknownEscape", "data:\n  train: \"\\q\"\n", "2:13: unknown escape character: q"},
       {"UnknownAnchor", "model:\n  dense: *x\n", "2:10: the referenced anchor is not defined"},
