@@ -103,11 +103,11 @@ int Main(int argc, char** argv) {
 
   std::string address_file;
   OptionsSpec spec;
-  spec.program = "ps";
+  spec.program = "lodestone-ps";
   spec.description = "Holds the parameters of a Lodestone cluster; the ps with index 0 also coordinates it.";
   spec.examples =
-      "ps --config cluster.yaml --set server.listen=0.0.0.0:7000 --set server.advertise=10.0.0.1:7000\n"
-      "ps --config cluster.yaml --set server.index=1 --set coordinator.address=10.0.0.1:7000";
+      "lodestone-ps --config cluster.yaml --set server.listen=0.0.0.0:7000 --set server.advertise=10.0.0.1:7000\n"
+      "lodestone-ps --config cluster.yaml --set server.index=1 --set coordinator.address=10.0.0.1:7000";
   spec.flags = {{"--address-file", "PATH", "Write the address that others reach it at to PATH once it takes calls.",
                  &address_file}};
   ProcessOptions options;
@@ -118,7 +118,7 @@ int Main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Status status = Run(options.config, address_file, signals);
   if (status.ok()) return 0;
-  LODESTONE_LOG(ERROR, "server", "failed: {}", status.ToString());
+  LODESTONE_LOG(ERROR, "server", "failed: {}", std::string(status.message()));
   return 1;
 }
 

@@ -163,9 +163,9 @@ int Main(int argc, char** argv) {
   static SignalWatch* const signals = new SignalWatch;
   std::string summary_path;
   OptionsSpec spec;
-  spec.program = "worker";
+  spec.program = "lodestone-worker";
   spec.description = "Trains a model of a Lodestone cluster on this worker's partition of the data.";
-  spec.examples = "worker --config cluster.yaml --set coordinator.address=10.0.0.1:7000";
+  spec.examples = "lodestone-worker --config cluster.yaml --set coordinator.address=10.0.0.1:7000";
   spec.flags = {{"--summary", "FILE", "Write the final result to FILE as JSON.", &summary_path}};
   ProcessOptions options;
   if (const std::optional<int> exit_code = ParseOptions(argc, argv, spec, &options)) return *exit_code;
@@ -175,10 +175,10 @@ int Main(int argc, char** argv) {
   const absl::Status status = Run(config, summary_path, signals);
   if (status.ok()) return 0;
   if (signals->signal() != 0) {
-    LODESTONE_LOG(WARN, "worker", "ended early: {}", status.ToString());
+    LODESTONE_LOG(WARN, "worker", "ended early: {}", std::string(status.message()));
     return kSignalExitBase + signals->signal();
   }
-  LODESTONE_LOG(ERROR, "worker", "failed: {}", status.ToString());
+  LODESTONE_LOG(ERROR, "worker", "failed: {}", std::string(status.message()));
   return 1;
 }
 

@@ -37,6 +37,10 @@ bool IsName(std::string_view host) {
 
 absl::StatusOr<HostPort> ParseHostPort(std::string_view address) {
   HostPort result;
+  if (const size_t scheme = address.find("://"); scheme != std::string_view::npos) {
+    return Invalid(address, absl::StrCat("leave out `", std::string(address.substr(0, scheme + 3)),
+                                         "` and everything after the port"));
+  }
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return Invalid(address, "it has no port");
   std::string_view host = address.substr(0, colon);

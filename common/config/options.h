@@ -22,7 +22,7 @@ struct StringFlag {
 
 // What differs between the binaries.
 struct OptionsSpec {
-  std::string program;            // "ps".
+  std::string program;            // The installed name: "lodestone-ps".
   std::string description;        // What the program does; one or two sentences.
   std::string examples;           // Command lines, one a line, for the end of --help.
   std::vector<StringFlag> flags;  // The binary's own flags.

@@ -159,15 +159,35 @@ std::optional<YamlTree::Error> CheckCharacters(std::string_view text, YamlMark* 
   return std::nullopt;
 }
 
-// What yaml-cpp found after the node at `last` in a text that ends at `end`.
-YamlTree::Error ErrorOf(const YAML::Exception& e, const YamlMark& last, const YamlMark& end) {
+// The first tab in the indentation of line `line`, counted from 1; none if only spaces indent it.
+std::optional<YamlMark> TabAt(std::string_view text, int line) {
+  for (int at = 1; at < line; ++at) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return std::nullopt;
+    text.remove_prefix(end + 1);
+  }
+  const size_t at = text.find_first_not_of(' ');
+  if (at == std::string_view::npos || text[at] != '\t') return std::nullopt;
+  return YamlMark{line, static_cast<int>(at) + 1};
+}
+
+// yaml-cpp's message in a user's words.
+std::string MessageOf(const YAML::Exception& e) {
+  if (e.msg == "illegal map value") return e.msg + ": is the line indented wrongly, or a `:` not in quotes?";
+  if (e.msg == "end of map flow not found") return "a { is never closed";
+  if (e.msg == "end of sequence flow not found") return "a [ is never closed";
+  return e.msg;
+}
+
+// What yaml-cpp found after the node at `last` in `text`, which ends at `end`.
+YamlTree::Error ErrorOf(const YAML::Exception& e, std::string_view text, const YamlMark& last, const YamlMark& end) {
   if (e.msg == "illegal EOF in scalar") return {last, "a quote that opens after this is never closed"};
-  const std::string hint =
-      e.msg == "illegal map value" ? ": is the line indented wrongly, or a `:` not in quotes?" : "";
   // Some errors at the end of the text have no place, or that of the beginning.
   YamlMark mark = e.mark.is_null() ? last : MarkOf(e.mark);
   if (Before(mark, last)) mark = last;
-  return {Before(end, mark) ? end : mark, e.msg + hint};
+  if (Before(end, mark)) mark = end;
+  if (const std::optional<YamlMark> tab = TabAt(text, mark.line)) return {*tab, "a tab: YAML is indented by spaces"};
+  return {mark, MessageOf(e)};
 }
 
 }  // namespace
@@ -192,7 +212,7 @@ std::optional<YamlTree::Error> YamlTree::Parse(std::string_view text) {
       error = Error{rest.document_mark(), "the document ends before this (only one document is read)"};
     }
   } catch (const YAML::Exception& e) {
-    error = ErrorOf(e, builder.last_mark(), end);
+    error = ErrorOf(e, text, builder.last_mark(), end);
   } catch (const std::exception& e) {
     error = Error{builder.last_mark(), e.what()};
   }

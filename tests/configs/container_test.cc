@@ -55,10 +55,10 @@ class ComposeTest : public ::testing::Test {
 
 TEST_F(ComposeTest, EachPsHasARightConfigurationItsIndexAndItsName) {
   std::set<uint32_t> indices;
-  for (const auto& [name, service] : ServicesOf("ps")) {
+  for (const auto& [name, service] : ServicesOf("lodestone-ps")) {
     const absl::StatusOr<v1::Config> config = ConfigOf(service);
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(ServicesOf("ps").size(), config->cluster().servers());
+    EXPECT_EQ(ServicesOf("lodestone-ps").size(), config->cluster().servers());
     EXPECT_TRUE(indices.insert(config->server().index()).second) << name;
     EXPECT_EQ(config->server().advertise(), name + ":7000");
     EXPECT_EQ(config->server().listen(), "0.0.0.0:7000");
@@ -72,14 +72,14 @@ TEST_F(ComposeTest, EachPsHasARightConfigurationItsIndexAndItsName) {
 
 TEST_F(ComposeTest, EachWorkerHasARightConfigurationItsIndexAndWaitsForEveryPs) {
   std::set<uint32_t> indices;
-  for (const auto& [name, service] : ServicesOf("worker")) {
+  for (const auto& [name, service] : ServicesOf("lodestone-worker")) {
     const absl::StatusOr<v1::Config> config = ConfigOf(service);
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(ServicesOf("worker").size(), config->cluster().workers());
+    EXPECT_EQ(ServicesOf("lodestone-worker").size(), config->cluster().workers());
     ASSERT_TRUE(config->worker().has_index());
     EXPECT_TRUE(indices.insert(config->worker().index()).second) << name;
     const YAML::Node waits = FieldOf(service, "depends_on");
-    for (const auto& [ps, unused] : ServicesOf("ps")) {
+    for (const auto& [ps, unused] : ServicesOf("lodestone-ps")) {
       ASSERT_TRUE(waits[ps].IsDefined()) << name << " does not wait for " << ps;
       EXPECT_EQ(waits[ps]["condition"].as<std::string>(), "service_healthy");
     }

@@ -38,7 +38,7 @@ std::vector<std::string> WordsOf(const std::string& program) {
 
 TEST(Systemd, APsGetsItsIndexItsNameAndItsFolder) {
   const std::vector<std::string> words = WordsOf("ps");
-  EXPECT_EQ(words[0], "/opt/lodestone/bin/ps");
+  EXPECT_EQ(words[0], "/opt/lodestone/bin/lodestone-ps");
   const CommandLine flags = ParseCommandLine({words.begin() + 1, words.end()});
   const absl::StatusOr<v1::Config> config = CheckedConfig("configs/local.yaml", flags);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -49,7 +49,7 @@ TEST(Systemd, APsGetsItsIndexItsNameAndItsFolder) {
 
 TEST(Systemd, AWorkerGetsItsIndex) {
   const std::vector<std::string> words = WordsOf("worker");
-  EXPECT_EQ(words[0], "/opt/lodestone/bin/worker");
+  EXPECT_EQ(words[0], "/opt/lodestone/bin/lodestone-worker");
   const absl::StatusOr<v1::Config> config =
       CheckedConfig("configs/local.yaml", ParseCommandLine({words.begin() + 1, words.end()}));
   ASSERT_TRUE(config.ok()) << config.status();
@@ -72,7 +72,8 @@ TEST(Systemd, SystemdFindsNothingWrong) {
         RunShell(absl::StrCat("readlink -f ", program == "ps" ? "server/" : "worker/", program), &exit_code);
     const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/lodestone-", program, "@1.service");
     std::ofstream(path) << absl::StrReplaceAll(
-        UnitOf(program), {{absl::StrCat("/opt/lodestone/bin/", program), binary.substr(0, binary.find('\n'))}});
+        UnitOf(program),
+        {{absl::StrCat("/opt/lodestone/bin/lodestone-", program), binary.substr(0, binary.find('\n'))}});
     const std::string text = RunShell("systemd-analyze verify --man=no " + path, &exit_code);
     EXPECT_EQ(exit_code, 0) << text;
     EXPECT_FALSE(absl::StrContains(text, path)) << text;  // It warns, and ends with 0.

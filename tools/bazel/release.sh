@@ -37,26 +37,30 @@ parse_arguments() {
 # need PROGRAM PACKAGE
 need() { command -v "$1" >/dev/null || fail "$1 is not here; on Debian: apt-get install $2"; }
 
-# take_programs DIR: puts ps, worker and psctl there, without what debuggers need.
+# take_programs DIR: puts lodestone-ps, lodestone-worker and psctl there, stripped of debug information.
 take_programs() {
-  local bazel bin program programs
+  local bazel bin ps worker psctl
   need strip binutils
   if [ -n "$binaries" ]; then
-    programs=("$binaries/ps" "$binaries/worker" "$binaries/psctl")
+    ps=$binaries/lodestone-ps worker=$binaries/lodestone-worker psctl=$binaries/psctl
   else
     bazel=$root/tools/bazel/bazel
     [ -n "$commit" ] || echo "tools/$(basename "$0"): --version will not tell the commit: this is no git repository, or not this user's" >&2
     "$bazel" build --config=release --show_progress --show_progress_rate_limit=15 \
       //server:ps //worker:worker //tools/psctl:psctl || fail "they do not build"
     bin=$("$bazel" info --config=release bazel-bin 2>/dev/null)
-    programs=("$bin/server/ps" "$bin/worker/worker" "$bin/tools/psctl/psctl")
+    ps=$bin/server/ps worker=$bin/worker/worker psctl=$bin/tools/psctl/psctl
   fi
   mkdir -p "$1"
-  for program in "${programs[@]}"; do
-    [ -f "$program" ] || fail "$program is not there"
-    install -m 755 "$program" "$1/"
-    strip "$1/$(basename "$program")"
-  done
+  take_program "$ps" "$1/lodestone-ps"
+  take_program "$worker" "$1/lodestone-worker"
+  take_program "$psctl" "$1/psctl"
+}
+
+take_program() { # FROM TO
+  [ -f "$1" ] || fail "$1 is not there"
+  install -m 755 "$1" "$2"
+  strip "$2"
 }
 
 # cuda_notice WORKER: what NVIDIA's licence wants to be told of the code of its in that program; nothing if there is none.
@@ -80,7 +84,7 @@ take_configs() {
   done
 }
 
-version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$root/common/version.h")
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$root/common/base/version.h")
 commit=$("$root/tools/bazel/status" | sed -n 's/^STABLE_LODESTONE_COMMIT //p')
 epoch=${SOURCE_DATE_EPOCH:-$("$root/tools/bazel/status" | sed -n 's/^LODESTONE_TIME //p')}
 export SOURCE_DATE_EPOCH=$epoch

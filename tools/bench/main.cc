@@ -1,4 +1,5 @@
-// bench: measures Lodestone, and the machine's limits beside it. tools/bench/run builds and runs it.
+// bench: measures Lodestone, and the machine's limits beside it, and writes what it measured as lines of JSON.
+// tools/bench/run builds it and runs it by bench.py, which makes tables of them.
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -22,11 +23,8 @@
 #include "common/base/version.h"
 #include "common/config/options.h"
 #include "common/rpc/tuning.h"
-#include "tools/bench/harness/compare.h"
-#include "tools/bench/harness/cost_model.h"
 #include "tools/bench/harness/local_ps.h"
 #include "tools/bench/harness/peer.h"
-#include "tools/bench/harness/table.h"
 #include "tools/bench/suite/suites.h"
 
 namespace lodestone::bench {
@@ -44,8 +42,6 @@ const std::vector<Suite>& Suites() {
       {"keys", "4096 keys of 1 M rows, 1 to 64 wide, in lists that repeat, beside lists that do not", RunKeys},
       {"broadcast", "4 MiB to 1 to 16 subscribers after every push, beside a raw server that does the same",
        RunBroadcast},
-      {"optimizer", "elements per second of each optimizer on one core, beside plain loops", RunOptimizer},
-      {"index", "lookups of embedding rows on one core", RunIndex},
       {"durability", "pushes at each durability, in turns; appends to a file of the same disk beside them",
        RunDurability},
       {"checkpoint", "checkpoints and loading beside plain files; pushes during a checkpoint; replay of a log",
@@ -71,34 +67,16 @@ constexpr int kQuickStateMib = 16;
 struct CommandLine {
   Options options;
   std::vector<std::string> names;
-  std::string json_path;
-  std::string compare_path;
-  std::string markdown_path;
-  std::string model_path;
   double seconds_max = 0;
   bool list = false;
+  bool machine = false;
+  std::string json_path;  // Empty: standard output.
 };
 
 std::string Footer() {
-  std::string text = "What can be measured (all of it if no name is given):\n";
+  std::string text = "What can be measured against servers (all of it if no name is given):\n";
   for (const Suite& suite : Suites())
     absl::StrAppend(&text, absl::StrFormat("  %-11s %s\n", suite.name, suite.meaning));
-  text.append("\nWhat the columns mean (medians over the runs; rate and x limit with their range):\n");
-  for (const Metric& metric : Metrics()) {
-    absl::StrAppend(&text, absl::StrFormat("  %-11s %-16s %s\n", metric.title, metric.key, metric.meaning));
-  }
-  absl::StrAppend(&text, "\nHow --compare judges:\n", kCompareRule, "\n");
-  text.append(R"(
-Examples:
-  tools/bench/run                                       everything; half an hour on a quiet machine
-  tools/bench/run --quick limit dense                   do the figures look right? (some seconds)
-  tools/bench/run dense embedding --json before.json    then change something, and
-  tools/bench/run dense embedding --compare before.json
-  tools/bench/run dense --set cluster.shards=64 --set server.executors=1
-  tools/bench/run step train --device cuda              steps on a device, beside PyTorch's there
-  tools/bench/run --markdown before.json                the tables of README.md; --model: its cost model
-
-Exit codes: 0 success, 1 a failure or a regression, 2 wrong command line.)");
   return text;
 }
 
@@ -133,7 +111,8 @@ void FindPrograms(Options* options) {
   const auto beside = [&](const char* path) { return (here / path).lexically_normal().string(); };
   if (options->ps_binary.empty()) options->ps_binary = beside("../../server/ps");
   if (options->psctl_binary.empty()) options->psctl_binary = beside("../psctl/psctl");
-  options->benchmark_folder = here.string();
+  options->local_step_binary = beside("step/local_step");
+  if (!std::filesystem::exists(options->local_step_binary)) options->local_step_binary = beside("local_step");
 }
 
 int Fail(const absl::Status& status) {
@@ -141,58 +120,24 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// Prints what `make` makes of the report in `path`.
-template <typename Make>
-int PrintReport(const std::string& path, const Make& make) {
-  const absl::StatusOr<Report> report = ReadReport(path);
-  if (!report.ok()) return Fail(report.status());
-  const absl::StatusOr<std::string> text = make(*report);
-  if (!text.ok()) return Fail(text.status());
-  std::fputs(text->c_str(), stdout);
-  return 0;
-}
-
-// Measures; rows are written to the file as they come, tables to standard output.
+// Measures, and writes the machine's description and the rows to standard output as they come.
 int Measure(const CommandLine& line) {
-  Report before;
-  if (!line.compare_path.empty()) {  // Before the work, so that a wrong path is known at once.
-    absl::StatusOr<Report> report = ReadReport(line.compare_path);
-    if (!report.ok()) return Fail(report.status());
-    before = *std::move(report);
-  }
-  Report report;
-  report.machine = DescribeMachine(line.options);
-  std::FILE* json = nullptr;
-  if (!line.json_path.empty()) {
-    json = line.json_path == "-" ? stdout : std::fopen(line.json_path.c_str(), "w");
-    if (json == nullptr) return Fail(absl::UnavailableError(absl::StrCat(line.json_path, ": cannot be written")));
-    std::fprintf(json, "%s\n", ToJson(report.machine).c_str());
-  }
+  std::FILE* const out = line.json_path.empty() ? stdout : std::fopen(line.json_path.c_str(), "w");
+  if (out == nullptr) return Fail(absl::UnavailableError(absl::StrCat(line.json_path, ": cannot be written")));
+  const auto write = [out](const std::string& text) {
+    std::fprintf(out, "%s\n", text.c_str());
+    std::fflush(out);
+  };
+  write(ToJson(DescribeMachine(line.options)));
+  if (line.machine) return 0;
   int exit_code = 0;
   for (const Suite& suite : Suites()) {
     const bool named = std::find(line.names.begin(), line.names.end(), suite.name) != line.names.end();
     if (!named && !line.names.empty()) continue;
-    const size_t first = report.rows.size();
-    const absl::Status status = suite.run(line.options, [&](Row row) {
-      if (json != nullptr) std::fprintf(json, "%s\n", ToJson(row).c_str());
-      if (json != nullptr) std::fflush(json);
-      report.rows.push_back(std::move(row));
-    });
+    const absl::Status status = suite.run(line.options, [&](const Row& row) { write(ToJson(row)); });
     if (!status.ok()) exit_code = Fail(status);
-    if (json == stdout) continue;
-    std::printf("%s\n", ToTable({report.rows.begin() + first, report.rows.end()}).c_str());
-    std::fflush(stdout);
   }
-  if (json != nullptr && json != stdout) std::fclose(json);
-  if (line.compare_path.empty()) return exit_code;
-  if (before.machine["runs"] != report.machine["runs"]) {
-    std::fprintf(stderr,
-                 "bench: %s was measured in runs of another number or length, whose ranges differ: %s, now %s\n",
-                 line.compare_path.c_str(), before.machine["runs"].c_str(), report.machine["runs"].c_str());
-  }
-  const std::vector<Difference> differences = Compare(before, report);
-  std::fputs(ToText(differences).c_str(), json == stdout ? stderr : stdout);
-  return HasRegression(differences) ? 1 : exit_code;
+  return exit_code;
 }
 
 void AddOptions(CommandLine* line, CLI::App* app) {
@@ -213,11 +158,6 @@ void AddOptions(CommandLine* line, CLI::App* app) {
       ->check(CLI::Range(1, 1000));
   app->add_option("--window-ms", line->options.window_ms, "How long each measurement lasts (default: 400; quick: 60)")
       ->check(CLI::Range(10, 600'000));
-  app->add_option("--json", line->json_path,
-                  "Writes the rows to this file, one JSON object a line; -: standard output");
-  app->add_option("--compare", line->compare_path, "Compares with such a file, and fails if something is worse");
-  app->add_option("--markdown", line->markdown_path, "Measures nothing: prints such a file as Markdown tables");
-  app->add_option("--model", line->model_path, "Measures nothing: fits the cost model to such a file and prints it");
   app->add_option("--set", line->options.sets, "Overrides a field of the configuration: a.b=VALUE")
       ->allow_extra_args(false);
   app->add_option(
@@ -228,6 +168,8 @@ void AddOptions(CommandLine* line, CLI::App* app) {
                   "How much checkpoint has in its tables: half of the memory, for example (default: 1024; quick: 16)")
       ->check(CLI::Range(16, 1 << 20));
   app->add_flag("--list", line->list, "Prints the names");
+  app->add_option("--json", line->json_path, "Writes the rows to this file (default: standard output)");
+  app->add_flag("--machine", line->machine, "Measures nothing: prints the machine's description");
   app->add_option("--root", line->options.root,
                   "The project's folder; train needs its configs, step tools/bench (default: here)");
   app->add_option("--python", line->options.python,
@@ -256,10 +198,6 @@ int Main(int argc, char** argv) {
     for (const Suite& suite : Suites()) std::printf("%-12s %s\n", suite.name, suite.meaning);
     return 0;
   }
-  if (!line.markdown_path.empty())
-    return PrintReport(line.markdown_path,
-                       [](const Report& report) { return absl::StatusOr<std::string>(ToMarkdown(report)); });
-  if (!line.model_path.empty()) return PrintReport(line.model_path, ModelMarkdown);
   if (line.options.runs == 0) line.options.runs = line.options.quick ? kQuickRuns : 5;
   if (line.options.state_mib == 0) line.options.state_mib = line.options.quick ? kQuickStateMib : 1024;
   if (line.options.window_ms == 0) line.options.window_ms = line.options.quick ? kQuickWindowMs : 400;

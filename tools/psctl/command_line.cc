@@ -171,8 +171,10 @@ void CommandLine::AddLocal() {
       ->type_name("FILE");
   AddSet(verb, &options->sets);
   verb->add_option("--summary", options->summary_path, "Writes the result to this file as JSON")->type_name("FILE");
-  verb->add_option("--ps-binary", options->ps_binary, "The ps program (default: beside psctl)")->type_name("FILE");
-  verb->add_option("--worker-binary", options->worker_binary, "The worker program (default: beside psctl)")
+  verb->add_option("--ps-binary", options->ps_binary, "The ps program (default: lodestone-ps beside psctl)")
+      ->type_name("FILE");
+  verb->add_option("--worker-binary", options->worker_binary,
+                   "The worker program (default: lodestone-worker beside psctl)")
       ->type_name("FILE");
   verb->add_flag("--quiet", options->quiet, "Prints errors and the result only");
   AddJson(verb, &options->json, "Prints the result as JSON");

@@ -57,6 +57,11 @@ TEST(HostPort, RefusesWhatIsNoAddress) {
   EXPECT_FALSE(ParseHostPort(std::string(1 << 20, 'x') + ":1").ok());
 }
 
+TEST(HostPort, AUrlIsAnsweredWithWhatToLeaveOut) {
+  const absl::StatusOr<HostPort> address = ParseHostPort("http://127.0.0.1:7080/");
+  EXPECT_NE(address.status().message().find("leave out `http://`"), std::string::npos) << address.status();
+}
+
 TEST(HostPort, KnowsHostsThatStandForAllInterfaces) {
   for (const char* const host : {"", "*", "0.0.0.0", "::", "0:0:0:0:0:0:0:0"}) EXPECT_TRUE(IsWildcard(host)) << host;
   for (const char* const host : {"localhost", "127.0.0.1", "::1", "0.0.0.1"}) EXPECT_FALSE(IsWildcard(host)) << host;

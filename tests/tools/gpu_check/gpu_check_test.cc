@@ -1,5 +1,5 @@
 // tools/gpu_check in a folder as it makes them, with programs that print what the real ones do with a device, without
-// one, and when something fails. Only the tables of steps are made by the real program.
+// one, and when something fails. The tables of steps are made by the real script.
 #include <cstdlib>
 #include <string>
 
@@ -15,6 +15,9 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
+
+// The test programs: each stage runs some of one's tests.
+constexpr const char* kTests[] = {"kernels_test", "training_test", "worker_test"};
 
 // Of Google Test, shortened.
 constexpr char kPassed[] = R"sh(echo '[       OK ] Backends/MatMulTest.Multiplies/cuda_bf16 (3 ms)
@@ -90,24 +93,23 @@ void WriteProgram(const std::string& name, const std::string& text) {
   ASSERT_EQ(exit_code, 0) << path;
 }
 
-// A bench that does `text` unless it shall print a table, which the real one does.
-void WriteBench(const std::string& text) {
-  WriteProgram("bench", absl::StrCat("[[ \" $* \" != *' --markdown '* ]] || LD_LIBRARY_PATH= exec ", std::getenv("PWD"),
-                                     "/tools/bench/bench \"$@\"\n", text));
+// A kernels_test that does `text` for the tests of `suite`, and passes the others.
+void WriteKernelsTest(const std::string& suite, const std::string& text) {
+  WriteProgram("kernels_test", absl::StrCat("if [[ \"$*\" == *'", suite, "'* ]]; then\n", text, "\nfi\n", kPassed));
 }
 
 // A folder where everything goes well on a device.
 void MakeFolder() {
   int exit_code = 0;
-  RunShell(absl::StrCat("rm -rf ", Folder(), " && mkdir -p ", Folder(), "/bin && cp -L tools/gpu_check ", Folder()),
+  RunShell(absl::StrCat("rm -rf ", Folder(), " && mkdir -p ", Folder(), "/bin ", Folder(),
+                        "/tools/bench && cp -L tools/gpu_check ", Folder(), " && cp -L tools/bench/bench.py ", Folder(),
+                        "/tools/bench"),
            &exit_code);
   ASSERT_EQ(exit_code, 0);
-  for (const char* test : {"activation", "embedding", "loss", "matmul", "quantize", "golden", "device"}) {
-    WriteProgram(absl::StrCat(test, "_test"), kPassed);
-  }
+  for (const char* test : kTests) WriteProgram(test, kPassed);
   WriteProgram("cuda_benchmark", absl::StrCat(kKernels, kKernelsEnd));
   WriteProgram("psctl", kTraining);
-  WriteBench(kSteps);
+  WriteProgram("bench", kSteps);
 }
 
 // Runs it from another folder; what it says.
@@ -146,13 +148,11 @@ TEST(GpuCheck, PutsAllOfADevicesResultsIntoOneTable) {
 
 TEST(GpuCheck, WithoutADeviceItSaysOfEachStageWhyNothingRanOnOneAndFails) {
   MakeFolder();
-  for (const char* test : {"activation", "embedding", "loss", "matmul", "quantize", "golden", "device"}) {
-    WriteProgram(absl::StrCat(test, "_test"), kSkipped);
-  }
+  for (const char* test : kTests) WriteProgram(test, kSkipped);
   WriteProgram("cuda_benchmark", "echo 'skipped: NOT_FOUND: there is no CUDA driver here (libcuda.so.1)'");
   const std::string worker = "echo 'it fails: worker.device is cuda, but there is no CUDA driver here' >&2; exit 1";
   WriteProgram("psctl", worker);
-  WriteBench(worker);
+  WriteProgram("bench", worker);
   const std::string output = Output(1);
   const std::string reason = "\n  nothing ran on a device: there is no CUDA driver here \\(libcuda.so.1\\)\n";
   EXPECT_THAT(output, ContainsRegex("matmul_test +no device +[0-9]+ s  2 passed, 0 failed, 12 skipped" + reason));
@@ -178,7 +178,7 @@ TEST(GpuCheck, WithoutCublasItSaysHowToNameIt) {
 
 TEST(GpuCheck, ATestAKernelAndAProgramThatFailAreNamed) {
   MakeFolder();
-  WriteProgram("matmul_test", kFailed);
+  WriteKernelsTest("*MatMulTest.*cuda*", kFailed);
   EXPECT_THAT(Output(1), AllOf(ContainsRegex("matmul_test +FAILED \\(1\\) +[0-9]+ s  13 passed, 1 failed, 0 skipped\n"),
                                Not(HasSubstr("nothing ran"))));
   MakeFolder();
@@ -192,7 +192,7 @@ TEST(GpuCheck, ATestAKernelAndAProgramThatFailAreNamed) {
 
 TEST(GpuCheck, WhatDoesNotEndIsEndedAndWhatHasNoTimeLeftIsSaid) {
   MakeFolder();
-  WriteProgram("activation_test", "exec tail -f /dev/null");
+  WriteKernelsTest("*ActivationTest.*cuda*", "exec tail -f /dev/null");
   // Seconds may have passed before the first stage begins; what has less than 5 is not begun.
   const std::string output = Output(1, "--seconds 8");
   EXPECT_THAT(output, ContainsRegex("activation_test +not in [5-8] s"));
@@ -210,7 +210,7 @@ TEST(GpuCheck, OurProgramsFindTheCarriedLibrariesAndCublasAndPythonOnlyItsOwn) {
            &exit_code);
   ASSERT_EQ(exit_code, 0);
   // A long line would be cut in the table.
-  WriteBench(absl::StrCat("folder=", Folder(), R"sh(
+  WriteProgram("bench", absl::StrCat("folder=", Folder(), R"sh(
 for a in "$@"; do [ "$last" != --python ] || python=$a; last=$a; done
 echo "bench: ${LD_LIBRARY_PATH//$folder/FOLDER}; $($python script)"; exit 1)sh"));
   const std::string environment = absl::StrCat("PATH=", python, ":$PATH CUBLAS_DIR=", cublas);

@@ -57,7 +57,7 @@ TEST(ImageArguments, AWrongCommandLineIsRefused) {
 }
 
 TEST(ImageArguments, AProgramThatIsMissingIsNamed) {
-  EXPECT_THAT(Say("--binaries /nowhere", 1, "podman"), HasSubstr("/nowhere/ps is not there"));
+  EXPECT_THAT(Say("--binaries /nowhere", 1, "podman"), HasSubstr("/nowhere/lodestone-ps is not there"));
 }
 
 TEST(ImageArguments, AToolkitThatIsMissingIsNamedBeforeAnythingIsBuilt) {
@@ -70,16 +70,16 @@ TEST(ImageArguments, AToolkitThatIsMissingIsNamedBeforeAnythingIsBuilt) {
 std::string Parts(const std::string& release) {
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/parts"), lib = folder + "/cuda/lib64/";
   int exit_code = 0;
-  const std::string output =
-      RunShell(absl::StrCat("rm -rf ", folder, " && mkdir -p ", folder, "/engine ", lib, " ", folder, "/cuda/include",
-                            " && for p in ps worker psctl; do cp /bin/true ", folder, "/$p; done", " && printf '",
-                            release, "' >> ", folder, "/worker && echo '#define CUBLAS_VER_MAJOR 13' > ", folder,
-                            "/cuda/include/cublas_api.h && for l in cublas cublasLt; do echo > ", lib,
-                            "lib$l.so.13.1.0 && ln -s lib$l.so.13.1.0 ", lib, "lib$l.so.13 && ln -s lib$l.so.13 ", lib,
-                            "lib$l.so; done && printf '#!/bin/sh\necho \"$@\"; for last; do :; done; cd \"$last\" && ",
-                            "find . -type f; find . -type l\n' > ", folder, "/engine/podman && chmod +x ", folder,
-                            "/engine/podman"),
-               &exit_code);
+  const std::string output = RunShell(
+      absl::StrCat(
+          "rm -rf ", folder, " && mkdir -p ", folder, "/engine ", lib, " ", folder, "/cuda/include",
+          " && for p in lodestone-ps lodestone-worker psctl; do cp /bin/true ", folder, "/$p; done", " && printf '",
+          release, "' >> ", folder, "/lodestone-worker && echo '#define CUBLAS_VER_MAJOR 13' > ", folder,
+          "/cuda/include/cublas_api.h && for l in cublas cublasLt; do echo > ", lib,
+          "lib$l.so.13.1.0 && ln -s lib$l.so.13.1.0 ", lib, "lib$l.so.13 && ln -s lib$l.so.13 ", lib,
+          "lib$l.so; done && printf '#!/bin/sh\necho \"$@\"; for last; do :; done; cd \"$last\" && ",
+          "find . -type f; find . -type l\n' > ", folder, "/engine/podman && chmod +x ", folder, "/engine/podman"),
+      &exit_code);
   EXPECT_EQ(exit_code, 0) << output;
   return folder;
 }
@@ -100,7 +100,8 @@ TEST(ImageArguments, TheEngineGetsTheFlagsAndAContextOfTheProgramsAndConfigurati
   EXPECT_THAT(
       output,
       HasSubstr("--format docker --build-arg BASE=c --build-arg VARIANT=cpu --build-arg PROGRAMS=host --no-cache "));
-  for (const char* file : {"./out/bin/ps\n", "./out/bin/worker\n", "./out/bin/psctl\n", "./configs/local.yaml\n"}) {
+  for (const char* file :
+       {"./out/bin/lodestone-ps\n", "./out/bin/lodestone-worker\n", "./out/bin/psctl\n", "./configs/local.yaml\n"}) {
     EXPECT_THAT(output, HasSubstr(file));
   }
   EXPECT_THAT(output, Not(HasSubstr("cublas")));

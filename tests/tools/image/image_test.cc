@@ -66,8 +66,9 @@ class ImageTest : public ::testing::Test {
     setenv("CONTAINERS_STORAGE_CONF", TemporaryFile("storage.conf").c_str(), 1);
     setenv("BUILDAH_ISOLATION", "chroot", 1);
     if (!Obstacle().empty()) return;
-    Do(absl::StrCat("mkdir -p ", TemporaryFile("bin"), " && cp -L server/ps worker/worker tools/psctl/psctl ",
-                    TemporaryFile("bin")));
+    const std::string bin = TemporaryFile("bin");
+    Do(absl::StrCat("mkdir -p ", bin, " && cp -L server/ps ", bin, "/lodestone-ps && cp -L worker/worker ", bin,
+                    "/lodestone-worker && cp -L tools/psctl/psctl ", bin));
     std::cout << Do(absl::StrCat("tools/image --engine podman --tag ", kImage, " --debootstrap --binaries ",
                                  TemporaryFile("bin"), " -- --layers=false"));
   }
@@ -156,10 +157,11 @@ TEST_F(ImageTest, TheCudaVariantHasCublasWhereTheWorkerLooksAndMissesTheDriverOn
                   "'DynaLoader::dl_load_file(\\$ARGV[0]) or die DynaLoader::dl_error()' ",
                   "\\$(cd /usr/local/lib && echo libcublas.so.*)\""));
   int exit_code = 0;
-  const std::string said = RunShell(
-      absl::StrCat(run, kCudaImage, " worker --config /usr/share/lodestone/configs/gpu.yaml --set worker.index=0 ",
-                   "--set coordinator.address=127.0.0.1:1 --set worker.device=cuda"),
-      &exit_code);
+  const std::string said =
+      RunShell(absl::StrCat(run, kCudaImage,
+                            " lodestone-worker --config /usr/share/lodestone/configs/gpu.yaml --set worker.index=0 ",
+                            "--set coordinator.address=127.0.0.1:1 --set worker.device=cuda"),
+               &exit_code);
   EXPECT_NE(exit_code, 0);
   EXPECT_THAT(said, HasSubstr("worker.device is cuda, but there is no CUDA driver here (libcuda.so.1)"));
   std::cout << "the CUDA image has " << image["Size"].get<int64_t>() / 1'000'000 << " MB\n";
@@ -174,7 +176,7 @@ TEST_F(ImageTest, TwoPsAndTwoWorkersTrainLeaveACheckpointAndComeBack) {
       << "model: {type: fm, embedding_dim: 4}\n"
       << "data: {generated: {train_samples: 100000, test_samples: 10000}}\n";
   const auto start_ps = [&](int index) {
-    Start(absl::StrCat("lodestone-ps-", index), "ps",
+    Start(absl::StrCat("lodestone-ps-", index), "lodestone-ps",
           absl::StrCat("--set server.index=", index, " --set server.listen=", ports[index].address(),
                        " --set server.data_dir=/var/lib/lodestone"),
           ports[index].address());
@@ -186,13 +188,13 @@ TEST_F(ImageTest, TwoPsAndTwoWorkersTrainLeaveACheckpointAndComeBack) {
   AwaitHealth("lodestone-ps-1");
 
   EXPECT_EQ(Exec("lodestone-ps-0", "id -u"), "10001\n");
-  EXPECT_EQ(Exec("lodestone-ps-0", "readlink /proc/1/exe"), "/usr/local/bin/ps\n");
+  EXPECT_EQ(Exec("lodestone-ps-0", "readlink /proc/1/exe"), "/usr/local/bin/lodestone-ps\n");
   for (const char* path : {"/x", "/tmp/x", "/usr/local/bin/x"}) {
     EXPECT_FALSE(Succeeds(absl::StrCat("podman exec lodestone-ps-0 touch ", path))) << path << " can be written";
   }
 
   for (const char* index : {"0", "1"}) {
-    Start(absl::StrCat("lodestone-worker-", index), "worker", absl::StrCat("--set worker.index=", index));
+    Start(absl::StrCat("lodestone-worker-", index), "lodestone-worker", absl::StrCat("--set worker.index=", index));
   }
   EXPECT_EQ(Do("podman wait lodestone-worker-0 lodestone-worker-1"), "0\n0\n");
   std::string held[2];

@@ -18,6 +18,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 
 // 2026-01-02T03:04:05Z.
 constexpr char kEpoch[] = "SOURCE_DATE_EPOCH=1767323045";
@@ -42,9 +43,11 @@ TEST_F(BundleTest, HoldsProgramsLibrariesConfigurationsAndPapers) {
   EXPECT_TRUE(absl::EndsWith(bundle_, absl::StrCat("/", Name(), ".tar.gz"))) << bundle_;
   const std::string folder = Unpacked("contents");
   const std::vector<std::string> files = LinesOf(Do(absl::StrCat("cd ", folder, " && find . -type f | sort")));
-  EXPECT_THAT(files, IsSupersetOf({"./bin/ps", "./bin/psctl", "./bin/worker", "./configs/local.yaml",
-                                   "./configs/lodestone.schema.json", "./configs/systemd/lodestone-ps@.service",
-                                   "./CHANGELOG.md", "./LICENSE", "./NOTICES", "./README.md", "./SECURITY.md"}));
+  EXPECT_THAT(files,
+              IsSupersetOf({"./bin/lodestone-ps", "./bin/lodestone-worker", "./bin/psctl", "./configs/local.yaml",
+                            "./configs/lodestone.schema.json", "./configs/systemd/lodestone-ps@.service",
+                            "./CHANGELOG.md", "./LICENSE", "./NOTICES", "./README.md", "./SECURITY.md"}));
+  EXPECT_THAT(files, Not(Contains("./bin/ps"))) << "on the PATH it would hide the system's";
   int libraries = 0;
   for (const std::string& file : files) {
     if (absl::StartsWith(file, "./lib/lodestone/lib") && absl::StrContains(file, ".so.")) {
@@ -87,7 +90,7 @@ TEST_F(BundleTest, RunsWhereverItLies) {
   const std::string before = Unpacked("before");
   const std::string folder = EmptyFolder("after it was moved") + "/here";
   Do(absl::StrCat("mv ", before, " '", folder, "'"));
-  for (const char* program : {"ps", "worker", "psctl"}) {
+  for (const char* program : {"lodestone-ps", "lodestone-worker", "psctl"}) {
     EXPECT_EQ(Do(absl::StrCat("env -i '", folder, "/bin/", program, "' --version")),
               absl::StrCat(program, " ", VersionText(), "\n"));
   }
@@ -115,22 +118,22 @@ TEST_F(BundleTest, NoticesHoldTheLicenceOfEveryLibrary) {
     EXPECT_TRUE(absl::StrContains(notices, licence)) << package;
   }
   EXPECT_TRUE(absl::StrContains(notices, Do("cat /usr/share/common-licenses/Apache-2.0")));
-  const bool cuda = Do(absl::StrCat("grep -qa cudart ", folder, "/bin/worker && echo yes || true")) != "";
+  const bool cuda = Do(absl::StrCat("grep -qa cudart ", folder, "/bin/lodestone-worker && echo yes || true")) != "";
   EXPECT_EQ(absl::StrContains(notices, "CUDA runtime"), cuda);
 }
 
 TEST_F(BundleTest, ProgramsThatWouldNotFindTheirLibrariesAreRefused) {
   const std::string folder = EmptyFolder("others");
-  Do(absl::StrCat("for program in ps worker psctl; do cp /bin/true ", folder, "/$program; done"));
+  Do(absl::StrCat("for program in lodestone-ps lodestone-worker psctl; do cp /bin/true ", folder, "/$program; done"));
   EXPECT_THAT(DoFail(absl::StrCat("tools/bundle --binaries ", folder, " --out ", folder), 1),
-              HasSubstr("ps does not look for its libraries in ../lib/lodestone"));
+              HasSubstr("lodestone-ps does not look for its libraries in ../lib/lodestone"));
 }
 
 TEST_F(BundleTest, AWrongCommandLineIsRefused) {
   for (const char* tool : {"tools/bundle", "tools/deb"}) {
     EXPECT_THAT(DoFail(absl::StrCat(tool, " --fast"), 2), HasSubstr("there is no '--fast'"));
     EXPECT_THAT(DoFail(absl::StrCat(tool, " --out"), 2), HasSubstr("--out needs a value"));
-    EXPECT_THAT(DoFail(absl::StrCat(tool, " --binaries /nowhere"), 1), HasSubstr("/nowhere/ps is not there"));
+    EXPECT_THAT(DoFail(absl::StrCat(tool, " --binaries /nowhere"), 1), HasSubstr("/nowhere/lodestone-ps is not there"));
     const std::string help = Do(absl::StrCat(tool, " --help"));
     EXPECT_THAT(help, HasSubstr("--out DIR"));
     EXPECT_THAT(help, HasSubstr("--binaries DIR"));

@@ -55,7 +55,7 @@ std::string InstallTest::debian_;
 TEST_F(InstallTest, TheBundleRunsOnABareDebian) {
   Do(absl::StrCat("mkdir ", debian_, "/opt/lodestone && tar -xzf ", Make("bundle", "bundle"), " -C ", debian_,
                   "/opt/lodestone --strip-components=1"));
-  for (const char* program : {"ps", "worker", "psctl"}) {
+  for (const char* program : {"lodestone-ps", "lodestone-worker", "psctl"}) {
     EXPECT_THAT(Inside(absl::StrCat("/opt/lodestone/bin/", program, " --version")), HasSubstr(program));
   }
   EXPECT_THAT(Train("/opt/lodestone/bin/psctl", "/opt/lodestone/configs/local.yaml"),
@@ -66,7 +66,7 @@ TEST_F(InstallTest, ThePackageIsInstalledWithAllItNeedsAndRemoved) {
   Do(absl::StrCat("cp ", Make("deb", "deb"), " ", debian_, "/tmp/lodestone.deb"));
   Inside("apt-get -q update && apt-get -q -y --no-install-recommends install /tmp/lodestone.deb");
   EXPECT_THAT(Inside("id lodestone"), HasSubstr("(lodestone)"));
-  EXPECT_THAT(Inside("lodestone-ps --version"), HasSubstr("ps "));
+  EXPECT_THAT(Inside("lodestone-ps --version"), HasSubstr("lodestone-ps "));
   EXPECT_THAT(Train("psctl", "/usr/share/lodestone/configs/local.yaml"), HasSubstr("samples         4,000 in "));
 
   Inside(

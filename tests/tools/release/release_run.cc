@@ -29,7 +29,8 @@ std::vector<std::string> LinesOf(const std::string& text) { return absl::StrSpli
 std::string ProgramsFolder() {
   static const std::string* const folder = [] {
     auto* const made = new std::string(EmptyFolder("programs"));
-    Do(absl::StrCat("cp -L server/ps worker/worker tools/psctl/psctl ", *made));
+    Do(absl::StrCat("cp -L server/ps ", *made, "/lodestone-ps && cp -L worker/worker ", *made,
+                    "/lodestone-worker && cp -L tools/psctl/psctl ", *made));
     return made;
   }();
   return *folder;

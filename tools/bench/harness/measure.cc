@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "tools/bench/harness/stats.h"
 
 namespace lodestone::bench {
 namespace {
@@ -189,9 +190,9 @@ Row MakeRow(std::string bench, std::string name, const Scale& scale, std::vector
     if (!limits.empty()) AddLimit(ValuesOf(scale, &limits[i]), &run);
     for (const auto& [metric, value] : run) values[metric].push_back(value);
   }
-  Row row{std::move(bench), std::move(name), scale.unit, scale.cpu_unit, static_cast<int>(ours.size()), {}};
+  Row row{std::move(bench), std::move(name), scale.unit, scale.cpu_unit, {}};
   for (auto& [metric, of_runs] : values) {
-    if (of_runs.size() == ours.size()) row.values[metric] = SpreadOf(std::move(of_runs));
+    if (of_runs.size() == ours.size()) row.values[metric] = std::move(of_runs);
   }
   return row;
 }

@@ -32,8 +32,8 @@ struct Options {
   std::string ps_binary;       // Where the programs are.
   std::string psctl_binary;
   std::string python = "/usr/bin/python3";  // Whose PyTorch step is measured beside.
-  std::string benchmark_folder;             // Of optimizer_benchmark, index_benchmark and local_step.
-  std::vector<std::string> sets;            // Overrides of the ps's and clients' configuration: "cluster.shards=8".
+  std::string local_step_binary;
+  std::vector<std::string> sets;  // Overrides of the ps's and clients' configuration: "cluster.shards=8".
 };
 
 // Whether the row `name` is to be measured. Says on stderr if it is not because there is no time left for it.

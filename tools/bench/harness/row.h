@@ -1,4 +1,4 @@
-// One line of the benchmark's result, and files of them.
+// One line of the benchmark's result. tools/bench/bench.py makes tables, comparisons and the cost model of such lines.
 //
 // Thread safety: pure functions and plain values.
 #pragma once
@@ -7,27 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "tools/bench/harness/stats.h"
-
 namespace lodestone::bench {
 
-// Which way a value is better.
-enum class Better { kHigher, kLower, kNeither };
-
-// A thing that rows tell. Not every row tells every one.
-struct Metric {
-  const char* key;    // In JSON and Row::values.
-  const char* title;  // In tables.
-  Better better;
-  const char* meaning;  // For --help.
-};
-
-// All of them, in the order of the columns.
-const std::vector<Metric>& Metrics();
-
-// The metrics' keys.
+// The metrics' keys; bench.py says what each means.
 inline constexpr char kRate[] = "rate";
 inline constexpr char kMessages[] = "kmsg_per_s";
 inline constexpr char kP50[] = "p50_us";
@@ -50,31 +32,19 @@ inline constexpr char kMemory[] = "extra_mb";
 inline constexpr char kMemoryRatio[] = "memory_ratio";
 
 struct Row {
-  std::string bench;     // "dense".
-  std::string name;      // "dense/push/1MiB/depth8/clients1"; unique in a report.
-  std::string unit;      // Of the rates: "GB/s" (1e9 bytes), "Mkeys/s", "samples/s".
-  std::string cpu_unit;  // Of the CPU times: "s/GB"; empty if there are none.
-  int runs = 0;          // That the spreads are over.
-  std::map<std::string, Spread> values;
+  std::string bench;                                  // "dense".
+  std::string name;                                   // "dense/push/1MiB/depth8/clients1"; unique in a report.
+  std::string unit;                                   // Of the rates: "GB/s" (1e9 bytes), "Mkeys/s", "samples/s".
+  std::string cpu_unit;                               // Of the CPU times: "s/GB"; empty if there are none.
+  std::map<std::string, std::vector<double>> values;  // By metric: one value for each run.
 
-  const Spread* Find(const std::string& metric) const;
-};
-
-// A run of the benchmark.
-struct Report {
-  // What the machine was, in words, by name: "cpu", "kernel", "load".
-  std::map<std::string, std::string> machine;
-  std::vector<Row> rows;
+  // Null if the row has no such metric.
+  const std::vector<double>* Find(const std::string& metric) const;
 };
 
 // One line of JSON, without its end.
 std::string ToJson(const Row& row);
-// The line that a file begins with: {"machine": {…}}.
+// The line that a result begins with: {"machine": {…}}, what the machine was, in words, by name.
 std::string ToJson(const std::map<std::string, std::string>& machine);
-
-// Reads lines of JSON. `name` stands for the file in errors, which name the line.
-absl::StatusOr<Report> ParseReport(const std::string& text, const std::string& name);
-// The same for a file.
-absl::StatusOr<Report> ReadReport(const std::string& path);
 
 }  // namespace lodestone::bench

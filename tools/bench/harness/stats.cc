@@ -4,18 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 
 namespace lodestone::bench {
-
-Spread SpreadOf(std::vector<double> values) {
-  LODESTONE_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const size_t upper = values.size() / 2;
-  const size_t lower = (values.size() - 1) / 2;
-  return {(values[lower] + values[upper]) / 2, values.front(), values.back()};
-}
 
 double Percentile(std::vector<float>* values, double percent) {
   LODESTONE_CHECK(!values->empty() && percent > 0 && percent <= 100);
@@ -33,12 +24,6 @@ std::string SizeText(uint64_t bytes) {
     unit = larger;
   }
   return absl::StrCat(bytes, unit);
-}
-
-std::string NumberText(double value) {
-  if (value == 0 || !std::isfinite(value)) return absl::StrFormat("%g", value);
-  const int whole_digits = static_cast<int>(std::floor(std::log10(std::abs(value)))) + 1;
-  return absl::StrFormat("%.*f", std::clamp(3 - whole_digits, 0, 9), value);
 }
 
 }  // namespace lodestone::bench

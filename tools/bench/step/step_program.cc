@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::Start(const std::strin
 
 absl::StatusOr<std::unique_ptr<StepProgram>> StepProgram::StartLocal(const Options& options,
                                                                      const std::vector<std::string>& flags) {
-  std::vector<std::string> argv = {options.benchmark_folder + "/local_step"};
+  std::vector<std::string> argv = {options.local_step_binary};
   argv.insert(argv.end(), flags.begin(), flags.end());
   return Start("local_step", std::move(argv));
 }

@@ -21,6 +21,7 @@
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "tools/bench/harness/local_ps.h"
+#include "tools/bench/harness/stats.h"
 #include "tools/bench/load/client_load.h"
 #include "tools/bench/load/disk.h"
 #include "tools/bench/suite/suites.h"
@@ -247,8 +248,8 @@ absl::Status FullPs::AddPushRows(const Pushes& pushes, const AddRow& add) {
       }};
   LODESTONE_ASSIGN_OR_RETURN(auto samples, TakeTurns(options_, name, measurements));
   Row row = MakeRow(kBench, name, pushes.scale, std::move(samples[1]), std::move(samples[0]));
-  row.values[kMemory] = SpreadOf(extra);
-  row.values[kMemoryRatio] = SpreadOf(ratio);
+  row.values[kMemory] = std::move(extra);
+  row.values[kMemoryRatio] = std::move(ratio);
   add(std::move(row));
   return absl::OkStatus();
 }

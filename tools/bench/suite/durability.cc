@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/base/types.h"
 #include "tools/bench/harness/local_ps.h"
+#include "tools/bench/harness/stats.h"
 #include "tools/bench/load/client_load.h"
 #include "tools/bench/load/disk.h"
 #include "tools/bench/load/pairs.h"

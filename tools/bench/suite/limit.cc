@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "tools/bench/harness/stats.h"
 #include "tools/bench/load/pairs.h"
 #include "tools/bench/load/raw_load.h"
 #include "tools/bench/suite/suites.h"

@@ -19,8 +19,6 @@ absl::Status RunSameMachine(const Options& options, const AddRow& add);
 absl::Status RunEmbedding(const Options& options, const AddRow& add);
 absl::Status RunKeys(const Options& options, const AddRow& add);
 absl::Status RunBroadcast(const Options& options, const AddRow& add);
-absl::Status RunOptimizer(const Options& options, const AddRow& add);
-absl::Status RunIndex(const Options& options, const AddRow& add);
 absl::Status RunDurability(const Options& options, const AddRow& add);
 absl::Status RunCheckpoint(const Options& options, const AddRow& add);
 absl::Status RunStep(const Options& options, const AddRow& add);

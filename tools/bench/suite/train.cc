@@ -160,8 +160,7 @@ absl::Status RunTrain(const Options& options, const AddRow& add) {
                              MeasureInTurns(
                                  options, "train", name, scale, [&] { return Train(options, config, sets); }, nullptr));
   for (const char* metric : {kClientCpu, kServerCpu}) {  // Per sample so far.
-    Spread& spread = row.values[metric];
-    spread = {1e6 * spread.median, 1e6 * spread.min, 1e6 * spread.max};
+    for (double& value : row.values[metric]) value *= 1e6;
   }
   add(std::move(row));
   return absl::OkStatus();

@@ -20,8 +20,12 @@ namespace {
 
 constexpr int kStatusTimeoutMs = 10'000;
 
-// The part of gRPC's message that says why there is no connection: "Connection refused".
+// Whether gRPC's message says that the port speaks HTTP/1, as that of the page and the metrics does.
+bool IsHttpPort(const std::string& message) { return absl::StrContains(message, "http1.x server"); }
+
+// The reason for which there is no connection, in a user's words: "Connection refused".
 std::string ReasonOf(const std::string& message) {
+  if (absl::StrContains(message, "Domain name not found")) return "the name is not known here (DNS, /etc/hosts)";
   constexpr absl::string_view kPrefix = "Failed to connect to remote host: ";
   const size_t at = message.rfind(kPrefix.data());
   return at == std::string::npos ? message : message.substr(at + kPrefix.size());
@@ -83,6 +87,11 @@ absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address,
           absl::StrCat("what listens at ", address, " is no ps, or one of another version: ", status.error_message()));
     case grpc::StatusCode::UNAVAILABLE:
       if (channel->GetState(false) == GRPC_CHANNEL_READY) break;  // It is the ps that says so.
+      if (IsHttpPort(status.error_message())) {
+        return UnreachableError(absl::StrCat(address,
+                                             " is an HTTP port (the page, metrics); --address takes the port of "
+                                             "server.listen, which psctl local and the ps's log print"));
+      }
       return UnreachableError(absl::StrCat("no ps answers at ", address, ": ", ReasonOf(status.error_message()),
                                            ". Does one run there? Its log says where it listens (\"listens on=... "
                                            "address=...\"); --address names another",

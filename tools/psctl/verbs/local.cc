@@ -23,6 +23,7 @@
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/client_security.h"
 #include "tools/psctl/local/local_cluster.h"
+#include "tools/psctl/local/program_path.h"
 #include "tools/psctl/local/run_summary.h"
 #include "tools/psctl/local/training_progress.h"
 #include "tools/psctl/text/console.h"
@@ -59,21 +60,11 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// The program `name`: `given` if that is not empty, else the one beside psctl, as a package or an archive has it, or as
-// built. The package's name comes first: /usr/bin has another ps.
-absl::StatusOr<std::string> FindProgram(const std::string& given, const std::string& name, const std::string& folder) {
+// The program of a role: `given` if that is not empty, else the one that belongs to this psctl.
+absl::StatusOr<std::string> ProgramOf(const std::string& given, absl::string_view role, absl::string_view built) {
   if (!given.empty()) return given;
-  std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  if (error) return absl::NotFoundError("psctl cannot find itself; name --ps-binary, --worker-binary");
-  const fs::path packaged = here / ("lodestone-" + name);
-  const fs::path installed = here / name;
-  const fs::path built = (here / "../.." / folder / name).lexically_normal();
-  for (const fs::path& path : {packaged, installed, built}) {
-    if (access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, error)) return path.string();
-  }
-  return absl::NotFoundError(absl::StrCat("no program ", name, ": neither ", packaged.string(), " nor ",
-                                          installed.string(), " nor ", built.string(), "; give --", name, "-binary"));
+  LODESTONE_ASSIGN_OR_RETURN(const std::string folder, OwnFolder());
+  return FindProgram(folder, role, built);
 }
 
 uint32_t Cores() {
@@ -129,8 +120,8 @@ class LocalRun {
  private:
   absl::StatusOr<RunSummary> Train() {
     LODESTONE_RETURN_IF_ERROR(folder_.Create());
-    LODESTONE_ASSIGN_OR_RETURN(const std::string ps, FindProgram(options_.ps_binary, "ps", "server"));
-    LODESTONE_ASSIGN_OR_RETURN(const std::string worker, FindProgram(options_.worker_binary, "worker", "worker"));
+    LODESTONE_ASSIGN_OR_RETURN(const std::string ps, ProgramOf(options_.ps_binary, "ps", "server/ps"));
+    LODESTONE_ASSIGN_OR_RETURN(const std::string worker, ProgramOf(options_.worker_binary, "worker", "worker/worker"));
     LODESTONE_RETURN_IF_ERROR(StartServers(ps));
     LODESTONE_RETURN_IF_ERROR(StartWorkers(worker));
     poller_.emplace(coordinator_, kPollMs);

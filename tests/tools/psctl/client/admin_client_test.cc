@@ -18,6 +18,7 @@ namespace lodestone::psctl {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // A ps that knows its uptime in calls.
 class CountingAdmin final : public v1::Admin::Service {
@@ -87,6 +88,31 @@ TEST(FetchStatus, NamesAHostThatThereIsNot) {
   const absl::StatusOr<v1::StatusResponse> status = FetchStatus("no-such-host.invalid:7000", 60'000);
   EXPECT_TRUE(IsUnreachable(status.status())) << status.status();
   EXPECT_THAT(std::string(status.status().message()), HasSubstr("no ps answers at no-such-host.invalid:7000: "));
+}
+
+// What is said of a call that has failed with gRPC's `message` before there was a connection.
+std::string TextOf(const std::string& message) {
+  const absl::Status status =
+      ErrorOfCall({grpc::StatusCode::UNAVAILABLE, message}, "there:7080", 1000, ConnectTo("127.0.0.1:1").get());
+  EXPECT_TRUE(IsUnreachable(status)) << status;
+  return std::string(status.message());
+}
+
+TEST(ErrorOfCall, AnHttpPortIsNamedAsSuch) {
+  const std::string text = TextOf(
+      "failed to connect to all addresses; last error: INTERNAL: ipv4:127.0.0.1:7080: Trying to connect an http1.x "
+      "server");
+  EXPECT_THAT(text, HasSubstr("there:7080 is an HTTP port"));
+  EXPECT_THAT(text, HasSubstr("server.listen"));
+  EXPECT_THAT(text, Not(HasSubstr("http1.x")));
+}
+
+TEST(ErrorOfCall, AnUnknownNameIsAnsweredWithoutTheResolversWords) {
+  const std::string text = TextOf(
+      "DNS resolution failed for there:7080: C-ares status is not ARES_SUCCESS qtype=AAAA name=there is_balancer=0: "
+      "Domain name not found");
+  EXPECT_THAT(text, HasSubstr("no ps answers at there:7080: the name is not known here"));
+  EXPECT_THAT(text, Not(HasSubstr("ARES")));
 }
 
 TEST(FetchStatus, APsThatSaysThatItIsUnavailableIsThere) {
