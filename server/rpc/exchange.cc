@@ -33,7 +33,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc
   services.store = store_;
   services.broadcaster = broadcaster_;
   services.incarnation = incarnation_;
-  if (access_ != nullptr) services.delays = access_->delays();
+  if (access_ != nullptr) services.timer = access_->timer();
   if (caller == nullptr) services.shared_use = shared_use_;
   services.key_list_bytes = key_list_bytes_;
   const auto stream = std::make_shared<ExchangeStream>(std::move(services), context, caller);

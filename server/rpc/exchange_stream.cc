@@ -232,7 +232,7 @@ absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t request_byte
     MutexLock lock(&mu_);
     flow_.Suspend();
   }
-  services_.delays->After(hold_ms, [weak = weak_from_this()] {
+  services_.timer->After(hold_ms, [weak = weak_from_this()] {
     const auto stream = weak.lock();
     if (stream == nullptr) return;
     Step step(stream.get());

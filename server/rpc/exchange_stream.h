@@ -39,7 +39,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     Store* store = nullptr;
     Broadcaster* broadcaster = nullptr;
     Incarnation incarnation = 0;                          // Of this ps.
-    Delays* delays = nullptr;                             // Null if callers have no quotas.
+    Timer* timer = nullptr;                               // Null if callers have no quotas.
     std::function<SharedUse()> shared_use;                // As PayloadTransport.
     std::shared_ptr<std::atomic<size_t>> key_list_bytes;  // As KeyListCache.
   };
