@@ -18,6 +18,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
+#include "server/checkpoint/manifest.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
 #include "server/process_impl.h"
@@ -92,21 +93,26 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
                 PsName(config.server().index(), config.cluster().name()), security_->access(),
                 SharedUseOf(config, security_.get(), &store_)),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation, security_->access()),
-      admin_(
-          {[this](v1::StatusResponse* status) { FillStatus(status); }},
-          Storage::IsWanted(config)
-              ? AdminService::Checkpointer([this](const std::string& name) { return storage_->Checkpoint(name); })
-              : nullptr,
-          Storage::IsWanted(config)
-              ? AdminService::Rollbacker([this](const auto& request) { return storage_->Rollback(request); })
-              : nullptr,
-          Replication::IsWanted(config) ? AdminService::Verifier([this] { return replication_->Verify(); }) : nullptr,
-          [this](uint64_t after_id) { return Events(after_id); }, [this] { return History(); }) {
+      admin_(AdminHandlers()) {
   store_.SetRefusalListener([this](Incarnation worker, const absl::Status& why) { refused_.Note(worker, why); });
   security_->Know({[this](TableId table) { return store_.TableName(table); }, [this] { return store_.Totals(); }});
   admin_.SetAudit(security_->audit(), security_->access());
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
+}
+
+AdminService::Handlers ServerProcess::Impl::AdminHandlers() {
+  AdminService::Handlers handlers;
+  handlers.fill_status = [this](v1::StatusResponse* status) { FillStatus(status); };
+  handlers.check_checkpoint_name = [](const std::string& name) { return CheckCheckpointName(name); };
+  if (Storage::IsWanted(config_)) {
+    handlers.checkpoint = [this](const std::string& name) { return storage_->Checkpoint(name); };
+    handlers.roll_back = [this](const v1::RollbackRequest& request) { return storage_->Rollback(request); };
+  }
+  if (Replication::IsWanted(config_)) handlers.verify_replicas = [this] { return replication_->Verify(); };
+  handlers.events = [this](uint64_t after_id) { return Events(after_id); };
+  handlers.history = [this] { return History(); };
+  return handlers;
 }
 
 absl::Status ServerProcess::Impl::Start() {

@@ -32,6 +32,7 @@
 #include "server/rpc/broadcaster.h"
 #include "server/rpc/exchange.h"
 #include "server/rpc/parameter_service.h"
+#include "server/rpc/process_identity.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
@@ -48,6 +49,7 @@ class ServerProcess::Impl {
   void Shutdown(int64_t grace_ms);
 
  private:
+  AdminService::Handlers AdminHandlers();
   void StartReplication();
   absl::Status Listen();
   std::unique_ptr<CoordinatorChannel> ConnectCoordinator();

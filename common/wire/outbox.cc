@@ -9,8 +9,8 @@
 namespace lodestone {
 
 Outbox::Item::Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag,
-                   size_t elsewhere_bytes)
-    : payload_(std::move(payload)), payload_bytes_(SizeOf(payload_)), elsewhere_bytes_(elsewhere_bytes), tag_(tag) {
+                   size_t shared_memory_bytes)
+    : payload_(std::move(payload)), payload_bytes_(SizeOf(payload_)), shared_memory_bytes_(shared_memory_bytes), tag_(tag) {
   AppendField(1, message, &field_);
 }
 

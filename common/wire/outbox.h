@@ -1,5 +1,6 @@
-// Calls or answers of Exchange that wait to be written to a stream. Small ones are packed into one message: what a
-// stream costs per message is paid once for all that came while the one before was being written.
+// The queue of calls or answers of Exchange that wait to be written to a stream. Small ones are packed into one
+// message: a stream's cost per message is paid once for everything that arrived while the previous message was being
+// written.
 //
 // Not thread-safe: guarded by the stream's mutex.
 #pragma once
@@ -24,33 +25,33 @@ class Outbox {
   // One v1::Call or v1::Answer.
   class Item {
    public:
-    // `message` has payload_bytes set to the size of `payload`. `tag` is given back when it is packed.
-    // `elsewhere_bytes`: of its payload that does not travel in messages. They weigh as those that do: whoever gets it
-    // has as much to do.
+    // `message` has payload_bytes set to the size of `payload`. Pack returns `tag`.
+    // `shared_memory_bytes`: payload bytes sent through shared memory. They count towards the packing limit, because
+    // the receiver processes them too.
     Item(const google::protobuf::MessageLite& message, std::vector<grpc::Slice> payload, uint64_t tag,
-         size_t elsewhere_bytes = 0);
+         size_t shared_memory_bytes = 0);
 
    private:
     friend class Outbox;
-    // Bytes that it takes in memory and in a message.
+    // Bytes in this process's memory and in a message.
     size_t bytes() const { return sizeof(Item) + field_.size() + payload_bytes_; }
-    size_t weight() const { return bytes() + elsewhere_bytes_; }
+    size_t weight() const { return bytes() + shared_memory_bytes_; }
 
     std::string field_;  // Serialized, as field 1 of ExchangeRequest or ExchangeResponse.
     std::vector<grpc::Slice> payload_;
     size_t payload_bytes_ = 0;
-    size_t elsewhere_bytes_ = 0;
+    size_t shared_memory_bytes_ = 0;
     uint64_t tag_ = 0;
   };
 
   void Add(Item item);
   bool empty() const { return items_.empty(); }
   size_t size() const { return items_.size(); }
-  // What waits fills a message: to wait for more gains nothing.
+  // The waiting items fill a message: waiting for more gains nothing.
   bool full() const;
-  // Bytes of what waits, in memory.
+  // Bytes of the waiting items in this process's memory.
   size_t bytes() const { return bytes_; }
-  // The same, with the bytes that are elsewhere.
+  // The same, including their bytes in shared memory.
   size_t weight() const { return weight_; }
   void Clear();
 

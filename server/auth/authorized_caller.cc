@@ -1,9 +1,8 @@
 #include "server/auth/authorized_caller.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/wire/part.h"
 #include "common/wire/shard_map.h"
 
 namespace lodestone::server {
@@ -27,10 +26,6 @@ absl::Status CheckTables(const Parts& parts, Check check) {
     before = &part;
   }
   return absl::OkStatus();
-}
-
-bool HasRows(const Parts& parts) {
-  return std::any_of(parts.begin(), parts.end(), [](const v1::Part& part) { return part.row_count() > 0; });
 }
 
 absl::StatusOr<int64_t> JudgePush(const Grant& grant, const Parts& parts, size_t payload_bytes, const char* method) {

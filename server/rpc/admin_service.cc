@@ -1,13 +1,9 @@
 #include "server/rpc/admin_service.h"
 
-#include <unistd.h>
-
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "common/base/version.h"
 #include "common/rpc/grpc_status.h"
 
 namespace lodestone::server {
@@ -15,16 +11,10 @@ namespace {
 
 absl::Status NothingOnDisk() {
   return absl::FailedPreconditionError(
-      "this ps keeps nothing on disk: set server.data_dir, or checkpoint.dir, and start it again");
+      "this ps keeps nothing on disk; set server.data_dir or checkpoint.dir and restart it");
 }
 
-absl::Status Busy() {
-  return absl::UnavailableError(
-      "a checkpoint of this ps is being written, or a table of it goes back, or its followers' copies are compared; "
-      "try again when that is done");
-}
-
-// Ends a call, and tells `note` how.
+// Finishes a call, and passes its status to `note`.
 grpc::ServerUnaryReactor* End(grpc::ServerUnaryReactor* reactor, const absl::Status& status,
                               const std::function<void(const absl::Status&)>& note) {
   note(status);
@@ -34,45 +24,14 @@ grpc::ServerUnaryReactor* End(grpc::ServerUnaryReactor* reactor, const absl::Sta
 
 }  // namespace
 
-uint64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  uint64_t pages_total = 0;
-  uint64_t pages_resident = 0;
-  if (!(statm >> pages_total >> pages_resident)) return 0;
-  return pages_resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {
-  status->set_index(identity.index);
-  status->set_address(identity.address);
-  status->set_http(identity.http);
-  status->set_incarnation(identity.incarnation);
-  status->set_version(kCommit[0] == '\0' ? kVersion : VersionText());
-  status->set_uptime_seconds(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - identity.started).count());
-  status->set_resident_bytes(ResidentBytes());
-}
-
-v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
-  const v1::ServerStatus& server = status.server();
-  v1::ServerProgress progress;
-  progress.set_resident_bytes(server.resident_bytes());
-  progress.set_table_bytes(server.table_bytes());
-  progress.set_pushes_per_second(server.pushes_per_second());
-  progress.set_pulls_per_second(server.pulls_per_second());
-  progress.set_pushes_refused(server.pushes_refused());
-  progress.set_http(server.http());
-  uint64_t lag_records = 0, rows = 0;
-  for (const v1::FollowerStatus& follower : status.replication().followers()) lag_records += follower.lag_records();
-  for (const v1::TableStatus& table : status.tables()) rows += table.rows();
-  progress.set_lag_records(lag_records);
-  progress.set_rows(rows);
-  return progress;
+AdminService::~AdminService() {
+  MutexLock lock(&mu_);
+  if (operation_.joinable()) operation_.join();
 }
 
 grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* context, const v1::StatusRequest*,
                                                v1::StatusResponse* response) {
-  for (const Filler& fill : fillers_) fill(response);
+  handlers_.fill_status(response);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -80,7 +39,7 @@ grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* AdminService::Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
                                                v1::EventsResponse* response) {
-  if (events_ != nullptr) *response = events_(request->after_id());
+  if (handlers_.events != nullptr) *response = handlers_.events(request->after_id());
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -88,7 +47,7 @@ grpc::ServerUnaryReactor* AdminService::Events(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* AdminService::History(grpc::CallbackServerContext* context, const v1::HistoryRequest*,
                                                 v1::HistoryResponse* response) {
-  if (history_ != nullptr) *response = history_();
+  if (handlers_.history != nullptr) *response = handlers_.history();
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -107,24 +66,43 @@ AdminService::Note AdminService::NoteOf(const grpc::CallbackServerContext& conte
   };
 }
 
-absl::Status AdminService::BeginCheckpoint() {
-  if (checkpoint_ == nullptr) return NothingOnDisk();
-  return busy_.exchange(true) ? Busy() : absl::OkStatus();
+absl::Status AdminService::BeginCheckpoint(const std::string& name) {
+  if (!name.empty() && handlers_.check_checkpoint_name != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(handlers_.check_checkpoint_name(name));
+  }
+  if (handlers_.checkpoint == nullptr) return NothingOnDisk();
+  return TakeBusy();
 }
 
 absl::Status AdminService::BeginRollback(const v1::RollbackRequest& request) {
-  if (request.table().empty()) return absl::InvalidArgumentError("no table is named");
+  if (request.table().empty()) return absl::InvalidArgumentError("the request names no table; set `table`");
   if (request.to_case() == v1::RollbackRequest::TO_NOT_SET) {
-    return absl::InvalidArgumentError("neither a version nor a checkpoint is given to go back to");
+    return absl::InvalidArgumentError("the request has neither a version nor a checkpoint to go back to; set one");
   }
-  if (rollback_ == nullptr) return NothingOnDisk();
-  return busy_.exchange(true) ? Busy() : absl::OkStatus();
+  if (handlers_.roll_back == nullptr) return NothingOnDisk();
+  return TakeBusy();
+}
+
+absl::Status AdminService::BeginVerification() {
+  if (handlers_.verify_replicas == nullptr) {
+    return absl::FailedPreconditionError(
+        "shards have no followers to compare with: cluster.replicas is 1; set it to 2 or more");
+  }
+  return TakeBusy();
+}
+
+absl::Status AdminService::TakeBusy() {
+  if (!busy_.exchange(true)) return absl::OkStatus();
+  return absl::UnavailableError(
+      "this ps is busy with a checkpoint, a rollback or a comparison of replicas; try again when that is done");
 }
 
 template <typename Response>
 void AdminService::Run(std::function<absl::StatusOr<Response>()> run, Response* response,
                        grpc::ServerUnaryReactor* reactor, Note note) {
-  background_.Submit([this, run = std::move(run), response, reactor, note = std::move(note)] {
+  MutexLock lock(&mu_);
+  if (operation_.joinable()) operation_.join();  // The operation before has released busy_: at most its answer is left.
+  operation_ = std::thread([this, run = std::move(run), response, reactor, note = std::move(note)] {
     absl::StatusOr<Response> done = run();
     busy_.store(false);
     if (done.ok()) *response = *std::move(done);
@@ -137,8 +115,8 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
                                                    v1::CheckpointResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   Note note = NoteOf(*context, "/lodestone.v1.Admin/Checkpoint", request->name());
-  if (const absl::Status status = BeginCheckpoint(); !status.ok()) return End(reactor, status, note);
-  Run<v1::CheckpointResponse>([this, name = request->name()] { return checkpoint_(name); }, response, reactor,
+  if (const absl::Status status = BeginCheckpoint(request->name()); !status.ok()) return End(reactor, status, note);
+  Run<v1::CheckpointResponse>([this, name = request->name()] { return handlers_.checkpoint(name); }, response, reactor,
                               std::move(note));
   return reactor;
 }
@@ -148,7 +126,7 @@ grpc::ServerUnaryReactor* AdminService::Rollback(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   Note note = NoteOf(*context, "/lodestone.v1.Admin/Rollback", request->ShortDebugString());
   if (const absl::Status status = BeginRollback(*request); !status.ok()) return End(reactor, status, note);
-  Run<v1::RollbackResponse>([this, request = *request] { return rollback_(request); }, response, reactor,
+  Run<v1::RollbackResponse>([this, request = *request] { return handlers_.roll_back(request); }, response, reactor,
                             std::move(note));
   return reactor;
 }
@@ -158,11 +136,8 @@ grpc::ServerUnaryReactor* AdminService::VerifyReplicas(grpc::CallbackServerConte
                                                        v1::VerifyReplicasResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   Note note = NoteOf(*context, "/lodestone.v1.Admin/VerifyReplicas", "");
-  if (verify_ == nullptr) {
-    return End(reactor, absl::FailedPreconditionError("shards have no followers here: cluster.replicas is 1"), note);
-  }
-  if (busy_.exchange(true)) return End(reactor, Busy(), note);
-  Run<v1::VerifyReplicasResponse>(verify_, response, reactor, std::move(note));
+  if (const absl::Status status = BeginVerification(); !status.ok()) return End(reactor, status, note);
+  Run<v1::VerifyReplicasResponse>(handlers_.verify_replicas, response, reactor, std::move(note));
   return reactor;
 }
 

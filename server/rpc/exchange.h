@@ -1,11 +1,11 @@
-// The stream Exchange: the calls of ParameterServer, many at a time over one connection. The same work as the unary
-// methods (service.h) for a fraction of their CPU time.
+// The method Exchange of ParameterServer: streams of calls, many at a time over one connection. They do the same work
+// as the unary methods (parameter_service.h) for a fraction of their CPU time.
 //
-// A stream is read on while its calls run, until limits::kExchangeCallsMax of them or limits::kExchangeBytesMax are
-// unanswered; then the connection's flow control holds the client back. The answers that a message's calls get at once
-// go together into one message, and so do those that come while one is being written. (The rows that a pull copies
-// count once they are copied: what the executors are at work on comes on top, at most kExchangeCallsMax answers of
-// limits::kPullBytesMax.) Lists of keys that repeat are remembered, stream by stream (key_lists.h).
+// A stream continues to be read while its calls run, until limits::kExchangeCallsMax of them or
+// limits::kExchangeBytesMax are unanswered; then the connection's flow control holds the client back. The answers that
+// a message's calls get at once go together into one message, and so do those that arrive during a write. (The rows
+// that a pull copies count from the copy on: the executors' work adds at most kExchangeCallsMax answers of
+// limits::kPullBytesMax.) Repeated lists of keys are cached per stream (key_list_cache.h).
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once
@@ -25,20 +25,20 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/auth/access.h"
-#include "server/rpc/broadcaster.h"
 #include "server/rpc/shared_values.h"
-#include "server/store/store.h"
 
 namespace lodestone::server {
 
+class Broadcaster;
 class ExchangeStream;
+class Store;
 
 class Exchange {
  public:
-  // `incarnation`: what EnsureTables tells of this ps process. `name`: what it is called (common/wire/ps_name.h); a
-  // stream that means another ps is ended with UNAVAILABLE before anything is read from it. `access`: who may make
-  // which calls; null: everybody all. It must outlive the gRPC server. `shared_use`: what becomes of memory that
-  // clients offer and of what lies in it, asked for each message; null: it is refused.
+  // `incarnation`: of this ps process, for EnsureTables. `name`: of this ps (common/wire/ps_name.h); a stream that
+  // means another ps is ended with UNAVAILABLE before anything is read from it. `access`: authorizes callers; null:
+  // every call is allowed. It must outlive the gRPC server. `shared_use`: the policy for memory that clients offer,
+  // asked for each message; null: it is refused.
   Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation, std::string name = "",
            Access* access = nullptr, std::function<SharedUse()> shared_use = nullptr)
       : store_(store),
@@ -48,14 +48,13 @@ class Exchange {
         access_(access),
         shared_use_(std::move(shared_use)) {}
 
-  // A new stream's end here, which is gRPC's.
+  // The reactor of a new stream, owned by gRPC.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
-  // Ends all streams, and those to come, with UNAVAILABLE, each once the calls it has read are answered.
+  // Ends all streams and later ones with UNAVAILABLE, each once the calls it has read are answered.
   void Drain();
 
  private:
-  friend class ExchangeStream;
-
+  // UNAVAILABLE if the caller means another ps.
   absl::Status CheckMeant(const grpc::CallbackServerContext& context) const;
 
   Store* const store_;
@@ -65,7 +64,7 @@ class Exchange {
   Access* const access_;
   const std::function<SharedUse()> shared_use_;
 
-  // That streams remember; calls may keep one of them for longer than this lives.
+  // Of the streams' caches; calls may keep a stream longer than this lives.
   const std::shared_ptr<std::atomic<size_t>> key_list_bytes_ = std::make_shared<std::atomic<size_t>>(0);
 
   Mutex mu_;

@@ -6,24 +6,21 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/types.h"
 #include "grpcpp/support/slice.h"
-#include "server/store/copied_bytes.h"
+#include "server/rpc/copied_slice.h"
 
 namespace lodestone::server {
 namespace {
 
-// In memory of its own, in one run.
+// A copy in one run of memory of its own.
 Payload CopyOf(const Payload& payload) {
-  grpc::Slice copy(payload.size());
-  payload.bytes().CopyTo(const_cast<uint8_t*>(copy.begin()));
-  copied_bytes_metric.Add(payload.size());
   std::vector<grpc::Slice> slices;
-  slices.push_back(std::move(copy));
+  slices.push_back(CopiedSlice(payload.bytes()));
   return Payload(std::move(slices));
 }
 
 }  // namespace
 
-absl::Status KeyLists::Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome) {
+absl::Status KeyListCache::Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome) {
   *outcome = v1::Answer::NOT_REMEMBERED;
   const KeyListName name = NameOf(list);
   switch (list.place()) {
@@ -32,11 +29,11 @@ absl::Status KeyLists::Take(const v1::KeyList& list, Numbers* numbers, v1::Answe
     case v1::KeyList::FIRST: {
       const uint64_t bytes = uint64_t{name.count} * sizeof(Key);
       if (bytes > numbers->payload.size()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a list of ", name.count, " keys in a payload of ", numbers->payload.size(), " bytes"));
+        return absl::InvalidArgumentError(absl::StrCat("a list of ", name.count, " keys takes ", bytes,
+                                                       " bytes, but the call's payload has ", numbers->payload.size()));
       }
       numbers->keys = CopyOf(numbers->payload.Take(bytes));
-      if (name.count > 0 && Remember(name, *numbers->keys)) *outcome = v1::Answer::REMEMBERED;
+      if (name.count > 0 && Add(name, *numbers->keys)) *outcome = v1::Answer::REMEMBERED;
       return absl::OkStatus();
     }
     case v1::KeyList::REMEMBERED:
@@ -47,15 +44,15 @@ absl::Status KeyLists::Take(const v1::KeyList& list, Numbers* numbers, v1::Answe
       }
       *outcome = v1::Answer::FORGOTTEN;
       return absl::FailedPreconditionError(absl::StrCat(
-          "a list of ", name.count, " keys is not remembered (any more): send the call again with the keys"));
+          "the list of ", name.count, " keys is not cached by this stream; send the call again with the keys"));
     default:
       break;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("this ps does not know where the keys are, in place ", static_cast<int>(list.place())));
+  return absl::InvalidArgumentError(absl::StrCat("keys.place ", static_cast<int>(list.place()),
+                                                 " is unknown to this ps; send the keys in the parts"));
 }
 
-bool KeyLists::Remember(const KeyListName& name, const Payload& keys) {
+bool KeyListCache::Add(const KeyListName& name, const Payload& keys) {
   const size_t bytes = lists_.BytesOf(name);
   if (bytes > bytes_max_) return false;
   const size_t before = lists_.bytes();

@@ -1,9 +1,10 @@
-// The lists of keys that a ps remembers of one stream Exchange (KeyList in parameter_server.proto).
+// The cache of one stream's lists of keys (KeyList in parameter_server.proto).
 //
-// They are copied to memory of their own: what a message lies in may be far larger. A list that is forgotten stays as
-// long as calls use it.
+// Lists are copied to memory of their own, because a message may be far larger than its list. A call keeps its list
+// alive after the cache has dropped it.
 //
-// Not thread-safe, but streams share a count of bytes. It may outlive who made it, as calls keep their stream.
+// Not thread-safe; the streams' caches share a count of bytes. It may outlive the Exchange, because calls keep their
+// stream.
 #pragma once
 
 #include <atomic>
@@ -19,28 +20,28 @@
 
 namespace lodestone::server {
 
-class KeyLists {
+class KeyListCache {
  public:
-  // `bytes_of_all` is what all streams remember. Whoever wants to remember one more when that
-  // is about `bytes_of_all_max` forgets others of its own, or does without.
-  explicit KeyLists(std::shared_ptr<std::atomic<size_t>> bytes_of_all, size_t bytes_max = kKeyListBytesPerStream,
-                    size_t bytes_of_all_max = kKeyListBytesMax)
+  // `bytes_of_all`: the bytes in the caches of all streams. When it reaches about `bytes_of_all_max`, a cache drops
+  // lists of its own to add another, or does not add it.
+  explicit KeyListCache(std::shared_ptr<std::atomic<size_t>> bytes_of_all, size_t bytes_max = kKeyListBytesPerStream,
+                        size_t bytes_of_all_max = kKeyListBytesMax)
       : bytes_of_all_(std::move(bytes_of_all)),
         bytes_max_(bytes_max),
         bytes_of_all_max_(bytes_of_all_max),
         lists_(bytes_max) {}
-  ~KeyLists() { bytes_of_all_->fetch_sub(lists_.bytes(), std::memory_order_relaxed); }
-  KeyLists(const KeyLists&) = delete;
-  KeyLists& operator=(const KeyLists&) = delete;
+  ~KeyListCache() { bytes_of_all_->fetch_sub(lists_.bytes(), std::memory_order_relaxed); }
+  KeyListCache(const KeyListCache&) = delete;
+  KeyListCache& operator=(const KeyListCache&) = delete;
 
-  // Finds the keys that `list` says a call has, which came with `numbers->payload`: there, or here. `outcome` is what
-  // the answer is to say of it, also with an error: INVALID_ARGUMENT, or FAILED_PRECONDITION for a list that is not
-  // remembered.
+  // Sets `numbers->keys` to the list that `list` describes: taken from the front of `numbers->payload`, or cached.
+  // `outcome`: what the answer reports of the list, also with an error: INVALID_ARGUMENT, or FAILED_PRECONDITION for a
+  // list that is not cached.
   absl::Status Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome);
 
  private:
   // False if there is no room.
-  bool Remember(const KeyListName& name, const Payload& keys);
+  bool Add(const KeyListName& name, const Payload& keys);
 
   const std::shared_ptr<std::atomic<size_t>> bytes_of_all_;
   const size_t bytes_max_;

@@ -9,28 +9,33 @@
 #include "common/rpc/grpc_status.h"
 #include "common/wire/message.h"
 #include "server/auth/revocable.h"
+#include "server/rpc/broadcaster.h"
+#include "server/rpc/delta_sink.h"
+#include "server/rpc/exchange.h"
 #include "server/rpc/push_pull.h"
+#include "server/rpc/subscriber.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 namespace {
 
-// A caller whose deadline has passed is not there to hear of what would be done for it.
+// Work for a caller whose deadline has passed would be wasted.
 absl::Status CheckDeadline(const grpc::CallbackServerContext& context) {
   if (context.deadline() > std::chrono::system_clock::now()) return absl::OkStatus();
-  return absl::DeadlineExceededError("the call's deadline had passed when it arrived");
+  return absl::DeadlineExceededError("the call arrived after its deadline; retry with a longer one");
 }
 
-// What every raw method starts with.
+// The beginning of every raw method.
 absl::Status Open(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
                   google::protobuf::MessageLite* header, Payload* payload) {
   LODESTONE_RETURN_IF_ERROR(CheckDeadline(context));
   return ParseMessage(request, header, payload);
 }
 
-// One subscriber's stream. Owned by gRPC until OnDone.
+// The stream of one unary Subscribe. Owned by gRPC until OnDone.
 class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public DeltaSink {
  public:
-  // Ends the subscription of a caller who may not have it any more.
+  // Ends the subscription when its caller loses the right to it.
   class Ender final : public Revocable {
    public:
     explicit Ender(std::shared_ptr<Subscriber> subscriber) : subscriber_(std::move(subscriber)) {}
@@ -40,8 +45,8 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
     const std::shared_ptr<Subscriber> subscriber_;
   };
 
-  // Call once, before the reactor is handed to gRPC. What is returned lives as long as the stream; null if there is
-  // none.
+  // Starts the subscription, or finishes with its error. Call once, before the reactor is handed to gRPC. The Ender
+  // lives as long as the stream; null after an error.
   std::weak_ptr<Ender> Start(absl::StatusOr<std::shared_ptr<Subscriber>> subscriber) {
     if (!subscriber.ok()) {
       Finish(subscriber.status());
@@ -65,7 +70,7 @@ class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pub
     subscriber_->OnWritten(ok);
   }
   void OnCancel() override {
-    if (subscriber_ != nullptr) subscriber_->Cancel(absl::CancelledError("the subscriber is gone"));
+    if (subscriber_ != nullptr) subscriber_->Cancel(absl::CancelledError("the subscriber has disconnected"));
   }
   void OnDone() override { delete this; }
 
@@ -187,6 +192,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Subscribe(grpc::Ca
   std::weak_ptr<Revocable> ender = stream->Start(broadcaster_->Add(header, context->peer(), stream));
   if (caller != nullptr && !ender.expired()) access_->Watch(caller, std::move(ender));
   return stream;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
+    grpc::CallbackServerContext* context) {
+  return exchange_->Open(context);
 }
 
 }  // namespace lodestone::server

@@ -1,9 +1,9 @@
-// The ParameterServer service: bytes in, Store or Broadcaster, bytes out. Push, Pull, PushPull and Subscribe take and
-// give ByteBuffers, so that payloads are used where they lie (common/wire/message.h); to a client they look like any
-// other method. The stream Exchange is taken by exchange.h.
+// The ParameterServer service: the unary methods and Subscribe on top of Store and Broadcaster. Push, Pull, PushPull
+// and Subscribe receive and return ByteBuffers, so that payloads are used in place (common/wire/message.h); a client
+// sees ordinary methods. Exchange serves the method of that name.
 //
 // Thread-safe. Store and Broadcaster must outlive the gRPC server that the service is registered with, and so must the
-// service. Calls end when the store has answered: a client that goes away earlier leaves nothing behind.
+// service. A call ends when the store has answered, even if its client has disconnected.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/auth/access.h"
 #include "server/auth/authorized_caller.h"
-#include "server/rpc/broadcaster.h"
-#include "server/rpc/exchange.h"
-#include "server/store/store.h"
 
 namespace lodestone::server {
 
+class Broadcaster;
+class Exchange;
+class Store;
+
 namespace internal {
-// Which methods are raw; the generated classes nest.
+// The generated classes nest: one for each method, raw or not.
 using ParameterServerBase = v1::ParameterServer::WithCallbackMethod_EnsureTables<
     v1::ParameterServer::WithRawCallbackMethod_Push<v1::ParameterServer::WithRawCallbackMethod_Pull<
         v1::ParameterServer::WithRawCallbackMethod_PushPull<v1::ParameterServer::WithRawCallbackMethod_Subscribe<
@@ -31,8 +32,8 @@ using ParameterServerBase = v1::ParameterServer::WithCallbackMethod_EnsureTables
 
 class ParameterService final : public internal::ParameterServerBase {
  public:
-  // `incarnation`: what EnsureTables tells of this ps process. `access`: who may make which calls; null: everybody all.
-  // It must outlive the gRPC server.
+  // `incarnation`: of this ps process, for EnsureTables. `access`: authorizes callers; null: every call is allowed. It
+  // must outlive the gRPC server.
   ParameterService(Store* store, Broadcaster* broadcaster, lodestone::server::Exchange* exchange,
                    Incarnation incarnation, Access* access = nullptr)
       : store_(store), broadcaster_(broadcaster), exchange_(exchange), incarnation_(incarnation), access_(access) {}
@@ -47,14 +48,12 @@ class ParameterService final : public internal::ParameterServerBase {
                                      grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(grpc::CallbackServerContext* context) override {
-    return exchange_->Open(context);
-  }
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(grpc::CallbackServerContext* context) override;
 
  private:
-  // Who calls; null: he may do everything. UNAUTHENTICATED.
+  // The caller; null: every call is allowed. UNAUTHENTICATED.
   absl::StatusOr<std::shared_ptr<Caller>> CallerOf(const grpc::CallbackServerContext& context) const;
-  // Ends a call in `hold_ms`.
+  // Finishes a call after `hold_ms`.
   void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const;
 
   Store* const store_;

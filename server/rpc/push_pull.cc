@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 namespace {
@@ -19,23 +20,23 @@ struct PushPullCall {
 
 absl::Status Split(const Store& store, Numbers numbers, PushPullCall* call) {
   if (!call->header.push().payload().empty() || !call->header.pull().payload().empty()) {
-    return absl::InvalidArgumentError("the payload fields of push and pull must be empty: PushPull has its own");
+    return absl::InvalidArgumentError("the payload fields of push and pull must be empty; use the payload of PushPull");
   }
   size_t key_bytes = 0;
   LODESTONE_ASSIGN_OR_RETURN(size_t push_bytes, store.PushPayloadBytes(call->header.push(), &key_bytes));
   if (numbers.keys.has_value()) {
     push_bytes -= key_bytes;
     if (key_bytes > numbers.keys->size()) {
-      return absl::InvalidArgumentError(absl::StrCat("the push's parts have ", key_bytes / sizeof(Key),
-                                                     " rows, and the list of keys ",
+      return absl::InvalidArgumentError(absl::StrCat("the parts of the push have ", key_bytes / sizeof(Key),
+                                                     " rows, but the list of keys has ",
                                                      numbers.keys->size() / sizeof(Key)));
     }
     call->push_numbers.keys = numbers.keys->Take(key_bytes);
     call->pull_numbers.keys = *std::move(numbers.keys);
   }
   if (push_bytes > numbers.payload.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("the push's parts need ", push_bytes,
-                                                   " bytes of payload, and the message has ", numbers.payload.size()));
+    return absl::InvalidArgumentError(absl::StrCat("the parts of the push need ", push_bytes,
+                                                   " bytes of payload, but the message has ", numbers.payload.size()));
   }
   call->push_numbers.payload = numbers.payload.Take(push_bytes);
   call->pull_numbers.payload = std::move(numbers.payload);

@@ -1,5 +1,5 @@
-// What the calls of ParameterServer do once their bytes have been taken apart, whichever way they came: unary methods
-// (service.h) or Exchange (exchange.h). Push and Pull are the store's own.
+// The calls of ParameterServer that are more than one of the store: the same for unary methods (parameter_service.h)
+// and streams (exchange.h). Push and Pull are the store's own.
 //
 // Thread-safe; callbacks run on the calling thread or on an executor's.
 #pragma once
@@ -12,21 +12,23 @@
 #include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
 #include "server/store/request_payload.h"
-#include "server/store/store.h"
 
 namespace lodestone::server {
 
-// The answer of a PushPull, without its payload, and the payload.
+class Store;
+
+// The answer of a PushPull: its header, without payload, and the payload.
 struct PushPullValues {
   v1::PushPullResponse header;
   std::vector<grpc::Slice> payload;
 };
 
-// Pushes, then pulls. The payloads of `header`'s push and pull are empty; the numbers of both are in `numbers`.
+// Pushes, then pulls. The payload fields of `header`'s push and pull must be empty: `numbers` has the payload of the
+// push, followed by that of the pull.
 void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done);
 
-// EnsureTables on this ps, which is called `server`.
+// EnsureTables on the ps of incarnation `server`.
 absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,
                                                          const v1::EnsureTablesRequest& request);
 

@@ -1,6 +1,5 @@
 #include "server/rpc/shared_values.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,17 +7,19 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "common/wire/part.h"
+#include "server/rpc/copied_slice.h"
 #include "server/store/copied_bytes.h"
 
 namespace lodestone::server {
 namespace {
 
 constexpr char kSharedBytes[] = "lodestone_ps_shared_bytes_total";
-constexpr char kSharedBytesHelp[] = "Payload bytes handed over in memory that clients of this machine share.";
+constexpr char kSharedBytesHelp[] = "Payload bytes received from or given to clients of this machine in shared memory.";
 CounterMetric push_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "push"}});
 CounterMetric pull_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "pull"}});
 
-// Bytes of the memory, which stays as long as the slice does.
+// Bytes of the memory, which the slice keeps alive.
 grpc::Slice SliceIn(std::shared_ptr<SharedMemory> memory, uint64_t offset, uint64_t bytes) {
   uint8_t* const data = memory->data() + offset;
   return grpc::Slice(
@@ -26,19 +27,7 @@ grpc::Slice SliceIn(std::shared_ptr<SharedMemory> memory, uint64_t offset, uint6
       new std::shared_ptr<SharedMemory>(std::move(memory)));
 }
 
-// Bytes of the memory, copied.
-grpc::Slice CopyOf(const SharedMemory& memory, uint64_t offset, uint64_t bytes) {
-  grpc::Slice copy(bytes);
-  std::memcpy(const_cast<uint8_t*>(copy.begin()), memory.data() + offset, bytes);  // Nobody else has it yet.
-  copied_bytes_metric.Add(bytes);
-  return copy;
-}
-
-bool HasRows(const google::protobuf::RepeatedPtrField<v1::Part>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [](const v1::Part& part) { return part.row_count() > 0; });
-}
-
-bool HasRows(const v1::Call& call) {
+bool CarriesRows(const v1::Call& call) {
   return HasRows(call.push().parts()) || HasRows(call.push_pull().push().parts()) ||
          HasRows(call.push_pull().pull().parts());
 }
@@ -54,52 +43,60 @@ void SharedValues::BeginMessage(SharedUse use) {
 v1::Answer::SharedMemory SharedValues::Accept(const v1::SharedMemoryOffer& offer) {
   absl::Status refusal;
   if (use_ == SharedUse::kRefused) {
-    refusal = absl::PermissionDeniedError("this ps shares no memory: cluster.shared_memory, or who calls is asked for");
+    refusal = absl::PermissionDeniedError(
+        "this ps shares no memory: cluster.shared_memory is false, or callers must authenticate");
   } else if (std::exchange(offered_, true)) {
-    refusal = absl::InvalidArgumentError("a stream offers memory once");
+    refusal = absl::InvalidArgumentError("the stream has offered memory before; offer it once");
   } else {
     auto memory = SharedMemory::Attach(offer);
     if (memory.ok()) memory_ = *std::move(memory);
     refusal = memory.status();
   }
   if (refusal.ok()) return v1::Answer::ACCEPTED;
-  // As a rule a client of another machine, which offers what it has.
-  LODESTONE_LOG(DEBUG, "server", "shares no memory with={} reason={}", peer_, refusal.ToString());
+  // Usually a client of another machine: a client offers memory without knowing where the ps runs.
+  LODESTONE_LOG(DEBUG, "server", "shared memory refused client={} reason={}", peer_, refusal.ToString());
   return v1::Answer::REFUSED;
 }
 
 absl::Status SharedValues::CheckRange(const v1::SharedRange& range) const {
-  if (memory_ == nullptr) return absl::InvalidArgumentError("values in shared memory, but this stream shares none");
+  if (memory_ == nullptr) {
+    return absl::InvalidArgumentError(
+        "the call refers to shared memory, but this stream shares none; send the payload in the message");
+  }
   const uint64_t size = memory_->size();
   if (range.offset() >= kSharedMemoryHead && range.bytes() <= size && range.offset() <= size - range.bytes()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(range.bytes(), " bytes at ", range.offset(), " do not lie between ",
-                                                 kSharedMemoryHead, " and ", size, ", the memory that is shared"));
+  return absl::InvalidArgumentError(absl::StrCat("a range of ", range.bytes(), " bytes at ", range.offset(),
+                                                 " lies outside the shared memory, which is from ", kSharedMemoryHead,
+                                                 " to ", size));
 }
 
 absl::Status SharedValues::Take(const v1::Call& call, Numbers* numbers) {
   if (!call.has_values()) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(CheckRange(call.values()));
   if (!call.has_push() && !call.has_push_pull()) {
-    return absl::InvalidArgumentError("values in shared memory for a call that is no push");
+    return absl::InvalidArgumentError("the call has values in shared memory, but is no push");
   }
   if (numbers->payload.size() > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("values in shared memory, and ", numbers->payload.size(), " bytes of them in the message"));
+    return absl::InvalidArgumentError(absl::StrCat("the call has values in shared memory and ", numbers->payload.size(),
+                                                   " bytes of them in the message; use one of the two"));
   }
-  if (!numbers->keys.has_value() && HasRows(call)) {
-    return absl::InvalidArgumentError("values of rows in shared memory, whose keys are no list of their own");
+  if (!numbers->keys.has_value() && CarriesRows(call)) {
+    return absl::InvalidArgumentError(
+        "the call has values of rows in shared memory, whose keys are no list; send the keys as a list");
   }
   const uint64_t offset = call.values().offset();
   const uint64_t bytes = call.values().bytes();
-  // So that copies do not take more than the memory has.
+  // Copies of a message's ranges take at most the memory's size.
   if (bytes > memory_->size() - message_bytes_) {
-    return absl::InvalidArgumentError("a message's calls have ranges of shared memory in common");
+    return absl::InvalidArgumentError(
+        "the ranges of the message's calls are together larger than the shared memory; they must not overlap");
   }
   message_bytes_ += bytes;
   std::vector<grpc::Slice> slices;
-  slices.push_back(use_ == SharedUse::kCopied ? CopyOf(*memory_, offset, bytes) : SliceIn(memory_, offset, bytes));
+  slices.push_back(use_ == SharedUse::kCopied ? CopiedSlice(ByteView(memory_->data() + offset, bytes))
+                                              : SliceIn(memory_, offset, bytes));
   numbers->payload = Payload(std::move(slices));
   push_metric.Add(bytes);
   return absl::OkStatus();

@@ -173,7 +173,7 @@ std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodes
   const auto list_bytes = std::make_shared<std::atomic<size_t>>(0);
   std::string outcome;
   {
-    lodestone::server::KeyLists lists(list_bytes, 4 << 10);
+    lodestone::server::KeyListCache lists(list_bytes, 4 << 10);
     for (const lodestone::server::SharedUse use :
          {lodestone::server::SharedUse::kRead, lodestone::server::SharedUse::kCopied}) {
       lodestone::Payload rest = payload;

@@ -516,6 +516,20 @@ TEST(ServerProcess, TellsWhatHappenedInTheClusterOnPsZeroAndToItselfElsewhere) {
               testing::ElementsAre("joined ps 0", "joined ps 1", "joined worker 0", "checkpointed ps 1", "left ps 1"));
 }
 
+TEST(ServerProcess, RefusesACheckpointByItsNameBeforeAnythingElse) {
+  const auto ps = StartOrFail(ConfigOf(1, 0));  // It keeps nothing on disk.
+  ASSERT_NE(ps, nullptr);
+  const auto stub = v1::Admin::NewStub(MakeChannel(ps->address(), kMessageBytesMax));
+  for (const auto& [name, code] : {std::pair("../up", grpc::StatusCode::INVALID_ARGUMENT),
+                                   std::pair("mine", grpc::StatusCode::FAILED_PRECONDITION)}) {
+    grpc::ClientContext context;
+    v1::CheckpointRequest request;
+    request.set_name(name);
+    v1::CheckpointResponse response;
+    EXPECT_EQ(stub->Checkpoint(&context, request, &response).error_code(), code) << name;
+  }
+}
+
 TEST(ServerProcess, TellsWhosePushesWereRefusedByTheWorkersName) {
   v1::Config config = ConfigOf(1, 0);
   config.mutable_coordinator()->set_lease_ms(900);  // Heartbeats come soon.

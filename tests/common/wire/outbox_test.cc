@@ -30,7 +30,7 @@ v1::ExchangeRequest Unpack(Outbox* outbox, std::vector<uint64_t>* tags) {
   return message;
 }
 
-TEST(Outbox, BytesThatAreElsewhereWeighAndTakeNoRoom) {
+TEST(Outbox, BytesInSharedMemoryCountTowardsThePackingLimitAndTakeNoRoom) {
   Outbox outbox(10'000);
   for (uint64_t id = 0; id < 6; ++id) {
     v1::Call call;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -20,10 +21,7 @@ using testing::HasSubstr;
 // The service, asked within the process.
 class AdminServer {
  public:
-  explicit AdminServer(AdminService::Checkpointer checkpoint = nullptr, AdminService::Rollbacker rollback = nullptr,
-                       AdminService::EventTeller events = nullptr, AdminService::HistoryTeller history = nullptr)
-      : service_({[](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); }}, std::move(checkpoint),
-                 std::move(rollback), nullptr, std::move(events), std::move(history)) {
+  explicit AdminServer(AdminService::Handlers handlers = {}) : service_(WithStatus(std::move(handlers))) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
@@ -65,6 +63,11 @@ class AdminServer {
   }
 
  private:
+  static AdminService::Handlers WithStatus(AdminService::Handlers handlers) {
+    handlers.fill_status = [](v1::StatusResponse* status) { status->mutable_server()->set_pulls(7); };
+    return handlers;
+  }
+
   AdminService service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;
@@ -74,14 +77,14 @@ TEST(AdminService, WritesACheckpointAndAnswersStatusMeanwhile) {
   std::latch inside(1);
   std::latch go_on(1);
   std::vector<std::string> names;
-  AdminServer server([&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
+  AdminServer server({.checkpoint = [&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
     names.push_back(name);
     inside.count_down();
     go_on.wait();
     v1::CheckpointResponse response;
     response.set_path("/there");
     return response;
-  });
+  }});
   v1::CheckpointResponse response;
   std::thread caller([&] { EXPECT_TRUE(server.Checkpoint("mine", &response).ok()); });
   inside.wait();
@@ -96,10 +99,10 @@ TEST(AdminService, WritesACheckpointAndAnswersStatusMeanwhile) {
 
 TEST(AdminService, PassesOnWhyACheckpointFailedAndTakesTheNext) {
   int calls = 0;
-  AdminServer server([&](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+  AdminServer server({.checkpoint = [&](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
     if (++calls == 1) return absl::ResourceExhaustedError("/x/ps-0.shard-00000: writev: No space left on device");
     return v1::CheckpointResponse();
-  });
+  }});
   v1::CheckpointResponse response;
   const grpc::Status failed = server.Checkpoint("", &response);
   EXPECT_EQ(failed.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -108,12 +111,22 @@ TEST(AdminService, PassesOnWhyACheckpointFailedAndTakesTheNext) {
 }
 
 TEST(AdminService, RefusesANameThatIsNoneBeforeAnythingElse) {
-  AdminServer server([](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
-    ADD_FAILURE() << "was called";
-    return v1::CheckpointResponse();
-  });
+  AdminService::Handlers handlers;
+  handlers.check_checkpoint_name = [](const std::string& name) {
+    return name == "../up" ? absl::InvalidArgumentError("not a name") : absl::OkStatus();
+  };
   v1::CheckpointResponse response;
+  EXPECT_EQ(AdminServer(handlers).Checkpoint("../up", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  bool called = false;
+  handlers.checkpoint = [&](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+    called = true;
+    return v1::CheckpointResponse();
+  };
+  AdminServer server(handlers);
   EXPECT_EQ(server.Checkpoint("../up", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_FALSE(called);
+  EXPECT_TRUE(server.Checkpoint("good", &response).ok());
+  EXPECT_TRUE(called);
 }
 
 TEST(AdminService, SaysThatAPsWithoutAFolderWritesNone) {
@@ -127,17 +140,18 @@ TEST(AdminService, SaysThatAPsWithoutAFolderWritesNone) {
 TEST(AdminService, BringsATableBackAndWritesNoCheckpointMeanwhile) {
   std::latch inside(1);
   std::latch go_on(1);
-  AdminServer server(
-      [](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> { return v1::CheckpointResponse(); },
-      [&](const v1::RollbackRequest& request) -> absl::StatusOr<v1::RollbackResponse> {
-        EXPECT_EQ(request.table(), "rows");
-        EXPECT_EQ(request.checkpoint(), "early");
-        inside.count_down();
-        go_on.wait();
-        v1::RollbackResponse response;
-        response.add_shards()->set_version_after(5);
-        return response;
-      });
+  AdminServer server({.checkpoint = [](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
+                        return v1::CheckpointResponse();
+                      },
+                      .roll_back = [&](const v1::RollbackRequest& request) -> absl::StatusOr<v1::RollbackResponse> {
+                        EXPECT_EQ(request.table(), "rows");
+                        EXPECT_EQ(request.checkpoint(), "early");
+                        inside.count_down();
+                        go_on.wait();
+                        v1::RollbackResponse response;
+                        response.add_shards()->set_version_after(5);
+                        return response;
+                      }});
   v1::RollbackResponse response;
   std::thread caller([&] { EXPECT_TRUE(server.Rollback("rows", "early", &response).ok()); });
   inside.wait();
@@ -153,10 +167,10 @@ TEST(AdminService, BringsATableBackAndWritesNoCheckpointMeanwhile) {
 }
 
 TEST(AdminService, RefusesARollbackOfNoTableOrToNothing) {
-  AdminServer server(nullptr, [](const v1::RollbackRequest&) -> absl::StatusOr<v1::RollbackResponse> {
+  AdminServer server({.roll_back = [](const v1::RollbackRequest&) -> absl::StatusOr<v1::RollbackResponse> {
     ADD_FAILURE() << "was called";
     return v1::RollbackResponse();
-  });
+  }});
   v1::RollbackResponse response;
   EXPECT_EQ(server.Rollback("", "early", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(server.Rollback("rows", "", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -164,19 +178,19 @@ TEST(AdminService, RefusesARollbackOfNoTableOrToNothing) {
 }
 
 TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
-  AdminServer server(
-      nullptr, nullptr,
-      [](uint64_t after_id) {
-        v1::EventsResponse response;
-        response.set_incarnation(99);
-        response.add_events()->set_id(after_id + 1);
-        return response;
-      },
-      [] {
-        v1::HistoryResponse response;
-        response.add_points()->set_samples(5);
-        return response;
-      });
+  AdminServer server({.events =
+                          [](uint64_t after_id) {
+                            v1::EventsResponse response;
+                            response.set_incarnation(99);
+                            response.add_events()->set_id(after_id + 1);
+                            return response;
+                          },
+                      .history =
+                          [] {
+                            v1::HistoryResponse response;
+                            response.add_points()->set_samples(5);
+                            return response;
+                          }});
   const v1::EventsResponse events = server.Events(6);
   EXPECT_EQ(events.incarnation(), 99);
   ASSERT_EQ(events.events_size(), 1);
@@ -185,28 +199,6 @@ TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
   EXPECT_EQ(server.History().points(0).samples(), 5);
   EXPECT_EQ(AdminServer().Events(0).events_size(), 0);
   EXPECT_EQ(AdminServer().History().points_size(), 0);
-}
-
-TEST(ProgressOf, SumsTablesAndFollowers) {
-  v1::StatusResponse status;
-  v1::ServerStatus* const server = status.mutable_server();
-  server->set_resident_bytes(1);
-  server->set_table_bytes(2);
-  server->set_pushes_per_second(3.5);
-  server->set_pulls_per_second(4.5);
-  server->set_pushes_refused(5);
-  server->set_http("host:8080");
-  for (const uint64_t rows : {10, 20}) status.add_tables()->set_rows(rows);
-  for (const uint64_t lag : {1, 6}) status.mutable_replication()->add_followers()->set_lag_records(lag);
-  const v1::ServerProgress progress = ProgressOf(status);
-  EXPECT_EQ(progress.resident_bytes(), 1);
-  EXPECT_EQ(progress.table_bytes(), 2);
-  EXPECT_EQ(progress.pushes_per_second(), 3.5);
-  EXPECT_EQ(progress.pulls_per_second(), 4.5);
-  EXPECT_EQ(progress.pushes_refused(), 5);
-  EXPECT_EQ(progress.http(), "host:8080");
-  EXPECT_EQ(progress.rows(), 30);
-  EXPECT_EQ(progress.lag_records(), 7);
 }
 
 }  // namespace

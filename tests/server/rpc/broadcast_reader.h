@@ -15,6 +15,9 @@
 #include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/rpc/broadcaster.h"
+#include "server/rpc/delta_sink.h"
+#include "server/rpc/subscriber.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 

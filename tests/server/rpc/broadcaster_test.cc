@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "common/base/limits.h"
+#include "server/rpc/subscriber.h"
 #include "tests/server/rpc/broadcast_reader.h"
 #include "tests/server/store/store_fixture.h"
 

@@ -15,8 +15,10 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/rpc/broadcaster.h"
 #include "server/rpc/exchange.h"
 #include "server/rpc/parameter_service.h"
+#include "server/store/store.h"
 #include "tests/server/auth/identities_file.h"
 #include "tests/server/store/store_fixture.h"
 

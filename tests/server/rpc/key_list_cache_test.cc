@@ -19,7 +19,7 @@ std::vector<Key> KeysFrom(Key first, uint32_t count = kCount) {
   return keys;
 }
 
-class KeyListsTest : public ::testing::Test {
+class KeyListCacheTest : public ::testing::Test {
  protected:
   static v1::KeyList ListOf(Key name, v1::KeyList::Place place, uint32_t count = kCount) {
     v1::KeyList list;
@@ -41,7 +41,7 @@ class KeyListsTest : public ::testing::Test {
   }
 
   // What becomes of a list that comes with its keys.
-  v1::Answer::Keys Send(KeyLists* lists, Key name) {
+  v1::Answer::Keys Send(KeyListCache* lists, Key name) {
     Numbers numbers = PayloadOf(KeysFrom(name));
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
     const absl::Status status = lists->Take(ListOf(name, v1::KeyList::FIRST), &numbers, &outcome);
@@ -51,7 +51,7 @@ class KeyListsTest : public ::testing::Test {
     return outcome;
   }
   // Whether a list is remembered that is referred to.
-  bool Refer(KeyLists* lists, Key name) {
+  bool Refer(KeyListCache* lists, Key name) {
     Numbers numbers = PayloadOf({});
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
     const absl::Status status = lists->Take(ListOf(name, v1::KeyList::REMEMBERED), &numbers, &outcome);
@@ -70,8 +70,8 @@ class KeyListsTest : public ::testing::Test {
   const std::shared_ptr<std::atomic<size_t>> bytes_of_all_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
-TEST_F(KeyListsTest, RemembersAListThatCameWithItsKeys) {
-  KeyLists lists(bytes_of_all_);
+TEST_F(KeyListCacheTest, RemembersAListThatCameWithItsKeys) {
+  KeyListCache lists(bytes_of_all_);
   EXPECT_FALSE(Refer(&lists, 5));
   EXPECT_EQ(Send(&lists, 5), v1::Answer::REMEMBERED);
   EXPECT_TRUE(Refer(&lists, 5));
@@ -79,8 +79,8 @@ TEST_F(KeyListsTest, RemembersAListThatCameWithItsKeys) {
   EXPECT_FALSE(Refer(&lists, 6));
 }
 
-TEST_F(KeyListsTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
-  KeyLists lists(bytes_of_all_);
+TEST_F(KeyListCacheTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
+  KeyListCache lists(bytes_of_all_);
   Numbers numbers = PayloadOf(KeysFrom(5));
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_TRUE(lists.Take(ListOf(5, v1::KeyList::IN_PARTS), &numbers, &outcome).ok());
@@ -90,8 +90,8 @@ TEST_F(KeyListsTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
   EXPECT_FALSE(Refer(&lists, 5));
 }
 
-TEST_F(KeyListsTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow) {
-  KeyLists lists(bytes_of_all_);
+TEST_F(KeyListCacheTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow) {
+  KeyListCache lists(bytes_of_all_);
   for (const uint32_t count : {kCount + 1, UINT32_MAX}) {
     Numbers numbers = PayloadOf(KeysFrom(5));
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
@@ -106,23 +106,23 @@ TEST_F(KeyListsTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow
   EXPECT_EQ(*bytes_of_all_, 0);
 }
 
-TEST_F(KeyListsTest, AStreamKeepsToItsOwnLimit) {
-  KeyLists lists(bytes_of_all_, 3 * ListBytes());
+TEST_F(KeyListCacheTest, AStreamKeepsToItsOwnLimit) {
+  KeyListCache lists(bytes_of_all_, 3 * ListBytes());
   for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&lists, name), v1::Answer::REMEMBERED);
   EXPECT_TRUE(Refer(&lists, 1));
   EXPECT_EQ(Send(&lists, 4), v1::Answer::REMEMBERED);
   EXPECT_FALSE(Refer(&lists, 2));
   for (const Key name : {1, 3, 4}) EXPECT_TRUE(Refer(&lists, name));
   EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
-  KeyLists small(bytes_of_all_, ListBytes() - 1);
+  KeyListCache small(bytes_of_all_, ListBytes() - 1);
   EXPECT_EQ(Send(&small, 1), v1::Answer::NOT_REMEMBERED);
   EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
 }
 
-TEST_F(KeyListsTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTook) {
-  KeyLists one(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+TEST_F(KeyListCacheTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTook) {
+  KeyListCache one(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
   {
-    KeyLists other(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+    KeyListCache other(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
     for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&other, name), v1::Answer::REMEMBERED);
     EXPECT_EQ(Send(&one, 1), v1::Answer::NOT_REMEMBERED);  // It has nothing to forget.
     EXPECT_EQ(Send(&other, 4), v1::Answer::REMEMBERED);
@@ -134,8 +134,8 @@ TEST_F(KeyListsTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTook) 
   EXPECT_EQ(Send(&one, 1), v1::Answer::REMEMBERED);
 }
 
-TEST_F(KeyListsTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
-  KeyLists lists(bytes_of_all_, ListBytes());
+TEST_F(KeyListCacheTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
+  KeyListCache lists(bytes_of_all_, ListBytes());
   EXPECT_EQ(Send(&lists, 1), v1::Answer::REMEMBERED);
   Numbers numbers;
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;

@@ -17,6 +17,11 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/rpc/broadcaster.h"
+#include "server/rpc/delta_sink.h"
+#include "server/rpc/exchange.h"
+#include "server/rpc/subscriber.h"
+#include "server/store/store.h"
 #include "tests/server/rpc/raw_call.h"
 #include "tests/server/store/store_fixture.h"
 

@@ -24,8 +24,11 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/rpc/broadcaster.h"
 #include "server/rpc/exchange.h"
 #include "server/rpc/parameter_service.h"
+#include "server/rpc/shared_values.h"
+#include "server/store/store.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {

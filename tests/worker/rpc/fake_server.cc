@@ -245,7 +245,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
   FakeLists* const lists_;
   const std::shared_ptr<Out> out_;
   int forgettings_ = 0;
-  std::optional<server::KeyLists> remembered_;  // Of this stream.
+  std::optional<server::KeyListCache> remembered_;  // Of this stream.
   grpc::ByteBuffer message_;
   std::vector<std::shared_ptr<FakeCall>> calls_;
 };

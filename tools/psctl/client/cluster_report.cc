@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
-#include "server/rpc/admin_service.h"
+#include "server/rpc/process_identity.h"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"

@@ -1,0 +1,75 @@
+#include "server/rpc/exchange_flow.h"
+
+#include <utility>
+
+namespace lodestone::server {
+
+ExchangeFlow::Actions ExchangeFlow::Next(bool hold, grpc::ByteBuffer* message, std::vector<uint64_t>* tags) {
+  Actions actions;
+  if (finished_) return actions;
+  hold &= !outbox_.full();
+  if (!writing_ && !broken_ && !outbox_.empty() && !hold) {
+    actions.write = writing_ = true;
+    writing_bytes_ = outbox_.bytes();
+    *message = outbox_.Pack(tags);
+    writing_bytes_ -= outbox_.bytes();
+  }
+  if (!reading_ && !ending() && !full() && suspensions_ == 0) actions.read = reading_ = true;
+  if (idle() && ending()) {
+    finished_ = true;
+    actions.finish = end_.value_or(absl::OkStatus());
+  }
+  return actions;
+}
+
+bool ExchangeFlow::full() const {
+  return calls_ >= limits::kExchangeCallsMax ||
+         call_bytes_ + writing_bytes_ + outbox_.bytes() >= limits::kExchangeBytesMax;
+}
+
+bool ExchangeFlow::idle() const {
+  return calls_ == 0 && subscriptions_ == 0 && !writing_ && (broken_ || outbox_.empty());
+}
+
+void ExchangeFlow::OnWritten(bool ok, std::vector<uint64_t>* lost) {
+  writing_ = false;
+  writing_bytes_ = 0;
+  broken_ |= !ok;
+  if (!broken_) return;
+  for (std::vector<uint64_t> tags; !outbox_.empty();) {
+    outbox_.Pack(&tags);
+    lost->insert(lost->end(), tags.begin(), tags.end());
+  }
+}
+
+void ExchangeFlow::AddCalls(size_t calls, size_t bytes) {
+  calls_ += calls;
+  call_bytes_ += bytes;
+}
+
+void ExchangeFlow::AddAnswer(Outbox::Item item, size_t request_bytes) {
+  --calls_;
+  call_bytes_ -= request_bytes;
+  if (!broken_) outbox_.Add(std::move(item));
+}
+
+void ExchangeFlow::BeginSubscription() {
+  --calls_;
+  ++subscriptions_;
+}
+
+void ExchangeFlow::EndSubscription() {
+  --subscriptions_;
+  ++calls_;
+}
+
+bool ExchangeFlow::AddDelta(Outbox::Item item) {
+  if (!broken_) outbox_.Add(std::move(item));
+  return !broken_;
+}
+
+void ExchangeFlow::End(const absl::Status& status) {
+  if (!end_.has_value()) end_ = status;
+}
+
+}  // namespace lodestone::server

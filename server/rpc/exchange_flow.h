@@ -1,0 +1,78 @@
+// The flow control of one stream Exchange: decides from the calls under way, the waiting answers and the state of the
+// connection whether to read, write or end the stream now.
+//
+// Reads stop while limits::kExchangeCallsMax calls or limits::kExchangeBytesMax bytes are unanswered, or a caller is
+// over its quota. Answers that arrive during a write go together into the next message.
+//
+// Not thread-safe: guarded by the stream's mutex.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/limits.h"
+#include "common/wire/outbox.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace lodestone::server {
+
+class ExchangeFlow {
+ public:
+  // The operations of gRPC to start now. Each is under way from then on.
+  struct Actions {
+    bool read = false;
+    bool write = false;                  // Of the message and tags that Next has set.
+    std::optional<absl::Status> finish;  // The stream's status; nothing follows.
+  };
+  // `hold`: answers that do not fill a message wait, because more are about to follow. Sets `message` and `tags`, the
+  // tags of its items, if there is something to write.
+  Actions Next(bool hold, grpc::ByteBuffer* message, std::vector<uint64_t>* tags);
+
+  // The read under way is over; OnReadClosed: the client sends no more, or is gone.
+  void OnRead() { reading_ = false; }
+  void OnReadClosed() { read_closed_ = true; }
+  // The write under way is over. Not `ok`: nothing reaches the client any more, and what waits is lost; its tags are
+  // appended to `lost`.
+  void OnWritten(bool ok, std::vector<uint64_t>* lost);
+
+  // Calls were received whose requests occupy `bytes` until they are answered.
+  void AddCalls(size_t calls, size_t bytes);
+  // A call is answered by `item`.
+  void AddAnswer(Outbox::Item item, size_t request_bytes);
+  // A call becomes a subscription: it is not answered until it is a call again. Deltas go out meanwhile.
+  void BeginSubscription();
+  void EndSubscription();
+  // False, and the delta is lost, if nothing reaches the client any more.
+  bool AddDelta(Outbox::Item item);
+
+  // Suspends and resumes reading, for a caller over its quota. Calls nest.
+  void Suspend() { ++suspensions_; }
+  void Resume() { --suspensions_; }
+
+  // The stream is to end with `status` once its calls are answered. The first status counts.
+  void End(const absl::Status& status);
+  // No subscription may begin any more.
+  bool ending() const { return read_closed_ || end_.has_value(); }
+
+ private:
+  bool full() const;
+  bool idle() const;
+
+  bool reading_ = false;
+  bool writing_ = false;
+  bool read_closed_ = false;
+  bool broken_ = false;  // Nothing reaches the client any more.
+  bool finished_ = false;
+  size_t suspensions_ = 0;
+  std::optional<absl::Status> end_;  // The status to end with.
+  size_t calls_ = 0;                 // Unanswered, without subscriptions.
+  size_t call_bytes_ = 0;            // That their requests occupy.
+  size_t subscriptions_ = 0;
+  size_t writing_bytes_ = 0;  // Of the write under way.
+  Outbox outbox_{limits::kPackBytesTarget};
+};
+
+}  // namespace lodestone::server

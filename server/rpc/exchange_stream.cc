@@ -1,0 +1,329 @@
+#include "server/rpc/exchange_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/grpc_status.h"
+#include "server/rpc/broadcaster.h"
+#include "server/rpc/delta_sink.h"
+#include "server/rpc/push_pull.h"
+#include "server/rpc/subscriber.h"
+#include "server/store/store.h"
+
+namespace lodestone::server {
+namespace {
+
+// The tag of an answer, which nothing waits for. The tags of deltas are their calls' ids.
+constexpr uint64_t kNoTag = UINT64_MAX;
+
+// The stream whose message this thread runs. The answers that its calls get at once go out together.
+thread_local const ExchangeStream* running = nullptr;
+
+absl::Status Disconnected() { return absl::CancelledError("the subscriber has disconnected"); }
+
+}  // namespace
+
+// The writer of one subscription's deltas.
+class ExchangeStream::DeltaWriter final : public DeltaSink {
+ public:
+  DeltaWriter(std::shared_ptr<ExchangeStream> stream, uint64_t id) : stream_(std::move(stream)), id_(id) {}
+
+  void Write(v1::Delta delta, std::vector<grpc::Slice> payload) override {
+    stream_->SendDelta(id_, std::move(delta), std::move(payload));
+  }
+  void Finish(absl::Status status) override { stream_->EndSubscription(id_, status); }
+
+  std::shared_ptr<Subscriber> subscriber;  // Null until the Broadcaster has made it; set before the first Write.
+
+ private:
+  const std::shared_ptr<ExchangeStream> stream_;
+  const uint64_t id_;
+};
+
+// One step of the stream's state: holds the mutex, and on destruction starts the operations that have become possible.
+class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
+ public:
+  explicit Step(ExchangeStream* stream) ABSL_EXCLUSIVE_LOCK_FUNCTION(stream->mu_) : stream_(stream) {
+    stream_->mu_.Lock();
+  }
+  ~Step() ABSL_UNLOCK_FUNCTION() {
+    const ExchangeFlow::Actions actions = stream_->flow_.Next(hold_, &stream_->outgoing_, &stream_->written_tags_);
+    if (actions.read) stream_->StartRead(&stream_->incoming_);
+    if (actions.finish.has_value()) stream_->Finish(ToGrpc(*actions.finish));
+    stream_->mu_.Unlock();
+    // Usually sends at once, which takes time. The stream does not end before the write is done.
+    if (actions.write) stream_->StartWrite(&stream_->outgoing_);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // Small answers are not written yet: a message's calls are being run, and Flush follows.
+  void Hold() { hold_ = true; }
+
+ private:
+  ExchangeStream* const stream_;
+  bool hold_ = false;
+};
+
+ExchangeStream::ExchangeStream(Services services, grpc::CallbackServerContext* context, std::shared_ptr<Caller> caller)
+    : services_(std::move(services)),
+      context_(context),
+      peer_(context->peer()),
+      caller_(std::move(caller)),
+      reader_(peer_, services_.key_list_bytes, services_.shared_use) {}
+
+void ExchangeStream::Start(const absl::Status& end) {
+  self_ = shared_from_this();
+  Step step(this);
+  if (!end.ok()) flow_.End(end);
+}
+
+void ExchangeStream::End(const absl::Status& status) {
+  {
+    Step step(this);
+    flow_.End(status);
+  }
+  CancelSubscriptions(status);
+}
+
+void ExchangeStream::Revoke(const absl::Status& why) {
+  {
+    MutexLock lock(&mu_);
+    // The second time: the client does not take its answers.
+    if (std::exchange(revoked_, true) && !done_) context_->TryCancel();
+  }
+  End(why);
+}
+
+void ExchangeStream::OnReadDone(bool ok) {
+  if (!ok) {
+    {
+      Step step(this);
+      flow_.OnRead();
+      flow_.OnReadClosed();
+    }
+    return CancelSubscriptions(Disconnected());
+  }
+  const grpc::ByteBuffer message = std::exchange(incoming_, {});
+  RunMessage(message);
+}
+
+void ExchangeStream::OnWriteDone(bool ok) {
+  std::vector<std::shared_ptr<Subscriber>> subscribers;
+  {
+    Step step(this);
+    if (messages_ > 0) step.Hold();
+    outgoing_.Clear();
+    flow_.OnWritten(ok, &written_tags_);
+    for (const uint64_t tag : written_tags_) {
+      const auto found = tag == kNoTag ? subscriptions_.end() : subscriptions_.find(tag);
+      if (found != subscriptions_.end()) subscribers.push_back(found->second->subscriber);
+    }
+  }
+  for (const auto& subscriber : subscribers) subscriber->OnWritten(ok);
+}
+
+void ExchangeStream::OnCancel() {
+  {
+    Step step(this);
+    flow_.OnReadClosed();
+  }
+  CancelSubscriptions(Disconnected());
+}
+
+void ExchangeStream::OnDone() {
+  {
+    MutexLock lock(&mu_);
+    done_ = true;
+  }
+  self_.reset();
+}
+
+void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
+  absl::StatusOr<std::vector<ReceivedCall>> calls = reader_.Read(message);
+  {
+    Step step(this);  // The next message is received while this one's calls run.
+    flow_.OnRead();
+    if (!calls.ok()) {
+      flow_.End(calls.status());
+    } else {
+      ++messages_;
+      size_t bytes = 0;
+      for (const ReceivedCall& received : *calls) bytes += received.route.request_bytes();
+      flow_.AddCalls(calls->size(), bytes);
+    }
+  }
+  if (!calls.ok()) return CancelSubscriptions(calls.status());
+  running = this;
+  for (ReceivedCall& received : *calls) RunCall(std::move(received));
+  Flush();
+}
+
+void ExchangeStream::Flush() {
+  if (std::exchange(running, nullptr) != this) return;
+  Step step(this);
+  --messages_;
+}
+
+void ExchangeStream::RunCall(ReceivedCall received) {
+  v1::Call& call = received.call;
+  const AnswerRoute& route = received.route;
+  if (!received.payload.ok()) return AnswerError(route, received.payload.status());
+  if (caller_ != nullptr) {
+    if (const absl::Status status = CheckCall(call, route.request_bytes()); !status.ok()) {
+      return AnswerError(route, status);
+    }
+  }
+  // A callback that sends the store's result; `fill` moves the result into the answer and its values.
+  const auto answer = [self = shared_from_this(), &route](auto fill) {
+    return [self, route, fill](auto result) {
+      if (!result.ok()) return self->AnswerError(route, result.status());
+      v1::Answer answer;
+      std::vector<grpc::Slice> values;
+      fill(&*result, &answer, &values);
+      self->Answer(route, std::move(answer), std::move(values));
+    };
+  };
+  switch (call.request_case()) {
+    case v1::Call::kPush:
+      services_.store->Push(std::move(*call.mutable_push()), *std::move(received.payload),
+                            answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+                              out->mutable_push()->Swap(result);
+                            }));
+      return;
+    case v1::Call::kPull:
+      services_.store->Pull(std::move(*call.mutable_pull()), *std::move(received.payload),
+                            answer([](Store::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+                              out->mutable_pull()->Swap(&result->header);
+                              values->swap(result->payload);
+                            }));
+      return;
+    case v1::Call::kPushPull:
+      RunPushPull(services_.store, std::move(*call.mutable_push_pull()), *std::move(received.payload),
+                  answer([](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+                    out->mutable_push_pull()->Swap(&result->header);
+                    values->swap(result->payload);
+                  }));
+      return;
+    case v1::Call::kEnsureTables:
+      Flush();  // Creating tables may wait for the disk.
+      answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+        out->mutable_ensure_tables()->Swap(result);
+      })(RunEnsureTables(services_.store, services_.incarnation, call.ensure_tables()));
+      return;
+    case v1::Call::kSubscribe:
+      if (route.request_bytes() > 0) {
+        return AnswerError(route, absl::InvalidArgumentError("a subscription must not have a payload"));
+      }
+      RunSubscribe(route, call.subscribe());
+      return;
+    case v1::Call::REQUEST_NOT_SET:
+      break;
+  }
+  AnswerError(route, absl::UnimplementedError(
+                         "the call has no request that this ps knows; use a ps that is as new as the client"));
+}
+
+absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t request_bytes) {
+  LODESTONE_ASSIGN_OR_RETURN(const int64_t hold_ms, caller_->Check(call, request_bytes));
+  if (hold_ms == 0) return absl::OkStatus();
+  {
+    MutexLock lock(&mu_);
+    flow_.Suspend();
+  }
+  services_.timer->After(hold_ms, [weak = weak_from_this()] {
+    const auto stream = weak.lock();
+    if (stream == nullptr) return;
+    Step step(stream.get());
+    stream->flow_.Resume();
+  });
+  return absl::OkStatus();
+}
+
+void ExchangeStream::RunSubscribe(const AnswerRoute& route, const v1::SubscribeRequest& request) {
+  const uint64_t id = route.id();
+  const auto writer = std::make_shared<DeltaWriter>(shared_from_this(), id);
+  bool taken = id == kNoTag;
+  {
+    // The id is taken first, because the next message's calls may run at the same time.
+    MutexLock lock(&mu_);
+    taken = taken || !subscriptions_.try_emplace(id, writer).second;
+  }
+  if (taken) {
+    return AnswerError(route, absl::InvalidArgumentError(
+                                  absl::StrCat("the call's id ", id, " is taken; use another for the subscription")));
+  }
+  auto subscriber = services_.broadcaster->Add(request, peer_, writer.get());
+  if (!subscriber.ok()) {
+    {
+      MutexLock lock(&mu_);
+      subscriptions_.erase(id);
+    }
+    return AnswerError(route, subscriber.status());
+  }
+  bool gone = false;
+  {
+    MutexLock lock(&mu_);
+    writer->subscriber = *std::move(subscriber);
+    flow_.BeginSubscription();
+    gone = flow_.ending();
+  }
+  if (gone) writer->subscriber->Cancel(absl::CancelledError("the subscription's stream has ended"));
+  writer->subscriber->Start();
+}
+
+void ExchangeStream::SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload) {
+  v1::Answer answer;
+  answer.set_id(id);
+  answer.set_payload_bytes(SizeOf(payload));
+  *answer.mutable_delta() = std::move(delta);
+  Outbox::Item item(answer, std::move(payload), id);
+  std::shared_ptr<DeltaWriter> lost;
+  {
+    Step step(this);
+    if (!flow_.AddDelta(std::move(item))) lost = subscriptions_.at(id);
+  }
+  if (lost != nullptr) lost->subscriber->OnWritten(false);
+}
+
+void ExchangeStream::EndSubscription(uint64_t id, const absl::Status& status) {
+  std::shared_ptr<DeltaWriter> ended;  // Destroyed last: it calls this.
+  {
+    MutexLock lock(&mu_);
+    const auto found = subscriptions_.find(id);
+    ended = std::move(found->second);
+    subscriptions_.erase(found);
+    flow_.EndSubscription();
+  }
+  AnswerError(AnswerRoute(id),
+              status.ok() ? absl::UnavailableError("the subscription has ended; subscribe again") : status);
+}
+
+void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
+  std::vector<std::shared_ptr<Subscriber>> subscribers;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [id, writer] : subscriptions_) {
+      if (writer->subscriber != nullptr) subscribers.push_back(writer->subscriber);
+    }
+  }
+  for (const auto& subscriber : subscribers) subscriber->Cancel(status);
+}
+
+void ExchangeStream::Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values) {
+  route.Complete(&answer, &values);
+  Outbox::Item item(answer, std::move(values), kNoTag, answer.shared_bytes());
+  Step step(this);
+  if (running == this) step.Hold();
+  flow_.AddAnswer(std::move(item), route.request_bytes());
+}
+
+void ExchangeStream::AnswerError(const AnswerRoute& route, const absl::Status& status) {
+  v1::Answer answer;
+  answer.set_code(static_cast<uint32_t>(status.code()));
+  answer.set_error(std::string(status.message()));
+  Answer(route, std::move(answer), {});
+}
+
+}  // namespace lodestone::server

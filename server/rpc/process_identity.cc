@@ -1,0 +1,47 @@
+#include "server/rpc/process_identity.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+#include "common/base/version.h"
+
+namespace lodestone::server {
+
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t pages_total = 0;
+  uint64_t pages_resident = 0;
+  if (!(statm >> pages_total >> pages_resident)) return 0;
+  return pages_resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {
+  status->set_index(identity.index);
+  status->set_address(identity.address);
+  status->set_http(identity.http);
+  status->set_incarnation(identity.incarnation);
+  status->set_version(kCommit[0] == '\0' ? kVersion : VersionText());
+  status->set_uptime_seconds(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - identity.started).count());
+  status->set_resident_bytes(ResidentBytes());
+}
+
+v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
+  const v1::ServerStatus& server = status.server();
+  v1::ServerProgress progress;
+  progress.set_resident_bytes(server.resident_bytes());
+  progress.set_table_bytes(server.table_bytes());
+  progress.set_pushes_per_second(server.pushes_per_second());
+  progress.set_pulls_per_second(server.pulls_per_second());
+  progress.set_pushes_refused(server.pushes_refused());
+  progress.set_http(server.http());
+  uint64_t lag_records = 0, rows = 0;
+  for (const v1::FollowerStatus& follower : status.replication().followers()) lag_records += follower.lag_records();
+  for (const v1::TableStatus& table : status.tables()) rows += table.rows();
+  progress.set_lag_records(lag_records);
+  progress.set_rows(rows);
+  return progress;
+}
+
+}  // namespace lodestone::server

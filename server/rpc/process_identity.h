@@ -1,0 +1,33 @@
+// The identity of a running ps process and the figures of the process as a whole.
+//
+// Thread safety: pure functions; ResidentBytes reads /proc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone::server {
+
+// What does not change while a ps process runs.
+struct ProcessIdentity {
+  uint32_t index = 0;
+  std::string address;
+  std::string http;  // The address of the HTTP port as others reach it; empty: there is no such port.
+  Incarnation incarnation = 0;
+  std::chrono::steady_clock::time_point started;
+};
+
+// Sets index, address, incarnation, version, uptime and resident memory.
+void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status);
+
+// The figures of a status that a ps reports with its heartbeats.
+v1::ServerProgress ProgressOf(const v1::StatusResponse& status);
+
+// Resident memory of this process; 0 if the system does not report it.
+uint64_t ResidentBytes();
+
+}  // namespace lodestone::server
