@@ -68,7 +68,7 @@ class Coordinator {
   }
   v1::RouteResponse route() {
     MutexLock lock(&mu_);
-    return *members_->Route();
+    return *members_->shards().Route();
   }
   int heartbeats() {
     MutexLock lock(&mu_);
@@ -124,7 +124,7 @@ class Coordinator {
     if (call->method() == "Join") return Join(call);
     if (call->method() == "Route") {
       if (route_.has_value()) return call->Reply(*route_);
-      return Answer(call, members_->Route());
+      return Answer(call, members_->shards().Route());
     }
     ++heartbeats_;
     Answer(call, members_->Heartbeat(Parse<v1::HeartbeatRequest>(*call)));
@@ -243,7 +243,7 @@ TEST(WorkerMembership, TakesOverEveryMapThatIsNewer) {
   const auto worker = WorkerMembership::Join(coordinator.config(), told.events());
   ASSERT_TRUE(worker.ok()) << worker.status();
   const std::shared_ptr<const ShardMap> first = (*worker)->shard_map();
-  EXPECT_EQ(first->epoch(), 1);
+  EXPECT_EQ(first->shards().epoch(), 1);
   coordinator.JoinServer("127.0.0.1:1");
   HurryHeartbeat(worker->get(), v1::PHASE_LOADING);
   EXPECT_EQ(told.AwaitRoutes(1).back(), "127.0.0.1:1");
