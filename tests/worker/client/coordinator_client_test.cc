@@ -271,7 +271,7 @@ TEST(WorkerMembership, GoesOnWhenTheCoordinatorComesBackWithItsStateAndIsLostOth
   coordinator.Restart(false, [] {});
   const absl::Status lost = told.AwaitLost();
   EXPECT_EQ(lost.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(lost.message().find("the lease at the coordinator at "), std::string::npos) << lost;
+  EXPECT_NE(lost.message().find("the lease is lost: coordinator "), std::string::npos) << lost;
 }
 
 TEST(WorkerMembership, IsLostToAClusterOfAnotherShape) {
