@@ -347,7 +347,7 @@ TEST_F(ReplicasTest, AnotherLifeOfTheCoordinatorKnowsThemAll) {
   Restart();
   EXPECT_TRUE(Beat(1).ok());
   const v1::CoordinatorState next = members_->SaveState();
-  EXPECT_EQ(next.shards().epoch(), state.epoch());
+  EXPECT_EQ(next.epoch(), state.epoch());
   EXPECT_THAT(Owners(), testing::ElementsAreArray(state.owners()));
   EXPECT_THAT(std::vector<uint32_t>(next.followers().begin(), next.followers().end()),
               testing::ElementsAreArray(state.followers()));

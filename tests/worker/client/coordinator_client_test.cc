@@ -243,7 +243,7 @@ TEST(WorkerMembership, TakesOverEveryMapThatIsNewer) {
   const auto worker = WorkerMembership::Join(coordinator.config(), told.events());
   ASSERT_TRUE(worker.ok()) << worker.status();
   const std::shared_ptr<const ShardMap> first = (*worker)->shard_map();
-  EXPECT_EQ(first->shards().epoch(), 1);
+  EXPECT_EQ(first->epoch(), 1);
   coordinator.JoinServer("127.0.0.1:1");
   HurryHeartbeat(worker->get(), v1::PHASE_LOADING);
   EXPECT_EQ(told.AwaitRoutes(1).back(), "127.0.0.1:1");
