@@ -32,7 +32,8 @@ CoordinatorHost::CoordinatorHost(const v1::Config& config, const TimeSource* tim
                                  std::function<void(bool serves)> on_change)
     : config_(config), time_(time), on_change_(std::move(on_change)) {}
 
-absl::Status CoordinatorHost::Prepare(Storage* storage) {
+absl::Status CoordinatorHost::Prepare(Storage* storage, Access* access) {
+  access_ = access;
   storage_ = config_.server().data_dir().empty() ? nullptr : storage;
   if (!config_.coordinator().etcd().empty()) {
     PrepareElected();
@@ -43,15 +44,16 @@ absl::Status CoordinatorHost::Prepare(Storage* storage) {
 
 absl::Status CoordinatorHost::PrepareOwn() {
   if (storage_ == nullptr) {
-    own_.emplace(MembershipOptions(config_, time_));
+    own_.emplace(MembershipOptions(config_, time_), nullptr, nullptr, access_);
     return absl::OkStatus();
   }
   const std::string folder = absl::StrCat(config_.server().data_dir(), "/ps-0");
   const std::string path = absl::StrCat(folder, "/coordinator");
   LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
-  own_.emplace(MembershipOptions(config_, time_),
-               [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
+  own_.emplace(
+      MembershipOptions(config_, time_),
+      [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); }, nullptr, access_);
   storage_->KeepCoordinator([this] { return own_->State(); });
   if (state.has_value()) return Annotate(own_->Restore(*state), path);
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> kept, StateOfCheckpoints());
@@ -67,6 +69,7 @@ void CoordinatorHost::PrepareElected() {
   options.election.lease_ms = config_.coordinator().lease_ms();
   options.election.time = time_;
   options.on_change = on_change_;
+  options.access = access_;
   if (storage_ != nullptr) {
     options.first_state = [this] { return StateOfCheckpoints(); };
     storage_->KeepCoordinator([this] { return elected_->State(); });
@@ -88,20 +91,9 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
   return kept;
 }
 
-grpc::Service* CoordinatorHost::service(Access* access) {
-  v1::Coordinator::CallbackService* served = nullptr;
-  if (own_.has_value()) served = &*own_;
-  if (elected_.has_value()) served = &*elected_;
-  if (served == nullptr || access == nullptr) return served;
-  if (!guarded_.has_value()) {
-    guarded_.emplace(
-        served, [this](Incarnation incarnation) { return IsServer(incarnation); }, access);
-  }
-  return &*guarded_;
-}
-
-bool CoordinatorHost::IsServer(Incarnation incarnation) const {
-  return own_.has_value() ? own_->IsServer(incarnation) : elected_->IsServer(incarnation);
+grpc::Service* CoordinatorHost::service() {
+  if (own_.has_value()) return &*own_;
+  return elected_.has_value() ? &*elected_ : nullptr;
 }
 
 void CoordinatorHost::Start(const std::string& address) {

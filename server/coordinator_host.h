@@ -1,5 +1,5 @@
-// The coordinator, as far as a ps serves it: for all its life (the ps with index 0), while it is elected
-// (coordinator.etcd), or never.
+// The coordinator of a ps: served for all its life (the ps with index 0), while it is elected (coordinator.etcd), or
+// never.
 //
 // Thread-safe after Prepare. Must outlive the gRPC server that its service is registered with; call Shutdown before
 // that server's. Uses the storage, if there is one, until then.
@@ -17,7 +17,6 @@
 #include "proto/config.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/auth/access.h"
-#include "server/coordinator/authorized_service.h"
 #include "server/coordinator/elected_coordinator.h"
 #include "server/coordinator/service.h"
 #include "server/durability/data_dir.h"
@@ -26,14 +25,15 @@ namespace lodestone::server {
 
 class CoordinatorHost {
  public:
-  // `on_change` is told when the coordinator begins and ends to be served here.
+  // `on_change` is called when the coordinator begins and ends to be served here.
   CoordinatorHost(const v1::Config& config, const TimeSource* time, std::function<void(bool serves)> on_change);
 
   // Takes up what the last life of the coordinator has left, if it is to be found in the folder of this ps (`storage`
   // may be null). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
-  absl::Status Prepare(Storage* storage);
-  // What to register; null if this ps never serves the coordinator. With `access` it is guarded by that.
-  grpc::Service* service(Access* access = nullptr);
+  // With `access`, which may be null, calls in the name of a server need the role admin.
+  absl::Status Prepare(Storage* storage, Access* access);
+  // What to register; null if this ps never serves the coordinator.
+  grpc::Service* service();
   // Begins to serve, or to run for election, for a ps that others reach at `address`.
   void Start(const std::string& address);
 
@@ -47,7 +47,6 @@ class CoordinatorHost {
   std::optional<v1::HistoryResponse> TellHistory() const;
 
  private:
-  bool IsServer(Incarnation incarnation) const;
   absl::Status PrepareOwn();
   void PrepareElected();
   // What checkpoints keep of the coordinator, for one that has lost its state.
@@ -58,11 +57,11 @@ class CoordinatorHost {
   const TimeSource* const time_;
   const std::function<void(bool serves)> on_change_;
   Storage* storage_ = nullptr;  // Null where the ps has no folder.
+  Access* access_ = nullptr;    // Null where every caller may do everything.
 
   // At most one of them.
   std::optional<CoordinatorService> own_;
   std::optional<ElectedCoordinator> elected_;
-  std::optional<GuardedCoordinator> guarded_;  // Where there is access to guard.
 };
 
 }  // namespace lodestone::server

@@ -119,7 +119,7 @@ absl::Status ServerProcess::Impl::Start() {
   LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
   if (storage_ != nullptr) storage_->SetEvents(&events_);
   if (Replication::IsWanted(config_)) StartReplication();
-  LODESTONE_RETURN_IF_ERROR(coordinator_.Prepare(storage_.get()));
+  LODESTONE_RETURN_IF_ERROR(coordinator_.Prepare(storage_.get(), security_->access()));
   LODESTONE_RETURN_IF_ERROR(Listen());
   LODESTONE_RETURN_IF_ERROR(StartHttp());
   coordinator_.Start(identity_.address);
@@ -178,7 +178,7 @@ absl::Status ServerProcess::Impl::Listen() {
   builder.RegisterService(&parameters_);
   builder.RegisterService(&admin_);
   if (replication_.has_value()) builder.RegisterService(replication_->service());
-  grpc::Service* const coordinator = coordinator_.service(security_->access());
+  grpc::Service* const coordinator = coordinator_.service();
   if (coordinator != nullptr) builder.RegisterService(coordinator);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {

@@ -1,7 +1,7 @@
 // The connection to the coordinator, wherever it is: when it has moved, or may have, the next call goes where it is
 // then.
 //
-// Thread-safe. Whoever holds a connection may use it on when there is a newer one.
+// Thread-safe. A connection may be used on when there is a newer one.
 #pragma once
 
 #include <functional>

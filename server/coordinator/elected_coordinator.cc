@@ -44,7 +44,7 @@ absl::Status ElectedCoordinator::OnElected(int64_t term, std::optional<v1::Coord
   membership.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
   auto service = std::make_unique<CoordinatorService>(
       membership, [this, term](const v1::CoordinatorState& fresh) { return election_.Save(term, fresh); },
-      [this, term] { return election_.Leads(term); });
+      [this, term] { return election_.Leads(term); }, options_.access);
   if (state.has_value()) LODESTONE_RETURN_IF_ERROR(service->Restore(*state));
   {
     MutexLock lock(&mu_);
@@ -122,11 +122,6 @@ grpc::ServerUnaryReactor* ElectedCoordinator::ReportSync(grpc::CallbackServerCon
 v1::CoordinatorState ElectedCoordinator::State() const {
   const Use use(this);
   return use.service() != nullptr ? use.service()->State() : v1::CoordinatorState();
-}
-
-bool ElectedCoordinator::IsServer(Incarnation incarnation) const {
-  const Use use(this);
-  return use.service() != nullptr && use.service()->IsServer(incarnation);
 }
 
 void ElectedCoordinator::FillStatus(v1::StatusResponse* status) const {

@@ -17,6 +17,7 @@
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
+#include "server/auth/access.h"
 #include "server/coordinator/election.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/service.h"
@@ -30,8 +31,9 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
     Election::Options election;
     // What to go on from if there is nothing in etcd. May be null.
     std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> first_state;
-    // Is told when this ps begins and ends to serve. May be null.
+    // Called when this ps begins and ends to serve. May be null.
     std::function<void(bool serves)> on_change;
+    Access* access = nullptr;  // As that of CoordinatorService.
   };
   explicit ElectedCoordinator(Options options);
   // Shuts down if Shutdown was not called.
@@ -53,8 +55,6 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
 
   // As CoordinatorService::State if this ps is elected; otherwise empty.
   v1::CoordinatorState State() const;
-  // As CoordinatorService::IsServer; false if this ps is not elected.
-  bool IsServer(Incarnation incarnation) const;
 
   // Serves no more, and lets another ps be elected.
   void Shutdown();

@@ -1,9 +1,10 @@
-// Elects, by etcd, the ps that serves the coordinator, and keeps the coordinator's state there.
+// The election, by etcd, of the ps that serves the coordinator, and the coordinator's state in etcd.
 //
-// The key EtcdCoordinatorKey holds the address of who is elected. It goes with a lease that the elected renews, so that
-// it vanishes with it; then whoever first creates it anew is elected. The term of an election is the etcd revision that
-// created the key. The state is written only by a transaction that holds while the key is of the writer's term and the
-// state is what the writer last read or wrote: one who was deposed and does not know it yet can change nothing.
+// The key EtcdCoordinatorKey holds the address of the leader. It is bound to a lease that the leader renews, so that it
+// vanishes with it; then the first ps that creates it again is elected. The term of an election is the etcd revision
+// that created the key. The state is written only by a transaction that holds while the key is of the writer's term and
+// the state is what the writer last read or wrote: a leader that was deposed and does not know it yet can change
+// nothing.
 //
 // Whether the lease lasts is counted here, from when the last renewal that was answered was sent: it never ends later
 // here than in etcd.
@@ -39,7 +40,7 @@ class Election {
   };
   struct Events {
     // This ps is elected, in `term`: it serves the coordinator from the state that its predecessor saved (nullopt:
-    // nobody ever did). An error gives the place up.
+    // none ever did). An error gives the place up.
     std::function<absl::Status(int64_t term, const std::optional<v1::CoordinatorState>& state)> on_elected;
     // It is not any more: the next may serve already. Follows each on_elected that returned OK, but for Stop.
     std::function<void(int64_t term, const absl::Status& reason)> on_deposed;
@@ -53,12 +54,12 @@ class Election {
   // Whether this ps is still elected in `term`. What the coordinator answers counts if this is so after it was asked.
   bool Leads(int64_t term) const;
 
-  // Puts the state where the next who is elected finds it. FAILED_PRECONDITION: this ps is not elected in `term` any
+  // Puts the state where the next leader finds it. FAILED_PRECONDITION: this ps is not elected in `term` any
   // more. ABORTED: etcd says so; then on_deposed follows. RESOURCE_EXHAUSTED: it is longer than etcd takes. Otherwise,
   // as UNAVAILABLE, it is open whether it was done; a later Save replaces it. One at a time in a term.
   absl::Status Save(int64_t term, const v1::CoordinatorState& state);
 
-  // The address of who is elected, as far as is known; "" if nobody is.
+  // The address of the leader, as far as is known; "" if there is none.
   std::string leader() const;
   // What keeps this ps from etcd, or from the election; OK: nothing. FillStatus adds it to the waits.
   absl::Status health() const;
@@ -69,7 +70,8 @@ class Election {
 
  private:
   void Run();
-  // Looks who is elected, and tries to be if nobody is. Returns after a term, or with what kept it from finding out.
+  // Looks for the leader, and runs for election if there is none. Returns after a term, or with what kept it from
+  // finding out.
   absl::Status RunOnce();
   absl::Status Campaign();
   // The term; 0 if another was first.

@@ -1,4 +1,4 @@
-// How training went on since the start: a point for each stretch of time, at first of limits::kHistoryPeriodMs. When
+// The history of training since the start: a point for each stretch of time, at first of limits::kHistoryPeriodMs. When
 // there are more than limits::kHistoryPointsMax, every two become one, and stretches twice as long from then on.
 //
 // While no worker is at work nothing is added, so that an idle cluster keeps the history of its last run.
@@ -40,8 +40,8 @@ class History {
   struct Stretch {
     v1::HistoryPoint point;
     int64_t ms = 0;          // How long.
-    int64_t trained_ms = 0;  // How long of it somebody trained; its loss and staleness are of that.
-    int64_t metric_ms = 0;   // How long of that the metric was told; 0: it has none.
+    int64_t trained_ms = 0;  // How long of it some worker trained; its loss and staleness are of that.
+    int64_t metric_ms = 0;   // How long of that the metric was reported; 0: it has none.
   };
   static Stretch Join(const Stretch& first, const Stretch& second);
 

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
+#include "server/coordinator/cluster_status.h"
 
 namespace lodestone::server {
 namespace {
@@ -17,6 +18,9 @@ namespace {
 constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker.
 constexpr size_t kUnsavedPerPlaceMax = 4;  // Answers that wait for the state to be saved, per place.
 constexpr size_t kWaitsShownMax = 64;      // In a status.
+
+constexpr char kJoinMethod[] = "/lodestone.v1.Coordinator/Join";
+constexpr char kHeartbeatMethod[] = "/lodestone.v1.Coordinator/Heartbeat";
 
 }  // namespace
 
@@ -57,23 +61,25 @@ class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
   absl::Status end_;
 };
 
-CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads)
+CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads, Access* access)
     : time_(options.time),
       held_max_(kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax),
-      unsaved_max_(kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers)),
-      save_(std::move(save)),
       leads_(std::move(leads)),
+      access_(access),
       events_(options.time),
       membership_(options),
       history_(options.time),
-      timer_([this] { RunTimer(); }) {
-  if (save_ != nullptr) saver_ = std::thread([this] { RunSaves(); });
-}
+      saver_({.time = options.time,
+              .waiting_max = kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers),
+              .save = std::move(save),
+              .changed_since = [this](uint64_t changes) { return ChangedSince(changes); },
+              .finish = [this](grpc::ServerUnaryReactor* call,
+                               const absl::Status& status) { call->Finish(Told(status)); }}),
+      timer_([this] { RunTimer(); }) {}
 
 CoordinatorService::~CoordinatorService() {
   Shutdown();
   timer_.join();
-  if (saver_.joinable()) saver_.join();
   MutexLock lock(&mu_);
   while (await_calls_ > 0) await_call_gone_.Wait(&mu_);
 }
@@ -89,11 +95,11 @@ grpc::Status CoordinatorService::Told(const absl::Status& status) const {
 
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
   MutexLock lock(&mu_);
-  saved_changes_ = membership_.changes();
-  saved_route_changes_ = membership_.route_changes();
+  StateSaver::Version saved{membership_.changes(), membership_.shards().changes(), 0};
   LODESTONE_RETURN_IF_ERROR(membership_.Restore(state));
-  saved_epoch_ = membership_.epoch() > 0 ? state.epoch() : 0;
-  Settle(saved_epoch_);
+  saved.epoch = membership_.shards().mapped() ? state.epoch() : 0;
+  saver_.SetSaved(saved);
+  Settle(saved.epoch);
   wake_timer_.NotifyOne();
   LODESTONE_LOG(INFO, "coordinator", "goes on from the state of its last life epoch={} members={}", state.epoch(),
                 state.places_size());
@@ -102,7 +108,22 @@ absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
 
 bool CoordinatorService::IsServer(Incarnation incarnation) const {
   MutexLock lock(&mu_);
-  return membership_.IsServer(incarnation);
+  const MemberPlace* const place = membership_.members().Find(incarnation);
+  return place != nullptr && place->role == v1::ROLE_SERVER;
+}
+
+absl::StatusOr<std::shared_ptr<Caller>> CoordinatorService::AdminOf(const grpc::CallbackServerContext& context,
+                                                                    const char* method, const char* what) const {
+  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<Caller> caller, access_->Identify(CallOf(context)));
+  LODESTONE_RETURN_IF_ERROR(caller->CheckRole(v1::Identity::ADMIN, method, what));
+  return caller;
+}
+
+std::optional<StateSaver::Snapshot> CoordinatorService::ChangedSince(uint64_t changes) const {
+  MutexLock lock(&mu_);
+  if (membership_.changes() == changes) return std::nullopt;
+  const ShardAssignment& shards = membership_.shards();
+  return StateSaver::Snapshot{{membership_.changes(), shards.changes(), shards.epoch()}, membership_.SaveState()};
 }
 
 v1::CoordinatorState CoordinatorService::State() const {
@@ -113,13 +134,21 @@ v1::CoordinatorState CoordinatorService::State() const {
 grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                                    v1::JoinResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (access_ != nullptr && request->role() != v1::ROLE_WORKER) {
+    const auto admin = AdminOf(*context, kJoinMethod, "Join as a server");
+    if (!admin.ok()) {
+      reactor->Finish(ToGrpc(admin.status()));
+      return reactor;
+    }
+    (*admin)->NoteAdmitted(kJoinMethod);
+  }
   const std::string role = request->role() == v1::ROLE_SERVER ? "ps" : "worker";
   absl::Status status;
   bool waits = false;
   CheckTime();
   {
     MutexLock lock(&mu_);
-    const uint64_t epoch_before = membership_.epoch();
+    const uint64_t epoch_before = membership_.shards().epoch();
     auto joined = membership_.Join(*request);
     status = joined.status();
     if (joined.ok()) {
@@ -129,7 +158,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
       Settle(epoch_before);
       wake_timer_.NotifyOne();
     }
-    waits = WaitForSave(reactor, AllSaved(), &status);
+    waits = WaitsForSave(reactor, AllSaved(), &status);
   }
   if (!status.ok()) {
     LODESTONE_LOG(WARN, "coordinator", "{} was refused peer={} error={}", role, request->peer(), status.ToString());
@@ -142,27 +171,34 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
                                                         const v1::HeartbeatRequest* request,
                                                         v1::HeartbeatResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (access_ != nullptr && (request->has_server() || IsServer(request->incarnation()))) {
+    const auto admin = AdminOf(*context, kHeartbeatMethod, "Heartbeat of a server");
+    if (!admin.ok()) {
+      reactor->Finish(ToGrpc(admin.status()));
+      return reactor;
+    }
+  }
   absl::Status status;
   bool waits = false;
   std::vector<HeldCall*> answered;
   {
     MutexLock lock(&mu_);
-    const uint64_t epoch_before = membership_.epoch();
-    const bool worked = membership_.Works();
+    const uint64_t epoch_before = membership_.shards().epoch();
+    const bool worked = AnyWorkerWorks(membership_.members());
     auto beat = membership_.Heartbeat(*request);
     status = beat.status();
-    if (!worked && membership_.Works()) wake_timer_.NotifyOne();  // The history begins.
+    if (!worked && AnyWorkerWorks(membership_.members())) wake_timer_.NotifyOne();  // The history begins.
     if (beat.ok()) {
       *response = *beat;
-      if (save_ != nullptr) response->set_route_epoch(saved_epoch_);
+      response->set_route_epoch(saver_.EpochToTell(beat->route_epoch()));
       answered = TakeAnswered();
     }
     if (status.ok() && request->leaving()) {
-      LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.NameOf(request->incarnation()));
+      LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.members().NameOf(request->incarnation()));
     }
     Settle(epoch_before);
     if (status.ok() && request->leaving()) {
-      waits = WaitForSave(reactor, AllSaved(), &status);
+      waits = WaitsForSave(reactor, AllSaved(), &status);
     }
   }
   for (HeldCall* const call : answered) call->FinishNow();
@@ -200,10 +236,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext*
   bool waits = false;
   {
     MutexLock lock(&mu_);
-    auto route = membership_.Route();
+    auto route = membership_.shards().Route();
     status = route.status();
     if (route.ok()) *response = *std::move(route);
-    waits = WaitForSave(reactor, AllSaved() || membership_.route_changes() == saved_route_changes_, &status);
+    waits = WaitsForSave(reactor, AllSaved() || saver_.IsRouteSaved(membership_.shards().changes()), &status);
   }
   if (!waits) reactor->Finish(Told(status));
   return reactor;
@@ -218,12 +254,12 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerCon
   {
     MutexLock lock(&mu_);
     LogExpired();
-    const uint64_t epoch_before = membership_.epoch();
+    const uint64_t epoch_before = membership_.shards().epoch();
     auto told = membership_.ReportSync(*request);
     status = told.status();
     if (told.ok()) *response = *std::move(told);
     Settle(epoch_before);
-    waits = WaitForSave(reactor, AllSaved(), &status);
+    waits = WaitsForSave(reactor, AllSaved(), &status);
   }
   if (!waits) reactor->Finish(Told(status));
   return reactor;
@@ -232,7 +268,7 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerCon
 bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) {
   const Incarnation asker = call->request().incarnation();
   if (asker != 0) {
-    if (absl::Status alive = membership_.CheckAlive(asker); !alive.ok()) {
+    if (absl::Status alive = membership_.members().CheckAlive(asker); !alive.ok()) {
       call->set_end(std::move(alive));
       return true;
     }
@@ -242,7 +278,7 @@ bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int6
     return true;
   }
   if (now_ms < call->deadline_ms()) return false;
-  for (std::string& line : membership_.Behind(asker, call->request().clock())) {
+  for (std::string& line : WorkersBehind(membership_.members(), asker, call->request().clock())) {
     call->response()->add_waiting_for(std::move(line));
   }
   return true;
@@ -251,7 +287,7 @@ bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int6
 std::vector<CoordinatorService::HeldCall*> CoordinatorService::TakeAnswered() {
   std::vector<HeldCall*> answered;
   if (held_.empty()) return answered;
-  const LowestClocks clocks = membership_.Lowest();
+  const LowestClocks clocks = LowestClocksOf(membership_.members());
   const int64_t now_ms = time_->NowMs();
   for (HeldCall* const call : held_) {
     if (Answer(call, clocks, now_ms)) answered.push_back(call);
@@ -266,7 +302,7 @@ bool CoordinatorService::Forget(HeldCall* call) {
 }
 
 void CoordinatorService::LogExpired() {
-  const uint64_t epoch_before = membership_.epoch();
+  const uint64_t epoch_before = membership_.shards().epoch();
   for (const std::string& line : membership_.TakeExpired()) {
     LODESTONE_LOG(WARN, "coordinator", "a lease has ended: {}", line);
   }
@@ -276,12 +312,10 @@ void CoordinatorService::LogExpired() {
 void CoordinatorService::Settle(uint64_t epoch_before) {
   for (const std::string& line : membership_.TakeFailovers()) LODESTONE_LOG(WARN, "coordinator", "{}", line);
   for (const v1::Event& event : membership_.TakeEvents()) events_.Take(event);
-  if (epoch_before != membership_.epoch()) {
-    LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.epoch());
+  if (epoch_before != membership_.shards().epoch()) {
+    LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.shards().epoch());
   }
-  if (AllSaved()) return;
-  save_wanted_ = true;
-  wake_saver_.NotifyOne();
+  saver_.SaveSoon(membership_.changes());
 }
 
 void CoordinatorService::CheckTime() {
@@ -296,8 +330,8 @@ void CoordinatorService::CheckTime() {
 }
 
 std::optional<int64_t> CoordinatorService::NextWakeMs() const {
-  std::optional<int64_t> next_ms = membership_.NextExpiryMs();
-  if (const auto history_ms = history_.NextMs(membership_.Works()); history_ms.has_value()) {
+  std::optional<int64_t> next_ms = membership_.members().NextExpiryMs();
+  if (const auto history_ms = history_.NextMs(AnyWorkerWorks(membership_.members())); history_ms.has_value()) {
     next_ms = std::min(next_ms.value_or(*history_ms), *history_ms);
   }
   for (const HeldCall* const call : held_) {
@@ -333,7 +367,7 @@ void CoordinatorService::Shutdown() {
     ended.assign(held_.begin(), held_.end());
     held_.clear();
     wake_timer_.NotifyAll();
-    wake_saver_.NotifyAll();
+    saver_.Stop();
   }
   for (HeldCall* const call : ended) {
     call->set_end(absl::UnavailableError("the coordinator shuts down"));
@@ -342,8 +376,8 @@ void CoordinatorService::Shutdown() {
 }
 
 void CoordinatorService::AddToHistory() {
-  const std::optional<int64_t> next_ms = history_.NextMs(membership_.Works());
-  if (next_ms.has_value() && time_->NowMs() >= *next_ms) history_.Add(membership_.Now());
+  const std::optional<int64_t> next_ms = history_.NextMs(AnyWorkerWorks(membership_.members()));
+  if (next_ms.has_value() && time_->NowMs() >= *next_ms) history_.Add(MomentOf(membership_.members()));
 }
 
 v1::HistoryResponse CoordinatorService::TellHistory() const {
@@ -355,20 +389,16 @@ void CoordinatorService::FillStatus(v1::StatusResponse* status) const {
   MutexLock lock(&mu_);
   *status->mutable_cluster() = membership_.Status();
   const int64_t now_ms = time_->NowMs();
-  if (!save_error_.ok()) {
-    v1::WaitStatus* const wait = status->add_waits();
-    wait->set_who("who joins or leaves");
-    wait->set_what(std::string(save_error_.message()));
-    wait->set_seconds(static_cast<double>(now_ms - save_error_since_ms_) / 1000.0);
-  }
+  saver_.FillStatus(status);
   size_t shown = 0;
   for (const HeldCall* const call : held_) {
     if (++shown > kWaitsShownMax) break;
     const Incarnation asker = call->request().incarnation();
     v1::WaitStatus* const wait = status->add_waits();
-    wait->set_who(asker == 0 ? "an observer" : membership_.NameOf(asker));
-    wait->set_what(absl::StrCat("clock ", call->request().clock(), ": ",
-                                absl::StrJoin(membership_.Behind(asker, call->request().clock()), "; ")));
+    wait->set_who(asker == 0 ? "an observer" : membership_.members().NameOf(asker));
+    wait->set_what(
+        absl::StrCat("clock ", call->request().clock(), ": ",
+                     absl::StrJoin(WorkersBehind(membership_.members(), asker, call->request().clock()), "; ")));
     wait->set_seconds(static_cast<double>(now_ms - call->since_ms()) / 1000.0);
   }
 }

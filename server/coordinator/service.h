@@ -3,10 +3,11 @@
 // AwaitClock holds calls without a thread each: whatever may end one (progress, a worker that leaves, the end of a
 // lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends.
 //
-// With somewhere to save the state, nothing is told to anybody that another life of the coordinator would not know:
-// answers that tell news (Join, Route, ReportSync, leaving) wait until it is saved, by another thread, so that a slow
-// disk keeps nobody's heartbeat waiting. If it cannot be saved they are UNAVAILABLE; who then asks again gets the same
-// place.
+// With somewhere to save the state, no answer contains what another life of the coordinator would not know: answers
+// with news (Join, Route, ReportSync, leaving) wait for the StateSaver. If the state cannot be saved they are
+// UNAVAILABLE; a process that then asks again gets the same place.
+//
+// Where access is controlled, calls in the name of a server need the role admin; the rest is checked by Access.
 //
 // Thread-safe. Must outlive the gRPC server that it is registered with; call Shutdown before that server's, whose
 // shutdown waits for held calls. (Where another service passes calls on to this one, it must outlive the methods.)
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,26 +23,31 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
+#include "server/auth/access.h"
+#include "server/auth/authorized_caller.h"
 #include "server/coordinator/history.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/state_saver.h"
+#include "server/coordinator/worker_clocks.h"
 #include "server/monitoring/event_log.h"
 
 namespace lodestone::server {
 
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  // Puts the state where it outlives the process; what it was before counts until this returns OK. Called by one thread
-  // at a time, without a lock.
-  using Save = std::function<absl::Status(const v1::CoordinatorState&)>;
+  using Save = StateSaver::Save;
   // Whether this process may still speak for the cluster. Once it may not, it never may again.
   using Leads = std::function<bool()>;
   // `save` may be null: then the state ends with the process. So may `leads`: it always may. What is answered is only
-  // told to the caller if it may after the answer was found; otherwise the caller gets UNAVAILABLE.
-  explicit CoordinatorService(const Membership::Options& options, Save save = nullptr, Leads leads = nullptr);
+  // sent to the caller if it may after the answer was found; otherwise the caller gets UNAVAILABLE. `access` may be
+  // null, and must outlive this: then every caller may do everything.
+  explicit CoordinatorService(const Membership::Options& options, Save save = nullptr, Leads leads = nullptr,
+                              Access* access = nullptr);
   // Ends the held calls, and waits until they have ended.
   ~CoordinatorService() override;
 
@@ -48,8 +55,6 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   absl::Status Restore(const v1::CoordinatorState& state);
   // The state, whether saved or not.
   v1::CoordinatorState State() const;
-  // As Membership::IsServer.
-  bool IsServer(Incarnation incarnation) const;
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;
@@ -83,25 +88,29 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // Whether `call` can be answered; then it is.
   bool Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What a call may have changed beside its answer: logs who took over, tells what has happened, and has it saved.
+  // What a call may have changed beside its answer: logs failovers, passes events on, and has the state saved.
   // `epoch_before` the call.
   void Settle(uint64_t epoch_before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddToHistory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // When the next lease or hold ends, or the history goes on.
   std::optional<int64_t> NextWakeMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunTimer();
-  // Whether a call that is answered with `status` has to wait until everything is saved (`saved`: what its answer tells
-  // already is): then RunSaves ends it, otherwise the caller does, without the lock.
-  bool WaitForSave(grpc::ServerUnaryReactor* reactor, bool saved, absl::Status* status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool AllSaved() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return save_ == nullptr || saved_changes_ == membership_.changes();
+  // The caller, if it may speak in the name of a server; otherwise PERMISSION_DENIED that says `what` it may not do.
+  absl::StatusOr<std::shared_ptr<Caller>> AdminOf(const grpc::CallbackServerContext& context, const char* method,
+                                                  const char* what) const;
+  // Whether a process is a server, of this life of the cluster.
+  bool IsServer(Incarnation incarnation) const;
+  bool AllSaved() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return saver_.IsSaved(membership_.changes()); }
+  // Whether `call`, if it is answered with `status`, has to wait until everything is saved (`saved`: what its answer
+  // contains already is), as StateSaver::Hold.
+  bool WaitsForSave(grpc::ServerUnaryReactor* call, bool saved, absl::Status* status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return status->ok() && !saved && saver_.Hold(call, status);
   }
-  void RunSaves();
+  std::optional<StateSaver::Snapshot> ChangedSince(uint64_t changes) const;
   bool MayLead() const { return leads_ == nullptr || leads_(); }
-  // What the caller of a method that ended with `status` is told.
+  // The status that the caller of a method gets that ended with `status`.
   grpc::Status Told(const absl::Status& status) const;
-  void NoteSaveError(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteAwaitCallGone();
   // Removes `call`; false if it is no longer held.
   bool Forget(HeldCall* call);
@@ -109,9 +118,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // Constant after construction.
   const TimeSource* const time_;
   const size_t held_max_;
-  const size_t unsaved_max_;
-  const Save save_;
   const Leads leads_;
+  Access* const access_;
 
   EventLog events_;  // Synchronises itself.
 
@@ -122,18 +130,11 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   absl::flat_hash_set<HeldCall*> held_ ABSL_GUARDED_BY(mu_);
   size_t await_calls_ ABSL_GUARDED_BY(mu_) = 0;  // That exist, held or ended.
   CondVar await_call_gone_;
-  CondVar wake_saver_;
-  bool save_wanted_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<grpc::ServerUnaryReactor*> unsaved_ ABSL_GUARDED_BY(mu_);  // Answered, but for RunSaves.
-  uint64_t saved_changes_ ABSL_GUARDED_BY(mu_) = 0;                      // Membership::changes() of the saved state.
-  uint64_t saved_route_changes_ ABSL_GUARDED_BY(mu_) = 0;                // Membership::route_changes() of it.
-  uint64_t saved_epoch_ ABSL_GUARDED_BY(mu_) = 0;                        // Membership::epoch() of it.
-  absl::Status save_error_ ABSL_GUARDED_BY(mu_);                         // Of the last attempt.
-  int64_t save_error_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
-  // Last: they use all of the above.
+
+  // Last: their threads use all of the above.
+  StateSaver saver_;  // Synchronises itself; may be called with mu_ held.
   std::thread timer_;
-  std::thread saver_;  // Only if there is somewhere to save.
 };
 
 }  // namespace lodestone::server

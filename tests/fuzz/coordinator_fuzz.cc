@@ -12,6 +12,7 @@
 #include "common/base/time_source.h"
 #include "common/wire/shard_map.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/worker_clocks.h"
 #include "tests/fuzz/mutation.h"
 
 namespace {
@@ -118,8 +119,8 @@ class Run {
     membership_.TakeEvents();
     membership_.TakeFailovers();
     membership_.Status();
-    membership_.Behind(0, 1);
-    const auto route = membership_.Route();
+    WorkersBehind(membership_.members(), 0, 1);
+    const auto route = membership_.shards().Route();
     if (route.ok()) {
       const auto map = ShardMap::FromProto(*route);
       LODESTONE_CHECK(map.ok() && map->shards() == 4 && map->servers() == 2);
@@ -127,7 +128,7 @@ class Run {
     server::Membership next(OptionsOf(&time_));
     LODESTONE_CHECK(next.Restore(membership_.SaveState()).ok());
   }
-  bool routes() const { return membership_.Route().ok(); }
+  bool routes() const { return membership_.shards().Route().ok(); }
 
  private:
   static bool Judge(const absl::Status& status) {

@@ -74,7 +74,7 @@ class Cluster {
       }
     }
     CheckNothingIsLost();
-    EXPECT_TRUE(members_->Route().ok());
+    EXPECT_TRUE(members_->shards().Route().ok());
     EXPECT_EQ(members_->Status().shards_in_sync(), kShards);
   }
 
@@ -176,7 +176,7 @@ class Cluster {
   }
 
   void FollowRoute(uint32_t server) {
-    const auto route = members_->Route();
+    const auto route = members_->shards().Route();
     if (!route.ok()) return;
     Process& process = processes_[server];
     const ShardMap map = *ShardMap::FromProto(*route);
@@ -292,11 +292,12 @@ class Cluster {
   bool LoseDisk(uint32_t server) {
     for (uint32_t other = 0; other < servers_; ++other) Beat(other);
     const v1::CoordinatorState state = members_->SaveState();
-    if (!members_->Route().ok()) return true;
+    if (!members_->shards().Route().ok()) return true;
     for (ShardId shard = 0; shard < kShards; ++shard) {
       if (state.owners(shard) != server) continue;
       const Process& follower = processes_[state.followers(shard) - 1];
-      if (!state.in_sync(shard) || !follower.running || !members_->CheckAlive(follower.life).ok()) return true;
+      if (!state.in_sync(shard) || !follower.running || !members_->members().CheckAlive(follower.life).ok())
+        return true;
     }
     const bool restart = state.followers_size() > 0 && Draw(3) == 0 && AllElseOfZeroIsInSync(state, server);
     processes_[server].running = false;

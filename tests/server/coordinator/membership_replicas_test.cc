@@ -108,7 +108,7 @@ class ReplicasTest : public ::testing::Test {
   void SyncAll() { Sync({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}); }
 
   ShardMap Map() const {
-    const auto route = members_->Route();
+    const auto route = members_->shards().Route();
     EXPECT_TRUE(route.ok()) << route.status();
     return *ShardMap::FromProto(*route);
   }
@@ -124,7 +124,7 @@ class ReplicasTest : public ::testing::Test {
     }
     return shards;
   }
-  std::string RouteError() const { return std::string(members_->Route().status().message()); }
+  std::string RouteError() const { return std::string(members_->shards().Route().status().message()); }
 
   ManualTime time_;
   std::unique_ptr<Membership> members_;
@@ -132,7 +132,7 @@ class ReplicasTest : public ::testing::Test {
 };
 
 TEST_F(ReplicasTest, AtFirstFollowersAreSpreadAndNobodyIsInSync) {
-  const auto route = members_->Route();
+  const auto route = members_->shards().Route();
   ASSERT_TRUE(route.ok()) << route.status();
   EXPECT_EQ(std::vector<uint32_t>(route->followers().begin(), route->followers().end()), InitialFollowers(kShards, 3));
   EXPECT_THAT(route->followers(), ElementsAre(2, 3, 1, 3, 1, 2, 2, 3, 1, 3, 1, 2));
@@ -145,7 +145,7 @@ TEST_F(ReplicasTest, AtFirstFollowersAreSpreadAndNobodyIsInSync) {
 TEST_F(ReplicasTest, WithOneReplicaNothingIsSaidOfFollowersAndShardsStay) {
   Begin(2, 1);
   LetExpire({1});
-  const auto route = members_->Route();
+  const auto route = members_->shards().Route();
   ASSERT_TRUE(route.ok());
   EXPECT_EQ(route->followers_size() + route->in_sync_size() + route->terms_size(), 0);
   EXPECT_EQ(Owners(), InitialOwners(kShards, 2));
@@ -155,19 +155,20 @@ TEST_F(ReplicasTest, WithOneReplicaNothingIsSaidOfFollowersAndShardsStay) {
 }
 
 TEST_F(ReplicasTest, AReportMustBeSavedAndRaisesNoEpoch) {
-  const uint64_t epoch = members_->epoch(), changes = members_->changes(), route_changes = members_->route_changes();
+  const uint64_t epoch = members_->shards().epoch(), changes = members_->changes(),
+                 route_changes = members_->shards().changes();
   Sync({0});
   EXPECT_TRUE(Map().InSync(0));
   EXPECT_FALSE(Map().InSync(3));
-  EXPECT_EQ(members_->epoch(), epoch);
+  EXPECT_EQ(members_->shards().epoch(), epoch);
   EXPECT_EQ(members_->changes(), changes + 1);
-  EXPECT_EQ(members_->route_changes(), route_changes + 1);
+  EXPECT_EQ(members_->shards().changes(), route_changes + 1);
   Sync({0});
   EXPECT_EQ(members_->changes(), changes + 1) << "it is known";
   EXPECT_TRUE(*Report(0, 0, lives_[1], false));
   EXPECT_FALSE(Map().InSync(0));
   EXPECT_EQ(members_->changes(), changes + 2);
-  EXPECT_EQ(members_->epoch(), epoch);
+  EXPECT_EQ(members_->shards().epoch(), epoch);
 }
 
 TEST_F(ReplicasTest, OnlyTheOwnersWordCountsAndOnlyOfTheFollowersPresentLife) {
@@ -227,9 +228,9 @@ TEST_F(ReplicasTest, AReportKeepsTheLease) {
 
 TEST_F(ReplicasTest, TheEndOfALeaseGivesTheShardsToThoseInSyncAndLeavesTheOthers) {
   Sync({1, 4, 0, 2});  // Of server 1's, shards 1 (followed by 2) and 4 (by 0).
-  const uint64_t epoch = members_->epoch();
+  const uint64_t epoch = members_->shards().epoch();
   LetExpire({1});
-  EXPECT_GT(members_->epoch(), epoch);
+  EXPECT_GT(members_->shards().epoch(), epoch);
   const ShardMap map = Map();
   EXPECT_EQ(map.OwnerOf(1), 2);
   EXPECT_EQ(map.OwnerOf(4), 0);
@@ -317,7 +318,7 @@ TEST_F(ReplicasTest, OfTwoServersTheDeadOneKeepsItsPlaceAsFollower) {
   SyncAll();
   LetExpire({0});
   EXPECT_THAT(Map().ShardsOf(1), SizeIs(kShards)) << "and back again";
-  EXPECT_EQ(Map().TermOf(3), members_->epoch());
+  EXPECT_EQ(Map().TermOf(3), members_->shards().epoch());
 }
 
 TEST_F(ReplicasTest, IfBothEndAtOnceTheOwnerKeepsTheShard) {
@@ -356,9 +357,9 @@ TEST_F(ReplicasTest, AnotherLifeOfTheCoordinatorKnowsThemAll) {
 
 TEST_F(ReplicasTest, PsZerosShardsWaitUntilTheFollowersAreHeardOfAndThenAreTheirs) {
   Sync({0, 3, 6});  // Followed by 1, 2, 1.
-  const uint64_t epoch = members_->epoch();
+  const uint64_t epoch = members_->shards().epoch();
   Restart();
-  EXPECT_EQ(members_->Route().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(members_->shards().Route().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(RouteError(),
             "waiting for followers that had all: "
             "ps 1 (host:2), not heard of since the coordinator was started again 0.0 s ago, may own 2 of the shards of "
@@ -366,7 +367,7 @@ TEST_F(ReplicasTest, PsZerosShardsWaitUntilTheFollowersAreHeardOfAndThenAreTheir
             "shards of ps 0");
   EXPECT_THAT(members_->TakeFailovers(), ElementsAre(HasSubstr("2 open until ps 1 is heard of, 1 open until ps 2 is")));
   Join(0);
-  EXPECT_FALSE(members_->Route().ok());
+  EXPECT_FALSE(members_->shards().Route().ok());
   EXPECT_TRUE(Beat(1).ok());
   EXPECT_EQ(Owners()[0], 1);
   EXPECT_EQ(Owners()[6], 1);
@@ -387,7 +388,7 @@ TEST_F(ReplicasTest, AFollowerThatIsNotHeardOfWithinItsLeaseGetsNothing) {
   Join(0);
   LetExpire({1, 2});
   EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
-  EXPECT_TRUE(members_->Route().ok());
+  EXPECT_TRUE(members_->shards().Route().ok());
   EXPECT_THAT(InSync(), IsEmpty());
 }
 
@@ -407,7 +408,7 @@ TEST_F(ReplicasTest, WhenAllAreStartedAgainEachHasItsOwn) {
     Restart();
     for (const uint32_t server : order) Join(server);
     EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
-    EXPECT_TRUE(members_->Route().ok()) << RouteError();
+    EXPECT_TRUE(members_->shards().Route().ok()) << RouteError();
     EXPECT_THAT(InSync(), IsEmpty());
     for (const uint32_t server : order) EXPECT_TRUE(Beat(server).ok());
     SyncAll();
@@ -433,10 +434,10 @@ TEST_F(ReplicasTest, WhatIsOpenStaysOpenInFurtherLivesThoughTheOwnersNextLifeHas
 TEST_F(ReplicasTest, WhatIsOpenIsSaved) {
   Sync({1});
   Restart();
-  const uint64_t changes = members_->changes(), route_changes = members_->route_changes();
+  const uint64_t changes = members_->changes(), route_changes = members_->shards().changes();
   Join(1);
   EXPECT_GT(members_->changes(), changes);
-  EXPECT_GT(members_->route_changes(), route_changes);
+  EXPECT_GT(members_->shards().changes(), route_changes);
   EXPECT_TRUE(members_->SaveState().undecided(1));
 }
 
@@ -478,11 +479,11 @@ TEST_F(ReplicasTest, AnEndThatTheLastLifeHadNotActedOnIsActedOn) {
 
 TEST_F(ReplicasTest, FollowersComeAndGoWithTheConfiguration) {
   Begin(3, 1);
-  const uint64_t epoch = members_->epoch();
+  const uint64_t epoch = members_->shards().epoch();
   Restart(members_->SaveState(), 2);
-  EXPECT_EQ(members_->epoch(), epoch + 1);
+  EXPECT_EQ(members_->shards().epoch(), epoch + 1);
   EXPECT_GT(members_->changes(), 0) << "to be saved";
-  const v1::RouteResponse route = *members_->Route();
+  const v1::RouteResponse route = *members_->shards().Route();
   EXPECT_EQ(std::vector<uint32_t>(route.followers().begin(), route.followers().end()), InitialFollowers(kShards, 3));
   Join(0);
   SyncAll();
@@ -491,7 +492,7 @@ TEST_F(ReplicasTest, FollowersComeAndGoWithTheConfiguration) {
   EXPECT_GT(term, 0);
   const std::vector<uint32_t> owners = Owners();
   Restart(members_->SaveState(), 1);
-  EXPECT_EQ(members_->Route()->followers_size() + members_->Route()->in_sync_size(), 0);
+  EXPECT_EQ(members_->shards().Route()->followers_size() + members_->shards().Route()->in_sync_size(), 0);
   EXPECT_EQ(Owners(), owners);
   EXPECT_EQ(Map().TermOf(1), term) << "what is on the disks is of it";
   Restart(members_->SaveState(), 2);
@@ -527,8 +528,8 @@ TEST_F(ReplicasTest, AMapThatIsDealtAnewIsOfANewTerm) {
   ASSERT_TRUE(members_->Restore(state).ok());
   lives_.assign(4, 0);
   for (uint32_t server = 0; server < 4; ++server) Join(server);
-  EXPECT_EQ(members_->epoch(), state.epoch() + 1);
-  EXPECT_THAT(members_->Route()->terms(), Each(state.epoch() + 1));
+  EXPECT_EQ(members_->shards().epoch(), state.epoch() + 1);
+  EXPECT_THAT(members_->shards().Route()->terms(), Each(state.epoch() + 1));
   EXPECT_EQ(Owners(), InitialOwners(kShards, 4));
   EXPECT_THAT(InSync(), IsEmpty());
 }

@@ -6,6 +6,7 @@
 #include "common/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/cluster_status.h"
 #include "server/coordinator/membership.h"
 #include "server/monitoring/event_log.h"
 
@@ -297,11 +298,11 @@ TEST_F(MembershipStatusTest, BeforeThereIsAMapNobodyHoldsAnything) {
 }
 
 TEST_F(MembershipStatusTest, AMomentSumsWhoLivesAndAveragesWhoTrains) {
-  EXPECT_FALSE(members_.Works());
+  EXPECT_FALSE(AnyWorkerWorks(members_.members()));
   JoinAll();
-  EXPECT_TRUE(members_.Works());
-  EXPECT_FALSE(members_.Now().trains);
-  EXPECT_EQ(members_.Now().point.workers(), 2);
+  EXPECT_TRUE(AnyWorkerWorks(members_.members()));
+  EXPECT_FALSE(MomentOf(members_.members()).trains);
+  EXPECT_EQ(MomentOf(members_.members()).point.workers(), 2);
   const auto progress = [this](int worker, v1::Phase phase, uint64_t samples, float loss) {
     v1::HeartbeatRequest request;
     request.mutable_progress()->set_phase(phase);
@@ -322,7 +323,7 @@ TEST_F(MembershipStatusTest, AMomentSumsWhoLivesAndAveragesWhoTrains) {
   progress(0, v1::PHASE_TRAINING, 200, 0.5f);
   pushes(0, 10);
   pushes(1, 2.5);
-  Moment now = members_.Now();
+  Moment now = MomentOf(members_.members());
   EXPECT_TRUE(now.trains);
   EXPECT_EQ(now.point.loss(), 0.5f) << "of the one that trains";
   EXPECT_EQ(now.point.staleness_pushes(), 2.0f);
@@ -331,15 +332,15 @@ TEST_F(MembershipStatusTest, AMomentSumsWhoLivesAndAveragesWhoTrains) {
   EXPECT_EQ(now.point.pushes_per_second(), 12.5);
   EXPECT_EQ(now.point.workers(), 2);
   progress(1, v1::PHASE_TRAINING, 100, 1.0f);
-  EXPECT_EQ(members_.Now().point.loss(), 0.75f);
+  EXPECT_EQ(MomentOf(members_.members()).point.loss(), 0.75f);
   progress(0, v1::PHASE_FINISHED, 300, 0.5f);
-  now = members_.Now();
+  now = MomentOf(members_.members());
   EXPECT_EQ(now.point.workers(), 1);
   EXPECT_EQ(now.point.loss(), 1.0f);
   EXPECT_EQ(now.point.samples(), 400) << "what the finished have done counts";
   LetExpire({servers_[0]});
-  EXPECT_FALSE(members_.Works());
-  now = members_.Now();
+  EXPECT_FALSE(AnyWorkerWorks(members_.members()));
+  now = MomentOf(members_.members());
   EXPECT_EQ(now.point.workers(), 0);
   EXPECT_EQ(now.point.samples_per_second(), 0);
   EXPECT_EQ(now.point.pushes_per_second(), 10) << "what a dead ps said last does not count";
@@ -357,7 +358,7 @@ TEST_F(MembershipStatusTest, AMomentsMetricIsTheMeanOfThoseWhoTrainAndTellIt) {
     progress->set_metric_name(name);
     progress->set_metric(metric);
     EXPECT_TRUE(Beat(workers_[worker], request).ok());
-    return members_.Now().point;
+    return MomentOf(members_.members()).point;
   };
   v1::HistoryPoint point = tell(0, "", 0);
   EXPECT_EQ(point.metric_name(), "") << "as a worker of an older version";
@@ -370,7 +371,7 @@ TEST_F(MembershipStatusTest, AMomentsMetricIsTheMeanOfThoseWhoTrainAndTellIt) {
   EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0.5f);
   EXPECT_EQ(tell(0, "auc", 0.5f, v1::PHASE_EVALUATING).metric(), 0.75);
   EXPECT_EQ(tell(0, "rmse", 3).metric_name(), "rmse") << "the first one's";
-  EXPECT_EQ(members_.Now().point.metric(), 3);
+  EXPECT_EQ(MomentOf(members_.members()).point.metric(), 3);
   EXPECT_EQ(tell(1, "auc", 0.5f, v1::PHASE_FINISHED).metric(), 3);
   EXPECT_EQ(tell(0, "auc", 0.5f, v1::PHASE_FINISHED).metric_name(), "");
 }
@@ -390,7 +391,7 @@ TEST_F(MembershipStatusTest, AMetricThatIsNoNumberOrHasNoNameIsNone) {
     tell(0, "auc", metric);
     EXPECT_EQ(members_.Status().workers(0).progress().metric_name(), "");
     EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0);
-    EXPECT_EQ(members_.Now().point.metric(), 0.75);
+    EXPECT_EQ(MomentOf(members_.members()).point.metric(), 0.75);
   }
   tell(0, "", 0.5f);
   EXPECT_EQ(members_.Status().workers(0).progress().metric(), 0);
@@ -408,19 +409,19 @@ TEST_F(MembershipStatusTest, WhatWorkersSaidInAnotherLifeIsNoPartOfThisOnesHisto
   for (const Incarnation worker : workers_) ASSERT_TRUE(Beat(worker, request).ok());
   Membership next(Options());
   ASSERT_TRUE(next.Restore(members_.SaveState()).ok());
-  EXPECT_FALSE(next.Works()) << "nobody has been heard of";
-  EXPECT_FALSE(next.Now().trains);
+  EXPECT_FALSE(AnyWorkerWorks(next.members())) << "nobody has been heard of";
+  EXPECT_FALSE(MomentOf(next.members()).trains);
   request.set_incarnation(workers_[1]);
   request.mutable_progress()->set_loss(0.5f);
   ASSERT_TRUE(next.Heartbeat(request).ok());
-  EXPECT_TRUE(next.Works());
-  EXPECT_EQ(next.Now().point.loss(), 0.5f);
-  EXPECT_EQ(next.Now().point.workers(), 1);
+  EXPECT_TRUE(AnyWorkerWorks(next.members()));
+  EXPECT_EQ(MomentOf(next.members()).point.loss(), 0.5f);
+  EXPECT_EQ(MomentOf(next.members()).point.workers(), 1);
   request.set_incarnation(workers_[0]);
   request.mutable_progress()->set_loss(1.5f);
   ASSERT_TRUE(next.Heartbeat(request).ok());
-  EXPECT_EQ(next.Now().point.loss(), 1);
-  EXPECT_EQ(next.Now().point.samples(), 200);
+  EXPECT_EQ(MomentOf(next.members()).point.loss(), 1);
+  EXPECT_EQ(MomentOf(next.members()).point.samples(), 200);
 }
 
 }  // namespace

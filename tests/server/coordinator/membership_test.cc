@@ -11,6 +11,7 @@
 #include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/worker_clocks.h"
 
 namespace lodestone::server {
 namespace {
@@ -80,7 +81,9 @@ class MembershipTest : public ::testing::Test {
     EXPECT_TRUE(members_.Heartbeat(request).ok());
   }
 
-  bool Reached(Incarnation asker, Clock clock) const { return members_.Lowest().Reached(asker, clock); }
+  bool Reached(Incarnation asker, Clock clock) const {
+    return LowestClocksOf(members_.members()).Reached(asker, clock);
+  }
 
   ManualTime time_;
   Membership members_{OptionsWith(2, 3, &time_)};
@@ -191,7 +194,7 @@ TEST_F(MembershipTest, AServersJoinThatIsSentAgainChangesNothing) {
   const Incarnation first = Join(request);
   Join(Server(1, "b:2"));
   EXPECT_EQ(Join(request), first);
-  EXPECT_EQ(members_.epoch(), 1);
+  EXPECT_EQ(members_.shards().epoch(), 1);
   v1::JoinRequest worker = Worker(0);
   worker.set_token(7);
   EXPECT_NE(Join(worker), first) << "a token of the other role";
@@ -258,14 +261,14 @@ TEST_F(MembershipTest, WithoutAWishTheLowestFreeIndexIsGivenAndThoseThatLeftInOr
 }
 
 TEST_F(MembershipTest, ThereIsNoRouteUntilAllServersHaveJoined) {
-  EXPECT_EQ(members_.Route().status().message(), "waiting for 2 of 2 servers: index 0, 1 have not joined");
+  EXPECT_EQ(members_.shards().Route().status().message(), "waiting for 2 of 2 servers: index 0, 1 have not joined");
   Join(Server(0, "a:1"));
-  const absl::Status waiting = members_.Route().status();
+  const absl::Status waiting = members_.shards().Route().status();
   EXPECT_EQ(waiting.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(waiting.message(), "waiting for 1 of 2 servers: index 1 has not joined");
-  EXPECT_EQ(members_.epoch(), 0);
+  EXPECT_EQ(members_.shards().epoch(), 0);
   const Incarnation second = Join(Server(1, "b:2"));
-  const auto route = members_.Route();
+  const auto route = members_.shards().Route();
   ASSERT_TRUE(route.ok()) << route.status();
   EXPECT_EQ(route->epoch(), 1);
   ASSERT_EQ(route->servers_size(), 2);
@@ -279,25 +282,25 @@ TEST_F(MembershipTest, TheRouteTellsTheSocketOfEachServersLatestLife) {
   request.set_local_socket("lodestone-00000000000000aa");
   Join(request);
   Join(Server(1, "b:2"));
-  EXPECT_EQ(members_.Route()->servers(0).local_socket(), "lodestone-00000000000000aa");
-  EXPECT_EQ(members_.Route()->servers(1).local_socket(), "");
+  EXPECT_EQ(members_.shards().Route()->servers(0).local_socket(), "lodestone-00000000000000aa");
+  EXPECT_EQ(members_.shards().Route()->servers(1).local_socket(), "");
   Membership next(OptionsWith(2, 3, &time_));
   ASSERT_TRUE(next.Restore(members_.SaveState()).ok());
-  EXPECT_EQ(next.Route()->servers(0).local_socket(), "lodestone-00000000000000aa");
-  const uint64_t epoch = members_.epoch();
+  EXPECT_EQ(next.shards().Route()->servers(0).local_socket(), "lodestone-00000000000000aa");
+  const uint64_t epoch = members_.shards().epoch();
   request.set_local_socket("lodestone-00000000000000bb");
   Join(request);
-  EXPECT_EQ(members_.Route()->servers(0).local_socket(), "lodestone-00000000000000bb");
-  EXPECT_GT(members_.epoch(), epoch);
+  EXPECT_EQ(members_.shards().Route()->servers(0).local_socket(), "lodestone-00000000000000bb");
+  EXPECT_GT(members_.shards().epoch(), epoch);
 }
 
 TEST_F(MembershipTest, AServerThatDiedBeforeTheOthersCameIsWaitedForAgain) {
   Join(Server(0, "a:1"));
   time_.AdvanceMs(kLeaseMs);
   Join(Server(1, "b:2"));
-  EXPECT_EQ(members_.Route().status().message(), "waiting for 1 of 2 servers: index 0 has not joined");
+  EXPECT_EQ(members_.shards().Route().status().message(), "waiting for 1 of 2 servers: index 0 has not joined");
   Join(Server(0, "a:3"));
-  EXPECT_TRUE(members_.Route().ok());
+  EXPECT_TRUE(members_.shards().Route().ok());
 }
 
 TEST_F(MembershipTest, AServerThatComesBackElsewhereBumpsTheEpoch) {
@@ -306,7 +309,7 @@ TEST_F(MembershipTest, AServerThatComesBackElsewhereBumpsTheEpoch) {
   EXPECT_EQ(members_.Join(Server(0, "c:3")).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_TRUE(Beat(first, true).ok());
   const Incarnation again = Join(Server(0, "c:3"));
-  const auto route = members_.Route();
+  const auto route = members_.shards().Route();
   ASSERT_TRUE(route.ok());
   EXPECT_EQ(route->epoch(), 2);
   EXPECT_EQ(route->servers(0).address(), "c:3");
@@ -322,7 +325,7 @@ TEST_F(MembershipTest, AServerThatComesBackAtItsOwnAddressNeedNotWaitForItsOldLe
   const Incarnation second = Join(Server(0, "a:1"));
   EXPECT_GT(second, first);
   EXPECT_EQ(Beat(first).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(members_.Route()->epoch(), 2);
+  EXPECT_EQ(members_.shards().Route()->epoch(), 2);
 }
 
 TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
@@ -337,8 +340,8 @@ TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
   next.set_predecessor(7);
   EXPECT_GT(Join(next), first);
   EXPECT_EQ(Beat(first).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(members_.Route()->servers(1).address(), "c:3");
-  EXPECT_EQ(members_.Route()->epoch(), 2);
+  EXPECT_EQ(members_.shards().Route()->servers(1).address(), "c:3");
+  EXPECT_EQ(members_.shards().Route()->epoch(), 2);
   v1::JoinRequest stranger = Server(1, "d:4");
   EXPECT_EQ(members_.Join(stranger).status().code(), absl::StatusCode::kAlreadyExists) << "0 is no predecessor";
 }
@@ -346,21 +349,21 @@ TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
 TEST_F(MembershipTest, TheRouteOutlivesAServerAndTellsThatItIsAway) {
   const Incarnation first = Join(Server(0, "a:1"));
   const Incarnation second = Join(Server(1, "b:2"));
-  EXPECT_FALSE(members_.Route()->servers(0).away());
+  EXPECT_FALSE(members_.shards().Route()->servers(0).away());
   time_.AdvanceMs(kLeaseMs - 1);
   EXPECT_TRUE(Beat(second).ok());
   time_.AdvanceMs(1);
-  const auto route = members_.Route();
+  const auto route = members_.shards().Route();
   ASSERT_TRUE(route.ok()) << route.status();
   EXPECT_EQ(route->servers(0).address(), "a:1");
   EXPECT_TRUE(route->servers(0).away());
   EXPECT_FALSE(route->servers(1).away());
   EXPECT_TRUE(Beat(second, true).ok());
-  EXPECT_TRUE(members_.Route()->servers(1).away()) << "it has left";
-  EXPECT_EQ(members_.Route()->epoch(), 1);
+  EXPECT_TRUE(members_.shards().Route()->servers(1).away()) << "it has left";
+  EXPECT_EQ(members_.shards().Route()->epoch(), 1);
   EXPECT_GT(Join(Server(0, "a:1")), first);
-  EXPECT_FALSE(members_.Route()->servers(0).away());
-  EXPECT_EQ(members_.Route()->epoch(), 2) << "it has come back";
+  EXPECT_FALSE(members_.shards().Route()->servers(0).away());
+  EXPECT_EQ(members_.shards().Route()->epoch(), 2) << "it has come back";
 }
 
 TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
@@ -378,8 +381,9 @@ TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
   EXPECT_FALSE(Reached(0, 4)) << "an observer waits for all";
   EXPECT_TRUE(Reached(0, 3));
   time_.AdvanceMs(400);
-  EXPECT_THAT(members_.Behind(w0, 4), ElementsAre("worker 1 (beta:2) is at clock 3, last heard of 0.4 s ago"));
-  EXPECT_THAT(members_.Behind(0, 9), SizeIs(2));
+  EXPECT_THAT(WorkersBehind(members_.members(), w0, 4),
+              ElementsAre("worker 1 (beta:2) is at clock 3, last heard of 0.4 s ago"));
+  EXPECT_THAT(WorkersBehind(members_.members(), 0, 9), SizeIs(2));
 }
 
 // Worker 0 once evaluated what it had trained alone, because the others had not started yet.
@@ -390,7 +394,7 @@ TEST_F(MembershipTest, AWorkerThatHasNeverJoinedIsWaitedForByName) {
   EXPECT_TRUE(Reached(w0, 0));
   EXPECT_FALSE(Reached(w0, 1));
   EXPECT_FALSE(Reached(0, 1));
-  EXPECT_THAT(members_.Behind(w0, 1), ElementsAre("worker 2 has not joined"));
+  EXPECT_THAT(WorkersBehind(members_.members(), w0, 1), ElementsAre("worker 2 has not joined"));
   const Incarnation w2 = Join(Worker(3));
   EXPECT_FALSE(Reached(w0, 1));
   Progress(w2, 0, 0, v1::PHASE_FINISHED);
@@ -421,24 +425,24 @@ TEST_F(MembershipTest, WorkersThatWaitFinishedLeftOrDiedAreBehindNothing) {
 }
 
 TEST_F(MembershipTest, TellsOnceWhoseLeaseHasEndedAndWhenTheNextOneWill) {
-  EXPECT_EQ(members_.NextExpiryMs(), std::nullopt);
+  EXPECT_EQ(members_.members().NextExpiryMs(), std::nullopt);
   Join(Worker(1, "alpha:1"));
   const int64_t joined_ms = time_.NowMs();
   time_.AdvanceMs(300);
   Join(Worker(2));
-  EXPECT_EQ(members_.NextExpiryMs(), joined_ms + kLeaseMs);
+  EXPECT_EQ(members_.members().NextExpiryMs(), joined_ms + kLeaseMs);
   EXPECT_THAT(members_.TakeExpired(), IsEmpty());
   time_.AdvanceMs(700);
   EXPECT_THAT(members_.TakeExpired(), ElementsAre("worker 0 (alpha:1) was not heard of for 1.0 s"));
   EXPECT_THAT(members_.TakeExpired(), IsEmpty());
-  EXPECT_EQ(members_.NextExpiryMs(), joined_ms + 300 + kLeaseMs);
+  EXPECT_EQ(members_.members().NextExpiryMs(), joined_ms + 300 + kLeaseMs);
 }
 
 TEST_F(MembershipTest, AnExpiryThatNobodyWasToldOfIsDueAtOnce) {
   Join(Worker(1));
   time_.AdvanceMs(5 * kLeaseMs);
-  ASSERT_TRUE(members_.NextExpiryMs().has_value());
-  EXPECT_LT(*members_.NextExpiryMs(), time_.NowMs());
+  ASSERT_TRUE(members_.members().NextExpiryMs().has_value());
+  EXPECT_LT(*members_.members().NextExpiryMs(), time_.NowMs());
 }
 
 TEST_F(MembershipTest, TheStatusShowsProgressAndTheRateOfTheLastSeconds) {
@@ -520,7 +524,7 @@ class RestoredMembershipTest : public MembershipTest {
     request.mutable_progress()->set_clock(clock);
     EXPECT_TRUE((next_.has_value() ? *next_ : members_).Heartbeat(request).ok());
   }
-  bool Reached(Incarnation asker, Clock clock) const { return next_->Lowest().Reached(asker, clock); }
+  bool Reached(Incarnation asker, Clock clock) const { return LowestClocksOf(next_->members()).Reached(asker, clock); }
 
   Incarnation ps0_ = 0, ps1_ = 0;
   std::optional<Membership> next_;
@@ -530,17 +534,17 @@ TEST_F(RestoredMembershipTest, EverybodyGoesOnWithoutNoticing) {
   v1::JoinRequest worker = Worker(2, "alpha:1");
   worker.set_token(7);
   const Incarnation w1 = Join(worker);
-  const v1::RouteResponse route = *members_.Route();
+  const v1::RouteResponse route = *members_.shards().Route();
   Restart();
   EXPECT_TRUE(Beat(&*next_, ps1_).ok());
   EXPECT_TRUE(Beat(&*next_, w1).ok());
-  EXPECT_EQ(next_->NameOf(w1), "worker 1 (alpha:1)");
+  EXPECT_EQ(next_->members().NameOf(w1), "worker 1 (alpha:1)");
   const auto again = next_->Join(worker);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->incarnation(), w1) << "the answer to its Join was lost";
   EXPECT_EQ(again->index(), 1);
-  EXPECT_EQ(next_->epoch(), 1);
-  const auto now = next_->Route();
+  EXPECT_EQ(next_->shards().epoch(), 1);
+  const auto now = next_->shards().Route();
   ASSERT_TRUE(now.ok()) << now.status();
   EXPECT_EQ(now->servers(1).address(), "b:2");
   EXPECT_EQ(now->servers(1).incarnation(), ps1_);
@@ -553,10 +557,10 @@ TEST_F(RestoredMembershipTest, IncarnationsAndTheEpochNeverGoBack) {
   Restart();
   EXPECT_GT(next_->Join(Worker(2))->incarnation(), w0);
   EXPECT_EQ(next_->Join(Server(0, "a:9"))->index(), 0);
-  EXPECT_EQ(next_->epoch(), 2);
+  EXPECT_EQ(next_->shards().epoch(), 2);
   const v1::CoordinatorState state = next_->SaveState();
   Restart(state);
-  EXPECT_EQ(next_->epoch(), 2);
+  EXPECT_EQ(next_->shards().epoch(), 2);
   EXPECT_EQ(next_->SaveState().next_incarnation(), state.next_incarnation());
 }
 
@@ -564,12 +568,12 @@ TEST_F(RestoredMembershipTest, LeasesBeginAnew) {
   const Incarnation w0 = Join(Worker(1));
   time_.AdvanceMs(kLeaseMs - 1);
   Restart();
-  EXPECT_EQ(next_->NextExpiryMs(), time_.NowMs() + kLeaseMs);
+  EXPECT_EQ(next_->members().NextExpiryMs(), time_.NowMs() + kLeaseMs);
   EXPECT_EQ(next_->Join(Worker(1)).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(next_->Join(Worker(1)).status().message()),
               HasSubstr("not heard of since the coordinator was started again 0.0 s ago"));
   time_.AdvanceMs(kLeaseMs - 1);
-  EXPECT_TRUE(next_->CheckAlive(w0).ok());
+  EXPECT_TRUE(next_->members().CheckAlive(w0).ok());
   EXPECT_TRUE(Beat(&*next_, ps1_).ok());
   time_.AdvanceMs(1);
   EXPECT_EQ(Beat(&*next_, w0).code(), absl::StatusCode::kFailedPrecondition);
@@ -587,7 +591,7 @@ TEST_F(RestoredMembershipTest, WhoHadLeftOrDiedStaysSo) {
   EXPECT_EQ(Beat(&*next_, w0).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Beat(&*next_, w1).message()), HasSubstr("has left"));
   EXPECT_TRUE(Beat(&*next_, w2).ok());
-  EXPECT_TRUE(next_->Route()->servers(1).away());
+  EXPECT_TRUE(next_->shards().Route()->servers(1).away());
   EXPECT_THAT(next_->TakeExpired(), IsEmpty()) << "told in the life before, or not news";
 }
 
@@ -604,7 +608,7 @@ TEST_F(RestoredMembershipTest, WhatAWorkerHasReachedIsUnknownUntilItIsHeardOf) {
   EXPECT_TRUE(Reached(w0, 0));
   EXPECT_FALSE(Reached(w0, 1));
   time_.AdvanceMs(400);
-  EXPECT_THAT(next_->Behind(w0, 1),
+  EXPECT_THAT(WorkersBehind(next_->members(), w0, 1),
               ElementsAre("worker 1 (beta:2) was not heard of since the coordinator was started again 0.4 s ago"));
   EXPECT_TRUE(Beat(&*next_, w0).ok());
   Progress(w1, 9, v1::PHASE_WAITING);
@@ -623,7 +627,7 @@ TEST_F(RestoredMembershipTest, WhoLeftBeforeIsNotWaitedForAndWhoNeverCameIs) {
   EXPECT_TRUE(Beat(Join(Worker(2)), true).ok());
   Restart();
   Progress(w0, 5);
-  EXPECT_THAT(next_->Behind(w0, 7), ElementsAre("worker 2 has not joined"));
+  EXPECT_THAT(WorkersBehind(next_->members(), w0, 7), ElementsAre("worker 2 has not joined"));
 }
 
 // The workers of a second run would otherwise take those of the first for such as have finished.
@@ -633,31 +637,32 @@ TEST_F(RestoredMembershipTest, ARunThatAllHaveLeftIsOverAndTheNextOnesWorkersAre
   EXPECT_THAT(next_->Status().workers(), IsEmpty());
   const Incarnation w0 = next_->Join(Worker(1))->incarnation();
   EXPECT_FALSE(Reached(w0, 1));
-  EXPECT_THAT(next_->Behind(w0, 1), ElementsAre("worker 1 has not joined", "worker 2 has not joined"));
+  EXPECT_THAT(WorkersBehind(next_->members(), w0, 1),
+              ElementsAre("worker 1 has not joined", "worker 2 has not joined"));
 }
 
 TEST_F(RestoredMembershipTest, PsZeroHasEndedWithItsCoordinatorAndComesBackAnywhereAtOnce) {
   Restart();
-  EXPECT_TRUE(next_->Route()->servers(0).away());
-  EXPECT_FALSE(next_->Route()->servers(1).away());
+  EXPECT_TRUE(next_->shards().Route()->servers(0).away());
+  EXPECT_FALSE(next_->shards().Route()->servers(1).away());
   EXPECT_EQ(Beat(&*next_, ps0_).code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(next_->Join(Server(0, "z:9")).ok());
-  EXPECT_EQ(next_->Route()->servers(0).address(), "z:9");
-  EXPECT_FALSE(next_->Route()->servers(0).away());
-  EXPECT_EQ(next_->epoch(), 2);
+  EXPECT_EQ(next_->shards().Route()->servers(0).address(), "z:9");
+  EXPECT_FALSE(next_->shards().Route()->servers(0).away());
+  EXPECT_EQ(next_->shards().epoch(), 2);
 }
 
 TEST_F(RestoredMembershipTest, AServerThatDoesNotComeBackIsAwayAfterItsLeaseAndItsSuccessorIsInTheRoute) {
   Restart();
   v1::JoinRequest elsewhere = Server(1, "z:9");
   EXPECT_EQ(next_->Join(elsewhere).status().code(), absl::StatusCode::kAlreadyExists) << "ps 1 may live";
-  EXPECT_EQ(next_->Route()->servers(1).address(), "b:2");
-  EXPECT_FALSE(next_->Route()->servers(1).away());
+  EXPECT_EQ(next_->shards().Route()->servers(1).address(), "b:2");
+  EXPECT_FALSE(next_->shards().Route()->servers(1).away());
   time_.AdvanceMs(kLeaseMs);
-  EXPECT_TRUE(next_->Route()->servers(1).away());
+  EXPECT_TRUE(next_->shards().Route()->servers(1).away());
   EXPECT_TRUE(next_->Join(elsewhere).ok());
-  EXPECT_EQ(next_->Route()->servers(1).address(), "z:9");
-  EXPECT_FALSE(next_->Route()->servers(1).away());
+  EXPECT_EQ(next_->shards().Route()->servers(1).address(), "z:9");
+  EXPECT_FALSE(next_->shards().Route()->servers(1).away());
   Restart();
   elsewhere.set_predecessor(11);
   EXPECT_TRUE(next_->Join(elsewhere).ok()) << "it has the data folder of the one that the state tells of";
@@ -667,10 +672,10 @@ TEST_F(RestoredMembershipTest, WithoutAMapYetAllServersAreWaitedFor) {
   Membership young(OptionsWith(2, 3, &time_));
   ASSERT_TRUE(young.Join(Server(1, "b:2")).ok());
   Restart(young.SaveState());
-  EXPECT_EQ(next_->Route().status().message(), "waiting for 1 of 2 servers: index 0 has not joined");
-  EXPECT_EQ(next_->epoch(), 0);
+  EXPECT_EQ(next_->shards().Route().status().message(), "waiting for 1 of 2 servers: index 0 has not joined");
+  EXPECT_EQ(next_->shards().epoch(), 0);
   ASSERT_TRUE(next_->Join(Server(0, "a:1")).ok());
-  EXPECT_EQ(next_->epoch(), 1);
+  EXPECT_EQ(next_->shards().epoch(), 1);
 }
 
 TEST_F(RestoredMembershipTest, WithAnotherNumberOfServersAllJoinAnewAndTheEpochGrows) {
@@ -679,11 +684,11 @@ TEST_F(RestoredMembershipTest, WithAnotherNumberOfServersAllJoinAnewAndTheEpochG
   Membership three(OptionsWith(3, 2, &time_));
   ASSERT_TRUE(three.Restore(state).ok());
   EXPECT_TRUE(Beat(&three, w0).ok());
-  EXPECT_EQ(three.Route().status().message(), "waiting for 3 of 3 servers: index 0, 1, 2 have not joined");
-  EXPECT_EQ(three.epoch(), 0);
+  EXPECT_EQ(three.shards().Route().status().message(), "waiting for 3 of 3 servers: index 0, 1, 2 have not joined");
+  EXPECT_EQ(three.shards().epoch(), 0);
   for (uint32_t server = 0; server < 3; ++server) ASSERT_TRUE(three.Join(Server(server, "a:1")).ok());
-  EXPECT_EQ(three.epoch(), 2);
-  const auto owners = three.Route()->owners();
+  EXPECT_EQ(three.shards().epoch(), 2);
+  const auto owners = three.shards().Route()->owners();
   EXPECT_EQ(std::vector<uint32_t>(owners.begin(), owners.end()), InitialOwners(8, 3));
 }
 
@@ -736,7 +741,7 @@ TEST_F(RestoredMembershipTest, WhatMustSurviveChangesWithJoinsEndsAndNothingElse
   Join(worker);
   Progress(w0, 3);
   EXPECT_TRUE(Beat(ps0_).ok());
-  EXPECT_TRUE(members_.Route().ok());
+  EXPECT_TRUE(members_.shards().Route().ok());
   EXPECT_FALSE(members_.Join(Worker(1)).ok());
   EXPECT_FALSE(changed());
   EXPECT_TRUE(Beat(w0, true).ok());

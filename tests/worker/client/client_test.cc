@@ -455,7 +455,7 @@ TEST(Client, SaysWhyItCouldNotJoin) {
   config.mutable_coordinator()->set_join_timeout_ms(200);
   const absl::Status refused = Client::Connect(config).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(Contains(refused, "coordinator at 127.0.0.1:")) << refused;
+  EXPECT_TRUE(Contains(refused, "coordinator 127.0.0.1:")) << refused;
   EXPECT_TRUE(Contains(refused, "refused by the test")) << refused;
 
   cluster.SetFaults([](uint32_t, const std::string&, uint64_t) { return Fault::kForget; });

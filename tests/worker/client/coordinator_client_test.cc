@@ -68,7 +68,7 @@ class Coordinator {
   }
   v1::RouteResponse route() {
     MutexLock lock(&mu_);
-    return *members_->Route();
+    return *members_->shards().Route();
   }
   int heartbeats() {
     MutexLock lock(&mu_);
@@ -124,7 +124,7 @@ class Coordinator {
     if (call->method() == "Join") return Join(call);
     if (call->method() == "Route") {
       if (route_.has_value()) return call->Reply(*route_);
-      return Answer(call, members_->Route());
+      return Answer(call, members_->shards().Route());
     }
     ++heartbeats_;
     Answer(call, members_->Heartbeat(Parse<v1::HeartbeatRequest>(*call)));
@@ -271,7 +271,7 @@ TEST(WorkerMembership, GoesOnWhenTheCoordinatorComesBackWithItsStateAndIsLostOth
   coordinator.Restart(false, [] {});
   const absl::Status lost = told.AwaitLost();
   EXPECT_EQ(lost.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(lost.message().find("the lease at the coordinator at "), std::string::npos) << lost;
+  EXPECT_NE(lost.message().find("the lease is lost: coordinator "), std::string::npos) << lost;
 }
 
 TEST(WorkerMembership, IsLostToAClusterOfAnotherShape) {

@@ -1,4 +1,5 @@
-// An index among the servers or the workers, and its latest holder: what Membership knows of a process.
+// A place in the cluster, an index among the servers or the workers, and its latest holder: all that the coordinator
+// knows of a process.
 //
 // Thread safety: plain values.
 #pragma once
@@ -8,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/types.h"
 #include "proto/coordinator.pb.h"
 
@@ -16,7 +18,7 @@ namespace lodestone::server {
 struct MemberPlace {
   v1::Role role = v1::ROLE_UNSPECIFIED;
   uint32_t index = 0;
-  Incarnation incarnation = 0;  // 0: nobody yet.
+  Incarnation incarnation = 0;  // 0: no process has held the place yet.
   uint64_t token = 0;           // Of its Join; 0: it sent none.
   std::string address;
   std::string local_socket;
@@ -28,8 +30,13 @@ struct MemberPlace {
   uint64_t report_sequence = 0;                      // The greatest of its reports.
   v1::WorkerProgress progress;                       // Workers.
   v1::ServerProgress server;                         // Servers.
-  uint64_t event_ms = 0;                             // The time of the newest event that the process has told.
+  uint64_t event_ms = 0;                             // The time of the newest event that the process has reported.
   std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
 };
+
+// "ps" or "worker".
+inline std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "worker"; }
+// "worker 1".
+inline std::string ShortName(v1::Role role, uint32_t index) { return absl::StrCat(RoleName(role), " ", index); }
 
 }  // namespace lodestone::server

@@ -1,0 +1,29 @@
+// The size and the timing of a cluster, as its coordinator is configured.
+//
+// Thread safety: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+
+namespace lodestone::server {
+
+struct ClusterOptions {
+  std::string cluster;   // cluster.name.
+  uint32_t servers = 1;  // Places for servers.
+  uint32_t workers = 1;  // Places for workers.
+  uint32_t shards = 1;
+  uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower.
+  uint32_t lease_ms = 10'000;
+  bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
+  Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
+  const TimeSource* time = nullptr;   // Must outlive what is made with it. Events count by it: milliseconds since 1970.
+
+  // Whether shards have followers.
+  bool replicated() const { return replicas > 1 && servers > 1; }
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,333 @@
+#include "server/coordinator/member_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/host_port.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "common/base/utf8.h"
+#include "common/rpc/local_socket.h"
+#include "server/coordinator/saved_state.h"
+#include "server/monitoring/event_log.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr size_t kTextBytesMax = 1024;  // Of any text that a process reports about itself.
+constexpr size_t kMetricNameBytesMax = 32;
+constexpr int64_t kRateWindowMs = 5000;
+constexpr int64_t kRateStepMs = 250;  // Closer observations replace each other.
+
+std::string WhereIs(const MemberPlace& place) {
+  std::string where = place.peer;
+  if (place.role == v1::ROLE_SERVER) where = absl::StrCat(place.address, where.empty() ? "" : ", ", where);
+  return where.empty() ? "unnamed" : where;
+}
+
+std::string Bounded(const std::string& text) { return std::string(Utf8Prefix(text, kTextBytesMax)); }
+
+}  // namespace
+
+MemberTable::MemberTable(const ClusterOptions* options, EventQueue* events)
+    : options_(*options),
+      events_(events),
+      start_ms_(options_.time->NowMs()),
+      servers_(options_.servers),
+      workers_(options_.workers),
+      next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)) {
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    servers_[i].role = v1::ROLE_SERVER;
+    servers_[i].index = i;
+  }
+  for (uint32_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].role = v1::ROLE_WORKER;
+    workers_[i].index = i;
+  }
+}
+
+bool MemberTable::Alive(const MemberPlace& place) const {
+  return place.incarnation != 0 && !place.left && options_.time->NowMs() - place.last_contact_ms < options_.lease_ms;
+}
+
+double MemberTable::SecondsSinceContact(const MemberPlace& place) const {
+  return static_cast<double>(options_.time->NowMs() - place.last_contact_ms) / 1000.0;
+}
+
+std::string MemberTable::LastHeard(const MemberPlace& place) const {
+  return absl::StrFormat("%s %.1f s ago",
+                         place.silent ? "not heard of since the coordinator was started again" : "last heard of",
+                         SecondsSinceContact(place));
+}
+
+std::string MemberTable::Describe(const MemberPlace& place) const {
+  return absl::StrCat(RoleName(place.role), " ", place.index, " (", WhereIs(place), ")");
+}
+
+const MemberPlace* MemberTable::Find(Incarnation incarnation) const {
+  const auto found = by_incarnation_.find(incarnation);
+  return found == by_incarnation_.end() ? nullptr : found->second;
+}
+
+MemberPlace* MemberTable::Find(Incarnation incarnation) {
+  const auto found = by_incarnation_.find(incarnation);
+  return found == by_incarnation_.end() ? nullptr : found->second;
+}
+
+std::string MemberTable::NameOf(Incarnation incarnation) const {
+  const MemberPlace* const place = Find(incarnation);
+  return place == nullptr ? NameOfIncarnation(incarnation) : Describe(*place);
+}
+
+absl::Status MemberTable::CheckAlive(Incarnation incarnation) const {
+  const MemberPlace* const found = Find(incarnation);
+  if (found == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "incarnation ", incarnation, " has not joined this coordinator, or another process has taken its place"));
+  }
+  const MemberPlace& place = *found;
+  if (Alive(place)) return absl::OkStatus();
+  if (place.left) return absl::FailedPreconditionError(absl::StrCat(Describe(place), " has left the cluster"));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the lease of %s has ended: it was not heard of for %.1f s and its lease is %.1f s",
+                      Describe(place), SecondsSinceContact(place), options_.lease_ms / 1000.0));
+}
+
+absl::Status MemberTable::CheckJoin(const v1::JoinRequest& request) const {
+  if (request.role() != v1::ROLE_SERVER && request.role() != v1::ROLE_WORKER) {
+    return absl::InvalidArgumentError("who joins must say whether it is a server or a worker (role)");
+  }
+  if (request.peer().size() > kTextBytesMax || request.address().size() > kTextBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("peer and address must be at most ", kTextBytesMax, " bytes long"));
+  }
+  if (!request.local_socket().empty()) LODESTONE_RETURN_IF_ERROR(CheckLocalSocket(request.local_socket()));
+  if (request.cluster() != options_.cluster) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "this is the cluster `", options_.cluster, "`, and the ", RoleName(request.role()),
+        " that joins is of cluster `", std::string(Utf8Prefix(request.cluster(), kTextBytesMax)), "` (cluster.name)"));
+  }
+  if (request.role() == v1::ROLE_WORKER) return absl::OkStatus();
+  if (request.shards() != options_.shards) {
+    return absl::InvalidArgumentError(absl::StrCat("this cluster has ", options_.shards,
+                                                   " shards, and the ps that joins has ", request.shards(),
+                                                   " (cluster.shards)"));
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(request.address());
+  if (!address.ok()) return Annotate(address.status(), "the address of the ps that joins");
+  if (address->port == 0 || IsWildcard(address->host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the address of the ps that joins, ", request.address(), ", cannot be connected to"));
+  }
+  return absl::OkStatus();
+}
+
+MemberPlace* MemberTable::PlaceOfRetry(const v1::JoinRequest& request) {
+  if (request.token() == 0) return nullptr;
+  for (MemberPlace& place : PlacesOf(request.role())) {
+    if (place.token != request.token() || !Alive(place)) continue;
+    if (request.index_plus_one() == 0 || request.index_plus_one() == place.index + 1) return &place;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<MemberTable::Choice> MemberTable::Choose(const v1::JoinRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckJoin(request));
+  if (MemberPlace* const retried = PlaceOfRetry(request); retried != nullptr) return Choice{retried, true};
+  LODESTONE_ASSIGN_OR_RETURN(MemberPlace* const place, request.index_plus_one() > 0
+                                                           ? PlaceAt(request.index_plus_one() - 1, request)
+                                                           : FreePlace(request.role()));
+  return Choice{place, false};
+}
+
+absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::JoinRequest& request) {
+  const bool is_server = request.role() == v1::ROLE_SERVER;
+  std::vector<MemberPlace>& places = PlacesOf(request.role());
+  if (index >= places.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no ", ShortName(request.role(), index), " in this cluster: ",
+        is_server ? "cluster.servers" : "cluster.workers", " is ", places.size(), ", and indices start at 0"));
+  }
+  MemberPlace& place = places[index];
+  const bool succeeds = request.predecessor() != 0 && request.predecessor() == place.token;
+  const bool comes_back = is_server && (succeeds || place.address == request.address());
+  if (!Alive(place) || comes_back) return &place;
+  return absl::AlreadyExistsError(
+      absl::StrCat("index ", index, " is held by ", Describe(place), ", ", LastHeard(place)));
+}
+
+absl::StatusOr<MemberPlace*> MemberTable::FreePlace(v1::Role role) {
+  std::vector<MemberPlace>& places = PlacesOf(role);
+  MemberPlace* done = nullptr;
+  for (MemberPlace& place : places) {
+    if (Alive(place)) continue;
+    if (!place.left) return &place;
+    if (done == nullptr) done = &place;
+  }
+  if (done != nullptr) return done;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("all ", places.size(), " places for a ", RoleName(role), " are held by processes that live (",
+                   role == v1::ROLE_SERVER ? "cluster.servers" : "cluster.workers", ")"));
+}
+
+bool MemberTable::EndLife(const MemberPlace& place) {
+  if (place.incarnation == 0 || place.left || place.expiry_told) return false;
+  events_->Note("died", place, Alive(place) ? "another process has taken its place" : LastHeard(place));
+  return true;
+}
+
+bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
+  by_incarnation_.erase(place->incarnation);
+  const bool same_process = request.token() != 0 && request.token() == place->token;  // It had lost its lease.
+  MemberPlace next;
+  next.role = place->role;
+  next.index = place->index;
+  // Never behind the clock that the first came from, so that they stay comparable with it.
+  const auto elapsed_us = static_cast<Incarnation>(options_.time->NowMs() - start_ms_) * 1000;
+  next_incarnation_ = std::max(next_incarnation_, options_.first_incarnation + elapsed_us);
+  next.incarnation = next_incarnation_++;
+  next.token = request.token();
+  next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
+  next.local_socket = request.role() == v1::ROLE_SERVER ? request.local_socket() : "";
+  next.peer = request.peer();
+  next.last_contact_ms = options_.time->NowMs();
+  next.event_ms = same_process ? place->event_ms : 0;
+  *place = std::move(next);
+  by_incarnation_[place->incarnation] = place;
+  ++changes_;
+  events_->Note("joined", *place, absl::StrCat(same_process ? "again, " : "", WhereIs(*place)));
+  return same_process;
+}
+
+bool MemberTable::HeardOf(MemberPlace* place) {
+  place->last_contact_ms = options_.time->NowMs();
+  return std::exchange(place->silent, false);
+}
+
+void MemberTable::Record(MemberPlace* place, const v1::HeartbeatRequest& request) {
+  place->left = request.leaving();
+  if (place->role == v1::ROLE_WORKER && request.has_progress()) RecordProgress(place, request.progress());
+  if (place->role == v1::ROLE_SERVER) RecordServer(place, request);
+  if (!place->left) return;
+  ++changes_;
+  events_->Note("left", *place, "in good order");
+}
+
+void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress) {
+  place->progress = progress;
+  place->progress.set_waiting_for(Bounded(progress.waiting_for()));
+  place->progress.DiscardUnknownFields();
+  place->progress.set_metric_name(std::string(Utf8Prefix(progress.metric_name(), kMetricNameBytesMax)));
+  if (progress.metric_name().empty() || !std::isfinite(progress.metric())) {  // Neither is a metric.
+    place->progress.clear_metric_name();
+    place->progress.clear_metric();
+  }
+  const int64_t now_ms = options_.time->NowMs();
+  auto& samples = place->samples;
+  if (samples.size() >= 2 && now_ms - samples[samples.size() - 2].first < kRateStepMs) samples.pop_back();
+  samples.emplace_back(now_ms, progress.samples());
+  while (samples.size() > 2 && samples[1].first <= now_ms - kRateWindowMs) samples.pop_front();
+}
+
+void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request) {
+  if (request.has_server()) {
+    place->server = request.server();
+    place->server.set_http(Bounded(request.server().http()));
+    place->server.DiscardUnknownFields();
+  }
+  size_t left = limits::kHeartbeatEventsMax;
+  for (const v1::Event& told : request.events()) {
+    if (left-- == 0) break;
+    // Times of a process's events grow: these came with a heartbeat whose answer was lost.
+    if (told.time_ms() <= place->event_ms) continue;
+    place->event_ms = told.time_ms();
+    v1::Event event = told;
+    event.clear_id();
+    event.DiscardUnknownFields();
+    // A ps knows workers by their incarnations only.
+    const MemberPlace* const found = Find(IncarnationNamed(told.who()));
+    if (found != nullptr) event.set_who(ShortName(found->role, found->index));
+    events_->Add(std::move(event));
+  }
+}
+
+void MemberTable::Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired) {
+  for (std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+    for (MemberPlace& place : *places) {
+      if (place.incarnation == 0 || place.left || place.expiry_told || Alive(place)) continue;
+      place.expiry_told = true;
+      ++changes_;
+      events_->Note("died", place, LastHeard(place));
+      on_expired(place);
+    }
+  }
+}
+
+std::optional<int64_t> MemberTable::NextExpiryMs() const {
+  std::optional<int64_t> next_ms;
+  for (const std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+    for (const MemberPlace& place : *places) {
+      if (place.incarnation == 0 || place.left || place.expiry_told) continue;
+      const int64_t ends_ms = place.last_contact_ms + options_.lease_ms;
+      next_ms = std::min(next_ms.value_or(ends_ms), ends_ms);
+    }
+  }
+  return next_ms;
+}
+
+void MemberTable::Save(v1::CoordinatorState* state) const {
+  state->set_next_incarnation(next_incarnation_);
+  for (const std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+    for (const MemberPlace& place : *places) {
+      if (place.incarnation == 0) continue;
+      v1::CoordinatorState::Place* const saved = state->add_places();
+      saved->set_role(place.role);
+      saved->set_index(place.index);
+      saved->set_incarnation(place.incarnation);
+      saved->set_token(place.token);
+      saved->set_address(place.address);
+      saved->set_local_socket(place.local_socket);
+      saved->set_peer(place.peer);
+      saved->set_left(place.left);
+      saved->set_expired(!place.left && !Alive(place));
+      if (place.role == v1::ROLE_SERVER) continue;
+      *saved->mutable_progress() = place.progress;
+      saved->mutable_progress()->clear_waiting_for();
+    }
+  }
+}
+
+void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberPlace* place) {
+  place->incarnation = state.incarnation();
+  place->token = state.token();
+  place->address = state.address();
+  place->local_socket = state.local_socket();
+  place->peer = state.peer();
+  place->left = state.left();
+  place->progress = state.progress();
+  place->last_contact_ms = options_.time->NowMs();
+  const bool ended_with_us = options_.ends_with_server_0 && state.role() == v1::ROLE_SERVER && state.index() == 0;
+  if (!state.left() && (state.expired() || ended_with_us)) {
+    place->last_contact_ms -= options_.lease_ms;
+    place->expiry_told = true;
+  }
+  if (ended_with_us && !state.left() && !state.expired()) events_->Note("died", *place, "and the coordinator with it");
+  place->silent = Alive(*place);
+  by_incarnation_[place->incarnation] = place;
+}
+
+void MemberTable::Restore(const v1::CoordinatorState& state) {
+  next_incarnation_ = std::max(next_incarnation_, state.next_incarnation());
+  const bool run_is_over = RunIsOver(state);
+  for (const v1::CoordinatorState::Place& place : state.places()) {
+    if (place.role() == v1::ROLE_SERVER) {
+      if (state.servers() == options_.servers) RestorePlace(place, &servers_[place.index()]);
+    } else if (!run_is_over && place.index() < options_.workers) {
+      RestorePlace(place, &workers_[place.index()]);
+    }
+  }
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,105 @@
+// The processes of a cluster: which process holds which place, its lease, and what its heartbeats have reported.
+//
+// A process that is not heard of for the length of its lease is dead; its incarnation never lives again, and its index
+// is free for the next that joins. Time is only looked at when a method is called.
+//
+// Not thread-safe. Memory is bounded by the configured numbers of servers and workers: each index remembers its latest
+// holder. References to places stay valid as long as the table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "proto/coordinator.pb.h"
+#include "proto/coordinator_state.pb.h"
+#include "server/coordinator/cluster_options.h"
+#include "server/coordinator/event_queue.h"
+#include "server/coordinator/member_place.h"
+
+namespace lodestone::server {
+
+class MemberTable {
+ public:
+  // Both must outlive this. Processes that join, leave or die are noted in `events`.
+  MemberTable(const ClusterOptions* options, EventQueue* events);
+  MemberTable(const MemberTable&) = delete;
+  MemberTable& operator=(const MemberTable&) = delete;
+
+  // By index.
+  const std::vector<MemberPlace>& servers() const { return servers_; }
+  const std::vector<MemberPlace>& workers() const { return workers_; }
+  // A number that grows with every change of what Save gives, but for progress.
+  uint64_t changes() const { return changes_; }
+
+  bool Alive(const MemberPlace& place) const;
+  double SecondsSinceContact(const MemberPlace& place) const;
+  // "worker 1 (host:4711)".
+  std::string Describe(const MemberPlace& place) const;
+  // "last heard of 1.2 s ago".
+  std::string LastHeard(const MemberPlace& place) const;
+
+  // The place of a process; null if it is not known.
+  const MemberPlace* Find(Incarnation incarnation) const;
+  MemberPlace* Find(Incarnation incarnation);
+  // As Describe; "incarnation N" if it is not known.
+  std::string NameOf(Incarnation incarnation) const;
+  // OK if the process lives, otherwise FAILED_PRECONDITION: the lease has ended, the process has left, or it is not
+  // known.
+  absl::Status CheckAlive(Incarnation incarnation) const;
+
+  // The place for a process that joins. The errors are those of Membership::Join.
+  struct Choice {
+    MemberPlace* place;
+    bool is_retry;  // Its holder lives and joins once more: the answer to its first Join may have been lost.
+  };
+  absl::StatusOr<Choice> Choose(const v1::JoinRequest& request);
+  // Notes the death of the holder of `place`, which loses it; false if its life has already ended, or it had no holder.
+  bool EndLife(const MemberPlace& place);
+  // Makes the sender of `request` the holder of `place`, under a new incarnation. Returns whether it was before, and
+  // had lost its lease.
+  bool Occupy(MemberPlace* place, const v1::JoinRequest& request);
+
+  // Renews the lease. Returns whether the process had been silent since it was restored.
+  bool HeardOf(MemberPlace* place);
+  // Takes over what a heartbeat reports.
+  void Record(MemberPlace* place, const v1::HeartbeatRequest& request);
+
+  // Calls `on_expired` with each process whose lease has ended since the last call.
+  void Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired);
+  // When the next lease ends that Expire has not seen, on the time source; nullopt if there is none.
+  std::optional<int64_t> NextExpiryMs() const;
+
+  // Adds what must survive the coordinator to `state`.
+  void Save(v1::CoordinatorState* state) const;
+  // Takes over the processes of a state that CheckState accepts, each with a whole lease from now on (but for a ps that
+  // has ended with its coordinator). Servers only if `state` is of as many; workers only if its run is not over.
+  void Restore(const v1::CoordinatorState& state);
+
+ private:
+  std::vector<MemberPlace>& PlacesOf(v1::Role role) { return role == v1::ROLE_SERVER ? servers_ : workers_; }
+  absl::Status CheckJoin(const v1::JoinRequest& request) const;
+  // The place that a live process has which joins once more; null if there is none.
+  MemberPlace* PlaceOfRetry(const v1::JoinRequest& request);
+  absl::StatusOr<MemberPlace*> PlaceAt(uint32_t index, const v1::JoinRequest& request);
+  absl::StatusOr<MemberPlace*> FreePlace(v1::Role role);
+  void RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress);
+  void RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request);
+  void RestorePlace(const v1::CoordinatorState::Place& state, MemberPlace* place);
+
+  const ClusterOptions& options_;
+  EventQueue* const events_;
+  const int64_t start_ms_;
+  std::vector<MemberPlace> servers_, workers_;  // By index; never resized.
+  absl::flat_hash_map<Incarnation, MemberPlace*> by_incarnation_;
+  Incarnation next_incarnation_;
+  uint64_t changes_ = 0;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,91 @@
+#include "server/coordinator/saved_state.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/base/types.h"
+
+namespace lodestone::server {
+namespace {
+
+template <typename... What>
+absl::Status Broken(const What&... what) {
+  return absl::DataLossError(absl::StrCat("the coordinator's state contradicts itself: ", what...));
+}
+
+absl::Status CheckReplicas(const v1::CoordinatorState& state) {
+  const auto shards = static_cast<int64_t>(state.owners_size());
+  for (const auto& [what, size] : {std::pair{"terms", state.terms_size()},
+                                   {"followers", state.followers_size()},
+                                   {"followers in sync or not", state.in_sync_size()},
+                                   {"shards decided or not", state.undecided_size()}}) {
+    if (size != 0 && size != shards) return Broken(size, " ", what, " where ", shards, " shards have owners");
+  }
+  for (const uint64_t term : state.terms()) {
+    if (term > state.epoch()) return Broken("term ", term, " in epoch ", state.epoch());
+  }
+  for (int shard = 0; shard < shards; ++shard) {
+    const uint32_t follower = state.followers().empty() ? 0 : state.followers(shard);
+    const bool in_sync = !state.in_sync().empty() && state.in_sync(shard);
+    const bool undecided = !state.undecided().empty() && state.undecided(shard);
+    if (follower > state.servers() || follower == state.owners(shard) + 1) {
+      return Broken("shard ", shard, " of server ", state.owners(shard), " is followed by server ", follower - 1,
+                    " where there are ", state.servers());
+    }
+    if ((in_sync && follower == 0) || (undecided && !in_sync)) return Broken("nobody is in sync with shard ", shard);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlaces(const v1::CoordinatorState& state) {
+  absl::flat_hash_set<Incarnation> incarnations;
+  absl::flat_hash_set<std::pair<int, uint32_t>> places;
+  for (const v1::CoordinatorState::Place& place : state.places()) {
+    const bool is_server = place.role() == v1::ROLE_SERVER;
+    if (!is_server && place.role() != v1::ROLE_WORKER) return Broken("a place of no role");
+    if (place.index() >= (is_server ? state.servers() : state.workers()) ||
+        !places.emplace(place.role(), place.index()).second) {
+      return Broken("place ", place.index());
+    }
+    if (place.incarnation() == 0 || place.incarnation() >= state.next_incarnation() ||
+        !incarnations.insert(place.incarnation()).second) {
+      return Broken("incarnation ", place.incarnation(), " at place ", place.index());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckState(const v1::CoordinatorState& state, const ClusterOptions& options) {
+  if (state.format() != kStateFormat) {
+    return absl::FailedPreconditionError(absl::StrCat("the coordinator's state has format ", state.format(),
+                                                      ", and this program knows format ", kStateFormat));
+  }
+  if (state.cluster() != options.cluster || state.shards() != options.shards) {
+    return absl::FailedPreconditionError(absl::StrCat("the coordinator's state is of the cluster `", state.cluster(),
+                                                      "` with ", state.shards(), " shards, and this is the cluster `",
+                                                      options.cluster, "` with ", options.shards,
+                                                      " (cluster.name, cluster.shards)"));
+  }
+  if (!state.owners().empty() && state.owners_size() != static_cast<int64_t>(state.shards())) {
+    return Broken(state.owners_size(), " owners of ", state.shards(), " shards");
+  }
+  for (const uint32_t owner : state.owners()) {
+    if (owner >= state.servers()) return Broken("a shard of server ", owner, " where there are ", state.servers());
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckReplicas(state));
+  return CheckPlaces(state);
+}
+
+bool RunIsOver(const v1::CoordinatorState& state) {
+  const auto left = std::count_if(state.places().begin(), state.places().end(),
+                                  [](const auto& place) { return place.role() == v1::ROLE_WORKER && place.left(); });
+  return left == state.workers();
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,263 @@
+#include "server/coordinator/shard_assignment.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/numbers_text.h"
+#include "common/base/status.h"
+#include "common/wire/shard_map.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr size_t kNamesMax = 16;      // Named in one message.
+constexpr size_t kShardRunsMax = 32;  // Of shards that moved, named in one event.
+
+}  // namespace
+
+ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTable* members, EventQueue* events)
+    : options_(*options),
+      members_(*members),
+      events_(events),
+      owners_(InitialOwners(options_.shards, options_.servers)),
+      terms_(options_.shards) {
+  if (!options_.replicated()) return;
+  followers_ = InitialFollowers(options_.shards, options_.servers);
+  in_sync_.assign(options_.shards, false);
+  undecided_.assign(options_.shards, false);
+}
+
+void ShardAssignment::ServerJoined(const MemberPlace& server, bool starts) {
+  const bool was_mapped = mapped_;
+  mapped_ = mapped_ || std::all_of(members_.servers().begin(), members_.servers().end(),
+                                   [&](const MemberPlace& p) { return members_.Alive(p); });
+  if (!mapped_) return;
+  // Shards that are dealt again are not what they were in an earlier life of the cluster.
+  if (!was_mapped && epoch_ > 0) terms_.assign(options_.shards, epoch_ + 1);
+  // What a ps had applied but not acknowledged when it ended may be gone: its versions will be other updates'.
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (was_mapped && starts && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
+  }
+  NewEpoch();
+  AssignFollowers();
+}
+
+void ShardAssignment::NewEpoch() {
+  ++epoch_;
+  ++changes_;
+}
+
+ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
+  if (!in_sync_[shard]) return Fate::kStays;
+  const MemberPlace& follower = members_.servers()[followers_[shard] - 1];
+  if (!members_.Alive(follower)) {
+    in_sync_[shard] = false;
+    undecided_[shard] = false;
+    ++changes_;
+    return Fate::kStays;
+  }
+  if (!follower.silent) {
+    Promote(shard);
+    return Fate::kMoves;
+  }
+  if (!undecided_[shard]) ++changes_;
+  undecided_[shard] = true;
+  return Fate::kWaits;
+}
+
+void ShardAssignment::Promote(ShardId shard) {
+  const uint32_t former = owners_[shard];
+  owners_[shard] = followers_[shard] - 1;
+  followers_[shard] = former + 1;
+  in_sync_[shard] = false;
+  undecided_[shard] = false;
+  terms_[shard] = epoch_ + 1;
+}
+
+void ShardAssignment::TakeOut(const MemberPlace& server) {
+  if (!mapped_ || !options_.replicated()) return;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (followers_[shard] != server.index + 1 || !in_sync_[shard]) continue;
+    in_sync_[shard] = false;
+    undecided_[shard] = false;
+    ++changes_;
+  }
+  std::map<uint32_t, std::vector<ShardId>> moved;  // By the follower.
+  std::map<uint32_t, uint32_t> waiting;            // How many, by the follower.
+  uint32_t stay = 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (owners_[shard] != server.index) continue;
+    const uint32_t follower = followers_[shard] - 1;
+    const Fate fate = Decide(shard);
+    if (fate == Fate::kMoves) moved[follower].push_back(shard);
+    if (fate == Fate::kWaits) ++waiting[follower];
+    if (fate == Fate::kStays) ++stay;
+  }
+  if (!moved.empty()) NewEpoch();
+  std::vector<std::string> fates;
+  for (const auto& [to, shards] : moved) {
+    fates.push_back(absl::StrCat(shards.size(), " to ps ", to));
+    NoteMoved(server.index, to, shards);
+  }
+  for (const auto& [to, count] : waiting) fates.push_back(absl::StrCat(count, " open until ps ", to, " is heard of"));
+  if (stay > 0) fates.push_back(absl::StrCat(stay, " to nobody, waiting for it"));
+  if (fates.empty()) return;
+  failovers_.push_back(absl::StrCat(members_.Describe(server), " is out; its shards: ", absl::StrJoin(fates, ", ")));
+}
+
+void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
+  if (!mapped_ || !options_.replicated()) return;
+  std::map<uint32_t, std::vector<ShardId>> moved;  // By the former owner.
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (!undecided_[shard] || followers_[shard] != server.index + 1) continue;
+    moved[owners_[shard]].push_back(shard);
+    Promote(shard);
+  }
+  if (moved.empty()) return;
+  NewEpoch();
+  for (const auto& [former, shards] : moved) {
+    failovers_.push_back(
+        absl::StrCat(members_.Describe(server), " lives; to it of the shards of ps ", former, ": ", shards.size()));
+    NoteMoved(former, server.index, shards);
+  }
+  AssignFollowers();
+}
+
+void ShardAssignment::AssignFollowers() {
+  if (!mapped_ || !options_.replicated()) return;
+  std::vector<bool> alive(members_.servers().size());
+  for (const MemberPlace& place : members_.servers()) alive[place.index] = members_.Alive(place);
+  std::vector<uint32_t> held(members_.servers().size());  // Shards, by who owns or follows them.
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    ++held[owners_[shard]];
+    if (followers_[shard] > 0) ++held[followers_[shard] - 1];
+  }
+  bool changed = false;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const uint32_t former = followers_[shard];
+    // One that is dead and in sync has not been taken out yet.
+    if (former > 0 && (alive[former - 1] || in_sync_[shard])) continue;
+    uint32_t best = 0;  // Index plus one.
+    for (uint32_t server = 0; server < held.size(); ++server) {
+      if (!alive[server] || server == owners_[shard]) continue;
+      if (best == 0 || held[server] < held[best - 1]) best = server + 1;
+    }
+    if (best == 0) continue;
+    if (former > 0) --held[former - 1];
+    ++held[best - 1];
+    followers_[shard] = best;
+    changed = true;
+  }
+  if (changed) NewEpoch();
+}
+
+bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report) {
+  const ShardId shard = report.shard();
+  if (!mapped_ || owners_[shard] != owner.index) return false;
+  if (!options_.replicated()) return !report.in_sync();
+  if (undecided_[shard]) return false;  // The shard is no longer its own, or else Route will say that it is.
+  const MemberPlace* const follower = followers_[shard] > 0 ? &members_.servers()[followers_[shard] - 1] : nullptr;
+  if (report.in_sync()) {
+    if (follower == nullptr || follower->incarnation != report.follower() || !members_.Alive(*follower)) return false;
+  } else if (report.follower() != 0 && (follower == nullptr || follower->incarnation != report.follower())) {
+    return true;  // What is not the follower is not in sync, and nothing is said of the one that is.
+  }
+  if (in_sync_[shard] != report.in_sync()) ++changes_;
+  in_sync_[shard] = report.in_sync();
+  return true;
+}
+
+void ShardAssignment::NoteMoved(uint32_t from, uint32_t to, const std::vector<ShardId>& moved) {
+  const absl::string_view shards = moved.size() == 1 ? "shard " : "shards ";
+  events_->Note("moved", members_.servers()[from],
+                absl::StrCat(shards, NumbersText(moved, kShardRunsMax), " to ps ", to));
+}
+
+absl::Status ShardAssignment::CheckMapped() const {
+  if (mapped_) return absl::OkStatus();
+  std::vector<uint32_t> missing;
+  for (const MemberPlace& place : members_.servers()) {
+    if (!members_.Alive(place)) missing.push_back(place.index);
+  }
+  std::string names = absl::StrJoin(missing.begin(), missing.begin() + std::min(missing.size(), kNamesMax), ", ");
+  if (missing.size() > kNamesMax) absl::StrAppend(&names, ", ...");
+  return absl::UnavailableError(absl::StrCat("waiting for ", missing.size(), " of ", members_.servers().size(),
+                                             " servers: index ", names,
+                                             missing.size() == 1 ? " has not joined" : " have not joined"));
+}
+
+absl::Status ShardAssignment::CheckDecided() const {
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> open;  // How many shards, by follower and owner.
+  for (ShardId shard = 0; shard < undecided_.size(); ++shard) {
+    if (undecided_[shard]) ++open[{followers_[shard] - 1, owners_[shard]}];
+  }
+  if (open.empty()) return absl::OkStatus();
+  std::vector<std::string> lines;
+  for (const auto& [pair, count] : open) {
+    const MemberPlace& follower = members_.servers()[pair.first];
+    lines.push_back(absl::StrCat(members_.Describe(follower), ", ", members_.LastHeard(follower), ", may own ", count,
+                                 " of the shards of ps ", pair.second));
+  }
+  return absl::UnavailableError(absl::StrCat("waiting for followers that had all: ", absl::StrJoin(lines, "; ")));
+}
+
+absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const {
+  LODESTONE_RETURN_IF_ERROR(CheckMapped());
+  LODESTONE_RETURN_IF_ERROR(CheckDecided());
+  v1::RouteResponse response;
+  response.set_epoch(epoch_);
+  for (const MemberPlace& place : members_.servers()) {
+    v1::RouteResponse::Server* const server = response.add_servers();
+    server->set_address(place.address);
+    server->set_incarnation(place.incarnation);
+    server->set_away(!members_.Alive(place));
+    server->set_local_socket(place.local_socket);
+  }
+  response.mutable_owners()->Add(owners_.begin(), owners_.end());
+  response.mutable_followers()->Add(followers_.begin(), followers_.end());
+  response.mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
+  if (HasTerms()) response.mutable_terms()->Add(terms_.begin(), terms_.end());
+  return response;
+}
+
+bool ShardAssignment::HasTerms() const {
+  return options_.replicated() || std::any_of(terms_.begin(), terms_.end(), [](uint64_t term) { return term > 0; });
+}
+
+void ShardAssignment::Save(v1::CoordinatorState* state) const {
+  state->set_epoch(epoch_);
+  if (!mapped_) return;
+  state->mutable_owners()->Add(owners_.begin(), owners_.end());
+  if (HasTerms()) state->mutable_terms()->Add(terms_.begin(), terms_.end());
+  state->mutable_followers()->Add(followers_.begin(), followers_.end());
+  state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
+  state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
+}
+
+void ShardAssignment::Restore(const v1::CoordinatorState& state) {
+  epoch_ = state.epoch();
+  if (state.servers() != options_.servers || state.owners().empty()) return;
+  mapped_ = true;
+  owners_.assign(state.owners().begin(), state.owners().end());
+  if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
+  if (options_.replicated() == state.followers().empty()) NewEpoch();  // It has followers now, or none any more.
+  if (options_.replicated()) RestoreFollowers(state);
+}
+
+void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
+  if (state.followers().empty()) {
+    for (ShardId shard = 0; shard < options_.shards; ++shard) {
+      // The owner is another than at first: AssignFollowers finds another.
+      if (followers_[shard] == owners_[shard] + 1) followers_[shard] = 0;
+    }
+    return;
+  }
+  followers_.assign(state.followers().begin(), state.followers().end());
+  if (!state.in_sync().empty()) in_sync_.assign(state.in_sync().begin(), state.in_sync().end());
+  if (!state.undecided().empty()) undecided_.assign(state.undecided().begin(), state.undecided().end());
+}
+
+}  // namespace lodestone::server

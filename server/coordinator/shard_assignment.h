@@ -1,0 +1,107 @@
+// The assignment of shards to servers: owners, followers, and the terms of ownership. It is the shard map, as soon as
+// all servers have joined.
+//
+// With replicas, each shard has a follower on another server than its owner. An owner reports which followers are in
+// sync. When a life of a server ends, the shards that it owned go to the followers that are in sync, and to no other
+// server; the remaining ones stay with it until it comes back.
+//
+// Why nothing acknowledged is lost: as long as a follower counts as in sync, its owner acknowledges only what it has,
+// so that it can become the owner at any time. The owner stops waiting for it only after it was answered, and that is
+// saved, that it does not count any more. A follower that is not known to live may be dead, and its next life may lack
+// what the owner has: while that is open, so is who owns the shard.
+//
+// Not thread-safe. Memory is bounded by the configured number of shards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "proto/coordinator.pb.h"
+#include "proto/coordinator_state.pb.h"
+#include "server/coordinator/cluster_options.h"
+#include "server/coordinator/event_queue.h"
+#include "server/coordinator/member_table.h"
+
+namespace lodestone::server {
+
+class ShardAssignment {
+ public:
+  // All must outlive this. Shards that get another owner are noted in `events`.
+  ShardAssignment(const ClusterOptions* options, const MemberTable* members, EventQueue* events);
+  ShardAssignment(const ShardAssignment&) = delete;
+  ShardAssignment& operator=(const ShardAssignment&) = delete;
+
+  // Whether there is a shard map: from when all servers have joined and live.
+  bool mapped() const { return mapped_; }
+  // The map's epoch; 0 while there is none.
+  uint64_t epoch() const { return mapped_ ? epoch_ : 0; }
+  // The newest epoch, also of an earlier life of the cluster.
+  uint64_t newest_epoch() const { return epoch_; }
+  // A number that grows with every change of what Save gives.
+  uint64_t changes() const { return changes_; }
+  // By shard; followers as index plus one, 0 for none, and empty without replicas.
+  const std::vector<uint32_t>& owners() const { return owners_; }
+  const std::vector<uint32_t>& followers() const { return followers_; }
+  const std::vector<bool>& in_sync() const { return in_sync_; }
+
+  // A server has joined. `starts`: with an empty memory, not after it has lost its lease.
+  void ServerJoined(const MemberPlace& server, bool starts);
+  // A life of `server` ends: its shards go to the followers that are in sync, and it is in sync with no owner.
+  void TakeOut(const MemberPlace& server);
+  // A server that was restored lives: the shards that waited for it become its own.
+  void PromoteUndecided(const MemberPlace& server);
+  // Finds a live follower for each shard that has none: the server that owns and follows the fewest.
+  void AssignFollowers();
+  // What `owner` reports of a shard's follower. Returns whether it was accepted. REQUIRES: there is such a shard.
+  bool Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report);
+
+  // UNAVAILABLE, naming the missing, until there is a map. The map says of each server where it is or was last, and
+  // whether it is away. UNAVAILABLE too while it is open who is to own a shard, naming the follower that was in sync
+  // and has not been heard of by this life of the coordinator.
+  absl::StatusOr<v1::RouteResponse> Route() const;
+
+  // The failovers since the last call, one line each.
+  std::vector<std::string> TakeFailovers() { return std::exchange(failovers_, {}); }
+
+  // Adds what must survive the coordinator to `state`.
+  void Save(v1::CoordinatorState* state) const;
+  // Goes on from a state that CheckState accepts. With another number of servers than then, all must join before there
+  // is a map again. What this changes of the state (a cluster that has followers now, or none any more) counts as
+  // changes().
+  void Restore(const v1::CoordinatorState& state);
+
+ private:
+  // What TakeOut does with a shard that the server owns.
+  enum class Fate { kMoves, kStays, kWaits };
+  Fate Decide(ShardId shard);
+  // The shard is its follower's from the next epoch on.
+  void Promote(ShardId shard);
+  // `moved`: the shards of ps `from` that ps `to` owns now.
+  void NoteMoved(uint32_t from, uint32_t to, const std::vector<ShardId>& moved);
+  void NewEpoch();
+  absl::Status CheckMapped() const;
+  absl::Status CheckDecided() const;
+  bool HasTerms() const;
+  void RestoreFollowers(const v1::CoordinatorState& state);
+
+  const ClusterOptions& options_;
+  const MemberTable& members_;
+  EventQueue* const events_;
+  uint64_t changes_ = 0;
+  uint64_t epoch_ = 0;
+  bool mapped_ = false;
+  // By shard.
+  std::vector<uint32_t> owners_;
+  std::vector<uint64_t> terms_;      // The epoch at which it got another owner.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and those below are empty without replicas.
+  std::vector<bool> in_sync_;
+  std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
+  std::vector<std::string> failovers_;  // TakeFailovers.
+};
+
+}  // namespace lodestone::server

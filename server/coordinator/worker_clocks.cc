@@ -1,0 +1,73 @@
+#include "server/coordinator/worker_clocks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr size_t kNamesMax = 16;  // Named in one message.
+
+bool TakesSteps(const MemberTable& members, const MemberPlace& worker) {
+  return members.Alive(worker) && (worker.silent || worker.progress.phase() < v1::PHASE_WAITING);
+}
+
+// What the worker has reached for certain.
+Clock ClockOf(const MemberPlace& worker) { return worker.silent ? 0 : worker.progress.clock(); }
+
+// The indices that no worker has ever had.
+std::vector<uint32_t> NeverJoined(const MemberTable& members) {
+  std::vector<uint32_t> indices;
+  for (const MemberPlace& worker : members.workers()) {
+    if (worker.incarnation == 0) indices.push_back(worker.index);
+  }
+  return indices;
+}
+
+}  // namespace
+
+LowestClocks LowestClocksOf(const MemberTable& members) {
+  LowestClocks clocks;
+  for (const MemberPlace& worker : members.workers()) {
+    if (!TakesSteps(members, worker)) continue;
+    const Clock clock = ClockOf(worker);
+    if (clock < clocks.lowest) {
+      clocks.lowest_of_others = clocks.lowest;
+      clocks.lowest = clock;
+      clocks.holder = worker.incarnation;
+    } else {
+      clocks.lowest_of_others = std::min(clocks.lowest_of_others, clock);
+    }
+  }
+  // No worker is beyond the start while one has yet to come: its part of the data is its own.
+  if (!NeverJoined(members).empty()) clocks = {.holder = 0, .lowest = 0, .lowest_of_others = 0};
+  return clocks;
+}
+
+std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock) {
+  std::vector<std::string> lines;
+  size_t more = 0;
+  for (const MemberPlace& worker : members.workers()) {
+    if (worker.incarnation == asker || !TakesSteps(members, worker) || ClockOf(worker) >= clock) continue;
+    if (lines.size() >= kNamesMax) {
+      ++more;
+      continue;
+    }
+    const std::string is = worker.silent ? " was " : absl::StrCat(" is at clock ", worker.progress.clock(), ", ");
+    lines.push_back(absl::StrCat(members.Describe(worker), is, members.LastHeard(worker)));
+  }
+  for (const uint32_t index : clock > 0 ? NeverJoined(members) : std::vector<uint32_t>()) {
+    if (lines.size() >= kNamesMax) {
+      ++more;
+      continue;
+    }
+    lines.push_back(absl::StrCat("worker ", index, " has not joined"));
+  }
+  if (more > 0) lines.push_back(absl::StrCat("and ", more, " more"));
+  return lines;
+}
+
+}  // namespace lodestone::server

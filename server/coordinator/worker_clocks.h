@@ -1,0 +1,33 @@
+// The clocks of the live workers: how far they have come that others may wait for.
+//
+// Thread safety: the functions only read the table.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "server/coordinator/member_table.h"
+
+namespace lodestone::server {
+
+// Enough to answer any number of askers.
+struct LowestClocks {
+  Incarnation holder = 0;
+  Clock lowest = std::numeric_limits<Clock>::max();  // The holder's.
+  Clock lowest_of_others = std::numeric_limits<Clock>::max();
+
+  // No worker but `asker` itself is behind `clock`.
+  bool Reached(Incarnation asker, Clock clock) const { return (asker == holder ? lowest_of_others : lowest) >= clock; }
+};
+
+// How far the live workers that still take steps have come. While a place for a worker has never been held, that is
+// nowhere.
+LowestClocks LowestClocksOf(const MemberTable& members);
+
+// The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a last
+// line counts those beyond 16.
+std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock);
+
+}  // namespace lodestone::server
