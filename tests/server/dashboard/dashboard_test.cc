@@ -223,7 +223,7 @@ std::string Embed(const std::string& html, const std::string& css, const std::st
   std::ofstream(folder + "x.css") << css;
   std::ofstream(folder + "x.js") << script;
   const std::string program =
-      absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/server/page/embed.sh");
+      absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/server/dashboard/embed.sh");
   return RunShell(absl::StrCat("cd ", folder, " && bash ", program, " x.html x.css x.js 2>&1"), exit_code);
 }
 
