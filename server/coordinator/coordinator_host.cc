@@ -1,4 +1,4 @@
-#include "server/coordinator_host.h"
+#include "server/coordinator/coordinator_host.h"
 
 #include <chrono>
 #include <utility>
@@ -32,8 +32,8 @@ CoordinatorHost::CoordinatorHost(const v1::Config& config, const TimeSource* tim
                                  std::function<void(bool serves)> on_change)
     : config_(config), time_(time), on_change_(std::move(on_change)) {}
 
-absl::Status CoordinatorHost::Prepare(Storage* storage) {
-  storage_ = config_.server().data_dir().empty() ? nullptr : storage;
+absl::Status CoordinatorHost::Prepare(std::optional<Checkpoints> checkpoints) {
+  checkpoints_ = std::move(checkpoints);
   if (!config_.coordinator().etcd().empty()) {
     PrepareElected();
     return absl::OkStatus();
@@ -42,7 +42,7 @@ absl::Status CoordinatorHost::Prepare(Storage* storage) {
 }
 
 absl::Status CoordinatorHost::PrepareOwn() {
-  if (storage_ == nullptr) {
+  if (!checkpoints_.has_value()) {
     own_.emplace(MembershipOptions(config_, time_));
     return absl::OkStatus();
   }
@@ -52,7 +52,7 @@ absl::Status CoordinatorHost::PrepareOwn() {
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> state, ReadCoordinatorState(path));
   own_.emplace(MembershipOptions(config_, time_),
                [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); });
-  storage_->KeepCoordinator([this] { return own_->State(); });
+  checkpoints_->keep([this] { return own_->State(); });
   if (state.has_value()) return Annotate(own_->Restore(*state), path);
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> kept, StateOfCheckpoints());
   if (!kept.has_value()) return absl::OkStatus();
@@ -67,17 +67,17 @@ void CoordinatorHost::PrepareElected() {
   options.election.lease_ms = config_.coordinator().lease_ms();
   options.election.time = time_;
   options.on_change = on_change_;
-  if (storage_ != nullptr) {
+  if (checkpoints_.has_value()) {
     options.first_state = [this] { return StateOfCheckpoints(); };
-    storage_->KeepCoordinator([this] { return elected_->State(); });
+    checkpoints_->keep([this] { return elected_->State(); });
   }
   elected_.emplace(std::move(options));
 }
 
 absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfCheckpoints() const {
-  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, checkpoints_->kept());
   if (kept.has_value()) {
-    // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
+    // The members when the checkpoint was written do not matter any more; numbers must not go back.
     kept->clear_places();
     kept->clear_owners();
     kept->clear_terms();
