@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/limits.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
