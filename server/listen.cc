@@ -39,17 +39,17 @@ absl::Status CheckAddresses(const std::string& listen, const std::string& advert
                                                    ", all interfaces, which others cannot connect to: set "
                                                    "server.advertise to the host:port that they can reach"));
   }
-  const absl::StatusOr<HostPort> told = ParseHostPort(advertise);
-  if (!told.ok()) return Annotate(told.status(), "server.advertise");
-  if (!IsWildcard(told->host)) return absl::OkStatus();
+  const absl::StatusOr<HostPort> advertised = ParseHostPort(advertise);
+  if (!advertised.ok()) return Annotate(advertised.status(), "server.advertise");
+  if (!IsWildcard(advertised->host)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("server.advertise is ", advertise, ", all interfaces, which others cannot connect to"));
 }
 
 std::string AdvertisedAddress(const std::string& listen, const std::string& advertise, int bound_port) {
-  HostPort told = *ParseHostPort(advertise.empty() ? listen : advertise);
-  if (told.port == 0) told.port = bound_port;
-  return FormatHostPort(told);
+  HostPort advertised = *ParseHostPort(advertise.empty() ? listen : advertise);
+  if (advertised.port == 0) advertised.port = bound_port;
+  return FormatHostPort(advertised);
 }
 
 absl::Status CheckCanBind(const std::string& listen) {

@@ -1,4 +1,4 @@
-// Where a ps listens and how others find it.
+// The addresses at which a ps listens and others find it.
 //
 // Thread safety: pure functions, but for CheckCanBind and ListenLocally, which ask the system.
 #pragma once
@@ -17,7 +17,7 @@ namespace lodestone::server {
 // `advertise` is a wildcard, or if `listen` is one and `advertise` is empty.
 absl::Status CheckAddresses(const std::string& listen, const std::string& advertise);
 
-// The address that others are told, once `listen` is bound to `bound_port`: `advertise`, or `listen` if that is empty;
+// The address that others get, once `listen` is bound to `bound_port`: `advertise`, or `listen` if that is empty;
 // port 0 stands for the bound one. REQUIRES: CheckAddresses is OK.
 std::string AdvertisedAddress(const std::string& listen, const std::string& advertise, int bound_port);
 

@@ -21,7 +21,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
-#include "server/process_impl.h"
+#include "server/monitoring/ps_http.h"
 
 namespace lodestone::server {
 namespace {
@@ -68,9 +68,9 @@ absl::Status CheckConfig(const v1::Config& config) {
   return absl::OkStatus();
 }
 
-// What becomes of memory that workers of this machine offer; null: it is refused.
+// How memory that workers of this machine offer is used; null: it is refused.
 std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* security, const Store* store) {
-  // Nothing vouches for who has made it but the call.
+  // Nothing but the call vouches for its maker.
   const bool asks = security->access() != nullptr || security->serves_by_tls();
   if (!config.cluster().shared_memory() || asks) return nullptr;
   return [store] { return store->ReadsAfterAnswers() ? SharedUse::kCopied : SharedUse::kRead; };
@@ -78,8 +78,8 @@ std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* secur
 
 }  // namespace
 
-ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Status)> on_ready,
-                          std::unique_ptr<Security> security)
+ServerProcess::ServerProcess(const v1::Config& config, std::function<void(absl::Status)> on_ready,
+                             std::unique_ptr<Security> security)
     : config_(config),
       name_(absl::StrCat("ps ", config.server().index())),
       on_ready_(std::move(on_ready)),
@@ -101,25 +101,34 @@ ServerProcess::Impl::Impl(const v1::Config& config, std::function<void(absl::Sta
   identity_.started = std::chrono::steady_clock::now();
 }
 
-AdminService::Handlers ServerProcess::Impl::AdminHandlers() {
+AdminService::Handlers ServerProcess::AdminHandlers() {
   AdminService::Handlers handlers;
-  handlers.fill_status = [this](v1::StatusResponse* status) { FillStatus(status); };
+  handlers.fill_status = [this](v1::StatusResponse* status) { status_->FillStatus(status); };
   handlers.check_checkpoint_name = [](const std::string& name) { return CheckCheckpointName(name); };
   if (Storage::IsWanted(config_)) {
     handlers.checkpoint = [this](const std::string& name) { return storage_->Checkpoint(name); };
     handlers.roll_back = [this](const v1::RollbackRequest& request) { return storage_->Rollback(request); };
   }
   if (Replication::IsWanted(config_)) handlers.verify_replicas = [this] { return replication_->Verify(); };
-  handlers.events = [this](uint64_t after_id) { return Events(after_id); };
-  handlers.history = [this] { return History(); };
+  handlers.events = [this](uint64_t after_id) { return status_->Events(after_id); };
+  handlers.history = [this] { return status_->History(); };
   return handlers;
 }
 
-absl::Status ServerProcess::Impl::Start() {
-  LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_));
-  if (storage_ != nullptr) storage_->SetEvents(&events_);
+absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Config& config,
+                                                                    std::function<void(absl::Status)> on_ready) {
+  LODESTONE_RETURN_IF_ERROR(CheckConfig(config));
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Open(config));
+  std::unique_ptr<ServerProcess> process(new ServerProcess(config, std::move(on_ready), std::move(security)));
+  LODESTONE_RETURN_IF_ERROR(process->StartParts());
+  return process;
+}
+
+absl::Status ServerProcess::StartParts() {
+  LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_, &events_));
   if (Replication::IsWanted(config_)) StartReplication();
-  LODESTONE_RETURN_IF_ERROR(coordinator_.Prepare(storage_.get(), security_->access()));
+  LODESTONE_RETURN_IF_ERROR(PrepareCoordinator());
+  status_.emplace(StatusSources());
   LODESTONE_RETURN_IF_ERROR(Listen());
   LODESTONE_RETURN_IF_ERROR(StartHttp());
   coordinator_.Start(identity_.address);
@@ -128,35 +137,66 @@ absl::Status ServerProcess::Impl::Start() {
   return absl::OkStatus();
 }
 
-void ServerProcess::Impl::StartReplication() {
-  Replication::Surroundings surroundings;
+absl::Status ServerProcess::PrepareCoordinator() {
+  if (config_.server().data_dir().empty()) return coordinator_.Prepare(std::nullopt, security_->access());
+  CoordinatorHost::Checkpoints checkpoints;
+  checkpoints.keep = [this](std::function<v1::CoordinatorState()> state) {
+    storage_->checkpointer().KeepCoordinator(std::move(state));
+  };
+  checkpoints.kept = [this] { return storage_->checkpointer().CoordinatorInCheckpoints(); };
+  return coordinator_.Prepare(std::move(checkpoints), security_->access());
+}
+
+StatusReporter::Sources ServerProcess::StatusSources() {
+  StatusReporter::Sources sources;
+  sources.store = &store_;
+  sources.storage = storage_.get();
+  sources.broadcaster = &broadcaster_;
+  sources.replication = replication_.has_value() ? &*replication_ : nullptr;
+  sources.coordinator = &coordinator_;
+  sources.security = security_.get();
+  sources.events = &events_;
+  sources.identity = [this] { return IdentityNow(); };
+  sources.member = [this] { return MemberNow(); };
+  return sources;
+}
+
+ProcessIdentity ServerProcess::IdentityNow() const {
+  MutexLock lock(&mu_);
+  return identity_;
+}
+
+void ServerProcess::StartReplication() {
+  Replication::Dependencies dependencies;
   // Before there is a member this ps owns and follows nothing, and has nothing to ask.
-  surroundings.report = [this](const v1::ReportSyncRequest& request) { return MemberNow()->ReportSync(request); };
-  surroundings.ask_route = [this] { MemberNow()->AskRoute(); };
-  surroundings.incarnation = [this] { return MemberNow()->incarnation(); };
-  surroundings.lease_ends_ms = [this] {
+  dependencies.report = [this](const v1::ReportSyncRequest& request) { return MemberNow()->ReportSync(request); };
+  dependencies.ask_route = [this] { MemberNow()->AskRoute(); };
+  dependencies.incarnation = [this] { return MemberNow()->incarnation(); };
+  dependencies.lease_ends_ms = [this] {
     const Member* const member = lease_of_.load(std::memory_order_acquire);
     return member == nullptr ? 0 : member->lease_ends_ms();
   };
-  surroundings.on_owners_changed = [this] { broadcaster_.EndAll(); };
-  surroundings.on_state = [this](ShardId) {
+  dependencies.on_owners_changed = [this] { broadcaster_.EndAll(); };
+  dependencies.on_state = [this](ShardId) {
     if (storage_ != nullptr) storage_->CheckpointSoon();
   };
-  surroundings.on_disk = [this](ShardId shard) { return storage_ == nullptr || storage_->HoldsStateOf(shard); };
-  surroundings.credentials = security_->credentials();
-  surroundings.access = security_->access();
+  dependencies.on_disk = [this](ShardId shard) {
+    return storage_ == nullptr || storage_->checkpointer().HoldsStateOf(shard);
+  };
+  dependencies.credentials = security_->credentials();
+  dependencies.access = security_->access();
   if (storage_ != nullptr) {
-    storage_->SetCheckpointListener([this] { replication_->ConfirmOnDisk(); });
+    storage_->checkpointer().SetListener([this] { replication_->ConfirmOnDisk(); });
   }
-  replication_.emplace(config_, std::move(surroundings), &store_);
+  replication_.emplace(config_, std::move(dependencies), &store_);
 }
 
-std::shared_ptr<Member> ServerProcess::Impl::MemberNow() const {
+std::shared_ptr<Member> ServerProcess::MemberNow() const {
   MutexLock lock(&mu_);
   return member_;
 }
 
-absl::Status ServerProcess::Impl::Listen() {
+absl::Status ServerProcess::Listen() {
   const v1::ServerConfig& config = config_.server();
   LODESTONE_RETURN_IF_ERROR(CheckCanBind(config.listen()));
   grpc::EnableDefaultHealthCheckService(true);
@@ -165,7 +205,7 @@ absl::Status ServerProcess::Impl::Listen() {
   int port = 0;
   const std::shared_ptr<grpc::ServerCredentials> credentials = security_->port();
   builder.AddListeningPort(config.listen(), credentials, &port);
-  // With TLS there is none: nothing vouches for who listens at a socket.
+  // With TLS there is none: nothing vouches for the process that listens at a socket.
   if (config_.cluster().local_sockets() && !security_->serves_by_tls()) {
     local_socket_ = ListenLocally(&builder, credentials);
   }
@@ -193,7 +233,25 @@ absl::Status ServerProcess::Impl::Listen() {
   return absl::OkStatus();
 }
 
-std::unique_ptr<CoordinatorChannel> ServerProcess::Impl::ConnectCoordinator() {
+absl::Status ServerProcess::StartHttp() {
+  const std::string& listen = config_.server().http_listen();
+  if (listen.empty()) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(
+      http_, HttpServer::Start(listen, status_->HttpPaths([this] { return Readiness(); }), security_->http()));
+  const std::string http = HttpAddress(listen, identity_.address, http_->port());
+  LODESTONE_LOG(INFO, "server", "answers HTTP on={} port={} address={}", listen, http_->port(), http);
+  MutexLock lock(&mu_);
+  identity_.http = http;
+  return absl::OkStatus();
+}
+
+absl::Status ServerProcess::Readiness() const {
+  MutexLock lock(&mu_);
+  if (stopping_) return absl::UnavailableError("this ps ends");
+  return serving_ ? absl::OkStatus() : absl::UnavailableError("");
+}
+
+std::unique_ptr<CoordinatorChannel> ServerProcess::ConnectCoordinator() {
   v1::Config config = config_;
   if (coordinator_.always()) config.mutable_coordinator()->set_address(identity_.address);
   return std::make_unique<CoordinatorChannel>(config, [this](const std::string& address) {
@@ -204,7 +262,7 @@ std::unique_ptr<CoordinatorChannel> ServerProcess::Impl::ConnectCoordinator() {
   });
 }
 
-void ServerProcess::Impl::StartMember() {
+void ServerProcess::StartMember() {
   Member::Options options;
   options.index = identity_.index;
   options.address = identity_.address;
@@ -217,13 +275,13 @@ void ServerProcess::Impl::StartMember() {
   if (replication_.has_value()) {
     options.on_change = [this](const ShardMap& map) { replication_->SetMap(map); };
   }
-  options.progress = [this] { return Progress(); };
+  options.progress = [this] { return status_->Progress(); };
   options.events = &events_;
   if (storage_ != nullptr) {
-    options.token = storage_->token();
-    options.predecessor = storage_->former_token();
+    options.token = storage_->dir().token();
+    options.predecessor = storage_->dir().former_token();
   }
-  // Under the lock: the map may come at once, and whoever it wakes asks for the member.
+  // Under the lock: the map may come at once, and what it wakes asks for the member.
   MutexLock lock(&mu_);
   auto member = std::make_shared<Member>(std::move(options), ConnectCoordinator(),
                                          [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
@@ -231,13 +289,13 @@ void ServerProcess::Impl::StartMember() {
   member_ = std::move(member);
 }
 
-void ServerProcess::Impl::OnRoute(absl::StatusOr<ShardMap> map) {
+void ServerProcess::OnRoute(absl::StatusOr<ShardMap> map) {
   if (!map.ok()) return SetReady(map.status());
   // On a thread of its own, because the member's has the lease to renew.
   begin_ = std::thread([this, map = *std::move(map)] { SetReady(Begin(map)); });
 }
 
-absl::Status ServerProcess::Impl::Begin(const ShardMap& map) {
+absl::Status ServerProcess::Begin(const ShardMap& map) {
   const std::vector<ShardId> shards = map.ShardsOf(identity_.index);
   std::vector<uint64_t> terms(map.shards());
   for (ShardId shard = 0; shard < map.shards(); ++shard) terms[shard] = map.TermOf(shard);
@@ -254,7 +312,7 @@ absl::Status ServerProcess::Impl::Begin(const ShardMap& map) {
   return absl::OkStatus();
 }
 
-void ServerProcess::Impl::SetReady(absl::Status status) {
+void ServerProcess::SetReady(absl::Status status) {
   {
     MutexLock lock(&mu_);
     ready_ = status;
@@ -263,7 +321,7 @@ void ServerProcess::Impl::SetReady(absl::Status status) {
   if (on_ready_) on_ready_(std::move(status));
 }
 
-void ServerProcess::Impl::SetServing(bool serving) {
+void ServerProcess::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
   health->SetServingStatus("", serving);
   health->SetServingStatus(kParameterServerName, serving);
@@ -272,19 +330,19 @@ void ServerProcess::Impl::SetServing(bool serving) {
   serving_ = serving;
 }
 
-absl::Status ServerProcess::Impl::WaitUntilReady() {
+absl::Status ServerProcess::WaitUntilReady() {
   MutexLock lock(&mu_);
   while (!ready_.has_value() && !stopping_) changed_.Wait(&mu_);
   return ready_.has_value() ? *ready_ : absl::CancelledError("the ps shuts down");
 }
 
-void ServerProcess::Impl::OnCoordinator(bool serves) {
+void ServerProcess::OnCoordinator(bool serves) {
   server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves);
   if (coordinator_.always()) return;
-  Tell("elected", serves ? "serves the coordinator from now on" : "does not serve the coordinator any more");
+  AddEvent("elected", serves ? "serves the coordinator from now on" : "does not serve the coordinator any more");
 }
 
-void ServerProcess::Impl::RunTicks() {
+void ServerProcess::RunTicks() {
   auto next = std::chrono::steady_clock::now() + kTickPeriod;
   MutexLock lock(&mu_);
   while (!stopping_) {
@@ -298,23 +356,23 @@ void ServerProcess::Impl::RunTicks() {
   }
 }
 
-void ServerProcess::Impl::CheckDisk() {
+void ServerProcess::CheckDisk() {
   if (storage_ == nullptr) return;
   const absl::Status health = storage_->health();
   const bool well = !absl::IsUnavailable(health);  // That too much waits for the log passes by itself.
-  if (well != disk_told_) return;
-  disk_told_ = !well;
+  if (well != disk_failing_) return;
+  disk_failing_ = !well;
   SetServing(well);
   if (well) {
-    Tell("disk", "pushes can be made durable again, and are taken");
+    AddEvent("disk", "pushes can be made durable again, and are taken");
     LODESTONE_LOG(INFO, "server", "pushes can be made durable again, and are taken");
   } else {
-    Tell("disk", absl::StrCat("pushes cannot be made durable, and are refused: ", health.message()));
+    AddEvent("disk", absl::StrCat("pushes cannot be made durable, and are refused: ", health.message()));
     LODESTONE_LOG(ERROR, "server", "pushes cannot be made durable, and are refused: {}", health.ToString());
   }
 }
 
-void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
+void ServerProcess::Shutdown(int64_t grace_ms) {
   std::shared_ptr<Member> member;
   bool was_ready = false;
   {
@@ -343,21 +401,5 @@ void ServerProcess::Impl::Shutdown(int64_t grace_ms) {
   if (storage_ != nullptr) storage_->Close();
   if (http_ != nullptr) http_->Stop();
 }
-
-ServerProcess::ServerProcess(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ServerProcess::~ServerProcess() = default;
-
-absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Config& config,
-                                                                    std::function<void(absl::Status)> on_ready) {
-  LODESTONE_RETURN_IF_ERROR(CheckConfig(config));
-  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Open(config));
-  auto impl = std::make_unique<Impl>(config, std::move(on_ready), std::move(security));
-  LODESTONE_RETURN_IF_ERROR(impl->Start());
-  return std::unique_ptr<ServerProcess>(new ServerProcess(std::move(impl)));
-}
-
-const std::string& ServerProcess::address() const { return impl_->address(); }
-absl::Status ServerProcess::WaitUntilReady() { return impl_->WaitUntilReady(); }
-void ServerProcess::Shutdown(int64_t grace_ms) { impl_->Shutdown(grace_ms); }
 
 }  // namespace lodestone::server

@@ -2,20 +2,44 @@
 // whenever it is elected), and the membership in the cluster. main.cc adds the command line and signals; tests run
 // several in one process.
 //
-// Life: Start binds and takes calls (from then on others can join, ask for the status or be told to wait); the ps joins
-// the coordinator and waits for the shard map by itself; WaitUntilReady returns once it owns its shards.
+// Life: Start binds and takes calls (from then on others can join, ask for the status or be sent away for a while); the
+// ps joins the coordinator and waits for the shard map by itself; WaitUntilReady returns once it owns its shards.
 //
 // Thread-safe.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/limits.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/http/http_server.h"
+#include "common/rpc/coordinator_channel.h"
+#include "common/wire/shard_map.h"
+#include "grpcpp/server.h"
+#include "proto/admin.pb.h"
 #include "proto/config.pb.h"
+#include "server/auth/security.h"
+#include "server/coordinator/coordinator_host.h"
+#include "server/coordinator_client.h"
+#include "server/durability/storage.h"
+#include "server/monitoring/event_log.h"
+#include "server/replication/replication.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/broadcaster.h"
+#include "server/rpc/exchange.h"
+#include "server/rpc/parameter_service.h"
+#include "server/status_reporter.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 
@@ -27,12 +51,12 @@ class ServerProcess {
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const v1::Config& config,
                                                               std::function<void(absl::Status)> on_ready = nullptr);
   // Shuts down if Shutdown was not called.
-  ~ServerProcess();
+  ~ServerProcess() { Shutdown(0); }
 
   // Where others reach it, host:port.
-  const std::string& address() const;
+  const std::string& address() const { return identity_.address; }
 
-  // What on_ready is told; CANCELLED if Shutdown comes first.
+  // What on_ready is called with; CANCELLED if Shutdown comes first.
   absl::Status WaitUntilReady();
 
   // Leaves the cluster, takes no new calls, gives those under way `grace_ms` to end, cancels the rest. Returns when all
@@ -40,9 +64,67 @@ class ServerProcess {
   void Shutdown(int64_t grace_ms = limits::kShutdownGraceMs);
 
  private:
-  class Impl;
-  explicit ServerProcess(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  ServerProcess(const v1::Config& config, std::function<void(absl::Status)> on_ready,
+                std::unique_ptr<Security> security);
+
+  AdminService::Handlers AdminHandlers();
+  // Binds and starts everything.
+  absl::Status StartParts();
+  absl::Status PrepareCoordinator();
+  void StartReplication();
+  absl::Status Listen();
+  std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
+  void StartMember();
+  void OnRoute(absl::StatusOr<ShardMap> map);
+  // Brings the shards back and serves them.
+  absl::Status Begin(const ShardMap& map);
+  void SetReady(absl::Status status);
+  void CheckDisk();
+  void SetServing(bool serving);
+  void OnCoordinator(bool serves);
+  void AddEvent(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
+  void RunTicks();
+  std::shared_ptr<Member> MemberNow() const;
+
+  absl::Status StartHttp();
+  absl::Status Readiness() const;
+  ProcessIdentity IdentityNow() const;
+  StatusReporter::Sources StatusSources();
+
+  // Constant after Start.
+  const v1::Config config_;
+  const std::string name_;  // "ps 1".
+  const std::function<void(absl::Status)> on_ready_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
+  ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
+  std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // What the health service says of the ps as a whole.
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
+  AnchoredTime time_;
+  const std::unique_ptr<Security> security_;
+  EventLog events_;
+  RefusedPushes refused_;
+  Store store_;
+  std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
+  Broadcaster broadcaster_;
+  std::optional<Replication> replication_;  // Where shards have followers.
+  CoordinatorHost coordinator_;
+  std::optional<StatusReporter> status_;  // Constant after Start.
+  Exchange exchange_;
+  ParameterService parameters_;
+  AdminService admin_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<HttpServer> http_;  // Null if it has no HTTP port. Its handlers use all of the above.
+  std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
+  std::atomic<const Member*> lease_of_{nullptr};         // The same, for calls that ask often.
+  std::thread ticks_;
+  std::thread begin_;          // Runs Begin. Started by the member's thread; joined when that has ended.
+  bool disk_failing_ = false;  // Owned by ticks_: updates cannot be made durable.
 };
 
 }  // namespace lodestone::server

@@ -1,5 +1,5 @@
-// Brings a store back from checkpoints and logs: each shard starts from its newest checkpoint, then what its log holds
-// beyond that is applied.
+// The recovery of a store from checkpoints and logs: each shard starts from its newest checkpoint, then what its log
+// holds beyond that is applied.
 //
 // Used by a ps when it starts, and offline (psctl replay). Not thread-safe; the store's methods that it calls run on
 // several threads.
@@ -17,9 +17,10 @@
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "proto/log.pb.h"
-#include "server/store/store.h"
 
 namespace lodestone::server {
+
+class Store;
 
 struct RecoveryOptions {
   v1::SegmentHeader cluster;  // What the files must agree with: cluster, shards, seed.

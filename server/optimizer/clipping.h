@@ -1,4 +1,4 @@
-// What is asked of a gradient before it is used. Pure functions, whose results do not depend on the CPU.
+// The check and the clipping of a gradient before it is used. Pure functions, whose results do not depend on the CPU.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a parameter is before its first update. Pure functions.
+// The initial values of parameters. Pure functions.
 #pragma once
 
 #include <cstddef>

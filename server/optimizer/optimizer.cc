@@ -6,11 +6,10 @@
 #include "common/base/status.h"
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
-#include "server/optimizer/adamw.h"
 #include "server/optimizer/ftrl.h"
 #include "server/optimizer/momentum.h"
-#include "server/optimizer/nesterov.h"
 #include "server/optimizer/rmsprop.h"
+#include "server/optimizer/schedule.h"
 #include "server/optimizer/sgd.h"
 
 namespace lodestone::server {

@@ -1,4 +1,4 @@
-// How a gradient becomes a new value.
+// The update rule that makes new values of a table from a gradient.
 //
 // An Optimizer is const and stateless: the state (moments, accumulators, counts) stands beside the values it belongs to
 // and is passed in. Thread-safe.
@@ -14,9 +14,6 @@
 
 #include "absl/status/statusor.h"
 #include "proto/table.pb.h"
-#include "server/optimizer/clipping.h"
-#include "server/optimizer/initializer.h"
-#include "server/optimizer/schedule.h"
 
 namespace lodestone::server {
 

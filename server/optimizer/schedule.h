@@ -1,4 +1,4 @@
-// How the learning rate changes with the step. Pure functions.
+// The schedule of the learning rate over steps. Pure functions.
 #pragma once
 
 #include <cstdint>

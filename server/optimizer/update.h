@@ -1,4 +1,4 @@
-// What an optimizer hands to its SIMD loop: plain data, shared by all of the CPU's instruction sets.
+// The work that an optimizer hands to its SIMD loop: plain data, shared by all of the CPU's instruction sets.
 #pragma once
 
 #include <limits>

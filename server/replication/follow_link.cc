@@ -230,7 +230,7 @@ absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Paylo
   const Version before = store_->VersionOf(record.shard());
   absl::Status status = store_->ReplayFollowed(record, payload);
   if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
-  // Whatever went wrong with its content: the next stream brings all of it anew. What is here is whole still, and may
+  // Whatever went wrong with its content: the next stream brings all of it again. What is here is whole still, and may
   // be all that there is, unless some of the update was applied.
   anew_.insert(record.shard());
   if (before != store_->VersionOf(record.shard())) LODESTONE_RETURN_IF_ERROR(store_->Follow(record.shard()));

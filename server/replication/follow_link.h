@@ -1,4 +1,4 @@
-// What a ps follows of one owner: a connection, and a thread that takes what comes. Used by follower.cc.
+// The link of a follower to one owner: a connection, and a thread that takes what comes. Used by follower.cc.
 //
 // Thread-safe.
 #pragma once

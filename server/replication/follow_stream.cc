@@ -15,18 +15,6 @@ CounterMetric sent_metric("lodestone_ps_replication_sent_bytes_total", "Bytes se
 
 }  // namespace
 
-FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload, Version version) {
-  auto piece = std::make_shared<FollowPiece>();
-  size_t bytes = 0;
-  for (const grpc::Slice& slice : payload) bytes += slice.size();
-  item.set_payload_bytes(bytes);
-  piece->bytes = bytes + item.ByteSizeLong();
-  piece->item = std::move(item);
-  piece->payload = std::move(payload);
-  piece->version = version;
-  return piece;
-}
-
 void FollowStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
   MutexLock lock(&mu_);

@@ -21,21 +21,11 @@
 #include "grpcpp/support/slice.h"
 #include "proto/replication.pb.h"
 #include "server/auth/revocable.h"
+#include "server/replication/follow_piece.h"
 
 namespace lodestone::server {
 
 class Replicator;
-
-// What a follower is sent. Shared by all that send it or keep it to send it again.
-struct FollowPiece {
-  v1::FollowItem item;
-  std::vector<grpc::Slice> payload;
-  size_t bytes = 0;     // Of all of it, about.
-  Version version = 0;  // Of an update.
-};
-using FollowPieceRef = std::shared_ptr<const FollowPiece>;
-// Fills in what follows from the rest: payload_bytes and bytes.
-FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload = {}, Version version = 0);
 
 class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public Revocable,

@@ -18,9 +18,10 @@
 #include "common/security/credentials.h"
 #include "common/wire/shard_map.h"
 #include "proto/admin.pb.h"
-#include "server/store/store.h"
 
 namespace lodestone::server {
+
+class Store;
 
 class Follower {
  public:

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 // A follower that confirms nothing for so much of a lease counts no more: pushes have waited for it long enough.
 constexpr int64_t kPatiencePartOfLease = 4;
 
-Replicator::Options ReplicatorOptions(const v1::Config& config, const Replication::Surroundings& surroundings,
+Replicator::Options ReplicatorOptions(const v1::Config& config, const Replication::Dependencies& dependencies,
                                       std::function<absl::Status()> may_serve) {
   Replicator::Options options;
   options.cluster = config.cluster().name();
@@ -22,24 +23,24 @@ Replicator::Options ReplicatorOptions(const v1::Config& config, const Replicatio
   options.seed = config.cluster().seed();
   options.server = config.server().index();
   options.patience_ms = std::max<int64_t>(1, config.coordinator().lease_ms() / kPatiencePartOfLease);
-  options.report = surroundings.report;
-  options.ask_route = surroundings.ask_route;
+  options.report = dependencies.report;
+  options.ask_route = dependencies.ask_route;
   options.may_serve = std::move(may_serve);
-  options.access = surroundings.access;
+  options.access = dependencies.access;
   return options;
 }
 
-Follower::Options FollowerOptions(const v1::Config& config, const Replication::Surroundings& surroundings) {
+Follower::Options FollowerOptions(const v1::Config& config, const Replication::Dependencies& dependencies) {
   Follower::Options options;
   options.cluster = config.cluster().name();
   options.shards = config.cluster().shards();
   options.seed = config.cluster().seed();
   options.server = config.server().index();
-  options.incarnation = surroundings.incarnation;
-  options.ask_route = surroundings.ask_route;
-  options.on_state = surroundings.on_state;
-  options.on_disk = surroundings.on_disk;
-  options.credentials = surroundings.credentials;
+  options.incarnation = dependencies.incarnation;
+  options.ask_route = dependencies.ask_route;
+  options.on_state = dependencies.on_state;
+  options.on_disk = dependencies.on_disk;
+  options.credentials = dependencies.credentials;
   return options;
 }
 
@@ -57,13 +58,13 @@ class Replication::Service final : public v1::Replication::WithRawCallbackMethod
   Replicator* const replicator_;
 };
 
-Replication::Replication(const v1::Config& config, Surroundings surroundings, Store* store)
+Replication::Replication(const v1::Config& config, Dependencies dependencies, Store* store)
     : server_(config.server().index()),
       shards_(config.cluster().shards()),
-      surroundings_(std::move(surroundings)),
+      dependencies_(std::move(dependencies)),
       store_(store),
-      replicator_(ReplicatorOptions(config, surroundings_, [this] { return CheckLease(); }), store),
-      follower_(FollowerOptions(config, surroundings_), store),
+      replicator_(ReplicatorOptions(config, dependencies_, [this] { return CheckLease(); }), store),
+      follower_(FollowerOptions(config, dependencies_), store),
       service_(std::make_unique<Service>(&replicator_)) {
   store->SetReplicas(&replicator_, [this] { return CheckLease(); });
   thread_ = std::thread([this] { Run(); });
@@ -73,7 +74,7 @@ Replication::~Replication() { Shutdown(); }
 
 absl::Status Replication::CheckLease() const {
   if (losing_.load()) return absl::AbortedError("shards of this ps go to other owners just now: the map says which");
-  const int64_t late_ms = time_.NowMs() - surroundings_.lease_ends_ms();
+  const int64_t late_ms = time_.NowMs() - dependencies_.lease_ends_ms();
   if (late_ms < 0) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the lease of ps ", server_, " has ended ", late_ms, " ms ago: another ps may own its shards now"));
@@ -96,9 +97,11 @@ void Replication::Begin() {
 void Replication::SetMap(const ShardMap& map) {
   MutexLock lock(&mu_);
   if (map.epoch() < epoch_) {
-    LODESTONE_LOG(ERROR, "replication",
-                  "the coordinator has forgotten who owns what, and its map is not followed epoch={} before={}",
-                  map.epoch(), epoch_);
+    LODESTONE_LOG(
+        ERROR, "replication",
+        "the coordinator's map is older than the one before, and is not followed: the coordinator has lost its state "
+        "epoch={} before={}",
+        map.epoch(), epoch_);
     return;
   }
   epoch_ = map.epoch();
@@ -135,7 +138,7 @@ void Replication::Apply(const ShardMap& map) {
     store_->Disown(shard);
     replicator_.Disown(shard);
   }
-  follower_.SetMap(map);  // From here on nobody but this ps changes the shards that it has won.
+  follower_.SetMap(map);  // From here on only this ps changes the shards that it has won.
   for (ShardId shard = 0; shard < shards_; ++shard) {
     if (map.OwnerOf(shard) != server_) continue;
     const ShardRole role = store_->RoleOf(shard);
@@ -150,10 +153,10 @@ void Replication::Apply(const ShardMap& map) {
   if (!lost.empty() || !won.empty()) {
     LODESTONE_LOG(INFO, "replication", "owns other shards epoch={} won={} lost={} owned={}", map.epoch(), won.size(),
                   lost.size(), store_->owned_shards().size());
-    surroundings_.on_owners_changed();
+    dependencies_.on_owners_changed();
   }
   if (!missing.empty()) {
-    // Only who was in sync is made the owner, and who begins owns what it brought back: this cannot be.
+    // Only a ps that was in sync is made the owner, and one that begins owns what it brought back: this cannot be.
     LODESTONE_LOG(ERROR, "replication",
                   "the shard map gives this ps shards that it does not hold; they are not served until it is started "
                   "again epoch={} shards={} first={}",
@@ -176,7 +179,7 @@ void Replication::Shutdown() {
 void Replication::FillStatus(v1::StatusResponse* status) const {
   replicator_.FillStatus(status);
   follower_.FillStatus(status);
-  status->mutable_replication()->set_lease_seconds(static_cast<double>(surroundings_.lease_ends_ms() - time_.NowMs()) /
+  status->mutable_replication()->set_lease_seconds(static_cast<double>(dependencies_.lease_ends_ms() - time_.NowMs()) /
                                                    1000);
 }
 

@@ -24,14 +24,15 @@
 #include "server/auth/access.h"
 #include "server/replication/follower.h"
 #include "server/replication/replicator.h"
-#include "server/store/store.h"
 
 namespace lodestone::server {
 
+class Store;
+
 class Replication {
  public:
-  // What it needs of the rest of the ps.
-  struct Surroundings {
+  // The rest of the ps, as far as it is used here.
+  struct Dependencies {
     std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
     std::function<void()> ask_route;
     std::function<Incarnation()> incarnation;
@@ -40,12 +41,12 @@ class Replication {
     std::function<void(ShardId)> on_state;    // A shard's state was taken from another ps.
     std::function<bool(ShardId)> on_disk;     // The disk has what was taken of it; null: it need not.
     CredentialsRef credentials;               // What owners are called with.
-    Access* access = nullptr;                 // Who may follow this ps; null: everybody.
+    Access* access = nullptr;                 // Checks the callers of followers; null: any may follow.
   };
   // Whether shards have followers by this configuration.
   static bool IsWanted(const v1::Config& config) { return config.cluster().replicas() > 1; }
-  // Tells the store; call before the store serves.
-  Replication(const v1::Config& config, Surroundings surroundings, Store* store);
+  // Registers with the store; call before the store serves.
+  Replication(const v1::Config& config, Dependencies dependencies, Store* store);
   ~Replication();
 
   // The shards that this ps is to bring back and own, before it does.
@@ -61,7 +62,7 @@ class Replication {
   v1::Replication::Service* service() { return service_.get(); }
   absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return replicator_.Verify(); }
 
-  // The disk has more than before: Surroundings::on_disk.
+  // The disk has more than before: Dependencies::on_disk.
   void ConfirmOnDisk() { follower_.ConfirmOnDisk(); }
 
   // Acknowledges and follows nothing any more.
@@ -77,7 +78,7 @@ class Replication {
 
   const uint32_t server_;
   const uint32_t shards_;
-  const Surroundings surroundings_;
+  const Dependencies dependencies_;
   Store* const store_;
   const SteadyTime time_;
   std::atomic<bool> losing_{false};  // A map that was not followed yet gives shards of this ps to others.

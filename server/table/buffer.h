@@ -1,7 +1,7 @@
 // Reference-counted, aligned memory: what blocks and pages are made of.
 //
 // A Buffer is written only by a shard's executor, and only while it holds the one reference (`BufferRef::unique`);
-// everybody who holds another reference reads bytes that never change.
+// every holder of another reference reads bytes that never change.
 //
 // Thread safety: references are counted atomically; a single BufferRef is not safe for concurrent use.
 // Ownership: the last BufferRef frees the memory.
@@ -44,7 +44,7 @@ class Buffer {
 // A counted reference to a Buffer, or null.
 class BufferRef {
  public:
-  // A fresh, uninitialised buffer. When memory is exhausted, std::bad_alloc ends the process: nobody catches it.
+  // A fresh, uninitialised buffer. When memory is exhausted, std::bad_alloc ends the process: it is not caught.
   static BufferRef New(size_t size_bytes);
   // The same for what stays: a block or a page, of which there are many of one size.
   static BufferRef NewKept(size_t size_bytes);

@@ -93,7 +93,7 @@ void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version) {
   if (slot.state && !slot.state.unique()) fresh_state = BufferRef::NewKept(slot.state->size_bytes());
   float* const state_out = fresh_state ? fresh_state->floats() : state;
 
-  BufferRef shared;  // The values, if somebody else holds them too.
+  BufferRef shared;  // The values, if there is another reference to them.
   {
     MutexLock lock(&slot.mu);
     if (slot.values.unique()) {

@@ -1,9 +1,9 @@
 // One shard's blocks of a dense table: copy-on-write, read without visiting the owner.
 //
-// Thread safety: Read may be called by anybody at any time; everything else belongs to the shard's executor. A reader
-// that comes during an update in place waits for those microseconds.
+// Thread safety: Read may be called by any thread at any time; everything else belongs to the shard's executor. A
+// reader that comes during an update in place waits for those microseconds.
 //
-// Ownership: owned by its Shard; blocks live as long as anybody holds a reference.
+// Ownership: owned by its Shard; a block lives as long as there is a reference to it.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ class Evictions {
   // Notes rows that go.
   void Note(EvictedKeys group) { groups_.push_back(std::move(group)); }
 
-  // Replay: the rows that go now. Null, and status() tells, if none went then, or those of another table.
+  // Replay: the rows that go now. Null, and Finish fails, if none went then, or those of another table.
   const EvictedKeys* Next(TableId table) {
     if (next_ < groups_.size() && groups_[next_].table == table) return &groups_[next_++];
     Fail(absl::StrCat("table id ", table, " makes room in the replay, and did not when the update was logged"));

@@ -1,4 +1,4 @@
-// Refuses pushes whose gradients are far larger than those of one table's pushes before them.
+// The refusal of pushes whose gradients are far larger than those of one table's pushes before them.
 //
 // What is compared is the root mean square of a push's gradients, so that messages of different lengths can be: the
 // running one is an exponential mean of the squares over the pushes that were taken.

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/base/limits.h"
+#include "server/table/table.h"
 
 namespace lodestone::server {
 

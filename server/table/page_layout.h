@@ -1,4 +1,4 @@
-// How the pages of an embedding table are laid out.
+// The layout of the pages of an embedding table.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,10 @@
 
 #include "common/base/types.h"
 #include "server/table/buffer.h"
-#include "server/table/table.h"
 
 namespace lodestone::server {
+
+class Table;
 
 // A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows:
 // values, then optimizer state.

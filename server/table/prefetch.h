@@ -1,4 +1,4 @@
-// Bringing rows into the processor's caches before they are used.
+// The prefetch of rows into the processor's caches.
 #pragma once
 
 #include <algorithm>

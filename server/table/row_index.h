@@ -1,5 +1,5 @@
-// Finds the row of a key: buckets of one cache line, five keys and their row numbers each, with linear probing over
-// buckets. So a search is one cache miss, rarely two, and never looks at the rows.
+// The hash index from keys to rows: buckets of one cache line, five keys and their row numbers each, with linear
+// probing over buckets. So a search is one cache miss, rarely two, and never looks at the rows.
 //
 // Entries are erased by moving one of a later bucket back: no tombstones, and the index never needs cleaning.
 //

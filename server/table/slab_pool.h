@@ -24,7 +24,7 @@ struct LargeDelete {
 using LargeMemory = std::unique_ptr<void, LargeDelete>;
 
 // `bytes` of zeros, aligned to SlabPool::kAlignment. When memory is exhausted it throws std::bad_alloc, as operator new
-// does, which nobody catches: the process ends.
+// does, which is not caught: the process ends.
 LargeMemory AllocateZeroed(size_t bytes);
 
 // Cells of one size, cut from slabs that are returned when all of their cells are free.

@@ -9,6 +9,9 @@
 #include "common/base/limits.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "server/optimizer/clipping.h"
+#include "server/optimizer/initializer.h"
+#include "server/optimizer/schedule.h"
 
 namespace lodestone::server {
 namespace {

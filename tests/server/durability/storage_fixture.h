@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/durability/data_dir.h"
+#include "server/durability/storage.h"
 #include "server/monitoring/event_log.h"
 #include "server/shard/content_checksum.h"
 #include "tests/server/store/store_fixture.h"
@@ -72,11 +72,10 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     options.executors = 2;
     options.time = &time_;
     ps.store = std::make_unique<Store>(options);
-    auto storage = Storage::Open(config, &time_);
+    auto storage = Storage::Open(config, &time_, &events_);
     ps.status = storage.status();
     if (!storage.ok()) return ps;
     ps.storage = *std::move(storage);
-    ps.storage->SetEvents(&events_);
     std::vector<ShardId> shards;
     for (ShardId shard = config.server().index(); shard < kShards; shard += config.cluster().servers()) {
       shards.push_back(shard);

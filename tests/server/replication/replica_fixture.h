@@ -19,7 +19,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "server/durability/data_dir.h"
+#include "server/durability/storage.h"
 #include "server/replication/replication.h"
 #include "server/shard/content_checksum.h"
 #include "tests/server/replication/fake_coordinator.h"
@@ -50,21 +50,21 @@ class Node {
     config.mutable_server()->set_index(index);
     config.mutable_server()->set_message_max_bytes(kMessageBytesMax);
     config.mutable_coordinator()->set_lease_ms(lease_ms);
-    Replication::Surroundings surroundings;
-    surroundings.report = [this](const v1::ReportSyncRequest& request) {
+    Replication::Dependencies dependencies;
+    dependencies.report = [this](const v1::ReportSyncRequest& request) {
       return coordinator_->Report(index_, request);
     };
-    surroundings.ask_route = [this] { ++routes_asked; };
-    surroundings.incarnation = [this] { return incarnation_.load(); };
-    surroundings.lease_ends_ms = [this] { return SteadyTime().NowMs() + (lease_over ? -1 : 3600'000); };
-    surroundings.on_owners_changed = [this] { ++owners_changed; };
-    surroundings.on_state = [this](ShardId) { ++states_taken; };
+    dependencies.ask_route = [this] { ++routes_asked; };
+    dependencies.incarnation = [this] { return incarnation_.load(); };
+    dependencies.lease_ends_ms = [this] { return SteadyTime().NowMs() + (lease_over ? -1 : 3600'000); };
+    dependencies.on_owners_changed = [this] { ++owners_changed; };
+    dependencies.on_state = [this](ShardId) { ++states_taken; };
     if (!data_dir.empty()) {
       auto opened = Storage::Open(config, &time);
       EXPECT_TRUE(opened.ok()) << opened.status();
       if (opened.ok()) storage = *std::move(opened);
     }
-    replication = std::make_unique<Replication>(config, std::move(surroundings), store.get());
+    replication = std::make_unique<Replication>(config, std::move(dependencies), store.get());
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

@@ -6,6 +6,8 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "server/optimizer/initializer.h"
+#include "server/optimizer/schedule.h"
 
 namespace lodestone::worker {
 namespace {

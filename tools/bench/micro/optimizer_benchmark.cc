@@ -16,6 +16,8 @@
 
 #include "benchmark/benchmark.h"
 #include "google/protobuf/text_format.h"
+#include "server/optimizer/clipping.h"
+#include "server/optimizer/initializer.h"
 #include "server/optimizer/optimizer.h"
 #include "server/table/dense_table.h"
 #include "server/table/slab_pool.h"

@@ -1,4 +1,4 @@
-#include "server/coordinator_host.h"
+#include "server/coordinator/coordinator_host.h"
 
 #include <chrono>
 #include <utility>
@@ -32,9 +32,9 @@ CoordinatorHost::CoordinatorHost(const v1::Config& config, const TimeSource* tim
                                  std::function<void(bool serves)> on_change)
     : config_(config), time_(time), on_change_(std::move(on_change)) {}
 
-absl::Status CoordinatorHost::Prepare(Storage* storage, Access* access) {
+absl::Status CoordinatorHost::Prepare(std::optional<Checkpoints> checkpoints, Access* access) {
+  checkpoints_ = std::move(checkpoints);
   access_ = access;
-  storage_ = config_.server().data_dir().empty() ? nullptr : storage;
   if (!config_.coordinator().etcd().empty()) {
     PrepareElected();
     return absl::OkStatus();
@@ -43,7 +43,7 @@ absl::Status CoordinatorHost::Prepare(Storage* storage, Access* access) {
 }
 
 absl::Status CoordinatorHost::PrepareOwn() {
-  if (storage_ == nullptr) {
+  if (!checkpoints_.has_value()) {
     own_.emplace(MembershipOptions(config_, time_), nullptr, nullptr, access_);
     return absl::OkStatus();
   }
@@ -54,7 +54,7 @@ absl::Status CoordinatorHost::PrepareOwn() {
   own_.emplace(
       MembershipOptions(config_, time_),
       [path](const v1::CoordinatorState& fresh) { return WriteCoordinatorState(path, fresh); }, nullptr, access_);
-  storage_->KeepCoordinator([this] { return own_->State(); });
+  checkpoints_->keep([this] { return own_->State(); });
   if (state.has_value()) return Annotate(own_->Restore(*state), path);
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<v1::CoordinatorState> kept, StateOfCheckpoints());
   if (!kept.has_value()) return absl::OkStatus();
@@ -70,17 +70,17 @@ void CoordinatorHost::PrepareElected() {
   options.election.time = time_;
   options.on_change = on_change_;
   options.access = access_;
-  if (storage_ != nullptr) {
+  if (checkpoints_.has_value()) {
     options.first_state = [this] { return StateOfCheckpoints(); };
-    storage_->KeepCoordinator([this] { return elected_->State(); });
+    checkpoints_->keep([this] { return elected_->State(); });
   }
   elected_.emplace(std::move(options));
 }
 
 absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfCheckpoints() const {
-  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, storage_->CoordinatorOfCheckpoints());
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<v1::CoordinatorState> kept, checkpoints_->kept());
   if (kept.has_value()) {
-    // Who belonged to the cluster when the checkpoint was written does not matter any more; numbers must not go back.
+    // The members when the checkpoint was written do not matter any more; numbers must not go back.
     kept->clear_places();
     kept->clear_owners();
     kept->clear_terms();

@@ -1,4 +1,4 @@
-#include "server/durability/data_dir.h"
+#include "server/durability/storage.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "server/durability/table_history.h"
+#include "server/durability/past_parts.h"
 
 #include <algorithm>
 #include <optional>

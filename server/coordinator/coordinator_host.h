@@ -2,7 +2,7 @@
 // never.
 //
 // Thread-safe after Prepare. Must outlive the gRPC server that its service is registered with; call Shutdown before
-// that server's. Uses the storage, if there is one, until then.
+// that server's.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,6 @@
 #include "server/auth/access.h"
 #include "server/coordinator/elected_coordinator.h"
 #include "server/coordinator/service.h"
-#include "server/durability/data_dir.h"
 
 namespace lodestone::server {
 
@@ -28,10 +27,17 @@ class CoordinatorHost {
   // `on_change` is called when the coordinator begins and ends to be served here.
   CoordinatorHost(const v1::Config& config, const TimeSource* time, std::function<void(bool serves)> on_change);
 
-  // Takes up what the last life of the coordinator has left, if it is to be found in the folder of this ps (`storage`
-  // may be null). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
+  // The checkpoints of a ps with a folder, as far as they are the coordinator's. Used until Shutdown.
+  struct Checkpoints {
+    // Has them keep what `state` returns.
+    std::function<void(std::function<v1::CoordinatorState()> state)> keep;
+    // What the newest one keeps; nullopt: nothing.
+    std::function<absl::StatusOr<std::optional<v1::CoordinatorState>>()> kept;
+  };
+  // Takes up what the last life of the coordinator has left, if it is to be found in the folder of this ps (nullopt:
+  // there is none). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
   // With `access`, which may be null, calls in the name of a server need the role admin.
-  absl::Status Prepare(Storage* storage, Access* access);
+  absl::Status Prepare(std::optional<Checkpoints> checkpoints, Access* access);
   // What to register; null if this ps never serves the coordinator.
   grpc::Service* service();
   // Begins to serve, or to run for election, for a ps that others reach at `address`.
@@ -56,8 +62,8 @@ class CoordinatorHost {
   const v1::Config config_;
   const TimeSource* const time_;
   const std::function<void(bool serves)> on_change_;
-  Storage* storage_ = nullptr;  // Null where the ps has no folder.
-  Access* access_ = nullptr;    // Null where every caller may do everything.
+  std::optional<Checkpoints> checkpoints_;  // Nullopt where the ps has no folder.
+  Access* access_ = nullptr;                // Null where every caller may do everything.
 
   // At most one of them.
   std::optional<CoordinatorService> own_;

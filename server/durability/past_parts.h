@@ -1,4 +1,5 @@
-// What a table held: read from a checkpoint, or rebuilt from what checkpoints and the log lead to. For psctl rollback.
+// The parts of a table as they were: read from a checkpoint, or rebuilt from what checkpoints and the log lead to. For
+// psctl rollback.
 //
 // Thread safety: a PastParts is called by one thread at a time.
 // Ownership: a PastParts owns what it reads from; what it returns stays.

@@ -1,0 +1,56 @@
+// The thread of periodic checkpoints, which runs the jobs that others hand it in between: one thing at a time.
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+
+namespace lodestone::server {
+
+class CheckpointScheduler {
+ public:
+  // `checkpoint` is called each `period` (0: never) and after Soon, on the thread.
+  CheckpointScheduler(std::chrono::milliseconds period, std::function<absl::Status()> checkpoint)
+      : period_(period), checkpoint_(std::move(checkpoint)) {}
+  ~CheckpointScheduler() { Close(); }
+
+  void Start();
+  // Has `job` run on the thread, waits, and returns its result. UNAVAILABLE before Start and from Close on.
+  absl::Status Run(std::function<absl::Status()> job);
+  // A checkpoint before the next one is due. One that fails is tried again soon. May be called before Start.
+  void Soon();
+  // Ends the thread after what it is running; jobs that wait get UNAVAILABLE. False, and nothing happens, before Start;
+  // false for all calls but the first after it.
+  bool Close();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Job {
+    std::function<absl::Status()> run;
+    std::optional<absl::Status> result;
+  };
+
+  void RunThread();
+
+  const std::chrono::milliseconds period_;
+  const std::function<absl::Status()> checkpoint_;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool started_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<Clock::time_point> soon_at_ ABSL_GUARDED_BY(mu_);  // See Soon.
+  std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);                     // Of callers that wait; results are guarded too.
+  std::thread thread_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,195 @@
+#include "server/durability/checkpointer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "common/telemetry/metrics.h"
+#include "server/checkpoint/checkpoint_writer.h"
+#include "server/checkpoint/manifest.h"
+#include "server/durability/recovery.h"
+#include "server/store/store.h"
+
+namespace lodestone::server {
+namespace {
+
+// Checkpoints whose log is kept: if the newest turns out to be damaged, the one before and the log since then will do.
+constexpr size_t kCheckpointsWithLog = 2;
+
+HistogramMetric checkpoint_metric("lodestone_ps_checkpoint_duration_seconds",
+                                  "How long it takes to write a checkpoint.");
+
+}  // namespace
+
+Checkpointer::Checkpointer(const v1::Config& config, const DataDir* dir, const TimeSource* time, EventLog* events)
+    : config_(config),
+      dir_(dir),
+      time_(time),
+      events_(events),
+      written_states_(config.cluster().shards()),
+      written_versions_(config.cluster().shards()),
+      collected_states_(config.cluster().shards()) {}
+
+Checkpointer::~Checkpointer() = default;
+
+absl::StatusOr<std::optional<v1::CoordinatorState>> Checkpointer::CoordinatorInCheckpoints() const {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<FoundManifest> found, FindManifests(dir_->checkpoint_dir()));
+  const v1::ServerManifest* newest = nullptr;
+  for (const FoundManifest& one : found) {
+    if (!one.manifest.ok() || one.manifest->coordinator().empty()) continue;
+    if (newest == nullptr || one.manifest->created_ms() > newest->created_ms()) newest = &*one.manifest;
+  }
+  if (newest == nullptr) return std::nullopt;
+  v1::CoordinatorState state;
+  if (state.ParseFromString(newest->coordinator())) return state;
+  return absl::DataLossError(absl::StrCat("the checkpoint ", newest->name(), " in ", dir_->checkpoint_dir(),
+                                          " holds no state of the coordinator where it should"));
+}
+
+absl::Status Checkpointer::Open(Store* store) {
+  store_ = store;
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
+                             CheckpointWriter::Open({.dir = dir_->checkpoint_dir(),
+                                                     .cluster = config_.cluster().name(),
+                                                     .server = config_.server().index(),
+                                                     .keep = config_.checkpoint().keep(),
+                                                     .full_every = config_.checkpoint().full_every()}));
+  MutexLock lock(&mu_);
+  if (stopped_) writer->Stop();
+  writer_ = std::move(writer);
+  return absl::OkStatus();
+}
+
+void Checkpointer::StartFrom(std::vector<Version> versions, uint64_t base_generation) {
+  written_versions_ = std::move(versions);
+  base_generation_ = base_generation;
+}
+
+absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& name) {
+  const bool periodic = name.empty();
+  // Whatever is in a segment before these marks is in the checkpoint.
+  std::vector<uint64_t> rolled = store_->RollLogs();
+  CheckpointWriter::Source source;
+  source.shards = store_->held_shards();
+  source.collect = [this](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
+    std::optional<Shard::State> state;
+    store_->UseShard(shard, [&](Shard* held) {
+      if (store_->RoleOf(shard) < ShardRole::kFollows) return;
+      // What was written of a shard before its state was taken from another ps is no base for what it holds now.
+      const bool builds = store_->StatesOf(shard) == written_states_[shard];
+      collected_states_[shard] = store_->StatesOf(shard);
+      state = held->CollectState(builds ? after : nullptr);
+    });
+    if (state.has_value()) return *std::move(state);
+    return absl::NotFoundError(absl::StrCat("shard ", shard, " is being copied from its owner"));
+  };
+  source.describe = [this](v1::ServerManifest* manifest) { Describe(manifest); };
+  const absl::StatusOr<CheckpointWriter::Result> result = writer_->Write(name, source);
+  if (!result.ok()) {
+    NoteFailure(name, result.status());
+    return result.status();
+  }
+  NoteWritten(result->manifest, periodic);
+  if (periodic) {
+    failing_ = false;
+    if (listener_) listener_();
+    // A named one may be deleted by hand at any time, so the log is kept for periodic ones.
+    DropSegments(std::move(rolled));
+  }
+  v1::CheckpointResponse response;
+  response.set_path(result->path);
+  response.set_shards(static_cast<uint32_t>(result->manifest.contents_size()));
+  response.set_bytes(result->bytes);
+  response.set_seconds(result->seconds);
+  checkpoint_metric.ObserveNs(static_cast<int64_t>(result->seconds * 1e9));
+  LODESTONE_LOG(INFO, "storage", "checkpoint={} shards={} bytes={} seconds={:.2f}", response.path(), response.shards(),
+                response.bytes(), response.seconds());
+  AddEvent("checkpointed",
+           absl::StrFormat("%s: %u shards, %u bytes in %.2f s", response.path().substr(response.path().rfind('/') + 1),
+                           response.shards(), response.bytes(), response.seconds()));
+  MutexLock lock(&mu_);
+  status_.set_checkpoint(response.path());
+  status_.set_checkpoint_seconds(response.seconds());
+  status_.set_checkpoint_bytes(response.bytes());
+  status_.clear_checkpoint_error();
+  written_ms_ = time_->NowMs();
+  return response;
+}
+
+void Checkpointer::Describe(v1::ServerManifest* manifest) const {
+  manifest->set_servers(config_.cluster().servers());
+  manifest->set_shards(config_.cluster().shards());
+  manifest->set_seed(config_.cluster().seed());
+  manifest->set_lineage(dir_->lineage());
+  manifest->set_generation(dir_->generation());
+  for (v1::TableSpec& spec : store_->table_specs()) *manifest->add_tables() = std::move(spec);
+  const Sessions::Known sessions = store_->sessions();
+  manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
+  manifest->set_forgotten_max(sessions.forgotten_max);
+  if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
+}
+
+void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, bool periodic) {
+  // A named one is nothing to build on.
+  for (const auto& entry : manifest.contents()) {
+    written_versions_[entry.shard()] = entry.version();
+    if (periodic) written_states_[entry.shard()] = collected_states_[entry.shard()];
+  }
+}
+
+void Checkpointer::NoteFailure(const std::string& name, const absl::Status& status) {
+  LODESTONE_LOG(ERROR, "storage", "a checkpoint failed name={}: {}", name, status.ToString());
+  // The caller that asked for a named one gets the error. Periodic ones are tried again and again: the first of a row
+  // of failures is an event.
+  if (name.empty() && !std::exchange(failing_, true)) {
+    AddEvent("disk", absl::StrCat("a checkpoint failed: ", status.message()));
+  }
+  MutexLock lock(&mu_);
+  status_.set_checkpoint_error(status.ToString());
+}
+
+void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
+  rolled_.push_back(std::move(rolled));
+  uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
+  if (rolled_.size() == kCheckpointsWithLog) {
+    store_->DropLogsBefore(rolled_.front());
+    rolled_.pop_front();
+    keep_from = dir_->generation();
+  }
+  if (dir_->path().empty() || keep_from == 0) return;
+  const absl::Status status = RemoveSegmentsBefore(dir_->log_dir(), keep_from);
+  if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
+}
+
+bool Checkpointer::Changed() const {
+  for (const ShardId shard : store_->held_shards()) {
+    if (store_->VersionOf(shard) != written_versions_[shard]) return true;
+    if (store_->StatesOf(shard) != written_states_[shard]) return true;
+  }
+  return false;
+}
+
+bool Checkpointer::HoldsStateOf(ShardId shard) const {
+  return !dir_->has_log() || store_->StatesOf(shard) == written_states_[shard].load(std::memory_order_acquire);
+}
+
+void Checkpointer::Stop() {
+  MutexLock lock(&mu_);
+  stopped_ = true;
+  if (writer_ != nullptr) writer_->Stop();
+}
+
+void Checkpointer::FillStatus(v1::StorageStatus* status) const {
+  MutexLock lock(&mu_);
+  status->MergeFrom(status_);
+  if (status_.checkpoint().empty()) return;
+  status->set_checkpoint_age_seconds(static_cast<double>(time_->NowMs() - written_ms_) / 1000);
+}
+
+void Checkpointer::AddEvent(absl::string_view kind, absl::string_view text) const {
+  if (events_ != nullptr) events_->Add(kind, absl::StrCat("ps ", config_.server().index()), text);
+}
+
+}  // namespace lodestone::server

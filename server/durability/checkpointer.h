@@ -1,0 +1,103 @@
+// The checkpoints of one ps: what of its shards goes into them, what is known to be in them, and the log segments that
+// they make superfluous.
+//
+// Thread safety: one thread at a time calls Open, StartFrom, Write and Changed; any thread the others. The setters come
+// before Open. `dir`, `time`, `events` and the store must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/config.pb.h"
+#include "proto/coordinator_state.pb.h"
+#include "server/durability/data_dir.h"
+#include "server/monitoring/event_log.h"
+
+namespace lodestone::server {
+
+class CheckpointWriter;
+class Store;
+
+class Checkpointer {
+ public:
+  // `events` may be null.
+  Checkpointer(const v1::Config& config, const DataDir* dir, const TimeSource* time, EventLog* events);
+  ~Checkpointer();
+
+  // Has checkpoints keep what `state` returns of the coordinator.
+  void KeepCoordinator(std::function<v1::CoordinatorState()> state) { coordinator_ = std::move(state); }
+  // Is called after each periodic checkpoint, on the thread that wrote it.
+  void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
+  // What the newest checkpoint of any ps keeps of the coordinator; nullopt if none does. DATA_LOSS, naming it.
+  absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorInCheckpoints() const;
+
+  // From now on `store`, whose shards have been brought back, can be written. The errors of files.
+  absl::Status Open(Store* store);
+  // What the shards were brought back from: the versions in their checkpoints (by shard), and the oldest start of this
+  // ps whose checkpoint was used (0: unknown).
+  void StartFrom(std::vector<Version> versions, uint64_t base_generation);
+
+  // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
+  // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
+  absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
+  // Whether a shard is not as it is in the newest checkpoint.
+  bool Changed() const;
+  // Whether a checkpoint has what was taken of a shard from another ps, or nothing needs to be on the disk.
+  bool HoldsStateOf(ShardId shard) const;
+
+  // Makes a Write that is under way, and all later ones, return CANCELLED soon.
+  void Stop();
+  // Sets the fields about checkpoints.
+  void FillStatus(v1::StorageStatus* status) const;
+
+ private:
+  void Describe(v1::ServerManifest* manifest) const;
+  // Notes that the shards of `manifest` are in a checkpoint.
+  void NoteWritten(const v1::ServerManifest& manifest, bool periodic);
+  void NoteFailure(const std::string& name, const absl::Status& status);
+  // Deletes the segments that the last two checkpoints make superfluous.
+  void DropSegments(std::vector<uint64_t> rolled);
+  void AddEvent(absl::string_view kind, absl::string_view text) const;
+
+  // Constant after construction.
+  const v1::Config config_;
+  const DataDir* const dir_;
+  const TimeSource* const time_;
+  EventLog* const events_;
+
+  // Constant after Open.
+  std::function<v1::CoordinatorState()> coordinator_;  // Empty: the coordinator is elsewhere.
+  std::function<void()> listener_;                     // May be empty.
+  Store* store_ = nullptr;
+
+  std::vector<std::atomic<uint64_t>> written_states_;  // By shard: Store::StatesOf in the newest periodic checkpoint.
+
+  // Owned by the thread that calls Write.
+  uint64_t base_generation_ = 0;
+  std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
+  std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
+  std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
+  bool failing_ = false;                      // The last periodic one failed.
+
+  mutable Mutex mu_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  // Constant after Open, but for Stop, which may come before and meanwhile.
+  std::unique_ptr<CheckpointWriter> writer_;
+  v1::StorageStatus status_ ABSL_GUARDED_BY(mu_);  // But for the age.
+  int64_t written_ms_ ABSL_GUARDED_BY(mu_) = 0;    // When the newest was complete.
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,205 @@
+#include "server/durability/storage.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "server/durability/recovery.h"
+#include "server/store/store.h"
+
+namespace lodestone::server {
+namespace {
+
+double SecondsBetween(int64_t from_ms, int64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000; }
+
+std::string GoalOf(const v1::RollbackRequest& request) {
+  return request.has_version() ? absl::StrCat("version ", request.version()) : request.checkpoint();
+}
+
+}  // namespace
+
+Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir)
+    : config_(config),
+      time_(time),
+      events_(events),
+      dir_(std::move(dir)),
+      checkpointer_(config, dir_.get(), time, events),
+      rollback_(config, dir_.get(), time, [this](std::string what) { SetWait(std::move(what)); }),
+      scheduler_(std::chrono::milliseconds(config.checkpoint().every_ms()),
+                 [this] { return checkpointer_.Changed() ? checkpointer_.Write("").status() : absl::OkStatus(); }) {}
+
+Storage::~Storage() {
+  Stop();
+  Close();
+}
+
+absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const v1::Config& config, const TimeSource* time,
+                                                       EventLog* events) {
+  if (!IsWanted(config)) return nullptr;
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<DataDir> dir, DataDir::Open(config));
+  return std::unique_ptr<Storage>(new Storage(config, time, events, std::move(dir)));
+}
+
+bool Storage::GoesBack() const {
+  const std::string& load = config_.checkpoint().load();
+  return !load.empty() && load != dir_->loaded();
+}
+
+RecoveryOptions Storage::OptionsOfRecovery() {
+  const bool goes_back = GoesBack();
+  RecoveryOptions options;
+  options.cluster = dir_->Header();
+  options.log_dir = dir_->log_dir();
+  options.checkpoint_dir = dir_->checkpoint_dir();
+  options.checkpoint = goes_back ? config_.checkpoint().load() : "";
+  options.use_log = !goes_back;
+  options.has_followers = config_.cluster().replicas() > 1;
+  options.lineage = dir_->lineage();
+  options.cut_damaged_log = config_.server().cut_damaged_log();
+  if (!goes_back && !dir_->path().empty()) options.former_log_dirs = dir_->FormerLogs();
+  options.stop = &stop_;
+  options.progress = [this](const std::string& what) { SetWait(what); };
+  return options;
+}
+
+absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) {
+  const int64_t start_ms = time_->NowMs();
+  store->AdoptShards(shards);
+  const std::string& load = config_.checkpoint().load();
+  const bool goes_back = GoesBack();
+  if (!load.empty() && !goes_back) {
+    LODESTONE_LOG(INFO, "storage", "checkpoint={} was loaded before; goes on from the newest state", load);
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::server::Recover(OptionsOfRecovery(), store));
+  for (const std::string& note : report.notes) LODESTONE_LOG(WARN, "storage", "{}", note);
+  LODESTONE_RETURN_IF_ERROR(BeginLife(report, store));
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, dir_->OpenLogs(store->executors()));
+  if (!goes_back) checkpointer_.StartFrom(report.base_versions, report.base_generation);
+  const double seconds = SecondsBetween(start_ms, time_->NowMs());
+  if (report.shards_from_checkpoints > 0 || report.records > 0) {
+    LODESTONE_LOG(INFO, "storage", "is back shards_from_checkpoints={} log_records={} log_bytes={} seconds={:.2f}",
+                  report.shards_from_checkpoints, report.records, report.record_bytes, seconds);
+  }
+  store->Serve(std::move(logs));
+  SetWait("");
+  {
+    MutexLock lock(&mu_);
+    store_ = store;
+    replayed_records_ = report.records;
+    recovery_seconds_ = seconds;
+  }
+  scheduler_.Start();
+  return absl::OkStatus();
+}
+
+absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
+  const std::string& load = config_.checkpoint().load();
+  const bool goes_back = GoesBack();
+  dir_->SetLineage(std::max(dir_->lineage(), report.lineage) + (goes_back ? 1 : 0),
+                   std::max(dir_->generation(), report.generation) + 1);
+  // The state is saved before there are logs of the generation, and names the checkpoint that was gone back to only
+  // once the first one of the new lineage is written: until then, a crash goes back again.
+  LODESTONE_RETURN_IF_ERROR(checkpointer_.Open(store));
+  if ((goes_back && dir_->has_log()) || report.cut_damage) {
+    SetWait(goes_back ? absl::StrCat("a first checkpoint after loading ", load)
+                      : std::string("a checkpoint in place of the damaged log"));
+    LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());
+  }
+  if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(dir_->log_dir(), dir_->generation()));
+  if (goes_back) dir_->SetLoaded(load);
+  return dir_->SaveState();
+}
+
+absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
+  v1::CheckpointResponse response;
+  LODESTONE_RETURN_IF_ERROR(scheduler_.Run([&]() -> absl::Status {
+    LODESTONE_ASSIGN_OR_RETURN(response, checkpointer_.Write(name));
+    return absl::OkStatus();
+  }));
+  return response;
+}
+
+void Storage::CheckpointSoon() {
+  if (!dir_->path().empty()) scheduler_.Soon();
+}
+
+absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest& request) {
+  v1::RollbackResponse response;
+  LODESTONE_RETURN_IF_ERROR(scheduler_.Run([&]() -> absl::Status {
+    Store* store = nullptr;
+    {
+      MutexLock lock(&mu_);
+      store = store_;
+    }
+    absl::StatusOr<v1::RollbackResponse> done = rollback_.Run(request, store);
+    SetWait("");
+    if (!done.ok()) {
+      LODESTONE_LOG(ERROR, "storage", "a rollback failed table={}: {}", request.table(), done.status().ToString());
+      return done.status();
+    }
+    response = *std::move(done);
+    LODESTONE_LOG(INFO, "storage", "a table has gone back table={} shards={} seconds={:.2f}", request.table(),
+                  response.shards_size(), response.seconds());
+    if (events_ != nullptr) {
+      events_->Add(
+          "rolled back", absl::StrCat("ps ", config_.server().index()),
+          absl::StrCat("table ", request.table(), " to ", GoalOf(request), ": ", response.shards_size(), " shards"));
+    }
+    return absl::OkStatus();
+  }));
+  return response;
+}
+
+void Storage::Stop() {
+  rollback_.Stop();
+  stop_.store(true);
+  checkpointer_.Stop();
+}
+
+void Storage::Close() {
+  rollback_.Stop();
+  if (!scheduler_.Close()) return;
+  if (stop_.load() || !config_.checkpoint().at_exit() || !checkpointer_.Changed()) return;
+  checkpointer_.Write("").IgnoreError();  // Has been logged.
+}
+
+absl::Status Storage::health() const {
+  const Store* store = nullptr;
+  {
+    MutexLock lock(&mu_);
+    store = store_;
+  }
+  return store == nullptr ? absl::OkStatus() : store->log_health();
+}
+
+void Storage::FillStatus(v1::StatusResponse* status) const {
+  v1::StorageStatus* const storage = status->mutable_storage();
+  storage->set_dir(dir_->path().empty() ? dir_->checkpoint_dir() : dir_->path());
+  storage->set_durability(absl::AsciiStrToLower(v1::ClusterConfig::Durability_Name(dir_->durability())));
+  checkpointer_.FillStatus(storage);
+  const int64_t now_ms = time_->NowMs();
+  MutexLock lock(&mu_);
+  if (!wait_.empty()) {
+    v1::WaitStatus* const wait = status->add_waits();
+    wait->set_who(absl::StrCat("ps ", config_.server().index()));
+    wait->set_what(wait_);
+    wait->set_seconds(SecondsBetween(wait_since_ms_, now_ms));
+  }
+  if (store_ == nullptr) return;
+  storage->set_replayed_records(replayed_records_);
+  storage->set_recovery_seconds(recovery_seconds_);
+  store_->FillLogStatus(storage);
+}
+
+void Storage::SetWait(std::string what) {
+  const int64_t now_ms = time_->NowMs();
+  MutexLock lock(&mu_);
+  if (wait_.empty()) wait_since_ms_ = now_ms;
+  wait_ = std::move(what);
+}
+
+}  // namespace lodestone::server

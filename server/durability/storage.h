@@ -1,0 +1,108 @@
+// The storage of a ps on disk: its folder, its checkpoints, their schedule and rollbacks; and how its shards
+// are brought back from that.
+//
+// Life: Open takes the folder. Recover brings a store back, opens its logs and has it serve; it may take minutes. From
+// then on checkpoints are written (each checkpoint.every_ms, when asked, and by Close) and tables are rolled back when
+// asked, one after the other, on a thread of its own.
+//
+// Thread-safe, but for Recover and Close, which one thread calls. The store must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+#include "proto/config.pb.h"
+#include "server/durability/checkpoint_scheduler.h"
+#include "server/durability/checkpointer.h"
+#include "server/durability/data_dir.h"
+#include "server/durability/table_rollback.h"
+#include "server/monitoring/event_log.h"
+
+namespace lodestone::server {
+
+struct RecoveryOptions;
+struct RecoveryReport;
+class Store;
+
+class Storage {
+ public:
+  // Whether the configuration keeps anything on disk.
+  static bool IsWanted(const v1::Config& config) {
+    return !config.server().data_dir().empty() || !config.checkpoint().dir().empty();
+  }
+  // Null if not IsWanted. Errors as DataDir::Open. `time` (the store's) and `events` (may be null; gets checkpoints and
+  // rollbacks) must outlive it.
+  static absl::StatusOr<std::unique_ptr<Storage>> Open(const v1::Config& config, const TimeSource* time,
+                                                       EventLog* events = nullptr);
+  ~Storage();
+
+  const DataDir& dir() const { return *dir_; }
+  Checkpointer& checkpointer() { return checkpointer_; }
+
+  // Brings back the shards as they were, however the life before ended, and serves them. DATA_LOSS, naming file and
+  // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.
+  absl::Status Recover(Store* store, const std::vector<ShardId>& shards);
+
+  // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
+  // is back, and when it ends.
+  absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
+  // Writes a periodic checkpoint before it is due: much of what is here is not on the disk. Where there is no log,
+  // nothing is lost by waiting.
+  void CheckpointSoon();
+  // Brings a table back to what it was and returns when that is durable. See TableRollback::Run. UNAVAILABLE before the
+  // ps is back, and when it ends.
+  absl::StatusOr<v1::RollbackResponse> Rollback(const v1::RollbackRequest& request);
+
+  // Makes Recover, a checkpoint and a rollback under way, return soon.
+  void Stop();
+  // The same of a rollback alone, and of all later ones: CANCELLED.
+  void StopRollback() { rollback_.Stop(); }
+  // Writes the last checkpoint, if the configuration wants it and something has changed, and ends the thread. Call when
+  // no push can come any more.
+  void Close();
+
+  // Why pushes cannot be made durable now, or OK.
+  absl::Status health() const;
+  // Sets storage, and adds the waits.
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir);
+
+  // Whether the shards go back to checkpoint.load in this life: they have not in one before.
+  bool GoesBack() const;
+  RecoveryOptions OptionsOfRecovery();
+  // Begins this life's lineage and generation, on the disk too.
+  absl::Status BeginLife(const RecoveryReport& report, Store* store);
+  void SetWait(std::string what);
+
+  // Constant after construction.
+  const v1::Config config_;
+  const TimeSource* const time_;
+  EventLog* const events_;
+  const std::unique_ptr<DataDir> dir_;
+
+  std::atomic<bool> stop_{false};
+  Checkpointer checkpointer_;
+  TableRollback rollback_;
+
+  mutable Mutex mu_;
+  Store* store_ ABSL_GUARDED_BY(mu_) = nullptr;  // Null until it is recovered.
+  uint64_t replayed_records_ ABSL_GUARDED_BY(mu_) = 0;
+  double recovery_seconds_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string wait_ ABSL_GUARDED_BY(mu_);
+  int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
+
+  CheckpointScheduler scheduler_;  // Last: its thread uses all of the above.
+};
+
+}  // namespace lodestone::server

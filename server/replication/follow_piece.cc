@@ -1,0 +1,40 @@
+#include "server/replication/follow_piece.h"
+
+#include <utility>
+
+namespace lodestone::server {
+
+FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload, Version version) {
+  auto piece = std::make_shared<FollowPiece>();
+  size_t bytes = 0;
+  for (const grpc::Slice& slice : payload) bytes += slice.size();
+  item.set_payload_bytes(bytes);
+  piece->bytes = bytes + item.ByteSizeLong();
+  piece->item = std::move(item);
+  piece->payload = std::move(payload);
+  piece->version = version;
+  return piece;
+}
+
+FollowPieceRef MakePiece(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) {
+  v1::FollowItem item;
+  *item.mutable_record() = record.message;
+  std::vector<grpc::Slice> payload;
+  for (ByteView rest : record.payload) {
+    while (!rest.empty()) {
+      const ByteView::Run run = rest.front();
+      rest.Take(run.size);
+      if (keep == nullptr) {
+        payload.emplace_back(run.data, run.size);
+        continue;
+      }
+      payload.emplace_back(
+          const_cast<uint8_t*>(run.data), run.size,
+          [](void* kept) { delete static_cast<std::shared_ptr<const void>*>(kept); },
+          new std::shared_ptr<const void>(keep));
+    }
+  }
+  return MakePiece(std::move(item), std::move(payload), record.message.version());
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,31 @@
+// An item of a follower's stream, ready to be sent: shared by all streams that send it and what keeps it to send it
+// again.
+//
+// Immutable.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/base/types.h"
+#include "grpcpp/support/slice.h"
+#include "proto/replication.pb.h"
+#include "server/wal/wal_writer.h"
+
+namespace lodestone::server {
+
+struct FollowPiece {
+  v1::FollowItem item;
+  std::vector<grpc::Slice> payload;
+  size_t bytes = 0;     // Of all of it, about.
+  Version version = 0;  // Of an update.
+};
+using FollowPieceRef = std::shared_ptr<const FollowPiece>;
+
+// Fills in what follows from the rest: payload_bytes and bytes.
+FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload = {}, Version version = 0);
+// An update. Its payload stays where it lies as long as `keep` does; null: it is copied.
+FollowPieceRef MakePiece(const ShardLog::Record& record, const std::shared_ptr<const void>& keep);
+
+}  // namespace lodestone::server

@@ -1,0 +1,102 @@
+#include "server/replication/owned_shard.h"
+
+#include <utility>
+
+namespace lodestone::server {
+
+void OwnedShard::Reset(bool owned) {
+  DropUnconfirmed(UINT64_MAX);
+  owned_ = owned;
+  sync_ = ShardSync();
+  stream_.reset();
+  waits_.clear();
+}
+
+std::optional<int64_t> OwnedShard::waiting_since_ms() const {
+  if (waits_.empty()) return std::nullopt;
+  return waits_.front().since_ms;
+}
+
+void OwnedShard::Append(const FollowPieceRef& piece) {
+  unconfirmed_.push_back(piece);
+  unconfirmed_bytes_ += piece->bytes;
+  all_unconfirmed_bytes_->fetch_add(piece->bytes, std::memory_order_relaxed);
+  if (stream_ != nullptr && !sync_.sending_state()) stream_->Send(piece);
+}
+
+void OwnedShard::Await(Version version, int64_t now_ms, PendingAckRef ack) {
+  waits_.push_back({version, now_ms, std::move(ack)});
+}
+
+void OwnedShard::Confirm(Version version, SettledAcks* settled) {
+  sync_.Confirm(version);
+  DropUnconfirmed(sync_.confirmed());
+  while (!waits_.empty() && waits_.front().version <= sync_.confirmed()) {
+    settled->Add(std::move(waits_.front().ack), absl::OkStatus());
+    waits_.pop_front();
+  }
+}
+
+void OwnedShard::SettleAll(const absl::Status& status, SettledAcks* settled) {
+  for (Wait& wait : waits_) settled->Add(std::move(wait.ack), status);
+  waits_.clear();
+}
+
+void OwnedShard::OnReleased(SettledAcks* settled) {
+  SettleAll(absl::OkStatus(), settled);
+  if (stream_ == nullptr) DropUnconfirmed(UINT64_MAX);
+}
+
+ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stream, Version position,
+                                       SettledAcks* settled) {
+  std::optional<Version> oldest_kept;
+  if (!unconfirmed_.empty()) oldest_kept = unconfirmed_.front()->version;
+  const ShardSync::Attached attached = sync_.Attach(stream->server(), stream->incarnation(), position, oldest_kept);
+  if (attached == ShardSync::Attached::kCountsStill) return attached;
+  if (stream_ != stream) EndStream(absl::UnavailableError("the follower has another stream now"));
+  stream_ = stream;
+  if (attached == ShardSync::Attached::kNeedsState) {
+    DropUnconfirmed(UINT64_MAX);
+    return attached;
+  }
+  // What it confirmed last may have been lost with the former stream, and nothing need follow.
+  Confirm(position, settled);
+  for (const FollowPieceRef& piece : unconfirmed_) {
+    if (piece->version > position) stream->Send(piece);
+  }
+  return attached;
+}
+
+void OwnedShard::FinishState(const FollowPieceRef& end) {
+  stream_->Send(end);
+  for (const FollowPieceRef& piece : unconfirmed_) stream_->Send(piece);
+  sync_.StateSent();
+}
+
+void OwnedShard::Detach(int64_t now_ms) {
+  stream_.reset();
+  sync_.Detach(now_ms);
+  if (!sync_.counts()) DropUnconfirmed(UINT64_MAX);
+}
+
+void OwnedShard::EndStream(const absl::Status& status, bool now) {
+  if (stream_ != nullptr) stream_->End(status, now);
+}
+
+bool OwnedShard::IsHopeless(int64_t stalled_ms_max, uint64_t bytes_max) const {
+  if (stream_ == nullptr || sync_.counts()) return false;
+  if (stream_->WritingMs() > stalled_ms_max) return true;
+  // While a state is being sent, what comes meanwhile may be much, as long as the state gets on.
+  if (sync_.sending_state()) return false;
+  return unconfirmed_bytes_ > bytes_max || stream_->waiting_bytes() > bytes_max;
+}
+
+void OwnedShard::DropUnconfirmed(Version up_to) {
+  while (!unconfirmed_.empty() && unconfirmed_.front()->version <= up_to) {
+    unconfirmed_bytes_ -= unconfirmed_.front()->bytes;
+    all_unconfirmed_bytes_->fetch_sub(unconfirmed_.front()->bytes, std::memory_order_relaxed);
+    unconfirmed_.pop_front();
+  }
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,75 @@
+// The replication of one shard that this ps may own: its follower's state and stream, the updates that the follower has
+// not confirmed, and the acknowledgements that wait for it.
+//
+// Not thread-safe: guarded by the Replicator's lock. `unconfirmed_bytes`, of all shards, must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "common/base/types.h"
+#include "server/replication/follow_stream.h"
+#include "server/replication/pending_ack.h"
+#include "server/replication/shard_sync.h"
+
+namespace lodestone::server {
+
+class OwnedShard {
+ public:
+  explicit OwnedShard(std::atomic<uint64_t>* all_unconfirmed_bytes) : all_unconfirmed_bytes_(all_unconfirmed_bytes) {}
+
+  // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
+  void Reset(bool owned);
+
+  bool owned() const { return owned_; }
+  ShardSync& sync() { return sync_; }
+  const ShardSync& sync() const { return sync_; }
+  const std::shared_ptr<FollowStream>& stream() const { return stream_; }  // Null: nothing is sent.
+  size_t unconfirmed() const { return unconfirmed_.size(); }
+  uint64_t unconfirmed_bytes() const { return unconfirmed_bytes_; }
+  // Of the oldest acknowledgement that waits.
+  std::optional<int64_t> waiting_since_ms() const;
+
+  // Sends an update to the follower, and keeps it until it is confirmed. REQUIRES: sync().KeepsUpdates().
+  void Append(const FollowPieceRef& piece);
+  // Has `ack` wait for the follower's confirmation of `version`.
+  void Await(Version version, int64_t now_ms, PendingAckRef ack);
+  // The follower has applied all up to `version`.
+  void Confirm(Version version, SettledAcks* settled);
+  // Settles all that wait.
+  void SettleAll(const absl::Status& status, SettledAcks* settled);
+  // After sync() has become alone again.
+  void OnReleased(SettledAcks* settled);
+
+  // As ShardSync::Attach, and ends the stream before. One that resumes is sent what it lacks.
+  ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, SettledAcks* settled);
+  // Sends `end` and the updates that came while the state was being sent.
+  void FinishState(const FollowPieceRef& end);
+  void Detach(int64_t now_ms);
+  void EndStream(const absl::Status& status, bool now = false);
+  // Whether its stream, which does not count, lags without end, and would hold up what is pushed.
+  bool IsHopeless(int64_t stalled_ms_max, uint64_t bytes_max) const;
+
+ private:
+  struct Wait {
+    Version version = 0;
+    int64_t since_ms = 0;
+    PendingAckRef ack;
+  };
+
+  void DropUnconfirmed(Version up_to);
+
+  std::atomic<uint64_t>* const all_unconfirmed_bytes_;
+  bool owned_ = false;
+  ShardSync sync_;
+  std::shared_ptr<FollowStream> stream_;
+  std::deque<FollowPieceRef> unconfirmed_;  // While sync_.KeepsUpdates().
+  uint64_t unconfirmed_bytes_ = 0;
+  std::deque<Wait> waits_;
+};
+
+}  // namespace lodestone::server

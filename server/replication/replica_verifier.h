@@ -1,0 +1,63 @@
+// The comparison of owned shards with their followers' copies, by checksums of their contents (Admin.VerifyReplicas).
+//
+// Thread-safe. No lock of the caller's may be held that `ask` takes. The store must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+#include "proto/replication.pb.h"
+#include "server/replication/follow_stream.h"
+
+namespace lodestone::server {
+
+class Store;
+
+class ReplicaVerifier {
+ public:
+  // The follower that a question was sent to.
+  struct Asked {
+    uint32_t server = 0;
+    const FollowStream* stream = nullptr;
+  };
+  // Sends an item to a shard's follower, after all updates so far; nullopt if none has caught up. Called on the shard's
+  // executor.
+  using Ask = std::function<std::optional<Asked>(ShardId shard, v1::FollowItem item)>;
+
+  ReplicaVerifier(Store* store, Ask ask) : store_(store), ask_(std::move(ask)) {}
+
+  // Compares all owned shards, one after the other. UNAVAILABLE after Shutdown.
+  absl::StatusOr<v1::VerifyReplicasResponse> Verify();
+
+  // A follower has answered question `id`; a stream is gone, and answers nothing any more.
+  void OnAnswer(const FollowStream* stream, uint64_t id, uint64_t checksum);
+  void OnClosed(const FollowStream* stream);
+  // Ends the waits for answers, and all later ones.
+  void Shutdown();
+
+ private:
+  struct Question {
+    const FollowStream* stream = nullptr;
+    std::optional<uint64_t> answer;
+    bool lost = false;
+  };
+
+  v1::VerifyReplicasResponse::ShardReplicas VerifyShard(ShardId shard);
+
+  Store* const store_;
+  const Ask ask_;
+
+  Mutex mu_;
+  CondVar changed_;
+  std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);  // By id.
+  uint64_t next_question_ ABSL_GUARDED_BY(mu_) = 1;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,87 @@
+#include "server/replication/shard_sync.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lodestone::server {
+
+ShardSync::Attached ShardSync::Attach(uint32_t server, Incarnation follower, Version position,
+                                      std::optional<Version> oldest_kept) {
+  // What the follower has confirmed, and what came after it, is this owner's past.
+  const bool known = follower_ == follower && confirmed_ > 0 && position >= confirmed_ && position <= appended_;
+  const bool resumes = known && (oldest_kept.has_value() ? *oldest_kept <= position + 1 : position == appended_);
+  if (!resumes && counts()) return Attached::kCountsStill;
+  attached_ = true;
+  sending_state_ = !resumes;
+  if (resumes) return Attached::kResumes;
+  server_ = server;
+  follower_ = follower;
+  confirmed_ = 0;
+  return Attached::kNeedsState;
+}
+
+void ShardSync::Detach(int64_t now_ms) {
+  attached_ = false;
+  sending_state_ = false;
+  lost_since_ms_ = now_ms;
+  if (state_ == State::kJoining && !told_) state_ = State::kLeaving;
+}
+
+void ShardSync::Confirm(Version version) {
+  confirmed_ = std::max(confirmed_, version);
+  if (counts()) return;
+  state_ = State::kJoining;
+  mark_ = appended_;
+  told_ = false;
+}
+
+const char* ShardSync::WhyLate(int64_t now_ms, std::optional<int64_t> waiting_since_ms, int64_t patience_ms) const {
+  if (state_ == State::kAlone || state_ == State::kLeaving) return nullptr;
+  if (waiting_since_ms.has_value() && now_ms - *waiting_since_ms > patience_ms) return "it does not confirm";
+  if (!attached_ && now_ms - lost_since_ms_ > patience_ms) return "its stream is gone";
+  return nullptr;
+}
+
+std::optional<ShardSync::Report> ShardSync::TakeReport() {
+  const bool joins = ReadyToJoin();
+  if (reporting_ || (!joins && state_ != State::kLeaving)) return std::nullopt;
+  reporting_ = true;
+  if (!joins) return Report();
+  told_ = true;
+  return Report{true, follower_};
+}
+
+void ShardSync::OnReportFailed() {
+  reporting_ = false;
+  if (state_ == State::kJoining) told_ = false;
+}
+
+ShardSync::Outcome ShardSync::OnReport(bool in_sync, bool accepted, uint64_t epoch) {
+  // Otherwise the shard was lost meanwhile, and perhaps won again.
+  if (!std::exchange(reporting_, false)) return Outcome::kNothing;
+  if (!in_sync) {
+    if (!accepted || state_ != State::kLeaving) return Outcome::kNothing;
+    Release();
+    return Outcome::kReleased;
+  }
+  if (!accepted) return Outcome::kRejected;
+  in_sync_epoch_ = epoch;
+  if (state_ == State::kJoining) state_ = State::kInSync;
+  return Outcome::kNothing;
+}
+
+bool ShardSync::OnMapWithoutFollower(uint64_t epoch) {
+  // Only this ps can have the coordinator count a follower again, and it has not since.
+  const bool newer = in_sync_epoch_ > 0 && epoch > in_sync_epoch_;
+  if (!newer || reporting_ || (state_ != State::kInSync && state_ != State::kLeaving)) return false;
+  Release();
+  return true;
+}
+
+void ShardSync::Release() {
+  state_ = State::kAlone;
+  told_ = false;
+  in_sync_epoch_ = 0;
+}
+
+}  // namespace lodestone::server

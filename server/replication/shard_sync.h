@@ -1,0 +1,100 @@
+// The state of one owned shard's follower: a state machine without I/O, clocks or locks.
+//
+//   Alone    The owner has the only copy that counts.
+//   Joining  A follower has the shard's state and confirms updates; acknowledgements wait for it. The coordinator may
+//            know already.
+//   InSync   The coordinator knows that the follower counts, and may make it the owner at any moment.
+//   Leaving  The follower is to count no more; acknowledgements wait until the coordinator knows that.
+//
+//   Alone -> Joining (Confirm) -> InSync (a report is accepted) -> Leaving (Leave) -> Alone (a report is accepted, or a
+//   newer map says so). Joining -> Leaving (Leave; Detach if there was no report).
+//
+// Not thread-safe: belongs to an OwnedShard.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "common/base/types.h"
+
+namespace lodestone::server {
+
+class ShardSync {
+ public:
+  enum class State { kAlone, kJoining, kInSync, kLeaving };
+
+  State state() const { return state_; }
+  // A follower counts, or may: acknowledgements wait for it.
+  bool counts() const { return state_ != State::kAlone; }
+  bool HoldsUp(Version version) const { return counts() && confirmed_ < version; }
+  // Whether updates are kept until they are confirmed.
+  bool KeepsUpdates() const { return counts() || attached_; }
+
+  // The follower, also one that is gone; 0: there has been none.
+  uint32_t server() const { return server_; }
+  Incarnation follower() const { return follower_; }
+  // A stream sends it the updates; at first they wait until the state is sent.
+  bool attached() const { return attached_; }
+  bool sending_state() const { return sending_state_; }
+  // The newest update; and the newest that the follower has confirmed (0: none).
+  Version appended() const { return appended_; }
+  Version confirmed() const { return confirmed_; }
+
+  void SetAppended(Version version) { appended_ = version; }
+
+  // A follower that is at `position` opens a stream; `oldest_kept` is the oldest update that is kept.
+  enum class Attached {
+    kResumes,      // It goes on with the updates after `position`.
+    kNeedsState,   // It is to be sent the state, then the updates.
+    kCountsStill,  // Nothing happens: the follower before counts, which must have left first.
+  };
+  Attached Attach(uint32_t server, Incarnation follower, Version position, std::optional<Version> oldest_kept);
+  void StateSent() { sending_state_ = false; }
+  void Detach(int64_t now_ms);
+
+  // The follower has applied all up to `version`.
+  void Confirm(Version version);
+  // The follower is to count no more. REQUIRES: counts().
+  void Leave() { state_ = State::kLeaving; }
+  // Why a follower that counts is to leave, as time passes; null: it stays. `waiting_since_ms`: of the oldest update
+  // that waits for it.
+  const char* WhyLate(int64_t now_ms, std::optional<int64_t> waiting_since_ms, int64_t patience_ms) const;
+
+  // What the coordinator is to learn.
+  struct Report {
+    bool in_sync = false;
+    Incarnation follower = 0;  // 0 if it is not in sync.
+  };
+  // Whether it has confirmed all that was acknowledged before, and the coordinator does not know yet.
+  bool ReadyToJoin() const { return state_ == State::kJoining && !told_ && confirmed_ >= mark_; }
+  // nullopt: nothing. One report is under way at a time, until one of the next two is called.
+  std::optional<Report> TakeReport();
+  // The coordinator may have taken the report all the same.
+  void OnReportFailed();
+  enum class Outcome {
+    kNothing,
+    kReleased,  // Alone again.
+    kRejected,  // The coordinator knows another follower, or another owner.
+  };
+  Outcome OnReport(bool in_sync, bool accepted, uint64_t epoch);
+  // A map of `epoch` says that no follower counts. True if that is news, and the shard is alone again.
+  bool OnMapWithoutFollower(uint64_t epoch);
+
+ private:
+  void Release();
+
+  State state_ = State::kAlone;
+  bool attached_ = false;
+  bool sending_state_ = false;
+  uint32_t server_ = 0;
+  Incarnation follower_ = 0;
+  Version appended_ = 0;
+  Version confirmed_ = 0;
+  Version mark_ = 0;            // kJoining: what it must confirm before it counts.
+  bool told_ = false;           // The coordinator has, or is just getting, the report that it counts.
+  bool reporting_ = false;      // A report is under way.
+  uint64_t in_sync_epoch_ = 0;  // The map's, when the coordinator took that it counts.
+  int64_t lost_since_ms_ = 0;   // Since when it is not attached.
+};
+
+}  // namespace lodestone::server

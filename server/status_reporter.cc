@@ -1,0 +1,61 @@
+#include "server/status_reporter.h"
+
+#include <optional>
+#include <utility>
+
+#include "server/auth/security.h"
+#include "server/coordinator/coordinator_host.h"
+#include "server/coordinator_client.h"
+#include "server/dashboard/dashboard.h"
+#include "server/durability/storage.h"
+#include "server/monitoring/event_log.h"
+#include "server/monitoring/ps_http.h"
+#include "server/replication/replication.h"
+#include "server/rpc/broadcaster.h"
+#include "server/store/store.h"
+
+namespace lodestone::server {
+
+HttpServer::Paths StatusReporter::HttpPaths(std::function<absl::Status()> readiness) const {
+  HttpServer::Paths paths =
+      PsMonitoringPaths([this](v1::StatusResponse* status) { FillStatus(status); }, std::move(readiness));
+  paths.merge(PageHandlers({[this] {
+                              v1::StatusResponse status;
+                              FillStatus(&status);
+                              return status;
+                            },
+                            [this](const v1::EventsRequest& request) { return Events(request.after_id()); },
+                            [this] { return History(); }}));
+  return paths;
+}
+
+void StatusReporter::FillStatus(v1::StatusResponse* status) const {
+  from_.store->FillStatus(status);
+  if (from_.storage != nullptr) from_.storage->FillStatus(status);
+  from_.broadcaster->FillStatus(status);
+  if (from_.replication != nullptr) from_.replication->FillStatus(status);
+  from_.coordinator->FillStatus(status);
+  from_.security->FillStatus(status);
+  FillProcess(from_.identity(), status->mutable_server());
+  const std::shared_ptr<Member> member = from_.member();
+  if (member != nullptr) member->FillStatus(status);
+}
+
+v1::ServerProgress StatusReporter::Progress() const {
+  v1::StatusResponse status;  // But for what the disk may keep waiting, as a heartbeat must not.
+  from_.store->FillStatus(&status);
+  if (from_.replication != nullptr) from_.replication->FillStatus(&status);
+  FillProcess(from_.identity(), status.mutable_server());
+  return ProgressOf(status);
+}
+
+v1::EventsResponse StatusReporter::Events(uint64_t after_id) const {
+  std::optional<v1::EventsResponse> of_cluster = from_.coordinator->Events(after_id);
+  return of_cluster.has_value() ? *std::move(of_cluster) : from_.events->Tell(after_id);
+}
+
+v1::HistoryResponse StatusReporter::History() const {
+  return from_.coordinator->TellHistory().value_or(v1::HistoryResponse());
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,92 @@
+// The choice of the rows that one shard of an embedding table keeps: which new keys are admitted, how often and when
+// rows were used, and which go.
+//
+// Usage stands beside the pages, so that reading a row never writes one.
+//
+// Not thread-safe: owned by the shard's executor.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/base/types.h"
+#include "server/table/row_index.h"
+
+namespace lodestone::server {
+
+struct PageLayout;
+class RowStore;
+class Table;
+
+class EvictionPolicy {
+ public:
+  // What is kept of each row for eviction.
+  struct Usage {
+    uint32_t last_used = 0;  // In kTickMs since the table was made.
+    uint32_t count = 0;      // Uses, saturating.
+  };
+  // Pushes of keys that are not admitted yet.
+  using Candidates = absl::flat_hash_map<Key, uint32_t>;
+  using PageUsage = std::unique_ptr<Usage[]>;
+
+  // `table` must outlive it.
+  EvictionPolicy(const Table* table, const PageLayout& layout, uint64_t made_ms)
+      : EvictionPolicy(table, layout, made_ms, {}, {}) {}
+  // What was restored; `usage` of each page, empty if the table does not evict.
+  EvictionPolicy(const Table* table, const PageLayout& layout, uint64_t made_ms, Candidates candidates,
+                 std::vector<PageUsage> usage);
+
+  // Whether usage is kept: rows may be evicted.
+  static bool TracksUsage(const Table& table);
+  bool tracks_usage() const { return tracks_usage_; }
+  // Of this shard; SIZE_MAX: no limit.
+  size_t rows_max() const { return rows_max_; }
+  uint64_t made_ms() const { return made_ms_; }
+  const Candidates& candidates() const { return candidates_; }
+  // Of a page's rows. REQUIRES: tracks_usage().
+  const Usage* UsageOf(size_t page) const { return usage_[page].get(); }
+  // Bytes that it takes.
+  uint64_t bytes() const;
+
+  // Whether a key without a row gets one by the update `version`; counts it.
+  bool Admit(Key key, Version version);
+
+  // The next two REQUIRE: tracks_usage().
+  void Use(RowId row, uint64_t now_ms) {
+    Usage& usage = usage_[row >> rows_log2_][row & ((1u << rows_log2_) - 1)];
+    usage.last_used = TickOf(now_ms);
+    if (usage.count < UINT32_MAX) ++usage.count;
+  }
+  // The first use of a new row.
+  void UseNew(RowId row, uint64_t now_ms);
+
+  // The rows that make room in a full table: those that were least frequently or least recently used.
+  std::vector<Key> ColdestKeys(const RowStore& rows) const;
+  // The rows that outlived their TTL.
+  std::vector<Key> ExpiredKeys(const RowStore& rows, uint64_t now_ms) const;
+
+ private:
+  static constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are two years.
+
+  uint32_t TickOf(uint64_t now_ms) const {
+    return static_cast<uint32_t>((std::max(now_ms, made_ms_) - made_ms_) / kTickMs);
+  }
+  void ForgetSomeCandidates();
+
+  // Constant after construction.
+  const Table* table_;
+  uint32_t rows_log2_;
+  bool tracks_usage_;
+  size_t rows_max_;
+  uint64_t made_ms_;
+
+  std::vector<PageUsage> usage_;
+  Candidates candidates_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,234 @@
+#include "server/replication/shard_sync.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lodestone::server {
+namespace {
+
+using State = ShardSync::State;
+using Attached = ShardSync::Attached;
+using Outcome = ShardSync::Outcome;
+
+constexpr uint32_t kServer = 1;
+constexpr Incarnation kFollower = 200, kOther = 300;
+constexpr Version kVersion = 7;
+constexpr uint64_t kEpoch = 3;
+
+// A shard at kVersion whose follower has the state, and no more.
+ShardSync Attach() {
+  ShardSync sync;
+  sync.SetAppended(kVersion);
+  EXPECT_EQ(sync.Attach(kServer, kFollower, 0, std::nullopt), Attached::kNeedsState);
+  sync.StateSent();
+  return sync;
+}
+// It is in each state with kVersion confirmed, or nothing in kAlone.
+ShardSync In(State state) {
+  ShardSync sync = Attach();
+  if (state == State::kAlone) return sync;
+  sync.Confirm(kVersion);
+  if (state == State::kJoining) return sync;
+  EXPECT_TRUE(sync.TakeReport().has_value());
+  EXPECT_EQ(sync.OnReport(true, true, kEpoch), Outcome::kNothing);
+  if (state == State::kLeaving) sync.Leave();
+  return sync;
+}
+
+// Of a report, as if one were under way.
+Outcome Answer(ShardSync* sync, bool in_sync, bool accepted) {
+  sync->TakeReport();
+  return sync->OnReport(in_sync, accepted, kEpoch);
+}
+
+struct Transition {
+  const char* event;
+  std::function<void(ShardSync*)> happens;
+  // From kAlone, kJoining, kInSync, kLeaving; nullopt: it cannot happen then.
+  std::optional<State> to[4];
+};
+
+constexpr State kA = State::kAlone, kJ = State::kJoining, kI = State::kInSync, kL = State::kLeaving;
+
+const std::vector<Transition>& Transitions() {
+  static const auto* const transitions = new std::vector<Transition>{
+      {"an update", [](ShardSync* s) { s->SetAppended(kVersion + 1); }, {kA, kJ, kI, kL}},
+      {"it confirms", [](ShardSync* s) { s->Confirm(kVersion); }, {kJ, kJ, kI, kL}},
+      {"its stream ends", [](ShardSync* s) { s->Detach(1); }, {kA, kL, kI, kL}},
+      {"it is to leave", [](ShardSync* s) { s->Leave(); }, {std::nullopt, kL, kL, kL}},
+      {"another one comes", [](ShardSync* s) { s->Attach(kServer, kOther, kVersion, std::nullopt); }, {kA, kJ, kI, kL}},
+      {"it comes again",
+       [](ShardSync* s) {
+         s->Detach(1);
+         s->Attach(kServer, kFollower, kVersion, std::nullopt);
+       },
+       {kA, kL, kI, kL}},
+      {"the coordinator takes that it counts", [](ShardSync* s) { Answer(s, true, true); }, {kA, kI, kI, kL}},
+      {"the coordinator does not take that", [](ShardSync* s) { Answer(s, true, false); }, {kA, kJ, kI, kL}},
+      {"the coordinator takes that it does not count", [](ShardSync* s) { Answer(s, false, true); }, {kA, kJ, kI, kA}},
+      {"the coordinator does not take that it does not",
+       [](ShardSync* s) { Answer(s, false, false); },
+       {kA, kJ, kI, kL}},
+      {"an answer to nothing", [](ShardSync* s) { s->OnReport(false, true, kEpoch); }, {kA, kJ, kI, kL}},
+      {"the report fails",
+       [](ShardSync* s) {
+         s->TakeReport();
+         s->OnReportFailed();
+       },
+       {kA, kJ, kI, kL}},
+      {"a newer map without it", [](ShardSync* s) { s->OnMapWithoutFollower(kEpoch + 1); }, {kA, kJ, kA, kA}},
+      {"a map of before without it", [](ShardSync* s) { s->OnMapWithoutFollower(kEpoch); }, {kA, kJ, kI, kL}},
+      {"a newer map while a report is under way",
+       [](ShardSync* s) {
+         s->TakeReport();
+         s->OnMapWithoutFollower(kEpoch + 1);
+       },
+       {kA, kJ, kA, kL}},
+  };
+  return *transitions;
+}
+
+TEST(ShardSyncTest, GoesFromStateToStateByTheTable) {
+  for (const Transition& transition : Transitions()) {
+    for (const State from : {kA, kJ, kI, kL}) {
+      const std::optional<State> to = transition.to[static_cast<size_t>(from)];
+      if (!to.has_value()) continue;
+      ShardSync sync = In(from);
+      ASSERT_EQ(sync.state(), from);
+      transition.happens(&sync);
+      EXPECT_EQ(sync.state(), *to) << transition.event << " in state " << static_cast<int>(from);
+    }
+  }
+}
+
+TEST(ShardSyncTest, HoldsUpWhatIsNotConfirmedInAllStatesButAlone) {
+  EXPECT_FALSE(In(State::kAlone).HoldsUp(kVersion));
+  for (const State state : {kJ, kI, kL}) {
+    EXPECT_FALSE(In(state).HoldsUp(kVersion));
+    EXPECT_TRUE(In(state).HoldsUp(kVersion + 1));
+  }
+}
+
+TEST(ShardSyncTest, KeepsUpdatesAsLongAsAStreamOrAFollowerNeedsThem) {
+  EXPECT_FALSE(ShardSync().KeepsUpdates());
+  ShardSync sync = Attach();
+  EXPECT_TRUE(sync.KeepsUpdates());
+  sync.Detach(1);
+  EXPECT_FALSE(sync.KeepsUpdates());
+  for (const State state : {kJ, kI, kL}) {
+    sync = In(state);
+    sync.Detach(1);
+    EXPECT_TRUE(sync.KeepsUpdates());
+  }
+}
+
+TEST(ShardSyncTest, ReportsThatAFollowerCountsOnceItHasConfirmedAllOfBefore) {
+  ShardSync sync = Attach();
+  sync.Confirm(kVersion - 2);
+  EXPECT_EQ(sync.state(), State::kJoining);
+  EXPECT_FALSE(sync.TakeReport().has_value()) << "what was acknowledged before is not confirmed";
+  sync.SetAppended(kVersion + 1);
+  sync.Confirm(kVersion);
+  EXPECT_TRUE(sync.ReadyToJoin()) << "the update since waits for it anyway";
+  const auto report = sync.TakeReport();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(report->in_sync);
+  EXPECT_EQ(report->follower, kFollower);
+  EXPECT_FALSE(sync.TakeReport().has_value()) << "one is under way";
+}
+
+TEST(ShardSyncTest, ReportsALeavingFollowerUntilThatIsTaken) {
+  ShardSync sync = In(State::kLeaving);
+  for (int i = 0; i < 3; ++i) {
+    const auto report = sync.TakeReport();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_FALSE(report->in_sync);
+    EXPECT_EQ(report->follower, 0u);
+    if (i == 0) sync.OnReportFailed();
+    if (i == 1) EXPECT_EQ(sync.OnReport(false, false, kEpoch), Outcome::kNothing);
+    if (i == 2) EXPECT_EQ(sync.OnReport(false, true, kEpoch), Outcome::kReleased);
+  }
+  EXPECT_FALSE(sync.TakeReport().has_value());
+}
+
+TEST(ShardSyncTest, AFollowerThatTheCoordinatorMayKnowOutlivesItsStream) {
+  ShardSync sync = In(State::kJoining);
+  ASSERT_TRUE(sync.TakeReport().has_value());
+  sync.Detach(1);
+  EXPECT_EQ(sync.state(), State::kJoining);
+  EXPECT_EQ(sync.OnReport(true, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.state(), State::kInSync);
+}
+
+TEST(ShardSyncTest, AnAnswerThatComesWhenTheFollowerIsLeavingIsRememberedForMaps) {
+  ShardSync sync = In(State::kJoining);
+  ASSERT_TRUE(sync.TakeReport().has_value());
+  sync.Leave();
+  EXPECT_EQ(sync.OnReport(true, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.state(), State::kLeaving);
+  EXPECT_TRUE(sync.OnMapWithoutFollower(kEpoch + 1));
+  EXPECT_EQ(sync.state(), State::kAlone);
+}
+
+TEST(ShardSyncTest, SaysWhenTheCoordinatorKnowsAnother) {
+  ShardSync sync = In(State::kJoining);
+  ASSERT_TRUE(sync.TakeReport().has_value());
+  EXPECT_EQ(sync.OnReport(true, false, kEpoch), Outcome::kRejected);
+}
+
+TEST(ShardSyncTest, ResumesOnlyWithWhatFollowsItsOwnPast) {
+  const struct {
+    const char* what;
+    Incarnation follower;
+    Version position;
+    std::optional<Version> oldest_kept;
+    Attached expected;
+  } cases[] = {
+      {"it has all", kFollower, kVersion + 2, std::nullopt, Attached::kResumes},
+      {"it lacks what is kept", kFollower, kVersion, kVersion + 1, Attached::kResumes},
+      {"it lacks what is no longer kept", kFollower, kVersion, kVersion + 2, Attached::kCountsStill},
+      {"nothing is kept", kFollower, kVersion + 1, std::nullopt, Attached::kCountsStill},
+      {"it has less than it confirmed", kFollower, kVersion - 1, kVersion + 1, Attached::kCountsStill},
+      {"it has what never was", kFollower, kVersion + 3, kVersion + 1, Attached::kCountsStill},
+      {"it is another", kOther, kVersion, kVersion + 1, Attached::kCountsStill},
+  };
+  for (const auto& one : cases) {
+    for (const State state : {kI, kL}) {
+      ShardSync sync = In(state);
+      sync.SetAppended(kVersion + 2);
+      sync.Detach(1);
+      EXPECT_EQ(sync.Attach(kServer, one.follower, one.position, one.oldest_kept), one.expected) << one.what;
+      EXPECT_EQ(sync.attached(), one.expected == Attached::kResumes) << one.what;
+      EXPECT_FALSE(sync.sending_state());
+    }
+  }
+  ShardSync sync = In(State::kLeaving);
+  ASSERT_EQ(Answer(&sync, false, true), Outcome::kReleased);
+  EXPECT_EQ(sync.Attach(2, kOther, kVersion, std::nullopt), Attached::kNeedsState);
+  EXPECT_TRUE(sync.sending_state());
+  EXPECT_EQ(sync.server(), 2u);
+  EXPECT_EQ(sync.follower(), kOther);
+  EXPECT_EQ(sync.confirmed(), 0u);
+}
+
+TEST(ShardSyncTest, IsPatientOnlyForSoLong) {
+  constexpr int64_t kPatience = 100;
+  for (const State state : {kA, kJ, kI, kL}) {
+    const bool impatient = state == kJ || state == kI;
+    ShardSync sync = In(state);
+    EXPECT_EQ(sync.WhyLate(1000, std::nullopt, kPatience), nullptr);
+    EXPECT_EQ(sync.WhyLate(1000, 900, kPatience), nullptr);
+    EXPECT_EQ(sync.WhyLate(1001, 900, kPatience) != nullptr, impatient);
+    sync = In(state);
+    if (state == kJ) ASSERT_TRUE(sync.TakeReport().has_value());
+    sync.Detach(900);
+    EXPECT_EQ(sync.WhyLate(1000, std::nullopt, kPatience), nullptr);
+    EXPECT_EQ(sync.WhyLate(1001, std::nullopt, kPatience) != nullptr, impatient);
+  }
+}
+
+}  // namespace
+}  // namespace lodestone::server
