@@ -259,7 +259,7 @@ void ExchangeStream::SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::S
   answer.set_id(id);
   answer.set_payload_bytes(SizeOf(payload));
   *answer.mutable_delta() = std::move(delta);
-  Outbox::Item item(answer, std::move(payload), id);
+  Frame item(answer, std::move(payload), id);
   std::shared_ptr<DeltaWriter> lost;
   {
     Step step(this);
@@ -311,7 +311,7 @@ void ExchangeStream::Answer(const Outcome& outcome, v1::Answer answer, std::vect
   answer.set_keys(outcome.keys);
   answer.set_shared_memory(outcome.shared_memory);
   answer.set_payload_bytes(SizeOf(payload));
-  Outbox::Item item(answer, std::move(payload), kNoTag, answer.shared_bytes());
+  Frame item(answer, std::move(payload), kNoTag, answer.shared_bytes());
   Step step(this);
   if (running == this) step.Hold();
   --calls_;
