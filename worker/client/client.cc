@@ -244,7 +244,7 @@ ClientImpl::~ClientImpl() {
   if (rerouter_ != nullptr) rerouter_->Cancel();
   for (const auto& channel : channels_) channel->Cancel();
   membership_.reset();
-  channels_.clear();  // With their channels goes the last that refers to gradients under way.
+  channels_.clear();  // With them goes the last reference to gradients in flight.
 }
 
 absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,

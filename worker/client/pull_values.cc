@@ -83,6 +83,7 @@ CallPayload PullValues::MakePayload(const ShardMessage& message) const {
 
 size_t PullValues::AddSizes(const ShardMessage& message, CallPayload* payload) const {
   size_t key_bytes = 0;
+  payload->parts.reserve(payload->parts.size() + message.parts.size());
   for (const ShardMessage::Part& part : message.parts) {
     payload->parts.push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
     key_bytes += payload->parts.back().key_bytes;

@@ -61,6 +61,7 @@ absl::Status PairWithPush(const RequestRouter& router, std::span<const ShardMess
     return std::equal(pushed.begin(), pushed.end(), pulled.begin(), pulled.end());
   };
   const std::vector<int> pairs = PairMessages(push, messages, router.map().shards(), same_keys);
+  riders->resize(pairs.size());
   for (size_t m = 0; m < pairs.size(); ++m) {
     if (pairs[m] >= 0) (*riders)[m] = {pull, std::move(messages[pairs[m]])};
   }

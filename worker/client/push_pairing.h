@@ -25,8 +25,8 @@ using SameKeys = std::function<bool(size_t push_source, size_t pull_source)>;
 std::vector<int> PairMessages(std::span<const ShardMessage> push, std::span<const ShardMessage> pull, uint32_t shards,
                               const SameKeys& same_keys);
 
-// Routes `pull` and, if all of its messages can go with one of `push`, gives each of those its rider. `rows` are the
-// push's. Errors as RequestRouter's.
+// Routes `pull` and, if all of its messages can go with one of `push`, sets `riders`: one for each of those, some of
+// them empty. `rows` are the push's. Errors as RequestRouter's.
 absl::Status PairWithPush(const RequestRouter& router, std::span<const ShardMessage> push,
                           std::span<const RowGradients> rows, const std::shared_ptr<PullValues>& pull,
                           std::vector<PullRider>* riders);

@@ -134,7 +134,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
   const std::shared_ptr<const ShardMap> map = servers_.map();
   const RequestRouter router(*map, servers_.limits);
   LODESTONE_ASSIGN_OR_RETURN(const Routing routing, router.RoutePush(dense, rows));
-  std::vector<PullRider> riders(routing.messages.size());
+  std::vector<PullRider> riders;  // By message; fewer: none.
   if (pull != nullptr) LODESTONE_RETURN_IF_ERROR(PairWithPush(router, routing.messages, rows, pull, &riders));
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
@@ -155,14 +155,16 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
       break;
     }
     operation->Begin();
-    const PullRider* const rider = riders[m].values == nullptr ? nullptr : &riders[m];
-    ServerChannel::Request request{.payload = MakePushPayload(message, dense, rows, release, rider),
+    PullRider rider;
+    if (m < riders.size()) rider = std::move(riders[m]);
+    const bool pulls = rider.values != nullptr;
+    ServerChannel::Request request{.payload = MakePushPayload(message, dense, rows, release, pulls ? &rider : nullptr),
                                    .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
                                    .epoch = map->epoch()};
-    if (rider != nullptr) {
+    if (pulls) {
       v1::PullRequest& pulled = *request.call.mutable_push_pull()->mutable_pull();
       pulled.set_worker_incarnation(servers_.incarnation);
-      AddParts(rider->message, pulled.mutable_parts());
+      AddParts(rider.message, pulled.mutable_parts());
     }
     v1::PushRequest& push = *MutablePush(&request.call);
     push.set_worker_incarnation(servers_.incarnation);
@@ -173,7 +175,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
       push_bytes_metric.Add(request.payload.parts[i].key_bytes + request.payload.parts[i].value_bytes);
     }
     Send(std::move(request),
-         {.server = message.server, .sequence = *sequence, .rider = std::move(riders[m]), .operation = operation});
+         {.server = message.server, .sequence = *sequence, .rider = std::move(rider), .operation = operation});
   }
   release.reset();
   EndMessage(operation.get(), status);

@@ -59,17 +59,17 @@ absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::v
   request.set_worker_incarnation(servers_.incarnation);
   for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
   std::vector<TableHandle> tables;
-  std::set<uint32_t> told;
+  std::set<uint32_t> created;
   for (uint32_t server = 0; server < servers_.channels.size(); ++server) {
     if (IsOut(*servers_.map(), server)) continue;
     const absl::StatusOr<v1::EnsureTablesResponse> response = EnsureTablesOn(server, request);
     if (absl::IsAborted(response.status())) continue;  // It is out by now.
     LODESTONE_RETURN_IF_ERROR(response.status());
     LODESTONE_RETURN_IF_ERROR(AddHandles(server, specs, *response, &tables));
-    told.insert(server);
+    created.insert(server);
   }
-  if (told.empty()) return absl::UnavailableError("creation of tables: all servers are away");
-  servers_.sessions->Add(specs, told);
+  if (created.empty()) return absl::UnavailableError("creation of tables: all servers are away");
+  servers_.sessions->Add(specs, created);
   return tables;
 }
 

@@ -25,7 +25,7 @@ class ProgressiveMetric {
   // After a step: its samples' predictions, made before it, and labels, as for EvaluationMetrics. Copies them.
   void Add(size_t n, const float* predictions, const float* labels);
 
-  // Computes it anew. What these samples have no metric of (no sample is there, all have the same class) leaves it as
+  // Recomputes it. Samples without the metric (none at all, or all of the same class) leave it as
   // it was.
   void Update();
 

@@ -6,7 +6,7 @@
 //   training: every worker.results_every_ms: what has happened since the line before; "stage_seconds" is where the time
 //   of the steps went (worker/metrics/step_stages.h); "metric" is {"auc": …}, or accuracy or rmse, whichever the model
 //   is judged by, of what it said of the latest samples before it learned from them
-//   (worker/metrics/progressive_metric.h), as the coordinator was told last. In TensorBoard it is "auc", beside "loss";
+//   (worker/metrics/progressive_metric.h), as the coordinator got it last. In TensorBoard it is "auc", beside "loss";
 //   what the evaluation finds is "test/auc" and "train/auc". result: the last of a run that came to its end: all of it,
 //   with the metrics if this worker has evaluated. failed: the last of one that did not, with the reason.
 // "time" is in UTC, "seconds" count from the first step. A number that is not finite, or not known, is null.
