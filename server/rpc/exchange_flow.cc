@@ -47,10 +47,10 @@ void ExchangeFlow::AddCalls(size_t calls, size_t bytes) {
   call_bytes_ += bytes;
 }
 
-void ExchangeFlow::AddAnswer(Outbox::Item item, size_t request_bytes) {
+void ExchangeFlow::AddAnswer(Frame frame, size_t request_bytes) {
   --calls_;
   call_bytes_ -= request_bytes;
-  if (!broken_) outbox_.Add(std::move(item));
+  if (!broken_) outbox_.Add(std::move(frame));
 }
 
 void ExchangeFlow::BeginSubscription() {
@@ -63,8 +63,8 @@ void ExchangeFlow::EndSubscription() {
   ++calls_;
 }
 
-bool ExchangeFlow::AddDelta(Outbox::Item item) {
-  if (!broken_) outbox_.Add(std::move(item));
+bool ExchangeFlow::AddDelta(Frame frame) {
+  if (!broken_) outbox_.Add(std::move(frame));
   return !broken_;
 }
 

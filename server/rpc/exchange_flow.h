@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/limits.h"
+#include "common/wire/frame.h"
 #include "common/wire/outbox.h"
 #include "grpcpp/support/byte_buffer.h"
 
@@ -41,12 +42,12 @@ class ExchangeFlow {
   // Calls were received whose requests occupy `bytes` until they are answered.
   void AddCalls(size_t calls, size_t bytes);
   // A call is answered by `item`.
-  void AddAnswer(Outbox::Item item, size_t request_bytes);
+  void AddAnswer(Frame frame, size_t request_bytes);
   // A call becomes a subscription: it is not answered until it is a call again. Deltas go out meanwhile.
   void BeginSubscription();
   void EndSubscription();
   // False, and the delta is lost, if nothing reaches the client any more.
-  bool AddDelta(Outbox::Item item);
+  bool AddDelta(Frame frame);
 
   // Suspends and resumes reading, for a caller over its quota. Calls nest.
   void Suspend() { ++suspensions_; }

@@ -278,11 +278,11 @@ void ExchangeStream::SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::S
   answer.set_id(id);
   answer.set_payload_bytes(SizeOf(payload));
   *answer.mutable_delta() = std::move(delta);
-  Outbox::Item item(answer, std::move(payload), id);
+  Frame frame(answer, std::move(payload), id);
   std::shared_ptr<DeltaWriter> lost;
   {
     Step step(this);
-    if (!flow_.AddDelta(std::move(item))) lost = subscriptions_.at(id);
+    if (!flow_.AddDelta(std::move(frame))) lost = subscriptions_.at(id);
   }
   if (lost != nullptr) lost->subscriber->OnWritten(false);
 }
@@ -313,10 +313,10 @@ void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
 
 void ExchangeStream::Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values) {
   route.Complete(&answer, &values);
-  Outbox::Item item(answer, std::move(values), kNoTag, answer.shared_bytes());
+  Frame frame(answer, std::move(values), kNoTag, answer.shared_bytes());
   Step step(this);
   if (running == this) step.Hold();
-  flow_.AddAnswer(std::move(item), route.request_bytes());
+  flow_.AddAnswer(std::move(frame), route.request_bytes());
 }
 
 void ExchangeStream::AnswerError(const AnswerRoute& route, const absl::Status& status) {

@@ -143,14 +143,14 @@ std::string CheckShared(lodestone::server::SharedUse use, const lodestone::v1::C
 // What a client makes of the answers of one message, to calls with and without room. Whatever they say, all of the
 // memory is free again in the end.
 std::string CheckAnswers(const lodestone::v1::ExchangeResponse& header, lodestone::Payload payload) {
-  using lodestone::worker::SharedCalls;
-  static auto* const ranges =
-      new std::shared_ptr<lodestone::worker::SharedRanges>(new lodestone::worker::SharedRanges(Memory()));
-  worker::SharedCalls calls("fuzz", 0);
+  using lodestone::worker::SharedMemoryCalls;
+  static auto* const ranges = new std::shared_ptr<lodestone::worker::SharedMemoryAllocator>(
+      new lodestone::worker::SharedMemoryAllocator(Memory()));
+  worker::SharedMemoryCalls calls("fuzz", 0);
   std::string outcome;
   for (const lodestone::v1::Answer& answer : header.answers()) {
     if (answer.payload_bytes() > payload.size()) break;
-    worker::SharedCalls::Held held{false, *ranges, (*ranges)->Take(100), std::nullopt};
+    worker::SharedMemoryCalls::Held held{false, *ranges, (*ranges)->Take(100), std::nullopt};
     if (answer.id() % 2 == 0) held.room = (*ranges)->Take(1000);
     const auto room = held.room;
     const auto taken = calls.Take(answer, payload.Take(answer.payload_bytes()), std::move(held));

@@ -23,6 +23,7 @@
 #include "worker/client/pusher.h"
 #include "worker/client/rerouter.h"
 #include "worker/client/server_sessions.h"
+#include "worker/client/server_set.h"
 #include "worker/client/subscription.h"
 #include "worker/client/table_creator.h"
 #include "worker/rpc/connection.h"
@@ -31,7 +32,7 @@
 namespace lodestone::worker {
 namespace {
 
-// A call that has lasted for longer is what heartbeats say that the process waits for.
+// The age at which a call is reported by heartbeats as what the process waits for.
 constexpr int64_t kWaitingTellMs = 1'000;
 
 // Threads that connections are spread over, at most, and never more than half the cores: each moves some gigabytes per
@@ -54,7 +55,7 @@ class ClientImpl final : public Client {
   std::shared_ptr<const ShardMap> shard_map() const override { return membership_->shard_map(); }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override {
     LODESTONE_RETURN_IF_ERROR(Health());
-    return table_maker_->EnsureTables(specs);
+    return table_creator_->EnsureTables(specs);
   }
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
@@ -65,8 +66,8 @@ class ClientImpl final : public Client {
                         const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
                         std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override {
     LODESTONE_RETURN_IF_ERROR(Health());
-    return push_puller_->PushPull(clock, {dense, rows, read_versions}, std::move(dense_pulls), std::move(row_pulls),
-                                  std::move(done));
+    return push_pull_->Run(clock, dense, rows, read_versions, std::move(dense_pulls), std::move(row_pulls),
+                           std::move(done));
   }
   absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
                          std::function<void(ShardId, Version)> on_shard) override;
@@ -82,7 +83,7 @@ class ClientImpl final : public Client {
   static std::string PeerOf(const ShardMap& map, uint32_t server) {
     return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
   }
-  // Where a ps is, as the shard map tells.
+  // The address of a ps by the shard map.
   struct Place {
     std::string address;
     std::string local_socket;
@@ -91,8 +92,8 @@ class ClientImpl final : public Client {
   static Place PlaceOf(const ShardMap& map, uint32_t server) {
     return {map.AddressOf(server), map.LocalSocketOf(server)};
   }
-  // What gRPC is to connect to: the socket of a ps on this machine, or the address. With TLS always the address, which
-  // is what the certificate of the ps vouches for.
+  // The target for gRPC: the socket of a ps on this machine, or the address. With TLS always the address, which the
+  // certificate of the ps is for.
   std::string TargetOf(const ShardMap& map, uint32_t server) const {
     const std::string& socket = map.LocalSocketOf(server);
     const bool wanted = config_.cluster().local_sockets() && (credentials_ == nullptr || !credentials_->calls_by_tls());
@@ -100,9 +101,10 @@ class ClientImpl final : public Client {
   }
   std::unique_ptr<Connection> MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
                                              size_t shared_bytes = 0);
-  // For a caller.
+  // For a channel.
   std::vector<std::unique_ptr<Connection>> MakeConnections(const ShardMap& map, uint32_t server);
-  // Turns to the servers that are elsewhere in `map`, and takes back what is under way to one that does not own it.
+  // Redirects the channels of servers that have moved by `map`, and takes back calls in flight to those that do not own
+  // their shards.
   void FollowRoute(const std::shared_ptr<const ShardMap>& map);
   uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
   // The queues take turns, so that connections spread over the threads.
@@ -122,20 +124,20 @@ class ClientImpl final : public Client {
 
   // Held while connections are made and turned elsewhere. No callback takes it.
   Mutex route_mu_;
-  std::vector<Place> places_ ABSL_GUARDED_BY(route_mu_);  // By server: where callers and subscriptions turn to.
+  std::vector<Place> places_ ABSL_GUARDED_BY(route_mu_);  // By server: where channels and subscriptions connect to.
   std::vector<Incarnation> incarnations_ ABSL_GUARDED_BY(route_mu_);  // By server.
   std::vector<std::pair<uint32_t, std::unique_ptr<Subscription>>> subscriptions_ ABSL_GUARDED_BY(route_mu_);
   bool closing_ ABSL_GUARDED_BY(route_mu_) = false;
 
   // Constant once connected_. Synchronise themselves.
   std::atomic<bool> connected_{false};
-  std::vector<std::unique_ptr<Caller>> callers_;  // By server.
-  std::unique_ptr<Reroutes> reroutes_;
-  std::unique_ptr<Sessions> sessions_;
-  std::unique_ptr<TableMaker> table_maker_;
+  std::vector<std::unique_ptr<ServerChannel>> channels_;  // By server.
+  std::unique_ptr<Rerouter> rerouter_;
+  std::unique_ptr<ServerSessions> sessions_;
+  std::unique_ptr<TableCreator> table_creator_;
   std::unique_ptr<Pusher> pusher_;
   std::unique_ptr<Puller> puller_;
-  std::unique_ptr<PushPuller> push_puller_;
+  std::unique_ptr<worker::PushPull> push_pull_;
   std::unique_ptr<WorkerMembership> membership_;
 };
 
@@ -155,32 +157,32 @@ absl::Status ClientImpl::Connect() {
     if (TargetOf(*map, server) != map->AddressOf(server)) ++local;
     places_.push_back(PlaceOf(*map, server));
     incarnations_.push_back(map->IncarnationOf(server));
-    callers_.push_back(std::make_unique<Caller>(
+    channels_.push_back(std::make_unique<ServerChannel>(
         PeerOf(*map, server), MakeConnections(*map, server),
-        Caller::Options{
+        ServerChannel::Options{
             .server = server, .policy = policy, .timer = &timer_, .seed = SeedOf(2 * server), .on_unreachable = [this] {
               membership_->AskRoute();
             }}));
   }
-  reroutes_ = std::make_unique<Reroutes>(Reroutes::Options{.map = [this] { return shard_map(); },
+  rerouter_ = std::make_unique<Rerouter>(Rerouter::Options{.map = [this] { return shard_map(); },
                                                            .ask_route = [this] { membership_->AskRoute(); },
                                                            .timer = &timer_,
                                                            .retry_timeout_ms = policy.retry_timeout_ms,
                                                            .seed = SeedOf(2 * map->servers())});
-  sessions_ = std::make_unique<Sessions>(incarnation(), callers_);
-  const Servers servers{.map = [this] { return shard_map(); },
-                        .callers = callers_,
-                        .incarnation = incarnation(),
-                        .limits = {.bytes_max = config_.server().message_max_bytes()},
-                        .timer = &timer_,
-                        .reroutes = reroutes_.get(),
-                        .sessions = sessions_.get(),
-                        .on_lost = [this](const absl::Status& status) { Lose(status); }};
-  table_maker_ = std::make_unique<TableMaker>(servers);
+  sessions_ = std::make_unique<ServerSessions>(incarnation(), channels_);
+  const ServerSet servers{.map = [this] { return shard_map(); },
+                          .channels = channels_,
+                          .incarnation = incarnation(),
+                          .limits = {.bytes_max = config_.server().message_max_bytes()},
+                          .timer = &timer_,
+                          .rerouter = rerouter_.get(),
+                          .sessions = sessions_.get(),
+                          .on_lost = [this](const absl::Status& status) { Lose(status); }};
+  table_creator_ = std::make_unique<TableCreator>(servers);
   pusher_ = std::make_unique<Pusher>(servers, config_.worker().pushes_in_flight_max(),
                                      policy.retry_timeout_ms + policy.call_timeout_ms);
   puller_ = std::make_unique<Puller>(servers);
-  push_puller_ = std::make_unique<PushPuller>(servers, pusher_.get(), puller_.get());
+  push_pull_ = std::make_unique<worker::PushPull>(map->shards(), pusher_.get(), puller_.get());
   connected_.store(true);
   LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
                 incarnation(), map->servers(), local, map->shards());
@@ -209,26 +211,26 @@ std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const Shard
 void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
   MutexLock lock(&route_mu_);
   if (closing_) return;
-  // Before Connect has made the callers there are none, and it will look at the newest map itself.
+  // Before Connect has made the channels there are none, and it will look at the newest map itself.
   for (uint32_t server = 0; server < places_.size(); ++server) {
     const Place before = std::exchange(places_[server], PlaceOf(*map, server));
     if (before == places_[server]) continue;
     if (before.address != places_[server].address) {
       LODESTONE_LOG(INFO, "client", "turns to {}, which was at {} before", PeerOf(*map, server), before.address);
     }
-    callers_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));
+    channels_[server]->Redirect(PeerOf(*map, server), MakeConnections(*map, server));
     for (const auto& [of, subscription] : subscriptions_) {
       if (of == server) subscription->Redirect(PeerOf(*map, server), MakeConnection(*map, server, 0));
     }
   }
-  // Another life of a ps need not know what the one before was told: shards come back with followers' help.
+  // A restarted ps may not know this worker: it gets its shards back from followers.
   for (uint32_t server = 0; server < incarnations_.size(); ++server) {
     if (std::exchange(incarnations_[server], map->IncarnationOf(server)) == map->IncarnationOf(server)) continue;
     if (config_.cluster().replicas() > 1 && sessions_ != nullptr) sessions_->Forget(server);
   }
-  for (const auto& caller : callers_) caller->Follow(map);
+  for (const auto& channel : channels_) channel->Follow(map);
   for (const auto& [of, subscription] : subscriptions_) subscription->Follow(!IsOut(*map, of));
-  if (reroutes_ != nullptr) reroutes_->Wake();
+  if (rerouter_ != nullptr) rerouter_->Wake();
 }
 
 ClientImpl::~ClientImpl() {
@@ -239,16 +241,16 @@ ClientImpl::~ClientImpl() {
     subscriptions.swap(subscriptions_);
   }
   subscriptions.clear();
-  if (reroutes_ != nullptr) reroutes_->Cancel();
-  for (const auto& caller : callers_) caller->Cancel();
+  if (rerouter_ != nullptr) rerouter_->Cancel();
+  for (const auto& channel : channels_) channel->Cancel();
   membership_.reset();
-  callers_.clear();  // With their channels goes the last that refers to gradients under way.
+  channels_.clear();  // With them goes the last reference to gradients in flight.
 }
 
 absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                               const ShardVersions& read_versions, std::function<void(PushResult)> done) {
   LODESTONE_RETURN_IF_ERROR(Health());
-  return pusher_->Push(clock, {dense, rows, read_versions}, std::move(done));
+  return pusher_->Push(clock, dense, rows, read_versions, std::move(done));
 }
 
 void ClientImpl::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
@@ -291,7 +293,7 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
   }
   MutexLock lock(&route_mu_);
   const std::shared_ptr<const ShardMap> map = shard_map();
-  const auto positions = std::make_shared<Positions>(map->shards());
+  const auto positions = std::make_shared<ShardPositions>(map->shards());
   for (uint32_t server = 0; server < map->servers(); ++server) {
     auto subscription = std::make_unique<Subscription>(
         PeerOf(*map, server), MakeConnection(*map, server, 0),
@@ -333,8 +335,8 @@ void ClientImpl::Lose(const absl::Status& status) {
 
 std::string ClientImpl::WaitingFor() const {
   if (!connected_.load()) return "the other servers";
-  for (const auto& caller : callers_) {
-    std::string waiting = caller->WaitingLongerThan(kWaitingTellMs);
+  for (const auto& channel : channels_) {
+    std::string waiting = channel->WaitingLongerThan(kWaitingTellMs);
     if (!waiting.empty()) return waiting;
   }
   return "";

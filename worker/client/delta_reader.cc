@@ -40,19 +40,20 @@ absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, ByteView
     return status;
   }
   if (!admitted) return absl::OkStatus();
-  position.Told(delta);
+  position.Apply(delta);
   if (delta.complete()) listener_->on_shard(delta.shard(), delta.version());
   return absl::OkStatus();
 }
 
-absl::Status DeltaReader::ReadParts(const v1::Delta::ShardDelta& delta, bool told, ByteView* payload) {
+absl::Status DeltaReader::ReadParts(const v1::Delta::ShardDelta& delta, bool admitted, ByteView* payload) {
   for (const v1::Part& part : delta.parts()) {
     if (part.shard() != delta.shard()) return absl::InternalError(absl::StrCat("a part of shard ", part.shard()));
     const auto table = tables_->find(part.table());
     if (table == tables_->end())
       return absl::InternalError(absl::StrCat("table id ", part.table(), " was not asked for"));
     if (table->second->spec.has_dense()) {
-      LODESTONE_RETURN_IF_ERROR(Annotate(ReadBlocks(part, *table->second, told, payload), table->second->spec.name()));
+      LODESTONE_RETURN_IF_ERROR(
+          Annotate(ReadBlocks(part, *table->second, admitted, payload), table->second->spec.name()));
     } else {
       const uint64_t row_bytes = sizeof(Key) + sizeof(float) * table->second->dim;
       LODESTONE_RETURN_IF_ERROR(
@@ -62,7 +63,7 @@ absl::Status DeltaReader::ReadParts(const v1::Delta::ShardDelta& delta, bool tol
   return absl::OkStatus();
 }
 
-absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, bool told, ByteView* payload) {
+absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& table, bool admitted, ByteView* payload) {
   if (part.row_count() != 0 || part.evicted_count() != 0) return absl::InternalError("rows of a dense table");
   if (part.block_versions_size() != part.blocks_size()) {
     return absl::InternalError(
@@ -75,7 +76,8 @@ absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& ta
     }
     const size_t count = table.layout.ElementsOf(block);
     LODESTONE_ASSIGN_OR_RETURN(const ByteView values, Take(payload, count * sizeof(float)));
-    if (told) listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
+    if (admitted)
+      listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
   }
   return absl::OkStatus();
 }

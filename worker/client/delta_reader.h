@@ -1,7 +1,7 @@
-// Reads the deltas of one Subscribe stream: checks that they go on from what is held without a gap, and takes them
-// apart.
+// The reader of the deltas of one Subscribe stream: checks that they continue what is held without a gap, and gives
+// their blocks to a listener.
 //
-// Not thread-safe: a stream's deltas come one after the other. Readers of several streams may share Positions.
+// Not thread-safe: a stream's deltas come one after the other. Readers of several streams may share ShardPositions.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 #include "absl/status/status.h"
 #include "common/wire/message.h"
 #include "proto/parameter_server.pb.h"
-#include "worker/client/client.h"
 #include "worker/client/shard_positions.h"
+#include "worker/client/types.h"
 
 namespace lodestone::worker {
 
-// Who wants to know what a subscription brings; see Client::Subscribe.
+// The callbacks of a subscription; see Client::Subscribe.
 struct DeltaListener {
   std::function<void(const BlockUpdate&)> on_block;
   std::function<void(ShardId, Version)> on_shard;
@@ -25,22 +25,23 @@ struct DeltaListener {
 class DeltaReader {
  public:
   // `tables`, by id, are those subscribed to, `positions` what is held of them, and `listener` must all outlive this.
-  DeltaReader(const std::map<TableId, const TableHandle*>* tables, Positions* positions, const DeltaListener* listener)
+  DeltaReader(const std::map<TableId, const TableHandle*>* tables, ShardPositions* positions,
+              const DeltaListener* listener)
       : tables_(tables), positions_(positions), listener_(listener), name_(positions->NewReader()) {}
 
-  // Takes in a message; `header` without its payload. INTERNAL if it does not continue what is held or contradicts
-  // itself: then the stream is of no more use, and of the shard at fault nothing is held any more. What precedes the
-  // fault in the message has been told to the listener. What a former owner sends late is told to nobody.
+  // Reads a message; `header` without its payload. INTERNAL if it does not continue what is held or contradicts itself:
+  // then the stream must end, and nothing is held of the shard at fault. The listener has got what precedes the fault
+  // in the message. What a former owner sends late is dropped.
   absl::Status Read(const v1::Delta& header, const Payload& payload);
 
  private:
   absl::Status ReadShard(const v1::Delta::ShardDelta& delta, ByteView* payload);
-  // Takes the parts of `delta` from `payload`, and tells the listener of them if they are `told`.
-  absl::Status ReadParts(const v1::Delta::ShardDelta& delta, bool told, ByteView* payload);
-  absl::Status ReadBlocks(const v1::Part& part, const TableHandle& table, bool told, ByteView* payload);
+  // Takes the parts of `delta` from `payload`, and passes them to the listener if they are `admitted`.
+  absl::Status ReadParts(const v1::Delta::ShardDelta& delta, bool admitted, ByteView* payload);
+  absl::Status ReadBlocks(const v1::Part& part, const TableHandle& table, bool admitted, ByteView* payload);
 
   const std::map<TableId, const TableHandle*>* const tables_;
-  Positions* const positions_;
+  ShardPositions* const positions_;
   const DeltaListener* const listener_;
   const uint64_t name_;  // Among the readers of `positions_`.
 };

@@ -1,4 +1,4 @@
-// Payload bytes that this worker sends and gets, by direction and by what its numbers are encoded as.
+// The counters of payload bytes that this worker sends and receives, by direction and encoding.
 #pragma once
 
 #include "common/telemetry/metrics.h"

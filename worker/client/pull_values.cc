@@ -12,8 +12,8 @@
 namespace lodestone::worker {
 namespace {
 
-// Checks that `part` of an answer is what `asked` wanted.
-absl::Status CheckPart(const v1::Part& part, const RoutedPart& asked) {
+// INTERNAL if `part` of an answer does not match `asked`.
+absl::Status CheckPart(const v1::Part& part, const ShardMessage::Part& asked) {
   const auto wrong = [&](const auto&... what) {
     return absl::InternalError(
         absl::StrCat("table ", asked.table->spec.name(), ", shard ", asked.shard, ": ", what...));
@@ -36,7 +36,7 @@ absl::Status CheckPart(const v1::Part& part, const RoutedPart& asked) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message) {
+absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payload, const ShardMessage& message) {
   if (response.parts_size() != message.parts.size() || response.shard_versions_size() != message.parts.size()) {
     return absl::InternalError(absl::StrCat("the answer has ", response.parts_size(), " parts and ",
                                             response.shard_versions_size(), " shard versions, asked were ",
@@ -45,7 +45,7 @@ absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payloa
   size_t size = 0;
   for (size_t i = 0; i < message.parts.size(); ++i) {
     LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
-    size += ValueCount(message.parts[i]) * sizeof(float);
+    size += message.parts[i].ValueCount() * sizeof(float);
   }
   if (payload.size() != size) {
     return absl::InternalError(
@@ -54,8 +54,8 @@ absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payloa
   return absl::OkStatus();
 }
 
-// Copies a part's values from the front of `from`, which loses them, to where they belong.
-void Scatter(const RoutedPart& part, ByteView* from, float* dst) {
+// Copies a part's values, which it takes from the front of `from`, to where they belong.
+void Scatter(const ShardMessage::Part& part, ByteView* from, float* dst) {
   const BlockLayout& layout = part.table->layout;
   for (uint32_t item : part.items) {
     const uint64_t offset = uint64_t{item} * (part.dense ? layout.block_elements : part.table->dim);
@@ -66,27 +66,34 @@ void Scatter(const RoutedPart& part, ByteView* from, float* dst) {
 
 }  // namespace
 
-absl::StatusOr<Routing> PullValues::RouteBy(const ShardMap& map, const MessageLimits& limits) const {
-  std::vector<const TableHandle*> tables;
-  for (const DensePull& pull : dense_) tables.push_back(pull.table);
-  std::vector<KeysOfTable> keys;
-  for (const RowPull& pull : rows_) keys.push_back({pull.table, pull.keys});
-  return Route(map, {tables, keys}, limits);
+absl::StatusOr<std::vector<ShardMessage>> PullValues::Route(const RequestRouter& router) {
+  LODESTONE_ASSIGN_OR_RETURN(Routing routing, router.RoutePull(dense_, rows_));
+  orders_ = std::move(routing.orders);
+  messages_ = routing.messages.size();
+  return std::move(routing.messages);
 }
 
-uint64_t PullValues::AddParts(const RoutedMessage& message, v1::PullRequest* request,
-                              std::vector<CallNumbers::Part>* parts) const {
-  uint64_t values = 0;
-  for (const RoutedPart& part : message.parts) {
-    *request->add_parts() = ToProto(part);
-    parts->push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
-    values += ValueCount(part);
+CallPayload PullValues::MakePayload(const ShardMessage& message) const {
+  CallPayload payload;
+  const size_t key_bytes = AddSizes(message, &payload);
+  SetKeys(
+      key_bytes, [&](uint8_t* to) { CopyKeys(message, to); }, &payload);
+  return payload;
+}
+
+size_t PullValues::AddSizes(const ShardMessage& message, CallPayload* payload) const {
+  size_t key_bytes = 0;
+  payload->parts.reserve(payload->parts.size() + message.parts.size());
+  for (const ShardMessage::Part& part : message.parts) {
+    payload->parts.push_back({part.dense ? 0 : part.items.size() * sizeof(Key), 0});
+    key_bytes += payload->parts.back().key_bytes;
+    payload->answer_bytes += part.ValueCount() * sizeof(float);
   }
-  return values * sizeof(float);
+  return key_bytes;
 }
 
-uint8_t* PullValues::CopyKeys(const RoutedMessage& message, uint8_t* to) const {
-  for (const RoutedPart& part : message.parts) {
+void PullValues::CopyKeys(const ShardMessage& message, uint8_t* to) const {
+  for (const ShardMessage::Part& part : message.parts) {
     if (part.dense) continue;
     const std::span<const Key> keys = rows_[part.source].keys;
     for (uint32_t row : part.items) {
@@ -94,24 +101,29 @@ uint8_t* PullValues::CopyKeys(const RoutedMessage& message, uint8_t* to) const {
       to += sizeof(Key);
     }
   }
-  return to;
 }
 
-absl::Status PullValues::Take(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message) {
+absl::Status PullValues::Take(const v1::PullResponse& response, const Payload& payload, const ShardMessage& message) {
   LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, payload, message));
   CountCopied(payload.size());
   pull_bytes_metric.Add(payload.size());
   ByteView from = payload.bytes();
-  for (const RoutedPart& part : message.parts) {
+  for (const ShardMessage::Part& part : message.parts) {
     Scatter(part, &from, part.dense ? dense_[part.source].dst : rows_[part.source].dst);
   }
   MutexLock lock(&mu_);
+  ++taken_;
   for (size_t i = 0; i < message.parts.size(); ++i) {
     Version& version = versions_[message.parts[i].shard];
     const Version read = response.shard_versions(static_cast<int>(i));
     version = version == 0 ? read : std::min(version, read);
   }
   return absl::OkStatus();
+}
+
+bool PullValues::complete() const {
+  MutexLock lock(&mu_);
+  return taken_ == messages_;
 }
 
 ShardVersions PullValues::versions() const {

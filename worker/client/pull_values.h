@@ -1,20 +1,20 @@
-// What a pull wants, and where it goes.
+// The values of one pull: what it asks for, and where the answers go.
 //
-// Thread-safe: answers may come at the same time.
+// Thread-safe, once Route has returned: answers may come at the same time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/wire/message.h"
-#include "common/wire/shard_map.h"
 #include "proto/parameter_server.pb.h"
-#include "worker/client/client.h"
 #include "worker/client/request_router.h"
+#include "worker/client/types.h"
 #include "worker/rpc/call_payload.h"
 
 namespace lodestone::worker {
@@ -28,28 +28,34 @@ class PullValues {
   const std::vector<DensePull>& dense() const { return dense_; }
   const std::vector<RowPull>& rows() const { return rows_; }
 
-  // The messages that ask for all of it; errors as Route.
-  absl::StatusOr<Routing> RouteBy(const ShardMap& map, const MessageLimits& limits) const;
+  // The messages that ask for all of it, valid as long as this is; errors as RequestRouter's. Call it once.
+  absl::StatusOr<std::vector<ShardMessage>> Route(const RequestRouter& router);
 
-  // What `message` asks for: its parts, what each of them has of the keys, and those. Returns the bytes of the values
-  // that the answer will have.
-  uint64_t AddParts(const RoutedMessage& message, v1::PullRequest* request,
-                    std::vector<CallNumbers::Part>* parts) const;
-  // Returns where the next keys go.
-  uint8_t* CopyKeys(const RoutedMessage& message, uint8_t* to) const;
+  // The payload of `message`: its keys.
+  CallPayload MakePayload(const ShardMessage& message) const;
+  // The same in steps, to be appended to a push's. AddSizes appends the parts' sizes, sets the answer's, and returns
+  // the bytes of keys.
+  size_t AddSizes(const ShardMessage& message, CallPayload* payload) const;
+  void CopyKeys(const ShardMessage& message, uint8_t* to) const;
 
-  // Puts the answer to `message` where it belongs. INTERNAL, and nothing is put anywhere, if it is none.
-  absl::Status Take(const v1::PullResponse& response, const Payload& payload, const RoutedMessage& message);
+  // Copies the answer to `message` to where it belongs. INTERNAL, and nothing is copied, if it does not match.
+  absl::Status Take(const v1::PullResponse& response, const Payload& payload, const ShardMessage& message);
 
-  // Of what has been taken; where several messages read one shard, the oldest counts.
+  // Whether the answers to all messages have been taken.
+  bool complete() const;
+  // The versions of what has been taken; where several messages read one shard, the oldest counts.
   ShardVersions versions() const;
 
  private:
+  // Constant once Route has returned.
   const std::vector<DensePull> dense_;
   const std::vector<RowPull> rows_;
+  std::vector<std::vector<uint32_t>> orders_;  // What the messages' parts point into.
+  size_t messages_ = 0;
 
   mutable Mutex mu_;
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
+  size_t taken_ ABSL_GUARDED_BY(mu_) = 0;  // Messages.
 };
 
 }  // namespace lodestone::worker

@@ -13,6 +13,9 @@
 #include "common/telemetry/metrics.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/client/pull_values.h"
+#include "worker/client/request_router.h"
+#include "worker/client/rerouter.h"
+#include "worker/client/server_sessions.h"
 
 namespace lodestone::worker {
 namespace {
@@ -20,12 +23,12 @@ namespace {
 HistogramMetric pull_metric("lodestone_worker_pull_duration_seconds",
                             "From the sending of a pull until all of its values are there.");
 
-// Messages of one pull that are under way to each server at a time. Enough to keep a connection busy; more would only
-// wait, with their deadlines running.
+// The messages of one pull that are in flight to each server at a time. Enough to keep a connection busy; more would
+// only wait, with their deadlines running.
 constexpr size_t kMessagesPerServerMax = 8;
 
 // Indices of `messages` such that servers take turns.
-std::vector<size_t> TakeTurns(const std::vector<RoutedMessage>& messages) {
+std::vector<size_t> TakeTurns(const std::vector<ShardMessage>& messages) {
   std::vector<std::pair<size_t, size_t>> turns;  // Turn of the message's server, index.
   for (size_t i = 0, turn = 0; i < messages.size(); ++i) {
     turn = i > 0 && messages[i].server == messages[i - 1].server ? turn + 1 : 0;
@@ -39,30 +42,30 @@ std::vector<size_t> TakeTurns(const std::vector<RoutedMessage>& messages) {
 }
 
 // Names of the tables in `message`.
-std::string TablesOf(const RoutedMessage& message) {
+std::string TablesOf(const ShardMessage& message) {
   std::set<std::string> names;
-  for (const RoutedPart& part : message.parts) names.insert(part.table->spec.name());
+  for (const ShardMessage::Part& part : message.parts) names.insert(part.table->spec.name());
   return absl::StrJoin(names, ",");
 }
 
 }  // namespace
 
-// One message, or a piece of one whose shards have got other owners. Belongs to whoever sends it.
+// One message, or a piece of one whose shards have got other owners. Owned by the call that sends it.
 struct Puller::Sending {
-  RoutedMessage message;
-  uint64_t epoch = 0;      // Of the map by which it is sent.
-  bool known = false;      // Whether the server had been told of this worker.
-  int64_t started_ms = 0;  // As those of Caller::Message.
+  ShardMessage message;
+  uint64_t epoch = 0;      // Of the map that routed it.
+  bool known = false;      // Whether the server knew this worker when it was sent.
+  int64_t started_ms = 0;  // As ServerChannel::Request's.
   uint32_t turned_back = 0;
 };
 
-// One pull: done when no message of it is under way and none is left, or none need be sent any more.
+// The state of one pull, which is done when none of its messages is in flight and none is left to be sent.
 struct Puller::Operation {
   // Constant.
   Operation(std::vector<DensePull> dense, std::vector<RowPull> rows, uint32_t shards)
       : values(std::move(dense), std::move(rows), shards) {}
   int64_t started_ns = 0;
-  std::vector<std::vector<uint32_t>> orders;  // What the messages' parts point into.
+  v1::PullRequest header;  // Of all its messages, also of those that are sent again; without parts.
   size_t under_way_max = 0;
   std::function<void(absl::Status, ShardVersions)> done;
 
@@ -104,18 +107,18 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
   auto operation = std::make_shared<Operation>(std::move(dense), std::move(rows), map->shards());
   operation->started_ns = NowNs();
   operation->done = std::move(done);
-  absl::StatusOr<Routing> routing = operation->values.RouteBy(*map, servers_.limits);
-  if (!routing.ok()) {
-    operation->done(routing.status(), {});
+  operation->header.set_worker_incarnation(servers_.incarnation);
+  absl::StatusOr<std::vector<ShardMessage>> messages = operation->values.Route({*map, servers_.limits});
+  if (!messages.ok()) {
+    operation->done(messages.status(), {});
     return;
   }
-  operation->orders = std::move(routing->orders);
-  const size_t messages = routing->messages.size();
-  operation->under_way_max = std::max<size_t>(1, std::min(messages, kMessagesPerServerMax * servers_.callers.size()));
+  operation->under_way_max =
+      std::max<size_t>(1, std::min(messages->size(), kMessagesPerServerMax * servers_.channels.size()));
   {
     MutexLock lock(&operation->mu);
-    for (size_t index : TakeTurns(routing->messages)) {
-      operation->messages.push_back({std::move(routing->messages[index]), map->epoch()});
+    for (size_t index : TakeTurns(*messages)) {
+      operation->messages.push_back({std::move((*messages)[index]), map->epoch()});
     }
   }
   for (size_t i = 0; i < operation->under_way_max; ++i) SendNext(operation);
@@ -134,41 +137,38 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
 }
 
 void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation) {
-  const RoutedMessage& message = sending->message;
+  const ShardMessage& message = sending->message;
   sending->known = servers_.sessions->IsOpen(message.server);
-  Caller::Message sent{.what = absl::StrCat("pull of ", TablesOf(message)),
-                       .epoch = sending->epoch,
-                       .started_ms = sending->started_ms,
-                       .turned_back = sending->turned_back};
-  v1::PullRequest& request = *sent.call.mutable_pull();
-  request.set_worker_incarnation(servers_.incarnation);
-  sent.numbers.answer_bytes = operation->values.AddParts(message, &request, &sent.numbers.parts);
-  size_t key_bytes = 0;
-  for (const CallNumbers::Part& part : sent.numbers.parts) key_bytes += part.key_bytes;
-  SetKeys(
-      key_bytes, [&](uint8_t* to) { operation->values.CopyKeys(message, to); }, &sent.numbers);
-  servers_.callers[message.server]->Call(
-      std::move(sent),
-      [this, sending, operation](const absl::StatusOr<Connection::Answer>& answer, Caller::Message* sent) {
-        OnAnswer(answer, sent, sending, operation);
+  ServerChannel::Request request{.payload = operation->values.MakePayload(message),
+                                 .what = absl::StrCat("pull of ", TablesOf(message)),
+                                 .epoch = sending->epoch,
+                                 .started_ms = sending->started_ms,
+                                 .turned_back = sending->turned_back};
+  v1::PullRequest& pull = *request.call.mutable_pull();
+  pull = operation->header;
+  AddParts(message, pull.mutable_parts());
+  servers_.channels[message.server]->Call(
+      std::move(request),
+      [this, sending, operation](const absl::StatusOr<Connection::Answer>& answer, ServerChannel::Request* request) {
+        OnAnswer(answer, request, sending, operation);
       });
 }
 
-void Puller::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Sending* sending,
-                      const std::shared_ptr<Operation>& operation) {
+void Puller::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, ServerChannel::Request* request,
+                      Sending* sending, const std::shared_ptr<Operation>& operation) {
   const absl::Status& status = answer.status();
   const uint32_t server = sending->message.server;
   if (status.ok()) {
     const absl::Status taken = answer->header.has_pull()
                                    ? operation->values.Take(answer->header.pull(), answer->payload, sending->message)
                                    : absl::InternalError("the answer is not one to a pull");
-    return End(Annotate(taken, absl::StrCat("pull from ", servers_.callers[server]->peer())), operation);
+    return End(Annotate(taken, absl::StrCat("pull from ", servers_.channels[server]->peer())), operation);
   }
-  sending->started_ms = message->started_ms;
-  if (absl::IsAborted(status)) return OnTurnedBack(status, message, sending, operation);
+  sending->started_ms = request->started_ms;
+  if (absl::IsAborted(status)) return OnTurnedBack(status, request, sending, operation);
   if (IsUnknownThere(status) && !sending->known) {
     return servers_.sessions->Open(server, [this, sending, operation](const absl::Status& opened) {
-      // One that has left meanwhile (ABORTED) owns nothing any more.
+      // A server that has left meanwhile (ABORTED) owns nothing any more.
       if (opened.ok() || absl::IsAborted(opened)) return SendAgain(*servers_.map(), sending, operation);
       if (absl::IsFailedPrecondition(opened)) servers_.on_lost(opened);
       End(Annotate(opened, "pull"), operation);
@@ -178,10 +178,10 @@ void Puller::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::
   End(status, operation);
 }
 
-void Puller::OnTurnedBack(const absl::Status& status, Caller::Message* message, Sending* sending,
+void Puller::OnTurnedBack(const absl::Status& status, ServerChannel::Request* request, Sending* sending,
                           const std::shared_ptr<Operation>& operation) {
-  const auto again = std::make_shared<Caller::Message>(std::move(*message));
-  servers_.reroutes->TurnBack(
+  const auto again = std::make_shared<ServerChannel::Request>(std::move(*request));
+  servers_.rerouter->TurnBack(
       status, again.get(),
       [this, again, sending, operation](const absl::StatusOr<std::shared_ptr<const ShardMap>>& map) {
         if (!map.ok()) return End(map.status(), operation);
@@ -192,17 +192,15 @@ void Puller::OnTurnedBack(const absl::Status& status, Caller::Message* message, 
 
 void Puller::SendAgain(const ShardMap& map, Sending* sending, const std::shared_ptr<Operation>& operation) {
   std::vector<Sending> pieces;
-  for (const RoutedPart& part : sending->message.parts) {
+  for (const ShardMessage::Part& part : sending->message.parts) {
     const uint32_t owner = map.OwnerOf(part.shard);
     auto piece =
         std::find_if(pieces.begin(), pieces.end(), [&](const Sending& of) { return of.message.server == owner; });
     if (piece == pieces.end()) {
-      Sending fresh = {{owner, {}, 0}, map.epoch(), false, sending->started_ms, sending->turned_back};
+      Sending fresh = {{owner, {}}, map.epoch(), false, sending->started_ms, sending->turned_back};
       piece = pieces.insert(pieces.end(), std::move(fresh));
     }
-    RoutedMessage& message = piece->message;
-    if (message.parts.empty() || message.parts.back().shard != part.shard) ++message.shards;
-    message.parts.push_back(part);
+    piece->message.parts.push_back(part);
   }
   {
     MutexLock lock(&operation->mu);

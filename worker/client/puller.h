@@ -1,9 +1,9 @@
-// Reads values: asks each server for what it holds, in messages of moderate size, and puts the answers where they
-// belong.
+// The pull path of a client: asks each server for the values that it holds, in messages of moderate size, and copies
+// the answers to where they belong.
 //
 // Thread-safe. Callbacks run on a connection's thread or the timer's.
 //
-// The callers must outlive this, and must be cancelled before this is destroyed.
+// The channels must outlive this, and must be cancelled before this is destroyed.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/client/client.h"
-#include "worker/client/pusher.h"
+#include "worker/client/server_set.h"
+#include "worker/client/types.h"
+#include "worker/rpc/server_channel.h"
 
 namespace lodestone::worker {
 
 class Puller {
  public:
-  explicit Puller(const Servers& servers) : servers_(servers) {}
+  explicit Puller(const ServerSet& servers) : servers_(servers) {}
 
   // As Client::Pull.
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
@@ -30,14 +31,14 @@ class Puller {
 
   void SendNext(const std::shared_ptr<Operation>& operation);
   void Send(Sending* sending, const std::shared_ptr<Operation>& operation);
-  void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Sending* sending,
+  void OnAnswer(const absl::StatusOr<Connection::Answer>& answer, ServerChannel::Request* request, Sending* sending,
                 const std::shared_ptr<Operation>& operation);
-  void OnTurnedBack(const absl::Status& status, Caller::Message* message, Sending* sending,
+  void OnTurnedBack(const absl::Status& status, ServerChannel::Request* request, Sending* sending,
                     const std::shared_ptr<Operation>& operation);
   void SendAgain(const ShardMap& map, Sending* sending, const std::shared_ptr<Operation>& operation);
   void End(const absl::Status& status, const std::shared_ptr<Operation>& operation);
 
-  const Servers servers_;
+  const ServerSet servers_;
 };
 
 }  // namespace lodestone::worker

@@ -1,44 +1,37 @@
-// Pushes, and reads what comes of it, in one exchange with each server where it can be.
+// A push and a pull of what it leads to, in one exchange with each server where possible.
 //
 // Thread-safe. Callbacks run on a connection's thread or the timer's.
 //
-// Pusher and Puller must outlive this, and their callers must be cancelled before it is destroyed.
+// Pusher and Puller must outlive this, and their channels must be cancelled before it is destroyed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/types.h"
-#include "worker/client/client.h"
-#include "worker/client/puller.h"
-#include "worker/client/pusher.h"
-#include "worker/client/request_router.h"
+#include "worker/client/types.h"
 
 namespace lodestone::worker {
 
-class PushPuller {
+class Puller;
+class Pusher;
+
+class PushPull {
  public:
-  PushPuller(const Servers& servers, Pusher* pusher, Puller* puller)
-      : servers_(servers), pusher_(pusher), puller_(puller) {}
+  PushPull(uint32_t shards, Pusher* pusher, Puller* puller) : shards_(shards), pusher_(pusher), puller_(puller) {}
 
   // As Client::PushPull.
-  absl::Status PushPull(Clock clock, const PushWork& work, std::vector<DensePull> dense, std::vector<RowPull> rows,
-                        std::function<void(Client::PushResult, ShardVersions)> done);
+  absl::Status Run(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                   const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                   std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done);
 
  private:
-  struct Operation;
-
-  const Servers servers_;
+  const uint32_t shards_;
   Pusher* const pusher_;
   Puller* const puller_;
 };
-
-// Which message of `pull` can go with which of `push`, by its index, so that what it reads holds all that is pushed to
-// it. Empty if not all of them can go with one. `same_keys` tells whether a source of rows of the push and one of the
-// pull have the same keys in the same order.
-using SameKeys = std::function<bool(size_t push_source, size_t pull_source)>;
-std::vector<const RoutedMessage*> PairMessages(const Routing& push, const Routing& pull, uint32_t shards,
-                                               const SameKeys& same_keys);
 
 }  // namespace lodestone::worker

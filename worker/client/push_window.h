@@ -1,4 +1,4 @@
-// Bounds what is unacknowledged: whole pushes by number, their messages by the span of their sequences.
+// The window of unacknowledged pushes: bounds their number, and the span of their messages' sequences.
 //
 // Thread-safe. Methods that wait return an error once the window has failed or the deadline has passed.
 #pragma once
@@ -22,7 +22,7 @@ class PushWindow {
   explicit PushWindow(size_t pushes_max, uint64_t sequences_max = limits::kSequenceWindow)
       : pushes_max_(pushes_max), sequences_max_(sequences_max) {}
 
-  // Waits until fewer than `pushes_max` pushes are under way and adds one. DEADLINE_EXCEEDED, naming the oldest
+  // Waits until fewer than `pushes_max` pushes are in flight and adds one. DEADLINE_EXCEEDED, naming the oldest
   // sequence that is unacknowledged, after `timeout_ms`.
   absl::Status Enter(int64_t timeout_ms);
   // A push that entered has ended, with this status.
@@ -30,19 +30,19 @@ class PushWindow {
 
   // The next sequence, once those in flight span less than `sequences_max` with it. Errors as Enter.
   absl::StatusOr<Sequence> NextSequence(int64_t timeout_ms);
-  // No message with this sequence will be sent any more.
+  // Ends a sequence: no message with it will be sent again.
   void Acknowledge(Sequence sequence);
 
-  // From now on Enter and NextSequence end with `status`, those that wait as well.
+  // Ends waiting and later calls of Enter and NextSequence with `status`.
   void Fail(const absl::Status& status);
 
-  // Waits until no push is under way. The first error that a push ended with, if any.
+  // Waits until no push is in flight. The first error that a push ended with, if any.
   absl::Status Flush();
 
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Why what has waited until its deadline still waits.
+  // The error of a wait that has reached its deadline.
   absl::Status TimedOut() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t pushes_max_;

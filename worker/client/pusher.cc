@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
@@ -11,6 +12,11 @@
 #include "common/telemetry/metrics.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/client/payload_metrics.h"
+#include "worker/client/push_pairing.h"
+#include "worker/client/push_split.h"
+#include "worker/client/request_router.h"
+#include "worker/client/rerouter.h"
+#include "worker/client/server_sessions.h"
 
 namespace lodestone::worker {
 namespace {
@@ -18,7 +24,7 @@ namespace {
 HistogramMetric push_metric("lodestone_worker_push_duration_seconds",
                             "From the sending of a push until every server has acknowledged it.");
 
-// Checks that `response` is one to `request`: it names the shards in order of first appearance.
+// INTERNAL if `response` does not name the shards of `request`, in order of first appearance.
 absl::Status CheckAnswer(const v1::PushResponse& response, const v1::PushRequest& request) {
   int shards = 0;
   std::optional<ShardId> last;
@@ -36,17 +42,21 @@ absl::Status CheckAnswer(const v1::PushResponse& response, const v1::PushRequest
       absl::StrCat("the answer names ", response.shards_size(), " shards, the push had ", shards));
 }
 
+v1::PushRequest* MutablePush(v1::Call* call) {
+  return call->has_push_pull() ? call->mutable_push_pull()->mutable_push() : call->mutable_push();
+}
+
 }  // namespace
 
-// One push: done when no message of it is under way.
+// The state of one push, which is done when none of its messages is in flight.
 struct Pusher::Operation {
   // Constant.
   int64_t started_ns = 0;
   ShardVersions read_versions;
-  std::function<void(Client::PushResult)> done;
+  std::function<void(PushResult)> done;
 
   Mutex mu;
-  size_t messages ABSL_GUARDED_BY(mu) = 1;  // Under way, and one more while messages are being sent.
+  size_t messages ABSL_GUARDED_BY(mu) = 1;  // In flight, and one more while messages are being sent.
   absl::Status status ABSL_GUARDED_BY(mu);
   std::vector<StalenessMeter::Applied> applied ABSL_GUARDED_BY(mu);  // By shard, each once.
 
@@ -66,7 +76,7 @@ struct Pusher::Operation {
     }
   }
 
-  // Ends one, if it is not the last.
+  // Ends a message, if it is not the last.
   bool EndUnlessLast() {
     MutexLock lock(&mu);
     if (messages == 1) return false;
@@ -74,7 +84,7 @@ struct Pusher::Operation {
     return true;
   }
 
-  // True for the last one.
+  // Ends a message; true for the last one.
   bool End(const absl::Status& message_status) {
     MutexLock lock(&mu);
     if (status.ok()) status = message_status;
@@ -82,8 +92,8 @@ struct Pusher::Operation {
   }
 };
 
-// Lives as long as anything refers to the borrowed gradients of a push, which is not done before. May end anywhere
-// within gRPC, so the timer's thread does what follows.
+// The owner of a push's borrowed gradients: lives as long as a slice refers to them, and the push is not done before.
+// It may be destroyed anywhere within gRPC, so the timer's thread runs what follows.
 class Pusher::Release {
  public:
   Release(Pusher* pusher, std::shared_ptr<Operation> operation) : pusher_(pusher), operation_(std::move(operation)) {
@@ -92,7 +102,7 @@ class Pusher::Release {
     ++pusher_->borrowed_;
   }
   ~Release() {
-    // As a rule the answers come later than this, and there is nothing to do but to count.
+    // Mostly the answers come later than this.
     if (operation_->EndUnlessLast()) {
       Forget(pusher_);
       return;
@@ -118,145 +128,144 @@ Pusher::~Pusher() {
   while (borrowed_ > 0) released_.Wait(&mu_);
 }
 
-absl::StatusOr<Routing> RouteBy(const ShardMap& map, const PushWork& work, const MessageLimits& limits) {
-  std::vector<const TableHandle*> tables;
-  for (const DenseGradient& gradient : work.dense) tables.push_back(gradient.table);
-  std::vector<KeysOfTable> keys;
-  for (const RowGradients& gradients : work.rows) keys.push_back({gradients.table, gradients.keys});
-  return Route(map, {tables, keys}, limits);
-}
-
-absl::Status Pusher::Push(Clock clock, const PushWork& work, std::function<void(Client::PushResult)> done) {
+absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+                          const ShardVersions& read_versions, std::function<void(PushResult)> done,
+                          const std::shared_ptr<PullValues>& pull) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
-  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, RouteBy(*map, work, servers_.limits));
-  return Push(clock, work, *map, routing, {}, std::move(done));
-}
-
-absl::Status Pusher::Push(Clock clock, const PushWork& work, const ShardMap& map, const Routing& routing,
-                          const Riders& riders, std::function<void(Client::PushResult)> done) {
+  const RequestRouter router(*map, servers_.limits);
+  LODESTONE_ASSIGN_OR_RETURN(const Routing routing, router.RoutePush(dense, rows));
+  std::vector<PullRider> riders;  // By message; fewer: none.
+  if (pull != nullptr) LODESTONE_RETURN_IF_ERROR(PairWithPush(router, routing.messages, rows, pull, &riders));
   LODESTONE_RETURN_IF_ERROR(window_.Enter(window_timeout_ms_));
 
   auto operation = std::make_shared<Operation>();
   operation->started_ns = NowNs();
-  operation->read_versions = work.read_versions;
+  operation->read_versions = read_versions;
   operation->done = std::move(done);
   std::shared_ptr<void> release;
-  if (std::any_of(work.dense.begin(), work.dense.end(), [](const DenseGradient& dense) { return dense.borrowed; })) {
+  if (std::any_of(dense.begin(), dense.end(), [](const DenseGradient& gradient) { return gradient.borrowed; })) {
     release = std::make_shared<Release>(this, operation);
   }
   absl::Status status;
   for (size_t m = 0; m < routing.messages.size(); ++m) {
-    const RoutedMessage& message = routing.messages[m];
+    const ShardMessage& message = routing.messages[m];
     const absl::StatusOr<Sequence> sequence = window_.NextSequence(window_timeout_ms_);
     if (!sequence.ok()) {
       status = sequence.status();
       break;
     }
     operation->Begin();
-    Piece piece{.server = message.server, .sequence = *sequence, .operation = operation};
-    if (m < riders.size()) piece.rider = riders[m];
-    Caller::Message sent{.numbers = PushNumbers(message, work.dense, work.rows, release, piece.rider.get()),
-                         .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
-                         .epoch = map.epoch()};
-    if (piece.rider != nullptr) *sent.call.mutable_push_pull()->mutable_pull() = piece.rider->request;
-    v1::PushRequest& request =
-        piece.rider != nullptr ? *sent.call.mutable_push_pull()->mutable_push() : *sent.call.mutable_push();
-    request.set_worker_incarnation(servers_.incarnation);
-    request.set_sequence(*sequence);
-    request.set_clock(clock);
-    request.mutable_parts()->Reserve(static_cast<int>(message.parts.size()));
-    for (size_t i = 0; i < message.parts.size(); ++i) {
-      *request.add_parts() = ToProto(message.parts[i]);
-      push_bytes_metric.Add(sent.numbers.parts[i].key_bytes + sent.numbers.parts[i].value_bytes);
+    PullRider rider;
+    if (m < riders.size()) rider = std::move(riders[m]);
+    const bool pulls = rider.values != nullptr;
+    ServerChannel::Request request{.payload = MakePushPayload(message, dense, rows, release, pulls ? &rider : nullptr),
+                                   .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
+                                   .epoch = map->epoch()};
+    if (pulls) {
+      v1::PullRequest& pulled = *request.call.mutable_push_pull()->mutable_pull();
+      pulled.set_worker_incarnation(servers_.incarnation);
+      AddParts(rider.message, pulled.mutable_parts());
     }
-    Send(std::move(sent), std::move(piece));
+    v1::PushRequest& push = *MutablePush(&request.call);
+    push.set_worker_incarnation(servers_.incarnation);
+    push.set_sequence(*sequence);
+    push.set_clock(clock);
+    AddParts(message, push.mutable_parts());
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      push_bytes_metric.Add(request.payload.parts[i].key_bytes + request.payload.parts[i].value_bytes);
+    }
+    Send(std::move(request),
+         {.server = message.server, .sequence = *sequence, .rider = std::move(rider), .operation = operation});
   }
   release.reset();
   EndMessage(operation.get(), status);
   return absl::OkStatus();
 }
 
-void Pusher::Send(Caller::Message message, Piece piece) {
-  piece.known = servers_.sessions->IsOpen(piece.server);
-  Caller* const caller = servers_.callers[piece.server].get();
-  caller->Call(std::move(message), [this, piece = std::move(piece)](const absl::StatusOr<Connection::Answer>& answer,
-                                                                    Caller::Message* message) mutable {
-    OnAnswer(answer, message, &piece);
-  });
+void Pusher::Send(ServerChannel::Request request, InFlight in_flight) {
+  in_flight.known = servers_.sessions->IsOpen(in_flight.server);
+  ServerChannel* const channel = servers_.channels[in_flight.server].get();
+  channel->Call(std::move(request),
+                [this, in_flight = std::move(in_flight)](const absl::StatusOr<Connection::Answer>& answer,
+                                                         ServerChannel::Request* request) mutable {
+                  OnAnswer(answer, request, &in_flight);
+                });
 }
 
-void Pusher::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, Caller::Message* message, Piece* piece) {
+void Pusher::OnAnswer(const absl::StatusOr<Connection::Answer>& answer, ServerChannel::Request* request,
+                      InFlight* in_flight) {
   const absl::Status& status = answer.status();
-  if (status.ok()) return EndPiece(*piece, TakeAnswer(*answer, message->call, *piece));
-  if (std::exchange(piece->rider, nullptr) != nullptr) DropPull(message);  // What is sent again is the push alone.
-  if (absl::IsAborted(status)) return OnTurnedBack(status, message, piece);
-  if (IsUnknownThere(status) && !piece->known) return OnUnknown(message, piece);
+  if (status.ok()) return End(*in_flight, TakeAnswer(*answer, request->call, *in_flight));
+  in_flight->rider = {};  // What is sent again is the push alone.
+  if (absl::IsAborted(status)) return OnTurnedBack(status, request, in_flight);
+  if (IsUnknownThere(status) && !in_flight->known) return OnUnknown(request, in_flight);
   if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
-  EndPiece(*piece, status);
+  End(*in_flight, status);
 }
 
-absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call& call, const Piece& piece) {
-  const bool both = piece.rider != nullptr;
+absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call& call, const InFlight& in_flight) {
+  const PullRider& rider = in_flight.rider;
+  const bool both = rider.values != nullptr;
   const v1::Answer& header = answer.header;
   const v1::PushResponse& response = both ? header.push_pull().push() : header.push();
   absl::Status status = (both ? header.has_push_pull() : header.has_push())
                             ? CheckAnswer(response, both ? call.push_pull().push() : call.push())
                             : absl::InternalError("the answer is not one to a push");
-  if (status.ok() && both) status = piece.rider->take(header.push_pull().pull(), answer.payload);
+  if (status.ok() && both) status = rider.values->Take(header.push_pull().pull(), answer.payload, rider.message);
   if (!status.ok()) {
-    return Annotate(status,
-                    absl::StrCat("push sequence=", piece.sequence, " to ", servers_.callers[piece.server]->peer()));
+    return Annotate(status, absl::StrCat("push sequence=", in_flight.sequence, " to ",
+                                         servers_.channels[in_flight.server]->peer()));
   }
   for (const auto& result : response.shards()) {
     if (!result.duplicate()) staleness_.Record(result.shard(), result.version());
-    piece.operation->Apply(result.shard(), result.version());
+    in_flight.operation->Apply(result.shard(), result.version());
   }
   return absl::OkStatus();
 }
 
-void Pusher::OnTurnedBack(const absl::Status& status, Caller::Message* message, Piece* piece) {
-  const auto again = std::make_shared<Caller::Message>(std::move(*message));
-  servers_.reroutes->TurnBack(
+void Pusher::OnTurnedBack(const absl::Status& status, ServerChannel::Request* request, InFlight* in_flight) {
+  const auto again = std::make_shared<ServerChannel::Request>(std::move(*request));
+  servers_.rerouter->TurnBack(
       status, again.get(),
-      [this, again, piece = std::move(*piece)](const absl::StatusOr<std::shared_ptr<const ShardMap>>& map) {
-        if (!map.ok()) return EndPiece(piece, map.status());
-        SendAgain(**map, std::move(*again), piece);
+      [this, again, in_flight = std::move(*in_flight)](const absl::StatusOr<std::shared_ptr<const ShardMap>>& map) {
+        if (!map.ok()) return End(in_flight, map.status());
+        SendAgain(**map, std::move(*again), in_flight);
       });
 }
 
-void Pusher::OnUnknown(Caller::Message* message, Piece* piece) {
-  const auto again = std::make_shared<Caller::Message>(std::move(*message));
-  const uint32_t server = piece->server;
-  servers_.sessions->Open(server, [this, again, piece = std::move(*piece)](const absl::Status& status) {
-    // One that has left meanwhile (ABORTED) owns nothing any more.
-    if (status.ok() || absl::IsAborted(status)) return SendAgain(*servers_.map(), std::move(*again), piece);
+void Pusher::OnUnknown(ServerChannel::Request* request, InFlight* in_flight) {
+  const auto again = std::make_shared<ServerChannel::Request>(std::move(*request));
+  const uint32_t server = in_flight->server;
+  servers_.sessions->Open(server, [this, again, in_flight = std::move(*in_flight)](const absl::Status& status) {
+    // A server that has left meanwhile (ABORTED) owns nothing any more.
+    if (status.ok() || absl::IsAborted(status)) return SendAgain(*servers_.map(), std::move(*again), in_flight);
     if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);
-    EndPiece(piece, Annotate(status, again->what));
+    End(in_flight, Annotate(status, again->what));
   });
 }
 
-void Pusher::SendAgain(const ShardMap& map, Caller::Message message, const Piece& piece) {
-  std::vector<SplitPush> splits = Split(map, std::move(message));
-  Piece next = piece;
+void Pusher::SendAgain(const ShardMap& map, ServerChannel::Request request, const InFlight& in_flight) {
+  std::vector<PushSplit> splits = SplitPush(map, std::move(request));
+  InFlight next = in_flight;
   if (splits.size() > 1) {
     if (next.pieces == nullptr) next.pieces = std::make_shared<std::atomic<size_t>>(1);
     *next.pieces += splits.size() - 1;
-    for (size_t i = 1; i < splits.size(); ++i) piece.operation->Begin();
+    for (size_t i = 1; i < splits.size(); ++i) in_flight.operation->Begin();
   }
-  for (SplitPush& split : splits) {
+  for (PushSplit& split : splits) {
     next.server = split.server;
-    Send(std::move(split.message), next);
+    Send(std::move(split.request), next);
   }
 }
 
-void Pusher::EndPiece(const Piece& piece, const absl::Status& status) {
-  if (piece.pieces == nullptr || piece.pieces->fetch_sub(1) == 1) window_.Acknowledge(piece.sequence);
-  EndMessage(piece.operation.get(), status);
+void Pusher::End(const InFlight& in_flight, const absl::Status& status) {
+  if (in_flight.pieces == nullptr || in_flight.pieces->fetch_sub(1) == 1) window_.Acknowledge(in_flight.sequence);
+  EndMessage(in_flight.operation.get(), status);
 }
 
 void Pusher::EndMessage(Operation* operation, const absl::Status& message_status) {
   if (!operation->End(message_status)) return;
-  Client::PushResult result;
+  PushResult result;
   {
     MutexLock lock(&operation->mu);
     result.status = operation->status;

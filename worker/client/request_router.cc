@@ -57,10 +57,10 @@ struct Source {
   }
 };
 
-// Appends parts to messages of one server, and begins a new message whenever the last is full.
+// The messages of one server: appends parts, and begins a new message whenever the last is full.
 class MessageCutter {
  public:
-  MessageCutter(uint32_t server, const MessageLimits& limits, std::vector<RoutedMessage>* messages)
+  MessageCutter(uint32_t server, const MessageLimits& limits, std::vector<ShardMessage>* messages)
       : server_(server), limits_(limits), messages_(messages) {}
 
   absl::Status Add(ShardId shard, const Source& source) {
@@ -77,7 +77,8 @@ class MessageCutter {
         if (bytes_ + bytes > limits_.bytes_target) break;
         bytes_ += bytes;
       }
-      Append(RoutedPart{shard, source.table, source.dense, source.index, items.subspan(from, to - from)});
+      messages_->back().parts.push_back(
+          {shard, source.table, source.dense, source.index, items.subspan(from, to - from)});
       from = to;
     }
     return absl::OkStatus();
@@ -85,66 +86,63 @@ class MessageCutter {
 
  private:
   void Begin() {
-    messages_->push_back(RoutedMessage{server_, {}, 0});
+    messages_->push_back(ShardMessage{server_, {}});
     bytes_ = kMessageHeaderBytes;
-  }
-
-  void Append(const RoutedPart& part) {
-    RoutedMessage& message = messages_->back();
-    if (message.parts.empty() || message.parts.back().shard != part.shard) ++message.shards;
-    message.parts.push_back(part);
   }
 
   absl::Status TooLarge(const Source& source, uint32_t item) const {
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", source.table->spec.name(), ": a single ", source.dense ? "block" : "row", " takes ",
         source.BytesOf(item), " bytes, which does not fit into server.message_max_bytes=", limits_.bytes_max,
-        source.dense ? "; give the table smaller block_elements" : ""));
+        source.dense ? "; give the table smaller block_elements" : "; raise the limit"));
   }
 
   const uint32_t server_;
   const MessageLimits limits_;
-  std::vector<RoutedMessage>* const messages_;
+  std::vector<ShardMessage>* const messages_;
   size_t bytes_ = 0;  // Of the message under way; 0: none.
 };
 
-absl::Status CheckRequest(const RouteRequest& request) {
+template <typename Dense, typename Rows>
+absl::Status CheckTables(std::span<const Dense> dense, std::span<const Rows> rows) {
   uint64_t keys = 0;
-  for (const TableHandle* table : request.dense) {
-    if (!table->spec.has_dense()) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name(), " is not dense"));
+  for (const Dense& source : dense) {
+    if (!source.table->spec.has_dense()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", source.table->spec.name(), " is not dense"));
     }
   }
-  for (const KeysOfTable& rows : request.rows) {
-    if (!rows.table->spec.has_embedding()) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", rows.table->spec.name(), " has no rows"));
+  for (const Rows& source : rows) {
+    if (!source.table->spec.has_embedding()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", source.table->spec.name(), " has no rows"));
     }
-    keys += rows.keys.size();
+    keys += source.keys.size();
   }
   if (keys > limits::kRowsPerBatchMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat(keys, " keys in one call; at most ", limits::kRowsPerBatchMax, " are taken"));
+        absl::StrCat(keys, " keys in one call; at most ", limits::kRowsPerBatchMax, " are allowed"));
   }
   return absl::OkStatus();
 }
 
-std::vector<Source> SortSources(const RouteRequest& request, uint32_t shards, Routing* routing) {
+template <typename Dense, typename Rows>
+std::vector<Source> SortSources(std::span<const Dense> dense, std::span<const Rows> rows, uint32_t shards,
+                                Routing* routing) {
   std::vector<Source> sources;
-  sources.reserve(request.dense.size() + request.rows.size());
+  sources.reserve(dense.size() + rows.size());
   routing->orders.reserve(sources.capacity());
-  const auto add = [&](const TableHandle* table, bool dense, size_t index, ByShard sorted) {
+  const auto add = [&](const TableHandle* table, bool is_dense, size_t index, ByShard sorted) {
     routing->orders.push_back(std::move(sorted.order));
-    sources.push_back(Source{table, dense, index, std::move(sorted.begin), routing->orders.back().data()});
+    sources.push_back(Source{table, is_dense, index, std::move(sorted.begin), routing->orders.back().data()});
   };
-  for (size_t i = 0; i < request.dense.size(); ++i) {
-    const TableHandle* table = request.dense[i];
+  for (size_t i = 0; i < dense.size(); ++i) {
+    const TableHandle* table = dense[i].table;
     add(table, true, i, SortByShard(table->layout.block_count(), shards, [&](uint32_t block) {
           return ShardOfBlock(table->id, block, shards);
         }));
   }
-  for (size_t i = 0; i < request.rows.size(); ++i) {
-    const std::span<const Key> keys = request.rows[i].keys;
-    add(request.rows[i].table, false, i, SortByShard(static_cast<uint32_t>(keys.size()), shards, [&](uint32_t k) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::span<const Key> keys = rows[i].keys;
+    add(rows[i].table, false, i, SortByShard(static_cast<uint32_t>(keys.size()), shards, [&](uint32_t k) {
           return ShardOfKey(keys[k], shards);
         }));
   }
@@ -153,37 +151,50 @@ std::vector<Source> SortSources(const RouteRequest& request, uint32_t shards, Ro
 
 }  // namespace
 
-absl::StatusOr<Routing> Route(const ShardMap& map, const RouteRequest& request, const MessageLimits& limits) {
-  LODESTONE_RETURN_IF_ERROR(CheckRequest(request));
+template <typename Dense, typename Rows>
+absl::StatusOr<Routing> RequestRouter::Route(std::span<const Dense> dense, std::span<const Rows> rows) const {
+  LODESTONE_RETURN_IF_ERROR(CheckTables(dense, rows));
   Routing routing;
-  const std::vector<Source> sources = SortSources(request, map.shards(), &routing);
-  const MessageLimits cut{std::min(limits.bytes_target, limits.bytes_max), limits.bytes_max};
-  for (uint32_t server = 0; server < map.servers(); ++server) {
+  const std::vector<Source> sources = SortSources(dense, rows, map_.shards(), &routing);
+  const MessageLimits cut{std::min(limits_.bytes_target, limits_.bytes_max), limits_.bytes_max};
+  for (uint32_t server = 0; server < map_.servers(); ++server) {
     MessageCutter cutter(server, cut, &routing.messages);
-    for (ShardId shard : map.ShardsOf(server)) {
+    for (ShardId shard : map_.ShardsOf(server)) {
       for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(cutter.Add(shard, source));
     }
   }
   return routing;
 }
 
-v1::Part ToProto(const RoutedPart& part) {
-  v1::Part proto;
-  proto.set_shard(part.shard);
-  proto.set_table(part.table->id);
-  if (part.dense) {
-    proto.mutable_blocks()->Add(part.items.begin(), part.items.end());
-  } else {
-    proto.set_row_count(static_cast<uint32_t>(part.items.size()));
-  }
-  return proto;
+absl::StatusOr<Routing> RequestRouter::RoutePush(std::span<const DenseGradient> dense,
+                                                 std::span<const RowGradients> rows) const {
+  return Route(dense, rows);
 }
 
-size_t ValueCount(const RoutedPart& part) {
-  if (!part.dense) return part.items.size() * part.table->dim;
+absl::StatusOr<Routing> RequestRouter::RoutePull(std::span<const DensePull> dense,
+                                                 std::span<const RowPull> rows) const {
+  return Route(dense, rows);
+}
+
+size_t ShardMessage::Part::ValueCount() const {
+  if (!dense) return items.size() * table->dim;
   size_t count = 0;
-  for (BlockIndex block : part.items) count += part.table->layout.ElementsOf(block);
+  for (BlockIndex block : items) count += table->layout.ElementsOf(block);
   return count;
+}
+
+void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1::Part>* parts) {
+  parts->Reserve(parts->size() + static_cast<int>(message.parts.size()));
+  for (const ShardMessage::Part& part : message.parts) {
+    v1::Part& proto = *parts->Add();
+    proto.set_shard(part.shard);
+    proto.set_table(part.table->id);
+    if (part.dense) {
+      proto.mutable_blocks()->Add(part.items.begin(), part.items.end());
+    } else {
+      proto.set_row_count(static_cast<uint32_t>(part.items.size()));
+    }
+  }
 }
 
 }  // namespace lodestone::worker

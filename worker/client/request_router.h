@@ -1,5 +1,5 @@
-// Splits what a push or a pull touches into messages: one server each, parts of one shard adjacent, none longer than
-// asked for unless a single block or row is.
+// The routing of a push or a pull: splits what it touches into messages of one server each, with the parts of one shard
+// adjacent, none longer than asked for unless a single block or row is.
 //
 // Thread safety: pure.
 #pragma once
@@ -12,58 +12,64 @@
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "common/wire/shard_map.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "proto/parameter_server.pb.h"
-#include "worker/client/table_handle.h"
+#include "worker/client/types.h"
 
 namespace lodestone::worker {
 
-// One shard's share of one source: some blocks of a dense table, or some of the keys asked for.
-struct RoutedPart {
-  ShardId shard = 0;
-  const TableHandle* table = nullptr;
-  bool dense = false;
-  size_t source = 0;                // Index into RouteRequest::dense or ::rows.
-  std::span<const uint32_t> items;  // Dense: block indices; rows: indices into the source's keys. Ascending.
-};
+// What goes to one server in one message, or is asked of it.
+struct ShardMessage {
+  // One shard's share of one source: some blocks of a dense table, or some of the keys.
+  struct Part {
+    ShardId shard = 0;
+    const TableHandle* table = nullptr;
+    bool dense = false;
+    size_t source = 0;                // Index into the dense sources or those of rows.
+    std::span<const uint32_t> items;  // Dense: block indices; rows: indices into the source's keys. Ascending.
 
-// What goes to one server in one message.
-struct RoutedMessage {
+    // Floats of the values of all its blocks or rows.
+    size_t ValueCount() const;
+  };
+
   uint32_t server = 0;
-  std::vector<RoutedPart> parts;
-  size_t shards = 0;  // Distinct shards among the parts.
+  std::vector<Part> parts;
 };
 
-// A message list and what its parts point into.
+// The messages of a push or a pull, and what their parts' items point into.
 struct Routing {
   std::vector<std::vector<uint32_t>> orders;
-  std::vector<RoutedMessage> messages;
+  std::vector<ShardMessage> messages;
 };
 
-// What is to be split.
-struct KeysOfTable {
-  const TableHandle* table = nullptr;
-  std::span<const Key> keys;
-};
-struct RouteRequest {
-  std::span<const TableHandle* const> dense;
-  std::span<const KeysOfTable> rows;
-};
-
-// How long messages may be, payload and header; the answers to a pull as well.
+// Limits of the length of messages, payload and header; of the answers to a pull as well.
 struct MessageLimits {
   size_t bytes_target = 2 << 20;  // A message ends before it grows beyond.
   size_t bytes_max = 64 << 20;    // A block or row that needs more is an error.
 };
 
-// Every block of the dense tables and every key (duplicates included) lands in exactly one part. INVALID_ARGUMENT,
-// naming the table, if a single block or row does not fit into bytes_max, if a table is of the wrong shape for its
-// place, or if there are more than limits::kRowsPerBatchMax keys.
-absl::StatusOr<Routing> Route(const ShardMap& map, const RouteRequest& request, const MessageLimits& limits);
+class RequestRouter {
+ public:
+  // `map` must outlive this.
+  RequestRouter(const ShardMap& map, const MessageLimits& limits) : map_(map), limits_(limits) {}
 
-// The description of `part` that goes into a message's header.
-v1::Part ToProto(const RoutedPart& part);
+  // Every block of the dense tables and every key (duplicates included) lands in exactly one part. INVALID_ARGUMENT,
+  // naming the table, if a single block or row does not fit into bytes_max, if a table is of the wrong shape for its
+  // place, or if there are more than limits::kRowsPerBatchMax keys.
+  absl::StatusOr<Routing> RoutePush(std::span<const DenseGradient> dense, std::span<const RowGradients> rows) const;
+  absl::StatusOr<Routing> RoutePull(std::span<const DensePull> dense, std::span<const RowPull> rows) const;
 
-// Floats of the values of `part`: all its blocks or rows.
-size_t ValueCount(const RoutedPart& part);
+  const ShardMap& map() const { return map_; }
+
+ private:
+  template <typename Dense, typename Rows>
+  absl::StatusOr<Routing> Route(std::span<const Dense> dense, std::span<const Rows> rows) const;
+
+  const ShardMap& map_;
+  const MessageLimits limits_;
+};
+
+// Appends the descriptions of the message's parts, as its header has them.
+void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1::Part>* parts);
 
 }  // namespace lodestone::worker

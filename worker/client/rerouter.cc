@@ -15,15 +15,19 @@
 namespace lodestone::worker {
 namespace {
 
-// Longest pause. A change of owners takes about as long as a ps needs to hear of it.
+// The longest pause: about as long as a ps needs to learn of a change of owners.
 constexpr int64_t kPauseMaxMs = 200;
-// Doublings of the pause.
+// The number of doublings of the pause.
 constexpr uint32_t kDoublingsMax = 4;
 
 // "shard 3 of ps 1 at host:port, shard 5 of ps 2 at host:port".
 std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
   std::set<ShardId> shards;
-  for (const v1::Part& part : call.has_push() ? call.push().parts() : call.pull().parts()) shards.insert(part.shard());
+  const auto add = [&](const auto& request) {
+    for (const v1::Part& part : request.parts()) shards.insert(part.shard());
+  };
+  add(call.has_push_pull() ? call.push_pull().push() : call.push());
+  add(call.pull());
   std::vector<std::string> names;
   for (ShardId shard : shards) {
     if (shard >= map.shards()) continue;
@@ -33,24 +37,25 @@ std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
   return absl::StrJoin(names, ", ");
 }
 
-absl::Status TimeIsUp(const absl::Status& error, const Caller::Message& message, const ShardMap& map, int64_t ms) {
+absl::Status TimeIsUp(const absl::Status& error, const ServerChannel::Request& request, const ShardMap& map,
+                      int64_t ms) {
   return absl::Status(
       error.code(),
       absl::StrFormat("%s; turned back %d times in %.1f s, by the shard map of epoch %d: %s", error.message(),
-                      message.turned_back, static_cast<double>(ms) / 1000, map.epoch(), OwnersOf(message.call, map)));
+                      request.turned_back, static_cast<double>(ms) / 1000, map.epoch(), OwnersOf(request.call, map)));
 }
 
 }  // namespace
 
-void Reroutes::TurnBack(const absl::Status& error, Caller::Message* message, Resume resume) {
+void Rerouter::TurnBack(const absl::Status& error, ServerChannel::Request* request, Resume resume) {
   const std::shared_ptr<const ShardMap> map = options_.map();
-  const int64_t elapsed_ms = time_.NowMs() - message->started_ms;
+  const int64_t elapsed_ms = time_.NowMs() - request->started_ms;
   const int64_t ceiling_ms =
-      std::min(limits::kRetryBackoffMinMs * 2 << std::min(message->turned_back, kDoublingsMax), kPauseMaxMs);
-  ++message->turned_back;
-  const bool newer = map->epoch() > message->epoch;
+      std::min(limits::kRetryBackoffMinMs * 2 << std::min(request->turned_back, kDoublingsMax), kPauseMaxMs);
+  ++request->turned_back;
+  const bool newer = map->epoch() > request->epoch;
   if (elapsed_ms + (newer ? 0 : ceiling_ms) > options_.retry_timeout_ms) {
-    return resume(TimeIsUp(error, *message, *map, elapsed_ms));
+    return resume(TimeIsUp(error, *request, *map, elapsed_ms));
   }
   bool cancelled = false;
   {
@@ -65,14 +70,14 @@ void Reroutes::TurnBack(const absl::Status& error, Caller::Message* message, Res
       waiting_[id] = {options_.timer->After(pause_ms, [this, id] { OnPauseOver(id); }), std::move(resume)};
     }
   }
-  if (cancelled) return resume(absl::CancelledError(absl::StrCat(message->what, ": the client is closing")));
+  if (cancelled) return resume(absl::CancelledError(absl::StrCat(request->what, ": the client is closing")));
   if (newer) return resume(map);
-  // One that came meanwhile may have woken nobody.
+  // A map that came meanwhile may have found nothing to wake.
   options_.ask_route();
   if (options_.map()->epoch() > map->epoch()) Wake();
 }
 
-void Reroutes::OnPauseOver(uint64_t id) {
+void Rerouter::OnPauseOver(uint64_t id) {
   Resume resume;
   {
     MutexLock lock(&mu_);
@@ -83,17 +88,17 @@ void Reroutes::OnPauseOver(uint64_t id) {
     }
   }
   if (resume) resume(options_.map());
-  resume = nullptr;  // Gone before the client may be.
+  resume = nullptr;  // Destroyed before the client may be.
   EndOne();
 }
 
-void Reroutes::EndOne() {
+void Rerouter::EndOne() {
   MutexLock lock(&mu_);
   --running_;
   idle_.NotifyAll();
 }
 
-void Reroutes::Wake() {
+void Rerouter::Wake() {
   std::map<uint64_t, Waiting> woken;
   {
     MutexLock lock(&mu_);
@@ -109,7 +114,7 @@ void Reroutes::Wake() {
   EndOne();
 }
 
-void Reroutes::Cancel() {
+void Rerouter::Cancel() {
   std::map<uint64_t, Waiting> ended;
   {
     MutexLock lock(&mu_);

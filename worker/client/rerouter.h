@@ -1,8 +1,8 @@
-// Messages that a ps turned back because it does not own a shard of theirs (ABORTED), until they are sent again by the
-// newest shard map: at once if that is newer than the one that they were sent by; otherwise after it has been asked
-// for, and a newer one has come or a pause is over (the owner may be the one that is behind).
+// The requests that a ps turned back because it does not own a shard of theirs (ABORTED), until they are sent again by
+// the newest shard map: at once if that is newer than the one that routed them; otherwise after asking for it, when a
+// newer one has come or a pause is over (the owner may be the one with an old map).
 //
-// Thread-safe. Callbacks run on the thread that turned the message back, the timer's, or that of Wake, and must be
+// Thread-safe. Callbacks run on the thread that turned the request back, the timer's, or that of Wake, and must be
 // quick.
 #pragma once
 
@@ -21,29 +21,29 @@
 
 namespace lodestone::worker {
 
-class Reroutes {
+class Rerouter {
  public:
   struct Options {
     std::function<std::shared_ptr<const ShardMap>()> map;  // The newest.
-    std::function<void()> ask_route;                       // Lets it be asked for soon.
+    std::function<void()> ask_route;                       // Asks for it soon.
     Timer* timer = nullptr;                                // Must outlive this.
-    // A message is not sent again later than this after its first attempt.
+    // A request is not sent again later than this after its first attempt.
     int64_t retry_timeout_ms = 0;
     uint64_t seed = 0;
   };
-  explicit Reroutes(Options options) : options_(std::move(options)) {}
-  ~Reroutes() { Cancel(); }
+  explicit Rerouter(Options options) : options_(std::move(options)) {}
+  ~Rerouter() { Cancel(); }
 
   using Resume = std::function<void(absl::StatusOr<std::shared_ptr<const ShardMap>>)>;
-  // `message` was answered with `error`. Calls `resume` once: with the map to send it by, or with the error that it
-  // ends with: CANCELLED after Cancel(); otherwise its time is up, and the error, of the code of `error`, names its
-  // shards, who is to own them by which map, and how long that went on.
-  void TurnBack(const absl::Status& error, Caller::Message* message, Resume resume);
+  // `request` was answered with `error`. Calls `resume` once: with the map to send it by; with CANCELLED after
+  // Cancel(); or, once its time is up, with the code of `error` and a message that names its shards, their owners by
+  // which map, and the time that has passed.
+  void TurnBack(const absl::Status& error, ServerChannel::Request* request, Resume resume);
 
-  // There is a newer map.
+  // Resumes what waits: there is a newer map.
   void Wake();
 
-  // Ends what waits, and what is to come, with CANCELLED, and waits until no callback of this object's own runs.
+  // Ends all waiting and later requests with CANCELLED, and waits until no callback of this object runs.
   void Cancel();
 
  private:

@@ -3,16 +3,17 @@
 #include <utility>
 
 #include "common/telemetry/log.h"
+#include "worker/rpc/server_channel.h"
 
 namespace lodestone::worker {
 
-Sessions::Sessions(Incarnation incarnation, std::span<const std::unique_ptr<Caller>> callers)
-    : callers_(callers), servers_(callers.size()) {
+ServerSessions::ServerSessions(Incarnation incarnation, std::span<const std::unique_ptr<ServerChannel>> channels)
+    : channels_(channels), servers_(channels.size()) {
   MutexLock lock(&mu_);
   request_.set_worker_incarnation(incarnation);
 }
 
-void Sessions::Add(const std::vector<v1::TableSpec>& specs, const std::set<uint32_t>& servers) {
+void ServerSessions::Add(const std::vector<v1::TableSpec>& specs, const std::set<uint32_t>& servers) {
   MutexLock lock(&mu_);
   const bool first = names_.empty();
   bool more = false;
@@ -22,15 +23,15 @@ void Sessions::Add(const std::vector<v1::TableSpec>& specs, const std::set<uint3
     more = true;
   }
   for (uint32_t server = 0; server < servers_.size(); ++server) {
-    const bool told = servers.contains(server);
-    if (told && first) servers_[server].open.store(true, std::memory_order_release);
-    if (!told && more) servers_[server].open.store(false, std::memory_order_release);
+    const bool knows = servers.contains(server);
+    if (knows && first) servers_[server].open.store(true, std::memory_order_release);
+    if (!knows && more) servers_[server].open.store(false, std::memory_order_release);
   }
 }
 
-void Sessions::Open(uint32_t server, Done done) {
+void ServerSessions::Open(uint32_t server, Done done) {
   if (IsOpen(server)) return done(absl::OkStatus());
-  Caller::Message message;
+  ServerChannel::Request message;
   {
     MutexLock lock(&mu_);
     std::vector<Done>& waiting = servers_[server].waiting;
@@ -40,21 +41,20 @@ void Sessions::Open(uint32_t server, Done done) {
   }
   message.what = "opening of the session";
   const int tables = message.call.ensure_tables().tables_size();
-  callers_[server]->Call(std::move(message),
-                         [this, server, tables](absl::StatusOr<Connection::Answer> answer, Caller::Message*) {
-                           OnAnswer(server, tables, answer.status());
-                         });
+  channels_[server]->Call(std::move(message),
+                          [this, server, tables](absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
+                            OnAnswer(server, tables, answer.status());
+                          });
 }
 
-void Sessions::OnAnswer(uint32_t server, int tables, const absl::Status& status) {
+void ServerSessions::OnAnswer(uint32_t server, int tables, const absl::Status& status) {
   std::vector<Done> waiting;
   {
     MutexLock lock(&mu_);
     waiting.swap(servers_[server].waiting);
     if (status.ok() && tables == request_.tables_size()) servers_[server].open.store(true, std::memory_order_release);
   }
-  LODESTONE_LOG(INFO, "client", "told of this worker and its tables peer={} result={}", callers_[server]->peer(),
-                status.ToString());
+  LODESTONE_LOG(INFO, "client", "opened a session peer={} result={}", channels_[server]->peer(), status.ToString());
   for (const Done& done : waiting) done(status);
 }
 

@@ -1,9 +1,10 @@
-// Which servers know this worker and its tables because it told them itself. As a rule those are all; one that was away
-// when the tables were created hears of them from the ps whose shards it follows, or else when it turns a call back.
+// The sessions of this worker: which servers have got its incarnation and tables from it. Normally all of them; one
+// that was away when the tables were created gets them from the ps whose shards it follows, or when it turns a call
+// back.
 //
 // Thread-safe. Callbacks run on a connection's thread, or that of Open.
 //
-// The callers must be cancelled before this is destroyed.
+// The channels must be cancelled before this is destroyed.
 #pragma once
 
 #include <atomic>
@@ -20,30 +21,31 @@
 #include "common/base/types.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/table.pb.h"
-#include "worker/rpc/server_channel.h"
 
 namespace lodestone::worker {
 
-// Whether a ps that answers a call like this may not know the worker, or the tables.
+class ServerChannel;
+
+// Whether a ps that answers a call with this may not know the worker or the tables.
 inline bool IsUnknownThere(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsNotFound(status);
 }
 
-class Sessions {
+class ServerSessions {
  public:
-  // `callers`, by server, must outlive this.
-  Sessions(Incarnation incarnation, std::span<const std::unique_ptr<Caller>> callers);
+  // `channels`, by server, must outlive this.
+  ServerSessions(Incarnation incarnation, std::span<const std::unique_ptr<ServerChannel>> channels);
 
   // `specs` have been created at `servers`, and nowhere else.
   void Add(const std::vector<v1::TableSpec>& specs, const std::set<uint32_t>& servers);
 
-  // Whether `server` was told of all tables.
+  // Whether `server` knows all tables.
   bool IsOpen(uint32_t server) const { return servers_[server].open.load(std::memory_order_acquire); }
 
-  // `server` may know nothing any more.
+  // Closes the session of `server`, which may have lost it.
   void Forget(uint32_t server) { servers_[server].open.store(false, std::memory_order_release); }
 
-  // Tells `server` of all tables, if it was not yet, and calls `done` when it knows them.
+  // Sends `server` all tables, if its session is not open, and calls `done` when it knows them.
   using Done = std::function<void(const absl::Status&)>;
   void Open(uint32_t server, Done done);
 
@@ -55,7 +57,7 @@ class Sessions {
 
   void OnAnswer(uint32_t server, int tables, const absl::Status& status);
 
-  const std::span<const std::unique_ptr<Caller>> callers_;
+  const std::span<const std::unique_ptr<ServerChannel>> channels_;
   std::vector<Server> servers_;  // Their number is constant.
 
   Mutex mu_;

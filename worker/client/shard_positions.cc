@@ -47,7 +47,7 @@ absl::StatusOr<bool> ShardPosition::Admit(uint64_t reader, const v1::Delta::Shar
   return true;
 }
 
-void ShardPosition::Told(const v1::Delta::ShardDelta& delta) {
+void ShardPosition::Apply(const v1::Delta::ShardDelta& delta) {
   if (!delta.complete()) return;
   held_ = Position{delta.term(), delta.version()};
   incoming_.reset();
@@ -58,7 +58,7 @@ void ShardPosition::Forget() {
   incoming_.reset();
 }
 
-google::protobuf::RepeatedPtrField<v1::SubscribeRequest::Held> Positions::Held() {
+google::protobuf::RepeatedPtrField<v1::SubscribeRequest::Held> ShardPositions::Held() {
   google::protobuf::RepeatedPtrField<v1::SubscribeRequest::Held> held;
   for (ShardId shard = 0; shard < shards(); ++shard) {
     ShardPosition& position = shards_[shard];

@@ -1,5 +1,5 @@
-// What a subscription holds of each shard, whichever ps it came from: kept from one stream to the next, and shared by
-// the streams to all servers.
+// The versions that a subscription holds of each shard, whichever ps they came from: kept from one stream to the next,
+// and shared by the streams to all servers.
 //
 // A shard that changes its owner comes by another stream from then on, and for a moment perhaps by both: the newer term
 // wins, and what an older owner still sends is dropped.
@@ -28,17 +28,17 @@ struct Position {
   friend auto operator<=>(const Position&, const Position&) = default;
 };
 
-// What is held of one shard. Whoever reads a piece of a change holds the mutex until it is told to the listener.
+// The position of one shard. The reader of a piece of a change holds the mutex until the listener has got it.
 class ShardPosition {
  public:
   Mutex mu;
 
-  // Whether a piece that came by the stream of `reader` is to be taken over; false: what is held is of a newer term.
-  // INTERNAL if it does not go on from what is held: then that is forgotten, and the shard needs an anchor.
+  // Whether to apply a piece from the stream of `reader`; false: what is held is of a newer term. INTERNAL if it does
+  // not continue what is held: then that is forgotten, and the shard needs an anchor.
   absl::StatusOr<bool> Admit(uint64_t reader, const v1::Delta::ShardDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The piece was admitted and told.
-  void Told(const v1::Delta::ShardDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // From now on nothing is held.
+  // The piece was admitted, and the listener has got it.
+  void Apply(const v1::Delta::ShardDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Drops what is held.
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const std::optional<Position>& held() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return held_; }
@@ -50,7 +50,7 @@ class ShardPosition {
     Position to;
   };
 
-  // Why the first piece of a change cannot be taken over; OK if it can.
+  // The error of the first piece of a change that cannot be applied.
   absl::Status CheckStart(const v1::Delta::ShardDelta& delta, const Position& to) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -58,17 +58,17 @@ class ShardPosition {
   std::optional<Incoming> incoming_ ABSL_GUARDED_BY(mu);
 };
 
-class Positions {
+class ShardPositions {
  public:
   // `shards` is cluster.shards.
-  explicit Positions(uint32_t shards) : shards_(shards) {}
+  explicit ShardPositions(uint32_t shards) : shards_(shards) {}
 
   uint32_t shards() const { return static_cast<uint32_t>(shards_.size()); }
   // REQUIRES: shard < shards().
   ShardPosition* Of(ShardId shard) { return &shards_[shard]; }
   // Names a stream.
   uint64_t NewReader() { return ++readers_; }
-  // What is held, for a subscription to go on from.
+  // What is held, for a new stream to continue from.
   google::protobuf::RepeatedPtrField<v1::SubscribeRequest::Held> Held();
 
  private:

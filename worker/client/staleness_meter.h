@@ -1,4 +1,5 @@
-// How many updates by others came between the reading of values and the push computed from them.
+// The staleness of gradients: how many updates by others came between the reading of values and the push computed from
+// them.
 //
 // Thread-safe.
 #pragma once

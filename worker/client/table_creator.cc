@@ -42,50 +42,51 @@ absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::Ensu
 
 }  // namespace
 
-absl::StatusOr<v1::EnsureTablesResponse> TableMaker::EnsureTablesOn(uint32_t server,
-                                                                    const v1::EnsureTablesRequest& request) const {
+absl::StatusOr<v1::EnsureTablesResponse> TableCreator::EnsureTablesOn(uint32_t server,
+                                                                      const v1::EnsureTablesRequest& request) const {
   v1::Call call;
   *call.mutable_ensure_tables() = request;
   LODESTONE_ASSIGN_OR_RETURN(Connection::Answer answer,
-                             CallAndWait(servers_.callers[server].get(), std::move(call), "creation of tables"));
+                             CallAndWait(servers_.channels[server].get(), std::move(call), "creation of tables"));
   v1::EnsureTablesResponse response = std::move(*answer.header.mutable_ensure_tables());
   if (response.tables_size() == request.tables_size()) return response;
-  return absl::InternalError(absl::StrCat(servers_.callers[server]->peer(), " answered for ", response.tables_size(),
+  return absl::InternalError(absl::StrCat(servers_.channels[server]->peer(), " answered for ", response.tables_size(),
                                           " tables, asked were ", request.tables_size()));
 }
 
-absl::StatusOr<std::vector<TableHandle>> TableMaker::EnsureTables(const std::vector<v1::TableSpec>& specs) const {
+absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::vector<v1::TableSpec>& specs) const {
   v1::EnsureTablesRequest request;
   request.set_worker_incarnation(servers_.incarnation);
   for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
   std::vector<TableHandle> tables;
-  std::set<uint32_t> told;
-  for (uint32_t server = 0; server < servers_.callers.size(); ++server) {
+  std::set<uint32_t> created;
+  for (uint32_t server = 0; server < servers_.channels.size(); ++server) {
     if (IsOut(*servers_.map(), server)) continue;
     const absl::StatusOr<v1::EnsureTablesResponse> response = EnsureTablesOn(server, request);
     if (absl::IsAborted(response.status())) continue;  // It is out by now.
     LODESTONE_RETURN_IF_ERROR(response.status());
     LODESTONE_RETURN_IF_ERROR(AddHandles(server, specs, *response, &tables));
-    told.insert(server);
+    created.insert(server);
   }
-  if (told.empty()) return absl::UnavailableError("creation of tables: all servers are away");
-  servers_.sessions->Add(specs, told);
+  if (created.empty()) return absl::UnavailableError("creation of tables: all servers are away");
+  servers_.sessions->Add(specs, created);
   return tables;
 }
 
-absl::Status TableMaker::AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
-                                    const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const {
+absl::Status TableCreator::AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
+                                      const v1::EnsureTablesResponse& response,
+                                      std::vector<TableHandle>* tables) const {
   const bool first = tables->empty();
   for (size_t i = 0; i < specs.size(); ++i) {
     absl::StatusOr<TableHandle> table =
         MakeHandle(specs[i], response.tables(static_cast<int>(i)), servers_.map()->shards());
-    if (!table.ok()) return Annotate(table.status(), servers_.callers[server]->peer());
+    if (!table.ok()) return Annotate(table.status(), servers_.channels[server]->peer());
     if (first) {
       tables->push_back(*std::move(table));
     } else if (table->id != (*tables)[i].id) {
       return absl::InternalError(absl::StrCat("table ", specs[i].name(), " has id ", (*tables)[i].id,
                                               " on another server and ", table->id, " on ",
-                                              servers_.callers[server]->peer()));
+                                              servers_.channels[server]->peer()));
     }
   }
   return absl::OkStatus();

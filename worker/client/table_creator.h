@@ -1,4 +1,4 @@
-// Creates tables on the servers.
+// The creation of tables on the servers.
 //
 // Thread-safe. What `servers` points to must outlive it.
 #pragma once
@@ -12,29 +12,29 @@
 #include "common/wire/shard_map.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/table.pb.h"
-#include "worker/client/pusher.h"
+#include "worker/client/server_set.h"
 #include "worker/client/table_handle.h"
 
 namespace lodestone::worker {
 
-// Whether there is nothing to be had from `server`, which does not answer either.
+// Whether `server` is away and owns nothing: it need not be called.
 inline bool IsOut(const ShardMap& map, uint32_t server) { return map.Away(server) && map.ShardsOf(server).empty(); }
 
-class TableMaker {
+class TableCreator {
  public:
-  explicit TableMaker(Servers servers) : servers_(std::move(servers)) {}
+  explicit TableCreator(ServerSet servers) : servers_(std::move(servers)) {}
 
-  // Client::EnsureTables, which blocks. The sessions hear of the tables.
+  // As Client::EnsureTables. Blocks. Adds the tables to the sessions.
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) const;
 
  private:
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTablesOn(uint32_t server,
                                                           const v1::EnsureTablesRequest& request) const;
-  // Takes what `server` says of the tables into `tables`, which has what those before it said, or nothing.
+  // Merges the answer of `server` into `tables`, which has those of the servers before it, or nothing.
   absl::Status AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
                           const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const;
 
-  const Servers servers_;
+  const ServerSet servers_;
 };
 
 }  // namespace lodestone::worker

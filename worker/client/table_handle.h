@@ -1,4 +1,4 @@
-// What a worker knows of a table.
+// A worker's handle of a table: its id and shape.
 #pragma once
 
 #include <cstdint>

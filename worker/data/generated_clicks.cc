@@ -220,14 +220,15 @@ LoadedData GenerateClicks(const v1::GeneratedConfig& config, v1::Transform trans
   if (!with_test) return data;
 
   data.test = std::make_unique<GeneratedClicks>(teacher, kTestBegin, 1, config.test_samples());
-  Metrics metrics(labels == LabelKind::kClass ? Metrics::Kind::kBinary : Metrics::Kind::kRegression);
+  EvaluationMetrics metrics(labels == LabelKind::kClass ? EvaluationMetrics::Kind::kBinary
+                                                        : EvaluationMetrics::Kind::kRegression);
   for (uint64_t i = 0; i < config.test_samples(); ++i) {
     const auto probability = static_cast<float>(teacher->Draw(kTestBegin + i, nullptr, nullptr, &positive));
     const float label = positive ? 1.0f : 0.0f;
     metrics.Add(1, &probability, &label, 0);
     tell(counted + i + 1);
   }
-  const Metrics::Result best = metrics.Finish();
+  const EvaluationMetrics::Result best = metrics.Finish();
   data.best_reachable = labels == LabelKind::kClass ? best.auc : best.rmse;
   data.best_reachable_metric = labels == LabelKind::kClass ? "auc" : "rmse";
   return data;

@@ -29,7 +29,7 @@ double Auc(std::vector<float> negatives, std::vector<float> positives) {
 
 }  // namespace
 
-void Metrics::AddBinary(float prediction, float label) {
+void EvaluationMetrics::AddBinary(float prediction, float label) {
   const bool positive = label > 0.5f;
   if (std::isnan(prediction)) {
     ++nan_;
@@ -39,7 +39,7 @@ void Metrics::AddBinary(float prediction, float label) {
   (positive ? positives_ : negatives_).push_back(prediction);
 }
 
-void Metrics::Add(size_t n, const float* predictions, const float* labels, double loss_sum) {
+void EvaluationMetrics::Add(size_t n, const float* predictions, const float* labels, double loss_sum) {
   samples_ += n;
   loss_sum_ += loss_sum;
   for (size_t i = 0; i < n; ++i) {
@@ -59,7 +59,7 @@ void Metrics::Add(size_t n, const float* predictions, const float* labels, doubl
   }
 }
 
-void Metrics::Merge(const Metrics& other) {
+void EvaluationMetrics::Merge(const EvaluationMetrics& other) {
   LODESTONE_CHECK(kind_ == other.kind_);
   LODESTONE_CHECK(this != &other);
   samples_ += other.samples_;
@@ -71,7 +71,7 @@ void Metrics::Merge(const Metrics& other) {
   positives_.insert(positives_.end(), other.positives_.begin(), other.positives_.end());
 }
 
-Metrics::Result Metrics::Finish() const {
+EvaluationMetrics::Result EvaluationMetrics::Finish() const {
   Result result;
   result.samples = samples_;
   if (samples_ == 0) return result;
@@ -86,14 +86,14 @@ Metrics::Result Metrics::Finish() const {
   return result;
 }
 
-NamedMetric JudgedBy(Metrics::Kind kind, const Metrics::Result& result) {
+NamedMetric JudgedBy(EvaluationMetrics::Kind kind, const EvaluationMetrics::Result& result) {
   const auto named = [](const char* name, const std::optional<double>& value) {
     return value ? NamedMetric{name, *value} : NamedMetric();
   };
   switch (kind) {
-    case Metrics::Kind::kMulticlass:
+    case EvaluationMetrics::Kind::kMulticlass:
       return named("accuracy", result.accuracy);
-    case Metrics::Kind::kRegression:
+    case EvaluationMetrics::Kind::kRegression:
       return named("rmse", result.rmse);
     default:
       return named("auc", result.auc);

@@ -14,7 +14,7 @@
 
 namespace lodestone::worker {
 
-class Metrics {
+class EvaluationMetrics {
  public:
   // What the predictions and labels are.
   enum class Kind {
@@ -31,13 +31,13 @@ class Metrics {
     std::optional<double> rmse;      // Regression; absent without samples.
   };
 
-  explicit Metrics(Kind kind) : kind_(kind) {}
+  explicit EvaluationMetrics(Kind kind) : kind_(kind) {}
 
   // Adds n samples: their predictions and labels, and the sum of their losses.
   void Add(size_t n, const float* predictions, const float* labels, double loss_sum);
 
   // Adds all samples of `other`. REQUIRES: the same kind; not this object itself.
-  void Merge(const Metrics& other);
+  void Merge(const EvaluationMetrics& other);
 
   // The results over all samples so far; more may be added after it.
   Result Finish() const;
@@ -64,6 +64,6 @@ struct NamedMetric {
 
 // The one that models with such predictions are judged by: auc (binary), accuracy (multiclass) or rmse (regression).
 // None if the result lacks it.
-NamedMetric JudgedBy(Metrics::Kind kind, const Metrics::Result& result);
+NamedMetric JudgedBy(EvaluationMetrics::Kind kind, const EvaluationMetrics::Result& result);
 
 }  // namespace lodestone::worker

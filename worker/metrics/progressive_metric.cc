@@ -19,7 +19,7 @@ void ProgressiveMetric::Add(size_t n, const float* predictions, const float* lab
 }
 
 void ProgressiveMetric::Update() {
-  Metrics metrics(kind_);
+  EvaluationMetrics metrics(kind_);
   metrics.Add(size_, predictions_.data(), labels_.data(), 0);
   NamedMetric value = JudgedBy(kind_, metrics.Finish());
   if (!value.name.empty() && std::isfinite(value.value)) value_ = std::move(value);

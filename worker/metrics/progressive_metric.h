@@ -19,12 +19,13 @@ class ProgressiveMetric {
   // So many samples it is computed of; older ones are forgotten.
   static constexpr size_t kSamplesMax = 8192;
 
-  explicit ProgressiveMetric(Metrics::Kind kind) : kind_(kind), predictions_(kSamplesMax), labels_(kSamplesMax) {}
+  explicit ProgressiveMetric(EvaluationMetrics::Kind kind)
+      : kind_(kind), predictions_(kSamplesMax), labels_(kSamplesMax) {}
 
-  // After a step: its samples' predictions, made before it, and labels, as for Metrics. Copies them.
+  // After a step: its samples' predictions, made before it, and labels, as for EvaluationMetrics. Copies them.
   void Add(size_t n, const float* predictions, const float* labels);
 
-  // Computes it anew. What these samples have no metric of (no sample is there, all have the same class) leaves it as
+  // Recomputes it. Samples without the metric (none at all, or all of the same class) leave it as
   // it was.
   void Update();
 
@@ -32,7 +33,7 @@ class ProgressiveMetric {
   const NamedMetric& value() const { return value_; }
 
  private:
-  const Metrics::Kind kind_;
+  const EvaluationMetrics::Kind kind_;
   // The latest samples, in a ring.
   std::vector<float> predictions_;
   std::vector<float> labels_;

@@ -1,10 +1,11 @@
-// The stages of a training step, and how long a worker has spent in each.
+// The stages of a training step, the time that a worker has spent in each, and a step's counts.
 //
 // Thread safety: plain values.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace lodestone::worker {
 
@@ -21,5 +22,16 @@ inline constexpr std::array<const char*, kStages> kStageNames = {"input", "pull"
 
 // Seconds by stage.
 using StageSeconds = std::array<double, kStages>;
+
+// The counts after a step.
+struct StepCounts {
+  uint64_t clock = 0;
+  uint64_t samples = 0;       // Of all steps.
+  uint64_t batch = 0;         // Of this step.
+  double loss_sum = 0;        // Of this step.
+  uint64_t acknowledged = 0;  // Pushes so far.
+  double staleness_sum = 0;   // Of those.
+  StageSeconds stages{};      // Of all steps.
+};
 
 }  // namespace lodestone::worker

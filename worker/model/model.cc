@@ -56,14 +56,14 @@ Model::Model(ModelPlan plan, std::vector<v1::TableSpec> tables, kernels::Backend
   backend_->CopyIn(kernels::Queue::kCompute, plan_.prior.size() * sizeof(float), plan_.prior.data(), prior_.data());
 }
 
-Metrics::Kind Model::metrics_kind() const {
+EvaluationMetrics::Kind Model::metrics_kind() const {
   switch (plan_.loss) {
     case v1::ModelConfig::SQUARED:
-      return Metrics::Kind::kRegression;
+      return EvaluationMetrics::Kind::kRegression;
     case v1::ModelConfig::SOFTMAX:
-      return Metrics::Kind::kMulticlass;
+      return EvaluationMetrics::Kind::kMulticlass;
     default:
-      return Metrics::Kind::kBinary;
+      return EvaluationMetrics::Kind::kBinary;
   }
 }
 

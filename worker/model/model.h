@@ -47,7 +47,7 @@ class Model {
   size_t dense_table_count() const { return dense_table_count_; }
   const ModelPlan& plan() const { return plan_; }
   kernels::Backend* backend() const { return backend_; }
-  Metrics::Kind metrics_kind() const;
+  EvaluationMetrics::Kind metrics_kind() const;
 
   // Queues the computation of the sum of the samples' losses and of the gradients of (mean loss + l2 / 2 * |rows|^2).
   // On the CPU denormal numbers count as zero, in Predict too.

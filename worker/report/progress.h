@@ -1,5 +1,4 @@
-// What this worker has done so far, for the coordinator and the log. Reports are made a few times a second, however
-// short the steps.
+// The progress of this worker, reported to the coordinator and the log a few times a second, however short the steps.
 //
 // Not thread-safe: for the thread that trains and evaluates.
 #pragma once
@@ -19,7 +18,8 @@ namespace lodestone::worker {
 class Progress {
  public:
   // `kind`: of the model's predictions. The others must outlive it.
-  Progress(Client* client, const TimeSource* time, Metrics::Kind kind) : client_(client), time_(time), metric_(kind) {}
+  Progress(Client* client, const TimeSource* time, EvaluationMetrics::Kind kind)
+      : client_(client), time_(time), metric_(kind) {}
 
   // A new phase; reported at once.
   void Enter(v1::Phase phase);
@@ -30,15 +30,6 @@ class Progress {
   void Predicted(size_t n, const float* predictions, const float* labels) { metric_.Add(n, predictions, labels); }
 
   // After a step.
-  struct StepCounts {
-    uint64_t clock = 0;
-    uint64_t samples = 0;       // Of all steps.
-    uint64_t batch = 0;         // Of this step.
-    double loss_sum = 0;        // Of this step.
-    uint64_t acknowledged = 0;  // Pushes so far.
-    double staleness_sum = 0;   // Of those.
-    StageSeconds stages{};      // Of all steps.
-  };
   void Step(const StepCounts& counts);
   // Of the latest samples, as it was reported last.
   const NamedMetric& metric() const { return metric_.value(); }

@@ -61,7 +61,7 @@ Json ObjectOf(const StageSeconds& seconds) {
 }
 
 // Adds the metrics of a set, "test" say, to a line and to a record.
-void AddMetrics(const std::string& set, const std::optional<Metrics::Result>& result, Json* line,
+void AddMetrics(const std::string& set, const std::optional<EvaluationMetrics::Result>& result, Json* line,
                 std::vector<TensorBoardScalar>* scalars) {
   if (!result) return;
   Json object;
@@ -132,7 +132,7 @@ void Results::StartTraining(uint64_t samples_total) {
   start_ms_ = written_ms_ = newest_ms_ = time_->NowMs();
 }
 
-void Results::Step(const Progress::StepCounts& counts, const NamedMetric& metric) {
+void Results::Step(const StepCounts& counts, const NamedMetric& metric) {
   newest_ = counts;
   newest_metric_ = metric;
   newest_ms_ = time_->NowMs();

@@ -6,7 +6,7 @@
 //   training: every worker.results_every_ms: what has happened since the line before; "stage_seconds" is where the time
 //   of the steps went (worker/metrics/step_stages.h); "metric" is {"auc": …}, or accuracy or rmse, whichever the model
 //   is judged by, of what it said of the latest samples before it learned from them
-//   (worker/metrics/progressive_metric.h), as the coordinator was told last. In TensorBoard it is "auc", beside "loss";
+//   (worker/metrics/progressive_metric.h), as the coordinator got it last. In TensorBoard it is "auc", beside "loss";
 //   what the evaluation finds is "test/auc" and "train/auc". result: the last of a run that came to its end: all of it,
 //   with the metrics if this worker has evaluated. failed: the last of one that did not, with the reason.
 // "time" is in UTC, "seconds" count from the first step. A number that is not finite, or not known, is null.
@@ -28,7 +28,7 @@
 #include "common/io/file.h"
 #include "proto/config.pb.h"
 #include "worker/metrics/evaluation_metrics.h"
-#include "worker/report/progress.h"
+#include "worker/metrics/step_stages.h"
 #include "worker/report/results_file.h"
 #include "worker/report/summary.h"
 
@@ -47,7 +47,7 @@ class Results {
   // The first step begins; so many samples are to be trained on.
   void StartTraining(uint64_t samples_total);
   // After a step. `metric`: Progress::metric().
-  void Step(const Progress::StepCounts& counts, const NamedMetric& metric);
+  void Step(const StepCounts& counts, const NamedMetric& metric);
   // The run has come to its end.
   void Finish(const Summary& summary);
   // The run has ended before it.
@@ -70,12 +70,12 @@ class Results {
 
   uint64_t samples_total_ = 0;
   int64_t start_ms_ = 0;
-  Progress::StepCounts newest_;
+  StepCounts newest_;
   NamedMetric newest_metric_;
   int64_t newest_ms_ = 0;  // When that step ended.
   // At the last line of training, and what has come since then.
   int64_t written_ms_ = 0;
-  Progress::StepCounts written_;
+  StepCounts written_;
   double loss_sum_ = 0;
 };
 

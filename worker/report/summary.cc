@@ -15,7 +15,7 @@ namespace {
 
 std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
 
-std::string MetricsJson(const Metrics::Result& result) {
+std::string MetricsJson(const EvaluationMetrics::Result& result) {
   std::string json = absl::StrCat("{\"samples\": ", result.samples, ", \"loss\": ", Number(result.loss));
   if (result.accuracy) absl::StrAppend(&json, ", \"accuracy\": ", Number(*result.accuracy));
   if (result.auc) absl::StrAppend(&json, ", \"auc\": ", Number(*result.auc));

@@ -19,8 +19,8 @@ struct Summary {
   double seconds = 0;            // That its training took.
   double staleness_pushes = 0;   // Mean.
   StageSeconds stage_seconds{};  // Where the time of the steps went.
-  std::optional<Metrics::Result> train;
-  std::optional<Metrics::Result> test;
+  std::optional<EvaluationMetrics::Result> train;
+  std::optional<EvaluationMetrics::Result> test;
   std::string best_reachable_metric;     // "auc" or "rmse".
   std::optional<double> best_reachable;  // On the test set, by any model; generated data only.
 };

@@ -25,7 +25,7 @@ class WorkerHttp {
 
   uint16_t port() const { return server_->port(); }
 
-  // From now on the worker has joined as `index`, and this is what it tells of itself.
+  // The worker has joined as `index`; sets what the page shows of it.
   void Joined(uint32_t index);
   void Report(const v1::WorkerProgress& progress);
 

@@ -18,27 +18,27 @@ void TakeSlices(uint64_t bytes, const std::vector<grpc::Slice>& from, size_t* at
   }
 }
 
-std::vector<grpc::Slice> KeysInParts(const CallNumbers& numbers) {
-  if (numbers.keys.size() == 0) return numbers.values;
-  if (numbers.values.empty()) return {numbers.keys};
+std::vector<grpc::Slice> KeysInParts(const CallPayload& payload) {
+  if (payload.keys.size() == 0) return payload.values;
+  if (payload.values.empty()) return {payload.keys};
   std::vector<grpc::Slice> slices;
-  slices.reserve(2 * numbers.parts.size());
+  slices.reserve(2 * payload.parts.size());
   size_t keys_at = 0;
   size_t at = 0;
   size_t offset = 0;
-  for (const CallNumbers::Part& part : numbers.parts) {
-    if (part.key_bytes > 0) slices.push_back(numbers.keys.sub(keys_at, keys_at + part.key_bytes));
+  for (const CallPayload::PartSizes& part : payload.parts) {
+    if (part.key_bytes > 0) slices.push_back(payload.keys.sub(keys_at, keys_at + part.key_bytes));
     keys_at += part.key_bytes;
-    TakeSlices(part.value_bytes, numbers.values, &at, &offset, &slices);
+    TakeSlices(part.value_bytes, payload.values, &at, &offset, &slices);
   }
   return slices;
 }
 
-std::vector<grpc::Slice> KeysFirst(const CallNumbers& numbers) {
+std::vector<grpc::Slice> KeysFirst(const CallPayload& payload) {
   std::vector<grpc::Slice> slices;
-  slices.reserve(1 + numbers.values.size());
-  slices.push_back(numbers.keys);
-  slices.insert(slices.end(), numbers.values.begin(), numbers.values.end());
+  slices.reserve(1 + payload.values.size());
+  slices.push_back(payload.keys);
+  slices.insert(slices.end(), payload.values.begin(), payload.values.end());
   return slices;
 }
 

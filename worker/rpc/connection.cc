@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
 #include "common/rpc/grpc_status.h"
-#include "common/telemetry/metrics.h"
 #include "common/wire/ps_name.h"
 #include "worker/rpc/connection_stream.h"
 
@@ -20,21 +18,7 @@ constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
 
 // What a message has beside its calls: the payload's field number and length.
 constexpr size_t kMessageHeadBytes = 16;
-// What an offer of memory and ranges in it add to a call at most.
-constexpr size_t kSharedHeadBytes = 128;
-
 int64_t NowMs() { return SteadyTime().NowMs(); }
-
-// Tells the error of a forgotten list from others of its code.
-constexpr char kForgotten[] = "lodestone/list-forgotten";
-
-constexpr char kKeyLists[] = "lodestone_worker_key_lists_total";
-constexpr char kKeyListsHelp[] =
-    "Lists of keys in calls, by what became of them: sent; referred to, as the ps remembers them; forgotten by the ps, "
-    "which is asked again.";
-CounterMetric sent_metric(kKeyLists, kKeyListsHelp, {{"list", "sent"}});
-CounterMetric referred_metric(kKeyLists, kKeyListsHelp, {{"list", "referred"}});
-CounterMetric forgotten_metric(kKeyLists, kKeyListsHelp, {{"list", "forgotten"}});
 
 }  // namespace
 
@@ -42,7 +26,7 @@ Connection::Stream::Stream(Connection* owner)
     : owner_(owner),
       timer_(owner->timer_),
       call_timeout_ms_(owner->call_timeout_ms_),
-      shared_(owner->ps_, owner->shared_bytes_, owner->shared_refused_),
+      codec_(owner->ps_, owner->shared_bytes_, owner->shared_refused_),
       outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
 
 void Connection::Stream::Open() {
@@ -57,50 +41,16 @@ void Connection::Stream::Cancel(const absl::Status& status) {
   context_.TryCancel();
 }
 
-std::vector<grpc::Slice> Connection::Stream::PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting) {
-  call->clear_keys();
-  const bool shared = call->has_values();
-  if (numbers.keys.size() == 0) return shared ? std::vector<grpc::Slice>{} : numbers.values;
-  KeyListName list = numbers.list;
-  if (list.count == 0) {
-    if (!shared) return KeysInParts(numbers);
-    // Too short to be worth remembering, but the values are elsewhere.
-    list = NameKeys(numbers.keys.begin(), static_cast<uint32_t>(numbers.keys.size() / sizeof(Key)));
-  } else {
-    waiting->list = list;
-  }
-  SetName(list, call->mutable_keys());
-  if (!knows_lists_ && !shared) return KeysInParts(numbers);
-  if (!numbers.forgotten && lists_.Find(list) != nullptr) {
-    referred_metric.Add(1);
-    call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
-    waiting->list_sent = false;
-    return shared ? std::vector<grpc::Slice>{} : numbers.values;
-  }
-  sent_metric.Add(1);
-  call->mutable_keys()->set_place(v1::KeyList::FIRST);
-  return shared ? std::vector<grpc::Slice>{numbers.keys} : KeysFirst(numbers);
-}
-
-void Connection::Stream::LearnOfList(const v1::Answer& answer, const Waiting& waiting) {
-  if (waiting.list.count == 0 || answer.keys() == v1::Answer::NO_LIST) return;
-  knows_lists_ = true;
-  if (answer.keys() == v1::Answer::REMEMBERED) lists_.Add(waiting.list, {});
-  if (answer.keys() == v1::Answer::FORGOTTEN) lists_.Erase(waiting.list);
-}
-
-bool Connection::Stream::Send(v1::Call* call, const CallNumbers& numbers, bool may_share, Waiting* waiting) {
-  if (may_share) waiting->shared = shared_.Put(numbers, call);  // Copying takes time.
+bool Connection::Stream::Send(v1::Call* call, const CallPayload& payload, bool may_share, Waiting* waiting) {
+  if (may_share) codec_.Share(payload, call, &waiting->encoding);  // Copying takes time.
   {
     MutexLock lock(&mu_);
     // What was shared is lost: it is the stream's.
     if (ending_ || fault_.has_value()) return false;
-    std::vector<grpc::Slice> payload = PayloadOf(numbers, call, waiting);
-    call->set_id(++last_id_);
-    call->set_payload_bytes(SizeOf(payload));
+    Frame frame = codec_.Encode(++last_id_, payload, call, &waiting->encoding);
     if (waiting->on_delta) ++subscriptions_;
     waiting_.emplace(last_id_, std::move(*waiting));
-    outbox_.Add(Outbox::Item(*call, std::move(payload), 0, call->values().bytes()));
+    outbox_.Add(std::move(frame));
     WatchDeadline();
   }
   Pump();
@@ -232,22 +182,17 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload, b
       waiting = std::move(found->second);
       waiting_.erase(found);
       if (waiting.on_delta) --subscriptions_;
-      LearnOfList(answer, waiting);
+      codec_.Learn(answer, waiting.encoding);
     }
   }
   if (!waiting.done) return waiting.on_delta(answer.delta(), payload);
-  auto taken = shared_.Take(answer, std::move(payload), std::move(waiting.shared));
+  auto taken = codec_.Decode(answer, std::move(payload), &waiting.encoding);
   if (!taken.ok()) {
     waiting.done(taken.status());
     return taken.status();
   }
   if (answer.code() != 0) {
-    absl::Status status(static_cast<absl::StatusCode>(answer.code()), answer.error());
-    if (answer.keys() == v1::Answer::FORGOTTEN && !waiting.list_sent) {
-      forgotten_metric.Add(1);
-      status.SetPayload(kForgotten, absl::Cord());
-    }
-    waiting.done(std::move(status));
+    waiting.done(FrameCodec::StatusOf(answer, waiting.encoding));
   } else {
     waiting.done(Answer{std::move(answer), *std::move(taken)});
   }
@@ -277,19 +222,8 @@ void Connection::Stream::OnFinished(bool) {
   owner_->ended_.NotifyAll();
 }
 
-bool IsListForgotten(const absl::Status& status) { return status.GetPayload(kForgotten).has_value(); }
-
-void Connection::Start(v1::Call* call, const CallNumbers& numbers, Waiting waiting) {
-  call->set_id(UINT64_MAX);  // The longest there is.
-  call->set_payload_bytes(numbers.keys.size() + SizeOf(numbers.values));
-  if (numbers.list.count > 0) {
-    SetName(numbers.list, call->mutable_keys());
-    call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
-  }
-  call->clear_shared_memory();
-  call->clear_values();
-  call->clear_room();
-  const size_t bytes = call->ByteSizeLong() + call->payload_bytes() + 2 * kMessageHeadBytes;
+void Connection::Start(v1::Call* call, const CallPayload& payload, Waiting waiting) {
+  const size_t bytes = FrameCodec::BytesMax(payload, call) + 2 * kMessageHeadBytes;
   if (bytes > message_max_bytes_) {
     return waiting.done(absl::InvalidArgumentError(
         absl::StrCat("the call takes ", bytes, " bytes, and server.message_max_bytes is ", message_max_bytes_)));
@@ -308,13 +242,13 @@ void Connection::Start(v1::Call* call, const CallNumbers& numbers, Waiting waiti
       stream = stream_;
     }
     if (opened) stream->Open();
-    if (stream->Send(call, numbers, bytes + kSharedHeadBytes <= message_max_bytes_, &waiting)) return;
+    if (stream->Send(call, payload, bytes + FrameCodec::kSharedHeaderBytesMax <= message_max_bytes_, &waiting)) return;
   }
   waiting.done(absl::CancelledError("the client is closing"));
 }
 
-void Connection::Send(v1::Call* call, const CallNumbers& numbers, Done done) {
-  Start(call, numbers, {.done = std::move(done), .on_delta = nullptr, .deadline_ms = NowMs() + call_timeout_ms_});
+void Connection::Send(v1::Call* call, const CallPayload& payload, Done done) {
+  Start(call, payload, {.done = std::move(done), .on_delta = nullptr, .deadline_ms = NowMs() + call_timeout_ms_});
 }
 
 void Connection::Subscribe(v1::Call* call, OnDelta on_delta, Done done) {

@@ -7,26 +7,31 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/base/timer.h"
 #include "common/rpc/completion.h"
-#include "common/wire/key_list.h"
 #include "common/wire/message.h"
 #include "common/wire/outbox.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/slice.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/rpc/call_payload.h"
 #include "worker/rpc/connection.h"
-#include "worker/rpc/shared_memory_calls.h"
+#include "worker/rpc/frame_codec.h"
 
 namespace lodestone::worker {
+
+// The state of a call that waits for its answer.
+struct Connection::Waiting {
+  Done done;
+  OnDelta on_delta;         // Subscriptions only.
+  int64_t deadline_ms = 0;  // 0: none.
+  FrameCodec::Encoding encoding;
+};
 
 class Connection::Stream final : public std::enable_shared_from_this<Stream> {
  public:
@@ -34,9 +39,9 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
 
   void Open();
 
-  // False, and nothing is taken, if the stream has ended or is about to. `may_share`: whether the message has room for
-  // what is said of shared memory.
-  bool Send(v1::Call* call, const CallNumbers& numbers, bool may_share, Waiting* waiting);
+  // Queues a call; false, and nothing is taken, if the stream has ended or is about to. `may_share`: whether the
+  // message has room for the fields of shared memory.
+  bool Send(v1::Call* call, const CallPayload& payload, bool may_share, Waiting* waiting);
 
   // Ends the stream, its calls with `status`.
   void Cancel(const absl::Status& status);
@@ -51,26 +56,21 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   void OnFinished(bool ok);
   void OnDeadline();
 
-  // The call's payload, with or without its list of keys, as `call` and `waiting` then say.
-  std::vector<grpc::Slice> PayloadOf(const CallNumbers& numbers, v1::Call* call, Waiting* waiting)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LearnOfList(const v1::Answer& answer, const Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
   absl::Status RunAnswers(const grpc::ByteBuffer& message);
   // `more`: others of the same message follow.
   absl::Status RunAnswer(v1::Answer answer, Payload payload, bool more);
-  // Writes what waits, if nothing is being written. Sending takes time, and others have answers to take meanwhile.
+  // Writes the next message, unless one is being written. Writing takes time, and is done without the mutex.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether calls still wait for others that may follow from the answers of a message, to go together. Half of what is
-  // unanswered does not wait: if all went together, either end would have nothing to do while the other works.
+  // Whether calls wait, to be packed together with those that may follow from the answers of a message. No more than
+  // half of the unanswered calls wait: with all of them in one message, either end would idle while the other works.
   bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  Connection* const owner_;  // Lives until OnFinished has told it.
+  Connection* const owner_;  // Lives until OnFinished.
   Timer* const timer_;
   const int64_t call_timeout_ms_;
-  SharedCalls shared_;  // Synchronises itself.
+  FrameCodec codec_;  // Encode and Learn: guarded by mu_.
 
   // gRPC's.
   grpc::ClientContext context_;
@@ -85,9 +85,9 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;  // Writes may start.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // Somebody is within stream_->Write.
+  bool starting_write_ ABSL_GUARDED_BY(mu_) = false;        // A thread is within stream_->Write.
   bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // Follow the one that is being run.
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;                // No call is taken any more.
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;                // Takes no more calls.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
@@ -95,8 +95,6 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
   size_t subscriptions_ ABSL_GUARDED_BY(mu_) = 0;      // Of those.
   Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
-  bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;      // The ps has told that it knows of lists of keys.
-  KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};  // That it should remember.
 };
 
 }  // namespace lodestone::worker

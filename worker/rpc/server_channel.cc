@@ -12,15 +12,15 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "worker/rpc/frame_codec.h"
 
 namespace lodestone::worker {
 namespace {
 
-// A call that has waited for this long is spoken of, every so often.
+// The period of the log of a waiting call, and the age at which a call is logged.
 constexpr int64_t kReportEveryMs = 3'000;
 
-CounterMetric retry_metric("lodestone_worker_call_retries_total",
-                           "Attempts of calls that failed for a reason that may pass, and are made again.");
+CounterMetric retry_metric("lodestone_worker_call_retries_total", "Failed attempts of calls that are made again.");
 
 // ABORTED, naming shard and owner, if `parts` are not all for `server` by `map`.
 template <typename Parts>
@@ -33,7 +33,7 @@ absl::Status CheckOwner(const Parts& parts, uint32_t server, const ShardMap& map
   return absl::OkStatus();
 }
 
-// ABORTED if `call` is not one for `server` by `map`.
+// ABORTED if `server` must not serve `call` by `map`.
 absl::Status CheckPlace(const v1::Call& call, uint32_t server, const ShardMap& map) {
   if (call.has_push()) return CheckOwner(call.push().parts(), server, map);
   if (call.has_pull()) return CheckOwner(call.pull().parts(), server, map);
@@ -45,38 +45,39 @@ absl::Status CheckPlace(const v1::Call& call, uint32_t server, const ShardMap& m
   return absl::AbortedError(absl::StrCat("it is away and owns nothing by the shard map of epoch ", map.epoch()));
 }
 
-// What can be read of `message` while it is being sent: all but what the connection writes to it.
-Caller::Message CopyOf(const Caller::Message& message) {
-  Caller::Message copy{{}, message.numbers, message.what, message.epoch, message.started_ms, message.turned_back};
-  if (message.call.has_push()) *copy.call.mutable_push() = message.call.push();
-  if (message.call.has_pull()) *copy.call.mutable_pull() = message.call.pull();
-  if (message.call.has_push_pull()) *copy.call.mutable_push_pull() = message.call.push_pull();
-  if (message.call.has_ensure_tables()) *copy.call.mutable_ensure_tables() = message.call.ensure_tables();
+// A copy of `request` while it is being sent: of all fields but those that the connection writes.
+ServerChannel::Request CopyOf(const ServerChannel::Request& request) {
+  ServerChannel::Request copy{
+      {}, request.payload, request.what, request.epoch, request.started_ms, request.turned_back};
+  if (request.call.has_push()) *copy.call.mutable_push() = request.call.push();
+  if (request.call.has_pull()) *copy.call.mutable_pull() = request.call.pull();
+  if (request.call.has_push_pull()) *copy.call.mutable_push_pull() = request.call.push_pull();
+  if (request.call.has_ensure_tables()) *copy.call.mutable_ensure_tables() = request.call.ensure_tables();
   return copy;
 }
 
 }  // namespace
 
-// One call. Belongs to the attempt under way or to the pause between two; what others look at is guarded by
-// Caller::mu_.
-struct Caller::Pending {
-  Pending(const RetryPolicy& policy, const TimeSource* time, uint64_t seed, Message sent)
-      : message(std::move(sent)), retry(policy, time, seed, message.started_ms) {}
+// The state of a call. Owned by the attempt in flight or the pause between two; what others read is guarded by
+// ServerChannel::mu_.
+struct ServerChannel::Pending {
+  Pending(const RetryPolicy& policy, const TimeSource* time, uint64_t seed, Request sent)
+      : request(std::move(sent)), retry(policy, time, seed, request.started_ms) {}
 
-  Message message;
+  Request request;
   Done done;
   std::list<std::unique_ptr<Pending>>::iterator self;
-  // Who sets it tells what became of the call: nobody else does. Follow does so while an attempt is under way, which
+  // Set once, by the one that runs the callback. Follow sets it while an attempt is in flight, which
   // then only forgets the call.
   std::atomic<bool> claimed{false};
 
   Timer::Id pause = 0;
-  uint64_t redirects = 0;  // Of the caller when the attempt under way began.
+  uint64_t redirects = 0;  // When the attempt in flight began.
   Retry retry;
   absl::Status last_error;
 };
 
-Caller::Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connections, Options options)
+ServerChannel::ServerChannel(std::string peer, std::vector<std::unique_ptr<Connection>> connections, Options options)
     : options_(std::move(options)), timer_(options_.timer) {
   LODESTONE_CHECK(!connections.empty());
   MutexLock lock(&mu_);
@@ -84,9 +85,9 @@ Caller::Caller(std::string peer, std::vector<std::unique_ptr<Connection>> connec
   report_ = timer_->After(kReportEveryMs, [this] { Report(); });
 }
 
-Caller::~Caller() { Cancel(); }
+ServerChannel::~ServerChannel() { Cancel(); }
 
-void Caller::Redirect(std::string peer, std::vector<std::unique_ptr<Connection>> connections) {
+void ServerChannel::Redirect(std::string peer, std::vector<std::unique_ptr<Connection>> connections) {
   LODESTONE_CHECK(!connections.empty());
   auto place = std::make_shared<const Place>(Place{std::move(peer), std::move(connections)});
   std::vector<Pending*> paused;
@@ -101,13 +102,13 @@ void Caller::Redirect(std::string peer, std::vector<std::unique_ptr<Connection>>
     }
   }
   for (Pending* call : paused) Attempt(call);
-  for (const auto& connection : place->connections) connection->Close();  // What is under way there is sent again.
+  for (const auto& connection : place->connections) connection->Close();  // Calls in flight there are sent again.
 }
 
-void Caller::Follow(std::shared_ptr<const ShardMap> map) {
+void ServerChannel::Follow(std::shared_ptr<const ShardMap> map) {
   struct Turned {
     absl::Status status;
-    Message message;
+    Request request;
     Done done;
   };
   std::vector<Turned> turned;
@@ -119,15 +120,15 @@ void Caller::Follow(std::shared_ptr<const ShardMap> map) {
     for (auto at = pending_.begin(); at != pending_.end();) {
       Pending* const call = (at++)->get();
       if (call->claimed.load()) continue;
-      const absl::Status misplaced = CheckPlace(call->message.call, options_.server, *map);
+      const absl::Status misplaced = CheckPlace(call->request.call, options_.server, *map);
       if (misplaced.ok() || call->claimed.exchange(true)) continue;
-      turned.push_back({Annotate(misplaced, absl::StrCat(call->message.what, " to ", place->peer)),
-                        CopyOf(call->message), std::move(call->done)});
-      // Otherwise an attempt is under way, or about to be: its end forgets the call.
+      turned.push_back({Annotate(misplaced, absl::StrCat(call->request.what, " to ", place->peer)),
+                        CopyOf(call->request), std::move(call->done)});
+      // Otherwise an attempt is in flight, or about to be: its end forgets the call.
       if (call->pause != 0 && timer_->Cancel(call->pause)) Forget(call);
     }
   }
-  // Streams that nobody wants anything of any more hold on to what was sent over them, perhaps for long.
+  // Streams that are no longer needed would keep what was sent over them alive.
   if (!turned.empty() && map->ShardsOf(options_.server).empty()) {
     for (const auto& connection : place->connections) {
       connection->Reset(absl::UnavailableError("the ps does not own any shard any more"));
@@ -135,39 +136,39 @@ void Caller::Follow(std::shared_ptr<const ShardMap> map) {
   }
   for (Turned& call : turned) {
     const Done done = std::move(call.done);
-    done(std::move(call.status), &call.message);
+    done(std::move(call.status), &call.request);
   }
 }
 
-std::string Caller::peer() const {
+std::string ServerChannel::peer() const {
   MutexLock lock(&mu_);
   return place_->peer;
 }
 
-void Caller::Call(Message message, Done done) {
-  if (message.started_ms == 0) message.started_ms = time_.NowMs();
+void ServerChannel::Call(Request request, Done done) {
+  if (request.started_ms == 0) request.started_ms = time_.NowMs();
   Pending* pending = nullptr;
   absl::Status refused;
   {
     MutexLock lock(&mu_);
     if (cancelled_) {
       refused = absl::CancelledError("the client is closing");
-    } else if (map_ != nullptr && message.epoch < map_->epoch()) {
-      refused = CheckPlace(message.call, options_.server, *map_);
+    } else if (map_ != nullptr && request.epoch < map_->epoch()) {
+      refused = CheckPlace(request.call, options_.server, *map_);
     }
     if (refused.ok()) {
       pending_.push_back(
-          std::make_unique<Pending>(options_.policy, &time_, StreamSeed(options_.seed, ++calls_), std::move(message)));
+          std::make_unique<Pending>(options_.policy, &time_, StreamSeed(options_.seed, ++calls_), std::move(request)));
       pending = pending_.back().get();
       pending->self = std::prev(pending_.end());
       pending->done = std::move(done);
     }
   }
-  if (pending == nullptr) return done(Annotate(refused, absl::StrCat(message.what, " to ", peer())), &message);
+  if (pending == nullptr) return done(Annotate(refused, absl::StrCat(request.what, " to ", peer())), &request);
   Attempt(pending);
 }
 
-void Caller::Attempt(Pending* call) {
+void ServerChannel::Attempt(Pending* call) {
   std::shared_ptr<const Place> place;
   Connection* connection = nullptr;
   {
@@ -177,35 +178,35 @@ void Caller::Attempt(Pending* call) {
     connection = place->connections[next_connection_++ % place->connections.size()].get();
     call->redirects = redirects_;
   }
-  // The numbers are referenced, not copied, so that they can be sent again.
-  connection->Send(&call->message.call, call->message.numbers,
+  // The payload is referenced, not copied, so that they can be sent again.
+  connection->Send(&call->request.call, call->request.payload,
                    [this, call](absl::StatusOr<Connection::Answer> answer) { OnAttemptDone(call, std::move(answer)); });
 }
 
-void Caller::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer) {
+void ServerChannel::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answer> answer) {
   if (!answer.ok()) return OnFailure(call, answer.status());
   if (!call->claimed.exchange(true)) {
-    call->message.numbers = {};  // Before `done`, so that what they refer to is free when the caller hears of it.
-    return Finish(call, std::move(answer), &call->message);
+    call->request.payload = {};  // Before `done`, so that what it refers to is free by then.
+    return Finish(call, std::move(answer), &call->request);
   }
   MutexLock lock(&mu_);
   Forget(call);
 }
 
-void Caller::OnFailure(Pending* call, absl::Status status) {
+void ServerChannel::OnFailure(Pending* call, absl::Status status) {
   // A ps that shuts down cancels the calls under way.
   if (absl::IsCancelled(status)) status = absl::UnavailableError(status.message());
   const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   enum { kAgain, kPause, kEnd } next = kEnd;
-  Message message;
+  Request request;
   {
     MutexLock lock(&mu_);
     if (call->claimed.load()) return Forget(call);
     call->last_error = status;
     if (cancelled_) {
       status = absl::CancelledError("the client is closing");
-    } else if (IsListForgotten(status) && !call->message.numbers.forgotten) {
-      call->message.numbers.forgotten = true;
+    } else if (IsListForgotten(status) && !call->request.payload.forgotten) {
+      call->request.payload.forgotten = true;
       next = kAgain;
     } else if (call->redirects != redirects_) {
       next = kAgain;
@@ -218,15 +219,15 @@ void Caller::OnFailure(Pending* call, absl::Status status) {
     }
     if (next == kEnd) {
       call->claimed.store(true);
-      message = std::move(call->message);
+      request = std::move(call->request);
     }
   }
   if (next == kAgain) return Attempt(call);
   if (unreachable && !absl::IsCancelled(status) && options_.on_unreachable) options_.on_unreachable();
-  if (next == kEnd) Finish(call, std::move(status), &message);
+  if (next == kEnd) Finish(call, std::move(status), &request);
 }
 
-void Caller::OnPauseOver(Pending* call) {
+void ServerChannel::OnPauseOver(Pending* call) {
   {
     MutexLock lock(&mu_);
     call->pause = 0;
@@ -234,30 +235,30 @@ void Caller::OnPauseOver(Pending* call) {
   Attempt(call);
 }
 
-void Caller::Finish(Pending* call, absl::StatusOr<Connection::Answer> answer, Message* message) {
+void ServerChannel::Finish(Pending* call, absl::StatusOr<Connection::Answer> answer, Request* request) {
   {
-    const Done done = std::move(call->done);  // Gone before the client may be: it may hold things of the caller's.
+    const Done done = std::move(call->done);  // Destroyed before the client may be: it may hold the caller's objects.
     if (answer.ok()) {
-      done(std::move(answer), message);
+      done(std::move(answer), request);
     } else {
-      done(Annotate(answer.status(), WhereOf(*call, *message)), message);
+      done(Annotate(answer.status(), WhereOf(*call, *request)), request);
     }
   }
   MutexLock lock(&mu_);
   Forget(call);
 }
 
-std::string Caller::WhereOf(const Pending& call, const Message& message) const {
-  return absl::StrFormat("%s to %s, attempt %d, %.1f s", message.what, peer(), call.retry.attempts(),
+std::string ServerChannel::WhereOf(const Pending& call, const Request& request) const {
+  return absl::StrFormat("%s to %s, attempt %d, %.1f s", request.what, peer(), call.retry.attempts(),
                          static_cast<double>(call.retry.elapsed_ms()) / 1000);
 }
 
-void Caller::Forget(Pending* call) {
+void ServerChannel::Forget(Pending* call) {
   pending_.erase(call->self);
   if (pending_.empty()) idle_.NotifyAll();
 }
 
-void Caller::Cancel() {
+void ServerChannel::Cancel() {
   std::vector<Pending*> paused;
   std::shared_ptr<const Place> place;
   {
@@ -271,13 +272,13 @@ void Caller::Cancel() {
     }
   }
   for (const auto& connection : place->connections) connection->Close();
-  for (Pending* call : paused) Finish(call, absl::CancelledError("the client is closing"), &call->message);
+  for (Pending* call : paused) Finish(call, absl::CancelledError("the client is closing"), &call->request);
   MutexLock lock(&mu_);
   if (timer_->Cancel(report_)) report_ = 0;
   while (!pending_.empty() || report_ != 0) idle_.Wait(&mu_);
 }
 
-std::string Caller::WaitingLongerThan(int64_t ms) const {
+std::string ServerChannel::WaitingLongerThan(int64_t ms) const {
   MutexLock lock(&mu_);
   const auto waits = [](const auto& call) { return !call->claimed.load(); };
   const auto found = std::find_if(pending_.begin(), pending_.end(), waits);
@@ -285,12 +286,12 @@ std::string Caller::WaitingLongerThan(int64_t ms) const {
   const Pending& oldest = **found;
   const int64_t waited_ms = oldest.retry.elapsed_ms();
   if (waited_ms <= ms) return "";
-  return absl::StrFormat("%s to %s, attempt %d since %.1f s%s", oldest.message.what, place_->peer,
+  return absl::StrFormat("%s to %s, attempt %d since %.1f s%s", oldest.request.what, place_->peer,
                          oldest.retry.attempts(), static_cast<double>(waited_ms) / 1000,
                          oldest.last_error.ok() ? "" : absl::StrCat(": ", oldest.last_error.ToString()));
 }
 
-void Caller::Report() {
+void ServerChannel::Report() {
   const std::string waiting = WaitingLongerThan(kReportEveryMs);
   if (!waiting.empty()) LODESTONE_LOG(WARN, "client", "waiting for={}", waiting);
   MutexLock lock(&mu_);
@@ -298,14 +299,14 @@ void Caller::Report() {
   idle_.NotifyAll();
 }
 
-absl::StatusOr<Connection::Answer> CallAndWait(Caller* caller, v1::Call call, std::string what) {
+absl::StatusOr<Connection::Answer> CallAndWait(ServerChannel* channel, v1::Call call, std::string what) {
   struct {
     Mutex mu;
     CondVar done;
     std::optional<absl::StatusOr<Connection::Answer>> answer ABSL_GUARDED_BY(mu);
   } wait;
-  Caller::Message message{.call = std::move(call), .what = std::move(what)};
-  caller->Call(std::move(message), [&wait](absl::StatusOr<Connection::Answer> answer, Caller::Message*) {
+  ServerChannel::Request request{.call = std::move(call), .what = std::move(what)};
+  channel->Call(std::move(request), [&wait](absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
     MutexLock lock(&wait.mu);
     wait.answer = std::move(answer);
     wait.done.NotifyAll();

@@ -6,11 +6,11 @@
 
 namespace lodestone::worker {
 
-SharedRanges::SharedRanges(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {
+SharedMemoryAllocator::SharedMemoryAllocator(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {
   free_[kSharedMemoryHead] = (memory_->size() - kSharedMemoryHead) / 64 * 64;
 }
 
-std::optional<SharedRanges::Range> SharedRanges::Take(uint64_t bytes) {
+std::optional<SharedMemoryAllocator::Range> SharedMemoryAllocator::Take(uint64_t bytes) {
   Range range{0, bytes, nullptr};
   {
     MutexLock lock(&mu_);
@@ -29,7 +29,7 @@ std::optional<SharedRanges::Range> SharedRanges::Take(uint64_t bytes) {
   return std::nullopt;
 }
 
-void SharedRanges::GiveBack(const Range& range) {
+void SharedMemoryAllocator::GiveBack(const Range& range) {
   MutexLock lock(&mu_);
   uint64_t offset = range.offset;
   uint64_t bytes = Rounded(range.bytes);

@@ -7,7 +7,7 @@
 #include "common/telemetry/copy_counter.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
-#include "common/wire/outbox.h"
+#include "common/wire/frame.h"
 #include "common/wire/shared_memory.h"
 #include "grpcpp/support/slice.h"
 
@@ -19,27 +19,28 @@ constexpr char kSharedBytesHelp[] = "Payload bytes handed over in memory that a 
 CounterMetric push_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "push"}});
 CounterMetric pull_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "pull"}});
 
-// What a payload in shared memory holds.
-struct Reading {
-  std::shared_ptr<SharedRanges> ranges;
-  SharedRanges::Range room;
+// The owner of a payload in shared memory.
+struct RoomOwner {
+  std::shared_ptr<SharedMemoryAllocator> ranges;
+  SharedMemoryAllocator::Range room;
 };
 
-// The first `bytes` of `room`, which is given back with it.
-Payload PayloadIn(std::shared_ptr<SharedRanges> ranges, const SharedRanges::Range& room, size_t bytes) {
+// The first `bytes` of `room`, which is freed with it.
+Payload PayloadIn(std::shared_ptr<SharedMemoryAllocator> ranges, const SharedMemoryAllocator::Range& room,
+                  size_t bytes) {
   const auto end = [](void* data) {
-    auto* const reading = static_cast<Reading*>(data);
-    reading->ranges->GiveBack(reading->room);
-    delete reading;
+    auto* const owner = static_cast<RoomOwner*>(data);
+    owner->ranges->GiveBack(owner->room);
+    delete owner;
   };
   std::vector<grpc::Slice> slices;
-  slices.emplace_back(room.data, bytes, end, new Reading{std::move(ranges), room});
+  slices.emplace_back(room.data, bytes, end, new RoomOwner{std::move(ranges), room});
   return Payload(std::move(slices));
 }
 
 }  // namespace
 
-std::shared_ptr<SharedRanges> SharedCalls::Ranges(v1::Call* call, bool* offered) {
+std::shared_ptr<SharedMemoryAllocator> SharedMemoryCalls::Ranges(v1::Call* call, bool* offered) {
   MutexLock lock(&mu_);
   if (state_ == State::kShared) return ranges_;
   if (state_ != State::kNothing || refused_->load(std::memory_order_relaxed)) return nullptr;
@@ -51,29 +52,29 @@ std::shared_ptr<SharedRanges> SharedCalls::Ranges(v1::Call* call, bool* offered)
     return nullptr;
   }
   *call->mutable_shared_memory() = (*memory)->Offer();
-  ranges_ = std::make_shared<SharedRanges>(*std::move(memory));
+  ranges_ = std::make_shared<SharedMemoryAllocator>(*std::move(memory));
   state_ = State::kOffered;
   *offered = true;
   return nullptr;
 }
 
-SharedCalls::Held SharedCalls::Put(const CallNumbers& numbers, v1::Call* call) {
+SharedMemoryCalls::Held SharedMemoryCalls::Put(const CallPayload& payload, v1::Call* call) {
   call->clear_shared_memory();
   call->clear_values();
   call->clear_room();
   Held held;
   if (bytes_ == 0) return held;
-  const size_t value_bytes = SizeOf(numbers.values);
+  const size_t value_bytes = SizeOf(payload.values);
   const bool values = value_bytes >= kSharedBytesMin;
-  const bool room = numbers.answer_bytes >= kSharedBytesMin;
+  const bool room = payload.answer_bytes >= kSharedBytesMin;
   if (!values && !room) return held;
   held.ranges = Ranges(call, &held.offered);
   if (held.ranges == nullptr) return held;
   if (values) held.values = held.ranges->Take(value_bytes);
-  if (room) held.room = held.ranges->Take(numbers.answer_bytes);
+  if (room) held.room = held.ranges->Take(payload.answer_bytes);
   if (held.values.has_value()) {
     uint8_t* to = held.values->data;
-    for (const grpc::Slice& slice : numbers.values) {
+    for (const grpc::Slice& slice : payload.values) {
       std::memcpy(to, slice.begin(), slice.size());
       to += slice.size();
     }
@@ -85,7 +86,7 @@ SharedCalls::Held SharedCalls::Put(const CallNumbers& numbers, v1::Call* call) {
   return held;
 }
 
-void SharedCalls::Learn(v1::Answer::SharedMemory outcome) {
+void SharedMemoryCalls::Learn(v1::Answer::SharedMemory outcome) {
   MutexLock lock(&mu_);
   if (outcome == v1::Answer::ACCEPTED) {
     LODESTONE_LOG(INFO, "client", "shares memory with={} bytes_max={}", peer_, bytes_);
@@ -99,7 +100,7 @@ void SharedCalls::Learn(v1::Answer::SharedMemory outcome) {
   ranges_.reset();
 }
 
-absl::StatusOr<Payload> SharedCalls::Take(const v1::Answer& answer, Payload payload, Held held) {
+absl::StatusOr<Payload> SharedMemoryCalls::Take(const v1::Answer& answer, Payload payload, Held held) {
   if (held.offered) Learn(answer.shared_memory());
   if (held.values.has_value()) held.ranges->GiveBack(*held.values);
   if (answer.shared_bytes() == 0) {

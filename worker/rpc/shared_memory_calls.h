@@ -1,5 +1,5 @@
-// What one stream Exchange shares with a ps of its machine: offers it memory once a call would gain by that, and from
-// then on, if it is taken, puts large values of calls there instead of into messages.
+// The memory that one stream Exchange shares with a ps on the same machine. It is offered with the first call that
+// would gain by it; once the ps has accepted, large values of calls and answers lie there instead of in messages.
 //
 // Thread-safe.
 #pragma once
@@ -23,37 +23,37 @@ namespace lodestone::worker {
 // Values of fewer bytes travel in messages: sharing them gains less than half (tools/bench/README.md).
 inline constexpr size_t kSharedBytesMin = 64 << 10;
 
-class SharedCalls {
+class SharedMemoryCalls {
  public:
-  // Offers memory of `bytes`; 0: none, and everything travels in messages. `peer`: what logs call the ps. `refused`:
-  // shared by the streams of a connection, which offer nothing once one of them was refused.
-  SharedCalls(std::string peer, size_t bytes,
-              std::shared_ptr<std::atomic<bool>> refused = std::make_shared<std::atomic<bool>>(false))
+  // Offers memory of `bytes`; 0: none, and everything travels in messages. `peer`: the name of the ps in logs.
+  // `refused` is shared by the streams of a connection, which offer nothing once one of them was refused.
+  SharedMemoryCalls(std::string peer, size_t bytes,
+                    std::shared_ptr<std::atomic<bool>> refused = std::make_shared<std::atomic<bool>>(false))
       : peer_(std::move(peer)), bytes_(bytes), refused_(std::move(refused)) {}
-  SharedCalls(const SharedCalls&) = delete;
-  SharedCalls& operator=(const SharedCalls&) = delete;
+  SharedMemoryCalls(const SharedMemoryCalls&) = delete;
+  SharedMemoryCalls& operator=(const SharedMemoryCalls&) = delete;
 
-  // What a call has of the memory.
+  // The ranges that a call holds.
   struct Held {
-    bool offered = false;                  // The call has made the offer.
-    std::shared_ptr<SharedRanges> ranges;  // Null: nothing.
-    std::optional<SharedRanges::Range> values;
-    std::optional<SharedRanges::Range> room;
+    bool offered = false;                           // The call carried the offer.
+    std::shared_ptr<SharedMemoryAllocator> ranges;  // Null: none.
+    std::optional<SharedMemoryAllocator::Range> values;
+    std::optional<SharedMemoryAllocator::Range> room;
   };
-  // Fills in what `call` says of shared memory, and copies its values there if they go there. They are left out of the
-  // message then, whose keys are a list, as a ps that shares memory knows.
-  Held Put(const CallNumbers& numbers, v1::Call* call);
+  // Sets the fields of `call` about shared memory, and copies the values there if it has_values() then. Such a call's
+  // message has no values, and its keys are a list.
+  Held Put(const CallPayload& payload, v1::Call* call);
 
-  // Takes what an answer says of the memory, and returns the answer's payload, from there or from the message. What the
-  // call has of the memory is free again, the room once the payload is gone. INTERNAL if the answer contradicts itself.
+  // The payload of an answer, from the memory or from the message. Frees what the call holds: the values now, the room
+  // once the payload is destroyed. INTERNAL if the answer contradicts itself.
   absl::StatusOr<Payload> Take(const v1::Answer& answer, Payload payload, Held held);
 
  private:
   enum class State { kNothing, kOffered, kShared, kRefused };
 
   // The memory if it is shared. Offers it with `call` if it has not been offered yet, and sets `offered`.
-  std::shared_ptr<SharedRanges> Ranges(v1::Call* call, bool* offered);
-  // Takes what became of the offer.
+  std::shared_ptr<SharedMemoryAllocator> Ranges(v1::Call* call, bool* offered);
+  // Takes the outcome of the offer.
   void Learn(v1::Answer::SharedMemory outcome);
 
   const std::string peer_;
@@ -61,7 +61,7 @@ class SharedCalls {
   const std::shared_ptr<std::atomic<bool>> refused_;
   Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kNothing;
-  std::shared_ptr<SharedRanges> ranges_ ABSL_GUARDED_BY(mu_);  // Null without memory.
+  std::shared_ptr<SharedMemoryAllocator> ranges_ ABSL_GUARDED_BY(mu_);  // Null without memory.
 };
 
 }  // namespace lodestone::worker

@@ -1,4 +1,4 @@
-// Floats that start on a cache line, as the kernels like them.
+// A vector that starts on a cache line, for the kernels.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace lodestone::worker {
 
-// Allocates on 64-byte boundaries.
+// An allocator on 64-byte boundaries.
 template <typename T>
 struct CacheLineAllocator {
   using value_type = T;
@@ -22,6 +22,8 @@ struct CacheLineAllocator {
   friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator&) { return true; }
 };
 
-using AlignedFloats = std::vector<float, CacheLineAllocator<float>>;
+template <typename T>
+using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
+using AlignedFloats = AlignedVector<float>;
 
 }  // namespace lodestone::worker

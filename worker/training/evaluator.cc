@@ -1,51 +1,59 @@
 #include "worker/training/evaluator.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "worker/client/client.h"
+#include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
+#include "worker/training/compute.h"
+#include "worker/training/parameters.h"
 
 namespace lodestone::worker {
 namespace {
 
-// Samples per pull: large, since nothing is learned in between.
+// Samples per pull: large, because the parameters do not change in between.
 constexpr uint64_t kBatchSize = 2048;
 
 }  // namespace
 
-absl::StatusOr<Metrics::Result> Evaluate(const Evaluation& evaluation) {
-  const uint64_t size = evaluation.data->size(), samples = evaluation.samples;
+absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
+    const Dataset& data, uint64_t samples, const std::function<void(uint64_t samples)>& on_progress) {
+  const uint64_t size = data.size();
   LODESTONE_CHECK(samples <= size);
-  const size_t dense = evaluation.model->dense_table_count();
   std::vector<const TableHandle*> row_tables;
-  for (size_t t = dense; t < evaluation.tables->size(); ++t) row_tables.push_back(&(*evaluation.tables)[t]);
+  for (size_t t = context_.model->dense_table_count(); t < context_.tables->size(); ++t) {
+    row_tables.push_back(&(*context_.tables)[t]);
+  }
   uint64_t at = 0;
   BatchPipeline pipeline(
-      evaluation.client, evaluation.data, row_tables,
+      context_.client, &data, row_tables,
       [&](std::vector<uint64_t>* indices) {
         for (; at < samples && indices->size() < kBatchSize; ++at) {
           indices->push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
         }
         return !indices->empty();
       },
-      {.ahead = std::max<uint32_t>(1, evaluation.prefetch_batches), .backend = evaluation.model->backend()});
-  Metrics metrics(evaluation.model->metrics_kind());
+      {.ahead = std::max<uint32_t>(1, context_.config->worker().prefetch_batches()),
+       .backend = context_.model->backend()});
+  EvaluationMetrics metrics(context_.model->metrics_kind());
   std::vector<float> predictions;
   uint64_t done = 0;
   while (true) {
-    if (evaluation.stop->load(std::memory_order_relaxed)) return absl::CancelledError("stopped during the evaluation");
-    LODESTONE_RETURN_IF_ERROR(evaluation.client->Health());
+    if (context_.stop->load(std::memory_order_relaxed)) return absl::CancelledError("stopped during the evaluation");
+    LODESTONE_RETURN_IF_ERROR(context_.client->Health());
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
     if (item == nullptr) return metrics.Finish();
     const Batch& batch = item->keyed.batch;
     predictions.resize(batch.size);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
-                               evaluation.compute->Predict(*item, *evaluation.parameters, predictions.data()));
+                               context_.compute->Predict(*item, *context_.parameters, predictions.data()));
     metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss);
     done += batch.size;
     pipeline.Release();
-    if (evaluation.progress) evaluation.progress(done);
+    on_progress(done);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "worker/training/evaluator.h"
 #include "worker/training/parameters.h"
 #include "worker/training/trainer.h"
+#include "worker/training/training_context.h"
 
 namespace lodestone::worker {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 // is missing anyway.
 constexpr uint64_t kOwnPushesMissingWindows = 2;
 
-void LogMetrics(const char* set, const Metrics::Result& result) {
+void LogMetrics(const char* set, const EvaluationMetrics::Result& result) {
   if (result.rmse) {
     LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} rmse={:.6f}", set, result.samples,
                   result.loss, *result.rmse);
@@ -38,24 +39,24 @@ void LogMetrics(const char* set, const Metrics::Result& result) {
 }
 
 // Training and test metrics, by worker 0 once the others are done.
-absl::Status EvaluateAll(const v1::Config& config, const LoadedData& data, Evaluation evaluation,
-                         Parameters* parameters, Progress* progress, Summary* summary) {
+absl::Status EvaluateAll(const TrainingContext& context, Summary* summary) {
+  const LoadedData& data = *context.data;
+  Progress* const progress = context.progress;
   progress->Enter(v1::PHASE_EVALUATING);
-  LODESTONE_RETURN_IF_ERROR(parameters->PullAll());
-  const uint64_t train = std::min<uint64_t>(data.train->size(), config.train().evaluate_train_samples_max());
+  LODESTONE_RETURN_IF_ERROR(context.parameters->PullAll());
+  const uint64_t train = std::min<uint64_t>(data.train->size(), context.config->train().evaluate_train_samples_max());
   const uint64_t test = data.test == nullptr ? 0 : data.test->size();
+  Evaluator evaluator(context);
   if (test > 0) {
-    evaluation.data = data.test.get();
-    evaluation.samples = test;
-    evaluation.progress = [=](uint64_t done) { progress->Evaluated(done, train + test); };
-    LODESTONE_ASSIGN_OR_RETURN(summary->test, Evaluate(evaluation));
+    LODESTONE_ASSIGN_OR_RETURN(summary->test, evaluator.Evaluate(*data.test, test, [=](uint64_t done) {
+      progress->Evaluated(done, train + test);
+    }));
     LogMetrics("test", *summary->test);
   }
   if (train > 0) {
-    evaluation.data = data.train.get();
-    evaluation.samples = train;
-    evaluation.progress = [=](uint64_t done) { progress->Evaluated(test + done, train + test); };
-    LODESTONE_ASSIGN_OR_RETURN(summary->train, Evaluate(evaluation));
+    LODESTONE_ASSIGN_OR_RETURN(summary->train, evaluator.Evaluate(*data.train, train, [=](uint64_t done) {
+      progress->Evaluated(test + done, train + test);
+    }));
     LogMetrics("train", *summary->train);
   }
   summary->best_reachable = data.best_reachable;
@@ -79,8 +80,18 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
 
   Compute compute(model.get(), &tables);
   Progress progress(client, time, model->metrics_kind());
-  Trainer trainer(
-      {&config, client, data.train.get(), model.get(), &compute, &tables, &parameters, &progress, results, time, stop});
+  const TrainingContext context{.config = &config,
+                                .client = client,
+                                .data = &data,
+                                .model = model.get(),
+                                .compute = &compute,
+                                .tables = &tables,
+                                .parameters = &parameters,
+                                .progress = &progress,
+                                .results = results,
+                                .time = time,
+                                .stop = stop};
+  Trainer trainer(context);
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
@@ -93,15 +104,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   if (client->index() == 0) {
     progress.Enter(v1::PHASE_WAITING);
     LODESTONE_RETURN_IF_ERROR(client->AwaitClock(std::numeric_limits<Clock>::max()));
-    Evaluation evaluation;
-    evaluation.client = client;
-    evaluation.model = model.get();
-    evaluation.compute = &compute;
-    evaluation.tables = &tables;
-    evaluation.parameters = &parameters;
-    evaluation.prefetch_batches = config.worker().prefetch_batches();
-    evaluation.stop = stop;
-    LODESTONE_RETURN_IF_ERROR(EvaluateAll(config, data, std::move(evaluation), &parameters, &progress, &summary));
+    LODESTONE_RETURN_IF_ERROR(EvaluateAll(context, &summary));
   }
   progress.Enter(v1::PHASE_FINISHED);
   return summary;

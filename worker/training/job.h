@@ -1,5 +1,5 @@
-// All that a worker does between joining the cluster and leaving it: it makes the model's tables, trains on its
-// partition, waits for the others and, if it is worker 0, evaluates what came out.
+// The job of a worker between joining the cluster and leaving it: makes the model's tables, trains on its partition,
+// waits for the others and, if it is worker 0, evaluates the model.
 //
 // Thread safety: for one thread; others may set `stop`.
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace lodestone::worker {
 
-// CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results`, if there are any, are told
-// of the steps, but not of the end. `backend` computes.
+// CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results` (may be null) get
+// the steps, but not the end. `backend` computes.
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
                                const std::atomic<bool>* stop, Results* results = nullptr,
                                kernels::Backend* backend = kernels::Cpu());

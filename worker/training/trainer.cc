@@ -11,7 +11,13 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "worker/client/client.h"
 #include "worker/data/epoch_batches.h"
+#include "worker/model/model.h"
+#include "worker/report/progress.h"
+#include "worker/report/results.h"
+#include "worker/training/compute.h"
+#include "worker/training/parameters.h"
 
 namespace lodestone::worker {
 namespace {
@@ -43,7 +49,7 @@ uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) 
 
 }  // namespace
 
-// What became of the pushes so far.
+// The outcomes of the pushes so far.
 class Trainer::Tally {
  public:
   struct Counts {
@@ -78,35 +84,35 @@ class Trainer::Tally {
   Counts counts_ ABSL_GUARDED_BY(mu_);
 };
 
-Trainer::Trainer(const Parts& parts)
-    : parts_(parts),
-      push_later_(!parts.model->backend()->on_host() && parts.config->worker().prefetch_batches() > 0),
+Trainer::Trainer(const TrainingContext& context)
+    : context_(context),
+      push_later_(!context.model->backend()->on_host() && context.config->worker().prefetch_batches() > 0),
       tally_(std::make_shared<Tally>()) {
-  const size_t tables = parts.tables->size(), dense = parts.model->dense_table_count();
-  LODESTONE_CHECK(tables == parts.model->tables().size());
-  for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*parts.tables)[t]);
+  const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
+  LODESTONE_CHECK(tables == context.model->tables().size());
+  for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
 }
 
 Trainer::~Trainer() = default;
 
 absl::StatusOr<Trainer::Result> Trainer::Train() {
-  const v1::Config& config = *parts_.config;
-  const uint32_t worker = parts_.client->index();
-  EpochBatches batches(parts_.data->size(), config.train().epochs(), config.train().batch_size(),
+  const v1::Config& config = *context_.config;
+  const uint32_t worker = context_.client->index();
+  EpochBatches batches(context_.data->train->size(), config.train().epochs(), config.train().batch_size(),
                        WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
-  parts_.progress->StartTraining(batches.total_samples());
-  if (parts_.results != nullptr) parts_.results->StartTraining(batches.total_samples());
+  context_.progress->StartTraining(batches.total_samples());
+  if (context_.results != nullptr) context_.results->StartTraining(batches.total_samples());
   Result result;
-  const int64_t start_ms = parts_.time->NowMs();
+  const int64_t start_ms = context_.time->NowMs();
   {
-    BatchPipeline pipeline(parts_.client, parts_.data, row_tables_,
+    BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_,
                            [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); },
                            {.ahead = config.worker().prefetch_batches(),
                             .held_max = push_later_ ? 2u : 1u,
-                            .backend = parts_.model->backend(),
+                            .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic()});
     while (true) {
-      result.stopped = parts_.stop->load(std::memory_order_relaxed);
+      result.stopped = context_.stop->load(std::memory_order_relaxed);
       if (result.stopped) break;
       // With nothing to compute meanwhile, gradients need not wait.
       if (!pipeline.Ready()) LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
@@ -117,19 +123,19 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
     }
     LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
   }
-  LODESTONE_RETURN_IF_ERROR(parts_.client->Flush());
+  LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   result.steps = steps_;
   result.samples = samples_;
   result.stages = stages_;
-  result.seconds = static_cast<double>(parts_.time->NowMs() - start_ms) / 1000;
+  result.seconds = static_cast<double>(context_.time->NowMs() - start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
   LODESTONE_LOG(INFO, "trainer",
                 "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} refused={} dense_pulls={} "
                 "broadcast_blocks={}",
-                steps_, samples_, result.seconds, result.staleness_pushes, counts.refused, parts_.parameters->pulls(),
-                parts_.parameters->blocks_from_broadcasts());
+                steps_, samples_, result.seconds, result.staleness_pushes, counts.refused, context_.parameters->pulls(),
+                context_.parameters->blocks_from_broadcasts());
   return result;
 }
 
@@ -141,18 +147,19 @@ void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
 }
 
 absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns) {
-  LODESTONE_RETURN_IF_ERROR(parts_.client->Health());
+  LODESTONE_RETURN_IF_ERROR(context_.client->Health());
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   const int64_t refresh_ns = NowNs();
-  LODESTONE_RETURN_IF_ERROR(parts_.parameters->Refresh(counts.acknowledged));
+  LODESTONE_RETURN_IF_ERROR(context_.parameters->Refresh(counts.acknowledged));
   const int64_t compute_ns = NowNs();
 
-  const uint64_t dropout_seed = StreamSeed(WorkerSeed(*parts_.config, parts_.client->index(), kDropoutStream), steps_);
+  const uint64_t dropout_seed =
+      StreamSeed(WorkerSeed(*context_.config, context_.client->index(), kDropoutStream), steps_);
   Computed computed{&item, ++steps_, ReadVersions(item.versions)};
-  parts_.compute->StartGradients(item, *parts_.parameters, dropout_seed);
+  context_.compute->StartGradients(item, *context_.parameters, dropout_seed);
   absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
-  LODESTONE_ASSIGN_OR_RETURN(const double loss, parts_.compute->FinishGradients());
+  LODESTONE_ASSIGN_OR_RETURN(const double loss, context_.compute->FinishGradients());
   LODESTONE_RETURN_IF_ERROR(pushed_ns.status());
   if (!std::isfinite(loss)) {
     return absl::FailedPreconditionError(
@@ -163,7 +170,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   int64_t push_ns = *pushed_ns;
   const int64_t computed_ns = NowNs() - compute_ns - push_ns;
   const size_t samples = item.keyed.batch.size;
-  parts_.progress->Predicted(samples, parts_.compute->predictions(), item.keyed.batch.labels.data());
+  context_.progress->Predicted(samples, context_.compute->predictions(), item.keyed.batch.labels.data());
   computed_ = std::move(computed);
   if (!push_later_) {
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
@@ -172,15 +179,14 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
   step_metric.ObserveNs(NowNs() - start_ns);
   samples_ += samples;
-  const Progress::StepCounts step = {steps_, samples_, samples, loss, counts.acknowledged, counts.staleness_sum,
-                                     stages_};
-  parts_.progress->Step(step);
-  if (parts_.results != nullptr) parts_.results->Step(step, parts_.progress->metric());
+  const StepCounts step = {steps_, samples_, samples, loss, counts.acknowledged, counts.staleness_sum, stages_};
+  context_.progress->Step(step);
+  if (context_.results != nullptr) context_.results->Step(step, context_.progress->metric());
   return absl::OkStatus();
 }
 
 ShardVersions Trainer::ReadVersions(const ShardVersions& rows) const {
-  ShardVersions versions = parts_.parameters->versions();
+  ShardVersions versions = context_.parameters->versions();
   for (size_t s = 0; s < rows.size() && s < versions.size(); ++s) {
     if (versions[s] == 0 || (rows[s] != 0 && rows[s] < versions[s])) versions[s] = rows[s];
   }
@@ -197,20 +203,20 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   if (computed_.item == nullptr) return 0;
   const int64_t start_ns = NowNs();
   const std::vector<Key>& keys = computed_.item->keyed.keys;
-  const size_t dense_count = parts_.model->dense_table_count();
+  const size_t dense_count = context_.model->dense_table_count();
   std::vector<DenseGradient> dense;
   std::vector<RowGradients> rows;
-  for (size_t t = 0; t < parts_.tables->size(); ++t) {
-    const TableHandle* const table = &(*parts_.tables)[t];
+  for (size_t t = 0; t < context_.tables->size(); ++t) {
+    const TableHandle* const table = &(*context_.tables)[t];
     if (t < dense_count) {
-      dense.push_back({table, parts_.compute->gradient(t)});
+      dense.push_back({table, context_.compute->gradient(t)});
     } else if (!keys.empty()) {
-      rows.push_back({table, keys, parts_.compute->gradient(t)});
+      rows.push_back({table, keys, context_.compute->gradient(t)});
     }
   }
   LODESTONE_RETURN_IF_ERROR(
-      parts_.client->Push(computed_.step, dense, rows, computed_.read_versions,
-                          [tally = tally_](const Client::PushResult& result) { tally->Add(result); }));
+      context_.client->Push(computed_.step, dense, rows, computed_.read_versions,
+                            [tally = tally_](const Client::PushResult& result) { tally->Add(result); }));
   computed_ = {};
   pipeline->Release();
   return NowNs() - start_ns;

@@ -1,50 +1,28 @@
-// The training loop of one worker: batches come with their rows from a pipeline, gradients leave asynchronously, dense
-// values are refreshed by broadcasts.
+// The training loop of one worker over context.data->train: batches come with their rows from a pipeline, gradients
+// leave asynchronously, dense values are refreshed by broadcasts.
 //
 // A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and
 // pushing of different steps overlap, so a gradient may be older than the values it is applied to; how much is
 // measured. Where a device computes, it has the next step to compute while a step's gradients are packed and handed
 // over, unless worker.prefetch_batches is 0.
 //
-// Not thread-safe. Owns nothing that it is given; all must outlive it.
+// Not thread-safe. The context's objects must outlive it.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/time_source.h"
-#include "proto/config.pb.h"
-#include "worker/client/client.h"
-#include "worker/data/dataset.h"
 #include "worker/metrics/step_stages.h"
-#include "worker/model/model.h"
-#include "worker/report/progress.h"
-#include "worker/report/results.h"
 #include "worker/training/batch_pipeline.h"
-#include "worker/training/compute.h"
-#include "worker/training/parameters.h"
+#include "worker/training/training_context.h"
 
 namespace lodestone::worker {
 
 class Trainer {
  public:
-  // What a trainer works with.
-  struct Parts {
-    const v1::Config* config = nullptr;
-    Client* client = nullptr;
-    const Dataset* data = nullptr;  // This worker's partition.
-    const Model* model = nullptr;
-    Compute* compute = nullptr;                        // Of that model.
-    const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
-    Parameters* parameters = nullptr;                  // Of the dense ones.
-    Progress* progress = nullptr;
-    Results* results = nullptr;  // None if nobody wants any.
-    const TimeSource* time = nullptr;
-    const std::atomic<bool>* stop = nullptr;  // Set to end after the step under way.
-  };
   struct Result {
     uint64_t steps = 0;
     uint64_t samples = 0;
@@ -54,7 +32,7 @@ class Trainer {
     bool stopped = false;         // By `stop`, before the last step.
   };
 
-  explicit Trainer(const Parts& parts);
+  explicit Trainer(const TrainingContext& context);
   ~Trainer();
 
   // Trains for train.epochs and waits until all pushes are acknowledged. Call once. Errors: of calls, of the client's
@@ -83,7 +61,7 @@ class Trainer {
   // The same outside of steps.
   absl::Status PushAlone(BatchPipeline* pipeline);
 
-  const Parts parts_;
+  const TrainingContext context_;
   const bool push_later_;  // While the next step is computed.
   const std::shared_ptr<Tally> tally_;
   std::vector<const TableHandle*> row_tables_;

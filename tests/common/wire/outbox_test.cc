@@ -12,11 +12,11 @@ namespace lodestone {
 namespace {
 
 // A call with `bytes` of payload.
-Outbox::Item Call(uint64_t id, size_t bytes) {
+Frame Call(uint64_t id, size_t bytes) {
   v1::Call call;
   call.set_id(id);
   call.set_payload_bytes(bytes);
-  return Outbox::Item(call, {grpc::Slice(std::string(bytes, static_cast<char>('a' + id % 26)))}, id);
+  return Frame(call, {grpc::Slice(std::string(bytes, static_cast<char>('a' + id % 26)))}, id);
 }
 
 v1::ExchangeRequest Unpack(Outbox* outbox, std::vector<uint64_t>* tags) {
@@ -35,7 +35,7 @@ TEST(Outbox, BytesInSharedMemoryCountTowardsThePackingLimitAndTakeNoRoom) {
   for (uint64_t id = 0; id < 6; ++id) {
     v1::Call call;
     call.set_id(id);
-    outbox.Add(Outbox::Item(call, {}, id, id < 4 ? 4'000 : 20'000));
+    outbox.Add(Frame(call, {}, id, id < 4 ? 4'000 : 20'000));
   }
   EXPECT_LT(outbox.bytes(), 4'000u);
   EXPECT_GE(outbox.weight(), 56'000u);
@@ -47,7 +47,7 @@ TEST(Outbox, BytesInSharedMemoryCountTowardsThePackingLimitAndTakeNoRoom) {
   EXPECT_EQ(messages, (std::vector<std::vector<uint64_t>>{{0, 1}, {2, 3}, {4}, {5}}));
   EXPECT_EQ(outbox.bytes(), 0u);
   EXPECT_EQ(outbox.weight(), 0u);
-  outbox.Add(Outbox::Item(v1::Call(), {}, 7, 100));
+  outbox.Add(Frame(v1::Call(), {}, 7, 100));
   outbox.Clear();
   EXPECT_EQ(outbox.weight(), 0u);
 }

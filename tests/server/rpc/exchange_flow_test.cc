@@ -18,13 +18,13 @@ using testing::ElementsAre;
 
 class ExchangeFlowTest : public ::testing::Test {
  protected:
-  static Outbox::Item ItemOf(uint64_t tag, size_t payload_bytes = 0) {
+  static Frame ItemOf(uint64_t tag, size_t payload_bytes = 0) {
     v1::Answer answer;
     answer.set_id(tag);
     answer.set_payload_bytes(payload_bytes);
     std::vector<grpc::Slice> payload;
     if (payload_bytes > 0) payload.emplace_back(std::string(payload_bytes, 'x'));
-    return Outbox::Item(answer, std::move(payload), tag);
+    return Frame(answer, std::move(payload), tag);
   }
   ExchangeFlow::Actions Next(bool hold = false) { return flow_.Next(hold, &message_, &tags_); }
   // Receives `calls` calls that occupy `bytes` together.

@@ -73,7 +73,7 @@ class DeltaReaderTest : public ::testing::Test {
   std::map<TableId, const TableHandle*> tables_;
   std::vector<std::string> heard_;
   DeltaListener listener_;
-  Positions positions_{kShards};
+  ShardPositions positions_{kShards};
   DeltaReader reader_{&tables_, &positions_, &listener_};
 };
 
@@ -181,7 +181,7 @@ TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
     v1::Delta delta = Change(0, 0, 7, true);
     change(&delta);
     heard_.clear();
-    Positions positions(kShards);
+    ShardPositions positions(kShards);
     DeltaReader reader(&tables_, &positions, &listener_);
     const size_t bytes = payload.size() * sizeof(float);
     return reader.Read(delta, Payload({grpc::Slice(payload.data(), bytes)})).code() == absl::StatusCode::kInternal;

@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/client/client_fixture.h"
+#include "worker/client/push_pairing.h"
 
 namespace lodestone::worker {
 namespace {
@@ -178,7 +179,7 @@ Routing RoutingOf(const TableHandle& table,
                   const std::vector<std::vector<std::pair<ShardId, std::vector<uint32_t>>>>& messages) {
   Routing routing;
   for (const auto& parts : messages) {
-    RoutedMessage message;
+    ShardMessage message;
     for (const auto& [shard, items] : parts) {
       routing.orders.push_back(items);
       message.parts.push_back({shard, &table, !items.empty(), 0, routing.orders.back()});
@@ -192,11 +193,7 @@ TEST(PairMessages, PairsOnlyWhatReadsAllThatIsPushed) {
   const TableHandle table;
   const Routing push = RoutingOf(table, {{{0, {0}}, {1, {1, 5}}}, {{1, {9}}, {2, {2}}}});
   const auto pairs = [&](const Routing& pull) {
-    std::vector<int> indices;
-    for (const RoutedMessage* message : PairMessages(push, pull, 4, [](size_t, size_t) { return false; })) {
-      indices.push_back(message == nullptr ? -1 : static_cast<int>(message - pull.messages.data()));
-    }
-    return indices;
+    return PairMessages(push.messages, pull.messages, 4, [](size_t, size_t) { return false; });
   };
   EXPECT_EQ(pairs(push), (std::vector<int>{0, 1}));
   EXPECT_EQ(pairs(RoutingOf(table, {{{0, {0, 4}}}})), (std::vector<int>{0, -1}));
@@ -209,7 +206,7 @@ TEST(PairMessages, PairsOnlyWhatReadsAllThatIsPushed) {
   // Rows of a shard that both push are like blocks, if they are the same.
   const Routing rows = RoutingOf(table, {{{1, {}}}, {{1, {}}}});
   const auto same = [&](bool same_keys) {
-    return PairMessages(rows, rows, 4, [=](size_t, size_t) { return same_keys; }).size();
+    return PairMessages(rows.messages, rows.messages, 4, [=](size_t, size_t) { return same_keys; }).size();
   };
   EXPECT_EQ(same(true), 2);
   EXPECT_EQ(same(false), 0);

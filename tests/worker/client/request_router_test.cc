@@ -8,7 +8,8 @@
 #include "common/base/random.h"
 #include "common/wire/message.h"
 #include "gtest/gtest.h"
-#include "worker/client/pusher.h"
+#include "worker/client/push_payload.h"
+#include "worker/rpc/call_payload.h"
 
 namespace lodestone::worker {
 namespace {
@@ -55,16 +56,16 @@ class RouterTest : public ::testing::TestWithParam<Case> {
   const ShardMap map_ = MakeMap(GetParam().servers, GetParam().shards);
   const MessageLimits limits_{GetParam().bytes_target, 1 << 20};
   const TableHandle a_ = Dense("a", 10'007, 100), b_ = Dense("b", 64, 64), e_ = Rows("e", 5), f_ = Rows("f", 1);
-  const std::vector<const TableHandle*> dense_ = {&a_, &b_};
+  const std::vector<DensePull> dense_ = {{&a_}, {&b_}};
   const std::vector<Key> e_keys_ = RandomKeys(3'000, 1), f_keys_ = RandomKeys(17, 2);
-  const std::vector<KeysOfTable> rows_ = {{&e_, e_keys_}, {&f_, f_keys_}};
+  const std::vector<RowPull> rows_ = {{&e_, e_keys_}, {&f_, f_keys_}};
 };
 
 TEST_P(RouterTest, PutsEveryBlockAndKeyIntoExactlyOnePartOfItsShardAndServer) {
-  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
   std::map<std::pair<const TableHandle*, uint32_t>, int> seen;
-  for (const RoutedMessage& message : routing.messages) {
-    for (const RoutedPart& part : message.parts) {
+  for (const ShardMessage& message : routing.messages) {
+    for (const ShardMessage::Part& part : message.parts) {
       EXPECT_FALSE(part.items.empty());
       EXPECT_EQ(map_.OwnerOf(part.shard), message.server);
       for (uint32_t item : part.items) {
@@ -78,32 +79,32 @@ TEST_P(RouterTest, PutsEveryBlockAndKeyIntoExactlyOnePartOfItsShardAndServer) {
   for (const auto& [item, count] : seen) EXPECT_EQ(count, 1);
 }
 
-TEST_P(RouterTest, KeepsThePartsOfAShardAdjacentAndCountsTheShards) {
-  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
-  for (const RoutedMessage& message : routing.messages) {
+TEST_P(RouterTest, KeepsThePartsOfAShardAdjacent) {
+  const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
+  for (const ShardMessage& message : routing.messages) {
     std::set<ShardId> shards;
     for (size_t i = 0; i < message.parts.size(); ++i) {
       if (i == 0 || message.parts[i].shard != message.parts[i - 1].shard) {
         EXPECT_TRUE(shards.insert(message.parts[i].shard).second);
       }
     }
-    EXPECT_EQ(message.shards, shards.size());
   }
 }
 
 TEST_P(RouterTest, CutsMessagesBelowTheTargetUnlessOneItemIsLonger) {
-  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
   std::vector<float> a(a_.layout.elements), b(b_.layout.elements), e(e_keys_.size() * 5), f(f_keys_.size());
   const std::vector<DenseGradient> dense = {{&a_, a.data()}, {&b_, b.data()}};
   const std::vector<RowGradients> rows = {{&e_, e_keys_, e.data()}, {&f_, f_keys_, f.data()}};
-  for (const RoutedMessage& message : routing.messages) {
+  for (const ShardMessage& message : routing.messages) {
     v1::PushRequest request;
     request.set_worker_incarnation(~0ull);
     request.set_sequence(~0ull);
     request.set_clock(~0ull);
     size_t items = 0;
-    for (const RoutedPart& part : message.parts) *request.add_parts() = ToProto(part), items += part.items.size();
-    const size_t bytes = BuildMessage(request, KeysInParts(PushNumbers(message, dense, rows, nullptr))).Length();
+    AddParts(message, request.mutable_parts());
+    for (const ShardMessage::Part& part : message.parts) items += part.items.size();
+    const size_t bytes = BuildMessage(request, KeysInParts(MakePushPayload(message, dense, rows, nullptr))).Length();
     EXPECT_TRUE(items == 1 || bytes <= limits_.bytes_target) << bytes;
     EXPECT_LE(bytes, limits_.bytes_max);
   }
@@ -112,7 +113,7 @@ TEST_P(RouterTest, CutsMessagesBelowTheTargetUnlessOneItemIsLonger) {
 }
 
 TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
-  const Routing routing = *Route(map_, {dense_, rows_}, limits_);
+  const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
   std::vector<float> a(a_.layout.elements), b(b_.layout.elements), e(e_keys_.size() * 5), f(f_keys_.size());
   float next = 0;
   for (auto* values : {&a, &b, &e, &f}) {
@@ -122,10 +123,10 @@ TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
   const std::vector<DenseGradient> dense = {{&a_, a.data(), true}, {&b_, b.data()}};
   const std::vector<RowGradients> rows = {{&e_, e_keys_, e.data()}, {&f_, f_keys_, f.data()}};
   const auto release = std::make_shared<int>();
-  for (const RoutedMessage& message : routing.messages) {
+  for (const ShardMessage& message : routing.messages) {
     std::string payload;
     {
-      const std::vector<grpc::Slice> slices = KeysInParts(PushNumbers(message, dense, rows, release));
+      const std::vector<grpc::Slice> slices = KeysInParts(MakePushPayload(message, dense, rows, release));
       size_t borrowed = 0;
       for (const grpc::Slice& slice : slices) {
         payload.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
@@ -133,7 +134,7 @@ TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
         borrowed += floats >= a.data() && floats < a.data() + a.size() ? slice.size() / sizeof(float) : 0;
       }
       size_t of_a = 0;
-      for (const RoutedPart& part : message.parts) of_a += part.table == &a_ ? ValueCount(part) : 0;
+      for (const ShardMessage::Part& part : message.parts) of_a += part.table == &a_ ? part.ValueCount() : 0;
       EXPECT_EQ(borrowed, of_a);
       EXPECT_EQ(release.use_count() > 1, of_a > 0);
     }
@@ -148,8 +149,12 @@ TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
       float value;
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(load(&value), values[i]);
     };
-    for (const RoutedPart& part : message.parts) {
-      const v1::Part proto = ToProto(part);
+    v1::PushRequest request;
+    AddParts(message, request.mutable_parts());
+    ASSERT_EQ(request.parts_size(), message.parts.size());
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      const ShardMessage::Part& part = message.parts[i];
+      const v1::Part& proto = request.parts(static_cast<int>(i));
       EXPECT_EQ(proto.shard(), part.shard);
       EXPECT_EQ(proto.table(), part.table->id);
       for (BlockIndex block : proto.blocks()) {
@@ -174,8 +179,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, RouterTest,
 
 TEST(Router, RefusesABlockThatFitsIntoNoMessageAndNamesItsTable) {
   const TableHandle table = Dense("tower/weights", 100'000, 50'000);
-  const TableHandle* tables[] = {&table};
-  const absl::Status status = Route(MakeMap(2, 4), {tables, {}}, {1 << 20, 100'000}).status();
+  const DensePull tables[] = {{&table}};
+  const ShardMap map = MakeMap(2, 4);
+  const absl::Status status = RequestRouter(map, {1 << 20, 100'000}).RoutePull(tables, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("tower/weights"), std::string::npos) << status;
   EXPECT_NE(status.message().find("message_max_bytes"), std::string::npos) << status;
@@ -183,17 +189,20 @@ TEST(Router, RefusesABlockThatFitsIntoNoMessageAndNamesItsTable) {
 
 TEST(Router, RefusesTablesOfTheWrongShape) {
   const TableHandle dense = Dense("d", 10, 10), rows = Rows("r", 4);
-  const TableHandle* as_dense[] = {&rows};
+  const DensePull as_dense[] = {{&rows}};
   const Key key = 1;
-  const KeysOfTable as_rows[] = {{&dense, {&key, 1}}};
-  EXPECT_EQ(Route(MakeMap(1, 1), {as_dense, {}}, {}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Route(MakeMap(1, 1), {{}, as_rows}, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  const RowPull as_rows[] = {{&dense, {&key, 1}}};
+  const ShardMap map = MakeMap(1, 1);
+  const RequestRouter router(map, {});
+  EXPECT_EQ(router.RoutePull(as_dense, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(router.RoutePull({}, as_rows).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Router, MakesNoMessageOfNothing) {
   const TableHandle rows = Rows("r", 4);
-  const KeysOfTable none[] = {{&rows, {}}};
-  EXPECT_TRUE(Route(MakeMap(2, 8), {{}, none}, {})->messages.empty());
+  const RowPull none[] = {{&rows, {}}};
+  const ShardMap map = MakeMap(2, 8);
+  EXPECT_TRUE(RequestRouter(map, {}).RoutePull({}, none)->messages.empty());
 }
 
 }  // namespace

@@ -12,11 +12,14 @@
 
 #include "common/base/mutex.h"
 #include "common/wire/shard_map.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "tests/worker/client/client_fixture.h"
 #include "tests/worker/rpc/fake_cluster.h"
 #include "worker/client/client.h"
-#include "worker/client/pusher.h"
+#include "worker/client/push_split.h"
+#include "worker/client/rerouter.h"
 
 namespace lodestone::worker {
 namespace {
@@ -157,6 +160,26 @@ TEST_F(RerouteTest, APullIsSplitAmongTheOwners) {
   cluster_.MoveShards(kThreeWays);
   ExpectPushed(1);
   EXPECT_EQ(client_->shard_map()->epoch(), 2);
+}
+
+// The header of a pull is the same at each owner, whatever fields it gets.
+TEST_F(RerouteTest, APullKeepsItsHeader) {
+  Connect();
+  ASSERT_TRUE(PushAll().get().ok());
+  cluster_.MoveShards(kThreeWays);
+  ExpectPushed(1);
+  std::set<std::string> headers;
+  std::set<uint32_t> owners_of_moved;
+  for (auto [server, header] : cluster_.pulls()) {
+    for (const v1::Part& part : header.parts()) {
+      if (kThreeWays.contains(part.shard())) owners_of_moved.insert(server);
+    }
+    header.clear_parts();
+    headers.insert(header.SerializeAsString());
+  }
+  EXPECT_EQ(owners_of_moved, (std::set<uint32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(headers.size(), 1);
+  EXPECT_FALSE(headers.begin()->empty());
 }
 
 TEST_F(RerouteTest, WhatIsUnderWayToAPsThatAnswersNothingGoesToTheNewOwnersWhenTheMapChanges) {
@@ -364,7 +387,7 @@ TEST_F(RerouteTest, ASubscriptionTakesAnAnchorWhereThePsCannotGoOn) {
 }
 
 // The payload of a split push lies where it lay.
-TEST(Split, DividesAPushByOwnersWithoutACopy) {
+TEST(SplitPush, DividesAPushByOwnersWithoutACopy) {
   v1::RouteResponse route;
   route.set_epoch(7);
   for (int server = 0; server < 3; ++server) route.add_servers()->set_address("x:1");
@@ -373,49 +396,119 @@ TEST(Split, DividesAPushByOwnersWithoutACopy) {
 
   std::vector<uint8_t> bytes(1000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7);
-  Caller::Message message{.what = "push", .epoch = 3, .started_ms = 5, .turned_back = 2};
+  ServerChannel::Request request{.what = "push", .epoch = 3, .started_ms = 5, .turned_back = 2};
   for (const auto& [from, to] : {std::pair{0, 250}, {250, 600}, {600, 1000}}) {
-    message.numbers.values.emplace_back(bytes.data() + from, to - from, grpc::Slice::STATIC_SLICE);
+    request.payload.values.emplace_back(bytes.data() + from, to - from, grpc::Slice::STATIC_SLICE);
   }
-  v1::PushRequest& push = *message.call.mutable_push();
+  v1::PushRequest& push = *request.call.mutable_push();
   push.set_worker_incarnation(11);
   push.set_sequence(12);
   push.set_clock(13);
-  for (const uint64_t value_bytes : {100, 300, 0, 350, 250}) message.numbers.parts.push_back({0, value_bytes});
+  for (const uint64_t value_bytes : {100, 300, 0, 350, 250}) request.payload.parts.push_back({0, value_bytes});
   for (const uint32_t shard : {1, 1, 0, 2, 3}) push.add_parts()->set_shard(shard);
   // Parts 1 and 4 have keys.
   const std::vector<Key> keys = {10, 11, 12, 13, 14};
-  message.numbers.parts[1].key_bytes = 3 * sizeof(Key);
-  message.numbers.parts[4].key_bytes = 2 * sizeof(Key);
-  message.numbers.keys = grpc::Slice(keys.data(), keys.size() * sizeof(Key));
+  request.payload.parts[1].key_bytes = 3 * sizeof(Key);
+  request.payload.parts[4].key_bytes = 2 * sizeof(Key);
+  request.payload.keys = grpc::Slice(keys.data(), keys.size() * sizeof(Key));
 
-  const std::vector<SplitPush> splits = Split(map, message);
+  const std::vector<PushSplit> splits = SplitPush(map, request);
   ASSERT_EQ(splits.size(), 3);
   const std::map<uint32_t, std::pair<std::vector<uint32_t>, std::vector<std::pair<size_t, size_t>>>> expected = {
       {2, {{1, 1, 3}, {{0, 100}, {100, 250}, {250, 400}, {750, 1000}}}},
       {0, {{0}, {}}},
       {1, {{2}, {{400, 600}, {600, 750}}}}};
-  for (const SplitPush& split : splits) {
+  for (const PushSplit& split : splits) {
     const auto& [shards, ranges] = expected.at(split.server);
-    const v1::PushRequest& request = split.message.call.push();
-    EXPECT_EQ(request.worker_incarnation(), 11);
-    EXPECT_EQ(request.sequence(), 12);
-    EXPECT_EQ(request.clock(), 13);
-    EXPECT_EQ(split.message.epoch, 7);
-    EXPECT_EQ(split.message.started_ms, 5);
-    EXPECT_EQ(split.message.turned_back, 2);
-    ASSERT_EQ(request.parts_size(), shards.size());
-    EXPECT_EQ(split.message.numbers.parts.size(), shards.size());
-    EXPECT_EQ(split.message.numbers.keys.size(), split.server == 2 ? keys.size() * sizeof(Key) : 0);
+    const v1::PushRequest& sent = split.request.call.push();
+    EXPECT_EQ(sent.worker_incarnation(), 11);
+    EXPECT_EQ(sent.sequence(), 12);
+    EXPECT_EQ(sent.clock(), 13);
+    EXPECT_EQ(split.request.epoch, 7);
+    EXPECT_EQ(split.request.started_ms, 5);
+    EXPECT_EQ(split.request.turned_back, 2);
+    ASSERT_EQ(sent.parts_size(), shards.size());
+    EXPECT_EQ(split.request.payload.parts.size(), shards.size());
+    EXPECT_EQ(split.request.payload.keys.size(), split.server == 2 ? keys.size() * sizeof(Key) : 0);
     if (split.server == 2) {
-      EXPECT_EQ(std::memcmp(split.message.numbers.keys.begin(), keys.data(), keys.size() * sizeof(Key)), 0);
+      EXPECT_EQ(std::memcmp(split.request.payload.keys.begin(), keys.data(), keys.size() * sizeof(Key)), 0);
     }
-    for (size_t i = 0; i < shards.size(); ++i) EXPECT_EQ(request.parts(static_cast<int>(i)).shard(), shards[i]);
-    ASSERT_EQ(split.message.numbers.values.size(), ranges.size());
+    for (size_t i = 0; i < shards.size(); ++i) EXPECT_EQ(sent.parts(static_cast<int>(i)).shard(), shards[i]);
+    ASSERT_EQ(split.request.payload.values.size(), ranges.size());
     for (size_t i = 0; i < ranges.size(); ++i) {
-      EXPECT_EQ(split.message.numbers.values[i].begin(), bytes.data() + ranges[i].first);
-      EXPECT_EQ(split.message.numbers.values[i].size(), ranges[i].second - ranges[i].first);
+      EXPECT_EQ(split.request.payload.values[i].begin(), bytes.data() + ranges[i].first);
+      EXPECT_EQ(split.request.payload.values[i].size(), ranges[i].second - ranges[i].first);
     }
+  }
+}
+
+// Sets every singular scalar field of `message`, each to another value.
+void SetAllScalars(google::protobuf::Message* message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection* const reflection = message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* const field = message->GetDescriptor()->field(i);
+    if (field->is_repeated()) continue;
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        reflection->SetInt32(message, field, 100 + i);
+        break;
+      case FieldDescriptor::CPPTYPE_INT64:
+        reflection->SetInt64(message, field, 100 + i);
+        break;
+      case FieldDescriptor::CPPTYPE_UINT32:
+        reflection->SetUInt32(message, field, 100 + i);
+        break;
+      case FieldDescriptor::CPPTYPE_UINT64:
+        reflection->SetUInt64(message, field, 100 + i);
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        reflection->SetDouble(message, field, 100 + i);
+        break;
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        reflection->SetFloat(message, field, 100 + i);
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        reflection->SetBool(message, field, true);
+        break;
+      case FieldDescriptor::CPPTYPE_ENUM:
+        reflection->SetEnumValue(message, field, field->enum_type()->value(1)->number());
+        break;
+      case FieldDescriptor::CPPTYPE_STRING:
+        reflection->SetString(message, field, std::string(1, static_cast<char>('a' + i)));
+        break;
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        SetAllScalars(reflection->MutableMessage(message, field));
+        break;
+    }
+  }
+}
+
+TEST(SplitPush, KeepsEveryFieldOfTheHeader) {
+  v1::RouteResponse route;
+  for (int server = 0; server < 3; ++server) route.add_servers()->set_address("x:1");
+  for (const uint32_t owner : {0, 2, 1}) route.add_owners(owner);
+  const ShardMap map = *ShardMap::FromProto(route);
+  ServerChannel::Request request{.what = "push"};
+  v1::PushRequest& push = *request.call.mutable_push();
+  SetAllScalars(&push);
+  const std::string header = push.SerializeAsString();
+  for (const uint32_t shard : {0, 1, 2}) push.add_parts()->set_shard(shard);
+  request.payload.parts.resize(3);
+  ServerChannel::Request with_pull = request;
+  *with_pull.call.mutable_push_pull()->mutable_push() = request.call.push();
+  with_pull.call.mutable_push_pull()->mutable_pull()->add_parts();
+  with_pull.payload.parts.resize(4);
+
+  std::vector<PushSplit> splits = SplitPush(map, request);
+  for (PushSplit& split : SplitPush(map, with_pull)) splits.push_back(std::move(split));
+  ASSERT_EQ(splits.size(), 6);
+  for (const PushSplit& split : splits) {
+    ASSERT_TRUE(split.request.call.has_push());
+    v1::PushRequest sent = split.request.call.push();
+    EXPECT_EQ(sent.parts_size(), 1);
+    sent.clear_parts();
+    EXPECT_EQ(sent.SerializeAsString(), header) << sent.ShortDebugString();
   }
 }
 

@@ -13,28 +13,29 @@
 namespace lodestone::worker {
 namespace {
 
-using Kind = Metrics::Kind;
+using Kind = EvaluationMetrics::Kind;
 
-Metrics::Result Binary(const std::vector<float>& predictions, const std::vector<float>& labels, double loss_sum = 0) {
-  Metrics metrics(Kind::kBinary);
+EvaluationMetrics::Result Binary(const std::vector<float>& predictions, const std::vector<float>& labels,
+                                 double loss_sum = 0) {
+  EvaluationMetrics metrics(Kind::kBinary);
   metrics.Add(predictions.size(), predictions.data(), labels.data(), loss_sum);
   return metrics.Finish();
 }
 
-TEST(Metrics, WithoutSamplesThereAreNoScores) {
+TEST(EvaluationMetrics, WithoutSamplesThereAreNoScores) {
   for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
-    Metrics metrics(kind);
+    EvaluationMetrics metrics(kind);
     metrics.Add(0, nullptr, nullptr, 0);
-    const Metrics::Result result = metrics.Finish();
+    const EvaluationMetrics::Result result = metrics.Finish();
     EXPECT_EQ(result.samples, 0u);
     EXPECT_EQ(result.loss, 0);
     EXPECT_FALSE(result.accuracy || result.auc || result.rmse);
   }
 }
 
-TEST(Metrics, BinaryScoresAreAsComputedByHand) {
+TEST(EvaluationMetrics, BinaryScoresAreAsComputedByHand) {
   // Of the 2 * 3 pairs, 0.9 beats all three negatives and 0.4 beats two: 5 / 6.
-  const Metrics::Result result = Binary({0.9f, 0.1f, 0.4f, 0.6f, 0.2f}, {1, 0, 1, 0, 0}, 2.5);
+  const EvaluationMetrics::Result result = Binary({0.9f, 0.1f, 0.4f, 0.6f, 0.2f}, {1, 0, 1, 0, 0}, 2.5);
   EXPECT_EQ(result.samples, 5u);
   EXPECT_DOUBLE_EQ(result.loss, 0.5);
   EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.6);
@@ -42,50 +43,51 @@ TEST(Metrics, BinaryScoresAreAsComputedByHand) {
   EXPECT_FALSE(result.rmse.has_value());
 }
 
-TEST(Metrics, OneHalfSaysOne) {
+TEST(EvaluationMetrics, OneHalfSaysOne) {
   EXPECT_EQ(Binary({0.5f, 0.5f, std::nextafter(0.5f, 0.0f)}, {1, 0, 0}).accuracy.value(), 2.0 / 3);
 }
 
-TEST(Metrics, TiesCountHalf) {
+TEST(EvaluationMetrics, TiesCountHalf) {
   EXPECT_DOUBLE_EQ(Binary({0.3f, 0.3f, 0.3f, 0.3f}, {1, 0, 0, 1}).auc.value(), 0.5);
   // 0.7 against {0.7, 0.7, 0.1}: 1/2 + 1/2 + 1; twice, as there are two such positives; 0.1: 0 + 0 + 1/2.
   EXPECT_DOUBLE_EQ(Binary({0.7f, 0.7f, 0.7f, 0.1f, 0.1f, 0.7f}, {1, 0, 0, 0, 1, 1}).auc.value(), 4.5 / 9);
 }
 
-TEST(Metrics, AucIsOneOrZeroIfTheClassesAreApart) {
+TEST(EvaluationMetrics, AucIsOneOrZeroIfTheClassesAreApart) {
   EXPECT_EQ(Binary({0.1f, 0.2f, 0.8f}, {0, 0, 1}).auc.value(), 1.0);
   EXPECT_EQ(Binary({0.1f, 0.2f, 0.8f}, {1, 1, 0}).auc.value(), 0.0);
 }
 
-TEST(Metrics, OneClassAloneHasNoAuc) {
+TEST(EvaluationMetrics, OneClassAloneHasNoAuc) {
   for (const float label : {0.0f, 1.0f}) {
-    const Metrics::Result result = Binary({0.1f, 0.9f}, {label, label});
+    const EvaluationMetrics::Result result = Binary({0.1f, 0.9f}, {label, label});
     EXPECT_FALSE(result.auc.has_value());
     EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.5);
   }
 }
 
-TEST(Metrics, PredictionsThatAreNotNumbersAreWrongAndHaveNoRank) {
-  const Metrics::Result result = Binary({0.9f, std::numeric_limits<float>::quiet_NaN(), 0.1f, 0.2f}, {1, 1, 0, 0});
+TEST(EvaluationMetrics, PredictionsThatAreNotNumbersAreWrongAndHaveNoRank) {
+  const EvaluationMetrics::Result result =
+      Binary({0.9f, std::numeric_limits<float>::quiet_NaN(), 0.1f, 0.2f}, {1, 1, 0, 0});
   EXPECT_FALSE(result.auc.has_value());
   EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.75);
 }
 
-TEST(Metrics, MulticlassAccuracyCountsEqualIndices) {
+TEST(EvaluationMetrics, MulticlassAccuracyCountsEqualIndices) {
   const std::vector<float> predictions = {0, 2, 9, 4}, labels = {0, 2, 8, 5};
-  Metrics metrics(Kind::kMulticlass);
+  EvaluationMetrics metrics(Kind::kMulticlass);
   metrics.Add(4, predictions.data(), labels.data(), 6);
-  const Metrics::Result result = metrics.Finish();
+  const EvaluationMetrics::Result result = metrics.Finish();
   EXPECT_DOUBLE_EQ(result.accuracy.value(), 0.5);
   EXPECT_DOUBLE_EQ(result.loss, 1.5);
   EXPECT_FALSE(result.auc || result.rmse);
 }
 
-TEST(Metrics, RegressionRmseIsAsComputedByHand) {
+TEST(EvaluationMetrics, RegressionRmseIsAsComputedByHand) {
   const std::vector<float> predictions = {1, 2, 5, -1}, labels = {1, 4, 2, 0};
-  Metrics metrics(Kind::kRegression);
+  EvaluationMetrics metrics(Kind::kRegression);
   metrics.Add(4, predictions.data(), labels.data(), 7);
-  const Metrics::Result result = metrics.Finish();
+  const EvaluationMetrics::Result result = metrics.Finish();
   EXPECT_DOUBLE_EQ(result.rmse.value(), std::sqrt(14.0 / 4));
   EXPECT_FALSE(result.accuracy || result.auc);
 }
@@ -107,7 +109,7 @@ double RankSumAuc(const std::vector<float>& predictions, const std::vector<float
   return (rank_sum - positives * (positives + 1) / 2) / (positives * (predictions.size() - positives));
 }
 
-TEST(Metrics, AMillionSamplesInManyBatchesAreScoredAsOneSet) {
+TEST(EvaluationMetrics, AMillionSamplesInManyBatchesAreScoredAsOneSet) {
   constexpr uint32_t kSeed = 11;
   std::printf("seed %u\n", kSeed);
   std::mt19937 random(kSeed);
@@ -119,15 +121,15 @@ TEST(Metrics, AMillionSamplesInManyBatchesAreScoredAsOneSet) {
     labels[i] = static_cast<float>(step(random)) / 100000 < 0.05f + 0.1f * predictions[i] ? 1.0f : 0.0f;
     correct += (predictions[i] >= 0.5f) == (labels[i] == 1);
   }
-  Metrics first(Kind::kBinary), second(Kind::kBinary);
+  EvaluationMetrics first(Kind::kBinary), second(Kind::kBinary);
   size_t size = 1;
   for (size_t begin = 0; begin < predictions.size(); begin += size, size = size % 1013 + 1) {
     size = std::min(size, predictions.size() - begin);
-    Metrics& metrics = begin % 3 == 0 ? first : second;
+    EvaluationMetrics& metrics = begin % 3 == 0 ? first : second;
     metrics.Add(size, predictions.data() + begin, labels.data() + begin, 0.25 * static_cast<double>(size));
   }
   first.Merge(second);
-  const Metrics::Result result = first.Finish();
+  const EvaluationMetrics::Result result = first.Finish();
   EXPECT_EQ(result.samples, predictions.size());
   EXPECT_EQ(result.loss, 0.25);
   EXPECT_EQ(result.accuracy.value(), static_cast<double>(correct) / 1e6);
@@ -135,15 +137,15 @@ TEST(Metrics, AMillionSamplesInManyBatchesAreScoredAsOneSet) {
   EXPECT_GT(result.auc.value(), 0.55);
 }
 
-TEST(Metrics, MergedAccumulatorsEqualOneThatSawAll) {
+TEST(EvaluationMetrics, MergedAccumulatorsEqualOneThatSawAll) {
   const std::vector<float> predictions = {1, 2, 3, 4}, labels = {1, 3, 3, 2};
   for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
-    Metrics all(kind), left(kind), right(kind);
+    EvaluationMetrics all(kind), left(kind), right(kind);
     all.Add(4, predictions.data(), labels.data(), 10);
     left.Add(1, predictions.data(), labels.data(), 4);
     right.Add(3, predictions.data() + 1, labels.data() + 1, 6);
     left.Merge(right);
-    const Metrics::Result one = all.Finish(), two = left.Finish();
+    const EvaluationMetrics::Result one = all.Finish(), two = left.Finish();
     EXPECT_EQ(one.samples, two.samples);
     EXPECT_EQ(one.loss, two.loss);
     EXPECT_EQ(one.accuracy, two.accuracy);
@@ -152,8 +154,8 @@ TEST(Metrics, MergedAccumulatorsEqualOneThatSawAll) {
   }
 }
 
-TEST(Metrics, EachKindIsJudgedByOneOfThem) {
-  Metrics::Result result;
+TEST(EvaluationMetrics, EachKindIsJudgedByOneOfThem) {
+  EvaluationMetrics::Result result;
   result.samples = 7;
   for (const Kind kind : {Kind::kBinary, Kind::kMulticlass, Kind::kRegression}) {
     EXPECT_EQ(JudgedBy(kind, result).name, "") << "it lacks them";
@@ -170,9 +172,9 @@ TEST(Metrics, EachKindIsJudgedByOneOfThem) {
   EXPECT_EQ(JudgedBy(Kind::kRegression, result).value, 2);
 }
 
-TEST(Metrics, GoesOnAfterItHasFinished) {
+TEST(EvaluationMetrics, GoesOnAfterItHasFinished) {
   const std::vector<float> predictions = {0.2f, 0.8f}, labels = {0, 1};
-  Metrics metrics(Kind::kBinary);
+  EvaluationMetrics metrics(Kind::kBinary);
   metrics.Add(1, predictions.data(), labels.data(), 1);
   EXPECT_FALSE(metrics.Finish().auc.has_value());
   metrics.Add(1, predictions.data() + 1, labels.data() + 1, 2);

@@ -10,7 +10,7 @@
 namespace lodestone::worker {
 namespace {
 
-using Kind = Metrics::Kind;
+using Kind = EvaluationMetrics::Kind;
 
 constexpr uint32_t kSeed = 11;
 constexpr size_t kMax = ProgressiveMetric::kSamplesMax;
@@ -70,7 +70,7 @@ TEST(ProgressiveMetric, IsOfTheLatestSamplesWhateverTheBatches) {
         if (begin != all.labels.size() && begin / kMax == (begin - n) / kMax) continue;
         // What the evaluation would say of the same.
         const size_t latest = std::min(begin, kMax), from = begin - latest;
-        Metrics expected(kind);
+        EvaluationMetrics expected(kind);
         expected.Add(latest, all.predictions.data() + from, all.labels.data() + from, 0);
         const NamedMetric judged = JudgedBy(kind, expected.Finish());
         metric.Update();

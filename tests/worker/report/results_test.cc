@@ -166,8 +166,8 @@ TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
   summary.seconds = 1.25;
   summary.staleness_pushes = 1.5;
   summary.stage_seconds = {0.05, 0, 1, 0.15};
-  summary.train = Metrics::Result{500, 0.25, 0.9, 0.95, std::nullopt};
-  summary.test = Metrics::Result{100, 0.5, 0.8, 0.85, std::nullopt};
+  summary.train = EvaluationMetrics::Result{500, 0.25, 0.9, 0.95, std::nullopt};
+  summary.test = EvaluationMetrics::Result{100, 0.5, 0.8, 0.85, std::nullopt};
   summary.best_reachable = 0.875;
   summary.best_reachable_metric = "auc";
   results->Finish(summary);

@@ -32,8 +32,8 @@ TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
             "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
             "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
             "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25}\n}\n");
-  summary.train = Metrics::Result{10, 0.5, 0.75, 0.8125, std::nullopt};
-  summary.test = Metrics::Result{20, 0.25, std::nullopt, std::nullopt, 1.25};
+  summary.train = EvaluationMetrics::Result{10, 0.5, 0.75, 0.8125, std::nullopt};
+  summary.test = EvaluationMetrics::Result{20, 0.25, std::nullopt, std::nullopt, 1.25};
   summary.best_reachable = 0.9;
   summary.best_reachable_metric = "auc";
   EXPECT_EQ(SummaryJson(summary),
@@ -47,7 +47,7 @@ TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
 
 TEST(Summary, StaysJsonWhenALossIsNotANumber) {
   Summary summary;
-  summary.test = Metrics::Result{1, std::nan(""), std::nullopt, std::nullopt, std::nullopt};
+  summary.test = EvaluationMetrics::Result{1, std::nan(""), std::nullopt, std::nullopt, std::nullopt};
   EXPECT_NE(SummaryJson(summary).find("\"loss\": null"), std::string::npos);
 }
 

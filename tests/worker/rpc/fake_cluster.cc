@@ -356,6 +356,7 @@ std::optional<grpc::ByteBuffer> FakeCluster::Push(uint32_t server, FakeCall* cal
 std::optional<grpc::ByteBuffer> FakeCluster::Pull(uint32_t server, FakeCall* call, bool shorten) {
   Payload payload;
   const auto request = Parse<v1::PullRequest>(call->request(), &payload);
+  pulls_.emplace_back(server, request);
   if (TurnBack(server, request.worker_incarnation(), request.parts(), call)) return std::nullopt;
   std::vector<float> values;
   const v1::PullResponse response =
@@ -434,6 +435,11 @@ void FakeCluster::ReleaseHeld() {
 std::vector<FakeCluster::Seen> FakeCluster::pushes() const {
   MutexLock lock(&mu_);
   return pushes_;
+}
+
+std::vector<std::pair<uint32_t, v1::PullRequest>> FakeCluster::pulls() const {
+  MutexLock lock(&mu_);
+  return pulls_;
 }
 
 std::vector<v1::HeartbeatRequest> FakeCluster::heartbeats() const {

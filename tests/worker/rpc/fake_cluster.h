@@ -82,6 +82,8 @@ class FakeCluster {
     std::string peer;
   };
   std::vector<Seen> pushes() const;
+  // The headers of the requests of Pull as they came, each with its server.
+  std::vector<std::pair<uint32_t, v1::PullRequest>> pulls() const;
   std::vector<v1::HeartbeatRequest> heartbeats() const;
   // The last request of Subscribe at `server`, and how many anchors of shards were sent in all.
   v1::SubscribeRequest subscribed(uint32_t server) const;
@@ -170,6 +172,7 @@ class FakeCluster {
   uint64_t anchors_ ABSL_GUARDED_BY(mu_) = 0;
   bool history_ ABSL_GUARDED_BY(mu_) = true;
   std::vector<Seen> pushes_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<uint32_t, v1::PullRequest>> pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mu_);
   std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);
   std::vector<Version> versions_ ABSL_GUARDED_BY(mu_);  // By shard.

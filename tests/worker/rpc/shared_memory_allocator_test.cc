@@ -21,7 +21,7 @@
 namespace lodestone::worker {
 namespace {
 
-using Range = SharedRanges::Range;
+using Range = SharedMemoryAllocator::Range;
 
 constexpr uint64_t kSeed = 17;
 constexpr uint64_t kLine = 64;
@@ -34,16 +34,16 @@ std::shared_ptr<SharedMemory> Memory(uint64_t bytes) {
 }
 
 // Whether nothing is taken of the `bytes` that there are.
-bool AllIsFree(uint64_t bytes, SharedRanges* ranges) {
+bool AllIsFree(uint64_t bytes, SharedMemoryAllocator* ranges) {
   const std::optional<Range> all = ranges->Take(bytes);
   if (!all.has_value()) return false;
   ranges->GiveBack(*all);
   return all->offset == kSharedMemoryHead;
 }
 
-TEST(SharedRanges, LieInTheMemoryBehindItsHeadAndDoNotOverlap) {
+TEST(SharedMemoryAllocator, LieInTheMemoryBehindItsHeadAndDoNotOverlap) {
   const auto memory = Memory(100'000);
-  SharedRanges ranges(memory);
+  SharedMemoryAllocator ranges(memory);
   EXPECT_EQ(ranges.memory(), memory.get());
   std::vector<Range> taken;
   for (uint64_t bytes = 1; const auto range = ranges.Take(bytes); bytes += 13) {
@@ -58,8 +58,8 @@ TEST(SharedRanges, LieInTheMemoryBehindItsHeadAndDoNotOverlap) {
   for (size_t i = 1; i < taken.size(); ++i) EXPECT_LE(taken[i - 1].offset + taken[i - 1].bytes, taken[i].offset);
 }
 
-TEST(SharedRanges, TakeWholeCacheLines) {
-  SharedRanges ranges(Memory(10 * kLine));
+TEST(SharedMemoryAllocator, TakeWholeCacheLines) {
+  SharedMemoryAllocator ranges(Memory(10 * kLine));
   uint64_t expected = kSharedMemoryHead;
   for (const auto& [bytes, lines] : {std::pair{1, 1}, {63, 1}, {64, 1}, {65, 2}, {128, 2}, {129, 3}}) {
     const auto range = ranges.Take(bytes);
@@ -71,8 +71,8 @@ TEST(SharedRanges, TakeWholeCacheLines) {
   EXPECT_FALSE(ranges.Take(1).has_value());
 }
 
-TEST(SharedRanges, AMessageNamesARangeByWhereItIs) {
-  SharedRanges ranges(Memory(10 * kLine));
+TEST(SharedMemoryAllocator, AMessageNamesARangeByWhereItIs) {
+  SharedMemoryAllocator ranges(Memory(10 * kLine));
   ASSERT_TRUE(ranges.Take(3 * kLine).has_value());
   const auto range = ranges.Take(100);
   ASSERT_TRUE(range.has_value());
@@ -81,8 +81,8 @@ TEST(SharedRanges, AMessageNamesARangeByWhereItIs) {
   EXPECT_EQ(proto.bytes(), 100u);
 }
 
-TEST(SharedRanges, TheLowestThatIsLargeEnoughComesFirst) {
-  SharedRanges ranges(Memory(16 * kLine));
+TEST(SharedMemoryAllocator, TheLowestThatIsLargeEnoughComesFirst) {
+  SharedMemoryAllocator ranges(Memory(16 * kLine));
   std::vector<Range> taken;
   for (const uint64_t lines : {1, 1, 2, 1, 3, 1}) {
     const auto range = ranges.Take(lines * kLine);
@@ -100,12 +100,12 @@ TEST(SharedRanges, TheLowestThatIsLargeEnoughComesFirst) {
   EXPECT_EQ(offset(1), taken[0].offset);
 }
 
-TEST(SharedRanges, WhatIsGivenBackIsJoinedWithBothNeighbours) {
+TEST(SharedMemoryAllocator, WhatIsGivenBackIsJoinedWithBothNeighbours) {
   constexpr uint64_t kAll = 12 * kLine;
   std::vector<size_t> order = {0, 1, 2, 3};
   do {
     SCOPED_TRACE(testing::PrintToString(order));
-    SharedRanges ranges(Memory(kAll));
+    SharedMemoryAllocator ranges(Memory(kAll));
     std::vector<Range> taken;
     for (const uint64_t bytes : {kLine, 3 * kLine - 1, 5 * kLine, 3 * kLine - 63}) {
       const auto range = ranges.Take(bytes);
@@ -121,8 +121,8 @@ TEST(SharedRanges, WhatIsGivenBackIsJoinedWithBothNeighbours) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST(SharedRanges, ThereIsNothingWhenAllIsTakenUntilSomethingIsGivenBack) {
-  SharedRanges ranges(Memory(4 * kLine));
+TEST(SharedMemoryAllocator, ThereIsNothingWhenAllIsTakenUntilSomethingIsGivenBack) {
+  SharedMemoryAllocator ranges(Memory(4 * kLine));
   std::vector<Range> taken;
   while (const auto range = ranges.Take(kLine)) taken.push_back(*range);
   ASSERT_EQ(taken.size(), 4u);
@@ -135,9 +135,9 @@ TEST(SharedRanges, ThereIsNothingWhenAllIsTakenUntilSomethingIsGivenBack) {
   EXPECT_FALSE(ranges.Take(1).has_value());
 }
 
-TEST(SharedRanges, ThereIsNoRangeLargerThanAll) {
+TEST(SharedMemoryAllocator, ThereIsNoRangeLargerThanAll) {
   constexpr uint64_t kAll = 4 * kLine;
-  SharedRanges ranges(Memory(kAll));
+  SharedMemoryAllocator ranges(Memory(kAll));
   const uint64_t size = ranges.memory()->size();
   for (const uint64_t bytes : {kAll + 1, size, size + 1, UINT64_MAX - kLine, UINT64_MAX - 1, UINT64_MAX}) {
     EXPECT_FALSE(ranges.Take(bytes).has_value()) << bytes;
@@ -145,17 +145,17 @@ TEST(SharedRanges, ThereIsNoRangeLargerThanAll) {
   EXPECT_TRUE(AllIsFree(kAll, &ranges));
 }
 
-TEST(SharedRanges, WhatIsLessThanACacheLineAtTheEndIsNotUsed) {
-  SharedRanges ranges(Memory(2 * kLine + 63));
+TEST(SharedMemoryAllocator, WhatIsLessThanACacheLineAtTheEndIsNotUsed) {
+  SharedMemoryAllocator ranges(Memory(2 * kLine + 63));
   EXPECT_FALSE(ranges.Take(2 * kLine + 1).has_value());
   EXPECT_TRUE(AllIsFree(2 * kLine, &ranges));
-  SharedRanges none(Memory(63));
+  SharedMemoryAllocator none(Memory(63));
   EXPECT_FALSE(none.Take(1).has_value());
 }
 
-TEST(SharedRanges, TakeAsMuchOfTheMachineAsTheHighestNeeds) {
+TEST(SharedMemoryAllocator, TakeAsMuchOfTheMachineAsTheHighestNeeds) {
   constexpr uint64_t kBytes = 4 << 20;
-  SharedRanges ranges(Memory(kSharedMemoryBytesMax - kSharedMemoryHead));
+  SharedMemoryAllocator ranges(Memory(kSharedMemoryBytesMax - kSharedMemoryHead));
   const auto machine_bytes = [&] {
     struct stat status = {};
     EXPECT_EQ(fstat(static_cast<int>(ranges.memory()->Offer().file()), &status), 0);
@@ -176,11 +176,11 @@ TEST(SharedRanges, TakeAsMuchOfTheMachineAsTheHighestNeeds) {
 }
 
 // The model is a line of flags, searched from its beginning.
-TEST(SharedRanges, ARandomSeriesGoesAsInASimpleModel) {
+TEST(SharedMemoryAllocator, ARandomSeriesGoesAsInASimpleModel) {
   RecordProperty("seed", std::to_string(kSeed));
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   constexpr size_t kLines = 150;
-  SharedRanges ranges(Memory(kLines * kLine + 63));
+  SharedMemoryAllocator ranges(Memory(kLines * kLine + 63));
   std::vector<bool> taken_lines(kLines, false);
   std::vector<Range> taken;
   const auto mark = [&](const Range& range, bool is_taken) {
@@ -217,14 +217,14 @@ TEST(SharedRanges, ARandomSeriesGoesAsInASimpleModel) {
   EXPECT_TRUE(AllIsFree(kLines * kLine, &ranges));
 }
 
-TEST(SharedRanges, SeveralThreadsHaveEachItsOwn) {
+TEST(SharedMemoryAllocator, SeveralThreadsHaveEachItsOwn) {
   RecordProperty("seed", std::to_string(kSeed));
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   constexpr int kThreads = 4;
   constexpr uint64_t kBytesMax = 4'096;
   // What is free lies in at most kThreads pieces, of which one is large enough then.
   constexpr uint64_t kAll = 2 * kThreads * kBytesMax;
-  SharedRanges ranges(Memory(kAll));
+  SharedMemoryAllocator ranges(Memory(kAll));
   std::latch ready(kThreads);
   std::atomic<int> missing{0}, spoilt{0};
   std::vector<std::thread> threads;

@@ -26,7 +26,7 @@ namespace lodestone::worker {
 namespace {
 
 using ::testing::HasSubstr;
-using Held = SharedCalls::Held;
+using Held = SharedMemoryCalls::Held;
 
 constexpr size_t kLarge = 2 * kSharedBytesMin + 1;
 constexpr size_t kRangesBytes = 1 << 20;
@@ -52,16 +52,16 @@ std::string TextOf(const Payload& payload) {
 }
 
 // A push whose values come in slices of these sizes.
-CallNumbers Push(const std::vector<size_t>& sizes) {
-  CallNumbers numbers;
+CallPayload Push(const std::vector<size_t>& sizes) {
+  CallPayload numbers;
   for (size_t i = 0; i < sizes.size(); ++i) {
     numbers.values.emplace_back(Text(sizes[i], static_cast<uint8_t>(1 + i)));
   }
   return numbers;
 }
 
-CallNumbers Pull(uint64_t answer_bytes) {
-  CallNumbers numbers;
+CallPayload Pull(uint64_t answer_bytes) {
+  CallPayload numbers;
   numbers.answer_bytes = answer_bytes;
   return numbers;
 }
@@ -91,14 +91,14 @@ bool Overlap(const v1::SharedRange& a, const v1::SharedRange& b) {
 
 class SharedCallsTest : public ::testing::Test {
  protected:
-  Held Put(const CallNumbers& numbers) { return calls_.Put(numbers, &call_); }
+  Held Put(const CallPayload& numbers) { return calls_.Put(numbers, &call_); }
 
-  SharedCalls calls_{"ps 0", kMemoryBytes};
+  SharedMemoryCalls calls_{"ps 0", kMemoryBytes};
   v1::Call call_;  // What was put last.
 };
 
 TEST_F(SharedCallsTest, NothingIsOfferedWhileCallsAreSmall) {
-  CallNumbers numbers = Push({kSharedBytesMin - 2, 1});
+  CallPayload numbers = Push({kSharedBytesMin - 2, 1});
   numbers.answer_bytes = kSharedBytesMin - 1;
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(HasNothing(Put(numbers)));
@@ -117,7 +117,7 @@ TEST_F(SharedCallsTest, TheFirstLargeCallOffersMemoryAndTravelsInTheMessageItsel
   const auto memory = SharedMemory::Attach(call_.shared_memory());
   EXPECT_TRUE(memory.ok()) << memory.status();
   for (int i = 0; i < 3; ++i) {  // Nobody knows yet whether it is taken.
-    CallNumbers numbers = Push({kLarge});
+    CallPayload numbers = Push({kLarge});
     numbers.answer_bytes = kLarge;
     EXPECT_TRUE(HasNothing(Put(numbers)));
     EXPECT_TRUE(SaysNothing(call_)) << call_.ShortDebugString();
@@ -176,9 +176,9 @@ TEST_F(SharedCallsTest, APsThatKnowsNothingOfOffersHasRefused) {
 
 TEST_F(SharedCallsTest, StreamsOfAConnectionOfferNothingAfterARefusalOfOneOfThem) {
   const auto refused = std::make_shared<std::atomic<bool>>(false);
-  SharedCalls first("ps 0", kMemoryBytes, refused);
-  SharedCalls second("ps 0", kMemoryBytes, refused);
-  SharedCalls third("ps 0", kMemoryBytes, refused);
+  SharedMemoryCalls first("ps 0", kMemoryBytes, refused);
+  SharedMemoryCalls second("ps 0", kMemoryBytes, refused);
+  SharedMemoryCalls third("ps 0", kMemoryBytes, refused);
   v1::Call call;
   Held accepted = first.Put(Push({kLarge}), &call);
   ASSERT_TRUE(first.Take(Outcome(v1::Answer::ACCEPTED), Payload(), std::move(accepted)).ok());
@@ -199,8 +199,8 @@ TEST_F(SharedCallsTest, NothingIsTakenThatWasNotOffered) {
 }
 
 TEST_F(SharedCallsTest, WithoutBytesNothingIsEverOffered) {
-  SharedCalls none("ps 0", 0);
-  CallNumbers numbers = Push({kLarge});
+  SharedMemoryCalls none("ps 0", 0);
+  CallPayload numbers = Push({kLarge});
   numbers.answer_bytes = kLarge;
   for (const auto outcome : {v1::Answer::NO_OFFER, v1::Answer::ACCEPTED}) {
     Held held = none.Put(numbers, &call_);
@@ -258,7 +258,7 @@ class SharingTest : public SharedCallsTest {
 };
 
 TEST_F(SharingTest, LargeValuesLieInTheMemory) {
-  const CallNumbers numbers = Push({1, kSharedBytesMin, 0, 777});
+  const CallPayload numbers = Push({1, kSharedBytesMin, 0, 777});
   const Held held = Put(numbers);
   EXPECT_FALSE(call_.has_shared_memory()) << "it is offered once";
   EXPECT_FALSE(call_.has_room());
@@ -273,7 +273,7 @@ TEST_F(SharingTest, LargeValuesLieInTheMemory) {
 }
 
 TEST_F(SharingTest, SmallValuesTravelInTheMessage) {
-  CallNumbers numbers = Push({kSharedBytesMin - 1});
+  CallPayload numbers = Push({kSharedBytesMin - 1});
   numbers.answer_bytes = kSharedBytesMin - 1;
   EXPECT_TRUE(HasNothing(Put(numbers)));
   EXPECT_TRUE(SaysNothing(call_)) << call_.ShortDebugString();
@@ -284,7 +284,7 @@ TEST_F(SharingTest, SmallValuesTravelInTheMessage) {
 }
 
 TEST_F(SharingTest, APushThatPullsHasValuesAndRoom) {
-  CallNumbers numbers = Push({kLarge});
+  CallPayload numbers = Push({kLarge});
   numbers.answer_bytes = kLarge + 1;
   Held held = Put(numbers);
   ASSERT_TRUE(call_.has_values() && call_.has_room());
@@ -351,7 +351,7 @@ TEST_F(SharingTest, ARoomThatWasNotUsedIsFreeAgainAtOnce) {
 TEST_F(SharingTest, ValuesAreFreeAgainAfterTheAnswer) {
   Held first = Put(Push({kLarge}));
   const v1::SharedRange first_values = call_.values();
-  const CallNumbers numbers = Push({1, kLarge});
+  const CallPayload numbers = Push({1, kLarge});
   Held second = Put(numbers);
   const v1::SharedRange second_values = call_.values();
   EXPECT_FALSE(Overlap(first_values, second_values));
@@ -367,7 +367,7 @@ TEST_F(SharingTest, ValuesAreFreeAgainAfterTheAnswer) {
 TEST_F(SharingTest, ACallThatIsNeverAnsweredKeepsItsRanges) {
   v1::SharedRange values, room;
   {
-    CallNumbers numbers = Push({kLarge});
+    CallPayload numbers = Push({kLarge});
     numbers.answer_bytes = kLarge;
     const Held lost = Put(numbers);
     ASSERT_TRUE(lost.values.has_value() && lost.room.has_value());
@@ -385,7 +385,7 @@ TEST_F(SharingTest, ACallThatIsNeverAnsweredKeepsItsRanges) {
 }
 
 TEST_F(SharingTest, APayloadOutlivesTheStream) {
-  std::optional<SharedCalls> calls;
+  std::optional<SharedMemoryCalls> calls;
   calls.emplace("ps 1", kMemoryBytes);
   v1::Call call;
   Held offering = calls->Put(Pull(kLarge), &call);
@@ -408,7 +408,7 @@ TEST_F(SharingTest, APayloadOutlivesTheStream) {
 }
 
 TEST_F(SharingTest, AnAnswerThatContradictsItselfIsAnError) {
-  const auto refused = [&](const CallNumbers& numbers, uint64_t shared_bytes, size_t message_bytes) {
+  const auto refused = [&](const CallPayload& numbers, uint64_t shared_bytes, size_t message_bytes) {
     Held held = Put(numbers);
     Payload payload;
     if (message_bytes > 0) payload = Payload({grpc::Slice(Text(message_bytes, 1))});
@@ -431,7 +431,7 @@ TEST_F(SharingTest, WhatDoesNotFitTravelsInTheMessage) {
   EXPECT_TRUE(SaysNothing(call_)) << call_.ShortDebugString();
   Held most = Put(Push({kRangesBytes - kSharedBytesMin}));
   ASSERT_TRUE(call_.has_values());
-  CallNumbers numbers = Push({kLarge});
+  CallPayload numbers = Push({kLarge});
   numbers.answer_bytes = kSharedBytesMin;
   Held held = Put(numbers);
   EXPECT_FALSE(call_.has_values());
@@ -447,24 +447,24 @@ TEST_F(SharingTest, WhatDoesNotFitTravelsInTheMessage) {
 
 // A call that is sent again comes with what it said to the stream before.
 TEST_F(SharingTest, ACallForgetsWhatItSaidToAnotherStream) {
-  CallNumbers numbers = Push({kLarge});
+  CallPayload numbers = Push({kLarge});
   numbers.answer_bytes = kLarge;
   v1::Call sent;
   const Held held = calls_.Put(numbers, &sent);
   ASSERT_TRUE(sent.has_values() && sent.has_room());
   sent.mutable_shared_memory()->set_bytes(1);
   sent.set_id(77);
-  for (const CallNumbers& small : {Push({1}), Pull(1)}) {
+  for (const CallPayload& small : {Push({1}), Pull(1)}) {
     v1::Call call = sent;
     EXPECT_TRUE(HasNothing(calls_.Put(small, &call)));
     EXPECT_TRUE(SaysNothing(call)) << call.ShortDebugString();
     EXPECT_EQ(call.id(), 77u);
   }
   v1::Call call = sent;
-  SharedCalls none("ps 1", 0);
+  SharedMemoryCalls none("ps 1", 0);
   none.Put(numbers, &call);
   EXPECT_TRUE(SaysNothing(call)) << call.ShortDebugString();
-  SharedCalls another("ps 2", kMemoryBytes);
+  SharedMemoryCalls another("ps 2", kMemoryBytes);
   call = sent;
   another.Put(numbers, &call);
   EXPECT_EQ(call.shared_memory().bytes(), kMemoryBytes);
@@ -489,7 +489,7 @@ TEST_F(SharingTest, CallsOfSeveralThreadsDoNotDisturbEachOther) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
-      CallNumbers numbers;
+      CallPayload numbers;
       const std::string pushed = Text(kBytes, static_cast<uint8_t>(10 * thread));
       const std::string pulled = Text(kBytes, static_cast<uint8_t>(10 * thread + 1));
       numbers.values.emplace_back(pushed);

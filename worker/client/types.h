@@ -1,0 +1,67 @@
+// The types of gradients, pulls and broadcasts in the Client's interface.
+//
+// Plain values. Tables, keys and numbers are referenced: Client says for how long they must stay.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/byte_view.h"
+#include "common/base/types.h"
+#include "worker/client/table_handle.h"
+
+namespace lodestone::worker {
+
+// Gradients of a whole dense table: layout.elements floats.
+struct DenseGradient {
+  const TableHandle* table = nullptr;
+  const float* values = nullptr;
+  // The values are sent from where they lie: they must stay, unchanged, until the push's `done` runs. Otherwise they
+  // are copied.
+  bool borrowed = false;
+};
+
+// Gradients of some rows: keys are distinct; values is [keys.size(), dim].
+struct RowGradients {
+  const TableHandle* table = nullptr;
+  std::span<const Key> keys;
+  const float* values = nullptr;
+};
+
+// A dense table's values wanted in dst (layout.elements floats).
+struct DensePull {
+  const TableHandle* table = nullptr;
+  float* dst = nullptr;
+};
+
+// Some rows wanted in dst ([keys.size(), dim]), in the order of the keys.
+struct RowPull {
+  const TableHandle* table = nullptr;
+  std::span<const Key> keys;
+  float* dst = nullptr;
+};
+
+// The versions of the shards when values were read: index by shard, 0 where nothing was read.
+using ShardVersions = std::vector<Version>;
+
+// The outcome of a push over all shards. OUT_OF_RANGE: the guard of a table refused it, or the part of it that one
+// server got.
+struct PushResult {
+  absl::Status status;
+  // Mean over the shards of how many pushes by others came between `read_versions` and this one.
+  double staleness_pushes = 0;
+};
+
+// A dense block that a subscription received.
+struct BlockUpdate {
+  TableId table = 0;
+  BlockIndex block = 0;
+  ShardId shard = 0;
+  Version version = 0;  // At which the block last changed.
+  ByteView values;      // Unaligned little-endian floats, `count` of them, valid during the callback only.
+  size_t count = 0;
+};
+
+}  // namespace lodestone::worker
