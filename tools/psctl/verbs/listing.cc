@@ -10,6 +10,7 @@
 
 #include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/figures.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
@@ -101,18 +102,9 @@ std::vector<v1::TableStatus> TablesOf(const ClusterReport& report) {
     if (!server.status.ok()) continue;
     for (const v1::TableStatus& here : server.status->tables()) {
       v1::TableStatus& table = by_name[here.name()];
-      table.set_name(here.name());
-      table.set_id(here.id());
-      table.set_shape(here.shape());
-      table.set_optimizer(here.optimizer());
-      table.set_blocks(table.blocks() + here.blocks());
-      table.set_rows(table.rows() + here.rows());
-      table.set_bytes(table.bytes() + here.bytes());
-      table.set_bytes_max(table.bytes_max() + here.bytes_max());
-      table.set_updates(table.updates() + here.updates());
-      table.set_evicted(table.evicted() + here.evicted());
-      table.set_not_admitted(table.not_admitted() + here.not_admitted());
-      table.set_version_max(std::max(table.version_max(), here.version_max()));
+      v1::TableStatus merged = here;
+      MergeFigures(table, &merged);
+      table = std::move(merged);
     }
   }
   std::vector<v1::TableStatus> tables;

@@ -15,8 +15,7 @@
 
 namespace lodestone::psctl {
 
-// The tables of all servers that answered, by name: what is on them is summed up, followers' copies included;
-// version_max is the highest.
+// The tables of all servers that answered, by name, with the figures of all servers merged, followers' copies included.
 std::vector<v1::TableStatus> TablesOf(const ClusterReport& report);
 
 // Each worker's pushes, from its sessions on all servers that answered.
