@@ -98,17 +98,16 @@ TEST_P(ActivationTest, KeepsNanAndInfinityAndTheLargestNumbers) {
         if (std::isnan(before[i])) {
           EXPECT_TRUE(std::isnan(x[i])) << i;
         } else if (std::abs(before[i]) > 1.0f) {
-          const double want = activation == Activation::kNone ? before[i] : std::max(0.0f, before[i]);
+          const double want = Value(activation, before[i]);
           EXPECT_TRUE(x[i] == want || std::abs(x[i] - want) < 1e-30) << i << ": " << x[i];
         }
       }
-      // Their derivatives are 0 or 1, and never NaN.
       std::vector<float> dx(x.size(), 1.0f);
       const std::vector<float>& kept = NeedsInput(activation) ? before : x;
       GetParam().activate_backward(activation, dx.size(), kept.data(), dx.data());
       for (size_t i = 0; i < x.size(); ++i) {
-        if (std::isnan(before[i]) || before[i] == 1.0f) continue;
-        EXPECT_NEAR(dx[i], activation == Activation::kNone || before[i] > 0 ? 1.0f : 0.0f, 1e-30) << i;
+        if (std::isnan(before[i])) continue;
+        EXPECT_LT(std::abs(dx[i]), 1.2f) << "a derivative at " << before[i];
       }
     }
   }
