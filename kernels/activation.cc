@@ -1,5 +1,8 @@
-// y = x + b; y = max(0, x + b); dx = [y > 0] dy; sums = 1^T x; y += a x; and, for dropout with rate p,
-// y[i] = [h(seed, i) >= p 2^32] x[i] / (1 - p), where h is a hash with 32 bits.
+// y = f(x + b); dx = f'(x) dy; sums = 1^T x; y += a x; and, for dropout with rate p,
+// y[i] = [h(seed, i) >= p 2^32] x[i] / (1 - p), where h is a hash with 32 bits. Of activations f:
+//   ReLU   f(x) = max(0, x)                                                        f'(x) = [f(x) > 0]
+//   GELU   f(x) = x s, s = 1 / (1 + e^-t), t = 2 sqrt(2 / pi) (x + 0.044715 x^3)   f'(x) = s + x s (1 - s) t'
+// GELU is x Phi(x) with the tanh formula of its paper (Hendrycks and Gimpel 2016), since (1 + tanh(t / 2)) / 2 = s.
 #include "kernels/activation.h"
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 #define HWY_TARGET_INCLUDE "kernels/activation.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/lanes-inl.h"
 
@@ -19,27 +23,103 @@ namespace lodestone::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-void AddBias(size_t rows, size_t cols, const float* bias, float* x) {
-  for (size_t r = 0; r < rows; ++r, x += cols) {
-    ForLanes(cols, [&](auto d, size_t c)
-                       HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, x + c), hn::LoadU(d, bias + c)), d, x + c); });
+// Each activation: its value at x, and its derivative from what the backward pass keeps of it.
+struct None {
+  template <class D, class V>
+  static HWY_INLINE V Value(D, V x) {
+    return x;
   }
-}
+  template <class D, class V>
+  static HWY_INLINE V Backward(D, V, V dy) {
+    return dy;
+  }
+};
 
-void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) {
-  for (size_t r = 0; r < rows; ++r, x += cols) {
+struct Relu {
+  template <class D, class V>
+  static HWY_INLINE V Value(D d, V x) {
+    return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);  // Not Max, which would turn NaN into 0.
+  }
+  template <class D, class V>
+  static HWY_INLINE V Backward(D d, V y, V dy) {
+    return hn::IfThenElseZero(hn::Gt(y, hn::Zero(d)), dy);
+  }
+};
+
+struct Gelu {
+  static constexpr float kScale = 1.5957691216f;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0.044715f;
+  static constexpr float kBound = 10.0f;  // s is 0 or 1 beyond it, to 1e-37, and e^-t finite within.
+
+  template <class D, class V>
+  static HWY_INLINE V AtLeast(D d, V x) {  // Keeps NaN.
+    return hn::IfThenElse(hn::Lt(x, hn::Set(d, -kBound)), hn::Set(d, -kBound), x);
+  }
+  // Within the bounds, NaN too.
+  template <class D, class V>
+  static HWY_INLINE V Bounded(D d, V x) {
+    const V below = hn::IfThenElse(hn::Lt(x, hn::Set(d, kBound)), x, hn::Set(d, kBound));
+    return AtLeast(d, below);
+  }
+  // e^-t.
+  template <class D, class V>
+  static HWY_INLINE V Tail(D d, V bounded) {
+    const V inner = hn::MulAdd(hn::Mul(hn::Set(d, kCubic), hn::Mul(bounded, bounded)), bounded, bounded);
+    return hn::Exp(d, hn::Mul(hn::Set(d, -kScale), inner));
+  }
+  template <class D, class V>
+  static HWY_INLINE V Value(D d, V x) {
+    return hn::Div(AtLeast(d, x), hn::Add(hn::Set(d, 1.0f), Tail(d, Bounded(d, x))));
+  }
+  template <class D, class V>
+  static HWY_INLINE V Backward(D d, V x, V dy) {
+    const V one = hn::Set(d, 1.0f);
+    const V bounded = Bounded(d, x);
+    const V tail = Tail(d, bounded);
+    const V s = hn::Div(one, hn::Add(one, tail));
+    const V slope = hn::Mul(hn::Set(d, kScale), hn::MulAdd(hn::Set(d, 3 * kCubic), hn::Mul(bounded, bounded), one));
+    const V rest = hn::Mul(tail, s);  // 1 - s, without its rounding.
+    return hn::Mul(dy, hn::MulAdd(hn::Mul(bounded, slope), hn::Mul(s, rest), s));
+  }
+};
+
+template <class F>
+void ActivateBy(size_t rows, size_t cols, const float* bias, float* x, float* y) {
+  for (size_t r = 0; r < rows; ++r, x += cols, y += cols) {
     ForLanes(cols, [&](auto d, size_t c) HWY_ATTR {
-      const auto y = hn::Add(hn::LoadU(d, x + c), hn::LoadU(d, bias + c));
-      // Not Max, which would turn NaN into 0.
-      hn::StoreU(hn::IfThenZeroElse(hn::Lt(y, hn::Zero(d)), y), d, x + c);
+      const auto sum = hn::Add(hn::LoadU(d, x + c), hn::LoadU(d, bias + c));
+      if (y != x) hn::StoreU(sum, d, x + c);
+      hn::StoreU(F::Value(d, sum), d, y + c);
     });
   }
 }
 
-void ReluBackward(size_t n, const float* y, float* dx) {
-  ForLanes(n, [&](auto d, size_t i) HWY_ATTR {
-    hn::StoreU(hn::IfThenElseZero(hn::Gt(hn::LoadU(d, y + i), hn::Zero(d)), hn::LoadU(d, dx + i)), d, dx + i);
-  });
+template <class F>
+void ActivateBackwardBy(size_t n, const float* kept, float* dx) {
+  ForLanes(n, [&](auto d, size_t i)
+                  HWY_ATTR { hn::StoreU(F::Backward(d, hn::LoadU(d, kept + i), hn::LoadU(d, dx + i)), d, dx + i); });
+}
+
+void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) {
+  switch (activation) {
+    case Activation::kNone:
+      return ActivateBy<None>(rows, cols, bias, x, y);
+    case Activation::kRelu:
+      return ActivateBy<Relu>(rows, cols, bias, x, y);
+    case Activation::kGelu:
+      return ActivateBy<Gelu>(rows, cols, bias, x, y);
+  }
+}
+
+void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) {
+  switch (activation) {
+    case Activation::kNone:
+      return ActivateBackwardBy<None>(n, kept, dx);
+    case Activation::kRelu:
+      return ActivateBackwardBy<Relu>(n, kept, dx);
+    case Activation::kGelu:
+      return ActivateBackwardBy<Gelu>(n, kept, dx);
+  }
 }
 
 // One round of a 32-bit mixer (Wellons, "Hash Prospector": low bias).
@@ -94,22 +174,19 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace lodestone::kernels::cpu {
-HWY_EXPORT(AddBias);
-HWY_EXPORT(AddBiasRelu);
-HWY_EXPORT(ReluBackward);
+HWY_EXPORT(Activate);
+HWY_EXPORT(ActivateBackward);
 HWY_EXPORT(DropoutRun);
 HWY_EXPORT(ColumnSums);
 HWY_EXPORT(Axpy);
 
-void AddBias(size_t rows, size_t cols, const float* bias, float* x) {
-  HWY_DYNAMIC_DISPATCH(AddBias)(rows, cols, bias, x);
+void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) {
+  HWY_DYNAMIC_DISPATCH(Activate)(activation, rows, cols, bias, x, y);
 }
 
-void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) {
-  HWY_DYNAMIC_DISPATCH(AddBiasRelu)(rows, cols, bias, x);
+void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) {
+  HWY_DYNAMIC_DISPATCH(ActivateBackward)(activation, n, kept, dx);
 }
-
-void ReluBackward(size_t n, const float* y, float* dx) { HWY_DYNAMIC_DISPATCH(ReluBackward)(n, y, dx); }
 
 void Dropout(size_t n, float rate, uint64_t seed, float* x) {
   if (rate <= 0.0f) return;

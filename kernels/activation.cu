@@ -39,31 +39,78 @@ void Map(CudaBackend* backend, const char* operation, std::initializer_list<size
   }
 }
 
-struct AddBiasBody {
+// Each activation: its value at x, and its derivative from what the backward pass keeps of it.
+struct None {
+  static __device__ float Value(float x) { return x; }
+  static __device__ float Backward(float, float dy) { return dy; }
+};
+
+struct Relu {
+  static __device__ float Value(float x) { return x < 0.0f ? 0.0f : x; }  // Not fmaxf, which would turn NaN into 0.
+  static __device__ float Backward(float y, float dy) { return y > 0.0f ? dy : 0.0f; }
+};
+
+struct Gelu {
+  static constexpr float kScale = 1.5957691216f;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0.044715f;
+  static constexpr float kBound = 10.0f;  // s is 0 or 1 beyond it, to 1e-37, and e^-t finite within.
+
+  static __device__ float AtLeast(float x) { return x < -kBound ? -kBound : x; }  // Keeps NaN.
+  static __device__ float Bounded(float x) { return AtLeast(x < kBound ? x : kBound); }
+  // e^-t.
+  static __device__ float Tail(float bounded) {
+    return expf(-kScale * fmaf(kCubic * (bounded * bounded), bounded, bounded));
+  }
+  static __device__ float Value(float x) { return AtLeast(x) / (1.0f + Tail(Bounded(x))); }
+  static __device__ float Backward(float x, float dy) {
+    const float bounded = Bounded(x);
+    const float tail = Tail(bounded);
+    const float s = 1.0f / (1.0f + tail);
+    const float slope = kScale * fmaf(3 * kCubic, bounded * bounded, 1.0f);
+    return dy * fmaf(bounded * slope, s * (tail * s), s);  // tail * s is 1 - s, without its rounding.
+  }
+};
+
+// In place.
+template <class F>
+struct ActivateBody {
   size_t cols;
   const float* bias;
   template <typename Index>
   __device__ float operator()(Index i, float x, float) const {
-    return x + bias[i % static_cast<Index>(cols)];
+    return F::Value(x + bias[i % static_cast<Index>(cols)]);
   }
 };
 
-struct AddBiasReluBody {
-  size_t cols;
-  const float* bias;
+// Beside the sums.
+template <class F>
+struct ActivateFromBody {
   template <typename Index>
-  __device__ float operator()(Index i, float x, float) const {
-    const float y = x + bias[i % static_cast<Index>(cols)];
-    return y < 0.0f ? 0.0f : y;  // Not fmaxf, which would turn NaN into 0.
+  __device__ float operator()(Index, float, float x) const {
+    return F::Value(x);
   }
 };
 
-struct ReluBackwardBody {
+template <class F>
+struct ActivateBackwardBody {
   template <typename Index>
-  __device__ float operator()(Index, float dx, float y) const {
-    return y > 0.0f ? dx : 0.0f;
+  __device__ float operator()(Index, float dx, float kept) const {
+    return F::Backward(kept, dx);
   }
 };
+
+// Calls body(F()) with the activation F.
+template <typename Body>
+void With(Activation activation, const Body& body) {
+  switch (activation) {
+    case Activation::kNone:
+      return body(None());
+    case Activation::kRelu:
+      return body(Relu());
+    case Activation::kGelu:
+      return body(Gelu());
+  }
+}
 
 struct AxpyBody {
   float alpha;
@@ -148,16 +195,24 @@ struct AddPartsBody {
 
 }  // namespace
 
-void CudaBackend::AddBias(size_t rows, size_t cols, const float* bias, float* x) {
-  Map<false>(this, "AddBias", {rows, cols}, rows * cols, nullptr, x, AddBiasBody{cols, bias});
+void CudaBackend::Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) {
+  const size_t n = rows * cols;
+  if (y != x) {
+    Map<false>(this, "Activate", {rows, cols}, n, nullptr, x, ActivateBody<None>{cols, bias});
+    With(activation, [&](auto f) {
+      Map<true>(this, "Activate", {rows, cols}, n, x, y, ActivateFromBody<decltype(f)>{});
+    });
+    return;
+  }
+  With(activation, [&](auto f) {
+    Map<false>(this, "Activate", {rows, cols}, n, nullptr, x, ActivateBody<decltype(f)>{cols, bias});
+  });
 }
 
-void CudaBackend::AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) {
-  Map<false>(this, "AddBiasRelu", {rows, cols}, rows * cols, nullptr, x, AddBiasReluBody{cols, bias});
-}
-
-void CudaBackend::ReluBackward(size_t n, const float* y, float* dx) {
-  Map<true>(this, "ReluBackward", {n}, n, y, dx, ReluBackwardBody{});
+void CudaBackend::ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) {
+  With(activation, [&](auto f) {
+    Map<true>(this, "ActivateBackward", {n}, n, kept, dx, ActivateBackwardBody<decltype(f)>{});
+  });
 }
 
 void CudaBackend::Dropout(size_t n, float rate, uint64_t seed, float* x) {

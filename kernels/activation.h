@@ -1,19 +1,18 @@
-// Bias, ReLU, dropout and column sums, on row-major [rows, cols] float32.
+// Bias, activations, dropout and column sums, on row-major [rows, cols] float32.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation_function.h"
+
 namespace lodestone::kernels::cpu {
 
-// x[r, c] += bias[c].
-void AddBias(size_t rows, size_t cols, const float* bias, float* x);
+// x[r, c] += bias[c]; y[r, c] = f(x[r, c]). `y` may be x itself, which then holds the outputs. NaN stays NaN.
+void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y);
 
-// x[r, c] = max(0, x[r, c] + bias[c]).
-void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x);
-
-// dx[i] = y[i] > 0 ? dx[i] : 0, where y is the ReLU's output.
-void ReluBackward(size_t n, const float* y, float* dx);
+// dx[i] *= f'(x[i]). `kept`: the activation's inputs x where NeedsInput says so, else its outputs.
+void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx);
 
 // Zeroes x[i] with probability `rate` and scales the others by 1 / (1 - rate); element i's fate is a function of
 // (seed, i), so that the backward pass calls it with the same seed on dx.

@@ -1,5 +1,5 @@
-// Where arithmetic runs: the CPU, or a CUDA device. One function for each operation of this folder, memory to run it
-// on, and copies between that memory and the host's.
+// A device that computes: the CPU, or a CUDA device. One function for each operation of this folder, its memory, and
+// copies between that memory and the host's.
 //
 // Operations and copies are queued: they run in the order of the calls, and may not have run when a call returns, so
 // the memory that they use must stay until Finish. (The CPU's have.) What fails is kept: the first failure, which names
@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "kernels/activation_function.h"
 #include "kernels/sparse_batch.h"
 
 namespace lodestone::kernels {
@@ -60,9 +61,11 @@ class Backend {
                       const float* b, float beta, float* c) = 0;
 
   // activation.h
-  virtual void AddBias(size_t rows, size_t cols, const float* bias, float* x) = 0;
-  virtual void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) = 0;
-  virtual void ReluBackward(size_t n, const float* y, float* dx) = 0;
+  virtual void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) = 0;
+  virtual void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) = 0;
+  void AddBias(size_t rows, size_t cols, const float* bias, float* x) {
+    Activate(Activation::kNone, rows, cols, bias, x, x);
+  }
   virtual void Dropout(size_t n, float rate, uint64_t seed, float* x) = 0;
   virtual void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) = 0;
   virtual void Axpy(size_t n, float alpha, const float* x, float* y) = 0;
@@ -92,14 +95,6 @@ class Backend {
                               float* out) = 0;
   virtual void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride,
                                       size_t col, const float* dout, float* dx) = 0;
-
-  // quantize.h
-  virtual void ToBf16(size_t n, const float* x, uint16_t* y) = 0;
-  virtual void FromBf16(size_t n, const uint16_t* x, float* y) = 0;
-  virtual void ToF16(size_t n, const float* x, uint16_t* y) = 0;
-  virtual void FromF16(size_t n, const uint16_t* x, float* y) = 0;
-  virtual void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) = 0;
-  virtual void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) = 0;
 };
 
 }  // namespace lodestone::kernels

@@ -8,7 +8,6 @@
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
-#include "kernels/quantize.h"
 
 namespace lodestone::kernels {
 namespace {
@@ -45,11 +44,12 @@ class CpuBackend final : public Backend {
     cpu::MatMul(transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c);
   }
 
-  void AddBias(size_t rows, size_t cols, const float* bias, float* x) override { cpu::AddBias(rows, cols, bias, x); }
-  void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) override {
-    cpu::AddBiasRelu(rows, cols, bias, x);
+  void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) override {
+    cpu::Activate(activation, rows, cols, bias, x, y);
   }
-  void ReluBackward(size_t n, const float* y, float* dx) override { cpu::ReluBackward(n, y, dx); }
+  void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) override {
+    cpu::ActivateBackward(activation, n, kept, dx);
+  }
   void Dropout(size_t n, float rate, uint64_t seed, float* x) override { cpu::Dropout(n, rate, seed, x); }
   void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) override {
     cpu::ColumnSums(rows, cols, x, sums);
@@ -103,17 +103,6 @@ class CpuBackend final : public Backend {
   void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                               const float* dout, float* dx) override {
     cpu::DotInteractionBackward(samples, vectors, dim, x, stride, col, dout, dx);
-  }
-
-  void ToBf16(size_t n, const float* x, uint16_t* y) override { cpu::ToBf16(n, x, y); }
-  void FromBf16(size_t n, const uint16_t* x, float* y) override { cpu::FromBf16(n, x, y); }
-  void ToF16(size_t n, const float* x, uint16_t* y) override { cpu::ToF16(n, x, y); }
-  void FromF16(size_t n, const uint16_t* x, float* y) override { cpu::FromF16(n, x, y); }
-  void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) override {
-    cpu::ToInt8(n, block, x, error, y, scales);
-  }
-  void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) override {
-    cpu::FromInt8(n, block, x, scales, y);
   }
 
  private:

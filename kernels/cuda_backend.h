@@ -43,9 +43,8 @@ class CudaBackend final : public Backend {
   void Fill(size_t n, float value, float* y) override;
   void MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float* a,
               const float* b, float beta, float* c) override;
-  void AddBias(size_t rows, size_t cols, const float* bias, float* x) override;
-  void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) override;
-  void ReluBackward(size_t n, const float* y, float* dx) override;
+  void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) override;
+  void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) override;
   void Dropout(size_t n, float rate, uint64_t seed, float* x) override;
   void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) override;
   void Axpy(size_t n, float alpha, const float* x, float* y) override;
@@ -70,12 +69,6 @@ class CudaBackend final : public Backend {
                       float* out) override;
   void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                               const float* dout, float* dx) override;
-  void ToBf16(size_t n, const float* x, uint16_t* y) override;
-  void FromBf16(size_t n, const uint16_t* x, float* y) override;
-  void ToF16(size_t n, const float* x, uint16_t* y) override;
-  void FromF16(size_t n, const uint16_t* x, float* y) override;
-  void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) override;
-  void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) override;
 
   // For the .cu files.
   // Whether something may be queued: nothing has failed. Makes the device the calling thread's.

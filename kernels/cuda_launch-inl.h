@@ -1,4 +1,4 @@
-// How the .cu files start their kernels.
+// Kernel launches for the .cu files.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// Which elements dropout drops: a function of (seed, index) alone, the same on every backend.
+// The elements that dropout drops: a function of (seed, index) alone, the same on every backend.
 #pragma once
 
 #include <cmath>

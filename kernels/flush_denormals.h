@@ -2,7 +2,7 @@
 // handle them in microcode take a hundred times as long for each, and values that start or end near zero make many.
 //
 // What the thread had before is restored at the end of the scope; scopes may be nested. Threads that are started within
-// it keep the mode for good. Elsewhere than on x86 and 64-bit ARM nothing happens.
+// it keep the mode permanently. Elsewhere than on x86 and 64-bit ARM nothing happens.
 #pragma once
 
 #include <cstdint>

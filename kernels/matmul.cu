@@ -1,6 +1,7 @@
 // c[i, j] = alpha * sum over l of op(a)[i, l] * op(b)[l, j] + beta * c[i, j], by cuBLAS, which takes columns for rows:
 // what it computes is the transposed product, c' = op(b)' op(a)', of the transposed matrices, which are the same bytes.
 #include "absl/strings/str_cat.h"
+#include "kernels/bf16-inl.h"
 #include "kernels/cuda_launch-inl.h"
 #include "kernels/matmul.h"
 
@@ -13,6 +14,15 @@ struct ScaleBody {
   template <typename Index>
   __device__ void operator()(Index i) const {
     c[i] *= beta;
+  }
+};
+
+struct ToBf16Body {
+  const float* x;
+  uint16_t* y;
+  template <typename Index>
+  __device__ void operator()(Index i) const {
+    y[i] = Bf16Of(x[i]);
   }
 };
 
@@ -43,8 +53,8 @@ void CudaBackend::MatMul(bool transpose_a, bool transpose_b, size_t m, size_t n,
       if (scratch == nullptr) return;
       uint16_t* const small_a = reinterpret_cast<uint16_t*>(scratch);
       uint16_t* const small_b = reinterpret_cast<uint16_t*>(scratch + bytes_a);
-      ToBf16(m * k, a, small_a);
-      ToBf16(k * n, b, small_b);
+      ForEach(this, "MatMul", {m, n, k}, m * k, ToBf16Body{a, small_a});
+      ForEach(this, "MatMul", {m, n, k}, k * n, ToBf16Body{b, small_b});
       factor_a = small_a;
       factor_b = small_b;
       type = CUDA_R_16BF;

@@ -103,45 +103,14 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   }
 }
 
-// `epsilon` keeps 0 / 0 from being computed.
-void CheckEpsilon(float epsilon, const std::string& path, Problems* problems) {
-  if (!(epsilon > 0)) problems->push_back({path + ".epsilon", "must be above 0"});
-}
-
-// The bias correction divides by 1 - beta^t.
-void CheckBetas(float beta1, float beta2, const std::string& path, Problems* problems) {
-  if (!(beta1 < 1)) problems->push_back({path + ".beta1", "must be below 1"});
-  if (!(beta2 < 1)) problems->push_back({path + ".beta2", "must be below 1"});
-}
-
+// What one method needs of two fields together; the bounds of each field are in the schema.
 void CheckOptimizer(const v1::Optimizer& optimizer, const std::string& path, Problems* problems) {
-  switch (optimizer.kind_case()) {
-    case v1::Optimizer::kAdagrad:
-      if (!(optimizer.adagrad().initial_accumulator() > 0)) {
-        CheckEpsilon(optimizer.adagrad().epsilon(), path + ".adagrad", problems);
-      }
-      break;
-    case v1::Optimizer::kRmsprop:
-      CheckEpsilon(optimizer.rmsprop().epsilon(), path + ".rmsprop", problems);
-      break;
-    case v1::Optimizer::kAdam:
-      CheckEpsilon(optimizer.adam().epsilon(), path + ".adam", problems);
-      CheckBetas(optimizer.adam().beta1(), optimizer.adam().beta2(), path + ".adam", problems);
-      break;
-    case v1::Optimizer::kAdamw:
-      CheckEpsilon(optimizer.adamw().epsilon(), path + ".adamw", problems);
-      CheckBetas(optimizer.adamw().beta1(), optimizer.adamw().beta2(), path + ".adamw", problems);
-      break;
-    case v1::Optimizer::kFtrl:
-      if (!(optimizer.learning_rate() > 0)) {
-        problems->push_back({path + ".learning_rate", "must be above 0 for ftrl, which divides by it"});
-      }
-      break;
-    case v1::Optimizer::kSgd:
-    case v1::Optimizer::kMomentum:
-    case v1::Optimizer::kNesterov:
-    case v1::Optimizer::KIND_NOT_SET:
-      break;
+  const v1::Adagrad& adagrad = optimizer.adagrad();
+  if (optimizer.has_adagrad() && adagrad.epsilon() == 0 && adagrad.initial_accumulator() == 0) {
+    problems->push_back({path + ".adagrad.epsilon", "must be above 0 where initial_accumulator is 0"});
+  }
+  if (optimizer.has_ftrl() && !(optimizer.learning_rate() > 0)) {
+    problems->push_back({path + ".learning_rate", "must be above 0 for ftrl, which divides by it"});
   }
 }
 

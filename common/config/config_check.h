@@ -1,4 +1,4 @@
-// What the schema cannot say about a configuration: how its fields fit together.
+// Cross-field checks of a configuration; the bounds of single fields are in its protos.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace lodestone {
 
-// One thing that is wrong with a configuration.
+// An error in a configuration.
 struct ConfigProblem {
   std::string path;  // Of the field: "server.advertise", "data.train[1]".
   std::string what;
 };
 
-// All that is wrong; empty if nothing is. Thread-safe.
+// All errors; empty if there are none. Thread-safe.
 std::vector<ConfigProblem> CheckConfig(const v1::Config& config);
-// What of it is about security alone.
+// Those of the section security alone.
 std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security);
 
 }  // namespace lodestone

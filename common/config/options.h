@@ -1,4 +1,4 @@
-// What the command lines of ps and worker share: --config, --set, --check, --log-json, --version, --help.
+// The command-line flags that ps and worker share: --config, --set, --check, --log-json, --version, --help.
 #pragma once
 
 #include <optional>

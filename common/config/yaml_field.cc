@@ -35,19 +35,37 @@ std::string BoundText(double bound) {
   return whole ? absl::StrCat(static_cast<int64_t>(bound)) : ShortestText(bound);
 }
 
-// ": must be 1 to 1024" and its like for the bounds of `field`, which its type and its range option give.
+// ": must be 1 to 1024", ": must be at least 0 and below 1" and the like, of the bounds that the type of `field` and
+// its range option give.
 std::string BoundsText(const FieldDescriptor& field, const std::string& type_min, const std::string& type_max) {
   const v1::Range& range = field.options().GetExtension(v1::range);
   const std::string min = range.has_min() ? BoundText(range.min()) : type_min;
   const std::string max = range.has_max() ? BoundText(range.max()) : type_max;
-  if (max.empty()) return min.empty() ? "" : absl::StrCat(": must be at least ", min);
-  return min.empty() ? absl::StrCat(": must be at most ", max) : absl::StrCat(": must be ", min, " to ", max);
+  const bool open = range.has_above() || range.has_below();
+  if (!open && !min.empty() && !max.empty()) return absl::StrCat(": must be ", min, " to ", max);
+  std::vector<std::string> bounds;
+  if (range.has_above()) {
+    bounds.push_back(absl::StrCat("above ", BoundText(range.above())));
+  } else if (!min.empty()) {
+    bounds.push_back(absl::StrCat("at least ", min));
+  }
+  if (range.has_below()) {
+    bounds.push_back(absl::StrCat("below ", BoundText(range.below())));
+  } else if (!max.empty()) {
+    bounds.push_back(absl::StrCat("at most ", max));
+  }
+  return bounds.empty() ? "" : absl::StrCat(": must be ", absl::StrJoin(bounds, " and "));
 }
 
-// Whether `value` is within the range option of `field`.
-bool WithinRange(const FieldDescriptor& field, double value) {
+// Whether `value` is within the range option of `field`, whose bounds are rounded to Number: a bound of 0.1 admits the
+// float that is nearest to 0.1.
+template <typename Number>
+bool WithinRange(const FieldDescriptor& field, Number value) {
   const v1::Range& range = field.options().GetExtension(v1::range);
-  return !(range.has_min() && value < range.min()) && !(range.has_max() && value > range.max());
+  return !(range.has_min() && value < static_cast<Number>(range.min())) &&
+         !(range.has_max() && value > static_cast<Number>(range.max())) &&
+         !(range.has_above() && value <= static_cast<Number>(range.above())) &&
+         !(range.has_below() && value >= static_cast<Number>(range.below()));
 }
 
 std::string WrongType(const YamlNode& node, std::string_view expected) {
@@ -85,11 +103,8 @@ std::string ReadFloat(const YamlNode& node, const FieldDescriptor& field, Float*
   *value = static_cast<Float>(*number);  // Rounds to nearest: what is within half a step of the largest is that.
   if (!std::isfinite(*value)) return absl::StrCat(Quote(node.text), " is too large for a float");
   if (*number != 0 && *value == 0) return absl::StrCat(Quote(node.text), " is too small for a float: it would be 0");
-  // As a float, so that a bound of 0.1 admits the float that is nearest to 0.1.
-  const v1::Range& range = field.options().GetExtension(v1::range);
-  const bool within = !(range.has_min() && *value < static_cast<Float>(range.min())) &&
-                      !(range.has_max() && *value > static_cast<Float>(range.max()));
-  return within ? "" : absl::StrCat(Quote(node.text), " is out of range", BoundsText(field, "", ""));
+  if (WithinRange(field, *value)) return "";
+  return absl::StrCat(Quote(node.text), " is out of range", BoundsText(field, "", ""));
 }
 
 std::string ReadBool(const YamlNode& node, bool* value) {

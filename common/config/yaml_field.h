@@ -1,4 +1,4 @@
-// One value of a protobuf field from one YAML scalar, and what a schema calls its fields.
+// Conversion of a YAML scalar to a value of a protobuf field, and the names in a schema for error messages.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Any protobuf message as YAML that yaml_reader reads back.
+// Printer of protobuf messages as YAML that yaml_reader reads back.
 #pragma once
 
 #include <string>

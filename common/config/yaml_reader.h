@@ -1,5 +1,5 @@
-// YAML into any protobuf message, by reflection and strictly: a field that the schema lacks, a value of another type or
-// out of range, a field given twice or two of one oneof are errors, and all of them are found, not only the first.
+// Strict reader of YAML into protobuf messages, by reflection: a field that the schema lacks, a value of another type
+// or out of range, a field given twice or two of one oneof are errors, and all of them are found, not only the first.
 //
 // What is read as what: a mapping is a message (an empty one or nothing is a message that is present and empty) or a
 // map; a list is a repeated field, and so is a single value; an enum's value is its name in any case; whole numbers may
@@ -18,7 +18,7 @@
 
 namespace lodestone {
 
-// Errors that one status tells; more are only counted.
+// Errors that one status lists; further ones are only counted.
 inline constexpr size_t kReadErrorsMax = 20;
 
 // Reads text and overrides into one message and collects what is wrong. Not thread-safe; must not outlive the message.

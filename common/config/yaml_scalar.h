@@ -1,4 +1,4 @@
-// Numbers and bools as YAML texts write them, and how texts are shown in errors.
+// Parsers of YAML numbers and bools, and quoting of texts in errors.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// YAML text as a tree whose nodes know where they stand: what yaml_reader reads messages from. Limits on bytes, depth
+// Tree of a YAML text, whose nodes have line and column; yaml_reader reads messages from it. Limits on bytes, depth
 // and nodes keep hostile text from taking long, much memory or the stack.
 #pragma once
 

@@ -12,20 +12,21 @@ function makeTablesTable() {
       textColumn('table', (row) => row.name, {wide: true}),
       textColumn('shape', (row) => row.shape, {short: true}),
       textColumn('optimizer', (row) => row.optimizer),
-      countColumn('blocks', (row) => row.blocks, 'Of a dense table'),
-      countColumn('rows', (row) => row.rows, 'Of an embedding table'),
-      {...bytesColumn('bytes', (row) => row.bytes, 'Values, state, keys and index; and the limit'), fill: fillBytes},
-      countColumn('updates', (row) => row.updates, 'Applied pushes that touched it here'),
-      countColumn('version', (row) => row.version_max, 'The highest of its shards here'),
-      countColumn('evicted', (row) => row.evicted, 'Rows, since the start'),
-      countColumn('not admitted', (row) => row.not_admitted, 'Pushed rows'),
+      ...TABLE_FIGURES.map(figureColumn),
     ],
   });
 }
 
-function fillBytes(cell, row) {
-  const limits = num(row.bytes_max) > 0, share = limits ? num(row.bytes) / num(row.bytes_max) : 0;
-  const text = limited(row.bytes, row.bytes_max);
+// The column of one of TABLE_FIGURES.
+function figureColumn(figure) {
+  const of = (row) => row[figure.field];
+  const column = (figure.bytes ? bytesColumn : countColumn)(figure.label, of, figure.hint);
+  return figure.limit ? {...column, fill: (cell, row) => fillBytes(cell, of(row), row[figure.limit])} : column;
+}
+
+function fillBytes(cell, bytes, bytesMax) {
+  const limits = num(bytesMax) > 0, share = limits ? num(bytes) / num(bytesMax) : 0;
+  const text = limited(bytes, bytesMax);
   if (limits !== Boolean(cell.querySelector('.meter'))) cell.replaceChildren();
   if (limits)
     setMeter(cell, share, text, share >= MEMORY_SHARE_HIGH);

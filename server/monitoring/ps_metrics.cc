@@ -5,7 +5,9 @@
 #include <span>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/figures.h"
 
 namespace lodestone::server {
 namespace {
@@ -93,22 +95,6 @@ constexpr Row<Replication> kReplicationRows[] = {
      [](const Replication& r) -> double { return r.lease_seconds(); }},
 };
 
-using Table = v1::TableStatus;
-constexpr Row<Table> kTableRows[] = {
-    {"lodestone_ps_table_size_bytes", "Bytes of the table on this ps: values, state, keys, index.", kGauge,
-     [](const Table& t) -> double { return t.bytes(); }},
-    {"lodestone_ps_table_blocks", "Blocks of the table on this ps (dense).", kGauge,
-     [](const Table& t) -> double { return t.blocks(); }},
-    {"lodestone_ps_table_rows", "Rows of the table on this ps (embedding).", kGauge,
-     [](const Table& t) -> double { return t.rows(); }},
-    {"lodestone_ps_table_updates_total", "Applied pushes that touched the table here.", kCounter,
-     [](const Table& t) -> double { return t.updates(); }},
-    {"lodestone_ps_table_evicted_rows_total", "Rows evicted.", kCounter,
-     [](const Table& t) -> double { return t.evicted(); }},
-    {"lodestone_ps_table_not_admitted_rows_total", "Pushed rows that were not admitted.", kCounter,
-     [](const Table& t) -> double { return t.not_admitted(); }},
-};
-
 using Cluster = v1::ClusterStatus;
 bool Trains(const v1::MemberStatus& worker) { return worker.alive() && !worker.left(); }
 // The largest of what `value` says of the workers that live; 0 if none does.
@@ -165,23 +151,26 @@ void AddBytes(const Server& server, MetricFamilies* to) {
   }
 }
 
+void AddTable(const v1::TableStatus& table, const std::string& name, MetricFamilies* to) {
+  for (const Figure& figure : FiguresOf(*table.GetDescriptor())) {
+    const std::string& metric = figure.options->metric();
+    if (metric.empty()) continue;
+    to->Add(metric.c_str(), figure.options->help().c_str(), absl::EndsWith(metric, "_total") ? kCounter : kGauge,
+            static_cast<double>(figure.Of(table)), {{"table", name}});
+  }
+}
+
 void AddTables(const v1::StatusResponse& status, MetricFamilies* to) {
   to->Add("lodestone_ps_tables", "Tables on this ps.", kGauge, status.tables_size());
-  Table others;
+  v1::TableStatus others;
   for (int i = 0; i < status.tables_size(); ++i) {
-    const Table& table = status.tables(i);
     if (i < kTablesWithSeries) {
-      AddRows<Table>(kTableRows, table, {{"table", table.name()}}, to);
-      continue;
+      AddTable(status.tables(i), status.tables(i).name(), to);
+    } else {
+      MergeFigures(status.tables(i), &others);
     }
-    others.set_bytes(others.bytes() + table.bytes());
-    others.set_blocks(others.blocks() + table.blocks());
-    others.set_rows(others.rows() + table.rows());
-    others.set_updates(others.updates() + table.updates());
-    others.set_evicted(others.evicted() + table.evicted());
-    others.set_not_admitted(others.not_admitted() + table.not_admitted());
   }
-  if (status.tables_size() > kTablesWithSeries) AddRows<Table>(kTableRows, others, {{"table", kOtherTables}}, to);
+  if (status.tables_size() > kTablesWithSeries) AddTable(others, kOtherTables, to);
 }
 
 void AddWork(const v1::StatusResponse& status, MetricFamilies* to) {

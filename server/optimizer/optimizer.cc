@@ -7,6 +7,7 @@
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
 #include "server/optimizer/ftrl.h"
+#include "server/optimizer/lion.h"
 #include "server/optimizer/momentum.h"
 #include "server/optimizer/rmsprop.h"
 #include "server/optimizer/schedule.h"
@@ -47,6 +48,8 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> Optimizer::Create(const v1::Opt
       return CreateAdamW(config.adamw());
     case v1::Optimizer::kFtrl:
       return CreateFtrl(config.ftrl(), config.learning_rate());
+    case v1::Optimizer::kLion:
+      return CreateLion(config.lion());
     case v1::Optimizer::kSgd:
     case v1::Optimizer::KIND_NOT_SET:
       break;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "common/telemetry/figures.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace lodestone::server {
@@ -122,19 +123,13 @@ void Catalog::FillStatus(v1::StatusResponse* status) const {
   const std::shared_ptr<const TableMap> map = tables();
   for (const auto& [id, entry] : *map) {
     const Table& table = *entry->table;
-    const Table::Counters& counters = table.counters();
     v1::TableStatus* out = status->add_tables();
     out->set_name(table.name());
     out->set_id(table.id());
     out->set_shape(table.ShapeText());
     out->set_optimizer(table.optimizer().name());
-    out->set_blocks(counters.blocks.load());
-    out->set_rows(counters.rows.load());
-    out->set_bytes(counters.bytes.load());
     out->set_bytes_max(table.spec().memory_max_bytes());
-    out->set_updates(counters.updates.load());
-    out->set_evicted(counters.evicted.load());
-    out->set_not_admitted(counters.not_admitted.load());
+    table.counters().ForEachFigure([out](const char* name, uint64_t value) { SetFigure(name, value, out); });
   }
   std::sort(status->mutable_tables()->begin(), status->mutable_tables()->end(),
             [](const auto& a, const auto& b) { return a.name() < b.name(); });

@@ -61,6 +61,17 @@ class Table {
     std::atomic<uint64_t> evicted{0};
     std::atomic<uint64_t> not_admitted{0};
     std::atomic<uint64_t> pushes{0};  // Since the last broadcast by count.
+
+    // Calls f(name, value) with each of them that is a figure of admin.proto's TableStatus, by that name.
+    template <typename F>
+    void ForEachFigure(const F& f) const {
+      f("bytes", bytes.load());
+      f("blocks", blocks.load());
+      f("rows", rows.load());
+      f("updates", updates.load());
+      f("evicted", evicted.load());
+      f("not_admitted", not_admitted.load());
+    }
   };
   Counters& counters() { return counters_; }
   const Counters& counters() const { return counters_; }

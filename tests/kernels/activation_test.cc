@@ -27,41 +27,113 @@ class ActivationTest : public KernelTest {
   }
 };
 
-TEST_P(ActivationTest, AddsTheBiasToEveryRow) {
-  ForShapes([&](size_t rows, size_t cols, const std::string& name) {
-    const std::vector<float> bias = Random(cols);
-    std::vector<float> x = Random(rows * cols);
-    std::vector<float> want = x;
-    for (size_t i = 0; i < want.size(); ++i) want[i] += bias[i % cols];
-    GetParam().add_bias(rows, cols, bias.data(), x.data());
-    ExpectEqual(x, want, name);  // One addition rounds the same everywhere.
-  });
+std::vector<Activation> Activations() {
+  std::vector<Activation> all;
+  for (int a = 0; a <= static_cast<int>(kLastActivation); ++a) all.push_back(static_cast<Activation>(a));
+  return all;
 }
 
-TEST_P(ActivationTest, AddsTheBiasAndCutsOffBelowZero) {
-  ForShapes([&](size_t rows, size_t cols, const std::string& name) {
-    const std::vector<float> bias = Random(cols);
-    std::vector<float> x = Random(rows * cols);
-    std::vector<float> want = x;
-    for (size_t i = 0; i < want.size(); ++i) want[i] = std::max(0.0f, want[i] + bias[i % cols]);
-    GetParam().add_bias_relu(rows, cols, bias.data(), x.data());
-    ExpectEqual(x, want, name);
-  });
+// GELU's sigmoid argument.
+double GeluArgument(double x) { return 2 * std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x); }
+
+// What an activation makes of x.
+double Value(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return std::max(0.0, x);
+    case Activation::kGelu:
+      return std::isinf(x) ? std::max(0.0, x) : x / (1 + std::exp(-GeluArgument(x)));
+  }
+  return kNan;
 }
 
-TEST_P(ActivationTest, ReluKeepsNanAndInfinity) {
-  for (const size_t cols : {1, 17}) {
-    const std::vector<float> bias(cols, 0.0f);
-    std::vector<float> x(4 * cols);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = i % 4 == 0 ? kNan : i % 4 == 1 ? kInf : i % 4 == 2 ? -kInf : 1.0f;
-    const std::vector<float> before = x;
-    GetParam().add_bias_relu(4, cols, bias.data(), x.data());
-    for (size_t i = 0; i < x.size(); ++i) {
-      if (std::isnan(before[i])) {
-        EXPECT_TRUE(std::isnan(x[i])) << i;
-      } else {
-        EXPECT_EQ(x[i], std::max(0.0f, before[i])) << i;
+// How far float arithmetic may be off: the first is exact, the second only chooses. GELU's argument t is off by at most
+// 8 roundings of its magnitude, which e^-t turns into that many of t in relation to itself, beside 4 of its own; what
+// is left of them in s = 1 / (1 + e^-t) is their (1 - s)th part. Quotients and products add 8. Where e^-t is at its
+// bound, numbers of 1e-36 stand for smaller ones. The derivative's terms, at most 1 + |x t'| (1 - s) s, have twice
+// those errors.
+double ToleranceOf(Activation activation, double x, bool derivative) {
+  if (activation != Activation::kGelu) return 0;
+  const double t = GeluArgument(x), s = 1 / (1 + std::exp(-t));
+  const double relative = kUnitRoundoff * ((8 * std::abs(t) + 4) * (1 - s) + 8);
+  if (!derivative) return std::abs(x) * s * relative + 1e-36;
+  const double slope = 1.6 * (1 + 3 * 0.044715 * x * x);
+  return s * relative + std::abs(x) * slope * s * (1 - s) * kUnitRoundoff * 2 * (8 * std::abs(t) + 12) + 1e-33;
+}
+
+TEST_P(ActivationTest, AddsTheBiasToEveryRowAndActivatesInPlaceOrBesideTheSums) {
+  for (const Activation activation : Activations()) {
+    ForShapes([&](size_t rows, size_t cols, const std::string& name) {
+      const std::vector<float> bias = Random(cols);
+      std::vector<float> x = Random(rows * cols, 12.0f);
+      std::vector<float> sums = x;
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += bias[i % cols];  // Rounds the same everywhere.
+      std::vector<Exact> want(sums.size());
+      for (size_t i = 0; i < sums.size(); ++i) {
+        want[i].SetValue(Value(activation, sums[i]), ToleranceOf(activation, sums[i], /*derivative=*/false));
       }
+      std::vector<float> in_place = x, y(x.size(), kNan);
+      GetParam().activate(activation, rows, cols, bias.data(), in_place.data(), in_place.data());
+      GetParam().activate(activation, rows, cols, bias.data(), x.data(), y.data());
+      ExpectClose(in_place, want, name);
+      ExpectEqual(y, in_place, name);
+      ExpectEqual(x, sums, name);
+    });
+  }
+}
+
+TEST_P(ActivationTest, KeepsNanAndInfinityAndTheLargestNumbers) {
+  constexpr float kLarge = std::numeric_limits<float>::max();
+  const std::vector<float> kinds = {kNan, kInf, -kInf, 1.0f, kLarge, -kLarge};
+  for (const Activation activation : Activations()) {
+    for (const size_t cols : {1, 17}) {
+      const std::vector<float> bias(cols, 0.0f);
+      std::vector<float> x(kinds.size() * cols);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = kinds[i % kinds.size()];
+      const std::vector<float> before = x;
+      GetParam().activate(activation, kinds.size(), cols, bias.data(), x.data(), x.data());
+      for (size_t i = 0; i < x.size(); ++i) {
+        if (std::isnan(before[i])) {
+          EXPECT_TRUE(std::isnan(x[i])) << i;
+        } else if (std::abs(before[i]) > 1.0f) {
+          const double want = Value(activation, before[i]);
+          EXPECT_TRUE(x[i] == want || std::abs(x[i] - want) < 1e-30) << i << ": " << x[i];
+        }
+      }
+      std::vector<float> dx(x.size(), 1.0f);
+      const std::vector<float>& kept = NeedsInput(activation) ? before : x;
+      GetParam().activate_backward(activation, dx.size(), kept.data(), dx.data());
+      for (size_t i = 0; i < x.size(); ++i) {
+        if (std::isnan(before[i])) continue;
+        EXPECT_LT(std::abs(dx[i]), 1.2f) << "a derivative at " << before[i];
+      }
+    }
+  }
+}
+
+TEST_P(ActivationTest, BackwardMultipliesByTheDerivativeOfTheActivation) {
+  // The quotient's error: step^2 / 6 times a third derivative below 2, and the rounding of two values below 16.
+  constexpr double kStep = 0x1p-14;
+  constexpr double kQuotientError = kStep * kStep / 3 + 16 * 0x1p-53 / kStep;
+  for (const Activation activation : Activations()) {
+    for (const size_t n : kSizes) {
+      std::vector<float> x = Random(n, 12.0f);
+      for (float& value : x) value += value < 0 ? -0.01f : 0.01f;  // A step must not cross a kink at 0.
+      const std::vector<float> bias(n, 0.0f);
+      std::vector<float> y(n, kNan);
+      GetParam().activate(activation, n > 0, n, bias.data(), x.data(), y.data());
+      const std::vector<float> dy = Random(n);
+      std::vector<Exact> want(n);
+      for (size_t i = 0; i < n; ++i) {
+        const double quotient = (Value(activation, x[i] + kStep) - Value(activation, x[i] - kStep)) / (2 * kStep);
+        const double error = kQuotientError + ToleranceOf(activation, x[i], /*derivative=*/true) + 2 * kUnitRoundoff;
+        want[i].SetValue(dy[i] * quotient, std::abs(dy[i]) * error);
+      }
+      std::vector<float> dx = dy;
+      GetParam().activate_backward(activation, n, NeedsInput(activation) ? x.data() : y.data(), dx.data());
+      ExpectClose(dx, want, std::to_string(static_cast<int>(activation)) + " " + std::to_string(n));
     }
   }
 }
@@ -73,34 +145,9 @@ TEST_P(ActivationTest, ReluBackwardPassesTheGradientWhereTheOutputIsPositive) {
     std::vector<float> dx = Random(n);
     std::vector<float> want = dx;
     for (size_t i = 0; i < n; ++i) want[i] = y[i] > 0 ? dx[i] : 0.0f;
-    GetParam().relu_backward(n, y.data(), dx.data());
+    GetParam().activate_backward(Activation::kRelu, n, y.data(), dx.data());
     ExpectEqual(dx, want, std::to_string(n));
   }
-}
-
-TEST_P(ActivationTest, ReluBackwardIsTheDerivativeOfRelu) {
-  constexpr size_t kCols = 33;
-  constexpr double kStep = 0x1p-10;
-  std::vector<float> x = Random(kCols);
-  // A step must not cross the kink at 0.
-  for (float& value : x) value += value < 0 ? -0.01f : 0.01f;
-  const std::vector<float> weight = Random(kCols);
-  const auto loss = [&](const std::vector<double>& at) {
-    double sum = 0;
-    for (size_t i = 0; i < kCols; ++i) sum += weight[i] * std::max(0.0, at[i]);
-    return sum;
-  };
-  std::vector<double> wide = Widen(x);
-  std::vector<Exact> want(kCols);
-  for (size_t i = 0; i < kCols; ++i) {
-    want[i].SetValue(CentralDifference(loss, wide, i, kStep), 2 * 0x1p-53 * kCols / kStep);
-  }
-  const std::vector<float> bias(kCols, 0.0f);
-  std::vector<float> y = x;
-  GetParam().add_bias_relu(1, kCols, bias.data(), y.data());
-  std::vector<float> dx = weight;
-  GetParam().relu_backward(kCols, y.data(), dx.data());
-  ExpectClose(dx, want, "relu");
 }
 
 TEST_P(ActivationTest, DropoutZeroesTheGivenShareAndScalesTheOthers) {

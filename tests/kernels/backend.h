@@ -19,7 +19,6 @@
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
-#include "kernels/quantize.h"
 #include "tests/kernels/cuda_row.h"
 #include "tests/kernels/row.h"
 
@@ -35,9 +34,8 @@ inline std::vector<BackendRow> CpuRows() {
     rows.push_back({.name = std::string("cpu_") + hwy::TargetName(bit),
                     .instruction_set = bit,
                     .mat_mul = cpu::MatMul,
-                    .add_bias = cpu::AddBias,
-                    .add_bias_relu = cpu::AddBiasRelu,
-                    .relu_backward = cpu::ReluBackward,
+                    .activate = cpu::Activate,
+                    .activate_backward = cpu::ActivateBackward,
                     .dropout = cpu::Dropout,
                     .column_sums = cpu::ColumnSums,
                     .axpy = cpu::Axpy,
@@ -53,13 +51,7 @@ inline std::vector<BackendRow> CpuRows() {
                     .gather_fields = cpu::GatherFields,
                     .scatter_fields = cpu::ScatterFields,
                     .dot_interaction = cpu::DotInteraction,
-                    .dot_interaction_backward = cpu::DotInteractionBackward,
-                    .to_bf16 = cpu::ToBf16,
-                    .from_bf16 = cpu::FromBf16,
-                    .to_f16 = cpu::ToF16,
-                    .from_f16 = cpu::FromF16,
-                    .to_int8 = cpu::ToInt8,
-                    .from_int8 = cpu::FromInt8});
+                    .dot_interaction_backward = cpu::DotInteractionBackward});
   }
   return rows;
 }

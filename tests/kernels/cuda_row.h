@@ -22,17 +22,14 @@ struct CudaFunctions {
     On on;
     on->MatMul(transpose_a, transpose_b, m, n, k, alpha, on.In(a, m * k), on.In(b, k * n), beta, on.InOut(c, m * n));
   }
-  static void AddBias(size_t rows, size_t cols, const float* bias, float* x) {
+  static void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) {
     On on;
-    on->AddBias(rows, cols, on.In(bias, cols), on.InOut(x, rows * cols));
+    float* const inputs = on.InOut(x, rows * cols);
+    on->Activate(activation, rows, cols, on.In(bias, cols), inputs, y == x ? inputs : on.InOut(y, rows * cols));
   }
-  static void AddBiasRelu(size_t rows, size_t cols, const float* bias, float* x) {
+  static void ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) {
     On on;
-    on->AddBiasRelu(rows, cols, on.In(bias, cols), on.InOut(x, rows * cols));
-  }
-  static void ReluBackward(size_t n, const float* y, float* dx) {
-    On on;
-    on->ReluBackward(n, on.In(y, n), on.InOut(dx, n));
+    on->ActivateBackward(activation, n, on.In(kept, n), on.InOut(dx, n));
   }
   static void Dropout(size_t n, float rate, uint64_t seed, float* x) {
     On on;
@@ -134,31 +131,6 @@ struct CudaFunctions {
     on->DotInteractionBackward(samples, vectors, dim, on.In(x, samples * vectors * dim), stride, col,
                                on.In(dout, samples * stride), on.InOut(dx, samples * vectors * dim));
   }
-
-  static void ToBf16(size_t n, const float* x, uint16_t* y) {
-    On on;
-    on->ToBf16(n, on.In(x, n), on.InOut(y, n));
-  }
-  static void FromBf16(size_t n, const uint16_t* x, float* y) {
-    On on;
-    on->FromBf16(n, on.In(x, n), on.InOut(y, n));
-  }
-  static void ToF16(size_t n, const float* x, uint16_t* y) {
-    On on;
-    on->ToF16(n, on.In(x, n), on.InOut(y, n));
-  }
-  static void FromF16(size_t n, const uint16_t* x, float* y) {
-    On on;
-    on->FromF16(n, on.In(x, n), on.InOut(y, n));
-  }
-  static void ToInt8(size_t n, size_t block, const float* x, float* error, int8_t* y, float* scales) {
-    On on;
-    on->ToInt8(n, block, on.In(x, n), on.InOut(error, n), on.InOut(y, n), on.InOut(scales, (n + block - 1) / block));
-  }
-  static void FromInt8(size_t n, size_t block, const int8_t* x, const float* scales, float* y) {
-    On on;
-    on->FromInt8(n, block, on.In(x, n), on.In(scales, (n + block - 1) / block), on.InOut(y, n));
-  }
 };
 
 template <class Kind>
@@ -169,9 +141,8 @@ BackendRow CudaRow() {
           .missing = F::Missing,
           .factor_roundoff = Kind::kFactorRoundoff,
           .mat_mul = F::MatMul,
-          .add_bias = F::AddBias,
-          .add_bias_relu = F::AddBiasRelu,
-          .relu_backward = F::ReluBackward,
+          .activate = F::Activate,
+          .activate_backward = F::ActivateBackward,
           .dropout = F::Dropout,
           .column_sums = F::ColumnSums,
           .axpy = F::Axpy,
@@ -187,13 +158,7 @@ BackendRow CudaRow() {
           .gather_fields = F::GatherFields,
           .scatter_fields = F::ScatterFields,
           .dot_interaction = F::DotInteraction,
-          .dot_interaction_backward = F::DotInteractionBackward,
-          .to_bf16 = F::ToBf16,
-          .from_bf16 = F::FromBf16,
-          .to_f16 = F::ToF16,
-          .from_f16 = F::FromF16,
-          .to_int8 = F::ToInt8,
-          .from_int8 = F::FromInt8};
+          .dot_interaction_backward = F::DotInteractionBackward};
 }
 
 }  // namespace lodestone::kernels

@@ -9,7 +9,6 @@
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
-#include "kernels/quantize.h"
 
 namespace lodestone::kernels {
 
@@ -25,9 +24,8 @@ struct BackendRow {
 
   decltype(&cpu::MatMul) mat_mul;
 
-  decltype(&cpu::AddBias) add_bias;
-  decltype(&cpu::AddBiasRelu) add_bias_relu;
-  decltype(&cpu::ReluBackward) relu_backward;
+  decltype(&cpu::Activate) activate;
+  decltype(&cpu::ActivateBackward) activate_backward;
   decltype(&cpu::Dropout) dropout;
   decltype(&cpu::ColumnSums) column_sums;
   decltype(&cpu::Axpy) axpy;
@@ -46,13 +44,6 @@ struct BackendRow {
   decltype(&cpu::ScatterFields) scatter_fields;
   decltype(&cpu::DotInteraction) dot_interaction;
   decltype(&cpu::DotInteractionBackward) dot_interaction_backward;
-
-  decltype(&cpu::ToBf16) to_bf16;
-  decltype(&cpu::FromBf16) from_bf16;
-  decltype(&cpu::ToF16) to_f16;
-  decltype(&cpu::FromF16) from_f16;
-  decltype(&cpu::ToInt8) to_int8;
-  decltype(&cpu::FromInt8) from_int8;
 };
 
 inline void PrintTo(const BackendRow& row, std::ostream* out) { *out << row.name; }

@@ -1,6 +1,8 @@
 #include "tools/psctl/completion.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <memory>
 
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
@@ -11,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tools/psctl/completion_scripts.h"
+#include "tools/psctl/text/exit_code.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -94,5 +97,17 @@ std::string CompletionScript(const CLI::App& app, absl::string_view shell) {
   if (shell == "zsh") return ZshCompletion(verbs);
   return shell == "fish" ? FishCompletion(verbs) : BashCompletion(verbs);
 }
+
+const Verb kCompletionVerb = {
+    "completion", "Prints what makes a shell complete verbs, flags and files: eval \"$(psctl completion bash)\"",
+    "  eval \"$(psctl completion bash)\"                        verbs, flags and files by the tab key\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto shell = std::make_shared<std::string>();
+      command->add_option("SHELL", *shell, "For which shell")->required()->check(CLI::IsMember(CompletionShells()));
+      return [command, shell] {
+        std::fputs(CompletionScript(*command->get_parent(), *shell).c_str(), stdout);
+        return kExitDone;
+      };
+    }};
 
 }  // namespace lodestone::psctl

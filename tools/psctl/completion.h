@@ -1,5 +1,4 @@
-// `psctl completion`: what makes a shell complete psctl's verbs, flags and their values. Made of the command line that
-// is parsed, so that it has whatever that has.
+// `psctl completion`: shell completion of psctl's verbs, flags and values, derived from the parsed command line.
 //
 // Where a value is a file, its type is called FILE, or FILE.something; a folder's DIR. Values that are one of some
 // words are checked by CLI::IsMember.
@@ -12,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace CLI {
 class App;
@@ -19,7 +19,7 @@ class App;
 
 namespace lodestone::psctl {
 
-// What can be typed after a flag, or in the place of an argument.
+// The values that a flag or an argument takes.
 struct CompletedValue {
   enum class Kind { kAnything, kFile, kFolder, kWord };
   Kind kind = Kind::kAnything;
@@ -48,5 +48,7 @@ std::vector<std::string> CompletionShells();
 
 // The script for one of them. REQUIRES: it is one.
 std::string CompletionScript(const CLI::App& app, absl::string_view shell);
+
+extern const Verb kCompletionVerb;
 
 }  // namespace lodestone::psctl

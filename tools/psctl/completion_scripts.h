@@ -1,4 +1,4 @@
-// How bash, zsh and fish are told what can be completed.
+// Completion scripts for bash, zsh and fish.
 //
 // Thread safety: pure.
 #pragma once

@@ -47,12 +47,16 @@ void AddBounds(const FieldDescriptor& field, Json* schema) {
   const v1::Range& range = field.options().GetExtension(v1::range);
   const bool is_unsigned =
       field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32 || field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;
-  if (range.has_min()) {
+  if (range.has_above()) {
+    (*schema)["exclusiveMinimum"] = Number(range.above());
+  } else if (range.has_min()) {
     (*schema)["minimum"] = Number(range.min());
   } else if (is_unsigned) {
     (*schema)["minimum"] = 0;
   }
-  if (range.has_max()) {
+  if (range.has_below()) {
+    (*schema)["exclusiveMaximum"] = Number(range.below());
+  } else if (range.has_max()) {
     (*schema)["maximum"] = Number(range.max());
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32) {
     (*schema)["maximum"] = std::numeric_limits<uint32_t>::max();

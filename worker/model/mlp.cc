@@ -10,7 +10,8 @@ namespace lodestone::worker {
 Mlp::Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backend)
     : layers_(std::move(layers)), dropout_(dropout), backend_(backend) {
   for (const DenseLayer& layer : layers_) {
-    tensor_count_ += layer.relu ? 2 : 1;
+    tensor_count_ += layer.has_bias() ? 2 : 1;
+    inputs_.emplace_back(backend);
     outputs_.emplace_back(backend);
     gradients_.emplace_back(backend);
   }
@@ -24,8 +25,9 @@ const float* Mlp::Forward(size_t rows, const float* x, std::span<const float* co
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DenseLayer& layer = layers_[i];
     float* const y = outputs_[i].Resize(rows * layer.out);
-    backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, y);
-    if (layer.relu) backend_->AddBiasRelu(rows, layer.out, tensors[tensor++], y);
+    float* const sums = kernels::NeedsInput(layer.activation) ? inputs_[i].Resize(rows * layer.out) : y;
+    backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, sums);
+    if (layer.has_bias()) backend_->Activate(layer.activation, rows, layer.out, tensors[tensor++], sums, y);
     if (Drops(i)) backend_->Dropout(rows * layer.out, dropout_, StreamSeed(*dropout_seed_, i), y);
     x = y;
   }
@@ -39,12 +41,13 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
   for (size_t i = layers_.size(); i-- > 0;) {
     const DenseLayer& layer = layers_[i];
     const size_t n = rows * layer.out;
-    if (layer.relu) {
+    if (layer.has_bias()) {
       // dy of the last layer is the caller's; that of the others was left in gradients_[i] by the layer above.
       float* const own = gradients_[i].Resize(n);
       if (dy != own) backend_->Copy(n, dy, own);
       if (Drops(i)) backend_->Dropout(n, dropout_, StreamSeed(*dropout_seed_, i), own);
-      backend_->ReluBackward(n, outputs_[i].data(), own);
+      const kernels::Buffer<float>& kept = kernels::NeedsInput(layer.activation) ? inputs_[i] : outputs_[i];
+      backend_->ActivateBackward(layer.activation, n, kept.data(), own);
       backend_->ColumnSums(rows, layer.out, own, gradients[--tensor]);
       dy = own;
     }

@@ -1,4 +1,4 @@
-// Fully connected layers with ReLU between them, and dropout.
+// Fully connected layers with activations between them, and dropout.
 //
 // Not thread-safe: Forward keeps what Backward needs. The tensors belong to the caller. All pointers are into the
 // backend's memory, and all work is queued there.
@@ -21,7 +21,7 @@ class Mlp {
   // In training, a share `dropout` of the outputs of each layer but the last is dropped.
   Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backend);
 
-  // Tensors, in order: for each layer its weight [in, out] and, with ReLU, its bias [out].
+  // Tensors, in order: for each layer its weight [in, out] and, with an activation, its bias [out].
   size_t tensor_count() const { return tensor_count_; }
 
   // x is [rows, in]. Returns the last layer's output [rows, out], which stays until the next call. Without a
@@ -43,6 +43,7 @@ class Mlp {
   size_t tensor_count_ = 0;
   // Of the last Forward.
   std::optional<uint64_t> dropout_seed_;
+  std::vector<kernels::Buffer<float>> inputs_;     // Of each layer's activation, where the backward pass needs them.
   std::vector<kernels::Buffer<float>> outputs_;    // Of each layer.
   std::vector<kernels::Buffer<float>> gradients_;  // With respect to outputs_.
 };

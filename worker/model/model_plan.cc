@@ -124,18 +124,25 @@ void PlanBias(const Schema& schema, ModelPlan* plan) {
   for (double count : counts) plan->prior.push_back(static_cast<float>(std::log(count / total)));
 }
 
-std::vector<DenseLayer> ReluLayers(size_t in, const google::protobuf::RepeatedField<uint32_t>& widths) {
+// The two enums have the same numbers.
+kernels::Activation ActivationOf(const ModelConfig& model) {
+  static_assert(static_cast<int>(kernels::kLastActivation) == ModelConfig::Activation_MAX);
+  return static_cast<kernels::Activation>(model.activation());
+}
+
+std::vector<DenseLayer> HiddenLayers(size_t in, const google::protobuf::RepeatedField<uint32_t>& widths,
+                                     kernels::Activation activation) {
   std::vector<DenseLayer> layers;
   for (uint32_t width : widths) {
-    layers.push_back({in, width, true});
+    layers.push_back({in, width, activation});
     in = width;
   }
   return layers;
 }
 
-std::vector<DenseLayer> MlpLayers(size_t in, const google::protobuf::RepeatedField<uint32_t>& hidden, size_t out) {
-  std::vector<DenseLayer> layers = ReluLayers(in, hidden);
-  layers.push_back({layers.empty() ? in : layers.back().out, out, false});
+std::vector<DenseLayer> MlpLayers(size_t in, const ModelConfig& model, size_t out) {
+  std::vector<DenseLayer> layers = HiddenLayers(in, model.hidden(), ActivationOf(model));
+  layers.push_back({layers.empty() ? in : layers.back().out, out, kernels::Activation::kNone});
   return layers;
 }
 
@@ -177,9 +184,9 @@ class TableWriter {
     for (size_t i = 0; i < layers.size(); ++i) {
       const DenseLayer& layer = layers[i];
       v1::Initializer* weight = Dense(absl::StrCat(prefix, "/", i, "/weight"), {layer.in, layer.out});
-      if (!configured && layer.relu) weight->mutable_he();
-      if (!configured && !layer.relu) weight->mutable_xavier();
-      if (!layer.relu) continue;
+      if (!configured && layer.has_bias()) weight->mutable_he();
+      if (!configured && !layer.has_bias()) weight->mutable_xavier();
+      if (!layer.has_bias()) continue;
       v1::Initializer* bias = Dense(absl::StrCat(prefix, "/", i, "/bias"), {layer.out});
       if (!configured) bias->mutable_zeros();
     }
@@ -231,14 +238,14 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   if (plan.pairs || dlrm) plan.embedding_dim = dim;
   if (model.type() == ModelConfig::DEEPFM) {
     const size_t in = size_t{schema.field_count} * dim + schema.numeric_count;
-    plan.mlp = MlpLayers(in, model.hidden(), plan.outputs);
+    plan.mlp = MlpLayers(in, model, plan.outputs);
   } else if (mlp_only) {
-    plan.mlp = MlpLayers(schema.numeric_count, model.hidden(), plan.outputs);
+    plan.mlp = MlpLayers(schema.numeric_count, model, plan.outputs);
   } else if (dlrm) {
     google::protobuf::RepeatedField<uint32_t> widths = model.bottom_hidden();
     widths.Add(dim);
-    plan.bottom = ReluLayers(schema.numeric_count, widths);
-    plan.mlp = MlpLayers(dim + plan.interaction_pairs(), model.hidden(), plan.outputs);
+    plan.bottom = HiddenLayers(schema.numeric_count, widths, ActivationOf(model));
+    plan.mlp = MlpLayers(dim + plan.interaction_pairs(), model, plan.outputs);
   }
   return plan;
 }

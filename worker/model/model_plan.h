@@ -1,5 +1,5 @@
-// What a configured model comes to on given data: which terms it has, of which sizes, under which loss, and the tables
-// that hold its parameters.
+// The plan of a configured model for given data: its terms and their sizes, its loss, and the tables that hold its
+// parameters.
 //
 // Thread safety: pure functions and values.
 #pragma once
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/activation_function.h"
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
 #include "worker/data/dataset.h"
@@ -20,7 +21,10 @@ namespace lodestone::worker {
 struct DenseLayer {
   size_t in = 0;
   size_t out = 0;
-  bool relu = false;  // ReLU(x W + b); else x W alone: the model's own bias is the last layer's.
+  // activation(x W + b), or without one x W alone: the model's own bias is the last layer's.
+  kernels::Activation activation = kernels::Activation::kNone;
+
+  bool has_bias() const { return activation != kernels::Activation::kNone; }
 };
 
 // The terms of logits = bias + linear(sparse rows, numeric) + factorization machine(sparse rows) + mlp(...).

@@ -1,5 +1,6 @@
 #include "common/config/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -222,9 +223,10 @@ TEST(PrintConfig, IsReadBackToTheSameConfiguration) {
 void SetSomeValue(const FieldDescriptor& field, uint32_t salt, Message* message) {
   const Reflection& reflection = *message->GetReflection();
   const v1::Range& range = field.options().GetExtension(v1::range);
-  const double min = range.has_min() ? range.min() : 0;
-  const double max = range.has_max() ? range.max() : min + 1e6;
-  const double number = min + (max - min) * (salt % 97) / 97.0;
+  const double min = range.has_above() ? range.above() : range.has_min() ? range.min() : 0;
+  const double max = range.has_below() ? range.below() : range.has_max() ? range.max() : min + 1e6;
+  // Never a bound itself, which may be outside.
+  const double number = min + (max - min) * (salt % 97 + 0.5) / 98.0;
   const bool repeated = field.is_repeated();
   const auto store = [&](auto value, auto set, auto add) {
     (reflection.*(repeated ? add : set))(message, &field, value);
@@ -275,9 +277,20 @@ int SetEveryField(uint32_t choice, uint32_t* salt, Message* message) {
   return count;
 }
 
+// The members of the largest oneof: so many choices set every field of the configuration.
+uint32_t Choices() {
+  uint32_t largest = 1;
+  for (const auto* type : {v1::Optimizer::descriptor(), v1::Initializer::descriptor(), v1::Schedule::descriptor()}) {
+    for (int i = 0; i < type->real_oneof_decl_count(); ++i) {
+      largest = std::max(largest, static_cast<uint32_t>(type->oneof_decl(i)->field_count()));
+    }
+  }
+  return largest;
+}
+
 TEST(PrintYaml, IsReadBackExactlyWithEveryFieldSet) {
   uint32_t salt = 1;
-  for (uint32_t choice = 0; choice < 8; ++choice) {
+  for (uint32_t choice = 0; choice < Choices(); ++choice) {
     v1::Config config;
     EXPECT_GT(SetEveryField(choice, &salt, &config), 100);
     v1::Config read;
@@ -301,7 +314,7 @@ void MakeEveryMessagePresent(uint32_t choice, Message* message) {
 }
 
 TEST(PrintYaml, ShowsDefaultsThatAreThemselvesReadable) {
-  for (uint32_t choice = 0; choice < 8; ++choice) {
+  for (uint32_t choice = 0; choice < Choices(); ++choice) {
     v1::Config config;
     MakeEveryMessagePresent(choice, &config);
     const std::string printed = PrintYaml(config);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/quantize-inl.h"
+#include "kernels/bf16-inl.h"
 
 namespace {
 

@@ -48,7 +48,7 @@ TEST_F(CudaBackendTest, AFailedOperationIsNamedWithItsShapeAndDevice) {
   const absl::Status status = backend_->Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("cuda:0 (emulated)"), HasSubstr("AddBias [2, 3]"), HasSubstr("invalid configuration")));
+              AllOf(HasSubstr("cuda:0 (emulated)"), HasSubstr("Activate [2, 3]"), HasSubstr("invalid configuration")));
 }
 
 TEST_F(CudaBackendTest, NothingRunsAfterAFailureAndTheFirstOneStays) {
@@ -56,14 +56,14 @@ TEST_F(CudaBackendTest, NothingRunsAfterAFailureAndTheFirstOneStays) {
   x.Resize(4);
   backend_->Fill(4, 1.0f, x.data());
   emulated::FailFrom(1, cudaErrorInvalidConfiguration);
-  backend_->ReluBackward(4, x.data(), x.data());
+  backend_->ActivateBackward(Activation::kRelu, 4, x.data(), x.data());
   emulated::FailFrom(0, cudaSuccess);
   backend_->Fill(4, 2.0f, x.data());
   std::vector<float> host(4, -1.0f);
   backend_->CopyOut(16, x.data(), host.data());
   EXPECT_EQ(host, std::vector<float>(4, -1.0f)) << "a copy after the failure";
   EXPECT_EQ(x.data()[0], 1.0f) << "an operation after the failure";
-  EXPECT_THAT(std::string(backend_->Finish().message()), HasSubstr("ReluBackward [4]"));
+  EXPECT_THAT(std::string(backend_->Finish().message()), HasSubstr("ActivateBackward [4]"));
   EXPECT_FALSE(backend_->Finish().ok()) << "a failure does not pass";
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "server/optimizer/optimizer.h"
@@ -29,16 +30,22 @@ inline std::unique_ptr<const Optimizer> MakeOptimizer(const std::string& text) {
   return *std::move(optimizer);
 }
 
-// Text-format configurations, one for each method.
+// Text-format configurations, one for each method: every hyperparameter is off its default.
 inline std::vector<std::string> AllMethods() {
-  return {"sgd {} learning_rate: 0.3",
-          "momentum { momentum: 0.8 } learning_rate: 0.3",
-          "nesterov { momentum: 0.8 } learning_rate: 0.3",
-          "adagrad { initial_accumulator: 0.1 epsilon: 1e-6 } learning_rate: 0.3",
-          "rmsprop { rho: 0.7 epsilon: 1e-6 } learning_rate: 0.3",
-          "adam { beta1: 0.8 beta2: 0.95 epsilon: 1e-6 } learning_rate: 0.3",
-          "adamw { beta1: 0.8 beta2: 0.95 epsilon: 1e-6 } learning_rate: 0.3",
-          "ftrl { beta: 0.5 l1: 0.2 l2: 0.1 } learning_rate: 0.3"};
+  std::vector<std::string> methods;
+  const google::protobuf::OneofDescriptor& kinds = *v1::Optimizer::descriptor()->FindOneofByName("kind");
+  for (int k = 0; k < kinds.field_count(); ++k) {
+    v1::Optimizer config;
+    google::protobuf::Message* const method = config.GetReflection()->MutableMessage(&config, kinds.field(k));
+    for (int i = 0; i < method->GetDescriptor()->field_count(); ++i) {
+      const google::protobuf::FieldDescriptor& field = *method->GetDescriptor()->field(i);
+      const float value = field.default_value_float();
+      method->GetReflection()->SetFloat(method, &field, value == 0 ? 0.2f : 0.9f * value);
+    }
+    config.set_learning_rate(0.3f);
+    methods.push_back(config.ShortDebugString());
+  }
+  return methods;
 }
 
 // Values with their state.

@@ -285,5 +285,53 @@ TEST(Ftrl, DoesNotMoveAtRateZero) {
   EXPECT_EQ(parameters.values[1], 0.0f);
 }
 
+TEST(Lion, TakesTheStepsComputedByHand) {
+  const auto lion = MakeOptimizer("lion { beta1: 0.5 beta2: 0.75 }");
+  Parameters parameters(*lion, {1.0f});
+  const Optimizer::Step step{.learning_rate = 0.25f};
+  parameters.UpdateInPlace(*lion, step, {1.0f});  // c = 1 / 2, m = 1 / 4
+  EXPECT_EQ(parameters.values[0], 0.75f);
+  parameters.UpdateInPlace(*lion, step, {-0.125f});  // c = 1 / 16: the gradient has turned, the direction has not.
+  EXPECT_EQ(parameters.values[0], 0.5f);
+  EXPECT_EQ(parameters.state[0], 0.15625f);        // 3 / 4 * 1 / 4 - 1 / 4 * 1 / 8
+  parameters.UpdateInPlace(*lion, step, {-1.0f});  // c < 0
+  EXPECT_EQ(parameters.values[0], 0.75f);
+  EXPECT_EQ(parameters.state[0], -0.1328125f);  // 3 / 4 * 5 / 32 - 1 / 4
+}
+
+TEST(Lion, TakesStepsOfOneSizeWhateverTheGradient) {
+  const auto lion = MakeOptimizer("lion {}");
+  Parameters parameters(*lion, {1.0f, 1.0f, 1.0f});
+  parameters.UpdateInPlace(*lion, {.learning_rate = 0.125f}, {1e30f, -1e-30f, 3.0f});
+  EXPECT_EQ(parameters.values, (std::vector<float>{0.875f, 1.125f, 0.875f}));
+}
+
+TEST(Lion, OnlyDecaysWhereThereIsNoGradient) {
+  const auto lion = MakeOptimizer("lion {}");
+  Parameters parameters(*lion, {2.0f, -4.0f});
+  parameters.UpdateInPlace(*lion, {.learning_rate = 0.5f, .weight_decay = 0.25f}, {0.0f, 0.0f});
+  EXPECT_EQ(parameters.values, (std::vector<float>{1.75f, -3.5f}));
+}
+
+TEST(Lion, FollowsItsFormula) {
+  const double beta1 = 0.8f;
+  const double beta2 = 0.95f;
+  ExpectFollows("lion { beta1: 0.8 beta2: 0.95 }", kStep, 4, 0, [=](Coordinate& c, double g, int) {
+    const double direction = beta1 * c.a + double{1.0f - 0.8f} * g;
+    c.w = c.w * (1 - kRate * kDecay) - kRate * (direction > 0 ? 1 : direction < 0 ? -1 : 0);
+    c.a = beta2 * c.a + double{1.0f - 0.95f} * g;
+  });
+}
+
+TEST(Lion, RefusesBetasOutsideOfZeroToOne) {
+  for (const char* field : {"beta1", "beta2"}) {
+    for (const char* value : {"1", "-0.5", "nan"}) {
+      const auto lion = Optimizer::Create(OptimizerConfig(std::string("lion { ") + field + ": " + value + " }"));
+      EXPECT_EQ(lion.status().code(), absl::StatusCode::kInvalidArgument) << field << " " << value;
+      EXPECT_NE(lion.status().message().find(std::string("optimizer.lion.") + field), std::string::npos);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lodestone::server

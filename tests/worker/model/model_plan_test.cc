@@ -210,7 +210,7 @@ TEST(ModelPlan, CarriesEveryFieldOfATableGroupIntoItsTables) {
   EXPECT_EQ(tables["numeric"].memory_max_bytes(), 2000u);
 }
 
-TEST(ModelPlan, InitializesReluLayersByHeAndTheLastByXavier) {
+TEST(ModelPlan, InitializesHiddenLayersByHeAndTheLastByXavier) {
   auto tables = Tables(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3));
   EXPECT_TRUE(tables["mlp/0/weight"].initializer().has_he());
   EXPECT_TRUE(tables["mlp/0/bias"].initializer().has_zeros());

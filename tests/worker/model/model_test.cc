@@ -13,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/flush_denormals.h"
-#include "worker/training/aligned_vector.h"
 
 namespace lodestone::worker {
 namespace {
@@ -37,6 +36,7 @@ struct Case {
   uint32_t classes = 0;
   float l2 = 0;
   float dropout = 0;
+  ModelConfig::Activation activation = ModelConfig::RELU;
 
   uint32_t outputs() const { return loss == ModelConfig::AUTO && classes > 2 ? classes : 1; }
 };
@@ -54,6 +54,7 @@ v1::Config ConfigOf(const Case& c) {
   model->add_bottom_hidden(4);
   model->set_l2(c.l2);
   model->set_dropout(c.dropout);
+  model->set_activation(c.activation);
   return config;
 }
 
@@ -95,8 +96,8 @@ KeyedBatch BatchOf(const Case& c) {
 struct Instance {
   std::unique_ptr<Model> model;
   KeyedBatch batch;
-  std::vector<AlignedFloats> values;
-  std::vector<AlignedFloats> gradients;
+  std::vector<std::vector<float>> values;
+  std::vector<std::vector<float>> gradients;
   ParameterPointers parameters;
   GradientPointers outputs;
 
@@ -111,7 +112,7 @@ struct Instance {
         size = 1;
         for (uint64_t dim : table.dense().dims()) size *= dim;
       }
-      AlignedFloats& v = values.emplace_back(size);
+      std::vector<float>& v = values.emplace_back(size);
       // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
       // and the products beside them mostly below 1.
       const bool bias = table.name().ends_with("/bias");
@@ -130,9 +131,9 @@ struct Instance {
 
   // What Gradients differentiates, by dropout's own seed.
   double Objective(double l2) {
-    std::vector<AlignedFloats> unused = gradients;
+    std::vector<std::vector<float>> unused = gradients;
     GradientPointers pointers;
-    for (AlignedFloats& g : unused) pointers.push_back(g.data());
+    for (std::vector<float>& g : unused) pointers.push_back(g.data());
     double value = model->Gradients(batch, parameters, kSeed, pointers) / kSamples;
     for (size_t t = model->dense_table_count(); t < values.size(); ++t) {
       for (float x : values[t]) value += l2 / 2 * x * x;
@@ -214,6 +215,34 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"MlpSoftmax", ModelConfig::MLP, ModelConfig::AUTO, 4, 0, false, 3, 0, 0},
                     Case{"MlpDropout", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.3}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+// Every activation, with dropout and without, in one mlp and in two.
+std::vector<Case> ActivationCases() {
+  std::vector<Case> cases;
+  const auto& activations = *ModelConfig::Activation_descriptor();
+  for (int i = 0; i < activations.value_count(); ++i) {
+    const std::string& name = activations.value(i)->name();
+    const auto activation = static_cast<ModelConfig::Activation>(activations.value(i)->number());
+    cases.push_back({name + "Mlp", ModelConfig::MLP, ModelConfig::AUTO, 4, 0, false, 3, 0, 0, activation});
+    cases.push_back({name + "Dropout", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.3, activation});
+    cases.push_back({name + "Dlrm", ModelConfig::DLRM, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0, activation});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Activations, GradientTest, testing::ValuesIn(ActivationCases()),
+                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+TEST(Model, AnotherActivationIsAnotherModel) {
+  const Case relu{"relu", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0};
+  Case gelu = relu;
+  gelu.activation = ModelConfig::GELU;
+  Instance a(relu), b(gelu);
+  std::vector<float> x(kSamples), y(kSamples);
+  a.model->Predict(a.batch, a.parameters, x.data());
+  b.model->Predict(b.batch, b.parameters, y.data());
+  EXPECT_NE(x, y);
+}
 
 TEST(Model, MatrixFactorizationIsMeanPlusBiasesPlusDotProduct) {
   Instance setup({"mf", ModelConfig::MF, ModelConfig::AUTO, 0, 2, false, 0, 0, 0});
@@ -301,7 +330,7 @@ TEST(Model, AStepTakesDenormalsForZeroAndItsThreadDoesNotAfterIt) {
   if (!kernels::FlushDenormals::kAvailable) GTEST_SKIP() << "this processor's mode is not known";
   Instance setup({"least squares", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 0, false, 0, 0, 0});
   constexpr float kDenormal = std::numeric_limits<float>::min() / 4;
-  for (AlignedFloats& values : setup.values) std::fill(values.begin(), values.end(), kDenormal);
+  for (std::vector<float>& values : setup.values) std::fill(values.begin(), values.end(), kDenormal);
   std::vector<float> told(kSamples, -1), predicted(kSamples, -1);
   setup.model->Gradients(setup.batch, setup.parameters, kSeed, setup.outputs, told.data());
   setup.model->Predict(setup.batch, setup.parameters, predicted.data());

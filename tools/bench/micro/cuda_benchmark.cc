@@ -68,18 +68,21 @@ void Run(benchmark::State& state, double floats, const Operation& operation) {
   state.counters["percent_of_copy"] = Counter(100 * bytes / copy_bytes_per_second, Counter::kIsRate);
 }
 
-void BM_AddBiasRelu(benchmark::State& state) {
+void BM_Activate(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
   Buffer<float> x = Random(n);
   const Buffer<float> bias = Random(kHidden);
-  Run(state, 2.0 * n, [&] { backend->AddBiasRelu(kSamples, kHidden, bias.data(), x.data()); });
+  Run(state, 2.0 * n, [&] {
+    backend->Activate(static_cast<Activation>(state.range(0)), kSamples, kHidden, bias.data(), x.data(), x.data());
+  });
 }
 
-void BM_ReluBackward(benchmark::State& state) {
+void BM_ActivateBackward(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  const Buffer<float> y = Random(n);
+  const Buffer<float> kept = Random(n);
   Buffer<float> dx = Random(n);
-  Run(state, 3.0 * n, [&] { backend->ReluBackward(n, y.data(), dx.data()); });
+  const auto activation = static_cast<Activation>(state.range(0));
+  Run(state, 3.0 * n, [&] { backend->ActivateBackward(activation, n, kept.data(), dx.data()); });
 }
 
 void BM_Dropout(benchmark::State& state) {
@@ -122,14 +125,6 @@ void BM_SoftmaxLoss(benchmark::State& state) {
   Run(state, 2.0 * kSamples * classes, [&] {
     backend->SoftmaxLoss(kSamples, classes, logits.data(), labels.data(), dlogits.data(), nullptr, loss.data());
   });
-}
-
-void BM_ToBf16(benchmark::State& state) {
-  const size_t n = kSamples * kHidden;
-  const Buffer<float> x = Random(n);
-  Buffer<uint16_t> y(backend);
-  y.Resize(n);
-  Run(state, 1.5 * n, [&] { backend->ToBf16(n, x.data(), y.data()); });
 }
 
 // A batch, its rows and their gradients. Even rows, or (as real data) half of the features on 100 rows.
@@ -228,14 +223,14 @@ void BM_MatMul(benchmark::State& state) {
                          benchmark::Counter::kIsRate);
 }
 
-BENCHMARK(BM_AddBiasRelu)->UseRealTime();
-BENCHMARK(BM_ReluBackward)->UseRealTime();
+constexpr int kLast = static_cast<int>(kLastActivation);
+BENCHMARK(BM_Activate)->ArgName("activation")->DenseRange(1, kLast)->UseRealTime();
+BENCHMARK(BM_ActivateBackward)->ArgName("activation")->DenseRange(1, kLast)->UseRealTime();
 BENCHMARK(BM_Dropout)->UseRealTime();
 BENCHMARK(BM_ColumnSums)->UseRealTime();
 BENCHMARK(BM_Axpy)->UseRealTime();
 BENCHMARK(BM_LogisticLoss)->UseRealTime();
 BENCHMARK(BM_SoftmaxLoss)->UseRealTime();
-BENCHMARK(BM_ToBf16)->UseRealTime();
 BENCHMARK(BM_GatherFields)->ArgName("skewed")->Arg(0)->Arg(1)->UseRealTime();
 BENCHMARK(BM_ScatterFields)->ArgNames({"skewed", "ordered"})->ArgsProduct({{0, 1}, {0, 1}})->UseRealTime();
 BENCHMARK(BM_FactorizationMachine)->ArgName("skewed")->Arg(0)->Arg(1)->UseRealTime();

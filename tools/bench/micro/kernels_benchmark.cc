@@ -64,29 +64,23 @@ BENCHMARK(BM_MatMul)
     ->Args({128, 256, 512, 0})
     ->Args({128, 10, 256, 0});
 
-void BM_AddBias(benchmark::State& state) {
+void BM_Activate(benchmark::State& state) {
   const std::vector<float> bias = Random(kHidden);
   std::vector<float> x(kSamples * kHidden);
-  for (auto _ : state) AddBias(kSamples, kHidden, bias.data(), x.data());
+  const auto activation = static_cast<Activation>(state.range(0));
+  for (auto _ : state) Activate(activation, kSamples, kHidden, bias.data(), x.data(), x.data());
   SetFloats(state, 2 * x.size());
 }
-BENCHMARK(BM_AddBias);
+BENCHMARK(BM_Activate)->ArgName("activation")->DenseRange(0, static_cast<int>(kLastActivation));
 
-void BM_AddBiasRelu(benchmark::State& state) {
-  const std::vector<float> bias = Random(kHidden);
-  std::vector<float> x(kSamples * kHidden);
-  for (auto _ : state) AddBiasRelu(kSamples, kHidden, bias.data(), x.data());
-  SetFloats(state, 2 * x.size());
+void BM_ActivateBackward(benchmark::State& state) {
+  const std::vector<float> kept = Random(kSamples * kHidden);
+  std::vector<float> dx = Random(kept.size());
+  const auto activation = static_cast<Activation>(state.range(0));
+  for (auto _ : state) ActivateBackward(activation, kept.size(), kept.data(), dx.data());
+  SetFloats(state, 3 * kept.size());
 }
-BENCHMARK(BM_AddBiasRelu);
-
-void BM_ReluBackward(benchmark::State& state) {
-  const std::vector<float> y = Random(kSamples * kHidden);
-  std::vector<float> dx = Random(y.size());
-  for (auto _ : state) ReluBackward(y.size(), y.data(), dx.data());
-  SetFloats(state, 3 * y.size());
-}
-BENCHMARK(BM_ReluBackward);
+BENCHMARK(BM_ActivateBackward)->ArgName("activation")->DenseRange(1, static_cast<int>(kLastActivation));
 
 void BM_Dropout(benchmark::State& state) {
   std::vector<float> x = Random(kSamples * kHidden);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 #include "server/optimizer/clipping.h"
 #include "server/optimizer/initializer.h"
@@ -240,8 +241,9 @@ double Least(const std::vector<double>& values) { return *std::min_element(value
 double Most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
 void RegisterMethods() {
-  for (const char* method : {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "ftrl"}) {
-    const std::string name = method;
+  const google::protobuf::OneofDescriptor& methods = *v1::Optimizer::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < methods.field_count(); ++i) {
+    const std::string name = methods.field(i)->name();
     benchmark::RegisterBenchmark(("Update/" + name).c_str(), [name](auto& state) { Update(state, name); })
         ->Arg(kRow)
         ->Arg(kSmall);

@@ -31,7 +31,7 @@ std::string ReasonOf(const std::string& message) {
   return at == std::string::npos ? message : message.substr(at + kPrefix.size());
 }
 
-// Whether somebody takes connections there, and ends them: he may speak TLS, or want it spoken otherwise.
+// Whether a server accepts connections there and closes them: it may expect TLS, or another TLS.
 bool HangsUp(const std::string& message) {
   return absl::StrContains(message, "Socket closed") || absl::StrContains(message, "handshake failed") ||
          absl::StrContains(message, "Connection reset");

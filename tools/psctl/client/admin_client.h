@@ -1,4 +1,5 @@
-// Asks a ps: for its status, for what has happened, to write a checkpoint, to bring a table back, to compare replicas.
+// Client of the service Admin: asks a ps for its status, for what has happened, to write a checkpoint, to bring a table
+// back, to compare replicas.
 //
 // Errors name the address. UNAVAILABLE that IsUnreachable (outcome.h), with what to check: nothing takes connections
 // there. DEADLINE_EXCEEDED: no answer in time. Others are the ps's own.

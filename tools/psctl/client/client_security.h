@@ -1,4 +1,4 @@
-// What psctl shows to every ps that it calls, and what it believes of them: `security` of a configuration.
+// Credentials of psctl's calls: token, certificate and authorities, as in a configuration's section `security`.
 //
 // Not thread-safe; set it before anything is called.
 #pragma once
@@ -15,7 +15,7 @@ class App;
 
 namespace lodestone::psctl {
 
-// The flags that say where that is.
+// The flags that name the configuration.
 struct SecurityOptions {
   std::string config_path;
   std::vector<std::string> sets;

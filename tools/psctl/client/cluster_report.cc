@@ -71,7 +71,7 @@ std::vector<ServerReport> AskServers(const v1::ClusterStatus& cluster,
   return servers;
 }
 
-// What servers say now is newer than what they told the coordinator.
+// The servers' own answers are newer than the coordinator's copies.
 void TakeNewest(const std::vector<ServerReport>& servers, v1::ClusterStatus* cluster) {
   for (v1::MemberStatus& member : *cluster->mutable_servers()) {
     for (const ServerReport& server : servers) {

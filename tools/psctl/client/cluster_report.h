@@ -1,4 +1,4 @@
-// What a whole cluster says of itself: every ps is asked, at the same time.
+// Status of a whole cluster, from all of its servers at the same time.
 //
 // Thread safety: plain values, and functions that may be called from any thread.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace lodestone::psctl {
 
-// What one ps says.
+// The answer of one ps.
 struct ServerReport {
   uint32_t index = 0;
   std::string address;

@@ -1,4 +1,4 @@
-// What the tables of a checkpoint hold, whichever servers, shards and files it lies in.
+// Contents of the tables of a checkpoint, collected from the files of all servers and shards.
 //
 // Not thread-safe. The files must stay while it lives. Memory: a table's places, and of one table at a time its rows.
 #pragma once

@@ -1,4 +1,4 @@
-// What a user means by a path: one checkpoint, or a folder of them.
+// Interpretation of a path as one checkpoint or as a folder of several.
 //
 // Thread safety: pure functions and plain values.
 #pragma once

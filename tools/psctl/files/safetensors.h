@@ -1,4 +1,4 @@
-// Reads a safetensors file: whose tensors are called what, and their bytes where they lie.
+// Reader of safetensors files: names, shapes and types of the tensors, and their bytes in place.
 //
 // Thread safety: immutable. The file must not be shortened while it lives.
 #pragma once

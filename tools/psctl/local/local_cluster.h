@@ -14,7 +14,7 @@
 
 namespace lodestone::psctl {
 
-// Which part of the cluster a process is; workers end by themselves, servers when they are told to.
+// The role of a process. Workers end when they are done, servers on SIGTERM.
 enum class Role { kServer, kWorker };
 
 class LocalCluster {

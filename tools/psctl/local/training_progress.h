@@ -1,4 +1,4 @@
-// What the workers of a cluster have done together, and how it is shown while it goes on.
+// Progress of all workers of a cluster together, and its display while training runs.
 //
 // Thread safety: pure functions and plain values.
 #pragma once

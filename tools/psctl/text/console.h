@@ -1,4 +1,4 @@
-// Where a command's messages go: whole lines, and on a terminal one status bar below them.
+// Output of a command's messages: whole lines, and on a terminal one status bar below them.
 //
 // Not thread-safe.
 #pragma once
@@ -27,7 +27,7 @@ class Console {
 
   // Writes a line above the bar.
   void Print(absl::string_view line);
-  // Writes a line that `source` said; `color` (any number) tells sources apart on a terminal.
+  // Writes a line that `source` wrote; `color` (any number) distinguishes sources on a terminal.
   void PrintFrom(absl::string_view source, int color, absl::string_view line);
   // Replaces the bar; empty: none. Cut to the terminal's width. Does nothing without a terminal.
   void SetBar(absl::string_view text);

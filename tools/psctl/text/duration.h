@@ -1,4 +1,4 @@
-// Times as they are typed.
+// Parser and printer of durations such as 250ms and 5s.
 //
 // Thread safety: pure.
 #pragma once

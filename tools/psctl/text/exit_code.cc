@@ -13,7 +13,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr char kUnreachable[] = "lodestone/unreachable";  // The payload that tells it.
+constexpr char kUnreachable[] = "lodestone/unreachable";  // The payload that marks it.
 
 }  // namespace
 
@@ -55,7 +55,7 @@ int AfterOutput(int exit_code) {
 
 bool NobodyReads(int wait_ms) {
   pollfd output = {STDOUT_FILENO, 0, 0};
-  return poll(&output, 1, wait_ms) > 0;  // Asked for nothing, it tells of errors only.
+  return poll(&output, 1, wait_ms) > 0;  // With no events requested it reports errors only.
 }
 
 absl::Status CheckAddressFlag(const std::string& address) {

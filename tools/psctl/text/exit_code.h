@@ -1,4 +1,4 @@
-// How a command ends: its exit code, and what it says if it did not do what it was asked.
+// Exit codes of psctl, and the error messages that go with them.
 //
 // Thread safety: pure, but for those that write a line on standard error, or look at standard output.
 #pragma once

@@ -1,4 +1,4 @@
-// JSON as psctl prints it.
+// Conversion of protobuf messages to the JSON that psctl prints.
 //
 // Thread safety: pure.
 #pragma once

@@ -1,4 +1,4 @@
-// Colours, where somebody sees them.
+// Colours of text on a terminal.
 //
 // Thread safety: a Painter is a plain value; SetColorMode belongs to the start of the program.
 #pragma once

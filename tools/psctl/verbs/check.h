@@ -1,8 +1,10 @@
-// `psctl check`: is this configuration right, and what are its defaults?
+// `psctl check`: validation of a configuration, printed with all defaults.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
@@ -12,7 +14,9 @@ struct CheckOptions {
   bool json = false;
 };
 
-// Runs it, with the effective configuration on standard output. Returns the exit code (outcome.h).
+// Runs it, with the effective configuration on standard output. Returns the exit code (exit_code.h).
 int RunCheck(const CheckOptions& options);
+
+extern const Verb kCheckVerb;
 
 }  // namespace lodestone::psctl

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
 #include <thread>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -16,6 +18,7 @@
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/text/table.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -100,5 +103,17 @@ int RunCheckpoint(CheckpointOptions options) {
                                " servers failed"));
   return kExitFailed;
 }
+
+const Verb kCheckpointVerb = {
+    "checkpoint", "Has all servers write a checkpoint",
+    "  psctl checkpoint --address 127.0.0.1:7000 before-move  all servers write a checkpoint of that name\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<CheckpointOptions>();
+      command->add_option("NAME", options->name, "Its name (default: manual- and the time, in UTC)");
+      AddAddress(command, &options->address);
+      AddJson(command, &options->json);
+      AddTimeout(command, &options->timeout_ms, "How long to wait for it");
+      return [options] { return RunCheckpoint(*options); };
+    }};
 
 }  // namespace lodestone::psctl

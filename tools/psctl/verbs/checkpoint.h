@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/admin.pb.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
@@ -33,7 +34,9 @@ struct CheckpointOptions {
   int timeout_ms = 600'000;
 };
 
-// Runs it, with the result on standard output. Returns the exit code (outcome.h): 1 if a ps failed.
+// Runs it, with the result on standard output. Returns the exit code (exit_code.h): 1 if a ps failed.
 int RunCheckpoint(CheckpointOptions options);
+
+extern const Verb kCheckpointVerb;
 
 }  // namespace lodestone::psctl

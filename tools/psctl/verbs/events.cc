@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -16,6 +18,7 @@
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -65,7 +68,8 @@ int Follow(const EventsOptions& options, EventReader* reader) {
       continue;
     }
     answered_ms = time.NowMs();
-    if (reader->began_anew()) Complain(kVerb, "another coordinator, or another life of it, tells from here on");
+    if (reader->restarted())
+      Complain(kVerb, "from here on events come from another coordinator, or the same one after a restart");
     if (reader->remark() != remark && !reader->remark().empty()) Complain(kVerb, reader->remark());
     remark = reader->remark();
     Print(*events, options);
@@ -88,7 +92,7 @@ absl::StatusOr<v1::EventsResponse> EventReader::Fetch(int timeout_ms) {
     auto events = FetchEvents(source_, newest_id_, timeout_ms);
     if (events.ok() && events->incarnation() == incarnation_) return events;
   }
-  // Who serves the coordinator now? One that does no more tells only of itself.
+  // Which ps serves the coordinator now? A former one reports only its own events.
   LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchStatus(address_, timeout_ms));
   remark_.clear();
   source_ = status.has_cluster() || status.coordinator().empty() ? address_ : status.coordinator();
@@ -105,7 +109,7 @@ absl::StatusOr<v1::EventsResponse> EventReader::Fetch(int timeout_ms) {
 
 absl::StatusOr<std::vector<v1::Event>> EventReader::Read(int timeout_ms) {
   LODESTONE_ASSIGN_OR_RETURN(v1::EventsResponse response, Fetch(timeout_ms));
-  began_anew_ = incarnation_ != 0 && response.incarnation() != incarnation_;
+  restarted_ = incarnation_ != 0 && response.incarnation() != incarnation_;
   if (response.incarnation() != incarnation_ && newest_id_ > 0) {
     newest_id_ = 0;  // Ids of another log: all of this one are new.
     LODESTONE_ASSIGN_OR_RETURN(response, FetchEvents(source_, 0, timeout_ms));
@@ -131,5 +135,20 @@ int RunEvents(const EventsOptions& options) {
   if (options.follow) return Follow(options, &reader);
   return reader.remark().empty() ? kExitDone : kExitFailed;
 }
+
+const Verb kEventsVerb = {
+    "events", "Shows what has happened: who joined, left, died; what moved, was checkpointed, refused",
+    "  psctl events --follow                                  what has happened, and what happens\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<EventsOptions>();
+      AddAddress(command, &options->address);
+      command->add_flag("--follow,-f", options->follow, "Goes on with what happens, until Ctrl-C");
+      command->add_option("--last", options->last, "Begins with so many of the newest (default: all that are kept)")
+          ->type_name("N");
+      AddJson(command, &options->json, "Prints a JSON array, or with --follow one JSON object a line");
+      AddTimeout(command, &options->timeout_ms,
+                 "How long to wait for answers; with --follow, how long there may be none");
+      return [options] { return RunEvents(*options); };
+    }};
 
 }  // namespace lodestone::psctl

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "proto/admin.pb.h"
 #include "tools/psctl/text/style.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
@@ -26,17 +27,17 @@ class EventReader {
   // Why what Read returned last is not the whole cluster's; empty: it is.
   const std::string& remark() const { return remark_; }
   // Whether what Read returned last begins a new log: another coordinator's, or another life's.
-  bool began_anew() const { return began_anew_; }
+  bool restarted() const { return restarted_; }
 
  private:
   absl::StatusOr<v1::EventsResponse> Fetch(int timeout_ms);
 
   const std::string address_;
-  std::string source_;  // Who tells; empty: not known yet.
+  std::string source_;  // The address of the ps that answers; empty: not known yet.
   std::string remark_;
   uint64_t incarnation_ = 0;  // Of the log; 0: nothing was read yet.
   uint64_t newest_id_ = 0;
-  bool began_anew_ = false;
+  bool restarted_ = false;
 };
 
 struct EventsOptions {
@@ -48,7 +49,9 @@ struct EventsOptions {
 };
 
 // Runs it, with the events on standard output: as lines, as one JSON array, or (following) as one JSON object a line.
-// Returns the exit code (outcome.h).
+// Returns the exit code (exit_code.h).
 int RunEvents(const EventsOptions& options);
+
+extern const Verb kEventsVerb;
 
 }  // namespace lodestone::psctl

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
@@ -19,6 +20,7 @@
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/text/table.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -203,5 +205,22 @@ int RunExport(const ExportOptions& options) {
   }
   return kExitDone;
 }
+
+const Verb kExportVerb = {
+    "export", "Writes the tables of a checkpoint as tensors",
+    "  psctl export data/checkpoints/before-move --out model.safetensors\n", [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<ExportOptions>();
+      command->add_option("DIR", options->path, "A checkpoint's folder; or that of all: the newest state of each shard")
+          ->required()
+          ->type_name("DIR");
+      command->add_option("--out", options->out, "FILE.safetensors or FILE.npz")->required()->type_name("FILE");
+      command->add_option("--table", options->tables, "This table only; may be given several times")
+          ->allow_extra_args(false);
+      command->add_flag("--with-state", options->with_state,
+                        "The optimizers' state too: TABLE.state and TABLE.scalars");
+      command->add_flag("--signed-keys", options->signed_keys, "Keys as int64 instead of uint64: the same bits");
+      AddJson(command, &options->json, "Prints what was written as JSON");
+      return [options] { return RunExport(*options); };
+    }};
 
 }  // namespace lodestone::psctl

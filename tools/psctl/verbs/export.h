@@ -5,7 +5,7 @@
 //   T.values  [n, dim]
 // With state, and where the optimizer has such, there are also, for dense tables and for embedding tables,
 //   T.state    [vectors, …shape]      [n, vectors, dim]   its vectors, in the order of proto/table.proto: momentum: m;
-//                                                         adagrad, rmsprop: s; adam, adamw: m, v; ftrl: z, n
+//                                                         adagrad, rmsprop: s; lion: m; adam, adamw: m, v; ftrl: z, n
 //   T.scalars  [blocks, scalars]      [n, scalars]        adam, adamw: the count of steps, of each block or row
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "tools/psctl/files/tensor_file.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
@@ -37,7 +38,9 @@ struct ExportResult {
 // table that there is not. `result` may be null.
 absl::Status ExportCheckpoint(const ExportOptions& options, ExportResult* result = nullptr);
 
-// Runs it, with the result on standard output. Returns the exit code (outcome.h).
+// Runs it, with the result on standard output. Returns the exit code (exit_code.h).
 int RunExport(const ExportOptions& options);
+
+extern const Verb kExportVerb;
 
 }  // namespace lodestone::psctl

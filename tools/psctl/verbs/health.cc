@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -16,6 +17,7 @@
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -71,5 +73,18 @@ int RunHealth(const HealthOptions& options) {
   std::printf("the ps at %s is ready\n", options.address.c_str());
   return kExitDone;
 }
+
+const Verb kHealthVerb = {
+    "health",
+    "Says whether a ps is ready: it has joined its cluster, has its shards back from checkpoint and log (or has "
+    "begun to follow), can write its log, and is not told to end. Exit code 0: ready; 1: not; 3, 4: no answer",
+    "  psctl health --address ps1:7000 --timeout 5s           is it ready? the exit code says so\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<HealthOptions>();
+      AddAddress(command, &options->address, "host:port of the ps");
+      AddJson(command, &options->json);
+      AddTimeout(command, &options->timeout_ms);
+      return [options] { return RunHealth(*options); };
+    }};
 
 }  // namespace lodestone::psctl

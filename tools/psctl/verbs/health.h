@@ -1,9 +1,10 @@
-// `psctl health`: whether a ps is ready, for whatever starts and watches it (a container's health check, a script).
+// `psctl health`: whether a ps is ready, for container health checks and scripts.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
@@ -18,7 +19,9 @@ struct HealthOptions {
   int timeout_ms = 2000;
 };
 
-// Runs it, with one line of result. Returns the exit code (outcome.h): 0 ready; 1 it says that it is not.
+// Runs it, with one line of result. Returns the exit code (exit_code.h): 0 ready; 1 it says that it is not.
 int RunHealth(const HealthOptions& options);
+
+extern const Verb kHealthVerb;
 
 }  // namespace lodestone::psctl

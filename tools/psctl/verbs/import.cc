@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
@@ -25,6 +26,7 @@
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/text/table.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -311,8 +313,28 @@ int RunImport(const ImportOptions& options) {
   };
   list("with values from the file", result->tables);
   list("with initial values", result->initial);
-  list("not used: the optimizers start anew", result->unused);
+  list("not used: the optimizers start from scratch", result->unused);
   return 0;
 }
+
+const Verb kImportVerb = {
+    "import", "Makes a checkpoint of tensors, to start with checkpoint.load",
+    "  psctl import model.safetensors --into data/checkpoints/model --config configs/cluster.yaml\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<ImportOptions>();
+      command->add_option("FILE", options->file, "FILE.safetensors, as psctl export names its tensors")
+          ->required()
+          ->type_name("FILE");
+      command->add_option("--into", options->into, "DIR/NAME of the checkpoint")->required()->type_name("DIR/NAME");
+      command->add_option("--config", options->config_path, "YAML file that describes the cluster")
+          ->required()
+          ->type_name("FILE");
+      AddSet(command, &options->sets);
+      command
+          ->add_option("--like", options->like, "A checkpoint whose tables it is to have (default: as the file notes)")
+          ->type_name("DIR");
+      AddJson(command, &options->json, "Prints what was made as JSON");
+      return [options] { return RunImport(*options); };
+    }};
 
 }  // namespace lodestone::psctl

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/config.pb.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
@@ -26,13 +27,15 @@ struct ImportResult {
   uint64_t bytes = 0;
   std::vector<std::string> tables;   // With values from the file.
   std::vector<std::string> initial;  // Without: as they are made.
-  std::vector<std::string> unused;   // Tensors of optimizers' state: the optimizers start anew.
+  std::vector<std::string> unused;   // Tensors of optimizers' state: the optimizers start from scratch.
 };
 
 // Writes the checkpoint. Errors name the file, and the tensor or table.
 absl::StatusOr<ImportResult> ImportCheckpoint(const ImportOptions& options, const v1::Config& config);
 
-// Runs it, with the result on standard output. Returns the exit code (outcome.h).
+// Runs it, with the result on standard output. Returns the exit code (exit_code.h).
 int RunImport(const ImportOptions& options);
+
+extern const Verb kImportVerb;
 
 }  // namespace lodestone::psctl

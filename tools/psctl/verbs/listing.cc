@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/figures.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -98,18 +102,9 @@ std::vector<v1::TableStatus> TablesOf(const ClusterReport& report) {
     if (!server.status.ok()) continue;
     for (const v1::TableStatus& here : server.status->tables()) {
       v1::TableStatus& table = by_name[here.name()];
-      table.set_name(here.name());
-      table.set_id(here.id());
-      table.set_shape(here.shape());
-      table.set_optimizer(here.optimizer());
-      table.set_blocks(table.blocks() + here.blocks());
-      table.set_rows(table.rows() + here.rows());
-      table.set_bytes(table.bytes() + here.bytes());
-      table.set_bytes_max(table.bytes_max() + here.bytes_max());
-      table.set_updates(table.updates() + here.updates());
-      table.set_evicted(table.evicted() + here.evicted());
-      table.set_not_admitted(table.not_admitted() + here.not_admitted());
-      table.set_version_max(std::max(table.version_max(), here.version_max()));
+      v1::TableStatus merged = here;
+      MergeFigures(table, &merged);
+      table = std::move(merged);
     }
   }
   std::vector<v1::TableStatus> tables;
@@ -156,7 +151,7 @@ Rows TableRows(const std::vector<v1::TableStatus>& tables) {
 }
 
 Rows WaitRows(const std::vector<ClusterWait>& waits) {
-  Rows rows = {{"told by", "who", "waits for", "since"}};
+  Rows rows = {{"where", "who", "waits for", "since"}};
   for (const ClusterWait& wait : waits) {
     rows.push_back({wait.where, wait.wait.who(), Cell(wait.wait.what(), Style::kWarning),
                     wait.wait.seconds() > 0 ? SecondsText(wait.wait.seconds()) : std::string("over 1 s")});
@@ -167,5 +162,33 @@ Rows WaitRows(const std::vector<ClusterWait>& waits) {
 int RunTables(const ClusterOptions& options) { return RunListing("tables", options, TablesText, TablesJson); }
 int RunWorkers(const ClusterOptions& options) { return RunListing("workers", options, WorkersText, WorkersJson); }
 int RunWaits(const ClusterOptions& options) { return RunListing("waits", options, WaitsText, WaitsJson); }
+
+namespace {
+
+// The verbs differ in what they run only.
+template <int (*kRun)(const ClusterOptions&)>
+Verb::Run DeclareListing(CLI::App* command) {
+  const auto options = std::make_shared<ClusterOptions>();
+  AddAddress(command, &options->address);
+  AddJson(command, &options->json);
+  AddTimeout(command, &options->timeout_ms);
+  return [options] { return kRun(*options); };
+}
+
+}  // namespace
+
+const Verb kTablesVerb = {
+    "tables", "Shows the tables, summed up over all servers",
+    "  psctl tables --address ps0:7000                        what is on all servers, table by table\n",
+    DeclareListing<RunTables>};
+
+const Verb kWorkersVerb = {"workers", "Shows the workers: progress, and what all servers say of their pushes",
+                           "  psctl workers --json                                   all workers, for programs\n",
+                           DeclareListing<RunWorkers>};
+
+const Verb kWaitsVerb = {"waits", "Shows what every wait of the cluster waits for, and since when",
+                         "  psctl waits                                            what every wait of the cluster "
+                         "waits for, and since when\n",
+                         DeclareListing<RunWaits>};
 
 }  // namespace lodestone::psctl

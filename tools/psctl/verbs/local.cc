@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,7 @@
 #include "tools/psctl/local/training_progress.h"
 #include "tools/psctl/text/console.h"
 #include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -182,7 +185,7 @@ class LocalRun {
   std::vector<std::string> CommonArguments(const std::string& program) const {
     std::vector<std::string> argv = {program, "--config", options_.config_path};
     for (const std::string& set : options_.sets) Append(&argv, {"--set", set});
-    // The bar tells what INFO lines would.
+    // The bar shows what INFO lines would say.
     if (console_.terminal() && !config_.log().has_level()) Append(&argv, {"--set", "log.level=WARN"});
     return argv;
   }
@@ -266,5 +269,28 @@ int RunLocal(const LocalOptions& options) {
   }
   return LocalRun(options, *std::move(config)).Run();
 }
+
+const Verb kLocalVerb = {
+    "local", "Trains on a cluster of this machine's processes",
+    "  psctl local configs/local.yaml                         train on a cluster of this machine's processes\n"
+    "  psctl local configs/a9a.yaml --set data.train=a9a --set data.test=a9a.t --summary result.json\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<LocalOptions>();
+      command->add_option("CONFIG", options->config_path, "YAML file that describes the cluster")
+          ->required()
+          ->type_name("FILE");
+      AddSet(command, &options->sets);
+      command->add_option("--summary", options->summary_path, "Writes the result to this file as JSON")
+          ->type_name("FILE");
+      command->add_option("--ps-binary", options->ps_binary, "The ps program (default: lodestone-ps beside psctl)")
+          ->type_name("FILE");
+      command
+          ->add_option("--worker-binary", options->worker_binary,
+                       "The worker program (default: lodestone-worker beside psctl)")
+          ->type_name("FILE");
+      command->add_flag("--quiet", options->quiet, "Prints errors and the result only");
+      AddJson(command, &options->json, "Prints the result as JSON");
+      return [options] { return RunLocal(*options); };
+    }};
 
 }  // namespace lodestone::psctl

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/psctl/verbs/verb.h"
+
 namespace lodestone::psctl {
 
 struct LocalOptions {
@@ -20,5 +22,7 @@ struct LocalOptions {
 // printed. Runs it, with messages on standard error and the result on standard output. Returns the exit code: 0; 1 if a
 // process failed; 2 for a wrong configuration; 130 after Ctrl-C.
 int RunLocal(const LocalOptions& options);
+
+extern const Verb kLocalVerb;
 
 }  // namespace lodestone::psctl

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +25,7 @@
 #include "server/wal/wal_reader.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -188,5 +190,25 @@ int RunReplay(const ReplayOptions& options) {
   }
   return 0;
 }
+
+const Verb kReplayVerb = {
+    "replay", "Rebuilds offline what a ps held, from a checkpoint and its log, bit for bit",
+    "  psctl replay data/ps-0/log --from data/checkpoints     what did that ps hold? a version and checksum per "
+    "shard\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<ReplayOptions>();
+      command->add_option("LOGDIR", options->log_dir, "The log: DATA_DIR/ps-INDEX/log")->required()->type_name("DIR");
+      command
+          ->add_option(
+              "--from", options->from,
+              "A checkpoint's folder, or the folder of all, for each shard's newest up to --until (default: nothing)")
+          ->type_name("DIR");
+      command->add_option("--until", options->until, "The last version of each shard to rebuild (default: all)");
+      command->add_option("--into", options->into, "Writes what was rebuilt as the checkpoint DIR/NAME")
+          ->type_name("DIR/NAME");
+      command->add_flag("--cut-damaged", options->cut_damaged, "Ends at damage as if nothing followed it");
+      AddJson(command, &options->json);
+      return [options] { return RunReplay(*options); };
+    }};
 
 }  // namespace lodestone::psctl

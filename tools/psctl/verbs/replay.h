@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "tools/psctl/verbs/verb.h"
+
 namespace lodestone::psctl {
 
 struct ReplayOptions {
@@ -16,7 +18,9 @@ struct ReplayOptions {
   bool json = false;
 };
 
-// Returns the exit code (outcome.h).
+// Returns the exit code (exit_code.h).
 int RunReplay(const ReplayOptions& options);
+
+extern const Verb kReplayVerb;
 
 }  // namespace lodestone::psctl

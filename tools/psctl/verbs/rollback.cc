@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <thread>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,7 @@
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
 #include "tools/psctl/text/table.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -143,5 +146,24 @@ int RunRollback(const RollbackOptions& options) {
   std::fputs((options.json ? ToJson(options, *parts) : ToText(options, *parts, paint)).c_str(), stdout);
   return Judge(options, *parts);
 }
+
+const Verb kRollbackVerb = {
+    "rollback", "Brings one table back on all servers, while the cluster runs",
+    "  psctl rollback user_rows --to before-move              that table goes back, while the cluster runs\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<RollbackOptions>();
+      command->add_option("TABLE", options->table, "Its name")->required();
+      command
+          ->add_option(
+              "--to", options->to,
+              "A checkpoint's name, or (digits only) a version, which each shard goes back to that has passed it. "
+              "For a version each ps rebuilds all that it held then beside what it holds, from its checkpoints "
+              "and its log: that takes as much memory again while it runs")
+          ->required();
+      AddAddress(command, &options->address);
+      AddJson(command, &options->json);
+      AddTimeout(command, &options->timeout_ms, "How long to wait for it");
+      return [options] { return RunRollback(*options); };
+    }};
 
 }  // namespace lodestone::psctl

@@ -8,10 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/admin.pb.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
-// How one ps took it.
+// The answer of one ps.
 struct RollbackPart {
   uint32_t server = 0;
   std::string address;
@@ -34,8 +35,10 @@ struct RollbackOptions {
   int timeout_ms = 600'000;
 };
 
-// Runs it, with the result on standard output. Returns the exit code (outcome.h): 1 if a ps failed, or no shard went
+// Runs it, with the result on standard output. Returns the exit code (exit_code.h): 1 if a ps failed, or no shard went
 // back.
 int RunRollback(const RollbackOptions& options);
+
+extern const Verb kRollbackVerb;
 
 }  // namespace lodestone::psctl

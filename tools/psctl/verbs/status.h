@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "tools/psctl/verbs/verb.h"
+
 namespace lodestone::psctl {
 
 struct StatusOptions {
@@ -11,7 +13,9 @@ struct StatusOptions {
   int timeout_ms = 2000;
 };
 
-// Runs it, with the result on standard output. Returns the exit code (outcome.h).
+// Runs it, with the result on standard output. Returns the exit code (exit_code.h).
 int RunStatus(const StatusOptions& options);
+
+extern const Verb kStatusVerb;
 
 }  // namespace lodestone::psctl

@@ -1,7 +1,10 @@
 #include "tools/psctl/verbs/status_table.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/telemetry/figures.h"
 #include "tools/psctl/local/training_progress.h"
 
 namespace lodestone::psctl {
@@ -202,13 +205,17 @@ Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes) 
 }
 
 Rows TableRows(const v1::StatusResponse& status) {
-  Rows rows = {
-      {"table", "shape", "optimizer", "blocks", "rows", "bytes", "updates", "version", "evicted", "not admitted"}};
+  Rows rows = {{"table", "shape", "optimizer"}};
+  std::vector<Figure> figures = FiguresOf(*v1::TableStatus::descriptor());
+  std::erase_if(figures, [](const Figure& figure) { return figure.options->label().empty(); });
+  for (const Figure& figure : figures) rows[0].push_back(figure.options->label());
   for (const v1::TableStatus& table : status.tables()) {
-    rows.push_back({table.name(), table.shape(), table.optimizer(), WithThousands(table.blocks()),
-                    WithThousands(table.rows()), Limited(table.bytes(), table.bytes_max()),
-                    WithThousands(table.updates()), WithThousands(table.version_max()), WithThousands(table.evicted()),
-                    WithThousands(table.not_admitted())});
+    std::vector<Cell>& row = rows.emplace_back();
+    row = {table.name(), table.shape(), table.optimizer()};
+    for (const Figure& figure : figures) {
+      const bool bytes = figure.options->unit() == v1::Figure::BYTES;
+      row.push_back(bytes ? Limited(figure.Of(table), figure.LimitOf(table)) : WithThousands(figure.Of(table)));
+    }
   }
   return rows;
 }

@@ -1,4 +1,4 @@
-// A ps's status for people.
+// Text of a ps's status.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lodestone::psctl {
 
-// What all servers together have of each worker's pushes, by its incarnation.
+// Each worker's pushes on all servers together, by its incarnation.
 struct WorkerPushes {
   uint64_t applied = 0;
   uint64_t refused = 0;

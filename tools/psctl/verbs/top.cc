@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +29,7 @@
 #include "tools/psctl/text/screen.h"
 #include "tools/psctl/text/style.h"
 #include "tools/psctl/verbs/events.h"
+#include "tools/psctl/verbs/flags.h"
 #include "tools/psctl/verbs/top_frame.h"
 
 namespace lodestone::psctl {
@@ -46,7 +49,7 @@ class Source {
     fresh_ = 0;
     LODESTONE_ASSIGN_OR_RETURN(view.report, AskCluster(options_.address, options_.timeout_ms));
     if (auto events = events_.Read(options_.timeout_ms); events.ok()) {
-      if (events_.began_anew()) kept_.clear();
+      if (events_.restarted()) kept_.clear();
       fresh_ = events->size();
       kept_.insert(kept_.end(), std::make_move_iterator(events->begin()), std::make_move_iterator(events->end()));
       if (kept_.size() > kEventsMax) kept_.erase(kept_.begin(), kept_.end() - kEventsMax);
@@ -186,7 +189,7 @@ class TerminalTop {
         Draw();
       } else if (signal == SIGTSTP) {
         if (screen_.has_value()) screen_->Leave();
-        kill(getpid(), SIGSTOP);  // Until somebody lets it go on.
+        kill(getpid(), SIGSTOP);  // Until SIGCONT.
         if (screen_.has_value()) screen_->Enter();
         Draw();
       } else {
@@ -256,5 +259,19 @@ int RunTop(const TopOptions& options) {
   if (options.json || !IsTerminal(STDOUT_FILENO)) return RunPlainly(options);
   return TerminalTop(options).Run();
 }
+
+const Verb kTopVerb = {
+    "top",
+    "Shows a cluster live: servers, workers, tables, waits, events. q or Ctrl-C leaves; "
+    "without a terminal each second's picture follows the one before as plain text",
+    "  psctl top --address ps0:7000                           watch a cluster; q leaves\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<TopOptions>();
+      AddAddress(command, &options->address);
+      command->add_option("--count", options->count, "Ends after so many pictures (default: never)")->type_name("N");
+      AddJson(command, &options->json, "Prints one JSON object a line, each second");
+      AddTimeout(command, &options->timeout_ms, "How long to wait for the answers to one picture");
+      return [options] { return RunTop(*options); };
+    }};
 
 }  // namespace lodestone::psctl

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tools/psctl/verbs/verb.h"
+
 namespace lodestone::psctl {
 
 struct TopOptions {
@@ -15,7 +17,9 @@ struct TopOptions {
 
 // Runs it. On a terminal each frame replaces the one before, each second, and the terminal is as it was in the end; q
 // or Ctrl-C leaves. Elsewhere frames follow each other as plain text, as JSON as one object a line with the events
-// since the one before. Returns the exit code (outcome.h): of the first answer, if it is an error.
+// since the one before. Returns the exit code (exit_code.h): of the first answer, if it is an error.
 int RunTop(const TopOptions& options);
+
+extern const Verb kTopVerb;
 
 }  // namespace lodestone::psctl

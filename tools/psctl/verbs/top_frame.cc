@@ -122,7 +122,7 @@ void Append(const Section& section, const Painter& paint, std::vector<std::strin
     lines->insert(lines->end(), section.rows.end() - static_cast<ptrdiff_t>(section.shown), section.rows.end());
     return;
   }
-  // The last one that there is room for tells of those that there is none for.
+  // The last line that fits counts those that do not.
   const bool cut = section.shown < all;
   const size_t whole = cut ? section.shown - 1 : all;
   lines->insert(lines->end(), section.rows.begin(), section.rows.begin() + static_cast<ptrdiff_t>(whole));

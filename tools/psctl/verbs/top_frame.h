@@ -1,4 +1,4 @@
-// What `psctl top` shows: a cluster at one time, as lines that fit a terminal.
+// One frame of `psctl top`: the state of a cluster, as lines that fit a terminal.
 //
 // Thread safety: pure functions and plain values.
 #pragma once

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "CLI/App.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -24,6 +25,8 @@
 #include "tools/psctl/files/checkpoint_folder.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/flags.h"
+#include "tools/psctl/verbs/verify_live.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -220,5 +223,27 @@ int RunVerify(const VerifyOptions& options) {
   std::fputs((options.json ? ToJson(*report) : ToText(*report, paint)).c_str(), stdout);
   return report->ok() ? kExitDone : kExitFailed;
 }
+
+const Verb kVerifyVerb = {
+    "verify", "Checks checkpoints to their last byte, or a cluster's followers",
+    "  psctl verify data/checkpoints                          are the checkpoints there as they were written?\n"
+    "  psctl verify --live                                    is every follower's copy the same as its owner's?\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<VerifyOptions>();
+      const auto live = std::make_shared<VerifyLiveOptions>();
+      CLI::Option* const dir =
+          command->add_option("DIR", options->path, "A checkpoint's folder, or the folder of all of them")
+              ->type_name("DIR");
+      AddJson(command, &options->json);
+      CLI::Option* const is_live = command->add_flag(
+          "--live", options->live, "Compares each shard of a running cluster with its follower's copy instead");
+      is_live->excludes(dir);
+      AddAddress(command, &live->address, absl::StrCat("With --live: ", kAnyPs))->needs(is_live);
+      AddTimeout(command, &live->timeout_ms, "With --live: how long to wait for it")->needs(is_live);
+      return [options, live] {
+        live->json = options->json;
+        return options->live ? RunVerifyLive(*live) : RunVerify(*options);
+      };
+    }};
 
 }  // namespace lodestone::psctl

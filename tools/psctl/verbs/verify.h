@@ -7,10 +7,11 @@
 
 #include "absl/status/statusor.h"
 #include "tools/psctl/text/table.h"
+#include "tools/psctl/verbs/verb.h"
 
 namespace lodestone::psctl {
 
-// What is true of one checkpoint.
+// The result for one checkpoint.
 struct VerifiedCheckpoint {
   std::string name;
   bool periodic = false;  // One ps's alone: it need not hold all shards.
@@ -47,7 +48,9 @@ struct VerifyOptions {
   bool live = false;  // Not this, but verify_live.h.
 };
 
-// Runs it, with the report on standard output. Returns the exit code (outcome.h): 1 if anything is not whole.
+// Runs it, with the report on standard output. Returns the exit code (exit_code.h): 1 if anything is not whole.
 int RunVerify(const VerifyOptions& options);
+
+extern const Verb kVerifyVerb;
 
 }  // namespace lodestone::psctl

@@ -11,7 +11,7 @@
 
 namespace lodestone::psctl {
 
-// What one ps said of the shards that it owns.
+// The answer of one ps for the shards that it owns.
 struct LiveReplicas {
   uint32_t server = 0;
   std::string address;
@@ -39,7 +39,7 @@ LiveCount Count(const std::vector<LiveReplicas>& replicas);
 std::string ToText(const std::vector<LiveReplicas>& replicas, const Painter& paint = Painter());
 std::string ToJson(const std::vector<LiveReplicas>& replicas);
 
-// Runs it, with the report on standard output. Returns the exit code (outcome.h): 0 if every shard has a follower
+// Runs it, with the report on standard output. Returns the exit code (exit_code.h): 0 if every shard has a follower
 // that is alike.
 int RunVerifyLive(const VerifyLiveOptions& options);
 

@@ -104,7 +104,7 @@ TEST_F(ListingTest, WaitsOfAllServersAndWorkersAreThereTheLongestFirst) {
   const PsctlCall call = Call("waits");
   EXPECT_EQ(call.exit_code, 0) << call.errors;
   EXPECT_EQ(call.output,
-            "  told by   who       waits for                      since\n"
+            "  where     who       waits for                      since\n"
             "  ps 0      worker 3  clock 7                        60.0 s\n"
             "  ps 1      ps 1      checkpoint auto to be written  3.5 s\n"
             "  worker 0  worker 0  a pull from ps 1               over 1 s\n");

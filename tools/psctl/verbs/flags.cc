@@ -1,0 +1,32 @@
+#include "tools/psctl/verbs/flags.h"
+
+#include "CLI/App.hpp"
+#include "absl/status/statusor.h"
+#include "tools/psctl/text/duration.h"
+
+namespace lodestone::psctl {
+
+CLI::Option* AddAddress(CLI::App* command, std::string* address, const std::string& help) {
+  return command->add_option("--address", *address, help)->type_name("HOST:PORT")->capture_default_str();
+}
+
+void AddJson(CLI::App* command, bool* json, const std::string& help) { command->add_flag("--json", *json, help); }
+
+CLI::Option* AddTimeout(CLI::App* command, int* timeout_ms, const std::string& help) {
+  const auto take = [timeout_ms](const std::string& text) {
+    const absl::StatusOr<int> parsed = ParseMillis(text);
+    if (!parsed.ok()) throw CLI::ValidationError("--timeout", std::string(parsed.status().message()));
+    *timeout_ms = *parsed;
+  };
+  return command->add_option_function<std::string>("--timeout", take, help)
+      ->type_name("TIME")
+      ->default_str(MillisText(*timeout_ms));
+}
+
+void AddSet(CLI::App* command, std::vector<std::string>* sets) {
+  command->add_option("--set", *sets, "Overrides one field: a.b=VALUE")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,27 @@
+// The flags that several verbs share. What they set must outlive the command.
+//
+// Thread safety: not thread-safe; called while the command line is built.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace lodestone::psctl {
+
+inline constexpr char kAnyPs[] = "host:port of any ps of the cluster";
+
+// --address HOST:PORT.
+CLI::Option* AddAddress(CLI::App* command, std::string* address, const std::string& help = kAnyPs);
+// --json.
+void AddJson(CLI::App* command, bool* json, const std::string& help = "Prints JSON");
+// --timeout TIME, such as 250ms or 5s.
+CLI::Option* AddTimeout(CLI::App* command, int* timeout_ms, const std::string& help = "How long to wait for answers");
+// --set PATH=VALUE, which may be given several times.
+void AddSet(CLI::App* command, std::vector<std::string>* sets);
+
+}  // namespace lodestone::psctl
