@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/http/monitoring.h"
 #include "common/telemetry/log.h"
 #include "server/dashboard/dashboard.h"
-#include "server/monitoring/ps_http.h"
+#include "server/monitoring/ps_metrics.h"
 #include "server/process_impl.h"
 
 namespace lodestone::server {

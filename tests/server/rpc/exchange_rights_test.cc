@@ -62,7 +62,7 @@ class ExchangeRightsTest : public StoreTest {
     tables_.name_of = [this](TableId table) { return store_->TableName(table); };
     tables_.totals = [this] { return store_->Totals(); };
     delays_ = std::make_unique<Delays>(&time_);
-    Access::Surroundings surroundings;
+    Access::Dependencies surroundings;
     surroundings.tables = &tables_;
     surroundings.time = &time_;
     surroundings.delays = delays_.get();
