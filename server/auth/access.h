@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/base/delays.h"
+#include "common/base/timer.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/security/incoming_call.h"
@@ -45,7 +45,7 @@ class Access {
     const TableInfo* tables = nullptr;
     const TimeSource* time = nullptr;
     Audit* audit = nullptr;
-    Delays* delays = nullptr;
+    Timer* timer = nullptr;
   };
   Access(std::shared_ptr<const Identities> identities, Dependencies dependencies);
 
@@ -67,7 +67,7 @@ class Access {
 
   // The token of this process itself, which may do everything here.
   const std::string& own_token() const { return own_token_; }
-  Delays* delays() const { return dependencies_.delays; }
+  Timer* timer() const { return dependencies_.timer; }
 
   // The name of a call's identity; empty if it has none.
   std::string NameOf(const IncomingCall& call) const;

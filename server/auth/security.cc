@@ -104,7 +104,7 @@ absl::Status Security::OpenIdentities() {
   dependencies.tables = &tables_;
   dependencies.time = &time_;
   dependencies.audit = audit_.get();
-  dependencies.delays = &delays_;
+  dependencies.timer = &timer_;
   access_.emplace(std::move(identities), std::move(dependencies));
   return absl::OkStatus();
 }

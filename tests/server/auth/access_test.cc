@@ -64,7 +64,7 @@ class AccessTest : public ::testing::Test {
     Access::Dependencies dependencies;
     dependencies.tables = &tables_;
     dependencies.time = &time_;
-    dependencies.delays = &delays_;
+    dependencies.timer = &timer_;
     return dependencies;
   }
   std::shared_ptr<Caller> CallerOf(const std::string& name) {
@@ -101,7 +101,7 @@ class AccessTest : public ::testing::Test {
   }
 
   ManualTime time_;
-  Delays delays_{&time_};
+  Timer timer_{&time_, Timer::AtEnd::kRun};
   TableInfo tables_;
   std::pair<uint64_t, uint64_t> totals_;
   int lookups_ = 0;
