@@ -10,6 +10,7 @@
 #include "common/base/host_port.h"
 #include "common/base/nonce.h"
 #include "common/base/status.h"
+#include "common/http/monitoring.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/coordinator_channel.h"
 #include "common/telemetry/log.h"
@@ -21,7 +22,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/listen.h"
 #include "server/machine_memory.h"
-#include "server/monitoring/ps_http.h"
+#include "server/monitoring/ps_metrics.h"
 
 namespace lodestone::server {
 namespace {

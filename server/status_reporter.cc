@@ -9,7 +9,7 @@
 #include "server/dashboard/dashboard.h"
 #include "server/durability/storage.h"
 #include "server/monitoring/event_log.h"
-#include "server/monitoring/ps_http.h"
+#include "server/monitoring/ps_metrics.h"
 #include "server/replication/replication.h"
 #include "server/rpc/broadcaster.h"
 #include "server/store/store.h"

@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 #include "common/base/time_source.h"
 #include "common/config/options.h"
-#include "common/http/http_security.h"
+#include "common/http/monitoring.h"
 #include "common/rpc/tuning.h"
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"

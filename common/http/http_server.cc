@@ -1,81 +1,40 @@
 #include "common/http/http_server.h"
 
+#include <arpa/inet.h>
+#include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <zlib.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <iterator>
+#include <deque>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
-#include "common/base/limits.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/http/http_stream.h"
-#include "common/telemetry/log.h"
-#include "httplib.h"
+#include "common/http/connection_table.h"
+#include "common/http/http_tls.h"
 
 namespace lodestone {
 namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
-constexpr char kText[] = "text/plain; charset=utf-8";
-constexpr size_t kConnectionsMax = 32 * limits::kHttpThreads;  // Open at a time.
-// That wait to be taken, of more than one connection.
-constexpr size_t kAnswerBytesMax = 64 << 20;
-// Until connections are accepted again after the system refused to: it has no memory, or no file descriptors.
-constexpr std::chrono::milliseconds kAcceptPause(100);
-constexpr std::chrono::milliseconds kPollMax(60'000);
+constexpr size_t kConnectionsMax = 64 * limits::kHttpThreads;  // Open at a time.
+constexpr unsigned kConnectionsSpare = 64;  // Of the library beyond that: those that were reset and are not closed yet.
+constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be taken, of more than one connection.
+constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body that a request has, which nothing here reads.
+constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
 
-void AddCertificate(const SSL* tls, HttpRequest* out) {
-  const std::unique_ptr<X509, void (*)(X509*)> shown(SSL_get1_peer_certificate(tls), X509_free);
-  out->has_certificate = shown != nullptr && SSL_get_verify_result(tls) == X509_V_OK;
-  if (out->has_certificate) out->certificate_names = NamesOf(*shown);
-}
-
-HttpRequest FromLibrary(const httplib::Request& request) {
-  HttpRequest out;
-  out.path = request.path;
-  out.peer = FormatHostPort({request.remote_addr, request.remote_port});
-  if (request.ssl != nullptr) AddCertificate(request.ssl, &out);
-  for (const auto& [name, value] : request.params) out.parameters.emplace(name, value);
-  const std::string credentials = request.get_header_value("Authorization");
-  if (credentials.compare(0, kBearer.size(), kBearer) == 0) out.token = credentials.substr(kBearer.size());
-  return out;
-}
-
-// Takes out of a request what the library would do and nobody needs here: ranges, of which few bytes can ask for
-// gigabytes, and Brotli, which takes longer than what it saves takes to send.
-void Tame(httplib::Request* request) {
-  const bool gzip = absl::StrContains(request->get_header_value("Accept-Encoding"), "gzip");
-  request->ranges.clear();
-  request->headers.erase("Accept-Encoding");
-  if (gzip) request->headers.emplace("Accept-Encoding", "gzip");
-}
-
-// What the library found wrong, in a line; it has set the code.
-void ExplainError(const httplib::Request&, httplib::Response& response) {
-  if (!response.body.empty()) return;
-  response.set_content(absl::StrCat("HTTP ", response.status, ": this is no request, or one of more than ",
-                                    limits::kHttpRequestBytesMax, " bytes\n"),
-                       kText);
-}
-
-// A socket that listens, or UNAVAILABLE.
+// A listening socket, or UNAVAILABLE.
 absl::StatusOr<int> Bind(const addrinfo& address) {
   const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol);
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));
@@ -89,7 +48,7 @@ absl::StatusOr<int> Bind(const addrinfo& address) {
   return absl::UnavailableError(std::strerror(error));
 }
 
-// The same, of the first of the addresses of `listen` that can be bound.
+// The same on the first of the addresses of `listen` that can be bound.
 absl::StatusOr<int> Listen(const std::string& listen) {
   const absl::StatusOr<HostPort> wanted = ParseHostPort(listen);
   if (!wanted.ok()) return wanted.status();
@@ -97,7 +56,7 @@ absl::StatusOr<int> Listen(const std::string& listen) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   const bool any = wanted->host.empty() || wanted->host == "*";
-  // IPv6's "any" takes IPv4 too, where there is IPv6.
+  // The wildcard address of IPv6 accepts IPv4 too, where there is IPv6.
   const std::string port = absl::StrCat(wanted->port);
   absl::StatusOr<int> bound = absl::UnavailableError("");
   for (const char* const host : {any ? "::" : wanted->host.c_str(), "0.0.0.0"}) {
@@ -122,259 +81,304 @@ uint16_t PortOf(int fd) {
                                              : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
+// host:port of a peer.
+std::string AddressOf(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET6) {
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+    return FormatHostPort({text, ntohs(v6->sin6_port)});
+  }
+  const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
+  inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
+  return FormatHostPort({text, ntohs(v4->sin_port)});
+}
+
+// Empty if there is no such header.
+std::string_view Header(MHD_Connection* connection, const char* name) {
+  const char* const value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+MHD_Result AddParameter(void* request, MHD_ValueKind, const char* name, size_t name_bytes, const char* value,
+                        size_t value_bytes) {
+  static_cast<HttpRequest*>(request)->parameters.emplace(std::string(name, name_bytes),
+                                                         value == nullptr ? "" : std::string(value, value_bytes));
+  return MHD_YES;
+}
+
+int SocketOf(MHD_Connection* connection) {
+  return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+// Empty if zlib has no memory for it.
+std::string Gzip(const std::string& text) {
+  z_stream stream = {};
+  constexpr int kGzipWindow = 15 + 16;
+  if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK) return "";
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const bool whole = deflate(&stream, Z_FINISH) == Z_STREAM_END;
+  out.resize(whole ? stream.total_out : 0);
+  deflateEnd(&stream);
+  return out;
+}
+
+HttpResponse Error(int code, std::string_view what) {
+  return {.code = code, .body = absl::StrCat("HTTP ", code, ": ", absl::string_view(what.data(), what.size()), "\n")};
+}
+
+// One request and its answer: of the library's thread, and between MHD_suspend_connection and MHD_resume_connection of
+// the one that runs its handler.
+struct Exchange {
+  bool begun = false;     // ConnectionTable::BeginAnswer.
+  bool answered = false;  // `answer` is there.
+  bool takes_gzip = false;
+  size_t body_bytes = 0;  // Of the request, thrown away.
+  HttpRequest request;
+  HttpResponse answer;
+};
+
 }  // namespace
 
-class HttpServer::Impl final : private httplib::Server {
+class HttpServer::Impl {
  public:
   Impl(Paths paths, Security security, std::chrono::milliseconds timeout);
-  ~Impl() override;
+  ~Impl() { Stop(); }
 
   absl::Status Start(const std::string& listen);
   uint16_t port() const { return port_; }
   void Stop();
 
  private:
-  // Shared with the task that advances it, until that is gone.
-  using Connection = std::shared_ptr<HttpStream>;
-  using Time = std::chrono::steady_clock::time_point;
+  // The library's callbacks, on its thread; `impl` is this.
+  static void OnConnection(void* impl, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code);
+  static MHD_Result OnRequest(void* impl, MHD_Connection* connection, const char* path, const char* method,
+                              const char* version, const char* body, size_t* body_bytes, void** exchange);
+  static void OnCompleted(void* impl, MHD_Connection* connection, void** exchange, MHD_RequestTerminationCode code);
+  // GnuTLS's, in a handshake.
+  static const HttpTls& TlsOf(gnutls_session_t session);
+  static int OnHandshake(gnutls_session_t session, const gnutls_cert_retr_st* info, gnutls_pcert_st** chain,
+                         unsigned* chain_size, gnutls_ocsp_data_st** ocsp, unsigned* ocsp_size, gnutls_privkey_t* key,
+                         unsigned* flags);
+  static int OnClientCertificate(gnutls_session_t session);
 
-  // Takes connections until Stop, and polls those that wait until all are over.
-  void Run();
-  // Takes over those that wait again; how many are being served. Ends what is listened for and received if the server
-  // stops.
-  size_t TakeBack();
-  // Closes those that have waited for too long, and the oldest ones while there are too many.
-  void MakeRoom(size_t serving);
-  void DropOldest(bool with_answer);
-  // Polls; has those that are ready served, and accepts what has come.
-  void Poll();
-  void Accept();
-  // Takes a connection as far as it goes, on one of the pool's threads.
-  void Serve(Connection connection);
-  void Wake();
-  // Every request passes here.
-  void Answer(const httplib::Request& request, httplib::Response& response) const;
-  // Whether it is answered; otherwise it is refused.
-  bool Check(const HttpRequest& request, httplib::Response* response) const;
+  // Reads what the library knows of a request, and has it answered.
+  MHD_Result Begin(MHD_Connection* connection, const char* path, std::string_view method, Exchange* exchange);
+  HttpRequest Read(MHD_Connection* connection, const char* path) const;
+  MHD_Result Send(MHD_Connection* connection, Exchange* exchange);
+  // On a handler's thread.
+  HttpResponse Answer(const HttpRequest& request) const;
+  void RunHandlers();
 
   // Constant after Start.
   const Paths paths_;
   const Security security_;
-  const std::chrono::milliseconds timeout_;
-  std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> tls_{nullptr, SSL_CTX_free};  // Null without TLS.
-  int wake_ = -1;                                                            // An eventfd.
+  std::unique_ptr<const HttpTls> tls_;  // Null without TLS.
   uint16_t port_ = 0;
 
-  // Owned by the thread that runs Run.
-  int listening_ = -1;               // -1 once the server stops.
-  std::vector<Connection> waiting_;  // In the order in which they began to.
-  std::vector<pollfd> polled_;
-  Time accept_from_{};  // In the future after a failure,
-  bool told_ = false;   // which was told.
-
-  // Synchronises itself.
-  std::unique_ptr<httplib::ThreadPool> pool_;
+  ConnectionTable connections_;  // Synchronises itself.
 
   Mutex mu_;
+  CondVar changed_;
+  std::deque<std::pair<MHD_Connection*, Exchange*>> suspended_ ABSL_GUARDED_BY(mu_);  // To be answered, in their order.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  size_t serving_ ABSL_GUARDED_BY(mu_) = 0;              // Given to the pool, and not taken back.
-  std::vector<Connection> served_ ABSL_GUARDED_BY(mu_);  // To wait again.
 
-  Mutex stop_mu_;                                 // Taken before mu_, for as long as a Stop takes.
-  std::thread thread_ ABSL_GUARDED_BY(stop_mu_);  // Joined by the first Stop.
+  Mutex stop_mu_;                                                // Held by Start and Stop; taken before mu_.
+  MHD_Daemon* daemon_ ABSL_GUARDED_BY(stop_mu_) = nullptr;       // Null before Start and after Stop.
+  std::vector<std::thread> handlers_ ABSL_GUARDED_BY(stop_mu_);  // Run RunHandlers.
 };
 
 HttpServer::Impl::Impl(Paths paths, Security security, std::chrono::milliseconds timeout)
-    : paths_(std::move(paths)), security_(std::move(security)), timeout_(timeout) {
-  set_error_handler(httplib::Server::Handler(ExplainError));
-  set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-    Answer(request, response);
-    return HandlerResponse::Handled;
-  });
-}
-
-HttpServer::Impl::~Impl() {
-  Stop();
-  if (wake_ >= 0) close(wake_);
-}
-
-bool HttpServer::Impl::Check(const HttpRequest& request, httplib::Response* response) const {
-  if (security_.check == nullptr || security_.open.contains(request.path)) return true;
-  const absl::Status status = security_.check(request);
-  if (status.ok()) return true;
-  response->status = absl::IsUnauthenticated(status) ? 401 : 403;
-  if (response->status == 401) response->set_header("WWW-Authenticate", "Bearer realm=\"lodestone\"");
-  response->set_content(absl::StrCat("HTTP ", response->status, ": ", status.message(), "\n"), kText);
-  return false;
-}
-
-void HttpServer::Impl::Answer(const httplib::Request& request, httplib::Response& response) const {
-  response.set_header("Cache-Control", "no-store");
-  response.set_header("X-Content-Type-Options", "nosniff");
-  if (request.method != "GET" && request.method != "HEAD") {
-    response.status = 405;
-    response.set_header("Allow", "GET, HEAD");
-    response.set_content(absl::StrCat("HTTP 405: ", request.method, " is not served here; GET and HEAD are\n"), kText);
-    return;
-  }
-  const HttpRequest asked = FromLibrary(request);
-  if (!Check(asked, &response)) return;
-  const auto found = paths_.find(request.path);
-  if (found == paths_.end()) {
-    response.status = 404;
-    response.set_content(absl::StrCat("HTTP 404: there is nothing at ", request.path, "\n"), kText);
-    return;
-  }
-  HttpResponse answer = found->second(asked);
-  response.status = answer.code;
-  response.set_content(std::move(answer.body), answer.content_type);
-}
+    : paths_(std::move(paths)),
+      security_(std::move(security)),
+      connections_({timeout, kConnectionsMax, kAnswerBytesMax}) {}
 
 absl::Status HttpServer::Impl::Start(const std::string& listen) {
   if (security_.certificates != nullptr) {
-    tls_.reset(SSL_CTX_new(TLS_server_method()));
-    if (tls_ == nullptr || !ServeTls(tls_.get(), security_.certificates.get(), security_.asks_clients)) {
-      return absl::InternalError("OpenSSL does not serve TLS");
-    }
+    tls_ = std::make_unique<HttpTls>(security_.certificates, security_.asks_clients);
   }
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
-  LODESTONE_ASSIGN_OR_RETURN(listening_, Listen(listen));
-  port_ = PortOf(listening_);
-  pool_ = std::make_unique<httplib::ThreadPool>(limits::kHttpThreads);
+  LODESTONE_ASSIGN_OR_RETURN(const int listening, Listen(listen));
+  port_ = PortOf(listening);
   MutexLock lock(&stop_mu_);
-  thread_ = std::thread([this] { Run(); });
+  unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
+  std::vector<MHD_OptionItem> of_tls;
+  if (tls_ != nullptr) {
+    flags |= MHD_USE_TLS;
+    of_tls.push_back({MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, reinterpret_cast<void*>(&OnHandshake)});
+    of_tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(HttpTls::kPriorities)});
+  }
+  of_tls.push_back({MHD_OPTION_END, 0, nullptr});
+  daemon_ =
+      MHD_start_daemon(flags, /*port=*/0, /*accept=*/nullptr, nullptr, &OnRequest, this,                         //
+                       MHD_OPTION_LISTEN_SOCKET, listening,                                                      //
+                       MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kConnectionsMax) + kConnectionsSpare,  //
+                       MHD_OPTION_CONNECTION_MEMORY_LIMIT, 2 * limits::kHttpRequestBytesMax,                     //
+                       MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, this,                                        //
+                       MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted, this,                                          //
+                       MHD_OPTION_ARRAY, of_tls.data(), MHD_OPTION_END);
+  if (daemon_ == nullptr) {
+    close(listening);
+    return absl::InternalError("libmicrohttpd does not start (out of memory or file descriptors?)");
+  }
+  for (size_t i = 0; i < limits::kHttpThreads; ++i) handlers_.emplace_back([this] { RunHandlers(); });
   return absl::OkStatus();
 }
 
-void HttpServer::Impl::Run() {
-  for (;;) {
-    const size_t serving = TakeBack();
-    MakeRoom(serving);
-    if (listening_ < 0 && serving == 0 && waiting_.empty()) return;
-    Poll();
-  }
-}
-
-size_t HttpServer::Impl::TakeBack() {
-  bool stopping = false;
-  size_t serving = 0;
-  {
-    MutexLock lock(&mu_);
-    std::move(served_.begin(), served_.end(), std::back_inserter(waiting_));
-    served_.clear();
-    stopping = stopping_;
-    serving = serving_;
-  }
-  if (!stopping) return serving;
-  if (listening_ >= 0) close(std::exchange(listening_, -1));
-  // What has arrived is answered; who is still sending is not waited for.
-  for (const Connection& connection : waiting_) connection->EndReceiving();
-  return serving;
-}
-
-void HttpServer::Impl::DropOldest(bool with_answer) {
-  auto oldest = waiting_.end();
-  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-    if (with_answer && (*it)->answer_bytes() == 0) continue;
-    if (oldest == waiting_.end() || (*it)->deadline() < (*oldest)->deadline()) oldest = it;
-  }
-  waiting_.erase(oldest);
-}
-
-void HttpServer::Impl::MakeRoom(size_t serving) {
-  const Time now = std::chrono::steady_clock::now();
-  std::erase_if(waiting_, [now](const Connection& connection) { return connection->deadline() <= now; });
-  while (waiting_.size() + serving > kConnectionsMax && !waiting_.empty()) DropOldest(/*with_answer=*/false);
-  size_t answers = 0, bytes = 0;
-  for (const Connection& connection : waiting_) {
-    answers += connection->answer_bytes() > 0;
-    bytes += connection->answer_bytes();
-  }
-  for (; answers > 1 && bytes > kAnswerBytesMax; --answers) {
-    DropOldest(/*with_answer=*/true);
-    bytes = 0;
-    for (const Connection& connection : waiting_) bytes += connection->answer_bytes();
-  }
-}
-
-void HttpServer::Impl::Poll() {
-  const Time now = std::chrono::steady_clock::now();
-  const bool accepts = listening_ >= 0 && accept_from_ <= now;
-  Time until = now + kPollMax;
-  if (listening_ >= 0 && !accepts) until = std::min(until, accept_from_);
-  polled_.assign({{wake_, POLLIN, 0}, {accepts ? listening_ : -1, POLLIN, 0}});
-  for (const Connection& connection : waiting_) {
-    polled_.push_back({connection->fd(), connection->events(), 0});
-    until = std::min(until, connection->deadline());
-  }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
-  if (poll(polled_.data(), polled_.size(), std::max(0, static_cast<int>(left.count()))) <= 0) return;
-  if (polled_[0].revents != 0) {
-    eventfd_t woken = 0;
-    eventfd_read(wake_, &woken);
-  }
-  std::vector<Connection> ready;
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    if (polled_[i + 2].revents != 0) ready.push_back(std::move(waiting_[i]));
-  }
-  std::erase(waiting_, nullptr);
-  {
-    MutexLock lock(&mu_);
-    serving_ += ready.size();
-  }
-  for (Connection& connection : ready) {
-    pool_->enqueue([this, connection = std::move(connection)] { Serve(connection); });
-  }
-  // One at a time: in between, those that were there before have the chance to be served before they are too old.
-  if (polled_[1].revents != 0) Accept();
-}
-
-void HttpServer::Impl::Accept() {
-  const int socket = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket >= 0) {
-    told_ = false;
-    waiting_.push_back(std::make_shared<HttpStream>(socket, timeout_, tls_.get()));
-    return;
-  }
-  if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-  const int error = errno;
-  accept_from_ = std::chrono::steady_clock::now() + kAcceptPause;
-  if (std::exchange(told_, true)) return;
-  LODESTONE_LOG(WARN, "http", "no connections are accepted for the moment port={} error={}", port_,
-                std::strerror(error));
-}
-
-void HttpServer::Impl::Serve(Connection connection) {
-  HttpStream::Next next = connection->Advance();
-  if (next == HttpStream::Next::kAnswer) {
-    bool closed = false;
-    process_request(*connection, /*close_connection=*/true, closed, [&connection](httplib::Request& of) {
-      of.ssl = connection->tls();
-      Tame(&of);
-    });
-    connection->SendAnswer();
-    next = connection->Advance();
-  }
-  MutexLock lock(&mu_);
-  --serving_;
-  if (next == HttpStream::Next::kPoll) served_.push_back(std::move(connection));
-  Wake();
-}
-
-void HttpServer::Impl::Wake() { eventfd_write(wake_, 1); }
-
 void HttpServer::Impl::Stop() {
   MutexLock stop_lock(&stop_mu_);
-  if (!thread_.joinable()) return;
+  if (daemon_ == nullptr) return;
+  close(MHD_quiesce_daemon(daemon_));
+  connections_.FinishAnswers();
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    Wake();
+    changed_.NotifyAll();
   }
-  thread_.join();
-  pool_->shutdown();
+  for (std::thread& handler : handlers_) handler.join();
+  MHD_stop_daemon(daemon_);
+  daemon_ = nullptr;
 }
+
+void HttpServer::Impl::OnConnection(void* impl, MHD_Connection* connection, void** context,
+                                    MHD_ConnectionNotificationCode code) {
+  auto* const self = static_cast<Impl*>(impl);
+  *context = self;  // For TlsOf.
+  if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+    self->connections_.Add(SocketOf(connection));
+  } else {
+    self->connections_.Remove(SocketOf(connection));
+  }
+}
+
+MHD_Result HttpServer::Impl::OnRequest(void* impl, MHD_Connection* connection, const char* path, const char* method,
+                                       const char*, const char*, size_t* body_bytes, void** exchange) {
+  auto* const self = static_cast<Impl*>(impl);
+  auto* const known = static_cast<Exchange*>(*exchange);
+  if (known == nullptr) {  // The headers have arrived.
+    *exchange = new Exchange;
+    return MHD_YES;
+  }
+  if (*body_bytes > 0) {
+    known->body_bytes += std::exchange(*body_bytes, 0);
+    return known->body_bytes <= kDrainBytesMax ? MHD_YES : MHD_NO;
+  }
+  if (!known->begun) return self->Begin(connection, path, method, known);
+  return known->answered ? self->Send(connection, known) : MHD_YES;
+}
+
+void HttpServer::Impl::OnCompleted(void* impl, MHD_Connection* connection, void** exchange,
+                                   MHD_RequestTerminationCode) {
+  const std::unique_ptr<Exchange> done(static_cast<Exchange*>(*exchange));
+  *exchange = nullptr;
+  if (done != nullptr && done->begun) static_cast<Impl*>(impl)->connections_.EndAnswer(SocketOf(connection));
+}
+
+MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path, std::string_view method,
+                                   Exchange* exchange) {
+  if (!connections_.BeginAnswer(SocketOf(connection))) return MHD_NO;
+  exchange->begun = true;
+  exchange->takes_gzip = Header(connection, "Accept-Encoding").find("gzip") != std::string_view::npos;
+  const bool fits = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size <=
+                    limits::kHttpRequestBytesMax;
+  if (!fits) {
+    exchange->answer = Error(400, absl::StrCat("this request has more than ", limits::kHttpRequestBytesMax, " bytes"));
+    return Send(connection, exchange);
+  }
+  if (method != "GET" && method != "HEAD") {
+    exchange->answer = Error(405, absl::StrCat(std::string(method), " is not served here; GET and HEAD are"));
+    return Send(connection, exchange);
+  }
+  exchange->request = Read(connection, path);
+  MHD_suspend_connection(connection);
+  MutexLock lock(&mu_);
+  suspended_.emplace_back(connection, exchange);
+  changed_.NotifyOne();
+  return MHD_YES;
+}
+
+HttpRequest HttpServer::Impl::Read(MHD_Connection* connection, const char* path) const {
+  HttpRequest request;
+  request.path = path;
+  MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, &AddParameter, &request);
+  const std::string_view credentials = Header(connection, "Authorization");
+  if (credentials.starts_with(kBearer)) request.token = credentials.substr(kBearer.size());
+  request.peer = AddressOf(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+  if (tls_ == nullptr) return request;
+  const auto session = static_cast<gnutls_session_t>(
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
+  if (const std::shared_ptr<X509> shown = tls_->ClientCertificate(session); shown != nullptr) {
+    request.has_certificate = true;
+    request.certificate_names = NamesOf(*shown);
+  }
+  return request;
+}
+
+MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, Exchange* exchange) {
+  HttpResponse& answer = exchange->answer;
+  std::string zipped;
+  if (exchange->takes_gzip && answer.body.size() >= kGzipBytesMin) zipped = Gzip(answer.body);
+  if (!zipped.empty()) answer.body.swap(zipped);
+  // The body lives until OnCompleted.
+  MHD_Response* const response =
+      MHD_create_response_from_buffer(answer.body.size(), answer.body.data(), MHD_RESPMEM_PERSISTENT);
+  if (response == nullptr) return MHD_NO;
+  MHD_add_response_header(response, "Content-Type", answer.content_type.c_str());
+  MHD_add_response_header(response, "Cache-Control", "no-store");
+  MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  MHD_add_response_header(response, "Connection", "close");
+  if (!zipped.empty()) MHD_add_response_header(response, "Content-Encoding", "gzip");
+  if (answer.code == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"lodestone\"");
+  if (answer.code == 405) MHD_add_response_header(response, "Allow", "GET, HEAD");
+  connections_.SendAnswer(SocketOf(connection), answer.body.size());
+  const MHD_Result queued = MHD_queue_response(connection, static_cast<unsigned>(answer.code), response);
+  MHD_destroy_response(response);
+  return queued;
+}
+
+HttpResponse HttpServer::Impl::Answer(const HttpRequest& request) const {
+  if (security_.check != nullptr && !security_.open.contains(request.path)) {
+    const absl::Status status = security_.check(request);
+    if (!status.ok()) return Error(absl::IsUnauthenticated(status) ? 401 : 403, std::string(status.message()));
+  }
+  const auto found = paths_.find(request.path);
+  if (found == paths_.end()) return Error(404, absl::StrCat("there is nothing at ", request.path));
+  return found->second(request);
+}
+
+void HttpServer::Impl::RunHandlers() {
+  MutexLock lock(&mu_);
+  for (;;) {
+    while (suspended_.empty() && !stopping_) changed_.Wait(&mu_);
+    if (suspended_.empty()) return;
+    const auto [connection, exchange] = suspended_.front();
+    suspended_.pop_front();
+    mu_.Unlock();
+    exchange->answer = Answer(exchange->request);
+    exchange->answered = true;
+    MHD_resume_connection(connection);
+    mu_.Lock();
+  }
+}
+
+const HttpTls& HttpServer::Impl::TlsOf(gnutls_session_t session) {
+  auto* const connection = static_cast<MHD_Connection*>(gnutls_session_get_ptr(session));
+  const void* const self = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+  return *static_cast<const Impl*>(self)->tls_;
+}
+
+int HttpServer::Impl::OnHandshake(gnutls_session_t session, const gnutls_cert_retr_st*, gnutls_pcert_st** chain,
+                                  unsigned* chain_size, gnutls_ocsp_data_st**, unsigned* ocsp_size,
+                                  gnutls_privkey_t* key, unsigned* flags) {
+  *ocsp_size = 0;
+  *flags = GNUTLS_CERT_RETR_DEINIT_ALL;
+  return TlsOf(session).Configure(session, &OnClientCertificate, chain, chain_size, key);
+}
+
+int HttpServer::Impl::OnClientCertificate(gnutls_session_t session) { return TlsOf(session).CheckClient(session); }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;

@@ -1,10 +1,9 @@
 // The HTTP port of a process, for metrics, probes and the page: a few paths that are read with GET or HEAD.
 //
-// Requests are answered on threads of its own, limits::kHttpThreads at a time. Whoever is slow to send a request or to
-// take an answer holds none of them, and is cut off after limits::kHttpTimeoutMs; when there are too many of them, or
-// too much that they do not take, then those who have had most of that time. Whatever is asked of other paths or with
-// other methods is answered with 404 or 405 and a line that says so; an answer never depends on what the process's bulk
-// data path does.
+// libmicrohttpd receives requests and sends answers on one thread; handlers run on limits::kHttpThreads others. Slow
+// clients occupy no thread and are disconnected after limits::kHttpTimeoutMs. When connections or unsent bytes exceed
+// their limits, the oldest connections are closed first. Unknown paths and other methods are answered with 404 or 405
+// and a line of explanation. Each connection serves one request.
 //
 // Thread-safe. Handlers must stay valid until Stop, or the destructor, has returned.
 #pragma once
@@ -25,17 +24,17 @@
 
 namespace lodestone {
 
-// What is asked.
+// A request.
 struct HttpRequest {
   std::string path;
   std::map<std::string, std::string> parameters;  // Of the query, decoded; of several with one name the first.
   std::string token;                              // Of "Authorization: Bearer TOKEN"; empty if there is none.
-  std::string peer;                               // Where it comes from, host:port.
-  bool has_certificate = false;                   // A certificate was shown, and the authorities vouch for it.
+  std::string peer;                               // The client's address, host:port.
+  bool has_certificate = false;                   // The client showed a certificate that the authorities vouch for.
   std::vector<std::string> certificate_names;     // Its common name and DNS names.
 };
 
-// What is answered.
+// Its answer.
 struct HttpResponse {
   int code = 200;
   std::string content_type = "text/plain; charset=utf-8";
@@ -48,7 +47,7 @@ class HttpServer {
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
   using Paths = std::map<std::string, Handler>;
 
-  // Who may ask, and how.
+  // TLS and authorization of a port.
   struct Security {
     // Served by TLS with the newest of these, which must have a certificate; null: without TLS.
     std::shared_ptr<CertificateFiles> certificates;
@@ -57,7 +56,7 @@ class HttpServer {
     // Judges requests of all paths, there or not, but for those of `open`: UNAUTHENTICATED becomes 401, anything else
     // 403. Null: all are answered. Called as a Handler is.
     std::function<absl::Status(const HttpRequest&)> check = nullptr;
-    // What everybody may see: probes carry no token, and the page is there to ask for one.
+    // Paths that need no authorization: probes carry no token, and the page asks its user for one.
     std::set<std::string> open = {"/", "/healthz", "/readyz"};
   };
 
@@ -77,8 +76,8 @@ class HttpServer {
   // The port that it is bound to.
   uint16_t port() const;
 
-  // Takes no new requests, takes those that have not arrived whole for over, and returns when all are answered or too
-  // late. Only the first call counts.
+  // Closes the port, drops requests that have not arrived whole, and returns when all others are answered or too late.
+  // Later calls wait for the first.
   void Stop();
 
  private:

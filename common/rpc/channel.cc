@@ -60,7 +60,7 @@ grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes) {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes,
                                            const CredentialsRef& credentials) {
-  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(credentials), ChannelSettings(message_max_bytes));
+  return ChannelWith(credentials, address, ChannelSettings(message_max_bytes));
 }
 
 bool Reconnect(grpc::Channel* channel) {

@@ -27,10 +27,10 @@ using Bio = std::unique_ptr<BIO, FreeBio>;
 
 Bio BioOf(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
-// A file is not asked for a password: nobody is there to answer.
+// Encrypted keys are refused: a server has no terminal to ask for a password.
 int NoPassword(char*, int, int, void*) { return 0; }
 
-// What OpenSSL has to say, which it forgets.
+// The text of OpenSSL's oldest error; clears its errors.
 std::string LastError() {
   char text[256] = "";
   const auto code = ERR_peek_last_error();
@@ -111,17 +111,6 @@ absl::Status ReadAuthorities(const v1::SecurityConfig& security, CertificateSet*
   return Invalid("authorities", security.authorities(), absl::StrCat("holds no certificate", LastError()));
 }
 
-// OpenSSL's callback, before a connection's handshake: gives it the newest certificates. 1 if that went well.
-int UseNewest(SSL* connection, void* argument) {
-  const std::shared_ptr<const CertificateSet> set = static_cast<CertificateFiles*>(argument)->Newest();
-  STACK_OF(X509)* const chain = sk_X509_new_null();
-  for (const auto& certificate : set->chain) sk_X509_push(chain, certificate.get());
-  const int used = SSL_use_cert_and_key(connection, set->certificate.get(), set->key.get(), chain, /*override=*/1);
-  sk_X509_free(chain);
-  if (used == 1 && set->authorities != nullptr) SSL_set1_verify_cert_store(connection, set->authorities.get());
-  return used;
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CertificateSet>> ReadCertificates(const v1::SecurityConfig& security) {
@@ -177,7 +166,7 @@ absl::Status CertificateFiles::Use(std::shared_ptr<const CertificateSet> set) {
     return made.status();
   };
   const CertificateSet* const before = set_.get();
-  // Whoever reads between the two has a key that is not the certificate's, and reads again in a moment.
+  // A reader between the two sees a key that does not match the certificate, and reads again a moment later.
   LODESTONE_RETURN_IF_ERROR(copy(set->key_pem, before ? &before->key_pem : nullptr, &key_copy_));
   LODESTONE_RETURN_IF_ERROR(
       copy(set->certificate_pem, before ? &before->certificate_pem : nullptr, &certificate_copy_));
@@ -196,7 +185,7 @@ std::shared_ptr<const CertificateSet> CertificateFiles::Newest() {
   const absl::Status used = fresh.ok() ? Use(*std::move(fresh)) : fresh.status();
   const std::string problem = used.ok() ? "" : std::string(used.message());
   if (!problem.empty() && problem != problem_) {
-    LODESTONE_LOG(WARN, "security", "the certificates of before are used on: {}", problem);
+    LODESTONE_LOG(WARN, "security", "the new certificates cannot be used, the previous ones remain: {}", problem);
   }
   problem_ = problem;
   return set_;
@@ -212,19 +201,6 @@ std::string CertificateFiles::Warning() {
   if (set->certificate == nullptr || left_s > kExpiresSoonS) return "";
   if (left_s <= 0) return absl::StrCat("the certificate has expired, at ", DateOf(set->expires_s), " UTC");
   return absl::StrCat("the certificate expires in ", left_s / kDayS, " days, at ", DateOf(set->expires_s), " UTC");
-}
-
-bool ServeTls(SSL_CTX* context, CertificateFiles* files, bool ask_clients) {
-  if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) return false;
-  SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
-  SSL_CTX_set_cert_cb(context, UseNewest, files);
-  if (!ask_clients) return true;
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-  // A session that is taken up again shows no certificate: each connection shows its own.
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
-  SSL_CTX_set_num_tickets(context, 0);
-  return true;
 }
 
 }  // namespace lodestone

@@ -1,10 +1,9 @@
-// Certificates and keys in PEM files, as OpenSSL understands them: checked before they are used, and read again when
-// they change.
+// Certificates and keys in PEM files: checked before they are used, and read again when they change.
 //
 // Thread-safe.
 #pragma once
 
-#include <openssl/ssl.h>
+#include <openssl/evp.h>
 #include <openssl/x509.h>
 
 #include <cstdint>
@@ -21,7 +20,7 @@
 
 namespace lodestone {
 
-// What the files of a SecurityConfig hold; null and empty for a file that is not configured.
+// The contents of the files of a SecurityConfig; null and empty for a file that is not configured.
 struct CertificateSet {
   // As they were read.
   std::string certificate_pem;
@@ -29,7 +28,7 @@ struct CertificateSet {
   std::string authorities_pem;
 
   std::shared_ptr<X509> certificate;
-  std::vector<std::shared_ptr<X509>> chain;  // Those that vouch for it, if the file has any.
+  std::vector<std::shared_ptr<X509>> chain;  // The intermediate certificates of the file.
   std::shared_ptr<EVP_PKEY> key;
   std::shared_ptr<X509_STORE> authorities;
   int64_t expires_s = 0;  // The certificate, in seconds since 1970.
@@ -39,7 +38,7 @@ struct CertificateSet {
 // certificate's, or if the certificate has expired or is not valid yet; NOT_FOUND and so on.
 absl::StatusOr<std::shared_ptr<const CertificateSet>> ReadCertificates(const v1::SecurityConfig& security);
 
-// What the subject of a certificate is called: its common name and DNS names.
+// The names of a certificate's subject: its common name and DNS names.
 std::vector<std::string> NamesOf(const X509& certificate);
 
 // The newest of a configuration's certificates.
@@ -49,24 +48,23 @@ class CertificateFiles {
   static absl::StatusOr<std::shared_ptr<CertificateFiles>> Open(const v1::SecurityConfig& security,
                                                                 const TimeSource* time);
 
-  // Reads the files again if that is longer ago than security.reload_ms. If they cannot be used, what was read before
-  // counts, and that is logged.
+  // The newest usable certificates. Reads the files again after security.reload_ms; if they cannot be used, logs that
+  // and keeps the previous ones.
   std::shared_ptr<const CertificateSet> Newest();
 
-  // Where the newest lie that could be used, for gRPC, which would take whatever stands in the files themselves; empty
-  // for a file that is not configured.
+  // Paths of copies of the newest usable files, for gRPC, which does not check what it reads; empty for a file that is
+  // not configured.
   const std::string& certificate_path() const { return certificate_path_; }
   const std::string& key_path() const { return key_path_; }
   const std::string& authorities_path() const { return authorities_path_; }
 
-  // What somebody should know of them: why they could not be read again, or that the certificate expires soon. Empty:
-  // nothing.
+  // A warning for the operator: why the files could not be read again, or that the certificate expires soon; or empty.
   std::string Warning();
 
  private:
   CertificateFiles(const v1::SecurityConfig& security, const TimeSource* time) : security_(security), time_(time) {}
 
-  // Makes them the newest.
+  // Makes `set` the newest.
   absl::Status Use(std::shared_ptr<const CertificateSet> set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after Open.
@@ -82,10 +80,5 @@ class CertificateFiles {
   int64_t read_ms_ ABSL_GUARDED_BY(mu_) = 0;
   std::string problem_ ABSL_GUARDED_BY(mu_);  // Of the last reading.
 };
-
-// Makes a context of OpenSSL's serve TLS with the newest of `files`, connection by connection, and ask clients for a
-// certificate if `ask_clients` (who shows none is let in, who shows a wrong one is not). `files` must outlive it. False
-// if OpenSSL does not want to.
-bool ServeTls(SSL_CTX* context, CertificateFiles* files, bool ask_clients);
 
 }  // namespace lodestone

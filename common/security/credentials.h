@@ -1,16 +1,15 @@
-// What this process shows to those it calls, and what it believes of them: TLS certificates and a token, made once from
-// SecurityConfig, for every channel that it opens and every port that it serves.
+// The credentials of this process: TLS certificates and a token, made once from SecurityConfig, for every channel that
+// it opens and every port that it serves.
 //
 // Certificates, authorities and token are read again when their files change: new connections use the new ones, and
 // each call carries the newest token. gRPC takes over a certificate up to a second later.
 //
-// A token is shown by TLS, or to this machine, and nowhere else: calls that would send it over the network for anybody
-// to read end with UNAUTHENTICATED, and nothing of them is sent.
+// A token is sent by TLS or within this machine only: calls that would send it in plain text over the network end with
+// UNAUTHENTICATED, and nothing of them is sent.
 //
-// Thread-safe. Channels and servers keep what they need of it.
+// Thread-safe. Channels and ports share its ownership.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,12 +18,14 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
+#include "common/security/auth_processor.h"
 #include "common/security/certificates.h"
-#include "common/security/incoming_call.h"
 #include "common/security/token_file.h"
+#include "grpcpp/channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "proto/config.pb.h"
 
 namespace lodestone {
@@ -47,15 +48,13 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   bool serves_by_tls() const { return !security_.certificate().empty(); }
   bool has_token() const { return token_ != nullptr; }
 
-  // For channels. With TLS the other side's certificate must be of the host that is called.
-  std::shared_ptr<grpc::ChannelCredentials> channel() const;
+  // A channel to `target`. With TLS the server's certificate must be of the host that is called.
+  std::shared_ptr<grpc::Channel> Channel(const std::string& target, const grpc::ChannelArguments& settings) const;
 
-  // Judges a call before its service sees it, or any of its messages is read. Must be quick; called on gRPC's threads.
-  using Door = std::function<absl::Status(const IncomingCall&)>;
-  // For a port of a server, all of whose calls go through `door` (null: freely).
-  std::shared_ptr<grpc::ServerCredentials> server(Door door) const;
+  // For a port of a server, each of whose calls `authorize` judges (null: all are admitted).
+  std::shared_ptr<grpc::ServerCredentials> Server(Authorizer authorize) const;
 
-  // What HTTP is served with; null without a certificate.
+  // For the HTTP port; null without a certificate.
   std::shared_ptr<CertificateFiles> certificates() const { return serves_by_tls() ? certificates_ : nullptr; }
   bool asks_clients() const { return security_.client_certificates(); }
 
@@ -66,7 +65,7 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   explicit Credentials(const v1::SecurityConfig& security);
   absl::Status Open();
   void WarnOfReaders() const;
-  // Has the certificates read again, until the end.
+  // Reads the certificates again each reload_ms, until the end.
   void RunReloads();
 
   // Constant after Make; synchronise themselves.
@@ -82,8 +81,9 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
   std::thread reloads_;  // Last: it uses all of the above.
 };
 
-// For channels and ports of a process that may have none.
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const CredentialsRef& credentials);
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const CredentialsRef& credentials, Credentials::Door door);
+// The same for a process that may have no credentials.
+std::shared_ptr<grpc::Channel> ChannelWith(const CredentialsRef& credentials, const std::string& target,
+                                           const grpc::ChannelArguments& settings);
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const CredentialsRef& credentials, Authorizer authorize);
 
 }  // namespace lodestone

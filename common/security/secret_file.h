@@ -1,5 +1,4 @@
-// Small files that change while a process runs: tokens, identities. Somebody puts another one in place; the process
-// takes it over without a restart.
+// Small files that may be replaced while a process runs: tokens, identities.
 //
 // Thread safety: WatchedFile belongs to one thread at a time.
 #pragma once
@@ -15,7 +14,7 @@ namespace lodestone {
 // The content of the file at `path`, at most limits::kSecretFileBytesMax bytes. Errors name the file.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
-// Whether everybody on this machine may read the file at `path`; false if there is none.
+// True if every user of this machine may read the file at `path`; false if there is no file.
 bool IsReadableByAll(const std::string& path);
 
 class WatchedFile {
@@ -26,8 +25,8 @@ class WatchedFile {
   // What Refresh read last.
   const std::string& content() const { return content_; }
 
-  // Reads the file. Whether the content is another than before; it stays as it is after an error. (The file is read
-  // each time: sizes and times of files do not tell for certain that they are the same.)
+  // Reads the file. True if the content has changed; an error keeps the previous content. (The file is read each time:
+  // equal sizes and times do not prove equal contents.)
   absl::StatusOr<bool> Refresh();
 
  private:

@@ -54,7 +54,7 @@ std::string TokenFile::Get() {
   if (time_->NowMs() - read_ms_ < reload_ms_) return token_;
   const absl::Status status = Refresh();
   if (!status.ok() && !broken_) {
-    LODESTONE_LOG(WARN, "security", "the token of before is used on: {}", status.ToString());
+    LODESTONE_LOG(WARN, "security", "the new token cannot be used, the previous one remains: {}", status.ToString());
   }
   broken_ = !status.ok();
   return token_;

@@ -21,7 +21,7 @@ class TokenFile {
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const std::string& path, int64_t reload_ms,
                                                          const TimeSource* time);
 
-  // The newest token. One that cannot be read, or is none, does not take the place of the one before; that is logged.
+  // The newest usable token. A file that cannot be read, or holds no token, is logged and does not replace it.
   std::string Get();
 
  private:

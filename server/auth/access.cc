@@ -36,11 +36,11 @@ v1::Identity OwnIdentity() {
 
 }  // namespace
 
-Access::Access(std::shared_ptr<const Identities> identities, Surroundings surroundings)
-    : surroundings_(std::move(surroundings)),
+Access::Access(std::shared_ptr<const Identities> identities, Dependencies dependencies)
+    : dependencies_(std::move(dependencies)),
       own_token_(DrawToken()),
       own_digest_(DigestOf(own_token_)),
-      own_grant_(std::make_shared<Grant>(OwnIdentity(), surroundings_.tables, surroundings_.time, nullptr)) {
+      own_grant_(std::make_shared<Grant>(OwnIdentity(), dependencies_.tables, dependencies_.time, nullptr)) {
   Replace(std::move(identities));
 }
 
@@ -51,7 +51,7 @@ void Access::Replace(std::shared_ptr<const Identities> identities) {
   std::vector<GrantRef> grants;
   for (const v1::Identity& identity : identities->all()) {
     const auto known = before.find(identity.name());
-    grants.push_back(std::make_shared<Grant>(identity, surroundings_.tables, surroundings_.time,
+    grants.push_back(std::make_shared<Grant>(identity, dependencies_.tables, dependencies_.time,
                                              known == before.end() ? nullptr : known->second.get()));
   }
   grants_ = std::move(grants);
@@ -63,30 +63,32 @@ absl::StatusOr<Shown> Access::ShownBy(const IncomingCall& call) {
   Shown shown;
   shown.certificate_names = call.certificate_names;
   if (call.authorization.empty()) return shown;
-  if (call.authorization.size() > 1) return absl::UnauthenticatedError("several tokens were shown");
+  if (call.authorization.size() > 1) return absl::UnauthenticatedError("several tokens were shown; send one");
   const absl::string_view token = BearerToken(call.authorization.front());
-  if (token.empty()) return absl::UnauthenticatedError("what was shown for authorization is no bearer token");
+  if (token.empty())
+    return absl::UnauthenticatedError("the authorization metadata is no bearer token; send \"Bearer TOKEN\"");
   shown.token = DigestOf(token);
   return shown;
 }
 
 absl::StatusOr<GrantRef> Access::Resolve(const Shown& shown) const {
   MutexLock lock(&mu_);
-  // Who shows a token is whose token it is, or nobody: a certificate does not help then.
+  // A token decides alone: with a wrong one a certificate does not help.
   if (shown.token.has_value()) {
     if (CRYPTO_memcmp(shown.token->data(), own_digest_.data(), own_digest_.size()) == 0) return own_grant_;
     const int found = identities_->ByToken(*shown.token);
     if (found >= 0) return grants_[found];
-    return absl::UnauthenticatedError("the token that was shown is nobody's here (security.identities)");
+    return absl::UnauthenticatedError("unknown token: no identity of this ps has it (security.identities)");
   }
   const int found = identities_->ByCertificate(shown.certificate_names);
   if (found >= 0) return grants_[found];
   if (shown.certificate_names.empty()) {
-    return absl::UnauthenticatedError("no token was shown (security.token), nor a certificate that is somebody's here");
+    return absl::UnauthenticatedError(
+        "no token was shown (set security.token), and no certificate of an identity of this ps");
   }
   return absl::UnauthenticatedError(
-      absl::StrCat("no token was shown (security.token), and the names in the certificate that was, ",
-                   absl::StrJoin(shown.certificate_names, ", "), ", are not one identity's here"));
+      absl::StrCat("no token was shown (set security.token), and the names in the certificate, ",
+                   absl::StrJoin(shown.certificate_names, ", "), ", are not those of one identity of this ps"));
 }
 
 absl::StatusOr<GrantRef> Access::ResolveCall(const IncomingCall& call) const {
@@ -138,10 +140,10 @@ void Access::CheckStreams() {
     const absl::StatusOr<GrantRef> now = known.caller->grant();
     const Grant& before = *known.caller->opened_with();
     known.revoked |= !now.ok() || !(*now)->SameRights(before);
-    // Whoever has new rights, or another token by now, may come again with those at once: it is no final error.
+    // UNAVAILABLE, so that a caller with new rights or a new token connects again.
     if (known.revoked) {
-      stream->Revoke(absl::UnavailableError(
-          absl::StrCat("the rights of ", before.Described(), " are not what they were when the stream was opened")));
+      stream->Revoke(absl::UnavailableError(absl::StrCat("the rights of ", before.Described(),
+                                                         " have changed since the stream was opened; open another")));
     }
     left.push_back(std::move(known));
   }
@@ -166,8 +168,8 @@ std::string Access::NameOf(const IncomingCall& call) const {
 }
 
 void Access::NoteAdmitted(const Grant& grant, const IncomingCall& call) {
-  if (surroundings_.audit == nullptr) return;
-  surroundings_.audit->Write({grant.name(), call.peer, call.agent, call.method, ""}, "admitted");
+  if (dependencies_.audit == nullptr) return;
+  dependencies_.audit->Write({grant.name(), call.peer, call.agent, call.method, ""}, "admitted");
 }
 
 void Access::NoteDenied(const Grant* grant, const IncomingCall& call, const absl::Status& why) {
@@ -177,8 +179,8 @@ void Access::NoteDenied(const Grant* grant, const IncomingCall& call, const absl
     MutexLock lock(&mu_);
     ++unknown_denied_;
   }
-  if (surroundings_.audit == nullptr) return;
-  surroundings_.audit->WriteDenied(
+  if (dependencies_.audit == nullptr) return;
+  dependencies_.audit->WriteDenied(
       {grant == nullptr ? "" : grant->name(), call.peer, call.agent, call.method, std::string(why.message())});
 }
 

@@ -1,8 +1,9 @@
-// Who calls this ps, and whether he may: where security.identities is set, every call goes through here.
+// Authentication and authorization of a ps: where security.identities is set, every call is checked here.
 //
-// The role is judged at the door (Admit), before a service sees a call or any of its messages is read; what depends on
-// more than the method, a push's tables say, is judged by the service, through a Caller. Identities may change at any
-// time: calls go by the newest, and streams whose caller has other rights than when they were opened are ended.
+// Admit checks the role that a method needs, before its service sees the call or reads any of its messages; what
+// depends on more than the method, for example the tables of a push, is checked by the service, through a Caller.
+// Identities may change at any time: calls are judged by the newest, and streams whose caller's rights have changed
+// since they were opened are ended.
 //
 // Thread-safe. Must outlive the gRPC server and its streams, and the callers.
 #pragma once
@@ -31,7 +32,7 @@ namespace lodestone::server {
 
 class Caller;
 
-// What somebody shows to say who he is.
+// The proof of identity that a call shows.
 struct Shown {
   std::optional<Digest> token;
   std::vector<std::string> certificate_names;
@@ -40,40 +41,40 @@ struct Shown {
 class Access {
  public:
   // All must outlive this; `audit` may be null.
-  struct Surroundings {
+  struct Dependencies {
     const TableInfo* tables = nullptr;
     const TimeSource* time = nullptr;
     Audit* audit = nullptr;
     Timer* timer = nullptr;
   };
-  Access(std::shared_ptr<const Identities> identities, Surroundings surroundings);
+  Access(std::shared_ptr<const Identities> identities, Dependencies dependencies);
 
-  // The door: OK if the caller is known and his role lets him call the method. UNAUTHENTICATED, PERMISSION_DENIED.
+  // OK if the caller is an identity whose role may call the method; else UNAUTHENTICATED or PERMISSION_DENIED.
   absl::Status Admit(const IncomingCall& call);
 
-  // Who makes a call that a service has got. UNAUTHENTICATED.
+  // The caller of a call that has reached its service, or UNAUTHENTICATED.
   absl::StatusOr<std::shared_ptr<Caller>> Identify(IncomingCall call);
-  // Ends `stream` once its caller has not the rights any more that he was identified with.
+  // Ends `stream` when the rights of its caller are no longer those that it was identified with.
   void Watch(const std::shared_ptr<Caller>& caller, std::weak_ptr<Revocable> stream);
 
-  // OK if who shows this on the HTTP port may read there.
+  // OK if the client of this HTTP request may read the HTTP port; else as Admit.
   absl::Status CheckHttp(const IncomingCall& request);
 
-  // From now on these count.
+  // Replaces the identities.
   void Replace(std::shared_ptr<const Identities> identities);
-  // Ends the streams that are to end, and cuts off those that were to and did not.
+  // Ends the streams whose caller's rights have changed; resets those that were to end and did not.
   void CheckStreams();
 
-  // A token with which this process, and nobody else, may do everything here.
+  // The token of this process itself, which may do everything here.
   const std::string& own_token() const { return own_token_; }
-  Timer* timer() const { return surroundings_.timer; }
+  Timer* timer() const { return dependencies_.timer; }
 
-  // Who makes a call; empty: nobody who is known.
+  // The name of a call's identity; empty if it has none.
   std::string NameOf(const IncomingCall& call) const;
 
-  // Has a call of an admin in the audit log.
+  // Writes a call of an admin to the audit log.
   void NoteAdmitted(const Grant& grant, const IncomingCall& call);
-  // Counts a call that is denied to `grant` (null: somebody unknown), and has it in the audit log.
+  // Counts a call that is denied to `grant` (null: no identity), and writes it to the audit log.
   void NoteDenied(const Grant* grant, const IncomingCall& call, const absl::Status& why);
   void FillStatus(v1::StatusResponse* status) const;
 
@@ -85,15 +86,15 @@ class Access {
     bool revoked = false;
   };
 
-  // What the call shows; UNAUTHENTICATED if that contradicts itself.
+  // The proof that a call shows; UNAUTHENTICATED if it is malformed or shows several.
   static absl::StatusOr<Shown> ShownBy(const IncomingCall& call);
-  // What he may do who shows this. UNAUTHENTICATED, saying what is wrong with it.
+  // The grant of the identity that this proves, or UNAUTHENTICATED with the reason.
   absl::StatusOr<GrantRef> Resolve(const Shown& shown) const;
   absl::StatusOr<GrantRef> ResolveCall(const IncomingCall& call) const;
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // Constant after construction.
-  const Surroundings surroundings_;
+  const Dependencies dependencies_;
   const std::string own_token_;
   const Digest own_digest_;
   const GrantRef own_grant_;

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Audit>> Audit::Open(const std::string& path, cons
 
 Audit::~Audit() {
   MutexLock lock(&mu_);
-  for (auto& [identity, denials] : denials_) TellUnwritten(identity, &denials);
+  for (auto& [identity, denials] : denials_) WriteUnwritten(identity, &denials);
   if (fd_ >= 0) close(fd_);
 }
 
@@ -93,23 +93,22 @@ void Audit::WriteDenied(const Entry& entry) {
     return;
   }
   denials.left -= 1;
-  TellUnwritten(entry.identity, &denials);
+  WriteUnwritten(entry.identity, &denials);
   WriteLine(LineOf(entry, "denied"));
 }
 
-void Audit::TellUnwritten(const std::string& identity, Denials* denials) {
+void Audit::WriteUnwritten(const std::string& identity, Denials* denials) {
   if (denials->unwritten == 0) return;
   Entry entry;
   entry.identity = identity;
-  entry.what =
-      absl::StrCat(std::exchange(denials->unwritten, 0), " more calls were denied, and are not written singly");
+  entry.what = absl::StrCat(std::exchange(denials->unwritten, 0), " more calls were denied, and are not listed singly");
   WriteLine(LineOf(entry, "denied"));
 }
 
 void Audit::CheckTime() {
   MutexLock lock(&mu_);
   for (auto& [identity, denials] : denials_) {
-    if (time_->NowMs() - denials.filled_ms >= 1000) TellUnwritten(identity, &denials);
+    if (time_->NowMs() - denials.filled_ms >= 1000) WriteUnwritten(identity, &denials);
   }
   struct stat there, here;
   if (fd_ < 0 || fstat(fd_, &here) != 0) return;

@@ -1,12 +1,12 @@
 // The audit log: a JSON object per line for each call that only an admin may make and each call that was denied.
 //   {"time":"2026-11-21T04:00:00.123Z","identity":"alice","peer":"ipv4:10.0.0.7:51234",
 //    "method":"/lodestone.v1.Admin/Rollback","outcome":"OK","what":"embedding to before-change"}
-// `outcome` is "admitted" for a call that goes on, the name of a status code for one that has ended, and "denied".
-// `identity` is empty for somebody unknown, and `peer` where it is not known, which is so for calls that are turned
-// away before a service has them; "agent" then tells what the caller calls its program.
+// `outcome` is "admitted" for a call that goes on, the name of a status code for one that has ended, or "denied".
+// `identity` is empty for an unknown caller. `peer` is empty for calls that are denied before they reach a service;
+// "agent" then has the name of the calling program.
 //
-// Denied calls of one identity (or of all unknown together) are written as long as there are not more than some a
-// second; the others are counted, and told in a line of their own, so that a flood does not fill the disk.
+// Denied calls of one identity (or of all unknown callers together) are written up to a rate; the others are counted,
+// and their number is written in a line of its own, so that a flood does not fill the disk.
 //
 // Thread-safe.
 #pragma once
@@ -23,16 +23,16 @@
 
 namespace lodestone::server {
 
-// Lines about denied calls of one identity: at once, and per second.
+// The limit on lines about denied calls of one identity: at once, and per second.
 inline constexpr int kAuditDeniedBurst = 20;
 inline constexpr int kAuditDeniedPerSecond = 2;
 
 class Audit {
  public:
-  // Appends to the file at `path`, which only its owner may read; "": to the log. `time` (milliseconds since 1970, as
-  // of AnchoredTime) must outlive this.
+  // Appends to the file at `path`, created with mode 0600; "": to the process's log. `time` (milliseconds since 1970,
+  // as of AnchoredTime) must outlive this.
   static absl::StatusOr<std::unique_ptr<Audit>> Open(const std::string& path, const TimeSource* time);
-  // Tells what is left to be told.
+  // Writes the numbers of denied calls that are still unwritten.
   ~Audit();
 
   struct Entry {
@@ -42,15 +42,15 @@ class Audit {
     std::string method;
     std::string what;
   };
-  // A call of an admin, and what became of it.
+  // A call of an admin and its outcome.
   void Write(const Entry& entry, const std::string& outcome);
-  // A call that was denied. `entry.what`: why.
+  // A denied call; `entry.what` is the reason.
   void WriteDenied(const Entry& entry);
 
-  // Tells how many denied calls were not written, each second or so, and opens the file anew if it was moved away.
+  // Writes how many denied calls were not written, about once a second, and reopens the file if it was moved away.
   void CheckTime();
 
-  // Why lines are not in the file but in the log; OK: they are.
+  // OK, or the reason why lines are in the process's log instead of the file.
   absl::Status health() const;
 
  private:
@@ -65,7 +65,7 @@ class Audit {
 
   absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteLine(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellUnwritten(const std::string& identity, Denials* denials) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteUnwritten(const std::string& identity, Denials* denials) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string LineOf(const Entry& entry, const std::string& outcome) const;
 
   const std::string path_;

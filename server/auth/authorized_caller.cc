@@ -44,11 +44,11 @@ absl::Status JudgeTable(const Grant& grant, const std::string& name, const absl:
   const bool exists = known.ok() && *known == name;
   const absl::Status may_make = grant.CheckWrite(absl::string_view(name));
   if (may_make.ok()) return exists ? absl::OkStatus() : grant.CheckRoom();
-  // Who only reads a table names it among those that it needs, and waits until somebody has made it.
+  // A reader names its tables too, and waits until another worker has made them.
   if (!grant.CheckRead(absl::string_view(name)).ok()) return may_make;
   if (exists) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("table `", name, "` is not there yet, and ", grant.Described(), " may not make it"));
+  return absl::UnavailableError(absl::StrCat("table `", name, "` does not exist yet, and ", grant.Described(),
+                                             " may not create it; start a worker that may"));
 }
 
 }  // namespace
@@ -60,9 +60,9 @@ absl::StatusOr<GrantRef> Caller::grant() {
   generation_ = generation;
   grant_ = access_->Resolve(shown_);
   if (grant_.ok()) return grant_;
-  // Not UNAUTHENTICATED: whoever has something new to show by now opens another stream with it, and goes on.
-  grant_ = absl::UnavailableError(absl::StrCat(
-      "what was shown when this call or stream began does not count any more: ", grant_.status().message()));
+  // Not UNAUTHENTICATED: a caller with a new token opens another stream with it, and goes on.
+  grant_ = absl::UnavailableError(
+      absl::StrCat("the identity of this call or stream is no longer valid: ", grant_.status().message()));
   return grant_;
 }
 
@@ -95,7 +95,7 @@ absl::StatusOr<int64_t> Caller::Check(const v1::Call& call, size_t payload_bytes
     case v1::Call::REQUEST_NOT_SET:
       break;
   }
-  return 0;  // Somebody else says that there is no such call.
+  return 0;  // The dispatcher refuses it.
 }
 
 absl::StatusOr<int64_t> Caller::CheckPush(const v1::PushRequest& push, size_t payload_bytes) {
@@ -133,7 +133,7 @@ absl::Status Caller::CheckEnsureTables(const v1::EnsureTablesRequest& request) {
   absl::Status status = grant->CheckRole(Identity::WORKER, kEnsureTables);
   for (const v1::TableSpec& table : request.tables()) {
     if (!status.ok()) break;
-    status = JudgeTable(*grant, table.name(), access_->surroundings_.tables->name_of(TableIdOf(table.name())));
+    status = JudgeTable(*grant, table.name(), access_->dependencies_.tables->name_of(TableIdOf(table.name())));
   }
   return Note(kEnsureTables, grant, std::move(status));
 }

@@ -1,4 +1,4 @@
-// One who calls, for as long as a call or a stream lasts: whether he may do what he asks for now.
+// The authenticated peer of one call or stream. Re-checks each request against the current identities.
 //
 // Thread-safe. The Access must outlive it.
 #pragma once
@@ -27,29 +27,29 @@ class Caller {
         generation_(generation),
         grant_(opened_with_) {}
 
-  // The newest grant. UNAVAILABLE if there is none any more.
+  // The current grant; UNAVAILABLE if the identity was removed.
   absl::StatusOr<GrantRef> grant();
-  // The one that he had at first.
+  // The grant at the beginning of the call or stream.
   const GrantRef& opened_with() const { return opened_with_; }
 
-  // Whether a call on a stream may be made; its payload counts towards the quotas. OK: for how many ms nothing more is
-  // to be read from the stream. UNAVAILABLE, PERMISSION_DENIED, RESOURCE_EXHAUSTED.
+  // Checks a call on a stream, whose payload counts towards the quotas. OK: the ms for which nothing more is to be read
+  // from the stream. UNAVAILABLE, PERMISSION_DENIED, RESOURCE_EXHAUSTED.
   absl::StatusOr<int64_t> Check(const v1::Call& call, size_t payload_bytes);
 
-  // The same of single calls; a push's answer is to be held for so long.
+  // The same for unary calls; the answer to a push is to be held for that long.
   absl::StatusOr<int64_t> CheckPush(const v1::PushRequest& push, size_t payload_bytes);
   absl::Status CheckPull(const v1::PullRequest& pull);
   absl::StatusOr<int64_t> CheckPushPull(const v1::PushPullRequest& request, size_t payload_bytes);
   absl::Status CheckSubscribe(const v1::SubscribeRequest& request);
   absl::Status CheckEnsureTables(const v1::EnsureTablesRequest& request);
 
-  // PERMISSION_DENIED without a role that is at least `least`, naming `what` he wants of `method`.
+  // PERMISSION_DENIED for a role below `least`, naming `what` the caller wants of `method`.
   absl::Status CheckRole(v1::Identity::Role least, const char* method, const char* what);
-  // Has a call of `method`, which only an admin may make, in the audit log.
+  // Writes a call of `method`, which only an admin may make, to the audit log.
   void NoteAdmitted(const char* method);
 
  private:
-  // Counts a call of `method` that was let through, or denied, and returns `status`.
+  // Counts an admitted or denied call of `method`, and returns `status`.
   absl::Status Note(const char* method, const GrantRef& grant, absl::Status status);
 
   Access* const access_;

@@ -12,7 +12,7 @@ namespace {
 
 using v1::Identity;
 
-// Whether a quota of before, with what was owed, holds on.
+// True if a quota, with its debt, carries over.
 bool SameQuota(const Identity& a, const Identity& b) {
   return a.push_bytes_per_second_max() == b.push_bytes_per_second_max() &&
          a.pushes_per_second_max() == b.pushes_per_second_max();
@@ -58,7 +58,7 @@ absl::Status Grant::Deny(Right right, absl::string_view table) const {
 }
 
 absl::Status Grant::Check(TableId table, Right right) const {
-  // As most are: nothing to look up.
+  // The common case: nothing to look up.
   if (role() == Identity::ADMIN) return absl::OkStatus();
   if (role() == Identity::WORKER && identity_.tables_write().empty() && identity_.tables_read().empty()) {
     return absl::OkStatus();

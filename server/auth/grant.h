@@ -1,6 +1,6 @@
-// What one identity may do on this ps, and how much of it it has done.
+// The rights, quotas and counters of one identity on this ps.
 //
-// Thread-safe. A grant is of one reading of the file of identities; what is counted goes on from one to the next.
+// Thread-safe. A grant belongs to one version of the file of identities; its counters carry over to the next.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@
 
 namespace lodestone::server {
 
-// What rights and quotas look at.
+// The tables of this ps, as rights and quotas need them.
 struct TableInfo {
-  // The name of a table, or what calls that need it end with: NOT_FOUND if there is none with this id, UNAVAILABLE if
-  // this ps does not know (yet).
+  // The name of a table, or the error of calls for it: NOT_FOUND if no table has this id, UNAVAILABLE if this ps does
+  // not know (yet).
   std::function<absl::StatusOr<std::string>(TableId)> name_of;
   // Rows and bytes of all tables on this ps.
   std::function<std::pair<uint64_t, uint64_t>()> totals;
@@ -39,7 +39,7 @@ class Grant {
     std::atomic<uint64_t> push_bytes{0};
   };
 
-  // `tables` must outlive this. `before`: what the reading before knew of the same name; null: nothing.
+  // `tables` must outlive this. `before`: the previous version's grant of the same name; null: none.
   Grant(const v1::Identity& identity, const TableInfo* tables, const TimeSource* time, const Grant* before);
 
   const std::string& name() const { return identity_.name(); }
@@ -48,23 +48,23 @@ class Grant {
   std::string Described() const;
   Counts& counts() const { return *counts_; }
 
-  // PERMISSION_DENIED, naming the identity and `what`, without a role that is at least `least`.
+  // PERMISSION_DENIED, naming the identity and `what`, for a role below `least`.
   absl::Status CheckRole(v1::Identity::Role least, absl::string_view what) const;
 
-  // Whether a table may be pushed to or made, or read. Of one that is not known, what TableInfo says: it might be made
-  // between this and the call.
+  // The right to push to a table or create it, or to read it. An unknown table gives TableInfo's error: it may be
+  // created between this and the call.
   absl::Status CheckWrite(TableId table) const;
   absl::Status CheckWrite(absl::string_view table) const;
   absl::Status CheckRead(TableId table) const;
   absl::Status CheckRead(absl::string_view table) const;
 
-  // RESOURCE_EXHAUSTED if the tables take too much for it to make more.
+  // RESOURCE_EXHAUSTED if the tables are too large for the identity to create more.
   absl::Status CheckRoom() const { return CheckTotals(/*rows=*/false); }
 
-  // Takes a push of `bytes`, which brings rows if `rows`, from the quotas. As Quota::Take.
+  // Takes a push of `bytes` from the quotas; `rows`: it may create rows. As Quota::Take.
   absl::StatusOr<int64_t> TakePush(uint64_t bytes, bool rows) const;
 
-  // Whether role and tables are those of `other`.
+  // True if role and tables equal those of `other`.
   bool SameRights(const Grant& other) const;
   void FillStatus(v1::IdentityStatus* status) const;
 
@@ -83,7 +83,7 @@ class Grant {
   const std::shared_ptr<Quota> quota_;
 
   mutable Mutex mu_;
-  mutable absl::flat_hash_map<TableId, uint8_t> rights_ ABSL_GUARDED_BY(mu_);  // Of the tables asked for so far.
+  mutable absl::flat_hash_map<TableId, uint8_t> rights_ ABSL_GUARDED_BY(mu_);  // Of tables checked before.
 };
 
 using GrantRef = std::shared_ptr<const Grant>;

@@ -26,13 +26,14 @@ uint64_t FirstBytes(const Digest& digest) {
   return first;
 }
 
-// Adds what is wrong with what the file says to the reader's errors.
+// The checks of a parsed file; adds their errors to the reader's.
 class Checker {
  public:
   Checker(YamlReader* reader, bool client_certificates) : reader_(reader), client_certificates_(client_certificates) {}
 
   void Check(const v1::IdentitiesConfig& config) {
-    if (config.identities().empty()) Error("identities", "is empty, so that nobody could call");
+    if (config.identities().empty())
+      Error("identities", "is empty, so that every call would be refused: add an identity");
     if (config.identities_size() > limits::kIdentitiesMax) {
       Error("identities",
             absl::StrCat("has ", config.identities_size(), " entries, and ", limits::kIdentitiesMax, " are the limit"));
@@ -45,10 +46,10 @@ class Checker {
  private:
   void Error(const std::string& path, const std::string& what) { reader_->AddError(path, what); }
 
-  // One of the things that no two identities may share.
+  // Checks a value that no two identities may share.
   void CheckUnique(std::map<std::string, std::string>* known, const std::string& value, const std::string& path) {
     const auto [first, is_new] = known->emplace(value, path);
-    if (!is_new) Error(path, absl::StrCat("is that of ", first->second, " already"));
+    if (!is_new) Error(path, absl::StrCat("is also that of ", first->second, "; it must be unique"));
   }
 
   void CheckOne(const v1::Identity& identity, const std::string& path) {
@@ -58,7 +59,7 @@ class Checker {
       CheckUnique(&names_, identity.name(), path + ".name");
     }
     if (identity.token_sha256().empty() && identity.certificate_name().empty()) {
-      Error(path, "has neither token_sha256 nor certificate_name, so that nobody could show to be it");
+      Error(path, "needs token_sha256 or certificate_name: no caller could prove to be it");
     }
     if (!identity.token_sha256().empty()) CheckDigest(identity.token_sha256(), path + ".token_sha256");
     if (!identity.certificate_name().empty()) {
@@ -122,7 +123,7 @@ absl::StatusOr<std::shared_ptr<const Identities>> Identities::Parse(absl::string
   v1::IdentitiesConfig config;
   YamlReader reader(&config);
   reader.Read({text.data(), text.size()}, {name.data(), name.size()});
-  // What could not be read is missing, and would only give errors that are none.
+  // Fields that could not be read are missing, and would give further, misleading errors.
   if (reader.status().ok()) Checker(&reader, client_certificates).Check(config);
   if (absl::Status status = reader.status(); !status.ok()) return status;
 
@@ -143,8 +144,8 @@ absl::StatusOr<std::shared_ptr<const Identities>> Identities::Parse(absl::string
 }
 
 int Identities::ByToken(const Digest& digest) const {
-  // Finding the bucket may take longer or shorter by the digest's first bytes, of which nobody gets back to a token;
-  // the rest is compared in constant time.
+  // The time of the look-up depends on the digest's first bytes, which do not lead back to a token; the rest is
+  // compared in constant time.
   const auto bucket = by_digest_.find(FirstBytes(digest));
   int found = -1;
   if (bucket == by_digest_.end()) return found;

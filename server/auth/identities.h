@@ -1,4 +1,4 @@
-// The file of security.identities, read and checked: who may call a ps, and by what each is known.
+// The identities of security.identities: the callers of a ps, and the token or certificate name of each.
 //
 // Immutable; share it by pointer.
 #pragma once
@@ -23,17 +23,16 @@ Digest DigestOf(absl::string_view text);
 
 class Identities {
  public:
-  // Reads `text`; `name` stands for the file in errors, all of which are told together: "FILE:LINE:COLUMN: PATH: what
-  // is wrong", one a line, as INVALID_ARGUMENT. `client_certificates`: as configured; without, a certificate's name
-  // means nothing.
+  // Parses `text`, the content of the file `name`. INVALID_ARGUMENT lists all errors, one a line: "FILE:LINE:COLUMN:
+  // PATH: what is wrong". `client_certificates`: as configured; without them a certificate_name is an error.
   static absl::StatusOr<std::shared_ptr<const Identities>> Parse(absl::string_view text, absl::string_view name,
                                                                  bool client_certificates);
 
   const std::vector<v1::Identity>& all() const { return all_; }
 
-  // Index in all() of whose token has this digest; -1: nobody's. How long it takes tells nothing of a token.
+  // The index in all() of the identity whose token has this digest; -1: none. Its duration reveals nothing of a token.
   int ByToken(const Digest& digest) const;
-  // The same of a certificate with these names; -1 too if they are those of several.
+  // The same for a certificate with these names; -1 also if they belong to several identities.
   int ByCertificate(absl::Span<const std::string> names) const;
 
  private:
@@ -45,7 +44,7 @@ class Identities {
   absl::flat_hash_map<std::string, int> by_certificate_;       // By name.
 };
 
-// Whether one of `patterns`, each a name or with `*` for any rest at its end, is that of `name`.
+// True if `name` matches one of `patterns`: names, or prefixes that end in `*`.
 bool MatchesAny(const google::protobuf::RepeatedPtrField<std::string>& patterns, absl::string_view name);
 
 }  // namespace lodestone::server

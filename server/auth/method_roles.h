@@ -1,4 +1,4 @@
-// The role that each method of a ps needs.
+// The roles that the methods of a ps need.
 //
 // Thread safety: pure.
 #pragma once
@@ -10,17 +10,16 @@ namespace lodestone::server {
 
 struct MethodRole {
   v1::Identity::Role least = v1::Identity::ADMIN;
-  // A call of an admin's, that is to be in the audit log when it is admitted. (Those that end with a result are there
-  // with that, by AdminService.)
+  // Its admitted calls are written to the audit log. (AdminService writes those with a result, when they end.)
   bool audited = true;
-  // Its calls are counted, and judged further, by its service.
+  // Its service counts its calls, and checks them further.
   bool counted_by_service = false;
 };
 
-// Of a method, "/lodestone.v1.Admin/Status". One that is not known needs the role admin.
+// The role of a method, "/lodestone.v1.Admin/Status"; an unknown method needs the role admin.
 MethodRole RoleFor(absl::string_view method);
 
-// Whether everybody may call it, whoever he is: the health service, which probes ask.
+// True for methods that need no identity: the health service, for probes.
 bool IsOpenToAll(absl::string_view method);
 
 }  // namespace lodestone::server

@@ -1,8 +1,8 @@
-// How much an identity may push: payload bytes and pushes per second, each as a bucket that fills up with time and
-// holds what a second brings.
+// The push quota of an identity: payload bytes and pushes per second, each a token bucket that holds one second's
+// worth.
 //
-// A push is taken as long as the debt is repaid within kQuotaDelayMsMax; who pushes more than that ahead is refused.
-// What is owed is to be waited for before more is taken from the same stream.
+// A push is admitted while its debt can be repaid within kQuotaDelayMsMax, and refused beyond that. Nothing more is to
+// be read from its stream until the debt is repaid.
 //
 // Thread-safe.
 #pragma once
@@ -16,23 +16,23 @@
 
 namespace lodestone::server {
 
-// A stream is held off for so long at most, and a push refused if it would have to be for longer.
+// The longest pause of a stream; a push that would need a longer one is refused.
 inline constexpr int64_t kQuotaDelayMsMax = 1000;
 
-// Takes `n` out of what `rate` per second brings.
+// A token bucket of `rate` tokens per second.
 class TokenBucket {
  public:
-  // `rate` 0: any. Full at first.
+  // `rate` 0: unlimited. Full at first.
   explicit TokenBucket(uint64_t rate, int64_t now_ms)
       : rate_(static_cast<double>(rate)), level_(rate_), filled_ms_(now_ms) {}
 
-  // Milliseconds until what is owed now will be there; 0 if nothing is.
+  // Milliseconds until the debt is repaid; 0 if there is none.
   int64_t DebtMs(int64_t now_ms);
   void Take(uint64_t n) { level_ -= static_cast<double>(n); }
 
  private:
   const double rate_;
-  double level_;  // Below 0: owed.
+  double level_;  // Below 0: debt.
   int64_t filled_ms_;
 };
 
@@ -40,8 +40,8 @@ class Quota {
  public:
   Quota(const v1::Identity& identity, const TimeSource* time);
 
-  // Takes a push of `bytes`. For how long nothing more is to be taken from its stream, at most kQuotaDelayMsMax; 0: as
-  // it pleases. RESOURCE_EXHAUSTED, naming the quota, if too much is owed already: nothing was taken then.
+  // Takes a push of `bytes`. Returns the pause of its stream in ms, at most kQuotaDelayMsMax. RESOURCE_EXHAUSTED,
+  // naming the quota, if the debt is too large already: nothing was taken then.
   absl::StatusOr<int64_t> Take(uint64_t bytes);
 
  private:

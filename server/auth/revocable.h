@@ -1,4 +1,4 @@
-// A stream, as what gives and takes rights sees it.
+// The interface of a stream whose caller can lose its rights.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,8 +9,8 @@ class Revocable {
  public:
   virtual ~Revocable() = default;
 
-  // The caller may not go on with what he showed when the stream was opened: it is to end with `why`. Called on any
-  // thread, and again after a while if the stream is still there: then it is to be cut off.
+  // Ends the stream with `why`: its caller's rights have changed. Called on any thread, and again later if the stream
+  // has not ended: then it is to be reset.
   virtual void Revoke(const absl::Status& why) = 0;
 };
 

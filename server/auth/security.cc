@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/host_port.h"
 #include "common/base/status.h"
-#include "common/http/http_security.h"
+#include "common/http/monitoring.h"
 #include "common/telemetry/log.h"
 #include "grpcpp/support/client_interceptor.h"
 
@@ -64,7 +64,7 @@ std::string OpenWarning(const v1::Config& config) {
   }
   if (beyond.empty()) return "";
   if (IsOpen(config)) {
-    return absl::StrCat("open to everybody who can connect to ", absl::StrJoin(beyond, " and "),
+    return absl::StrCat("open to any caller that can connect to ", absl::StrJoin(beyond, " and "),
                         ": set security.identities (or security.client_certificates), or listen on loopback");
   }
   if (!config.security().certificate().empty()) return "";
@@ -100,12 +100,12 @@ absl::Status Security::OpenIdentities() {
       auto identities, Identities::Parse(identities_->content(), identities_->path(), security.client_certificates()));
   LODESTONE_LOG(INFO, "security", "only identities of the file may call file={} count={}", security.identities(),
                 identities->all().size());
-  Access::Surroundings surroundings;
-  surroundings.tables = &tables_;
-  surroundings.time = &time_;
-  surroundings.audit = audit_.get();
-  surroundings.timer = &timer_;
-  access_.emplace(std::move(identities), std::move(surroundings));
+  Access::Dependencies dependencies;
+  dependencies.tables = &tables_;
+  dependencies.time = &time_;
+  dependencies.audit = audit_.get();
+  dependencies.timer = &timer_;
+  access_.emplace(std::move(identities), std::move(dependencies));
   return absl::OkStatus();
 }
 
@@ -158,15 +158,16 @@ void Security::ReloadIdentities() {
   const std::string problem = status.ok() ? "" : std::string(status.message());
   MutexLock lock(&mu_);
   if (!problem.empty() && problem != identities_problem_) {
-    LODESTONE_LOG(ERROR, "security", "the identities of before count on, as the file cannot be used: {}", problem);
+    LODESTONE_LOG(ERROR, "security", "the file of identities cannot be used, the previous identities remain: {}",
+                  problem);
   }
   identities_problem_ = problem;
 }
 
 std::shared_ptr<grpc::ServerCredentials> Security::port() {
-  Credentials::Door door;
-  if (access_.has_value()) door = [this](const IncomingCall& call) { return access_->Admit(call); };
-  return ServerCredentialsOf(credentials_, std::move(door));
+  Authorizer authorize;
+  if (access_.has_value()) authorize = [this](const IncomingCall& call) { return access_->Admit(call); };
+  return ServerCredentialsOf(credentials_, std::move(authorize));
 }
 
 HttpServer::Security Security::http() {

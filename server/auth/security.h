@@ -1,5 +1,5 @@
-// All that a ps has of security: what it shows to others, who may call it, and what it writes about that. One thread
-// looks at the files each security.reload_ms.
+// The security of a ps: its own credentials, the access of its callers, and the audit log. One thread reads the files
+// again each security.reload_ms.
 //
 // Thread-safe after Open. Must outlive the gRPC server, its streams and the HTTP port.
 #pragma once
@@ -31,18 +31,18 @@ namespace lodestone::server {
 class Security {
  public:
   // Reads what config.security names. INVALID_ARGUMENT, NOT_FOUND and so on, naming field and file (and line), if
-  // something cannot be used; FAILED_PRECONDITION with security.open: refuse if anybody who can connect from elsewhere
-  // may call.
+  // something cannot be used; FAILED_PRECONDITION with security.open: refuse if the ps would be open (IsOpen) and
+  // listens beyond loopback.
   static absl::StatusOr<std::unique_ptr<Security>> Open(const v1::Config& config);
   ~Security();
 
-  // Before calls come: what rights and quotas look at.
+  // The tables that rights and quotas refer to. REQUIRES: no call has come yet.
   void Know(TableInfo tables) { tables_ = std::move(tables); }
 
   bool serves_by_tls() const { return credentials_ != nullptr && credentials_->serves_by_tls(); }
-  // For the channels of this ps; null: plain ones.
+  // Of the channels of this ps; null: no TLS and no token.
   const CredentialsRef& credentials() const { return credentials_; }
-  // Null: everybody may do everything.
+  // Null: every caller may do everything.
   Access* access() { return access_.has_value() ? &*access_ : nullptr; }
   Audit* audit() { return audit_.get(); }
 
@@ -50,13 +50,13 @@ class Security {
   std::shared_ptr<grpc::ServerCredentials> port();
   // For the HTTP port.
   HttpServer::Security http();
-  // A channel to `server`, which is this ps's own, by which it may do everything there.
+  // An in-process channel to `server`, the gRPC server of this ps, whose calls may do everything.
   std::shared_ptr<grpc::Channel> OwnChannel(grpc::Server* server, const grpc::ChannelArguments& settings);
 
-  // Looks at the files now. Happens by itself.
+  // Reads the files now; a thread of its own does so periodically.
   void Reload();
 
-  // Sets the identities and what of the security is worth knowing.
+  // Sets the identities and the security warning.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
@@ -71,7 +71,7 @@ class Security {
   TableInfo tables_;
   AnchoredTime time_;
   Timer timer_;
-  std::string open_warning_;  // Empty: not everybody may connect, or only from this machine.
+  std::string open_warning_;  // Empty: nothing to warn of.
   CredentialsRef credentials_;
   std::unique_ptr<Audit> audit_;
   std::optional<Access> access_;
@@ -87,10 +87,9 @@ class Security {
   std::thread reloads_;                    // Last: it uses all of the above.
 };
 
-// Whether everybody may call a ps with this configuration who can connect to it.
+// True if a ps with this configuration serves any caller that can connect to it.
 bool IsOpen(const v1::Config& config);
-// What is to be said of one that listens beyond loopback and is open, or takes tokens without encryption; empty:
-// nothing.
+// The warning about a ps that listens beyond loopback and is open, or takes tokens without encryption; else empty.
 std::string OpenWarning(const v1::Config& config);
 
 }  // namespace lodestone::server

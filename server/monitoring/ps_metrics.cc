@@ -4,10 +4,14 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/http/monitoring.h"
 #include "common/telemetry/figures.h"
+#include "common/telemetry/readiness.h"
 
 namespace lodestone::server {
 namespace {
@@ -233,6 +237,24 @@ void AddPsMetrics(const v1::StatusResponse& status, bool ready, double now_secon
     AddMembers("lodestone_cluster_servers", "Servers that have joined.", status.cluster().servers(), to);
     AddMembers("lodestone_cluster_workers", "Workers that have joined.", status.cluster().workers(), to);
   }
+}
+
+HttpServer::Paths PsMonitoringPaths(std::function<void(v1::StatusResponse*)> fill_status,
+                                    std::function<absl::Status()> readiness) {
+  const auto add_metrics = [fill_status, readiness](MetricFamilies* families) {
+    v1::StatusResponse status;
+    fill_status(&status);
+    AddPsMetrics(status, readiness().ok(), absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()), families);
+  };
+  const auto explained = [fill_status, readiness] {
+    absl::Status ready = readiness();
+    if (ready.ok() || !ready.message().empty()) return ready;
+    v1::StatusResponse status;
+    fill_status(&status);
+    const std::string why = WhyNotReady(status);
+    return absl::UnavailableError(why.empty() ? "this ps does not have its shards yet" : why);
+  };
+  return MonitoringPaths(add_metrics, explained);
 }
 
 }  // namespace lodestone::server

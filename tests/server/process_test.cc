@@ -276,7 +276,7 @@ TEST(ServerProcess, SaysSoWhenAnybodyMayConnect) {
   const auto page_outside = StartOrFail(config);
   ASSERT_NE(page_outside, nullptr);
   EXPECT_THAT(StatusOf(*page_outside).server().security_warning(),
-              HasSubstr("open to everybody who can connect to server.http_listen 0.0.0.0:0"));
+              HasSubstr("open to any caller that can connect to server.http_listen 0.0.0.0:0"));
 
   config.mutable_server()->clear_http_listen();
   config.mutable_server()->set_listen("0.0.0.0:0");
@@ -284,7 +284,7 @@ TEST(ServerProcess, SaysSoWhenAnybodyMayConnect) {
   const auto outside = StartOrFail(config);
   ASSERT_NE(outside, nullptr);
   EXPECT_THAT(StatusOf(*outside).server().security_warning(),
-              HasSubstr("open to everybody who can connect to server.listen 0.0.0.0:0"));
+              HasSubstr("open to any caller that can connect to server.listen 0.0.0.0:0"));
 
   config.mutable_security()->set_open(v1::SecurityConfig::REFUSE);
   EXPECT_EQ(ServerProcess::Start(config).status().code(), absl::StatusCode::kFailedPrecondition);

@@ -1,6 +1,4 @@
 // The HTTP port of a whole ps.
-#include "server/monitoring/ps_http.h"
-
 #include <memory>
 #include <string>
 #include <thread>
@@ -164,14 +162,6 @@ TEST(PsHttp, AnAddressThatCannotBeUsedEndsTheStart) {
   const auto second = ServerProcess::Start(config);
   EXPECT_TRUE(absl::IsUnavailable(second.status())) << second.status();
   EXPECT_EQ(second.status().message(), absl::StrCat("cannot listen on ", taken, ": Address already in use"));
-}
-
-TEST(HttpAddress, IsOnTheHostAtWhichThePsIsReached) {
-  EXPECT_EQ(HttpAddress("0.0.0.0:7080", "ps0.example:7000", 7080), "ps0.example:7080");
-  EXPECT_EQ(HttpAddress("[::]:0", "[2001:db8::1]:7000", 7081), "[2001:db8::1]:7081");
-  EXPECT_EQ(HttpAddress("10.0.0.5:7080", "ps0.example:7000", 7080), "ps0.example:7080");
-  EXPECT_EQ(HttpAddress("127.0.0.1:0", "ps0.example:7000", 7082), "127.0.0.1:7082") << "nobody else reaches it";
-  EXPECT_EQ(HttpAddress("localhost:0", "ps0.example:7000", 7082), "localhost:7082");
 }
 
 }  // namespace

@@ -20,7 +20,12 @@ namespace lodestone {
 // A connection to a port of 127.0.0.1, open until this is destroyed. Not thread-safe.
 class HttpConnection {
  public:
-  explicit HttpConnection(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // `receive_buffer_bytes`: what the system keeps of an answer that is not read; 0: its default.
+  explicit HttpConnection(uint16_t port, int receive_buffer_bytes = 0)
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (receive_buffer_bytes > 0) {
+      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+    }
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);

@@ -1,6 +1,4 @@
 // The HTTP port, for those who may ask and those who may not; with TLS and without.
-#include "common/http/http_security.h"
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/limits.h"
+#include "common/http/monitoring.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
@@ -136,6 +135,23 @@ TEST_F(HttpSecurityTest, ThoseWhoAreSlowToAgreeOnTlsHoldNobodyUp) {
   }
   EXPECT_EQ(Ask("/metrics", authority_), std::pair(200, std::string("numbers")));
   for (const HttpConnection& connection : slow) EXPECT_FALSE(connection.Readable(0)) << "is cut off";
+}
+
+TEST_F(HttpSecurityTest, ProbesAnswerInTheirTimeWhile200TlsConnectionsAreSlow) {
+  timeout_ = std::chrono::hours(24);
+  ASSERT_NO_FATAL_FAILURE(StartTls(/*client_certificates=*/false));
+  std::vector<HttpConnection> slow;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(slow.emplace_back(server_->port()).connected());
+    if (i % 2 == 1) {
+      ASSERT_TRUE(slow.back().Send("\x16\x03\x01"));
+    }
+  }
+  for (int probe = 0; probe < 20; ++probe) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(Ask("/healthz", authority_), std::pair(200, std::string("alive")));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  }
 }
 
 TEST_F(HttpSecurityTest, WithClientCertificatesTheyAreAskedForButNotOfProbes) {

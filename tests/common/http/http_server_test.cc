@@ -1,10 +1,12 @@
 #include "common/http/http_server.h"
 
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,19 +106,36 @@ TEST(HttpServer, OtherMethodsAreRefusedWithTheirBody) {
 }
 
 TEST(HttpServer, WhatIsNoRequestIsRefusedAndTheNextOneServed) {
-  const auto server = StartOrFail({{"/page", Says("text")}});
+  std::atomic<int> handled = 0;
+  const auto server = StartOrFail({{"/page", [&](const HttpRequest&) {
+                                      ++handled;
+                                      return HttpResponse{.body = "text"};
+                                    }}});
   ASSERT_NE(server, nullptr);
   const std::string none("\0\0\0\0\r\n\r\n", 8);
   const std::string tls("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15);
-  for (const std::string& request :
-       {std::string("nonsense\r\n\r\n"), std::string("nonsense\r\n"), std::string("GET\r\n\r\n"), none, tls,
-        std::string("GET /page HTTP/9.9\r\n\r\n"), std::string("\r\n\r\n"), std::string("GET /page HTTP/1.1\n"),
-        std::string("\r\n"), std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-        std::string("get /page http/1.1\r\n\r\n")}) {
-    const std::string answer = AskRaw(server->port(), request);
-    EXPECT_EQ(CodeOf(answer), 400) << request;
-    EXPECT_THAT(answer, HasSubstr("HTTP 400: this is no request"));
+  int served = 0;
+  // With the code of what is wrong with it; 0: the connection is closed without an answer.
+  for (const auto& [request, code] : std::vector<std::pair<std::string, int>>{{"nonsense\r\n\r\n", 0},
+                                                                              {"nonsense\r\n", 0},
+                                                                              {"GET\r\n\r\n", 0},
+                                                                              {none, 0},
+                                                                              {tls, 0},
+                                                                              {"GET /page HTTP/9.9\r\n\r\n", 505},
+                                                                              {"\r\n\r\n", 0},
+                                                                              {"GET /page HTTP/1.1\n", 0},
+                                                                              {"\r\n", 0},
+                                                                              {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+                                                                              {"get /page http/1.1\r\n\r\n", 400}}) {
+    HttpConnection connection(server->port());
+    ASSERT_TRUE(connection.Send(request));
+    connection.EndSending();
+    const std::string answer = connection.ReadAll();
+    EXPECT_EQ(CodeOf(answer), code) << request;
+    EXPECT_EQ(answer.empty(), code == 0) << request;
+    EXPECT_EQ(handled, served) << request;
     EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
+    ++served;
   }
   HttpConnection(server->port());  // Nothing at all.
   EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
@@ -238,6 +257,32 @@ TEST(HttpServer, ThoseWhoDoNotTakeTheirAnswersHoldNobodyUp) {
   }
   sleepers[1].AwaitReset();
   EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
+}
+
+// Half of them send half a header, half do not read their answer, of which the system keeps a part only.
+TEST(HttpServer, ReadyzAnswersInItsTimeWhile200ConnectionsAreSlow) {
+  constexpr std::chrono::seconds kProbeTimeout(1);  // As Kubernetes' default.
+  const auto server =
+      StartOrFail({{"/big", Says(std::string(kBigBytes / 50, 'x'))}, {"/readyz", Says("ready\n")}}, kNever);
+  ASSERT_NE(server, nullptr);
+  std::vector<HttpConnection> slow;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(slow.emplace_back(server->port(), /*receive_buffer_bytes=*/4096).connected());
+    ASSERT_TRUE(slow.back().Send(i % 2 == 0 ? "GET /big HTTP/1.1\r\nX-Slow: " : "GET /big HTTP/1.1\r\n\r\n"));
+  }
+  for (int probe = 0; probe < 50; ++probe) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(BodyOf(Get(server->port(), "/readyz")), "ready\n");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kProbeTimeout);
+  }
+  for (size_t i = 0; i < slow.size(); i += 2) EXPECT_FALSE(slow[i].Readable(0)) << "is cut off";
+  // And every one of them gets its answer in the end.
+  for (size_t i = 0; i < slow.size(); ++i) {
+    if (i % 2 == 0) {
+      ASSERT_TRUE(slow[i].Send("z\r\n\r\n"));
+    }
+    EXPECT_EQ(BodyOf(slow[i].ReadAll()).size(), kBigBytes / 50) << i;
+  }
 }
 
 TEST(HttpServer, OfTooManyConnectionsTheOldestIsClosed) {

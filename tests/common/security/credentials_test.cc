@@ -139,9 +139,9 @@ class CredentialsTest : public ::testing::Test {
     return authority_.Issue(subject);
   }
 
-  void Serve(const CredentialsRef& credentials, Credentials::Door door = nullptr,
+  void Serve(const CredentialsRef& credentials, Authorizer authorize = nullptr,
              const std::string& address = "127.0.0.1:0") {
-    ServeWith(ServerCredentialsOf(credentials, std::move(door)), address);
+    ServeWith(ServerCredentialsOf(credentials, std::move(authorize)), address);
   }
   void ServeWith(const std::shared_ptr<grpc::ServerCredentials>& credentials,
                  const std::string& address = "127.0.0.1:0") {
@@ -479,11 +479,18 @@ TEST_F(CredentialsTest, ATokenIsNotShownWhereAnybodyCouldReadIt) {
   config.set_token(TokenFileOf("secret-token"));
   const CredentialsRef plain = Make(config);
   for (const char* target : {"192.0.2.1:7000", "ps0.invalid:7000", "dns:///127.0.0.1:7000", "[2001:db8::1]:7000"}) {
-    const grpc::Status status = Join(MakeChannel(target, kMessageBytesMax, plain));
+    const auto channel = MakeChannel(target, kMessageBytesMax, plain);
+    const grpc::Status status = Join(channel);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << target;
     EXPECT_EQ(status.error_message(),
               absl::StrCat("the token is not shown to ", target,
                            " without encryption, where anybody on the way could read it: set security.authorities"));
+    grpc::ClientContext context;
+    const auto stream = v1::ParameterServer::NewStub(channel)->Exchange(&context);
+    stream->Write(v1::ExchangeRequest());
+    v1::ExchangeResponse response;
+    EXPECT_FALSE(stream->Read(&response));
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED) << target;
   }
   ASSERT_NO_FATAL_FAILURE(Serve(nullptr));
   EXPECT_TRUE(JoinAs(plain).ok());

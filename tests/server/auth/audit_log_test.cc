@@ -79,7 +79,7 @@ TEST_F(AuditTest, AFloodOfDeniedCallsIsCountedNotWritten) {
   EXPECT_EQ(lines.back()["identity"], "");
   EXPECT_EQ(lines.back()["outcome"], "denied");
   EXPECT_EQ(lines.back()["what"],
-            absl::StrCat(kFlood - kAuditDeniedBurst, " more calls were denied, and are not written singly"));
+            absl::StrCat(kFlood - kAuditDeniedBurst, " more calls were denied, and are not listed singly"));
   audit_->WriteDenied({"", "", "curl", "/x", "no token was shown"});
   lines = LinesOf(path_);
   EXPECT_EQ(lines.back()["agent"], "curl") << "after a second some are written again";

@@ -79,7 +79,7 @@ TEST(Identities, MistakesAreToldWithTheirPlace) {
   EXPECT_THAT(ErrorOf(One("    rolle: worker\n")),
               StartsWith("identities.yaml:4:5: identities[0].rolle: unknown field (did you mean `role`?)"));
   EXPECT_THAT(ErrorOf(One("    role: boss\n")), HasSubstr("identities.yaml:4:11: identities[0].role: unknown value"));
-  EXPECT_THAT(ErrorOf("identities: []"), HasSubstr("identities: is empty, so that nobody could call"));
+  EXPECT_THAT(ErrorOf("identities: []"), HasSubstr("identities: is empty"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf("identities: [{name: x, role: worker}]"),
               HasSubstr("identities.yaml:1:14: identities[0]: has neither token_sha256 nor certificate_name"));
@@ -95,12 +95,12 @@ TEST(Identities, MistakesAreToldWithTheirPlace) {
 
 TEST(Identities, NoTwoMayShareNameTokenOrCertificate) {
   EXPECT_THAT(ErrorOf("identities: [{name: x, certificate_name: a}, {name: x, certificate_name: b}]"),
-              HasSubstr("identities[1].name: is that of identities[0].name already"));
+              HasSubstr("identities[1].name: is also that of identities[0].name"));
   EXPECT_THAT(ErrorOf("identities: [{name: x, certificate_name: a}, {name: y, certificate_name: a}]"),
-              HasSubstr("identities[1].certificate_name: is that of identities[0].certificate_name already"));
+              HasSubstr("identities[1].certificate_name: is also that of identities[0].certificate_name"));
   EXPECT_THAT(ErrorOf(absl::StrCat("identities: [{name: x, token_sha256: ", Hex("t"),
                                    "}, {name: y, token_sha256: ", absl::AsciiStrToUpper(Hex("t")), "}]")),
-              HasSubstr("identities[1].token_sha256: is that of identities[0].token_sha256 already"));
+              HasSubstr("identities[1].token_sha256: is also that of identities[0].token_sha256"));
 }
 
 TEST(Identities, RightsThatDoNotGoWithTheRoleAreMistakes) {

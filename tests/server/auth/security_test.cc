@@ -57,13 +57,13 @@ TEST_F(SecurityTest, OnLoopbackNothingIsToBeSaid) {
 TEST_F(SecurityTest, BeyondLoopbackOpennessIsToldRefusedOrAllowed) {
   v1::Config config;
   config.mutable_server()->set_listen("0.0.0.0:7000");
-  EXPECT_THAT(WarningOf(config), HasSubstr("open to everybody who can connect to server.listen 0.0.0.0:7000: set "
+  EXPECT_THAT(WarningOf(config), HasSubstr("open to any caller that can connect to server.listen 0.0.0.0:7000: set "
                                            "security.identities"));
   config.mutable_security()->set_open(v1::SecurityConfig::REFUSE);
   const absl::Status refused = Security::Open(config).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.message(),
-            "security.open is refuse, and this ps would be open to everybody who can connect to server.listen "
+            "security.open is refuse, and this ps would be open to any caller that can connect to server.listen "
             "0.0.0.0:7000: set security.identities (or security.client_certificates), or listen on loopback; or set "
             "security.open: warn");
   config.mutable_security()->set_open(v1::SecurityConfig::ALLOW);

@@ -64,11 +64,11 @@ class ExchangeRightsTest : public StoreTest {
     tables_.name_of = [this](TableId table) { return store_->TableName(table); };
     tables_.totals = [this] { return store_->Totals(); };
     timer_ = std::make_unique<Timer>(&time_, Timer::AtEnd::kRun);
-    Access::Surroundings surroundings;
-    surroundings.tables = &tables_;
-    surroundings.time = &time_;
-    surroundings.timer = timer_.get();
-    access_ = std::make_unique<Access>(IdentitiesOf(identities), surroundings);
+    Access::Dependencies dependencies;
+    dependencies.tables = &tables_;
+    dependencies.time = &time_;
+    dependencies.timer = timer_.get();
+    access_ = std::make_unique<Access>(IdentitiesOf(identities), dependencies);
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
     exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), 4242, "", access_.get());
     service_ =

@@ -73,7 +73,7 @@ absl::StatusOr<Response> Call(const std::string& address, Method<Request, Respon
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt("grpc.enable_http_proxy", 0);
-  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(UsedCredentials()), arguments);
+  return ChannelWith(UsedCredentials(), address, arguments);
 }
 
 absl::Status ErrorOfCall(const grpc::Status& status, const std::string& address, int timeout_ms,
