@@ -28,9 +28,9 @@ class StatusTest : public testing::Test {
   static std::string Tree(const std::string& name) {
     const std::string tree = EmptyFolder(name);
     Do(absl::StrCat("mkdir -p ", tree, "/tools/bazel ", tree,
-                    "/common && cp -L tools/bazel/status tools/bazel/archive ", tree,
-                    "/tools/bazel/ && echo version > ", tree, "/common/version.h && touch -d @1700000000 ", tree,
-                    "/common/version.h && echo 'tools/bazel/archive export-subst' > ", tree, "/.gitattributes"));
+                    "/common/base && cp -L tools/bazel/status tools/bazel/archive ", tree,
+                    "/tools/bazel/ && echo version > ", tree, "/common/base/version.h && touch -d @1700000000 ", tree,
+                    "/common/base/version.h && echo 'tools/bazel/archive export-subst' > ", tree, "/.gitattributes"));
     return tree;
   }
   static void Commit(const std::string& tree) {
@@ -51,7 +51,7 @@ TEST_F(StatusTest, InARepositoryItIsTheCommitAndWhetherFilesDiffer) {
   const std::string commit = "STABLE_LODESTONE_COMMIT " + HeadOf(tree);
   const std::string time = "LODESTONE_TIME 1795219200\n";
   EXPECT_EQ(StatusOf(tree), commit + ", clean\n" + time);
-  Do("echo other > " + tree + "/common/version.h");
+  Do("echo other > " + tree + "/common/base/version.h");
   EXPECT_EQ(StatusOf(tree), commit + ", modified\n" + time);
   Do("git -C " + tree + " checkout -q common/base/version.h && touch " + tree + "/new");
   EXPECT_EQ(StatusOf(tree), commit + ", modified\n" + time) << "a file that git does not know";
