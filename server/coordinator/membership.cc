@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "server/coordinator/cluster_status.h"
 #include "server/coordinator/saved_state.h"
 
 namespace lodestone::server {
@@ -92,6 +93,8 @@ std::vector<std::string> Membership::TakeExpired() {
   if (!lines.empty()) shards_.AssignFollowers();
   return lines;
 }
+
+v1::ClusterStatus Membership::Status() const { return ClusterStatusOf(options_, members_, shards_); }
 
 v1::CoordinatorState Membership::SaveState() const {
   v1::CoordinatorState state;

@@ -17,7 +17,6 @@
 #include "proto/coordinator.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/coordinator/cluster_options.h"
-#include "server/coordinator/cluster_status.h"
 #include "server/coordinator/event_queue.h"
 #include "server/coordinator/member_table.h"
 #include "server/coordinator/shard_assignment.h"
@@ -63,7 +62,7 @@ class Membership {
   // shard; ABORTED: later ones have come. To be sent to the owner after it is saved: it acts on it.
   absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
 
-  v1::ClusterStatus Status() const { return ClusterStatusOf(options_, members_, shards_); }
+  v1::ClusterStatus Status() const;
 
   // The processes whose lease has ended since the last call, one line each.
   std::vector<std::string> TakeExpired();
