@@ -3,6 +3,7 @@
 #include "CLI/App.hpp"
 #include "absl/status/statusor.h"
 #include "tools/psctl/text/duration.h"
+#include "tools/psctl/text/exit_code.h"
 
 namespace lodestone::psctl {
 

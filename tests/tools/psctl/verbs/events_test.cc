@@ -62,7 +62,7 @@ TEST_F(EventsTest, ReadsTheCoordinatorsWhicheverPsWasNamed) {
   EXPECT_THAT(reader.remark(), IsEmpty());
   zero_.SetEvents(55, {"joined", "died", "moved", "joined"});
   EXPECT_THAT(Read(&reader), ElementsAre("moved", "joined"));
-  EXPECT_FALSE(reader.began_anew());
+  EXPECT_FALSE(reader.restarted());
 }
 
 TEST_F(EventsTest, AnotherLifeOfTheCoordinatorsLogIsReadFromItsStart) {
@@ -70,9 +70,9 @@ TEST_F(EventsTest, AnotherLifeOfTheCoordinatorsLogIsReadFromItsStart) {
   Read(&reader);
   zero_.SetEvents(56, {"elected"});
   EXPECT_THAT(Read(&reader), ElementsAre("elected"));
-  EXPECT_TRUE(reader.began_anew());
+  EXPECT_TRUE(reader.restarted());
   EXPECT_THAT(Read(&reader), IsEmpty());
-  EXPECT_FALSE(reader.began_anew());
+  EXPECT_FALSE(reader.restarted());
 }
 
 TEST_F(EventsTest, AnotherCoordinatorIsFoundThoughTheFormerStillAnswers) {
@@ -83,7 +83,7 @@ TEST_F(EventsTest, AnotherCoordinatorIsFoundThoughTheFormerStillAnswers) {
   zero_.SetEvents(57, {"checkpointed"});  // Of ps 0 alone, from now on.
   one_.SetEvents(67, {"elected", "joined"});
   EXPECT_THAT(Read(&reader), ElementsAre("elected", "joined"));
-  EXPECT_TRUE(reader.began_anew());
+  EXPECT_TRUE(reader.restarted());
 }
 
 TEST_F(EventsTest, WithoutACoordinatorThereAreThePsOwnAndThatIsSaid) {
