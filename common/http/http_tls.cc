@@ -34,7 +34,7 @@ int HttpTls::Configure(gnutls_session_t session, gnutls_certificate_verify_funct
                        unsigned* chain_size, gnutls_privkey_t* key) const {
   const std::shared_ptr<const CertificateSet> set = files_->Newest();
   const gnutls_datum_t chain_pem = DatumOf(set->certificate_pem), key_pem = DatumOf(set->key_pem);
-  auto* const certificates = static_cast<gnutls_pcert_st*>(gnutls_calloc(kChainMax, sizeof(gnutls_pcert_st)));
+  auto* certificates = static_cast<gnutls_pcert_st*>(gnutls_calloc(kChainMax, sizeof(gnutls_pcert_st)));
   if (certificates == nullptr) return GNUTLS_E_MEMORY_ERROR;
   unsigned count = kChainMax;
   gnutls_privkey_t private_key = nullptr;

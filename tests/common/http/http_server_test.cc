@@ -133,7 +133,7 @@ TEST(HttpServer, WhatIsNoRequestIsRefusedAndTheNextOneServed) {
     const std::string answer = connection.ReadAll();
     EXPECT_EQ(CodeOf(answer), code) << request;
     EXPECT_EQ(answer.empty(), code == 0) << request;
-    EXPECT_EQ(handled, served) << request;
+    EXPECT_EQ(handled.load(), served) << request;
     EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
     ++served;
   }
