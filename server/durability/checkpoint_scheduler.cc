@@ -55,9 +55,9 @@ absl::Status Storage::RunJob(std::function<absl::Status()> run) {
 
 absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::string& name) {
   // Whatever is in a segment before these marks is in the checkpoint.
-  const std::vector<uint64_t> rolled = store_->RollLogs();
+  const std::vector<uint64_t> rolled = store_->log().Roll();
   CheckpointWriter::Source source;
-  source.shards = store_->held_shards();
+  source.shards = store_->shards().held();
   source.collect = [this](ShardId shard, const Version* after) { return Collect(shard, after); };
   source.describe = [this](v1::ServerManifest* manifest) {
     manifest->set_servers(config_.cluster().servers());
@@ -65,8 +65,8 @@ absl::StatusOr<v1::CheckpointResponse> Storage::WriteCheckpoint(const std::strin
     manifest->set_seed(config_.cluster().seed());
     manifest->set_lineage(state_.lineage());
     manifest->set_generation(state_.generation());
-    for (v1::TableSpec& spec : store_->table_specs()) *manifest->add_tables() = std::move(spec);
-    const Sessions::Known sessions = store_->sessions();
+    for (v1::TableSpec& spec : store_->tables().specs()) *manifest->add_tables() = std::move(spec);
+    const Sessions::Known sessions = store_->sessions().known();
     manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
     manifest->set_forgotten_max(sessions.forgotten_max);
     if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
@@ -116,7 +116,7 @@ void Storage::DropSegments(std::vector<uint64_t> rolled) {
   rolled_.push_back(std::move(rolled));
   uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
   if (rolled_.size() == kCheckpointsWithLog) {
-    store_->DropLogsBefore(rolled_.front());
+    store_->log().DropBefore(rolled_.front());
     rolled_.pop_front();
     keep_from = state_.generation();
   }
@@ -145,7 +145,7 @@ absl::StatusOr<v1::RollbackResponse> Storage::Rollback(const v1::RollbackRequest
 }
 
 absl::StatusOr<PastParts> Storage::OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table) {
-  const std::vector<ShardId> shards = store_->owned_shards();
+  const std::vector<ShardId> shards = store_->shards().owned();
   if (!request.has_version()) {
     return PartsInCheckpoint(checkpoint_dir_, request.checkpoint(), Header(), table, shards);
   }
@@ -161,12 +161,12 @@ absl::StatusOr<PastParts> Storage::OpenPast(const v1::RollbackRequest& request, 
   options.until = request.version();
   options.has_followers = config_.cluster().replicas() > 1;
   options.stop = &stop_rollback_;
-  return PartsAtVersion(options, store_->executors(), time_, table, shards);
+  return PartsAtVersion(options, store_->shards().executors().size(), time_, table, shards);
 }
 
 absl::StatusOr<v1::RollbackResponse> Storage::RollBackTable(const v1::RollbackRequest& request) {
   const int64_t start_ms = time_->NowMs();
-  const std::vector<v1::TableSpec> specs = store_->table_specs();
+  const std::vector<v1::TableSpec> specs = store_->tables().specs();
   const auto spec =
       std::find_if(specs.begin(), specs.end(), [&](const v1::TableSpec& one) { return one.name() == request.table(); });
   if (spec == specs.end()) return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "`"));
@@ -176,16 +176,16 @@ absl::StatusOr<v1::RollbackResponse> Storage::RollBackTable(const v1::RollbackRe
   const auto failed = [&](const absl::Status& status) {
     return Annotate(status, absl::StrCat(response.shards_size(), " shards of this ps have gone back"));
   };
-  for (const ShardId shard : store_->owned_shards()) {
+  for (const ShardId shard : store_->shards().owned()) {
     if (stop_rollback_.load()) return failed(absl::CancelledError("the ps ends"));
     bool holds = false;
-    store_->UseShard(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });
+    store_->shards().Run(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });
     if (!holds) continue;
     SetWait(absl::StrCat("shard ", shard, " of table `", request.table(), "` to go back"));
     const absl::StatusOr<std::shared_ptr<const TablePart>> part = past(shard);
     if (!part.ok()) return failed(part.status());
     if (*part == nullptr) continue;
-    const absl::StatusOr<Version> version = store_->RollBack(shard, *part);
+    const absl::StatusOr<Version> version = store_->replayer().RollBack(shard, *part);
     if (!version.ok()) return failed(version.status());
     v1::RollbackResponse::ShardRollback* const out = response.add_shards();
     out->set_shard(shard);
@@ -198,20 +198,20 @@ absl::StatusOr<v1::RollbackResponse> Storage::RollBackTable(const v1::RollbackRe
 }
 
 bool Storage::Changed() const {
-  for (const ShardId shard : store_->held_shards()) {
-    if (store_->VersionOf(shard) != written_versions_[shard]) return true;
-    if (store_->StatesOf(shard) != written_states_[shard]) return true;
+  for (const ShardId shard : store_->shards().held()) {
+    if (store_->shards().VersionOf(shard) != written_versions_[shard]) return true;
+    if (store_->shards().StateGeneration(shard) != written_states_[shard]) return true;
   }
   return false;
 }
 
 absl::StatusOr<Shard::State> Storage::Collect(ShardId shard, const Version* after) {
   std::optional<Shard::State> state;
-  store_->UseShard(shard, [&](Shard* held) {
-    if (store_->RoleOf(shard) < ShardRole::kFollows) return;
+  store_->shards().Run(shard, [&](Shard* held) {
+    if (store_->shards().RoleOf(shard) < ShardRole::kFollows) return;
     // What was written of a shard before its state was taken from another ps is no base for what it holds now.
-    const bool builds = store_->StatesOf(shard) == written_states_[shard];
-    collected_states_[shard] = store_->StatesOf(shard);
+    const bool builds = store_->shards().StateGeneration(shard) == written_states_[shard];
+    collected_states_[shard] = store_->shards().StateGeneration(shard);
     state = held->CollectState(builds ? after : nullptr);
   });
   if (state.has_value()) return *std::move(state);
@@ -219,7 +219,7 @@ absl::StatusOr<Shard::State> Storage::Collect(ShardId shard, const Version* afte
 }
 
 bool Storage::HoldsStateOf(ShardId shard) const {
-  return !HasLog() || store_->StatesOf(shard) == written_states_[shard].load(std::memory_order_acquire);
+  return !HasLog() || store_->shards().StateGeneration(shard) == written_states_[shard].load(std::memory_order_acquire);
 }
 
 void Storage::CheckpointSoon() {
@@ -235,7 +235,7 @@ absl::Status Storage::health() const {
     MutexLock lock(&mu_);
     if (!recovered_) return absl::OkStatus();
   }
-  return store_->log_health();
+  return store_->log().health();
 }
 
 void Storage::Tell(absl::string_view kind, absl::string_view text) const {

@@ -153,7 +153,7 @@ v1::SegmentHeader Storage::Header() const {
 absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) {
   const int64_t start_ms = time_->NowMs();
   store_ = store;
-  store->AdoptShards(shards);
+  store->shards().Adopt(shards);
   const std::string& load = config_.checkpoint().load();
   const bool goes_back = !load.empty() && load != state_.loaded();
   if (!load.empty() && !goes_back) {
@@ -191,7 +191,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(options.log_dir, state_.generation()));
   if (goes_back) state_.set_loaded(load);
   LODESTONE_RETURN_IF_ERROR(SaveState());
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, OpenLogs(store->executors()));
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, OpenLogs(store->shards().executors().size()));
   replayed_records_ = report.records;
   base_generation_ = goes_back ? 0 : report.base_generation;
   if (!goes_back) written_versions_ = report.base_versions;
@@ -320,7 +320,7 @@ void Storage::FillStatus(v1::StatusResponse* status) const {
   if (!recovered_) return;
   storage->set_replayed_records(replayed_records_);
   storage->set_recovery_seconds(recovery_seconds_);
-  store_->FillLogStatus(storage);
+  store_->log().FillStatus(storage);
 }
 
 }  // namespace lodestone::server

@@ -148,7 +148,8 @@ class Storage {
   std::function<void()> checkpoint_listener_;  // Empty: nobody listens.
   EventLog* events_ = nullptr;                 // Null: nobody reads them.
 
-  std::vector<std::atomic<uint64_t>> written_states_;  // By shard: Store::StatesOf in the newest periodic checkpoint.
+  std::vector<std::atomic<uint64_t>>
+      written_states_;  // By shard: ShardSet::StateGeneration in the newest periodic checkpoint.
   std::atomic<bool> stop_{false};
   std::atomic<bool> stop_rollback_{false};
 
@@ -156,7 +157,7 @@ class Storage {
   std::unique_ptr<CheckpointWriter> writer_;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
-  std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
+  std::vector<uint64_t> collected_states_;    // By shard: ShardSet::StateGeneration in the one that is being written.
   bool failure_told_ = false;                 // That a periodic one failed, and none since has not.
 
   mutable Mutex mu_;

@@ -64,7 +64,7 @@ absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, co
   if (stream->incarnation() != 0 || start.incarnation() == 0) {
     return absl::InvalidArgumentError("a stream starts once, with the follower's incarnation");
   }
-  const std::vector<ShardId> owned = store_->owned_shards();  // None before this ps has brought them back.
+  const std::vector<ShardId> owned = store_->shards().owned();  // None before this ps has brought them back.
   for (const v1::ShardPosition& position : start.follows()) {
     if (!std::binary_search(owned.begin(), owned.end(), position.shard())) {
       return absl::UnavailableError(
@@ -91,11 +91,11 @@ absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, co
 
 void Replicator::RunBootstrap(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start) {
   v1::FollowItem item;
-  const Sessions::Known known = store_->sessions();
+  const Sessions::Known known = store_->sessions().known();
   item.mutable_sessions()->mutable_open()->Add(known.open.begin(), known.open.end());
   item.mutable_sessions()->set_forgotten_max(known.forgotten_max);
   stream->Send(MakePiece(item));
-  for (v1::TableSpec& spec : store_->table_specs()) {
+  for (v1::TableSpec& spec : store_->tables().specs()) {
     *item.mutable_table() = std::move(spec);
     stream->Send(MakePiece(item));
   }
@@ -115,7 +115,8 @@ absl::Status Replicator::Attach(const std::shared_ptr<FollowStream>& stream, con
                                 std::optional<Shard::State>* state) {
   for (;;) {
     absl::StatusOr<bool> attached;
-    store_->UseShard(position.shard(), [&](Shard* shard) { attached = TryAttach(stream, position, *shard, state); });
+    store_->shards().Run(position.shard(),
+                         [&](Shard* shard) { attached = TryAttach(stream, position, *shard, state); });
     LODESTONE_RETURN_IF_ERROR(attached.status());
     if (*attached) return absl::OkStatus();
     MutexLock lock(&mu_);
@@ -167,7 +168,7 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   DropUnconfirmed(&owned, UINT64_MAX);
   *state = shard.CollectState(nullptr);
   // All of it counts as this owner's: what the follower logged before, under a former one, may have been lost with it.
-  (*state)->term = std::max((*state)->term, store_->OwnTermOf(shard.id()));
+  (*state)->term = std::max((*state)->term, store_->shards().OwnTermOf(shard.id()));
   return true;
 }
 
@@ -198,7 +199,7 @@ absl::Status Replicator::SendState(const std::shared_ptr<FollowStream>& stream, 
 
 absl::StatusOr<v1::VerifyReplicasResponse> Replicator::Verify() {
   v1::VerifyReplicasResponse response;
-  for (const ShardId shard : store_->owned_shards()) {
+  for (const ShardId shard : store_->shards().owned()) {
     *response.add_shards() = VerifyShard(shard);
     MutexLock lock(&mu_);
     if (shut_down_) return absl::UnavailableError("the ps shuts down");
@@ -211,7 +212,7 @@ v1::VerifyReplicasResponse::ShardReplicas Replicator::VerifyShard(ShardId shard)
   result.set_shard(shard);
   std::optional<Shard::State> state;
   uint64_t id = 0;
-  store_->UseShard(shard, [&](Shard* owner) {
+  store_->shards().Run(shard, [&](Shard* owner) {
     MutexLock lock(&mu_);
     const OwnedShard& owned = shards_[shard];
     if (!owned.owned || owned.stream == nullptr || owned.sending_state) return;

@@ -36,6 +36,7 @@
 #include "proto/replication.grpc.pb.h"
 #include "server/auth/access.h"
 #include "server/replication/follow_stream.h"
+#include "server/shard/shard.h"
 #include "server/store/replica_sink.h"
 #include "server/store/store.h"
 

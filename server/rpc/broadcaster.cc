@@ -8,6 +8,7 @@
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/wire/message.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 
@@ -55,7 +56,7 @@ void Subscriber::Cancel(absl::Status status) {
 
 bool Subscriber::SubscribedTo(TableId table) const {
   return std::any_of(options_.subscription.tables.begin(), options_.subscription.tables.end(),
-                     [table](const Store::Subscription::Table& t) { return t.id == table; });
+                     [table](const DeltaPath::Subscription::Table& t) { return t.id == table; });
 }
 
 bool Subscriber::finished() const {
@@ -81,7 +82,7 @@ void Subscriber::Pump() {
   pumping_ = true;
   for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
-    std::optional<Store::Held> from;
+    std::optional<DeltaPath::Held> from;
     v1::Delta delta;
     std::vector<grpc::Slice> payload;
     absl::Status status;
@@ -98,9 +99,9 @@ void Subscriber::Pump() {
     mu_.Unlock();
     switch (action) {
       case Action::kCollect:
-        store_->CollectChange(
+        store_->deltas().Collect(
             options_.shards[shard_index], options_.subscription, from,
-            [self, shard_index](Store::ShardChange change) { self->OnCollected(shard_index, std::move(change)); });
+            [self, shard_index](ShardChange change) { self->OnCollected(shard_index, std::move(change)); });
         break;
       case Action::kWrite:
         sink_->Write(std::move(delta), std::move(payload));
@@ -150,16 +151,16 @@ Subscriber::Action Subscriber::NextAction() {
 
 bool Subscriber::FindNextShard() {
   for (; next_shard_ < options_.shards.size(); ++next_shard_) {
-    const std::optional<Store::Held>& held = held_[next_shard_];
+    const std::optional<DeltaPath::Held>& held = held_[next_shard_];
     if (!held.has_value() || !checked_[next_shard_]) return true;
-    if (store_->VersionOf(options_.shards[next_shard_]) != held->version) return true;
+    if (store_->shards().VersionOf(options_.shards[next_shard_]) != held->version) return true;
   }
   return false;
 }
 
 void Subscriber::PackMessage() {
   while (!pending_.empty()) {
-    PendingPiece& piece = pending_.front();
+    ShardChange::Piece& piece = pending_.front();
     if (message_bytes_ > 0 && message_bytes_ + piece.payload_bytes > limits::kDeltaBytesTarget) return;
     const int last = message_.shards_size() - 1;
     v1::Delta::ShardDelta* delta;
@@ -176,26 +177,13 @@ void Subscriber::PackMessage() {
   }
 }
 
-void Subscriber::OnCollected(size_t shard_index, Store::ShardChange change) {
+void Subscriber::OnCollected(size_t shard_index, ShardChange change) {
   {
     MutexLock lock(&mu_);
     collecting_ = false;
     held_[shard_index] = {change.term, change.version};
     checked_[shard_index] = true;
-    const size_t count = std::max<size_t>(1, change.pieces.size());  // A change of nothing still tells the version.
-    for (size_t i = 0; i < count && !finished_; ++i) {
-      PendingPiece& pending = pending_.emplace_back();
-      pending.delta.set_shard(change.shard);
-      pending.delta.set_from_version(change.anchor ? 0 : change.from_version);
-      pending.delta.set_version(change.version);
-      pending.delta.set_term(change.term);
-      pending.delta.set_anchor(change.anchor && i == 0);
-      pending.delta.set_complete(i + 1 == count);
-      if (change.pieces.empty()) break;
-      pending.delta.add_parts()->Swap(&change.pieces[i].part);
-      pending.payload = std::move(change.pieces[i].payload);
-      pending.payload_bytes = change.pieces[i].payload_bytes;
-    }
+    if (!finished_) pending_ = std::move(change.pieces);
   }
   Pump();
 }
@@ -224,7 +212,7 @@ class Broadcaster::Impl {
   };
 
   // The shortest every_ms of the tables that have one; 0 if none has.
-  std::chrono::milliseconds PeriodOf(const Store::Subscription& subscription) const;
+  std::chrono::milliseconds PeriodOf(const DeltaPath::Subscription& subscription) const;
   void ForgetFinished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Who is due at `now`; sets their next moments. `next`: the earliest of all.
   std::vector<std::shared_ptr<Subscriber>> TakeDue(Time now, std::optional<Time>* next)
@@ -248,15 +236,15 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Impl::Add(const v1::Sub
     MutexLock lock(&mu_);
     endings = endings_;
   }
-  std::vector<ShardId> shards = store_->owned_shards();  // Perhaps none now: the stream ends when some come.
+  std::vector<ShardId> shards = store_->shards().owned();  // Perhaps none now: the stream ends when some come.
   if (request.tables().empty()) return absl::InvalidArgumentError("a subscription needs at least one table");
-  LODESTONE_ASSIGN_OR_RETURN(Store::Subscription subscription, store_->MakeSubscription(request));
+  LODESTONE_ASSIGN_OR_RETURN(DeltaPath::Subscription subscription, store_->deltas().MakeSubscription(request));
   const std::chrono::milliseconds period = PeriodOf(subscription);
-  std::vector<std::optional<Store::Held>> held(shards.size());
+  std::vector<std::optional<DeltaPath::Held>> held(shards.size());
   for (const auto& holds : request.held()) {
     const auto shard = std::lower_bound(shards.begin(), shards.end(), holds.shard());
     if (shard == shards.end() || *shard != holds.shard()) continue;
-    held[shard - shards.begin()] = Store::Held{holds.term(), holds.version()};
+    held[shard - shards.begin()] = DeltaPath::Held{holds.term(), holds.version()};
   }
   auto subscriber =
       std::make_shared<Subscriber>(Subscriber::Options{request.worker_incarnation(), std::move(peer),
@@ -275,10 +263,10 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Impl::Add(const v1::Sub
   return subscriber;
 }
 
-std::chrono::milliseconds Broadcaster::Impl::PeriodOf(const Store::Subscription& subscription) const {
+std::chrono::milliseconds Broadcaster::Impl::PeriodOf(const DeltaPath::Subscription& subscription) const {
   uint32_t shortest = 0;
-  for (const Store::Subscription::Table& table : subscription.tables) {
-    const std::optional<v1::Broadcast> broadcast = store_->BroadcastOf(table.id);
+  for (const DeltaPath::Subscription::Table& table : subscription.tables) {
+    const std::optional<v1::Broadcast> broadcast = store_->tables().BroadcastOf(table.id);
     const uint32_t every_ms = broadcast.has_value() ? broadcast->every_ms() : 0;
     if (every_ms > 0 && (shortest == 0 || every_ms < shortest)) shortest = every_ms;
   }
@@ -366,7 +354,7 @@ void Broadcaster::Impl::RunTimer() {
 
 Broadcaster::Broadcaster(Store* store, uint32_t subscribers_max)
     : impl_(std::make_shared<Impl>(store, subscribers_max)) {
-  store->SetBroadcastListener([impl = impl_](TableId table) { impl->ServeTable(table); });
+  store->pushes().SetBroadcastListener([impl = impl_](TableId table) { impl->ServeTable(table); });
   timer_ = std::thread([impl = impl_] { impl->RunTimer(); });
 }
 

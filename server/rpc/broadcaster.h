@@ -21,9 +21,11 @@
 #include "grpcpp/support/slice.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
-#include "server/store/store.h"
+#include "server/store/delta_path.h"
 
 namespace lodestone::server {
+
+class Store;
 
 // One subscriber's stream, as the Broadcaster sees it.
 //
@@ -53,9 +55,9 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   struct Options {
     Incarnation worker = 0;
     std::string peer;
-    Store::Subscription subscription;
-    std::vector<ShardId> shards;                   // Owned, ascending.
-    std::vector<std::optional<Store::Held>> held;  // Beside shards: what the reader says that it has.
+    DeltaPath::Subscription subscription;
+    std::vector<ShardId> shards;                       // Owned, ascending.
+    std::vector<std::optional<DeltaPath::Held>> held;  // Beside shards: what the reader says that it has.
   };
   Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total);
 
@@ -75,12 +77,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void FillStatus(v1::SubscriberStatus* status) const;
 
  private:
-  // A piece on its way into a message.
-  struct PendingPiece {
-    v1::Delta::ShardDelta delta;
-    std::vector<grpc::Slice> payload;
-    size_t payload_bytes = 0;
-  };
   enum class Action { kNothing, kCollect, kWrite, kFinish };
 
   // Takes whatever steps can be taken; what a step's completion makes possible is taken by whoever pumps then.
@@ -89,7 +85,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnCollected(size_t shard_index, Store::ShardChange change);
+  void OnCollected(size_t shard_index, ShardChange change);
 
   // Constant after construction.
   const Options options_;
@@ -105,11 +101,12 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);               // Why Finish is to follow.
-  std::vector<std::optional<Store::Held>> held_ ABSL_GUARDED_BY(mu_);  // What the reader has, or is sent, per shard.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // Why Finish is to follow.
+  std::vector<std::optional<DeltaPath::Held>> held_
+      ABSL_GUARDED_BY(mu_);                                        // What the reader has, or is sent, per shard.
   std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                 // Whether that is of the shard's past for certain.
   size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                     // Index of the round's next shard.
-  std::deque<PendingPiece> pending_ ABSL_GUARDED_BY(mu_);          // Rest of the change collected last.
+  std::deque<ShardChange::Piece> pending_ ABSL_GUARDED_BY(mu_);    // Rest of the change collected last.
   v1::Delta message_ ABSL_GUARDED_BY(mu_);                         // The message being packed…
   std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);  // … its payload
   size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                  // … and that payload's size.

@@ -165,7 +165,7 @@ void ExchangeStream::Flush() {
 
 void ExchangeStream::RunCall(Received received) {
   v1::Call& call = received.call;
-  Numbers& numbers = received.numbers;
+  RequestPayload& numbers = received.numbers;
   const Outcome& outcome = received.outcome;
   if (!received.status.ok()) return AnswerError(outcome, received.status);
   if (caller_ != nullptr) {
@@ -187,17 +187,18 @@ void ExchangeStream::RunCall(Received received) {
   };
   switch (call.request_case()) {
     case v1::Call::kPush:
-      exchange_->store_->Push(std::move(*call.mutable_push()), std::move(numbers),
-                              answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
-                                out->mutable_push()->Swap(result);
-                              }));
+      exchange_->store_->pushes().Push(std::move(*call.mutable_push()), std::move(numbers),
+                                       answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+                                         out->mutable_push()->Swap(result);
+                                       }));
       return;
     case v1::Call::kPull:
-      exchange_->store_->Pull(std::move(*call.mutable_pull()), std::move(numbers),
-                              answer([](Store::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
-                                out->mutable_pull()->Swap(&result->header);
-                                values->swap(result->payload);
-                              }));
+      exchange_->store_->pulls().Pull(
+          std::move(*call.mutable_pull()), std::move(numbers),
+          answer([](PullPath::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+            out->mutable_pull()->Swap(&result->header);
+            values->swap(result->payload);
+          }));
       return;
     case v1::Call::kPushPull:
       RunPushPull(exchange_->store_, std::move(*call.mutable_push_pull()), std::move(numbers),

@@ -67,7 +67,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // A call as it came.
   struct Received {
     v1::Call call;
-    Numbers numbers;
+    RequestPayload numbers;
     SharedValues::Room room;  // For its answer's values.
     absl::Status status;      // Of its list of keys, and of what it has in shared memory.
     Outcome outcome;

@@ -36,7 +36,7 @@ class KeyLists {
   // Finds the keys that `list` says a call has, which came with `numbers->payload`: there, or here. `outcome` is what
   // the answer is to say of it, also with an error: INVALID_ARGUMENT, or FAILED_PRECONDITION for a list that is not
   // remembered.
-  absl::Status Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome);
+  absl::Status Take(const v1::KeyList& list, RequestPayload* numbers, v1::Answer::Keys* outcome);
 
  private:
   // False if there is no room.

@@ -23,7 +23,7 @@ struct PushPullValues {
 };
 
 // Pushes, then pulls. The payloads of `header`'s push and pull are empty; the numbers of both are in `numbers`.
-void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
+void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done);
 
 // EnsureTables on this ps, which is called `server`.

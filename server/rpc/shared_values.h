@@ -43,7 +43,7 @@ class SharedValues {
   // Finds the values that `call` says are in the memory, if it does. `numbers` has what came in the message: no values
   // then, and the keys apart if there are any. INVALID_ARGUMENT, with the range, if that is not so, or it is no range
   // of the memory.
-  absl::Status Take(const v1::Call& call, Numbers* numbers);
+  absl::Status Take(const v1::Call& call, RequestPayload* numbers);
 
   // Where an answer's values may go.
   struct Room {
