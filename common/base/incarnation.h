@@ -9,7 +9,7 @@
 
 #include "common/base/types.h"
 
-namespace lodestone::server {
+namespace lodestone {
 
 // The first incarnation that a coordinator gives if it starts at `now`; no other has given a greater one by then.
 inline Incarnation FirstIncarnation(std::chrono::system_clock::time_point now) {
@@ -17,4 +17,4 @@ inline Incarnation FirstIncarnation(std::chrono::system_clock::time_point now) {
   return static_cast<Incarnation>(std::max<int64_t>(1, us));
 }
 
-}  // namespace lodestone::server
+}  // namespace lodestone

@@ -1,8 +1,11 @@
 #include "common/base/timer.h"
 
-namespace lodestone::worker {
+#include <chrono>
 
-Timer::Timer() : thread_([this] { Run(); }) {}
+namespace lodestone {
+
+Timer::Timer(const TimeSource* time, AtEnd at_end)
+    : time_(time != nullptr ? time : &steady_), at_end_(at_end), thread_([this] { Run(); }) {}
 
 Timer::~Timer() {
   {
@@ -11,11 +14,19 @@ Timer::~Timer() {
     changed_.NotifyAll();
   }
   thread_.join();
+  if (at_end_ == AtEnd::kDrop) return;
+  std::map<Due, std::function<void()>> left;
+  {
+    MutexLock lock(&mu_);
+    left.swap(functions_);
+    due_.clear();
+  }
+  for (const auto& [due, function] : left) function();
 }
 
 Timer::Id Timer::After(int64_t ms, std::function<void()> function) {
   MutexLock lock(&mu_);
-  const Due due(std::chrono::steady_clock::now() + std::chrono::milliseconds(ms), ++last_id_);
+  const Due due(time_->NowMs() + ms, ++last_id_);
   functions_.emplace(due, std::move(function));
   due_.emplace(due.second, due);
   if (functions_.begin()->first == due) changed_.NotifyAll();
@@ -34,26 +45,46 @@ bool Timer::Cancel(Id id) {
   return true;
 }
 
-void Timer::Run() {
+void Timer::CheckTime() {
+  MutexLock running(&running_mu_);
   for (;;) {
     std::function<void()> function;
     {
       MutexLock lock(&mu_);
-      while (!stopping_ && (functions_.empty() || functions_.begin()->first.first > std::chrono::steady_clock::now())) {
-        if (functions_.empty()) {
-          changed_.Wait(&mu_);
-        } else {
-          const auto due = functions_.begin()->first.first;  // A copy: the entry may go while the lock is released.
-          changed_.WaitUntil(&mu_, due);
-        }
-      }
       if (stopping_) return;
-      function = std::move(functions_.begin()->second);
-      due_.erase(functions_.begin()->first.second);
-      functions_.erase(functions_.begin());
+      function = TakeDue();
     }
+    if (function == nullptr) return;
     function();
   }
 }
 
-}  // namespace lodestone::worker
+std::function<void()> Timer::TakeDue() {
+  const auto first = functions_.begin();
+  if (first == functions_.end() || first->first.first > time_->NowMs()) return nullptr;
+  std::function<void()> function = std::move(first->second);
+  due_.erase(first->first.second);
+  functions_.erase(first);
+  return function;
+}
+
+void Timer::Run() {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      for (;;) {
+        if (stopping_) return;
+        if (functions_.empty()) {
+          changed_.Wait(&mu_);
+          continue;
+        }
+        const int64_t left_ms = functions_.begin()->first.first - time_->NowMs();
+        if (left_ms <= 0) break;
+        changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(left_ms));
+      }
+    }
+    CheckTime();
+  }
+}
+
+}  // namespace lodestone

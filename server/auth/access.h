@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/base/delays.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
+#include "common/base/timer.h"
 #include "common/security/incoming_call.h"
 #include "proto/admin.pb.h"
 #include "server/auth/audit_log.h"
@@ -44,7 +44,7 @@ class Access {
     const TableInfo* tables = nullptr;
     const TimeSource* time = nullptr;
     Audit* audit = nullptr;
-    Delays* delays = nullptr;
+    Timer* timer = nullptr;
   };
   Access(std::shared_ptr<const Identities> identities, Surroundings surroundings);
 
@@ -66,7 +66,7 @@ class Access {
 
   // A token with which this process, and nobody else, may do everything here.
   const std::string& own_token() const { return own_token_; }
-  Delays* delays() const { return surroundings_.delays; }
+  Timer* timer() const { return surroundings_.timer; }
 
   // Who makes a call; empty: nobody who is known.
   std::string NameOf(const IncomingCall& call) const;

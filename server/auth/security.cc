@@ -104,7 +104,7 @@ absl::Status Security::OpenIdentities() {
   surroundings.tables = &tables_;
   surroundings.time = &time_;
   surroundings.audit = audit_.get();
-  surroundings.delays = &delays_;
+  surroundings.timer = &timer_;
   access_.emplace(std::move(identities), std::move(surroundings));
   return absl::OkStatus();
 }

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/delays.h"
+#include "common/base/timer.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/http/http_server.h"
@@ -60,7 +60,7 @@ class Security {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  explicit Security(const v1::Config& config) : config_(config), delays_(&time_) {}
+  explicit Security(const v1::Config& config) : config_(config), timer_(&time_, Timer::AtEnd::kRun) {}
   absl::Status OpenAll();
   absl::Status OpenIdentities();
   void ReloadIdentities();
@@ -70,7 +70,7 @@ class Security {
   const v1::Config config_;
   TableInfo tables_;
   AnchoredTime time_;
-  Delays delays_;
+  Timer timer_;
   std::string open_warning_;  // Empty: not everybody may connect, or only from this machine.
   CredentialsRef credentials_;
   std::unique_ptr<Audit> audit_;

@@ -16,7 +16,7 @@ absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t payload_byte
     MutexLock lock(&mu_);
     ++holds_;
   }
-  exchange_->access_->delays()->After(hold_ms, [weak = weak_from_this()] {
+  exchange_->access_->timer()->After(hold_ms, [weak = weak_from_this()] {
     const auto stream = weak.lock();
     if (stream == nullptr) return;
     Step step(stream.get());

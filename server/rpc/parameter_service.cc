@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<Caller>> ParameterService::CallerOf(const grpc::C
 
 void ParameterService::Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const {
   if (hold_ms == 0) return reactor->Finish(ToGrpc(status));
-  access_->delays()->After(hold_ms, [reactor, status] { reactor->Finish(ToGrpc(status)); });
+  access_->timer()->After(hold_ms, [reactor, status] { reactor->Finish(ToGrpc(status)); });
 }
 
 grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerContext* context,

@@ -39,23 +39,23 @@ void FaultyProxy::AwaitIdle() {
 }
 
 void FaultyProxy::Handle(std::shared_ptr<worker::FakeCall> call) {
-  worker::Fault fault = worker::Fault::kNone;
+  Fault fault = Fault::kNone;
   if (call->method() == "Push") {
     MutexLock lock(&mu_);
     fault = faults_(++pushes_);
   }
   switch (fault) {
-    case worker::Fault::kRefuse:
+    case Fault::kRefuse:
       call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "refused by the proxy"));
       return;
-    case worker::Fault::kRepeat:
+    case Fault::kRepeat:
       PassOn(call, true);
       PassOn(call, true);
       return;
-    case worker::Fault::kDropReply:
+    case Fault::kDropReply:
       PassOn(std::move(call), false);
       return;
-    case worker::Fault::kNone:
+    case Fault::kNone:
       PassOn(std::move(call), true);
   }
 }

@@ -18,14 +18,14 @@ namespace lodestone {
 
 class FaultyProxy {
  public:
-  enum class worker::Fault {
+  enum class Fault {
     kNone,
     kRefuse,     // Not passed on; UNAVAILABLE.
     kRepeat,     // Passed on twice at once; the first answer counts.
     kDropReply,  // Passed on; when the answer has come, UNAVAILABLE.
   };
   // Decides what is done to the `push`-th call of Push, from 1. Called under a lock. Other calls are only passed on.
-  using Faults = std::function<worker::Fault(uint64_t push)>;
+  using Faults = std::function<Fault(uint64_t push)>;
   FaultyProxy(std::string target, Faults faults);
   ~FaultyProxy();
 

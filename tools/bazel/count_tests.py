@@ -1,15 +1,19 @@
-"""Counts test cases: count_tests.py LOG TESTLOGS STATUS.
+"""Counts test cases: count_tests.py LOG TESTLOGS STATUS [EXPECTED].
 
 LOG is what `bazel test` printed, TESTLOGS the folder of its test.xml files, STATUS its exit status. Prints what was
-skipped and what failed, then "N passed, N failed, N skipped", and exits with 1 unless everything is well.
+skipped, by reason, and what failed, then "N passed, N failed, N skipped", and exits with 1 unless everything is well.
+EXPECTED is a file of regular expressions, one a line: a skipped test whose "TARGET CASE: REASON" none of them matches
+counts as failed.
 """
 
+import collections
+import glob
 import os
 import re
 import sys
 import xml.etree.ElementTree
 
-# A line of Bazel's summary: "//tests/common:hash_test    (cached) PASSED in 0.1s".
+# A line of Bazel's summary: "//tests/common/base:base_test    (cached) PASSED in 0.1s".
 TARGET = re.compile(r"^(//[^\s:]*:\S+)\s+(?:\(cached\) )?"
                     r"(PASSED|FAILED TO BUILD|FAILED|TIMEOUT|FLAKY|NO STATUS|INCOMPLETE|REMOTE FAILURE|SKIPPED)\b")
 
@@ -35,8 +39,36 @@ def cases_of(path):
     return cases
 
 
+def result_files(testlogs, target):
+    """The test.xml files of `target`: one, or one of each of its shards."""
+    folder = os.path.join(testlogs, target[2:].replace(":", "/"))
+    return sorted(glob.glob(os.path.join(folder, "shard_*_of_*", "test.xml"))) or [os.path.join(folder, "test.xml")]
+
+
+def read_expected(path):
+    with open(path, encoding="utf-8") as lines:
+        return [re.compile(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def print_skipped(skipped, expected):
+    """Prints the skipped cases by reason. Returns how many of them are not expected."""
+    reasons = collections.defaultdict(list)
+    for name, reason in skipped:
+        reasons[reason].append(name)
+    unexpected = 0
+    for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        print("skipped %4d: %s" % (len(names), reason or "no reason is given"))
+        for name in names:
+            line = "%s: %s" % (name, reason)
+            wrong = expected is not None and not any(each.search(line) for each in expected)
+            unexpected += wrong
+            print("    %s%s" % (name, "   NOT EXPECTED" if wrong else ""))
+    return unexpected
+
+
 def main():
     log, testlogs, status = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    expected = read_expected(sys.argv[4]) if len(sys.argv) > 4 else None
     targets = {}
     with open(log, encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -44,23 +76,31 @@ def main():
             if match:
                 targets[match.group(1)] = match.group(2)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    details = []
+    failed = []
+    skipped = []
     for target, outcome in sorted(targets.items()):
-        path = os.path.join(testlogs, target[2:].replace(":", "/"), "test.xml")
         cases = []
         if outcome in ("PASSED", "FAILED", "TIMEOUT", "FLAKY"):
-            try:
-                cases = cases_of(path)
-            except (OSError, xml.etree.ElementTree.ParseError) as error:
-                details.append("%s: no result file: %s" % (target, error))
+            for path in result_files(testlogs, target):
+                try:
+                    cases += cases_of(path)
+                except (OSError, xml.etree.ElementTree.ParseError) as error:
+                    failed.append("%s: no result file: %s" % (target, error))
         if outcome not in ("PASSED", "FLAKY") and not any(result == "failed" for _, result, _ in cases):
             cases.append((outcome.lower(), "failed", ""))
         for name, result, message in cases:
             counts[result] += 1
-            if result != "passed":
-                details.append("%s: %s %s%s" % (result, target, name, ": " + message if message else ""))
-    if details:
-        print("\n".join(details))
+            if result == "failed":
+                failed.append("failed: %s %s" % (target, name))
+            elif result == "skipped":
+                skipped.append(("%s %s" % (target, name), message))
+    unexpected = print_skipped(skipped, expected)
+    counts["failed"] += unexpected
+    counts["skipped"] -= unexpected
+    if unexpected:
+        failed.append("%d skipped that are not on the list of expected ones: %s" % (unexpected, sys.argv[4]))
+    if failed:
+        print("\n".join(failed))
     print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped" % counts, flush=True)
     sys.exit(0 if status == 0 and counts["failed"] == 0 and counts["passed"] > 0 else 1)
 

@@ -57,7 +57,7 @@ absl::StatusOr<std::string> LabelFileOf(const std::string& images, absl::string_
       images, ": the name has no \"images-idx3\" that the label file's name ", "could be derived from; set ", option));
 }
 
-Progress::Progress(const Callback& callback, absl::Span<const std::string> files) : callback_(callback) {
+LoadProgress::LoadProgress(const Callback& callback, absl::Span<const std::string> files) : callback_(callback) {
   for (const std::string& file : files) {
     struct stat info;
     sizes_.push_back(stat(file.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0);
@@ -65,11 +65,11 @@ Progress::Progress(const Callback& callback, absl::Span<const std::string> files
   }
 }
 
-void Progress::At(uint64_t offset) const {
+void LoadProgress::At(uint64_t offset) const {
   if (callback_ != nullptr) callback_(std::min(before_ + offset, total_), total_);
 }
 
-void Progress::FileDone() {
+void LoadProgress::FileDone() {
   before_ += sizes_[file_++];
   At(0);
 }

@@ -20,12 +20,12 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(absl::Span<const std::strin
 // if the name has no such part, naming `option`, which then has to be set; NOT_FOUND if there is no such file.
 absl::StatusOr<std::string> LabelFileOf(const std::string& images, absl::string_view option);
 
-// Tells how far the reading of a list of files is.
-class Progress {
+// The progress of reading a list of files.
+class LoadProgress {
  public:
   using Callback = std::function<void(uint64_t done, uint64_t total)>;
 
-  Progress(const Callback& callback, absl::Span<const std::string> files);
+  LoadProgress(const Callback& callback, absl::Span<const std::string> files);
 
   // `offset` bytes of the current file are read.
   void At(uint64_t offset) const;

@@ -189,7 +189,7 @@ absl::StatusOr<bool> ReadImage(ByteSource* source, size_t pixels, std::vector<ui
   return true;
 }
 
-absl::Status ReadPair(IdxPair* pair, const Progress& progress, Sink sink) {
+absl::Status ReadPair(IdxPair* pair, const LoadProgress& progress, Sink sink) {
   std::vector<uint8_t> image;
   for (uint64_t i = 0; i < pair->count; ++i) {
     if (i % kImagesPerProgress == 0) progress.At(pair->images->file_offset());
@@ -218,7 +218,7 @@ absl::Status AtImage(const IdxPair& pair, uint64_t index, absl::string_view mess
 // Reads one data set; `keep` says which samples are appended, `find` what their labels are.
 class Reader {
  public:
-  Reader(const v1::DataConfig& config, Progress* progress) : config_(config), progress_(*progress) {}
+  Reader(const v1::DataConfig& config, LoadProgress* progress) : config_(config), progress_(*progress) {}
 
   absl::Status Read(const IdxFiles& files, uint32_t pixels, Partition partition, uint64_t bytes_before,
                     absl::FunctionRef<absl::Status(const uint8_t*, uint8_t, const IdxPair&, uint64_t, float*)> find,
@@ -247,17 +247,17 @@ class Reader {
 
  private:
   const v1::DataConfig& config_;
-  Progress& progress_;
+  LoadProgress& progress_;
 };
 
 }  // namespace
 
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train_files,
                                    const IdxFiles& test_files, LabelKind kind, Partition partition,
-                                   const Progress::Callback& callback) {
+                                   const LoadProgress::Callback& callback) {
   std::vector<std::string> all = train_files.images;
   all.insert(all.end(), test_files.images.begin(), test_files.images.end());
-  Progress progress(callback, all);
+  LoadProgress progress(callback, all);
   LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config));
   LODESTONE_ASSIGN_OR_RETURN(const IdxPair first, Open(train_files.images.at(0), train_files.labels.at(0)));
   PixelStatistics statistics(ResolveTransform(config.numeric(), v1::UNIT), first.pixels);

@@ -20,6 +20,6 @@ struct IdxFiles {
 // Reads the images of the partition, and all of `test` unless that is empty. Errors name the file and, where it helps,
 // the offset or index.
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train, const IdxFiles& test,
-                                   LabelKind labels, Partition partition, const Progress::Callback& progress);
+                                   LabelKind labels, Partition partition, const LoadProgress::Callback& progress);
 
 }  // namespace lodestone::worker

@@ -22,7 +22,7 @@ std::vector<std::string> List(const google::protobuf::RepeatedPtrField<std::stri
 }
 
 absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
-                                    const Progress::Callback& progress) {
+                                    const LoadProgress::Callback& progress) {
   const v1::DataConfig& data = config.data();
   const v1::GeneratedConfig& generated = data.generated();
   if (data.label_map_size() > 0) {
@@ -62,7 +62,7 @@ absl::StatusOr<IdxFiles> WithLabels(std::vector<std::string> images, absl::Span<
 }
 
 absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind labels, Partition partition,
-                                     bool with_test, const Progress::Callback& progress) {
+                                     bool with_test, const LoadProgress::Callback& progress) {
   if (config.train().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("data.train is empty, but data.format is ", Format::Format_Name(config.format())));

@@ -72,7 +72,7 @@ class TextFiles {
     return absl::OkStatus();
   }
 
-  absl::Status Read(const std::vector<std::string>& files, Progress* progress, Sink sink) {
+  absl::Status Read(const std::vector<std::string>& files, LoadProgress* progress, Sink sink) {
     for (const std::string& file : files) {
       LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, Parser(file));
       if (parser != nullptr) LODESTONE_RETURN_IF_ERROR(ReadFile(file, parser.get(), *progress, sink));
@@ -125,7 +125,7 @@ class TextFiles {
     return std::make_unique<CsvParser>(*std::move(layout));
   }
 
-  absl::Status ReadFile(const std::string& file, LineParser* parser, const Progress& progress, Sink sink) {
+  absl::Status ReadFile(const std::string& file, LineParser* parser, const LoadProgress& progress, Sink sink) {
     LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
     ParsedLine parsed;
     uint64_t bad_lines = 0;
@@ -179,10 +179,10 @@ absl::Status CheckMemory(const v1::DataConfig& config, uint64_t bytes) {
 }  // namespace
 
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
-                                    LabelKind kind, Partition partition, const Progress::Callback& callback) {
+                                    LabelKind kind, Partition partition, const LoadProgress::Callback& callback) {
   std::vector<std::string> all = files.train;
   all.insert(all.end(), files.test.begin(), files.test.end());
-  Progress progress(callback, all);
+  LoadProgress progress(callback, all);
   LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config));
   TextFiles text(config, format);
   LODESTONE_RETURN_IF_ERROR(text.Start(files.train.at(0)));

@@ -21,6 +21,6 @@ struct DataFiles {
 // Reads text files of `format` (LIBSVM, CSV or CRITEO). Every line is checked and every label counted; kept are those
 // of the partition. Errors name file, line and column.
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
-                                    LabelKind labels, Partition partition, const Progress::Callback& progress);
+                                    LabelKind labels, Partition partition, const LoadProgress::Callback& progress);
 
 }  // namespace lodestone::worker

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestone::worker {
+namespace lodestone {
 namespace {
 
 TEST(Timer, RunsFunctionsInTheOrderTheyAreDue) {
@@ -52,5 +52,23 @@ TEST(Timer, DropsWhatIsNotDueAtTheEnd) {
   EXPECT_FALSE(ran);
 }
 
+TEST(Timer, FollowsTheClockItIsGivenAndRunsTheRestAtTheEnd) {
+  ManualTime time;
+  std::vector<int> ran;
+  {
+    Timer timer(&time, Timer::AtEnd::kRun);
+    timer.After(20, [&] { ran.push_back(20); });
+    timer.After(10, [&] { ran.push_back(10); });
+    timer.After(3'600'000, [&] { ran.push_back(99); });
+    time.AdvanceMs(9);
+    timer.CheckTime();
+    EXPECT_TRUE(ran.empty());
+    time.AdvanceMs(11);
+    timer.CheckTime();
+    EXPECT_EQ(ran, (std::vector<int>{10, 20}));
+  }
+  EXPECT_EQ(ran, (std::vector<int>{10, 20, 99}));
+}
+
 }  // namespace
-}  // namespace lodestone::worker
+}  // namespace lodestone

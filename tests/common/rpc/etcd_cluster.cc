@@ -87,7 +87,7 @@ absl::Status EtcdCluster::StartMember(int member) {
     absl::StrAppend(&all, other == 0 ? "" : ",", "etcd-", other, "=", Url(members_[other].peer_port));
   }
   const std::string client_url = Url(self.client_port), peer_url = Url(self.peer_port);
-  LODESTONE_ASSIGN_OR_RETURN(self.child, Child::Start(absl::StrCat("etcd ", member), {kProgram,
+  LODESTONE_ASSIGN_OR_RETURN(self.child, psctl::Child::Start(absl::StrCat("etcd ", member), {kProgram,
                                                                                       "--name",
                                                                                       absl::StrCat("etcd-", member),
                                                                                       "--data-dir",

@@ -39,7 +39,7 @@ class EtcdCluster {
 
  private:
   struct Member {
-    std::unique_ptr<Child> child;  // Null: it does not run.
+    std::unique_ptr<psctl::Child> child;  // Null: it does not run.
     std::string folder;
     int client_port = 0;
     int peer_port = 0;

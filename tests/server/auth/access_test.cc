@@ -64,7 +64,7 @@ class AccessTest : public ::testing::Test {
     Access::Surroundings surroundings;
     surroundings.tables = &tables_;
     surroundings.time = &time_;
-    surroundings.delays = &delays_;
+    surroundings.timer = &timer_;
     return surroundings;
   }
   std::shared_ptr<Caller> CallerOf(const std::string& name) {
@@ -101,7 +101,7 @@ class AccessTest : public ::testing::Test {
   }
 
   ManualTime time_;
-  Delays delays_{&time_};
+  Timer timer_{&time_, Timer::AtEnd::kRun};
   TableInfo tables_;
   std::pair<uint64_t, uint64_t> totals_;
   int lookups_ = 0;

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/delays.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -72,24 +71,6 @@ TEST(Quota, OverTimeNoMoreIsTakenThanTheRateAllows) {
   }
   // 20 seconds, one that was saved up, and one ahead.
   EXPECT_NEAR(taken, 22 * 50, 2);
-}
-
-TEST(Delays, DoWhatIsDueInItsOrderAndAtTheEndTheRest) {
-  ManualTime time;
-  std::vector<int> done;
-  {
-    Delays delays(&time);
-    delays.After(20, [&] { done.push_back(20); });
-    delays.After(10, [&] { done.push_back(10); });
-    delays.After(3'600'000, [&] { done.push_back(99); });
-    time.AdvanceMs(9);
-    delays.CheckTime();
-    EXPECT_TRUE(done.empty());
-    time.AdvanceMs(11);
-    delays.CheckTime();
-    EXPECT_EQ(done, (std::vector<int>{10, 20}));
-  }
-  EXPECT_EQ(done, (std::vector<int>{10, 20, 99}));
 }
 
 }  // namespace

@@ -61,11 +61,11 @@ class ExchangeRightsTest : public StoreTest {
     Make();
     tables_.name_of = [this](TableId table) { return store_->tables().NameOf(table); };
     tables_.totals = [this] { return store_->tables().totals(); };
-    delays_ = std::make_unique<Delays>(&time_);
+    timer_ = std::make_unique<Timer>(&time_, Timer::AtEnd::kRun);
     Access::Surroundings surroundings;
     surroundings.tables = &tables_;
     surroundings.time = &time_;
-    surroundings.delays = delays_.get();
+    surroundings.timer = timer_.get();
     access_ = std::make_unique<Access>(IdentitiesOf(identities), surroundings);
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
     exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), 4242, "", access_.get());
@@ -153,7 +153,7 @@ class ExchangeRightsTest : public StoreTest {
 
   BlockLayout layout_;
   TableInfo tables_;
-  std::unique_ptr<Delays> delays_;
+  std::unique_ptr<Timer> timer_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<Broadcaster> broadcaster_;
   std::unique_ptr<Exchange> exchange_;
@@ -309,7 +309,7 @@ TEST_F(ExchangeRightsTest, AFloodIsHeldBackOnItsOwnStreamOnly) {
     EXPECT_LE(taken.load(), 21 + elapsed_ms / 100);
     time_.AdvanceMs(10);
     elapsed_ms += 10;
-    delays_->CheckTime();
+    timer_->CheckTime();
     std::this_thread::yield();
   }
   writer.join();
@@ -341,7 +341,7 @@ TEST_F(ExchangeRightsTest, TheAnswerOfASinglePushBeyondTheQuotaIsHeldBack) {
   // It is held from a moment later on, which nobody sees.
   while (!answered) {
     time_.AdvanceMs(1000);
-    delays_->CheckTime();
+    timer_->CheckTime();
     std::this_thread::yield();
   }
   second.join();

@@ -81,7 +81,7 @@ std::vector<float> FakeClient::DenseValues(const std::string& table) const {
 
 std::vector<float> FakeClient::RowValues(const std::string& table, Key key) const {
   MutexLock lock(&mu_);
-  const server::Table& found = tables_.at(TableIdOf(table));
+  const Table& found = tables_.at(TableIdOf(table));
   const auto row = found.rows.find(key);
   if (row != found.rows.end()) return row->second.values;
   return Fresh(found, key, found.handle.dim, 0, 0).values;
@@ -92,7 +92,7 @@ Version FakeClient::VersionOf(ShardId shard) const {
   return versions_[shard];
 }
 
-FakeClient::Vector FakeClient::Fresh(const server::Table& table, Key key, size_t n, uint64_t fan_in,
+FakeClient::Vector FakeClient::Fresh(const Table& table, Key key, size_t n, uint64_t fan_in,
                                      uint64_t fan_out) const {
   Vector vector;
   vector.values.resize(n);
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vec
   MutexLock lock(&mu_);
   std::vector<TableHandle> handles;
   for (const v1::TableSpec& spec : specs) {
-    server::Table& table = tables_[TableIdOf(spec.name())];
+    Table& table = tables_[TableIdOf(spec.name())];
     if (table.optimizer == nullptr) {
       table.handle.id = TableIdOf(spec.name());
       table.handle.spec = spec;
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vec
   return handles;
 }
 
-void FakeClient::Apply(const server::Table& table, const float* gradient, Vector* vector) const {
+void FakeClient::Apply(const Table& table, const float* gradient, Vector* vector) const {
   server::Optimizer::Step step;
   step.learning_rate = server::LearningRateAt(table.handle.spec.optimizer(), 0);
   step.weight_decay = table.handle.spec.optimizer().weight_decay();
@@ -142,7 +142,7 @@ void FakeClient::Apply(const server::Table& table, const float* gradient, Vector
 void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                             std::vector<bool>* touched) {
   for (const DenseGradient& gradient : dense) {
-    server::Table& table = tables_.at(gradient.table->id);
+    Table& table = tables_.at(gradient.table->id);
     Apply(table, gradient.values, &table.dense);
     for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
       const ShardId shard = ShardOfBlock(table.handle.id, b, shards_);
@@ -151,7 +151,7 @@ void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<cons
     }
   }
   for (const RowGradients& gradient : rows) {
-    server::Table& table = tables_.at(gradient.table->id);
+    Table& table = tables_.at(gradient.table->id);
     const size_t dim = table.handle.dim;
     for (size_t i = 0; i < gradient.keys.size(); ++i) {
       const auto row = table.rows.find(gradient.keys[i]);
@@ -197,7 +197,7 @@ absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const s
   versions->assign(shards_, 0);
   if (!dense.empty()) ++dense_pulls_;
   for (const DensePull& pull : dense) {
-    const server::Table& table = tables_.at(pull.table->id);
+    const Table& table = tables_.at(pull.table->id);
     std::copy(table.dense.values.begin(), table.dense.values.end(), pull.dst);
     for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
       const ShardId shard = ShardOfBlock(table.handle.id, b, shards_);
@@ -205,7 +205,7 @@ absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const s
     }
   }
   for (const RowPull& pull : rows) {
-    const server::Table& table = tables_.at(pull.table->id);
+    const Table& table = tables_.at(pull.table->id);
     const size_t dim = table.handle.dim;
     for (size_t i = 0; i < pull.keys.size(); ++i) {
       const Key key = pull.keys[i];
@@ -263,7 +263,7 @@ void FakeClient::BroadcastLocked() {
   for (Subscription& subscription : subscriptions_) {
     std::vector<bool> changed(shards_, false);
     for (TableId id : subscription.tables) {
-      const server::Table& table = tables_.at(id);
+      const Table& table = tables_.at(id);
       for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
         const ShardId shard = ShardOfBlock(id, b, shards_);
         if (table.block_versions[b] <= subscription.sent[shard]) continue;

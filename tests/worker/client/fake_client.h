@@ -66,7 +66,7 @@ class FakeClient final : public Client {
     std::vector<float> values;
     std::vector<float> state;
   };
-  struct server::Table {
+  struct Table {
     TableHandle handle;
     std::unique_ptr<const server::Optimizer> optimizer;
     Vector dense;
@@ -80,8 +80,8 @@ class FakeClient final : public Client {
     std::vector<Version> sent;  // By shard.
   };
 
-  Vector Fresh(const server::Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const;
-  void Apply(const server::Table& table, const float* gradient, Vector* vector) const;
+  Vector Fresh(const Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const;
+  void Apply(const Table& table, const float* gradient, Vector* vector) const;
   void PushLocked(std::span<const DenseGradient> dense, std::span<const RowGradients> rows, std::vector<bool>* touched)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status PullLocked(const std::vector<DensePull>& dense, const std::vector<RowPull>& rows,
@@ -93,7 +93,7 @@ class FakeClient final : public Client {
   std::shared_ptr<const ShardMap> shard_map_;
 
   mutable Mutex mu_;
-  std::map<TableId, server::Table> tables_ ABSL_GUARDED_BY(mu_);
+  std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
   std::vector<Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
   uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
