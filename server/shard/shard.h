@@ -22,7 +22,7 @@
 #include "server/shard/part_view.h"
 #include "server/shard/sequence_window.h"
 #include "server/shard/shard_restore.h"
-#include "server/shard/table_rollback.h"
+#include "server/shard/shard_rollback.h"
 #include "server/table/dense_table.h"
 #include "server/table/embedding_table.h"
 #include "server/table/evictions.h"
@@ -137,7 +137,7 @@ class Shard {
 
   // Takes the contents from a checkpoint or another server, or those of one table from an earlier version.
   ShardRestore& restore() { return restore_; }
-  TableRollback& rollback() { return rollback_; }
+  ShardRollback& rollback() { return rollback_; }
   // Returns to what it was when it had got its tables and nothing else, whatever came since.
   void Reset(uint64_t now_ms);
   // Whether the shard may hold anything of the table: not if it is dense and has no block here.
@@ -149,7 +149,7 @@ class Shard {
   ShardContents contents_;
   std::atomic<uint64_t> term_{0};  // Written by the executor.
   ShardRestore restore_{&contents_};
-  TableRollback rollback_{&contents_};
+  ShardRollback rollback_{&contents_};
   // The term before term(), and the last version in it; nothing is known of those before.
   std::optional<std::pair<uint64_t, Version>> former_term_;
 };

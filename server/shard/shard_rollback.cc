@@ -1,4 +1,4 @@
-#include "server/shard/table_rollback.h"
+#include "server/shard/shard_rollback.h"
 
 #include <limits>
 
@@ -8,13 +8,13 @@
 
 namespace lodestone::server {
 
-absl::Status TableRollback::Stage(const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {
+absl::Status ShardRollback::Stage(const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {
   absl::Status status = StageRecord(record, payload);
   if (!status.ok()) Drop();
   return status;
 }
 
-absl::Status TableRollback::StageRecord(const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {
+absl::Status ShardRollback::StageRecord(const v1::CheckpointRecord& record, std::span<const uint8_t> payload) {
   TableId table = 0;
   if (record.has_block()) {
     table = record.block().table();
@@ -42,13 +42,13 @@ absl::Status TableRollback::StageRecord(const v1::CheckpointRecord& record, std:
   return rows->RestorePage(record.page(), payload);
 }
 
-absl::Status TableRollback::Commit(TableId table, Version version, uint64_t now_ms) {
+absl::Status ShardRollback::Commit(TableId table, Version version, uint64_t now_ms) {
   absl::Status status = CommitTable(table, version, now_ms);
   if (!status.ok()) Drop();
   return status;
 }
 
-absl::Status TableRollback::CommitTable(TableId table, Version version, uint64_t now_ms) {
+absl::Status ShardRollback::CommitTable(TableId table, Version version, uint64_t now_ms) {
   LODESTONE_RETURN_IF_ERROR(contents_->CheckFollows(version));
   if (table_.has_value() && *table_ != table) {
     return absl::InvalidArgumentError(absl::StrCat("the records are of table id ", *table_, ", not ", table));
@@ -68,7 +68,7 @@ absl::Status TableRollback::CommitTable(TableId table, Version version, uint64_t
   return absl::OkStatus();
 }
 
-void TableRollback::Drop() {
+void ShardRollback::Drop() {
   if (!table_.has_value()) return;
   if (const auto dense = contents_->dense.find(*table_); dense != contents_->dense.end()) dense->second->DropStaged();
   if (const auto rows = contents_->rows.find(*table_); rows != contents_->rows.end()) rows->second->AbandonRestored();

@@ -15,9 +15,9 @@ namespace lodestone::server {
 
 struct ShardContents;
 
-class TableRollback {
+class ShardRollback {
  public:
-  explicit TableRollback(ShardContents* contents) : contents_(contents) {}
+  explicit ShardRollback(ShardContents* contents) : contents_(contents) {}
 
   // Stages a block, or rows or a page, of one table; in any order. INVALID_ARGUMENT, naming the table and block, page
   // or key, for what does not fit. Any error, here and of Commit, drops all that was staged; the shard is as it was.
