@@ -68,7 +68,7 @@ absl::Status CheckConfig(const v1::Config& config) {
 }
 
 // What becomes of memory that workers of this machine offer; null: it is refused.
-std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* security, Store* store) {
+std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* security, const Store* store) {
   // Nothing vouches for who has made it but the call.
   const bool asks = security->access() != nullptr || security->serves_by_tls();
   if (!config.cluster().shared_memory() || asks) return nullptr;

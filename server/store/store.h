@@ -53,6 +53,10 @@ class Store {
   PullPath& pulls() { return pulls_; }
   DeltaPath& deltas() { return deltas_; }
   Replayer& replayer() { return replayer_; }
+  const ShardSet& shards() const { return shards_; }
+  const CommitLog& log() const { return log_; }
+  const Catalog& tables() const { return tables_; }
+  const Sessions& sessions() const { return sessions_; }
 
   // A ps that remembers starts in three steps: shards().Adopt; tables(), shards().Run and replayer() to bring their
   // contents back; and Serve, which opens the gate. Updates are appended to `logs`, one for each executor or none at
