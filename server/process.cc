@@ -74,7 +74,7 @@ std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* secur
   // Nothing but the call vouches for its maker.
   const bool asks = security->access() != nullptr || security->serves_by_tls();
   if (!config.cluster().shared_memory() || asks) return nullptr;
-  return [store] { return store->ReadsAfterAnswers() ? SharedUse::kCopied : SharedUse::kRead; };
+  return [store] { return store->log().ReadsAfterAnswers() ? SharedUse::kCopied : SharedUse::kRead; };
 }
 
 }  // namespace
@@ -95,8 +95,10 @@ ServerProcess::ServerProcess(const v1::Config& config, std::function<void(absl::
                 SharedUseOf(config, security_.get(), &store_)),
       parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation, security_->access()),
       admin_(AdminHandlers()) {
-  store_.SetRefusalListener([this](Incarnation worker, const absl::Status& why) { refused_.Note(worker, why); });
-  security_->Know({[this](TableId table) { return store_.TableName(table); }, [this] { return store_.Totals(); }});
+  store_.pushes().SetRefusalListener(
+      [this](Incarnation worker, const absl::Status& why) { refused_.Note(worker, why); });
+  security_->Know(
+      {[this](TableId table) { return store_.tables().NameOf(table); }, [this] { return store_.tables().totals(); }});
   admin_.SetAudit(security_->audit(), security_->access());
   identity_.index = config.server().index();
   identity_.started = std::chrono::steady_clock::now();
@@ -300,7 +302,7 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
   const std::vector<ShardId> shards = map.ShardsOf(identity_.index);
   std::vector<uint64_t> terms(map.shards());
   for (ShardId shard = 0; shard < map.shards(); ++shard) terms[shard] = map.TermOf(shard);
-  store_.SetTerms(terms);
+  store_.shards().SetTerms(terms);
   if (replication_.has_value()) replication_->Prepare(map);
   if (storage_ != nullptr) {
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards));
@@ -398,7 +400,7 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   }
   if (ticks_.joinable()) ticks_.join();
   if (begin_.joinable()) begin_.join();
-  store_.Drain();  // Sweeps may be left, which know what is gone before the store is.
+  store_.shards().executors().Drain();  // Sweeps may be left, which know what is gone before the store is.
   if (storage_ != nullptr) storage_->Close();
   if (http_ != nullptr) http_->Stop();
 }

@@ -285,13 +285,13 @@ absl::Status ReadShardFiles(const ShardFiles& files, const std::function<absl::S
 
 absl::Status RestoreShard(const ShardFiles& files, Shard* shard) {
   absl::Status status = ReadShardFiles(
-      files, [shard](const ShardRecord& record) { return shard->RestoreRecord(record.message, record.payload); });
+      files, [shard](const ShardRecord& record) { return shard->restore().Record(record.message, record.payload); });
   if (status.ok()) {
-    status = shard->FinishRestore(files.version);
+    status = shard->restore().Finish(files.version);
     if (status.ok()) shard->RestoreTerm(files.term);
     if (!status.ok()) status = absl::DataLossError(absl::StrCat(files.pieces.front().path, ": ", status.message()));
   }
-  if (!status.ok()) shard->AbandonRestore();
+  if (!status.ok()) shard->restore().Abandon();
   return status;
 }
 

@@ -70,16 +70,16 @@ void Checkpointer::StartFrom(std::vector<Version> versions, uint64_t base_genera
 absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& name) {
   const bool periodic = name.empty();
   // Whatever is in a segment before these marks is in the checkpoint.
-  std::vector<uint64_t> rolled = store_->RollLogs();
+  std::vector<uint64_t> rolled = store_->log().Roll();
   CheckpointWriter::Source source;
-  source.shards = store_->held_shards();
+  source.shards = store_->shards().held();
   source.collect = [this](ShardId shard, const Version* after) -> absl::StatusOr<Shard::State> {
     std::optional<Shard::State> state;
-    store_->UseShard(shard, [&](Shard* held) {
-      if (store_->RoleOf(shard) < ShardRole::kFollows) return;
+    store_->shards().Run(shard, [&](Shard* held) {
+      if (store_->shards().RoleOf(shard) < ShardRole::kFollows) return;
       // What was written of a shard before its state was taken from another ps is no base for what it holds now.
-      const bool builds = store_->StatesOf(shard) == written_states_[shard];
-      collected_states_[shard] = store_->StatesOf(shard);
+      const bool builds = store_->shards().StateGeneration(shard) == written_states_[shard];
+      collected_states_[shard] = store_->shards().StateGeneration(shard);
       state = held->CollectState(builds ? after : nullptr);
     });
     if (state.has_value()) return *std::move(state);
@@ -124,8 +124,8 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   manifest->set_seed(config_.cluster().seed());
   manifest->set_lineage(dir_->lineage());
   manifest->set_generation(dir_->generation());
-  for (v1::TableSpec& spec : store_->table_specs()) *manifest->add_tables() = std::move(spec);
-  const Sessions::Known sessions = store_->sessions();
+  for (v1::TableSpec& spec : store_->tables().specs()) *manifest->add_tables() = std::move(spec);
+  const Sessions::Known sessions = store_->sessions().known();
   manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
   manifest->set_forgotten_max(sessions.forgotten_max);
   if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
@@ -154,7 +154,7 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
   rolled_.push_back(std::move(rolled));
   uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
   if (rolled_.size() == kCheckpointsWithLog) {
-    store_->DropLogsBefore(rolled_.front());
+    store_->log().DropBefore(rolled_.front());
     rolled_.pop_front();
     keep_from = dir_->generation();
   }
@@ -164,15 +164,16 @@ void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
 }
 
 bool Checkpointer::Changed() const {
-  for (const ShardId shard : store_->held_shards()) {
-    if (store_->VersionOf(shard) != written_versions_[shard]) return true;
-    if (store_->StatesOf(shard) != written_states_[shard]) return true;
+  for (const ShardId shard : store_->shards().held()) {
+    if (store_->shards().VersionOf(shard) != written_versions_[shard]) return true;
+    if (store_->shards().StateGeneration(shard) != written_states_[shard]) return true;
   }
   return false;
 }
 
 bool Checkpointer::HoldsStateOf(ShardId shard) const {
-  return !dir_->has_log() || store_->StatesOf(shard) == written_states_[shard].load(std::memory_order_acquire);
+  return !dir_->has_log() ||
+         store_->shards().StateGeneration(shard) == written_states_[shard].load(std::memory_order_acquire);
 }
 
 void Checkpointer::Stop() {

@@ -133,14 +133,14 @@ absl::StatusOr<PastParts> PartsAtVersion(const RecoveryOptions& recovery, size_t
   options.executors = static_cast<uint32_t>(executors);
   options.time = time;
   const auto store = std::make_shared<Store>(options);
-  store->AdoptShards(shards);
+  store->shards().Adopt(shards);
   LODESTONE_RETURN_IF_ERROR(Recover(recovery, store.get()).status());
-  LODESTONE_RETURN_IF_ERROR(
-      CheckTable(table, recovery.cluster, store->table_specs(), absl::StrCat("what led to version ", recovery.until)));
+  LODESTONE_RETURN_IF_ERROR(CheckTable(table, recovery.cluster, store->tables().specs(),
+                                       absl::StrCat("what led to version ", recovery.until)));
   return PastParts([store, id = TableIdOf(table.name()),
                     version = recovery.until](ShardId shard) -> absl::StatusOr<std::shared_ptr<const TablePart>> {
     std::shared_ptr<const TablePart> part;
-    store->UseShard(shard, [&](Shard* past) {
+    store->shards().Run(shard, [&](Shard* past) {
       if (past->version() == version) part = PartOf(past->CollectState(nullptr), id);
     });
     return part;

@@ -36,7 +36,7 @@ class RecoveryRun {
     report_.base_versions.resize(options.cluster.shards());
     adopted_.resize(options.cluster.shards());
     beyond_.resize(options.cluster.shards());
-    for (const ShardId shard : store->adopted_shards()) adopted_[shard] = true;
+    for (const ShardId shard : store->shards().adopted()) adopted_[shard] = true;
   }
 
   absl::StatusOr<RecoveryReport> Run() {
@@ -105,15 +105,15 @@ absl::Status RecoveryRun::LoadCheckpoints() {
     MutexLock lock(&mu_);
     report_.lineage = std::max(report_.lineage, states[0].manifest().lineage());
   }
-  const std::vector<ShardId> shards = store_->adopted_shards();
+  const std::vector<ShardId> shards = store_->shards().adopted();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards, options_.until));
-  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->AddTable(table));
+  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->tables().Ensure(table).status());
   {
     MutexLock lock(&mu_);
     report_.notes = reader.problems();
     report_.base_generation = std::numeric_limits<uint64_t>::max();
   }
-  std::vector<absl::Status> status(store_->executors());
+  std::vector<absl::Status> status(store_->shards().executors().size());
   std::vector<std::thread> threads;
   std::atomic<size_t> next{0};
   for (absl::Status& of_thread : status) {
@@ -136,7 +136,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
 absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shard) {
   std::vector<std::string> damage;
   absl::StatusOr<std::optional<CheckpointReader::State>> state;
-  store_->UseShard(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage, options_.until); });
+  store_->shards().Run(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage, options_.until); });
   MutexLock lock(&mu_);
   report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
   LODESTONE_RETURN_IF_ERROR(state.status());
@@ -149,7 +149,7 @@ absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shar
   report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
   ++report_.shards_from_checkpoints;
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
-  store_->RestoreSessions(sessions, manifest.forgotten_max());
+  store_->replayer().RestoreSessions(sessions, manifest.forgotten_max());
   return absl::OkStatus();
 }
 
@@ -213,7 +213,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
       }
       continue;
     }
-    const absl::StatusOr<bool> replayed = store_->Replay(record, payload);
+    const absl::StatusOr<bool> replayed = store_->replayer().Replay(record, payload);
     if (!replayed.ok()) return Annotate(replayed.status(), reader->place());
     if (!*replayed || record.version() == 0) continue;
     ++applied;
@@ -276,8 +276,8 @@ absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t 
 }
 
 absl::Status RecoveryRun::CheckReached() const {
-  for (const ShardId shard : store_->adopted_shards()) {
-    const Version version = store_->VersionOf(shard);
+  for (const ShardId shard : store_->shards().adopted()) {
+    const Version version = store_->shards().VersionOf(shard);
     if (!beyond_[shard] || version == options_.until) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("shard ", shard, " cannot be brought to version ", options_.until,
@@ -287,11 +287,11 @@ absl::Status RecoveryRun::CheckReached() const {
 }
 
 void RecoveryRun::ForgetRemains() {
-  const std::vector<Incarnation> open = store_->sessions().open;
-  for (const ShardId shard : store_->adopted_shards()) {
-    store_->UseShard(shard, [&](Shard* owned) {
+  const std::vector<Incarnation> open = store_->sessions().known().open;
+  for (const ShardId shard : store_->shards().adopted()) {
+    store_->shards().Run(shard, [&](Shard* owned) {
       owned->ForgetWorkersBut(open);
-      owned->DropStaged();
+      owned->rollback().Drop();
     });
   }
 }

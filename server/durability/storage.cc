@@ -68,7 +68,7 @@ RecoveryOptions Storage::OptionsOfRecovery() {
 
 absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) {
   const int64_t start_ms = time_->NowMs();
-  store->AdoptShards(shards);
+  store->shards().Adopt(shards);
   const std::string& load = config_.checkpoint().load();
   const bool goes_back = GoesBack();
   if (!load.empty() && !goes_back) {
@@ -77,7 +77,8 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) 
   LODESTONE_ASSIGN_OR_RETURN(const RecoveryReport report, lodestone::server::Recover(OptionsOfRecovery(), store));
   for (const std::string& note : report.notes) LODESTONE_LOG(WARN, "storage", "{}", note);
   LODESTONE_RETURN_IF_ERROR(BeginLife(report, store));
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs, dir_->OpenLogs(store->executors()));
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs,
+                             dir_->OpenLogs(store->shards().executors().size()));
   if (!goes_back) checkpointer_.StartFrom(report.base_versions, report.base_generation);
   const double seconds = SecondsBetween(start_ms, time_->NowMs());
   if (report.shards_from_checkpoints > 0 || report.records > 0) {
@@ -173,7 +174,7 @@ absl::Status Storage::health() const {
     MutexLock lock(&mu_);
     store = store_;
   }
-  return store == nullptr ? absl::OkStatus() : store->log_health();
+  return store == nullptr ? absl::OkStatus() : store->log().health();
 }
 
 void Storage::FillStatus(v1::StatusResponse* status) const {
@@ -192,7 +193,7 @@ void Storage::FillStatus(v1::StatusResponse* status) const {
   if (store_ == nullptr) return;
   storage->set_replayed_records(replayed_records_);
   storage->set_recovery_seconds(recovery_seconds_);
-  store_->FillLogStatus(storage);
+  store_->log().FillStatus(storage);
 }
 
 void Storage::SetWait(std::string what) {

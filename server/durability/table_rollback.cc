@@ -15,7 +15,7 @@ namespace lodestone::server {
 
 absl::StatusOr<PastParts> TableRollback::OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table,
                                                   const Store& store) const {
-  const std::vector<ShardId> shards = store.owned_shards();
+  const std::vector<ShardId> shards = store.shards().owned();
   if (!request.has_version()) {
     return PartsInCheckpoint(dir_->checkpoint_dir(), request.checkpoint(), dir_->Header(), table, shards);
   }
@@ -31,12 +31,12 @@ absl::StatusOr<PastParts> TableRollback::OpenPast(const v1::RollbackRequest& req
   options.until = request.version();
   options.has_followers = config_.cluster().replicas() > 1;
   options.stop = &stop_;
-  return PartsAtVersion(options, store.executors(), time_, table, shards);
+  return PartsAtVersion(options, store.shards().executors().size(), time_, table, shards);
 }
 
 absl::StatusOr<v1::RollbackResponse> TableRollback::Run(const v1::RollbackRequest& request, Store* store) {
   const int64_t start_ms = time_->NowMs();
-  const std::vector<v1::TableSpec> specs = store->table_specs();
+  const std::vector<v1::TableSpec> specs = store->tables().specs();
   const auto spec =
       std::find_if(specs.begin(), specs.end(), [&](const v1::TableSpec& one) { return one.name() == request.table(); });
   if (spec == specs.end()) return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "`"));
@@ -46,16 +46,16 @@ absl::StatusOr<v1::RollbackResponse> TableRollback::Run(const v1::RollbackReques
   const auto failed = [&](const absl::Status& status) {
     return Annotate(status, absl::StrCat(response.shards_size(), " shards of this ps have gone back"));
   };
-  for (const ShardId shard : store->owned_shards()) {
+  for (const ShardId shard : store->shards().owned()) {
     if (stop_.load()) return failed(absl::CancelledError("the ps shuts down"));
     bool holds = false;
-    store->UseShard(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });
+    store->shards().Run(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });
     if (!holds) continue;
     on_wait_(absl::StrCat("shard ", shard, " of table `", request.table(), "` to go back"));
     const absl::StatusOr<std::shared_ptr<const TablePart>> part = past(shard);
     if (!part.ok()) return failed(part.status());
     if (*part == nullptr) continue;
-    const absl::StatusOr<Version> version = store->RollBack(shard, *part);
+    const absl::StatusOr<Version> version = store->replayer().RollBack(shard, *part);
     if (!version.ok()) return failed(version.status());
     v1::RollbackResponse::ShardRollback* const out = response.add_shards();
     out->set_shard(shard);

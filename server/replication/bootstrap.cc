@@ -46,11 +46,11 @@ void Bootstrap::Run() {
 
 void Bootstrap::SendCatalog() {
   v1::FollowItem item;
-  const Sessions::Known known = store_->sessions();
+  const Sessions::Known known = store_->sessions().known();
   item.mutable_sessions()->mutable_open()->Add(known.open.begin(), known.open.end());
   item.mutable_sessions()->set_forgotten_max(known.forgotten_max);
   stream_->Send(MakePiece(item));
-  for (v1::TableSpec& spec : store_->table_specs()) {
+  for (v1::TableSpec& spec : store_->tables().specs()) {
     *item.mutable_table() = std::move(spec);
     stream_->Send(MakePiece(item));
   }

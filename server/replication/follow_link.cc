@@ -116,7 +116,7 @@ absl::Status Follower::Link::RunStream() {
 
 void Follower::Link::AddPositions(std::span<const ShardId> shards, v1::FollowAcks* acks) {
   for (const ShardId shard : shards) {
-    if (store_->RoleOf(shard) != ShardRole::kFollows) continue;
+    if (store_->shards().RoleOf(shard) != ShardRole::kFollows) continue;
     if (OnDisk(shard)) {
       *acks->add_applied() = PositionOf(shard);
     } else {
@@ -139,8 +139,8 @@ void Follower::Link::ConfirmOnDisk() {
 v1::ShardPosition Follower::Link::PositionOf(ShardId shard) const {
   v1::ShardPosition position;
   position.set_shard(shard);
-  if (store_->RoleOf(shard) != ShardRole::kFollows || anew_.contains(shard)) return position;
-  store_->UseShard(shard, [&position](Shard* followed) {
+  if (store_->shards().RoleOf(shard) != ShardRole::kFollows || anew_.contains(shard)) return position;
+  store_->shards().Run(shard, [&position](Shard* followed) {
     position.set_term(followed->term());
     position.set_version(followed->version());
   });
@@ -174,36 +174,36 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
       return TakeRecord(item.record(), payload);
     case v1::FollowItem::kStateBegins:
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.state_begins().shard()));
-      store_->ClearState(item.state_begins().shard());
+      store_->replayer().ClearState(item.state_begins().shard());
       anew_.erase(item.state_begins().shard());
       state_of_ = item.state_begins().shard();
       return absl::OkStatus();
     case v1::FollowItem::kState:
       if (!state_of_.has_value()) return absl::InternalError("a piece of a state that has not begun");
-      return store_->TakeState(*state_of_, item.state(), Together(payload.bytes(), &copy_));
+      return store_->replayer().RestoreRecord(*state_of_, item.state(), Together(payload.bytes(), &copy_));
     case v1::FollowItem::kStateEnds: {
       const v1::ShardPosition& end = item.state_ends();
       if (state_of_ != end.shard()) return absl::InternalError("the state of a shard ends that has not begun");
       state_of_.reset();
-      LODESTONE_RETURN_IF_ERROR(store_->FinishState(end.shard(), end.version(), end.term()));
+      LODESTONE_RETURN_IF_ERROR(store_->replayer().FinishState(end.shard(), end.version(), end.term()));
       if (options_.on_state) options_.on_state(end.shard());
       touched_.push_back(end.shard());
       return absl::OkStatus();
     }
     case v1::FollowItem::kSessions: {
       const std::vector<Incarnation> open(item.sessions().open().begin(), item.sessions().open().end());
-      store_->KnowSessions(open, item.sessions().forgotten_max());
+      store_->replayer().AddSessions(open, item.sessions().forgotten_max());
       return absl::OkStatus();
     }
     case v1::FollowItem::kTable: {
       v1::LogRecord record;
       *record.mutable_table() = item.table();
-      return store_->ReplayFollowed(record, Payload());
+      return store_->replayer().ReplayFollowed(record, Payload());
     }
     case v1::FollowItem::kChecksum: {
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.checksum().shard()));
       Shard::State state;
-      store_->UseShard(item.checksum().shard(), [&state](Shard* shard) { state = shard->CollectState(nullptr); });
+      store_->shards().Run(item.checksum().shard(), [&state](Shard* shard) { state = shard->CollectState(nullptr); });
       v1::FollowAcks::Checksum* const answer = acks->add_checksums();
       answer->set_id(item.checksum().id());
       answer->set_shard(state.shard);
@@ -220,20 +220,21 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
 absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Payload& payload) {
   if (record.has_session_forgotten()) {
     for (const ShardId shard : shards_) {
-      store_->UseShard(shard, [&](Shard* followed) { followed->ForgetWorker(record.session_forgotten()); });
+      store_->shards().Run(shard, [&](Shard* followed) { followed->ForgetWorker(record.session_forgotten()); });
     }
     return absl::OkStatus();
   }
-  if (record.version() == 0) return store_->ReplayFollowed(record, payload);
+  if (record.version() == 0) return store_->replayer().ReplayFollowed(record, payload);
   LODESTONE_RETURN_IF_ERROR(CheckFollowed(record.shard()));
   touched_.push_back(record.shard());
-  const Version before = store_->VersionOf(record.shard());
-  absl::Status status = store_->ReplayFollowed(record, payload);
+  const Version before = store_->shards().VersionOf(record.shard());
+  absl::Status status = store_->replayer().ReplayFollowed(record, payload);
   if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
   // Whatever went wrong with its content: the next stream brings all of it again. What is here is whole still, and may
   // be all that there is, unless some of the update was applied.
   anew_.insert(record.shard());
-  if (before != store_->VersionOf(record.shard())) LODESTONE_RETURN_IF_ERROR(store_->Follow(record.shard()));
+  if (before != store_->shards().VersionOf(record.shard()))
+    LODESTONE_RETURN_IF_ERROR(store_->replayer().Follow(record.shard()));
   return absl::DataLossError(status.message());
 }
 
@@ -241,7 +242,7 @@ void Follower::Link::FillStatus(v1::StatusResponse* status) const {
   v1::ReplicationStatus* const out = status->mutable_replication();
   for (const ShardId shard : shards_) {
     out->set_shards_following(out->shards_following() + 1);
-    out->set_shards_followed(out->shards_followed() + (store_->RoleOf(shard) == ShardRole::kFollows));
+    out->set_shards_followed(out->shards_followed() + (store_->shards().RoleOf(shard) == ShardRole::kFollows));
   }
   MutexLock lock(&mu_);
   if (broken_.empty()) return;

@@ -34,11 +34,13 @@ void Follower::SetMap(const ShardMap& map) {
     if (link != links.end() && link->second->Is(map.AddressOf(owner), map.IncarnationOf(owner), shards)) continue;
     for (const ShardId shard : shards) {
       // One that is followed already is whole, and may stay so with another owner: that one knows.
-      if (store_->RoleOf(shard) == ShardRole::kFollows || store_->RoleOf(shard) == ShardRole::kFollowing) continue;
-      const absl::Status status = store_->Follow(shard);
+      if (store_->shards().RoleOf(shard) == ShardRole::kFollows ||
+          store_->shards().RoleOf(shard) == ShardRole::kFollowing)
+        continue;
+      const absl::Status status = store_->replayer().Follow(shard);
       if (!status.ok()) problem = status.ToString();
     }
-    std::erase_if(shards, [this](ShardId shard) { return store_->RoleOf(shard) < ShardRole::kFollowing; });
+    std::erase_if(shards, [this](ShardId shard) { return store_->shards().RoleOf(shard) < ShardRole::kFollowing; });
     auto fresh =
         std::make_shared<Link>(options_, store_, owner, map.AddressOf(owner), map.IncarnationOf(owner), shards);
     MutexLock lock(&mu_);

@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kAnswerTimeout(60);
 
 absl::StatusOr<v1::VerifyReplicasResponse> ReplicaVerifier::Verify() {
   v1::VerifyReplicasResponse response;
-  for (const ShardId shard : store_->owned_shards()) {
+  for (const ShardId shard : store_->shards().owned()) {
     *response.add_shards() = VerifyShard(shard);
     MutexLock lock(&mu_);
     if (shut_down_) return absl::UnavailableError("the ps shuts down");
@@ -29,7 +29,7 @@ v1::VerifyReplicasResponse::ShardReplicas ReplicaVerifier::VerifyShard(ShardId s
   result.set_shard(shard);
   std::optional<Shard::State> state;
   uint64_t id = 0;
-  store_->UseShard(shard, [&](Shard* owner) {
+  store_->shards().Run(shard, [&](Shard* owner) {
     MutexLock lock(&mu_);
     id = next_question_++;
     v1::FollowItem item;

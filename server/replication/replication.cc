@@ -66,7 +66,8 @@ Replication::Replication(const v1::Config& config, Dependencies dependencies, St
       replicator_(ReplicatorOptions(config, dependencies_, [this] { return CheckLease(); }), store),
       follower_(FollowerOptions(config, dependencies_), store),
       service_(std::make_unique<Service>(&replicator_)) {
-  store->SetReplicas(&replicator_, [this] { return CheckLease(); });
+  store->log().SetReplicas(&replicator_);
+  store->gate().SetCheck([this] { return CheckLease(); });
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -106,7 +107,7 @@ void Replication::SetMap(const ShardMap& map) {
   }
   epoch_ = map.epoch();
   map_ = map;
-  for (const ShardId shard : store_->owned_shards()) {
+  for (const ShardId shard : store_->shards().owned()) {
     if (map.OwnerOf(shard) != server_) losing_.store(true);
   }
   changed_.NotifyAll();
@@ -132,27 +133,27 @@ void Replication::Run() {
 void Replication::Apply(const ShardMap& map) {
   std::vector<ShardId> lost, won, missing;
   for (ShardId shard = 0; shard < shards_; ++shard) {
-    if (map.OwnerOf(shard) != server_ && store_->RoleOf(shard) == ShardRole::kOwns) lost.push_back(shard);
+    if (map.OwnerOf(shard) != server_ && store_->shards().RoleOf(shard) == ShardRole::kOwns) lost.push_back(shard);
   }
   for (const ShardId shard : lost) {
-    store_->Disown(shard);
+    store_->shards().Disown(shard);
     replicator_.Disown(shard);
   }
   follower_.SetMap(map);  // From here on only this ps changes the shards that it has won.
   for (ShardId shard = 0; shard < shards_; ++shard) {
     if (map.OwnerOf(shard) != server_) continue;
-    const ShardRole role = store_->RoleOf(shard);
+    const ShardRole role = store_->shards().RoleOf(shard);
     if (role == ShardRole::kFollows) won.push_back(shard);
     if (role < ShardRole::kFollows) missing.push_back(shard);
   }
   for (const ShardId shard : won) {
     replicator_.Own(shard);
-    store_->Own(shard, map.TermOf(shard));
+    store_->shards().Own(shard, map.TermOf(shard));
   }
   replicator_.SetMap(map);
   if (!lost.empty() || !won.empty()) {
     LODESTONE_LOG(INFO, "replication", "owns other shards epoch={} won={} lost={} owned={}", map.epoch(), won.size(),
-                  lost.size(), store_->owned_shards().size());
+                  lost.size(), store_->shards().owned().size());
     dependencies_.on_owners_changed();
   }
   if (!missing.empty()) {

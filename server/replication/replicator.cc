@@ -172,7 +172,7 @@ absl::Status Replicator::CheckStart(const FollowStream& stream, const v1::Follow
   if (stream.incarnation() != 0 || start.incarnation() == 0) {
     return absl::InvalidArgumentError("a stream starts once, with the follower's incarnation");
   }
-  const std::vector<ShardId> owned = store_->owned_shards();  // None before this ps has brought them back.
+  const std::vector<ShardId> owned = store_->shards().owned();  // None before this ps has brought them back.
   for (const v1::ShardPosition& position : start.follows()) {
     if (!std::binary_search(owned.begin(), owned.end(), position.shard())) {
       return absl::UnavailableError(
@@ -196,7 +196,8 @@ absl::Status Replicator::Attach(const std::shared_ptr<FollowStream>& stream, con
                                 std::optional<Shard::State>* state) {
   for (;;) {
     absl::StatusOr<bool> attached;
-    store_->UseShard(position.shard(), [&](Shard* shard) { attached = TryAttach(stream, position, *shard, state); });
+    store_->shards().Run(position.shard(),
+                         [&](Shard* shard) { attached = TryAttach(stream, position, *shard, state); });
     LODESTONE_RETURN_IF_ERROR(attached.status());
     if (*attached) return absl::OkStatus();
     MutexLock lock(&mu_);
@@ -225,7 +226,7 @@ absl::StatusOr<bool> Replicator::TryAttach(const std::shared_ptr<FollowStream>& 
   if (attached == ShardSync::Attached::kResumes) return true;
   *state = shard.CollectState(nullptr);
   // All of it counts as this owner's: what the follower logged before, under a former one, may have been lost with it.
-  (*state)->term = std::max((*state)->term, store_->OwnTermOf(shard.id()));
+  (*state)->term = std::max((*state)->term, store_->shards().OwnTermOf(shard.id()));
   return true;
 }
 

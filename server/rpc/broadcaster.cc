@@ -15,10 +15,10 @@ namespace lodestone::server {
 namespace {
 
 // The shortest every_ms of the tables that have one; 0 if none has.
-std::chrono::milliseconds PeriodOf(const Store& store, const Store::Subscription& subscription) {
+std::chrono::milliseconds PeriodOf(const Store& store, const DeltaPath::Subscription& subscription) {
   uint32_t shortest = 0;
-  for (const Store::Subscription::Table& table : subscription.tables) {
-    const std::optional<v1::Broadcast> broadcast = store.BroadcastOf(table.id);
+  for (const DeltaPath::Subscription::Table& table : subscription.tables) {
+    const std::optional<v1::Broadcast> broadcast = store.tables().BroadcastOf(table.id);
     const uint32_t every_ms = broadcast.has_value() ? broadcast->every_ms() : 0;
     if (every_ms > 0 && (shortest == 0 || every_ms < shortest)) shortest = every_ms;
   }
@@ -32,7 +32,7 @@ Broadcaster::Broadcaster(Store* store, uint32_t subscribers_max)
       bytes_total_(std::make_shared<BroadcastBytes>(0)),
       subscribers_(std::make_shared<SubscriberSet>(subscribers_max)) {
   // An executor may run the listener until the store is destroyed, later than this.
-  store->SetBroadcastListener([subscribers = subscribers_](TableId table) { subscribers->ServeTable(table); });
+  store->pushes().SetBroadcastListener([subscribers = subscribers_](TableId table) { subscribers->ServeTable(table); });
   timer_ = std::thread([subscribers = subscribers_] { subscribers->RunTimer(); });
 }
 
@@ -44,15 +44,15 @@ Broadcaster::~Broadcaster() {
 absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::SubscribeRequest& request, std::string peer,
                                                              DeltaSink* sink) {
   const uint64_t generation = subscribers_->generation();
-  std::vector<ShardId> shards = store_->owned_shards();  // May be none yet: the stream ends when that changes.
+  std::vector<ShardId> shards = store_->shards().owned();  // May be none yet: the stream ends when that changes.
   if (request.tables().empty()) return absl::InvalidArgumentError("the subscription names no table; name at least one");
-  LODESTONE_ASSIGN_OR_RETURN(Store::Subscription subscription, store_->MakeSubscription(request));
+  LODESTONE_ASSIGN_OR_RETURN(DeltaPath::Subscription subscription, store_->deltas().MakeSubscription(request));
   const std::chrono::milliseconds period = PeriodOf(*store_, subscription);
-  std::vector<std::optional<Store::Held>> held(shards.size());
+  std::vector<std::optional<DeltaPath::Held>> held(shards.size());
   for (const auto& holds : request.held()) {
     const auto shard = std::lower_bound(shards.begin(), shards.end(), holds.shard());
     if (shard == shards.end() || *shard != holds.shard()) continue;
-    held[shard - shards.begin()] = Store::Held{holds.term(), holds.version()};
+    held[shard - shards.begin()] = DeltaPath::Held{holds.term(), holds.version()};
   }
   auto subscriber =
       std::make_shared<Subscriber>(Subscriber::Options{request.worker_incarnation(), std::move(peer),

@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<ReceivedCall>> CallReader::Read(const grpc::ByteBuffe
   calls.reserve(header.calls_size());
   for (v1::Call& call : *header.mutable_calls()) {
     AnswerRoute route(call.id());
-    absl::StatusOr<Numbers> found = transport_.Receive(call, payload.Take(call.payload_bytes()), &route);
+    absl::StatusOr<RequestPayload> found = transport_.Receive(call, payload.Take(call.payload_bytes()), &route);
     calls.push_back({std::move(call), std::move(found), std::move(route)});
   }
   return calls;

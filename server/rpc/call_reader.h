@@ -22,7 +22,7 @@ namespace lodestone::server {
 // A call as it was received.
 struct ReceivedCall {
   v1::Call call;
-  absl::StatusOr<Numbers> payload;
+  absl::StatusOr<RequestPayload> payload;
   AnswerRoute route;
 };
 

@@ -187,17 +187,18 @@ void ExchangeStream::RunCall(ReceivedCall received) {
   };
   switch (call.request_case()) {
     case v1::Call::kPush:
-      services_.store->Push(std::move(*call.mutable_push()), *std::move(received.payload),
-                            answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
-                              out->mutable_push()->Swap(result);
-                            }));
+      services_.store->pushes().Push(std::move(*call.mutable_push()), *std::move(received.payload),
+                                     answer([](v1::PushResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+                                       out->mutable_push()->Swap(result);
+                                     }));
       return;
     case v1::Call::kPull:
-      services_.store->Pull(std::move(*call.mutable_pull()), *std::move(received.payload),
-                            answer([](Store::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
-                              out->mutable_pull()->Swap(&result->header);
-                              values->swap(result->payload);
-                            }));
+      services_.store->pulls().Pull(
+          std::move(*call.mutable_pull()), *std::move(received.payload),
+          answer([](PullPath::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
+            out->mutable_pull()->Swap(&result->header);
+            values->swap(result->payload);
+          }));
       return;
     case v1::Call::kPushPull:
       RunPushPull(services_.store, std::move(*call.mutable_push_pull()), *std::move(received.payload),

@@ -20,7 +20,7 @@ Payload CopyOf(const Payload& payload) {
 
 }  // namespace
 
-absl::Status KeyListCache::Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome) {
+absl::Status KeyListCache::Take(const v1::KeyList& list, RequestPayload* numbers, v1::Answer::Keys* outcome) {
   *outcome = v1::Answer::NOT_REMEMBERED;
   const KeyListName name = NameOf(list);
   switch (list.place()) {

@@ -37,7 +37,7 @@ class KeyListCache {
   // Sets `numbers->keys` to the list that `list` describes: taken from the front of `numbers->payload`, or cached.
   // `outcome`: what the answer reports of the list, also with an error: INVALID_ARGUMENT, or FAILED_PRECONDITION for a
   // list that is not cached.
-  absl::Status Take(const v1::KeyList& list, Numbers* numbers, v1::Answer::Keys* outcome);
+  absl::Status Take(const v1::KeyList& list, RequestPayload* numbers, v1::Answer::Keys* outcome);
 
  private:
   // False if there is no room.

@@ -122,11 +122,11 @@ grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* co
     reactor->Finish(ToGrpc(hold_ms.status()));
     return reactor;
   }
-  store_->Push(std::move(header), std::move(payload),
-               [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<v1::PushResponse> result) {
-                 if (result.ok()) *response = BuildMessage(*result, {});
-                 Finish(reactor, result.status(), hold_ms);
-               });
+  store_->pushes().Push(std::move(header), std::move(payload),
+                        [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<v1::PushResponse> result) {
+                          if (result.ok()) *response = BuildMessage(*result, {});
+                          Finish(reactor, result.status(), hold_ms);
+                        });
   return reactor;
 }
 
@@ -144,10 +144,11 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  store_->Pull(std::move(header), std::move(payload), [reactor, response](absl::StatusOr<Store::Values> values) {
-    if (values.ok()) *response = BuildMessage(values->header, values->payload);
-    reactor->Finish(ToGrpc(values.status()));
-  });
+  store_->pulls().Pull(std::move(header), std::move(payload),
+                       [reactor, response](absl::StatusOr<PullPath::Values> values) {
+                         if (values.ok()) *response = BuildMessage(values->header, values->payload);
+                         reactor->Finish(ToGrpc(values.status()));
+                       });
   return reactor;
 }
 

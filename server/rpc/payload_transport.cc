@@ -23,16 +23,16 @@ void PayloadTransport::BeginMessage() {
   shared_values_.BeginMessage(shared_use_ == nullptr ? SharedUse::kRefused : shared_use_());
 }
 
-absl::StatusOr<Numbers> PayloadTransport::Receive(const v1::Call& call, Payload in_message, AnswerRoute* route) {
+absl::StatusOr<RequestPayload> PayloadTransport::Receive(const v1::Call& call, Payload in_message, AnswerRoute* route) {
   route->id_ = call.id();
   route->request_bytes_ = in_message.size();
-  Numbers numbers(std::move(in_message));
+  RequestPayload numbers(std::move(in_message));
   LODESTONE_RETURN_IF_ERROR(Find(call, &numbers, route));
   route->request_bytes_ += shared_values_.CopiedBytes(call);
   return numbers;
 }
 
-absl::Status PayloadTransport::Find(const v1::Call& call, Numbers* numbers, AnswerRoute* route) {
+absl::Status PayloadTransport::Find(const v1::Call& call, RequestPayload* numbers, AnswerRoute* route) {
   if (call.has_shared_memory()) route->shared_memory_ = shared_values_.Accept(call.shared_memory());
   if (call.has_keys()) LODESTONE_RETURN_IF_ERROR(key_lists_.Take(call.keys(), numbers, &route->keys_));
   LODESTONE_RETURN_IF_ERROR(shared_values_.Take(call, numbers));

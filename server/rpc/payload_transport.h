@@ -59,10 +59,10 @@ class PayloadTransport {
   void BeginMessage();
   // The payload of `call`, which has `in_message` in its message. `route` is set also with an error, which is
   // INVALID_ARGUMENT, or FAILED_PRECONDITION for a list of keys that is not cached.
-  absl::StatusOr<Numbers> Receive(const v1::Call& call, Payload in_message, AnswerRoute* route);
+  absl::StatusOr<RequestPayload> Receive(const v1::Call& call, Payload in_message, AnswerRoute* route);
 
  private:
-  absl::Status Find(const v1::Call& call, Numbers* numbers, AnswerRoute* route);
+  absl::Status Find(const v1::Call& call, RequestPayload* numbers, AnswerRoute* route);
 
   const std::function<SharedUse()> shared_use_;  // May be null.
   KeyListCache key_lists_;

@@ -13,17 +13,17 @@ namespace {
 // A PushPull under way.
 struct PushPullCall {
   v1::PushPullRequest header;
-  Numbers push_numbers;
-  Numbers pull_numbers;
+  RequestPayload push_numbers;
+  RequestPayload pull_numbers;
   std::function<void(absl::StatusOr<PushPullValues>)> done;
 };
 
-absl::Status Split(const Store& store, Numbers numbers, PushPullCall* call) {
+absl::Status Split(const PushPath& pushes, RequestPayload numbers, PushPullCall* call) {
   if (!call->header.push().payload().empty() || !call->header.pull().payload().empty()) {
     return absl::InvalidArgumentError("the payload fields of push and pull must be empty; use the payload of PushPull");
   }
   size_t key_bytes = 0;
-  LODESTONE_ASSIGN_OR_RETURN(size_t push_bytes, store.PushPayloadBytes(call->header.push(), &key_bytes));
+  LODESTONE_ASSIGN_OR_RETURN(size_t push_bytes, pushes.PayloadBytes(call->header.push(), &key_bytes));
   if (numbers.keys.has_value()) {
     push_bytes -= key_bytes;
     if (key_bytes > numbers.keys->size()) {
@@ -45,27 +45,27 @@ absl::Status Split(const Store& store, Numbers numbers, PushPullCall* call) {
 
 }  // namespace
 
-void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
+void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done) {
   auto call = std::make_shared<PushPullCall>();
   call->header = std::move(header);
   call->done = std::move(done);
-  if (absl::Status status = Split(*store, std::move(numbers), call.get()); !status.ok()) {
+  if (absl::Status status = Split(store->pushes(), std::move(numbers), call.get()); !status.ok()) {
     return call->done(std::move(status));
   }
   const auto pull = [store, call](absl::StatusOr<v1::PushResponse> pushed) {
     if (!pushed.ok()) return call->done(pushed.status());
-    store->Pull(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers),
-                [call, pushed = *std::move(pushed)](absl::StatusOr<Store::Values> values) {
-                  if (!values.ok()) return call->done(values.status());
-                  PushPullValues result;
-                  *result.header.mutable_push() = pushed;
-                  *result.header.mutable_pull() = std::move(values->header);
-                  result.payload = std::move(values->payload);
-                  call->done(std::move(result));
-                });
+    store->pulls().Pull(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers),
+                        [call, pushed = *std::move(pushed)](absl::StatusOr<PullPath::Values> values) {
+                          if (!values.ok()) return call->done(values.status());
+                          PushPullValues result;
+                          *result.header.mutable_push() = pushed;
+                          *result.header.mutable_pull() = std::move(values->header);
+                          result.payload = std::move(values->payload);
+                          call->done(std::move(result));
+                        });
   };
-  store->Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
+  store->pushes().Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,

@@ -25,7 +25,7 @@ struct PushPullValues {
 
 // Pushes, then pulls. The payload fields of `header`'s push and pull must be empty: `numbers` has the payload of the
 // push, followed by that of the pull.
-void RunPushPull(Store* store, v1::PushPullRequest header, Numbers numbers,
+void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done);
 
 // EnsureTables on the ps of incarnation `server`.

@@ -72,7 +72,7 @@ absl::Status SharedValues::CheckRange(const v1::SharedRange& range) const {
                                                  " to ", size));
 }
 
-absl::Status SharedValues::Take(const v1::Call& call, Numbers* numbers) {
+absl::Status SharedValues::Take(const v1::Call& call, RequestPayload* numbers) {
   if (!call.has_values()) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(CheckRange(call.values()));
   if (!call.has_push() && !call.has_push_pull()) {

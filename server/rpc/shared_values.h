@@ -44,7 +44,7 @@ class SharedValues {
   // Sets `numbers->payload` to the values that `call` has in the memory, if any. `numbers` has what came in the
   // message: no values then, and rows only with a list of keys. INVALID_ARGUMENT, naming the range, if that does not
   // hold, or the range is not one of the memory.
-  absl::Status Take(const v1::Call& call, Numbers* numbers);
+  absl::Status Take(const v1::Call& call, RequestPayload* numbers);
 
   // The room for an answer's values.
   struct Room {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/limits.h"
+#include "server/store/store.h"
 
 namespace lodestone::server {
 
@@ -52,7 +53,7 @@ void Subscriber::Cancel(absl::Status status) {
 
 bool Subscriber::SubscribedTo(TableId table) const {
   return std::any_of(options_.subscription.tables.begin(), options_.subscription.tables.end(),
-                     [table](const Store::Subscription::Table& t) { return t.id == table; });
+                     [table](const DeltaPath::Subscription::Table& t) { return t.id == table; });
 }
 
 bool Subscriber::finished() const {
@@ -78,7 +79,7 @@ void Subscriber::Pump() {
   pumping_ = true;
   for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
-    std::optional<Store::Held> from;
+    std::optional<DeltaPath::Held> from;
     v1::Delta delta;
     std::vector<grpc::Slice> payload;
     absl::Status status;
@@ -95,9 +96,9 @@ void Subscriber::Pump() {
     mu_.Unlock();
     switch (action) {
       case Action::kCollect:
-        store_->CollectChange(
+        store_->deltas().Collect(
             options_.shards[shard_index], options_.subscription, from,
-            [self, shard_index](Store::ShardChange change) { self->OnCollected(shard_index, std::move(change)); });
+            [self, shard_index](ShardChange change) { self->OnCollected(shard_index, std::move(change)); });
         break;
       case Action::kWrite:
         sink_->Write(std::move(delta), std::move(payload));
@@ -147,16 +148,16 @@ Subscriber::Action Subscriber::NextAction() {
 
 bool Subscriber::FindNextShard() {
   for (; next_shard_ < options_.shards.size(); ++next_shard_) {
-    const std::optional<Store::Held>& held = held_[next_shard_];
+    const std::optional<DeltaPath::Held>& held = held_[next_shard_];
     if (!held.has_value() || !checked_[next_shard_]) return true;
-    if (store_->VersionOf(options_.shards[next_shard_]) != held->version) return true;
+    if (store_->shards().VersionOf(options_.shards[next_shard_]) != held->version) return true;
   }
   return false;
 }
 
 void Subscriber::PackMessage() {
   while (!pending_.empty()) {
-    PendingPiece& piece = pending_.front();
+    ShardChange::Piece& piece = pending_.front();
     if (message_bytes_ > 0 && message_bytes_ + piece.payload_bytes > limits::kDeltaBytesTarget) return;
     const int last = message_.shards_size() - 1;
     v1::Delta::ShardDelta* delta;
@@ -173,26 +174,13 @@ void Subscriber::PackMessage() {
   }
 }
 
-void Subscriber::OnCollected(size_t shard_index, Store::ShardChange change) {
+void Subscriber::OnCollected(size_t shard_index, ShardChange change) {
   {
     MutexLock lock(&mu_);
     collecting_ = false;
     held_[shard_index] = {change.term, change.version};
     checked_[shard_index] = true;
-    const size_t count = std::max<size_t>(1, change.pieces.size());  // A change of nothing still tells the version.
-    for (size_t i = 0; i < count && !finished_; ++i) {
-      PendingPiece& pending = pending_.emplace_back();
-      pending.delta.set_shard(change.shard);
-      pending.delta.set_from_version(change.anchor ? 0 : change.from_version);
-      pending.delta.set_version(change.version);
-      pending.delta.set_term(change.term);
-      pending.delta.set_anchor(change.anchor && i == 0);
-      pending.delta.set_complete(i + 1 == count);
-      if (change.pieces.empty()) break;
-      pending.delta.add_parts()->Swap(&change.pieces[i].part);
-      pending.payload = std::move(change.pieces[i].payload);
-      pending.payload_bytes = change.pieces[i].payload_bytes;
-    }
+    if (!finished_) pending_ = std::move(change.pieces);
   }
   Pump();
 }

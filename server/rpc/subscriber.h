@@ -25,9 +25,12 @@
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/rpc/delta_sink.h"
-#include "server/store/store.h"
+#include "server/store/delta_path.h"
+#include "server/store/shard_change.h"
 
 namespace lodestone::server {
+
+class Store;
 
 // Payload bytes sent by a server to all of its subscribers.
 using BroadcastBytes = std::atomic<uint64_t>;
@@ -37,9 +40,9 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   struct Options {
     Incarnation worker = 0;
     std::string peer;
-    Store::Subscription subscription;
-    std::vector<ShardId> shards;                   // Owned, ascending.
-    std::vector<std::optional<Store::Held>> held;  // Per shard: what the reader reports that it has.
+    DeltaPath::Subscription subscription;
+    std::vector<ShardId> shards;                       // Owned, ascending.
+    std::vector<std::optional<DeltaPath::Held>> held;  // Per shard: what the reader reports that it has.
   };
   Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total);
 
@@ -58,12 +61,6 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void FillStatus(v1::SubscriberStatus* status) const;
 
  private:
-  // A piece that waits for room in a message.
-  struct PendingPiece {
-    v1::Delta::ShardDelta delta;
-    std::vector<grpc::Slice> payload;
-    size_t payload_bytes = 0;
-  };
   enum class Action { kNothing, kCollect, kWrite, kFinish };
 
   // Takes all steps that are possible now.
@@ -72,7 +69,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnCollected(size_t shard_index, Store::ShardChange change);
+  void OnCollected(size_t shard_index, ShardChange change);
 
   // Constant after construction.
   const Options options_;
@@ -88,14 +85,15 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);               // The status of the Finish to come.
-  std::vector<std::optional<Store::Held>> held_ ABSL_GUARDED_BY(mu_);  // What the reader has, or is sent, per shard.
-  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                     // Per shard: this ps has sent it itself.
-  size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                         // Index of the round's next shard.
-  std::deque<PendingPiece> pending_ ABSL_GUARDED_BY(mu_);              // Rest of the change collected last.
-  v1::Delta message_ ABSL_GUARDED_BY(mu_);                             // The message being packed…
-  std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);      // … its payload
-  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                      // … and that payload's size.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // The status of the Finish to come.
+  std::vector<std::optional<DeltaPath::Held>> held_
+      ABSL_GUARDED_BY(mu_);                                        // What the reader has, or is sent, per shard.
+  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                 // Per shard: this ps has sent it itself.
+  size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                     // Index of the round's next shard.
+  std::deque<ShardChange::Piece> pending_ ABSL_GUARDED_BY(mu_);    // Rest of the change collected last.
+  v1::Delta message_ ABSL_GUARDED_BY(mu_);                         // The message being packed…
+  std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);  // … its payload
+  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                  // … and that payload's size.
   uint64_t deltas_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;

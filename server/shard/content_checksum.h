@@ -1,4 +1,4 @@
-// A number for what a shard holds: equal for an owner, its replay and its follower.
+// The checksum of a shard's contents: equal for an owner, its replay and its follower.
 #pragma once
 
 #include <cstdint>

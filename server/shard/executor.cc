@@ -9,8 +9,9 @@
 namespace lodestone::server {
 namespace {
 
-HistogramMetric wait_metric("lodestone_ps_executor_wait_duration_seconds",
-                            "From a message's coming to an executor until it runs: 0 if it runs where it came.");
+HistogramMetric wait_metric(
+    "lodestone_ps_executor_wait_duration_seconds",
+    "From the submission of a message to an executor until it runs; 0 if the submitting thread runs it.");
 
 }  // namespace
 

@@ -1,7 +1,7 @@
-// Runs messages one at a time, in the order they came: the single owner of some shards.
+// A queue of messages that run one at a time, in the order of their submission: the single owner of some shards.
 //
-// Whoever submits to an idle executor runs the message itself, so that no thread need be woken; what arrives meanwhile
-// is queued and run by the executor's own thread, which starts when it is first needed.
+// A thread that submits to an idle executor runs the message itself, so that no other thread need be woken; messages
+// that arrive meanwhile are queued and run by the executor's own thread, which starts when it is first needed.
 //
 // Thread-safe. A message may submit to its own executor (it is queued) but must not wait for it.
 //
@@ -33,7 +33,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void Submit(Message message);
-  // Leaves it to the executor's thread, even if it is idle.
+  // Submits for the executor's thread, even if the executor is idle.
   void SubmitToThread(Message message);
   // Submits, and waits until the message has run. REQUIRES: not called from a message of this executor.
   void SubmitAndWait(Message message);
@@ -54,7 +54,8 @@ class Executor {
     int64_t since_ns = 0;
   };
 
-  // Queues `message`. False if the executor was idle and, as told, nothing was queued: it is busy now, with the caller.
+  // Queues `message`. False if the executor was idle and nothing was queued: the caller, which makes it busy, is to run
+  // the message. `even_if_idle`: queues it then too.
   bool LeaveToThread(Message* message, bool even_if_idle);
   // From now on the thread runs messages; the caller wakes it.
   void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -65,8 +66,8 @@ class Executor {
   mutable Mutex mu_;
   CondVar wake_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;    // Somebody runs messages.
-  bool handed_ ABSL_GUARDED_BY(mu_) = false;  // The thread is that somebody, or is to become it.
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;    // A thread runs messages.
+  bool handed_ ABSL_GUARDED_BY(mu_) = false;  // It is the executor's thread, or will be.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
   size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;

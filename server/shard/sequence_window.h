@@ -1,8 +1,8 @@
-// Which pushes of one worker a shard has applied: the newest sequence and a bit for each of the kSequenceWindow before
-// it.
+// The pushes of one worker that a shard has applied: the newest sequence, and a bit for each of the kSequenceWindow
+// before it.
 //
-// A worker's sequences in flight span less than the window, so whatever is older than the window has been acknowledged
-// long ago and can only be a belated copy.
+// A worker's sequences in flight span less than the window, so a push older than the window has been acknowledged long
+// ago and can only be a belated copy.
 //
 // Not thread-safe: owned by the shard's executor. 136 bytes.
 #pragma once
@@ -44,7 +44,7 @@ class SequenceWindow {
 
   Sequence newest() const { return newest_; }
 
-  // The applied ones as proto/checkpoint.proto's Window has them: bit i % 8 of byte i / 8 tells of newest() - i.
+  // The applied ones as proto/checkpoint.proto's Window has them: bit i % 8 of byte i / 8 is newest() - i.
   std::string AppliedBits() const {
     std::string bits(limits::kSequenceWindow / 8, '\0');
     for (size_t i = 0; i < limits::kSequenceWindow && i < newest_; ++i) {

@@ -9,23 +9,50 @@
 #include "common/base/status.h"
 
 namespace lodestone::server {
+namespace {
+
+template <typename Part>
+void SortByTable(std::vector<Part>* parts) {
+  std::sort(parts->begin(), parts->end(), [](const Part& a, const Part& b) { return a.table->id() < b.table->id(); });
+}
+
+}  // namespace
+
+absl::StatusOr<DenseTable*> ShardContents::FindDense(TableId table) const {
+  const auto found = dense.find(table);
+  if (found != dense.end()) return found->second.get();
+  return absl::InvalidArgumentError(absl::StrCat("there is no dense table with id ", table));
+}
+
+absl::StatusOr<EmbeddingTable*> ShardContents::FindRows(TableId table) const {
+  const auto found = rows.find(table);
+  if (found != rows.end()) return found->second.get();
+  return absl::InvalidArgumentError(absl::StrCat("there is no embedding table with id ", table));
+}
+
+absl::Status ShardContents::CheckFollows(Version next) const {
+  if (next == version.load() + 1) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("shard ", id, " is at version ", version.load(),
+                                          " and the log goes on with version ", next,
+                                          ": updates between them are missing"));
+}
 
 const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms) {
   if (table->is_dense()) {
-    return dense_.emplace(table->id(), std::make_unique<DenseTable>(table, id_)).first->second.get();
+    return contents_.dense.emplace(table->id(), std::make_unique<DenseTable>(table, contents_.id)).first->second.get();
   }
-  rows_.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
+  contents_.rows.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
   return nullptr;
 }
 
-absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
+absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence sequence, std::span<const PartView> parts,
                                               uint64_t now_ms, Evictions* evictions) {
-  SequenceWindow& window = windows_[worker];
+  SequenceWindow& window = contents_.windows[worker];
   switch (window.Check(sequence)) {
     case SequenceWindow::Verdict::kDuplicate:
       return PushResult{version(), true};
     case SequenceWindow::Verdict::kTooOld:
-      return absl::OutOfRangeError(absl::StrCat("push sequence ", sequence, " on shard ", id_,
+      return absl::OutOfRangeError(absl::StrCat("push sequence ", sequence, " on shard ", contents_.id,
                                                 " is older than the window of ", limits::kSequenceWindow,
                                                 " before the worker's newest, ", window.newest()));
     case SequenceWindow::Verdict::kNew:
@@ -34,28 +61,28 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   const Version next = version() + 1;
   ApplyParts(parts, now_ms, next, evictions);
   window.Mark(sequence);
-  version_.store(next, std::memory_order_release);
+  contents_.version.store(next, std::memory_order_release);
   return PushResult{next, false};
 }
 
-void Shard::ApplyParts(std::span<const PushPart> parts, uint64_t now_ms, Version version, Evictions* evictions) {
-  for (const PushPart& part : parts) {
+void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version version, Evictions* evictions) {
+  for (const PartView& part : parts) {
     if (part.table->is_dense()) {
-      DenseTable& table = *dense_.find(part.table->id())->second;
+      DenseTable& table = *contents_.dense.find(part.table->id())->second;
       ByteView gradients = part.gradients;
       for (const BlockIndex block : part.blocks) {
         table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), version);
       }
     } else {
-      rows_.find(part.table->id())
+      contents_.rows.find(part.table->id())
           ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions);
     }
   }
 }
 
-void Shard::Prefetch(std::span<const PushPart> parts) const {
-  for (const PushPart& part : parts) {
-    if (!part.table->is_dense()) rows_.find(part.table->id())->second->Prefetch(part.keys, part.row_count);
+void Shard::Prefetch(std::span<const PartView> parts) const {
+  for (const PartView& part : parts) {
+    if (!part.table->is_dense()) contents_.rows.find(part.table->id())->second->Prefetch(part.keys, part.row_count);
   }
 }
 
@@ -75,20 +102,13 @@ bool Shard::Includes(uint64_t term, Version version) const {
   return former_term_.has_value() && former_term_->first == term && version <= former_term_->second;
 }
 
-absl::Status Shard::CheckFollows(Version logged) const {
-  if (logged == version() + 1) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("shard ", id_, " is at version ", version(),
-                                          " and the log goes on with version ", logged,
-                                          ": updates between them are missing"));
-}
-
-absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequence, std::span<const PushPart> parts,
+absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequence, std::span<const PartView> parts,
                                uint64_t now_ms, Evictions* evictions) {
-  DropStaged();
-  LODESTONE_RETURN_IF_ERROR(CheckFollows(logged));
+  rollback_.Drop();
+  LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
   const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions);
   LODESTONE_RETURN_IF_ERROR(result.status());
-  const std::string what = absl::StrCat("shard ", id_, " version ", logged);
+  const std::string what = absl::StrCat("shard ", contents_.id, " version ", logged);
   if (result->duplicate) {
     return absl::DataLossError(
         absl::StrCat(what, ": the push ", sequence, " of worker incarnation ", worker, " is logged twice"));
@@ -97,17 +117,17 @@ absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequ
 }
 
 absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> evicted) {
-  DropStaged();
-  LODESTONE_RETURN_IF_ERROR(CheckFollows(logged));
+  rollback_.Drop();
+  LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
   for (const EvictedKeys& group : evicted) {
-    const auto table = rows_.find(group.table);
-    if (table == rows_.end()) {
-      return absl::DataLossError(
-          absl::StrCat("shard ", id_, " version ", logged, ": rows of the unknown table id ", group.table, " expired"));
+    const auto table = contents_.rows.find(group.table);
+    if (table == contents_.rows.end()) {
+      return absl::DataLossError(absl::StrCat("shard ", contents_.id, " version ", logged,
+                                              ": rows of the unknown table id ", group.table, " expired"));
     }
     LODESTONE_RETURN_IF_ERROR(table->second->ReplayExpiry(group.keys, logged));
   }
-  version_.store(logged, std::memory_order_release);
+  contents_.version.store(logged, std::memory_order_release);
   return absl::OkStatus();
 }
 
@@ -117,33 +137,63 @@ Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t no
 }
 
 void Shard::ForgetWorkersBut(std::span<const Incarnation> keep) {
-  absl::erase_if(windows_,
+  absl::erase_if(contents_.windows,
                  [keep](const auto& window) { return !std::binary_search(keep.begin(), keep.end(), window.first); });
 }
 
 bool Shard::EvictExpired(uint64_t now_ms, Evictions* evictions) {
   const Version next = version() + 1;
   bool any = false;
-  for (auto& [id, table] : rows_) any |= table->EvictExpired(now_ms, next, evictions);
-  if (any) version_.store(next, std::memory_order_release);
+  for (auto& [id, table] : contents_.rows) any |= table->EvictExpired(now_ms, next, evictions);
+  if (any) contents_.version.store(next, std::memory_order_release);
   return any;
 }
 
 std::optional<Shard::Snapshot> Shard::Collect(std::span<const Table* const> tables, const Version* after) const {
   Snapshot snapshot;
-  snapshot.shard = id_;
+  snapshot.shard = contents_.id;
   snapshot.version = version();
   for (const Table* table : tables) {
     if (table->is_dense()) {
-      snapshot.dense.push_back({table, dense_.find(table->id())->second->Collect(after)});
+      snapshot.dense.push_back({table, contents_.dense.find(table->id())->second->Collect(after)});
     } else {
-      const EmbeddingTable& rows = *rows_.find(table->id())->second;
+      const EmbeddingTable& rows = *contents_.rows.find(table->id())->second;
       auto content = rows.Collect(after);
       if (!content.has_value()) return std::nullopt;
       snapshot.rows.push_back({table, rows.layout(), *std::move(content)});
     }
   }
   return snapshot;
+}
+
+Shard::State Shard::CollectState(const Version* after) const {
+  State state;
+  state.shard = contents_.id;
+  state.version = version();
+  state.term = term();
+  if (after != nullptr) state.after = *after;
+  for (const auto& [id, table] : contents_.dense) state.dense.push_back({&table->table(), table->Collect(after)});
+  for (const auto& [id, table] : contents_.rows) {
+    state.rows.push_back({&table->table(), table->layout(), table->CollectState(after)});
+  }
+  SortByTable(&state.dense);
+  SortByTable(&state.rows);
+  state.windows.assign(contents_.windows.begin(), contents_.windows.end());
+  std::sort(state.windows.begin(), state.windows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return state;
+}
+
+void Shard::Reset(uint64_t now_ms) {
+  rollback_.Drop();
+  restore_.Abandon();  // Also what is left of a state that did not end.
+  for (const auto& [id, table] : contents_.rows) table->CommitRollback(0, now_ms);
+  RestoreTerm(0);
+  contents_.version.store(0, std::memory_order_release);
+}
+
+bool Shard::Holds(TableId table) const {
+  const auto dense = contents_.dense.find(table);
+  return dense != contents_.dense.end() ? !dense->second->empty() : contents_.rows.contains(table);
 }
 
 }  // namespace lodestone::server

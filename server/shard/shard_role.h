@@ -1,4 +1,4 @@
-// Which shards a ps has, and as what.
+// The roles of a ps's shards.
 //
 // Thread-safe: reading never waits. A role changes on the shard's executor, so that no message of it sees half of two.
 #pragma once
@@ -13,7 +13,7 @@ namespace lodestone::server {
 
 enum class ShardRole : uint8_t {
   kNone,       // It is not here.
-  kFollowing,  // Follows its owner, and has not got all of it yet: what is here counts for nothing.
+  kFollowing,  // Follows its owner, and is not complete yet: its contents do not count.
   kFollows,    // Has all that its owner has sent.
   kOwns,
 };
@@ -23,7 +23,7 @@ class ShardRoles {
   explicit ShardRoles(uint32_t shards) : roles_(shards) {}
 
   uint32_t shards() const { return static_cast<uint32_t>(roles_.size()); }
-  // kNone for a shard that there is not.
+  // kNone for an id that is no shard's.
   ShardRole Of(ShardId shard) const {
     return shard < roles_.size() ? roles_[shard].load(std::memory_order_acquire) : ShardRole::kNone;
   }

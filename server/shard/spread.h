@@ -1,8 +1,8 @@
-// How the shares of one call, each some shards' work, come to their executors.
+// The distribution of one call's shares, each the work of some shards, to their executors.
 //
-// An executor that is idle runs its share on the thread that submits it, one share after the other: a busy ps wants no
-// hand-off between threads. In an idle one other cores would have nothing to do meanwhile; there, large shares but one
-// go to their executors' threads, and run at the same time.
+// An idle executor runs its share on the thread that submits it, one share after the other: a busy ps wants no hand-off
+// between threads. In an idle ps other cores would have nothing to do meanwhile; there, all large shares but one go to
+// their executors' threads, and run at the same time.
 //
 // Thread-safe.
 #pragma once
@@ -24,8 +24,8 @@ struct Share {
   Executor::Message run;
 };
 
-// Whether this thread, which serves calls, has been off the CPU for a good part of the time since it last asked: as a
-// rule it had nothing to do. (Where the machine has too few cores it may have been kept from it, and a hand-off more
+// Whether this thread, which serves calls, has been off the CPU for a good part of the time since it last asked:
+// usually because it had nothing to do. (On a machine with too few cores it may have waited for one; one more hand-off
 // costs little beside that.)
 bool HasIdled();
 

@@ -1,5 +1,6 @@
-// One table's part of one shard, as a checkpoint keeps it: what a rollback hands from where it was found to the shard
-// and its log.
+// The contents of one table's part of one shard, as a checkpoint keeps them: the input of a rollback.
+//
+// Thread safety: a value.
 #pragma once
 
 #include <cstdint>

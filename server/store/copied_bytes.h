@@ -1,5 +1,5 @@
-// Payload bytes that this ps copies in user space on their way between its memory and a socket, for benchmarks: what
-// should be near 0 for a byte of a dense table, and 1 for one of a row that is pulled, since rows lie apart.
+// The counter of payload bytes that this ps copies in user space between its memory and a socket, for benchmarks: near
+// 0 per byte of a dense table, and 1 per byte of a row that is pulled, since rows lie apart.
 #pragma once
 
 #include "common/telemetry/metrics.h"

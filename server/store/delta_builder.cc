@@ -6,25 +6,31 @@
 #include <utility>
 #include <vector>
 
+#include "server/store/buffer_slice.h"
+
 namespace lodestone::server {
 namespace {
 
-using Piece = Store::ShardChange::Piece;
+using Piece = ShardChange::Piece;
 
-void AddBlocks(const Shard::Snapshot::DensePart& dense, ShardId shard, size_t bytes_target,
-               std::vector<Piece>* pieces) {
-  bool open = false;
+// Appends a piece of `change`, with an empty part of `table`.
+v1::Part* AddPiece(const Table& table, ShardChange* change) {
+  v1::Part* const part = change->pieces.emplace_back().delta.add_parts();
+  part->set_shard(change->shard);
+  part->set_table(table.id());
+  return part;
+}
+
+void AddBlocks(const Shard::Snapshot::DensePart& dense, size_t bytes_target, ShardChange* change) {
+  v1::Part* part = nullptr;
   for (const DenseTable::BlockState& block : dense.blocks) {
     const size_t bytes = block.values->size_bytes();
-    if (!open || pieces->back().payload_bytes + bytes > bytes_target) {
-      pieces->emplace_back();
-      pieces->back().part.set_shard(shard);
-      pieces->back().part.set_table(dense.table->id());
-      open = true;
+    if (part == nullptr || change->pieces.back().payload_bytes + bytes > bytes_target) {
+      part = AddPiece(*dense.table, change);
     }
-    Piece& piece = pieces->back();
-    piece.part.add_blocks(block.block);
-    piece.part.add_block_versions(block.version);
+    part->add_blocks(block.block);
+    part->add_block_versions(block.version);
+    Piece& piece = change->pieces.back();
     piece.payload.push_back(SliceOf(block.values, bytes));
     piece.payload_bytes += bytes;
   }
@@ -52,13 +58,12 @@ std::vector<RowRef> ChangedRows(const Shard::Snapshot::RowsPart& part, std::opti
   return rows;
 }
 
-// One piece with `evicted` keys and `rows`.
-Piece RowsPiece(const Table& table, ShardId shard, std::span<const Key> evicted, std::span<const RowRef> rows) {
-  Piece piece;
-  piece.part.set_shard(shard);
-  piece.part.set_table(table.id());
-  piece.part.set_evicted_count(static_cast<uint32_t>(evicted.size()));
-  piece.part.set_row_count(static_cast<uint32_t>(rows.size()));
+// Appends one piece with `evicted` keys and `rows`.
+void AddRowsPiece(const Table& table, std::span<const Key> evicted, std::span<const RowRef> rows, ShardChange* change) {
+  v1::Part* const part = AddPiece(table, change);
+  part->set_evicted_count(static_cast<uint32_t>(evicted.size()));
+  part->set_row_count(static_cast<uint32_t>(rows.size()));
+  Piece& piece = change->pieces.back();
   const size_t row_bytes = table.dim() * sizeof(float);
   piece.payload_bytes = evicted.size_bytes() + rows.size() * (sizeof(Key) + row_bytes);
   BufferRef buffer = BufferRef::New(piece.payload_bytes);
@@ -74,40 +79,42 @@ Piece RowsPiece(const Table& table, ShardId shard, std::span<const Key> evicted,
     out += row_bytes;
   }
   piece.payload.push_back(SliceOf(std::move(buffer), piece.payload_bytes));
-  return piece;
 }
 
-void AddRows(const Shard::Snapshot::RowsPart& part, ShardId shard, std::optional<Version> from, size_t bytes_target,
-             std::vector<Piece>* pieces) {
+void AddRows(const Shard::Snapshot::RowsPart& part, std::optional<Version> from, size_t bytes_target,
+             ShardChange* change) {
   const std::vector<RowRef> rows = ChangedRows(part, from);
   const size_t row_bytes = sizeof(Key) + part.table->dim() * sizeof(float);
   const size_t rows_per_piece = std::max<size_t>(1, bytes_target / row_bytes);
   std::span<const Key> evicted = part.content.evicted;
   if (from.has_value() && !evicted.empty()) {
-    pieces->push_back(RowsPiece(*part.table, shard, evicted, {}));
+    AddRowsPiece(*part.table, evicted, {}, change);
   }
   for (size_t begin = 0; begin < rows.size(); begin += rows_per_piece) {
     const size_t n = std::min(rows_per_piece, rows.size() - begin);
-    pieces->push_back(RowsPiece(*part.table, shard, {}, std::span(rows).subspan(begin, n)));
+    AddRowsPiece(*part.table, {}, std::span(rows).subspan(begin, n), change);
   }
 }
 
 }  // namespace
 
-grpc::Slice SliceOf(BufferRef buffer, size_t size, size_t at) {
-  void* const bytes = buffer->bytes() + at;
-  return grpc::Slice(
-      bytes, size, [](void* leaked) { BufferRef::Release(static_cast<Buffer*>(leaked)); }, buffer.Leak());
-}
-
-Store::ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Version> from, size_t bytes_target) {
-  Store::ShardChange change;
+ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Version> from, uint64_t term,
+                           size_t bytes_target) {
+  ShardChange change;
   change.shard = snapshot.shard;
-  change.from_version = from.value_or(0);
   change.version = snapshot.version;
-  change.anchor = !from.has_value();
-  for (const auto& dense : snapshot.dense) AddBlocks(dense, snapshot.shard, bytes_target, &change.pieces);
-  for (const auto& rows : snapshot.rows) AddRows(rows, snapshot.shard, from, bytes_target, &change.pieces);
+  change.term = term;
+  for (const auto& dense : snapshot.dense) AddBlocks(dense, bytes_target, &change);
+  for (const auto& rows : snapshot.rows) AddRows(rows, from, bytes_target, &change);
+  if (change.pieces.empty()) change.pieces.emplace_back();  // It says the version.
+  for (Piece& piece : change.pieces) {
+    piece.delta.set_shard(snapshot.shard);
+    piece.delta.set_from_version(from.value_or(0));
+    piece.delta.set_version(snapshot.version);
+    piece.delta.set_term(term);
+  }
+  change.pieces.front().delta.set_anchor(!from.has_value());
+  change.pieces.back().delta.set_complete(true);
   return change;
 }
 

@@ -1,22 +1,21 @@
-// Turns a shard's snapshot into what a subscriber is sent.
+// Builds the change of one shard for a subscriber from a snapshot of the shard.
 //
 // Thread safety: pure functions; snapshots are immutable.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 
-#include "grpcpp/support/slice.h"
+#include "common/base/types.h"
 #include "server/shard/shard.h"
-#include "server/store/store.h"
-#include "server/table/buffer.h"
+#include "server/store/shard_change.h"
 
 namespace lodestone::server {
 
-// A slice of `size` bytes of `buffer`, from byte `at` on, that keeps it alive.
-grpc::Slice SliceOf(BufferRef buffer, size_t size, size_t at = 0);
-
-// What differs between `from` (nullopt: nothing, an anchor) and the snapshot, in pieces of about `bytes_target` payload
-// bytes. Dense blocks are referenced, rows are copied.
-Store::ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Version> from, size_t bytes_target);
+// The change from version `from` (nullopt: nothing, an anchor) to the snapshot, which is of `term`, in pieces of about
+// `bytes_target` payload bytes. Dense blocks are referenced, rows are copied.
+ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Version> from, uint64_t term,
+                           size_t bytes_target);
 
 }  // namespace lodestone::server

@@ -1,5 +1,6 @@
-// Where a store hands what it applies to the shards that it owns, so that their followers apply it too. The store knows
-// no more of replication than this.
+// The store's view of replication: a sink for the updates of owned shards, so that their followers apply them too.
+//
+// Thread-safe. Ownership: outlives the store's executors.
 #pragma once
 
 #include <functional>
@@ -16,9 +17,9 @@ class ReplicaSink {
  public:
   virtual ~ReplicaSink() = default;
 
-  // Updates of owned shards that were applied just now, or (version 0) news about the ps as a whole. Called on the
-  // shards' executor, in the order of their versions. Must be quick. `keep` is what the payloads lie in; null: they are
-  // gone after the call.
+  // Takes updates of owned shards that were applied just now, or (version 0) records of the ps as a whole. Called on
+  // the shards' executor, in the order of their versions. Must be quick. `keep` owns the payloads; null: they are valid
+  // during the call only.
   virtual void Append(std::span<const ShardLog::Record> records, const std::shared_ptr<const void>& keep) = 0;
 
   // A shard at a version.
@@ -26,8 +27,8 @@ class ReplicaSink {
     ShardId shard = 0;
     Version version = 0;
   };
-  // Calls `done`, perhaps within this call, when the followers that count hold all updates of these shards up to these
-  // versions: OK. ABORTED if a shard has another owner now; UNAVAILABLE if that cannot be known in time.
+  // Calls `done`, perhaps within this call, with OK when all followers in sync hold the updates of these shards up to
+  // these versions; with ABORTED if a shard has another owner now; with UNAVAILABLE if that cannot be known in time.
   using Done = std::function<void(const absl::Status&)>;
   virtual void Await(std::span<const Position> positions, Done done) = 0;
 

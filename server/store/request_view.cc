@@ -1,13 +1,16 @@
 #include "server/store/request_view.h"
 
 #include <algorithm>
+#include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/wire/message.h"
 #include "common/wire/shard_map.h"
 #include "server/optimizer/clipping.h"
+#include "server/store/table_entry.h"
 
 namespace lodestone::server {
 namespace {
@@ -16,16 +19,19 @@ absl::Status Invalid(int part, const std::string& table, const std::string& what
   return absl::InvalidArgumentError(absl::StrCat("part ", part, ", table `", table, "`: ", what));
 }
 
-// Fills all of `view` but the pointers into the payload; `bytes` is what the part takes of it.
-absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const TableMap& tables, PartView* view,
-                        uint64_t* bytes) {
+absl::StatusOr<const TableEntry*> FindTable(int index, const v1::Part& part, const TableMap& tables) {
   const auto found = tables.find(part.table());
-  if (found == tables.end()) {
-    return absl::NotFoundError(absl::StrCat("part ", index, ": unknown table id ", part.table()));
-  }
-  const TableEntry& entry = *found->second;
+  if (found != tables.end()) return found->second.get();
+  return absl::NotFoundError(absl::StrCat("part ", index, ": unknown table id ", part.table()));
+}
+
+// Fills all of `view` but `dense` and the pointers into the payload; `bytes` is what the part takes of it.
+absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const TableEntry& entry, PartView* view,
+                        uint64_t* bytes) {
   const Table& table = *entry.table;
-  view->entry = &entry;
+  view->table = entry.table.get();
+  view->guard = entry.guard.get();
+  view->index = index;
   view->shard = part.shard();
   if (part.block_versions_size() > 0 || part.evicted_count() > 0) {
     return Invalid(index, table.name(), "block_versions and evicted_count belong to answers");
@@ -55,33 +61,33 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
   return absl::OkStatus();
 }
 
-// Points `view` at its share, of which `needed` bytes are keys and gradients, and takes that off `bytes`.
-absl::Status TakeBytes(int index, uint64_t needed, PartBytes* bytes, PartView* view) {
+// Points `view` at its share, of which `needed` bytes are keys and gradients, and takes that off `payload` and `keys`,
+// which are the same if there is no list of keys.
+absl::Status TakeBytes(uint64_t needed, ByteView* payload, ByteView* keys, PartView* view) {
   const uint64_t key_bytes = view->row_count * sizeof(Key);
-  ByteView* const keys = bytes->keys.has_value() ? &*bytes->keys : &bytes->payload;
-  const uint64_t of_payload = keys == &bytes->payload ? needed : needed - key_bytes;
-  if (of_payload > bytes->payload.size()) {
-    return Invalid(index, view->entry->table->name(),
-                   absl::StrCat("needs ", of_payload, " bytes of payload, but ", bytes->payload.size(), " are left"));
+  const uint64_t of_payload = keys == payload ? needed : needed - key_bytes;
+  if (of_payload > payload->size()) {
+    return Invalid(view->index, view->table->name(),
+                   absl::StrCat("needs ", of_payload, " bytes of payload, but ", payload->size(), " are left"));
   }
   if (key_bytes > keys->size()) {
     return Invalid(
-        index, view->entry->table->name(),
+        view->index, view->table->name(),
         absl::StrCat("has ", view->row_count, " rows, but the list of keys has ", keys->size() / sizeof(Key), " left"));
   }
   view->keys = keys->Take(key_bytes);
-  view->gradients = bytes->payload.Take(needed - key_bytes);
+  view->gradients = payload->Take(needed - key_bytes);
   return absl::OkStatus();
 }
 
-absl::Status CheckKeys(int index, const PartView& view) {
-  const Table& table = *view.entry->table;
+absl::Status CheckKeys(const PartView& view) {
+  const Table& table = *view.table;
   absl::Status status;
   view.keys.ForEachRun<Key>([&](const uint8_t* keys, size_t count) {
     for (size_t i = 0; i < count && status.ok(); ++i) {
       const Key key = LoadAt<Key>(keys, i);
       if (ShardOfKey(key, table.shards()) == view.shard) continue;
-      status = Invalid(index, table.name(), absl::StrCat("key ", key, " is not on shard ", view.shard));
+      status = Invalid(view.index, table.name(), absl::StrCat("key ", key, " is not on shard ", view.shard));
     }
   });
   return status;
@@ -108,7 +114,8 @@ absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tabl
   for (int i = 0; i < parts.size(); ++i) {
     PartView view;
     uint64_t bytes = 0;
-    LODESTONE_RETURN_IF_ERROR(ViewHeader(PartKind::kPush, i, parts[i], tables, &view, &bytes));
+    LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
+    LODESTONE_RETURN_IF_ERROR(ViewHeader(PartKind::kPush, i, parts[i], *entry, &view, &bytes));
     total += bytes;
     key_bytes += view.row_count * sizeof(Key);
   }
@@ -117,17 +124,19 @@ absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tabl
 }
 
 absl::Status NotOwned(ShardId shard) {
-  return absl::AbortedError(absl::StrCat("shard ", shard, " is not this ps's (any more): the shard map says whose"));
+  return absl::AbortedError(absl::StrCat("shard ", shard, " is not owned by this ps; refresh the shard map"));
 }
 
-absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, PartBytes bytes,
-                                                const TableMap& tables, const ShardRoles& roles, ShardRole least) {
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
+                                                std::optional<ByteView> keys, const TableMap& tables,
+                                                const ShardRoles& roles, ShardRole least) {
   if (parts.size() > static_cast<int>(limits::kMessagePartsMax)) {
     return absl::InvalidArgumentError(
         absl::StrCat(parts.size(), " parts in one message; the limit is ", limits::kMessagePartsMax));
   }
   std::vector<PartView> views(parts.size());
-  const size_t payload_size = bytes.payload.size();
+  const size_t payload_size = payload.size();
+  ByteView* const keys_at = keys.has_value() ? &*keys : &payload;
   uint64_t answer_bytes = 0;
   for (int i = 0; i < parts.size(); ++i) {
     PartView& view = views[i];
@@ -137,25 +146,27 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
     }
     if (roles.Of(parts[i].shard()) < least) return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
     uint64_t part_bytes = 0;
-    LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], tables, &view, &part_bytes));
-    LODESTONE_RETURN_IF_ERROR(TakeBytes(i, part_bytes, &bytes, &view));
+    LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
+    LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], *entry, &view, &part_bytes));
+    if (view.shard < entry->dense.size()) view.dense = entry->dense[view.shard];
+    LODESTONE_RETURN_IF_ERROR(TakeBytes(part_bytes, &payload, keys_at, &view));
     if (kind == PartKind::kPull) {
       answer_bytes += view.values * sizeof(float);
       if (answer_bytes > limits::kPullBytesMax) {
-        return Invalid(i, view.entry->table->name(),
+        return Invalid(i, view.table->name(),
                        absl::StrCat("the answer would be over the limit of ", limits::kPullBytesMax,
                                     " bytes; pull in several calls"));
       }
     }
-    if (!view.entry->table->is_dense()) LODESTONE_RETURN_IF_ERROR(CheckKeys(i, view));
+    if (!view.table->is_dense()) LODESTONE_RETURN_IF_ERROR(CheckKeys(view));
   }
-  if (bytes.keys.has_value() && !bytes.keys->empty()) {
+  if (keys.has_value() && !keys->empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the list of keys has ", bytes.keys->size() / sizeof(Key), " that belong to no part"));
+        absl::StrCat("the list of keys has ", keys->size() / sizeof(Key), " that belong to no part"));
   }
-  if (!bytes.payload.empty()) {
+  if (!payload.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("the payload has ", payload_size, " bytes, but the parts describe ",
-                                                   payload_size - bytes.payload.size()));
+                                                   payload_size - payload.size()));
   }
   return views;
 }
@@ -164,7 +175,7 @@ absl::Status CheckFinite(std::span<const PartView> views) {
   for (const PartView& view : views) {
     const size_t bad = FirstBadGradient(view);
     if (bad == view.values) continue;
-    const Table& table = *view.entry->table;
+    const Table& table = *view.table;
     const float value = view.gradients.Load<float>(bad);
     if (!table.is_dense()) {
       return absl::InvalidArgumentError(absl::StrCat("gradient of table `", table.name(), "`, key ",
@@ -187,21 +198,23 @@ absl::Status CheckFinite(std::span<const PartView> views) {
 
 absl::Status CheckGuards(std::span<const PartView> views) {
   struct Sum {
+    const Table* table = nullptr;
     double squares = 0;
     uint64_t values = 0;
   };
-  absl::flat_hash_map<const TableEntry*, Sum> sums;
+  absl::flat_hash_map<NormGuard*, Sum> sums;
   for (const PartView& view : views) {
-    if (view.entry->guard == nullptr || view.values == 0) continue;
+    if (view.guard == nullptr || view.values == 0) continue;
     const double norm = GradientNorm(view.gradients, 0);
-    Sum& sum = sums[view.entry];
+    Sum& sum = sums[view.guard];
+    sum.table = view.table;
     sum.squares += norm * norm;
     sum.values += view.values;
   }
-  for (const auto& [entry, sum] : sums) {
-    LODESTONE_RETURN_IF_ERROR(entry->guard->Judge(entry->table->name(), sum.squares / static_cast<double>(sum.values)));
+  for (const auto& [guard, sum] : sums) {
+    LODESTONE_RETURN_IF_ERROR(guard->Judge(sum.table->name(), sum.squares / static_cast<double>(sum.values)));
   }
-  for (const auto& [entry, sum] : sums) entry->guard->Take(sum.squares / static_cast<double>(sum.values));
+  for (const auto& [guard, sum] : sums) guard->Take(sum.squares / static_cast<double>(sum.values));
   return absl::OkStatus();
 }
 

@@ -1,52 +1,27 @@
-// The parts of a push or pull, checked against the tables and pointing into the payload.
+// Validation of a push or pull: its parts as PartViews, checked against the tables of this ps.
 //
 // Thread safety: pure functions over immutable data.
-// Ownership: a PartView borrows the message, the payload and the table it was made from.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/byte_view.h"
 #include "common/base/types.h"
 #include "proto/parameter_server.pb.h"
+#include "server/shard/part_view.h"
 #include "server/shard/shard_role.h"
-#include "server/table/dense_table.h"
-#include "server/table/norm_guard.h"
-#include "server/table/table.h"
+#include "server/store/table_map.h"
 
 namespace lodestone::server {
 
-// A table with its parts on this ps.
-struct TableEntry {
-  std::unique_ptr<Table> table;
-  std::vector<const DenseTable*> dense;  // By shard; null where the shard is not owned. Empty for embedding tables.
-  std::unique_ptr<NormGuard> guard;      // Null: the table has none.
-};
-
-// The tables of a ps at one time.
-using TableMap = absl::flat_hash_map<TableId, std::shared_ptr<TableEntry>>;
-
 // Whether gradients or only keys lie in the payload.
 enum class PartKind { kPush, kPull };
-
-struct PartView {
-  const TableEntry* entry = nullptr;
-  ShardId shard = 0;
-  std::span<const BlockIndex> blocks;  // Dense.
-  ByteView keys;                       // Embedding: row_count unaligned keys.
-  size_t row_count = 0;
-  ByteView gradients;   // Push: unaligned floats.
-  uint64_t values = 0;  // Floats that are pushed or asked for.
-};
 
 using Parts = google::protobuf::RepeatedPtrField<v1::Part>;
 
@@ -54,22 +29,14 @@ using Parts = google::protobuf::RepeatedPtrField<v1::Part>;
 // INVALID_ARGUMENT for parts that contradict it.
 absl::StatusOr<size_t> PushPayloadBytes(const Parts& parts, const TableMap& tables, size_t* keys = nullptr);
 
-// Where the numbers of parts lie.
-struct PartBytes {
-  PartBytes(ByteView payload, std::optional<ByteView> keys = std::nullopt)  // NOLINT: as a rule a payload is all.
-      : payload(payload), keys(keys) {}
+// Views of `parts` in `payload`, and in `keys` if the keys of all parts are not in the payload but there, in order. The
+// parts must cover all bytes of both. Their shards must have the role `least` here, or a greater one. Errors as
+// ParameterServer documents them, naming part, table, block or key.
+absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, ByteView payload,
+                                                std::optional<ByteView> keys, const TableMap& tables,
+                                                const ShardRoles& roles, ShardRole least = ShardRole::kOwns);
 
-  ByteView payload;
-  std::optional<ByteView> keys;  // The keys of all parts, in order, if they are not in the payload.
-};
-
-// Views of `parts` in `bytes`, all of which the parts must cover. Their shards must have the role `least` here, or a
-// greater one. Errors as ParameterServer documents them, naming part, table, block or key.
-absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& parts, PartBytes bytes,
-                                                const TableMap& tables, const ShardRoles& roles,
-                                                ShardRole least = ShardRole::kOwns);
-
-// ABORTED: the shard is not this ps's.
+// ABORTED: this ps does not own the shard.
 absl::Status NotOwned(ShardId shard);
 
 // INVALID_ARGUMENT, naming table and block or key, if a gradient is NaN or infinite.

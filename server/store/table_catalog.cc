@@ -9,6 +9,11 @@
 #include "common/base/status.h"
 #include "common/telemetry/figures.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "server/shard/shard.h"
+#include "server/store/commit_log.h"
+#include "server/store/serving_gate.h"
+#include "server/store/shard_set.h"
+#include "server/store/table_entry.h"
 
 namespace lodestone::server {
 namespace {
@@ -31,10 +36,8 @@ std::shared_ptr<const TableMap> Catalog::tables() const {
   return tables_;
 }
 
-absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(
-    const v1::TableSpec& spec, std::span<const ShardId> owned,
-    const std::function<absl::Status(TableEntry*)>& add_to_shards) const {
-  auto table = Table::Create(spec, cluster_seed_, shards_);
+absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec& spec) {
+  auto table = Table::Create(spec, options_.cluster_seed, shards_->size());
   if (!table.ok()) return table.status();
   auto entry = std::make_shared<TableEntry>();
   entry->table = *std::move(table);
@@ -43,18 +46,34 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(
   }
   uint64_t bytes = 0;
   if (entry->table->is_dense()) {
-    entry->dense.resize(shards_, nullptr);
-    for (const ShardId shard : owned) bytes += DenseTable::BytesNeeded(*entry->table, shard);
+    entry->dense.resize(shards_->size(), nullptr);
+    for (const ShardId shard : shards_->adopted()) bytes += DenseTable::BytesNeeded(*entry->table, shard);
     LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, bytes));
   }
-  LODESTONE_RETURN_IF_ERROR(add_to_shards(entry.get()));
+  LODESTONE_RETURN_IF_ERROR(AddToShards(entry.get()));
   entry->table->counters().bytes.fetch_add(bytes, std::memory_order_relaxed);
   return entry;
 }
 
-absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(
-    const v1::TableSpec& spec, std::span<const ShardId> owned,
-    const std::function<absl::Status(TableEntry*)>& add_to_shards) {
+absl::Status Catalog::AddToShards(TableEntry* entry) {
+  // Before the first update that needs it, in each log and for each follower.
+  v1::LogRecord record;
+  *record.mutable_table() = entry->table->spec();
+  LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  const uint64_t now_ms = options_.time->NowMs();
+  for (size_t e = 0; e < shards_->executors().size(); ++e) {
+    shards_->executors()[e].SubmitAndWait([&] {
+      for (const ShardId shard : shards_->adopted()) {
+        if (shards_->ExecutorOf(shard) != e) continue;
+        const DenseTable* dense = shards_->Get(shard)->AddTable(entry->table.get(), now_ms);
+        if (dense != nullptr) entry->dense[shard] = dense;
+      }
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
   const auto found = map->find(TableIdOf(spec.name()));
@@ -69,7 +88,7 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }
-  LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<TableEntry> entry, Create(spec, owned, add_to_shards));
+  LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<TableEntry> entry, Create(spec));
   auto extended = std::make_shared<TableMap>(*map);
   extended->emplace(entry->table->id(), entry);
   MutexLock lock(&mu_);
@@ -77,7 +96,7 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(
   return entry;
 }
 
-absl::Status Catalog::Extend(ShardId shard, const std::function<void(TableEntry*)>& add_to_shard) {
+absl::Status Catalog::AddShard(ShardId shard) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
   uint64_t sum = 0;
@@ -86,19 +105,18 @@ absl::Status Catalog::Extend(ShardId shard, const std::function<void(TableEntry*
     sum += DenseTable::BytesNeeded(*entry->table, shard);
     LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, sum));
   }
+  shards_->Make(shard);
+  const uint64_t now_ms = options_.time->NowMs();
   for (const auto& [id, entry] : *map) {
-    add_to_shard(entry.get());
+    shards_->Run(shard, [&, table = entry.get()](Shard* fresh) {
+      const DenseTable* dense = fresh->AddTable(table->table.get(), now_ms);
+      if (dense != nullptr) table->dense[shard] = dense;
+    });
     if (!entry->table->is_dense()) continue;
     entry->table->counters().bytes.fetch_add(DenseTable::BytesNeeded(*entry->table, shard), std::memory_order_relaxed);
   }
+  shards_->SetRole(shard, ShardRole::kFollowing);
   return absl::OkStatus();
-}
-
-uint64_t Catalog::TableBytes() const {
-  const std::shared_ptr<const TableMap> map = tables();  // A loop over *tables() would not keep it.
-  uint64_t bytes = 0;
-  for (const auto& [id, entry] : *map) bytes += entry->table->counters().bytes.load(std::memory_order_relaxed);
-  return bytes;
 }
 
 absl::Status Catalog::CheckMemory(const Table& table, uint64_t more_bytes) const {
@@ -109,17 +127,54 @@ absl::Status Catalog::CheckMemory(const Table& table, uint64_t more_bytes) const
         "table `", table.name(), "` takes ", table_bytes, " bytes on this ps and needs ", more_bytes,
         " more, over its memory_max_bytes of ", table_max, "; raise that, or bound the rows by eviction.rows_max"));
   }
-  if (memory_max_bytes_ == 0) return absl::OkStatus();
-  const uint64_t total = TableBytes();
-  if (total + more_bytes <= memory_max_bytes_) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("the tables of this ps take ", total, " bytes and table `",
-                                                   table.name(), "` needs ", more_bytes,
-                                                   " more, over server.memory_max_bytes of ", memory_max_bytes_));
+  if (options_.memory_max_bytes == 0) return absl::OkStatus();
+  const uint64_t total = totals().second;
+  if (total + more_bytes <= options_.memory_max_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the tables of this ps take ", total, " bytes and table `", table.name(), "` needs ", more_bytes,
+                   " more, over server.memory_max_bytes of ", options_.memory_max_bytes));
+}
+
+std::vector<v1::TableSpec> Catalog::specs() const {
+  const std::shared_ptr<const TableMap> map = tables();
+  std::vector<v1::TableSpec> specs;
+  for (const auto& [id, entry] : *map) specs.push_back(entry->table->spec());
+  std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  return specs;
+}
+
+absl::StatusOr<std::string> Catalog::NameOf(TableId table) const {
+  LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
+  const std::shared_ptr<const TableMap> map = tables();
+  const auto found = map->find(table);
+  return found == map->end() ? UnknownTable(table) : absl::StatusOr<std::string>(found->second->table->name());
+}
+
+absl::Status Catalog::UnknownTable(TableId table) const {
+  if (!shards_->owned().empty()) return absl::NotFoundError(absl::StrCat("unknown table id ", table));
+  return absl::UnavailableError("this ps owns no shards now, and does not know the tables");
+}
+
+std::optional<v1::Broadcast> Catalog::BroadcastOf(TableId table) const {
+  const std::shared_ptr<const TableMap> map = tables();
+  const auto found = map->find(table);
+  if (found == map->end()) return std::nullopt;
+  return found->second->table->spec().broadcast();
+}
+
+std::pair<uint64_t, uint64_t> Catalog::totals() const {
+  std::pair<uint64_t, uint64_t> totals;
+  const std::shared_ptr<const TableMap> map = tables();  // A loop over *tables() would not keep it.
+  for (const auto& [id, entry] : *map) {
+    totals.first += entry->table->counters().rows.load(std::memory_order_relaxed);
+    totals.second += entry->table->counters().bytes.load(std::memory_order_relaxed);
+  }
+  return totals;
 }
 
 void Catalog::FillStatus(v1::StatusResponse* status) const {
-  status->mutable_server()->set_table_bytes(TableBytes());
-  status->mutable_server()->set_table_bytes_max(memory_max_bytes_);
+  status->mutable_server()->set_table_bytes(totals().second);
+  status->mutable_server()->set_table_bytes_max(options_.memory_max_bytes);
   const std::shared_ptr<const TableMap> map = tables();
   for (const auto& [id, entry] : *map) {
     const Table& table = *entry->table;

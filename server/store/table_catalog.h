@@ -1,58 +1,82 @@
-// The tables of a ps: which there are, and what memory they may take.
+// The tables of a ps: creates them on all of its shards and in its logs, and knows what memory they may take.
 //
 // Thread-safe. A TableMap that was handed out never changes; new tables appear in the next one.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/table.pb.h"
-#include "server/store/request_view.h"
+#include "server/store/table_map.h"
 
 namespace lodestone::server {
 
+class CommitLog;
+class ServingGate;
+class ShardSet;
+class Table;
+
 class Catalog {
  public:
-  Catalog(uint64_t cluster_seed, uint32_t shards, uint64_t memory_max_bytes)
-      : cluster_seed_(cluster_seed), shards_(shards), memory_max_bytes_(memory_max_bytes) {}
+  struct Options {
+    uint64_t cluster_seed = 1;
+    uint64_t memory_max_bytes = 0;  // Of all tables; 0: no limit.
+    const TimeSource* time = nullptr;
+  };
+  // All pointers must outlive the catalog.
+  Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
+      : options_(options), gate_(gate), shards_(shards), log_(log) {}
 
   std::shared_ptr<const TableMap> tables() const;
 
-  // Finds the table of `spec`, or makes it: `add_to_shards` makes its parts on the `owned` shards; the table comes to
-  // be only if that succeeds. One table is made at a time. ALREADY_EXISTS, naming the difference, if a table of that
-  // name has another specification; INVALID_ARGUMENT; RESOURCE_EXHAUSTED if it does not fit.
-  absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(
-      const v1::TableSpec& spec, std::span<const ShardId> owned,
-      const std::function<absl::Status(TableEntry*)>& add_to_shards);
+  // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One table is
+  // created at a time. ALREADY_EXISTS, naming the difference, if a table of that name has another specification;
+  // INVALID_ARGUMENT; RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be logged.
+  absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec);
 
-  // Makes the parts of all tables on one more shard: `add_to_shard` for each. Nothing is made, and RESOURCE_EXHAUSTED,
-  // if that does not fit.
-  absl::Status Extend(ShardId shard, const std::function<void(TableEntry*)>& add_to_shard);
+  // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
+  // nothing, if that does not fit. REQUIRES: the shard has no role.
+  absl::Status AddShard(ShardId shard);
 
   // RESOURCE_EXHAUSTED if `table` may not take `more_bytes` more.
   absl::Status CheckMemory(const Table& table, uint64_t more_bytes) const;
+
+  // All tables, by name.
+  std::vector<v1::TableSpec> specs() const;
+  // The name of a table. NOT_FOUND; UNAVAILABLE while this ps does not know the tables.
+  absl::StatusOr<std::string> NameOf(TableId table) const;
+  // The status of a call that names a table that is not here, as NameOf.
+  absl::Status UnknownTable(TableId table) const;
+  // When the subscribers of a table are to be served; nullopt if there is no such table.
+  std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
+  // Rows and bytes of all tables on this ps.
+  std::pair<uint64_t, uint64_t> totals() const;
 
   // Fills tables (but for their versions) and the server's table_bytes.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  absl::StatusOr<std::shared_ptr<TableEntry>> Create(
-      const v1::TableSpec& spec, std::span<const ShardId> owned,
-      const std::function<absl::Status(TableEntry*)>& add_to_shards) const;
-  uint64_t TableBytes() const;
+  absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
+  // Logs the table, and makes its parts on the adopted shards.
+  absl::Status AddToShards(TableEntry* entry);
 
-  const uint64_t cluster_seed_;
-  const uint32_t shards_;
-  const uint64_t memory_max_bytes_;  // Of all tables; 0: no limit.
+  const Options options_;
+  const ServingGate* const gate_;
+  ShardSet* const shards_;
+  CommitLog* const log_;
 
-  Mutex create_mu_;  // Held while a table is made; taken before mu_.
+  Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;
   std::shared_ptr<const TableMap> tables_ ABSL_GUARDED_BY(mu_) = std::make_shared<TableMap>();
 };

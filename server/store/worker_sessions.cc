@@ -44,7 +44,7 @@ absl::Status Sessions::Push(Incarnation worker, Sequence sequence, Clock clock, 
   if (found == sessions_.end()) {
     return absl::FailedPreconditionError(absl::StrCat("worker incarnation ", worker,
                                                       " has no session on this ps: it was forgotten, or the ps was "
-                                                      "started anew"));
+                                                      "restarted; join again"));
   }
   Session& session = found->second;
   session.last_contact_ms = now_ms;

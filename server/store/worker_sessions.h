@@ -1,4 +1,4 @@
-// The workers that this ps knows: who may push, when each was last heard of.
+// The sessions of the workers that this ps knows, and the last contact of each.
 //
 // A session is opened by EnsureTables and kept alive by any call. A push without a session is refused, so a worker that
 // was forgotten (with its marks of applied pushes) can never apply a push twice.
@@ -31,18 +31,17 @@ class Sessions {
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
-  // Notes what became of it.
+  // Notes the outcome of it.
   void PushApplied(Incarnation worker);
   void PushRefused(Incarnation worker);
-  // Notes any other call; nothing happens for observers and strangers.
+  // Notes any other call. Does nothing for callers without a session.
   void Contact(Incarnation worker, int64_t now_ms);
 
-  // Brings back what an earlier life of the ps knew, or another ps, as if each had been heard of now. False if it is
-  // known.
+  // Restores a session that an earlier life of this ps, or another ps, knew, with contact now. False if it is known.
   bool Restore(Incarnation worker, int64_t now_ms);
-  // `worker`, and so everyone below it who has no session, may have been forgotten then.
+  // Ends the session of `worker`: it, and each below it without a session, may have been forgotten.
   void RestoreForgotten(Incarnation worker);
-  // The same of those below it that have no session, without ending any.
+  // The same for workers without a session; ends none.
   void RaiseForgotten(Incarnation worker);
   struct Known {
     std::vector<Incarnation> open;
@@ -68,8 +67,8 @@ class Sessions {
 
   mutable Mutex mu_;
   absl::flat_hash_map<Incarnation, Session> sessions_ ABSL_GUARDED_BY(mu_);
-  // Incarnations grow over time, so whoever is not above the newest forgotten one, and has no session, may be one of
-  // them.
+  // The newest forgotten. Incarnations grow over time, so a worker that is not above it, and has no session, may have
+  // been forgotten too.
   Incarnation forgotten_max_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -60,7 +60,7 @@ std::vector<FuzzPiece> MakeGood() {
   specs[1].mutable_embedding()->mutable_eviction()->set_ttl_ms(60'000);
   std::vector<FuzzPiece> pieces;
   for (const v1::TableSpec& spec : specs) {
-    LODESTONE_CHECK(owner->AddTable(spec).ok());
+    LODESTONE_CHECK(owner->tables().Ensure(spec).ok());
     v1::FollowItem item;
     *item.mutable_table() = spec;
     Add(item, "", &pieces);
@@ -71,7 +71,7 @@ std::vector<FuzzPiece> MakeGood() {
   item.mutable_state_begins()->set_shard(kShard);
   Add(item, "", &pieces);
   server::Shard::State state;
-  owner->UseShard(kShard, [&state](server::Shard* shard) { state = shard->CollectState(nullptr); });
+  owner->shards().Run(kShard, [&state](server::Shard* shard) { state = shard->CollectState(nullptr); });
   LODESTONE_CHECK(server::VisitState(state, [&](const v1::CheckpointRecord& record, std::span<const ByteView> payload) {
                     std::string bytes;
                     for (const ByteView& view : payload) {
@@ -108,28 +108,28 @@ absl::Status Take(server::Store* store, const v1::FollowItem& item, const std::s
   switch (item.what_case()) {
     case v1::FollowItem::kRecord:
       if (item.record().version() > 0 && item.record().shard() != kShard) return absl::InternalError("not asked for");
-      return store->ReplayFollowed(item.record(), Payload({grpc::Slice(bytes)}));
+      return store->replayer().ReplayFollowed(item.record(), Payload({grpc::Slice(bytes)}));
     case v1::FollowItem::kStateBegins:
       if (item.state_begins().shard() != kShard) return absl::InternalError("not asked for");
-      store->ClearState(kShard);
+      store->replayer().ClearState(kShard);
       *begun = true;
       return absl::OkStatus();
     case v1::FollowItem::kState:
       if (!*begun) return absl::InternalError("has not begun");
-      return store->TakeState(kShard, item.state(), payload);
+      return store->replayer().RestoreRecord(kShard, item.state(), payload);
     case v1::FollowItem::kStateEnds:
       if (!*begun || item.state_ends().shard() != kShard) return absl::InternalError("has not begun");
       *begun = false;
-      return store->FinishState(kShard, item.state_ends().version(), item.state_ends().term());
+      return store->replayer().FinishState(kShard, item.state_ends().version(), item.state_ends().term());
     case v1::FollowItem::kSessions: {
       const std::vector<Incarnation> open(item.sessions().open().begin(), item.sessions().open().end());
-      store->KnowSessions(open, item.sessions().forgotten_max());
+      store->replayer().AddSessions(open, item.sessions().forgotten_max());
       return absl::OkStatus();
     }
     case v1::FollowItem::kTable: {
       v1::LogRecord record;
       *record.mutable_table() = item.table();
-      return store->ReplayFollowed(record, Payload());
+      return store->replayer().ReplayFollowed(record, Payload());
     }
     default:
       return absl::UnimplementedError("not known");
@@ -146,7 +146,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ManualTime time;
   const std::unique_ptr<server::Store> store = MakeStore(&time);
   store->OwnShards({});
-  LODESTONE_CHECK(store->Follow(kShard).ok());
+  LODESTONE_CHECK(store->replayer().Follow(kShard).ok());
   bool begun = false;
   for (const FuzzPiece& piece : pieces) {
     v1::FollowItem item;
@@ -157,7 +157,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // The link breaks at the first error, and the next one begins with a state.
     if (!status.ok()) begun = false;
   }
-  if (size == 0) LODESTONE_CHECK(store->VersionOf(kShard) == 5);
+  if (size == 0) LODESTONE_CHECK(store->shards().VersionOf(kShard) == 5);
   v1::StatusResponse status;
   store->FillStatus(&status);
   return 0;

@@ -19,6 +19,7 @@
 #include "server/rpc/shared_values.h"
 #include "server/store/request_payload.h"
 #include "server/store/request_view.h"
+#include "server/store/table_entry.h"
 #include "tests/common/wire/byte_runs.h"
 #include "worker/rpc/shared_memory_allocator.h"
 #include "worker/rpc/shared_memory_calls.h"
@@ -73,7 +74,7 @@ void CheckAsList(lodestone::server::PartKind kind, const lodestone::server::Part
     keys += Copy(view.keys);
     values += Copy(view.gradients);
   }
-  const auto listed = server::ViewParts(kind, parts, {ViewOf(values), ViewOf(keys)}, Tables(), roles);
+  const auto listed = server::ViewParts(kind, parts, ViewOf(values), ViewOf(keys), Tables(), roles);
   if (!listed.ok()) std::abort();
   for (size_t i = 0; i < views.size(); ++i) {
     if (Copy((*listed)[i].keys) != Copy(views[i].keys)) std::abort();
@@ -82,13 +83,14 @@ void CheckAsList(lodestone::server::PartKind kind, const lodestone::server::Part
 }
 
 // What comes of a push with these bytes, and of a pull: the statuses, in words.
-std::string Check(const lodestone::server::Parts& parts, const lodestone::server::PartBytes& bytes) {
+std::string Check(const lodestone::server::Parts& parts, lodestone::ByteView payload,
+                  std::optional<lodestone::ByteView> keys = std::nullopt) {
   using lodestone::server::PartKind;
   lodestone::server::ShardRoles roles(kShards);
   for (lodestone::ShardId shard = 0; shard < kShards; ++shard) roles.Set(shard, lodestone::server::ShardRole::kOwns);
   std::string outcome;
   for (const server::PartKind kind : {server::PartKind::kPush, server::PartKind::kPull}) {
-    const auto views = server::ViewParts(kind, parts, bytes, Tables(), roles);
+    const auto views = server::ViewParts(kind, parts, payload, keys, Tables(), roles);
     outcome += views.status().ToString();
     if (!views.ok()) continue;
     if (kind == server::PartKind::kPush) outcome += server::CheckFinite(*views).ToString();
@@ -119,11 +121,11 @@ lodestone::server::SharedValues* SharedBy(lodestone::server::SharedUse use) {
 
 // Finds what a call has in shared memory: none of it may lie anywhere else. The memory stays as it is.
 std::string CheckShared(lodestone::server::SharedUse use, const lodestone::v1::Call& call,
-                        lodestone::server::Numbers* numbers) {
+                        lodestone::server::RequestPayload* request) {
   lodestone::server::SharedValues* const shared = SharedBy(use);
   shared->BeginMessage(use);
-  const absl::Status taken = shared->Take(call, numbers);
-  if (taken.ok() && call.has_values() && Copy(numbers->payload.bytes()) != std::string(call.values().bytes(), '\0')) {
+  const absl::Status taken = shared->Take(call, request);
+  if (taken.ok() && call.has_values() && Copy(request->payload.bytes()) != std::string(call.values().bytes(), '\0')) {
     std::abort();
   }
   lodestone::server::SharedValues::Room room;
@@ -179,14 +181,13 @@ std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodes
       lodestone::Payload rest = payload;
       for (const lodestone::v1::Call& call : header.calls()) {
         if (call.payload_bytes() > rest.size()) return outcome;
-        lodestone::server::Numbers numbers = rest.Take(call.payload_bytes());
+        lodestone::server::RequestPayload request = rest.Take(call.payload_bytes());
         auto keys = lodestone::v1::Answer::NO_LIST;
-        if (call.has_keys()) outcome += lists.Take(call.keys(), &numbers, &keys).ToString();
+        if (call.has_keys()) outcome += lists.Take(call.keys(), &request, &keys).ToString();
         outcome += std::to_string(keys);
-        outcome += CheckShared(use, call, &numbers);
-        lodestone::server::PartBytes bytes = numbers.payload.bytes();
-        if (numbers.keys.has_value()) bytes.keys = numbers.keys->bytes();
-        outcome += Check(call.has_push() ? call.push().parts() : call.pull().parts(), bytes);
+        outcome += CheckShared(use, call, &request);
+        outcome += Check(call.has_push() ? call.push().parts() : call.pull().parts(), request.payload.bytes(),
+                         request.key_bytes());
       }
       if (*list_bytes > 4 << 10) std::abort();
     }

@@ -74,7 +74,7 @@ TEST_F(LatencyTest, WhatWaitsForAnExecutorIsSeenToWait) {
   const MetricGrowth growth;
   std::latch inside(1), go_on(1);
   std::thread holder([&] {
-    store_->UseShard(0, [&](Shard*) {
+    store_->shards().Run(0, [&](Shard*) {
       inside.count_down();
       go_on.wait();
     });

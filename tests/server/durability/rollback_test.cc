@@ -25,7 +25,7 @@ using TableContent = std::map<uint64_t, std::string>;
 
 TableContent ContentOf(Store* store, ShardId shard, const std::string& table) {
   TableContent content;
-  store->UseShard(shard, [&](Shard* owned) {
+  store->shards().Run(shard, [&](Shard* owned) {
     const Shard::State state = owned->CollectState(nullptr);
     for (const auto& part : state.dense) {
       if (part.table->name() != table) continue;
@@ -51,7 +51,7 @@ using Contents = std::map<ShardId, TableContent>;
 
 Contents AllOf(Store* store, const std::string& table) {
   Contents contents;
-  for (const ShardId shard : store->adopted_shards()) contents[shard] = ContentOf(store, shard, table);
+  for (const ShardId shard : store->shards().adopted()) contents[shard] = ContentOf(store, shard, table);
   return contents;
 }
 
@@ -98,7 +98,7 @@ class RollbackTest : public StorageFixture {
     auto store = std::make_unique<Store>(store_options);
     std::vector<ShardId> shards(kShards);
     for (ShardId shard = 0; shard < kShards; ++shard) shards[shard] = shard;
-    store->AdoptShards(shards);
+    store->shards().Adopt(shards);
     const auto report = Recover(options, store.get());
     if (!report.ok()) return report.status();
     return store;
@@ -123,7 +123,7 @@ TEST_P(RollbackTest, ATableThatHasGoneBackIsTold) {
 TEST_P(RollbackTest, ATableGoesBackToACheckpointAndTheOthersStay) {
   const Ps ps = StartWithEarly();
   const Contents dense = AllOf(ps.store.get(), "dense");
-  const Version before = ps.store->VersionOf(0);
+  const Version before = ps.store->shards().VersionOf(0);
   const auto done = ToCheckpoint(ps, "rows", "early");
   ASSERT_TRUE(done.ok()) << done.status();
   ASSERT_EQ(done->shards_size(), static_cast<int>(kShards));
@@ -200,7 +200,7 @@ TEST_P(RollbackTest, AVersionBehindARollbackIsFoundToo) {
   ASSERT_TRUE(ToCheckpoint(ps, "dense", "early").ok());
   PushMany(ps, 11, 12);
   const Contents at_end = AllOf(ps.store.get(), "dense");
-  const Version end = ps.store->VersionOf(0);
+  const Version end = ps.store->shards().VersionOf(0);
   ASSERT_TRUE(ToVersion(ps, "dense", 10).ok());
   EXPECT_EQ(AllOf(ps.store.get(), "dense"), at_ten);
   ASSERT_TRUE(ToVersion(ps, "dense", 11).ok());
@@ -244,7 +244,7 @@ TEST_P(RollbackTest, ARollbackWhoseRecordsAreNotAllInTheLogHasNotHappened) {
   const Ps ps = StartWithEarly();
   std::map<ShardId, std::map<Version, uint64_t>> known;  // By shard and version.
   const auto note = [&](const Ps& of) {
-    for (const auto& [shard, content] : Content(of)) known[shard][of.store->VersionOf(shard)] = content;
+    for (const auto& [shard, content] : Content(of)) known[shard][of.store->shards().VersionOf(shard)] = content;
   };
   note(ps);
   const v1::Config base = Killed();
@@ -269,7 +269,7 @@ TEST_P(RollbackTest, ARollbackWhoseRecordsAreNotAllInTheLogHasNotHappened) {
       const Ps cut = StartWell(killed);
       content = Content(cut);
       for (const auto& [shard, checksum] : content) {
-        const Version version = cut.store->VersionOf(shard);
+        const Version version = cut.store->shards().VersionOf(shard);
         ++(version == 10 ? undone : done);
         ASSERT_TRUE(known[shard].contains(version)) << "shard " << shard << " version " << version;
         EXPECT_EQ(checksum, known[shard][version]) << "shard " << shard << " version " << version;
@@ -379,9 +379,10 @@ TEST_P(RollbackTest, RecoveryUpToAVersionStartsFromACheckpointThatIsNotBeyondIt)
   const auto store = RecoverUntil(Killed(), 7);
   ASSERT_TRUE(store.ok()) << store.status();
   std::map<ShardId, uint64_t> content;
-  for (const ShardId shard : (*store)->adopted_shards()) {
-    EXPECT_EQ((*store)->VersionOf(shard), 7u);
-    (*store)->UseShard(shard, [&](Shard* owned) { content[shard] = ContentChecksum(owned->CollectState(nullptr)); });
+  for (const ShardId shard : (*store)->shards().adopted()) {
+    EXPECT_EQ((*store)->shards().VersionOf(shard), 7u);
+    (*store)->shards().Run(shard,
+                           [&](Shard* owned) { content[shard] = ContentChecksum(owned->CollectState(nullptr)); });
   }
   EXPECT_EQ(content, at_seven);
 }

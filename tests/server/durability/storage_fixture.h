@@ -110,7 +110,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     push.AddRows(TableIdOf("rows"), kDim, rows, true);
     std::optional<absl::StatusOr<v1::PushResponse>> result;
     std::latch done(1);
-    ps.store->Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> response) {
+    ps.store->pushes().Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> response) {
       result = std::move(response);
       done.count_down();
     });
@@ -128,9 +128,10 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
   // What each shard holds, in one number; of shards without any update nothing.
   static std::map<ShardId, uint64_t> Content(const Ps& ps) {
     std::map<ShardId, uint64_t> content;
-    for (const ShardId shard : ps.store->adopted_shards()) {
-      if (ps.store->VersionOf(shard) == 0) continue;
-      ps.store->UseShard(shard, [&](Shard* owned) { content[shard] = ContentChecksum(owned->CollectState(nullptr)); });
+    for (const ShardId shard : ps.store->shards().adopted()) {
+      if (ps.store->shards().VersionOf(shard) == 0) continue;
+      ps.store->shards().Run(shard,
+                             [&](Shard* owned) { content[shard] = ContentChecksum(owned->CollectState(nullptr)); });
     }
     return content;
   }

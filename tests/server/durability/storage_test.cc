@@ -233,13 +233,13 @@ TEST_P(StorageLifeTest, AnyNumberOfServersGoOnFromTheCheckpointOfAnyOther) {
       push.header.set_worker_incarnation(kWorker);
       push.header.set_sequence(sequence);
       std::vector<std::pair<Key, float>> rows;
-      const std::vector<ShardId> owned = ps.store->adopted_shards();
+      const std::vector<ShardId> owned = ps.store->shards().adopted();
       for (Key key = 0; key < 200; ++key) {
         if (std::binary_search(owned.begin(), owned.end(), ShardOfKey(key, kShards))) rows.emplace_back(key, 1.5f);
       }
       push.AddRows(TableIdOf("rows"), kDim, rows, true);
       std::latch done(1);
-      ps.store->Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+      ps.store->pushes().Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
         EXPECT_TRUE(response.ok()) << response.status();
         done.count_down();
       });
@@ -283,7 +283,7 @@ TEST_P(StorageLifeTest, ANumberOfServersCannotChangeBeforeAllIsInCheckpoints) {
       }
       push.AddRows(TableIdOf("rows"), kDim, rows, true);
       std::latch done(1);
-      one->store->Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
+      one->store->pushes().Push(push.header, push.payload(), [&](const absl::StatusOr<v1::PushResponse>& response) {
         EXPECT_TRUE(response.ok()) << response.status();
         done.count_down();
       });
@@ -329,8 +329,8 @@ TEST_P(StorageLifeTest, WithLeaveToCutADamagedLogTheRestIsThere) {
   }
   killed.mutable_server()->set_cut_damaged_log(true);
   const Ps cut = StartWell(killed);
-  for (const ShardId shard : cut.store->adopted_shards()) {
-    EXPECT_LT(cut.store->VersionOf(shard), ps.store->VersionOf(shard));
+  for (const ShardId shard : cut.store->shards().adopted()) {
+    EXPECT_LT(cut.store->shards().VersionOf(shard), ps.store->shards().VersionOf(shard));
   }
   EXPECT_GT(StatusOf(cut).replayed_records(), 0u);
   PushMany(cut, 11, 12);

@@ -101,12 +101,12 @@ class Node {
   Incarnation incarnation() const { return incarnation_; }
   uint64_t checksum(ShardId shard) {
     uint64_t sum = 0;
-    store->UseShard(shard, [&](Shard* held) { sum = ContentChecksum(held->CollectState(nullptr)); });
+    store->shards().Run(shard, [&](Shard* held) { sum = ContentChecksum(held->CollectState(nullptr)); });
     return sum;
   }
   uint64_t term(ShardId shard) {
     uint64_t term = 0;
-    store->UseShard(shard, [&](Shard* held) { term = held->term(); });
+    store->shards().Run(shard, [&](Shard* held) { term = held->term(); });
     return term;
   }
 
@@ -133,7 +133,7 @@ class Hold {
  public:
   Hold(Store* store, ShardId shard)
       : thread_([this, store, shard] {
-          store->UseShard(shard, [this](Shard*) {
+          store->shards().Run(shard, [this](Shard*) {
             began_.count_down();
             release_.wait();
           });
@@ -208,7 +208,8 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
   static std::future<Pushed> Send(Node* node, const RequestBuilder<v1::PushRequest>& push) {
     auto promise = std::make_shared<std::promise<Pushed>>();
     std::future<Pushed> future = promise->get_future();
-    node->store->Push(push.header, push.payload(), [promise](Pushed result) { promise->set_value(std::move(result)); });
+    node->store->pushes().Push(push.header, push.payload(),
+                               [promise](Pushed result) { promise->set_value(std::move(result)); });
     return future;
   }
   // Pushes to the first ps that are all acknowledged.
@@ -225,14 +226,15 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
   // Waits until a shard of the ps is at this version.
   void AwaitVersion(Node* node, ShardId shard, Version version) {
     ASSERT_TRUE(coordinator_.Await([&] {
-      return node->store->RoleOf(shard) >= ShardRole::kFollows && node->store->VersionOf(shard) == version;
+      return node->store->shards().RoleOf(shard) >= ShardRole::kFollows &&
+             node->store->shards().VersionOf(shard) == version;
     })) << "shard "
-        << shard << " is at version " << node->store->VersionOf(shard) << ", not " << version;
+        << shard << " is at version " << node->store->shards().VersionOf(shard) << ", not " << version;
   }
   // Waits until the two hold the same updates, and compares what they made of them.
   void ExpectSame(Node* owner, Node* follower) {
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      ASSERT_NO_FATAL_FAILURE(AwaitVersion(follower, shard, owner->store->VersionOf(shard)));
+      ASSERT_NO_FATAL_FAILURE(AwaitVersion(follower, shard, owner->store->shards().VersionOf(shard)));
       EXPECT_EQ(follower->checksum(shard), owner->checksum(shard)) << "shard " << shard;
     }
   }
@@ -247,7 +249,7 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
     RequestBuilder<v1::PullRequest> pull(kShards);
     pull.AddRows(TableIdOf("rows"), kDim, {{key, 0.0f}}, false);
     std::promise<float> value;
-    node->store->Pull(pull.header, pull.payload(), [&](absl::StatusOr<Store::Values> values) {
+    node->store->pulls().Pull(pull.header, pull.payload(), [&](absl::StatusOr<PullPath::Values> values) {
       EXPECT_TRUE(values.ok()) << values.status();
       float first = -1e30f;
       if (values.ok()) std::memcpy(&first, values->payload[0].begin(), sizeof(first));

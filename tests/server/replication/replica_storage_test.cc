@@ -25,7 +25,7 @@ class ReplicaStorageTest : public ReplicaFixture {
   ShardMap PromoteSecond() {
     const ShardMap map = coordinator_.Promote(1, 0);
     b().replication->SetMap(map);
-    EXPECT_TRUE(coordinator_.Await([this] { return b().store->owned_shards().size() == kShards; }));
+    EXPECT_TRUE(coordinator_.Await([this] { return b().store->shards().owned().size() == kShards; }));
     return map;
   }
   // As far as the first ps knows, it still owns all: what is pushed to it is confirmed by nobody.
@@ -65,7 +65,7 @@ class ReplicaStorageTest : public ReplicaFixture {
     LODESTONE_RETURN_IF_ERROR(storage->Recover(&store, {0, 1, 2, 3}));
     std::vector<uint64_t> content;
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      store.UseShard(shard, [&](Shard* held) { content.push_back(ContentChecksum(held->CollectState(nullptr))); });
+      store.shards().Run(shard, [&](Shard* held) { content.push_back(ContentChecksum(held->CollectState(nullptr))); });
     }
     return content;
   }

@@ -67,7 +67,7 @@ using ReplicationTest = ReplicaFixture;
 
 TEST_F(ReplicationTest, ACopyThatWasTamperedWithIsFound) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
-  b().store->UseShard(2, [](Shard* shard) { shard->ForgetWorker(kWorker); });
+  b().store->shards().Run(2, [](Shard* shard) { shard->ForgetWorker(kWorker); });
   const auto verified = a().replication->Verify();
   ASSERT_TRUE(verified.ok()) << verified.status();
   for (const auto& shard : verified->shards()) {
@@ -90,8 +90,8 @@ TEST_F(ReplicationTest, APushIsAcknowledgedOnlyOnceTheFollowerHasIt) {
     push = PushTo(&a(), 4, 1);
     ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), 0, 4));
     again = PushTo(&a(), 4, 1);
-    a().store->UseShard(0, [](Shard*) {});  // It has been through the executors.
-    a().store->UseShard(1, [](Shard*) {});
+    a().store->shards().Run(0, [](Shard*) {});  // It has been through the executors.
+    a().store->shards().Run(1, [](Shard*) {});
     EXPECT_TRUE(Waits(push));
     EXPECT_TRUE(Waits(again)) << "a duplicate tells that the first one is safe";
   }
@@ -108,11 +108,11 @@ TEST_F(ReplicationTest, TheCoordinatorHearsThatAFollowerCountsOnlyWhenItHasAllTh
   ASSERT_NO_FATAL_FAILURE(PushMany(1, 3));
   std::atomic<bool> too_early{false};
   std::vector<std::atomic<Version>> acknowledged(kShards);
-  for (ShardId shard = 0; shard < kShards; ++shard) acknowledged[shard] = a().store->VersionOf(shard);
+  for (ShardId shard = 0; shard < kShards; ++shard) acknowledged[shard] = a().store->shards().VersionOf(shard);
   coordinator_.OnReport([&](const v1::ReportSyncRequest::Report& report) {
     const ShardId shard = report.shard();
-    if (!report.in_sync() || b().store->RoleOf(shard) != ShardRole::kFollows) too_early = true;
-    too_early = too_early || b().store->VersionOf(shard) < acknowledged[shard];
+    if (!report.in_sync() || b().store->shards().RoleOf(shard) != ShardRole::kFollows) too_early = true;
+    too_early = too_early || b().store->shards().VersionOf(shard) < acknowledged[shard];
   });
   b().Begin();
   Sequence sequence = 3;
@@ -199,9 +199,9 @@ TEST_F(ReplicationTest, WhoWaitsWhenTheLeaseEndsIsToldSoAndNobodyIsServedAfterIt
   RequestBuilder<v1::PullRequest> pull(kShards);
   pull.AddRows(TableIdOf("rows"), kDim, {{1, 0.0f}}, false);
   std::promise<absl::Status> pulled;
-  a().store->Pull(pull.header, pull.payload(), [&](auto values) { pulled.set_value(values.status()); });
+  a().store->pulls().Pull(pull.header, pull.payload(), [&](auto values) { pulled.set_value(values.status()); });
   EXPECT_TRUE(absl::IsUnavailable(pulled.get_future().get()));
-  EXPECT_EQ(a().store->VersionOf(0), 4u);
+  EXPECT_EQ(a().store->shards().VersionOf(0), 4u);
 }
 
 TEST_F(ReplicationTest, AtShutdownWhoWaitsGetsUnavailable) {
@@ -239,12 +239,12 @@ TEST_F(ReplicationTest, TablesSessionsAndRollbacksReachAFollower) {
   ASSERT_TRUE(pushed.ok()) << pushed.status();
   auto part = std::make_shared<TablePart>();
   part->table = TableIdOf("rows");
-  const auto rolled = a().store->RollBack(1, part);
+  const auto rolled = a().store->replayer().RollBack(1, part);
   ASSERT_TRUE(rolled.ok()) << rolled.status();
-  EXPECT_EQ(b().store->VersionOf(1), *rolled) << "it is acknowledged as a push is";
+  EXPECT_EQ(b().store->shards().VersionOf(1), *rolled) << "it is acknowledged as a push is";
   ExpectSame(&a(), &b());
-  EXPECT_EQ(b().store->table_specs().size(), 3u);
-  const auto open = b().store->sessions().open;
+  EXPECT_EQ(b().store->tables().specs().size(), 3u);
+  const auto open = b().store->sessions().known().open;
   EXPECT_TRUE(std::binary_search(open.begin(), open.end(), kOther));
 }
 
@@ -259,7 +259,7 @@ TEST_F(ReplicationTest, AForgottenSessionIsForgottenByTheFollowerToo) {
   ASSERT_TRUE(PushTo(&a(), 2, 1, kOther).get().ok());
   ExpectSame(&a(), &b());
   size_t windows = 0;
-  b().store->UseShard(0, [&](Shard* shard) { windows = shard->CollectState(nullptr).windows.size(); });
+  b().store->shards().Run(0, [&](Shard* shard) { windows = shard->CollectState(nullptr).windows.size(); });
   EXPECT_EQ(windows, 1u);
 }
 

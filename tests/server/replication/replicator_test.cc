@@ -44,7 +44,7 @@ class ReplicatorTest : public ::testing::Test {
     options.report = [this](const v1::ReportSyncRequest& request) { return coordinator_.Report(0, request); };
     options.ask_route = [] {};
     replicator_ = std::make_unique<Replicator>(std::move(options), store_.get());
-    store_->SetReplicas(replicator_.get(), nullptr);
+    store_->log().SetReplicas(replicator_.get());
     service_ = std::make_unique<Service>(replicator_.get());
     grpc::ServerBuilder builder;
     int port = 0;
@@ -75,7 +75,8 @@ class ReplicatorTest : public ::testing::Test {
     push.AddDense(TableIdOf("dense"), {4, 4}, 1.0f);
     auto promise = std::make_shared<std::promise<Pushed>>();
     std::future<Pushed> future = promise->get_future();
-    store_->Push(push.header, push.payload(), [promise](Pushed result) { promise->set_value(std::move(result)); });
+    store_->pushes().Push(push.header, push.payload(),
+                          [promise](Pushed result) { promise->set_value(std::move(result)); });
     return future;
   }
   static bool Waits(const std::future<Pushed>& push) {
@@ -85,7 +86,7 @@ class ReplicatorTest : public ::testing::Test {
   void Join(RawFollower* raw) {
     raw->Start(RawFollower::StartOf(kFollower, 1, {{0, 0}}));
     ASSERT_TRUE(raw->ReadUntil(v1::FollowItem::kStateEnds));
-    raw->Ack(0, store_->VersionOf(0));
+    raw->Ack(0, store_->shards().VersionOf(0));
   }
 
   ManualTime time_;
@@ -143,13 +144,13 @@ TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt)
   ASSERT_NO_FATAL_FAILURE(Join(&raw));
   ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
   std::future<Pushed> push = Push(1);
-  ASSERT_TRUE(coordinator_.Await([this] { return store_->VersionOf(0) == 1; }));
+  ASSERT_TRUE(coordinator_.Await([this] { return store_->shards().VersionOf(0) == 1; }));
   EXPECT_TRUE(Waits(push));
   raw.Ack(0, 1);
   EXPECT_TRUE(push.get().ok());
   raw.Leave().IgnoreError();
   std::future<Pushed> next = Push(2);
-  ASSERT_TRUE(coordinator_.Await([this] { return store_->VersionOf(0) == 2; }));
+  ASSERT_TRUE(coordinator_.Await([this] { return store_->shards().VersionOf(0) == 2; }));
   EXPECT_TRUE(Waits(next)) << "the follower that is gone counts until the coordinator has heard of it";
   replicator_->Disown(0);
   EXPECT_TRUE(absl::IsAborted(next.get().status()));

@@ -26,14 +26,14 @@ class TakeoverTest : public ReplicaFixture {
   }
   std::vector<uint64_t> States() {
     std::vector<uint64_t> states;
-    for (ShardId shard = 0; shard < kShards; ++shard) states.push_back(b().store->StatesOf(shard));
+    for (ShardId shard = 0; shard < kShards; ++shard) states.push_back(b().store->shards().StateGeneration(shard));
     return states;
   }
   // The second ps owns all; the first one has not heard of it.
   ShardMap PromoteSecond() {
     const ShardMap map = coordinator_.Promote(1, 0);
     b().replication->SetMap(map);
-    EXPECT_TRUE(coordinator_.Await([this] { return b().store->owned_shards().size() == kShards; }));
+    EXPECT_TRUE(coordinator_.Await([this] { return b().store->shards().owned().size() == kShards; }));
     return map;
   }
 
@@ -86,7 +86,7 @@ TEST_F(TakeoverTest, AnotherLifeOfAFollowerGetsTheWholeState) {
   b().replication->SetMap(map);
   ASSERT_TRUE(coordinator_.Await([&] {
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      if (b().store->StatesOf(shard) == states[shard]) return false;
+      if (b().store->shards().StateGeneration(shard) == states[shard]) return false;
     }
     return coordinator_.AllInSync() && InSyncShards(a()) == kShards;
   }));
@@ -113,7 +113,7 @@ TEST_F(TakeoverTest, AFollowerThatOwnsKnowsWhatWasAcknowledgedAndItsFormerOwnerB
     EXPECT_FALSE(shard.duplicate());
     EXPECT_EQ(shard.version(), 7u);
   }
-  b().store->UseShard(0, [&](Shard* shard) {
+  b().store->shards().Run(0, [&](Shard* shard) {
     EXPECT_EQ(shard->term(), map.TermOf(0));
     EXPECT_TRUE(shard->Includes(0, 6));
     EXPECT_FALSE(shard->Includes(0, 7));
@@ -139,7 +139,7 @@ TEST_F(TakeoverTest, OwnershipGoesBackAndForthWithoutLoss) {
     const ShardMap map = coordinator_.Promote((round + 1) % 2, round % 2);
     follower->replication->SetMap(map);
     owner->replication->SetMap(map);
-    ASSERT_TRUE(coordinator_.Await([&] { return owner->store->owned_shards().size() == kShards; }));
+    ASSERT_TRUE(coordinator_.Await([&] { return owner->store->shards().owned().size() == kShards; }));
     for (int i = 0; i < 3; ++i) {
       const Pushed pushed = PushTo(owner, ++sequence, 1).get();
       ASSERT_TRUE(pushed.ok()) << pushed.status();
@@ -170,13 +170,13 @@ TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   v1::SubscribeRequest request;
   request.add_tables()->set_table(TableIdOf("dense"));
-  const auto subscription = a().store->MakeSubscription(request);
+  const auto subscription = a().store->deltas().MakeSubscription(request);
   ASSERT_TRUE(subscription.ok()) << subscription.status();
-  a().store->Disown(0);
-  a().store->ClearState(0);
+  a().store->shards().Disown(0);
+  a().store->replayer().ClearState(0);
   std::atomic<bool> told{false};
-  a().store->CollectChange(0, *subscription, std::nullopt, [&](const Store::ShardChange&) { told = true; });
-  a().store->UseShard(0, [](Shard*) {});
+  a().store->deltas().Collect(0, *subscription, std::nullopt, [&](const ShardChange&) { told = true; });
+  a().store->shards().Run(0, [](Shard*) {});
   EXPECT_FALSE(told);
 }
 

@@ -48,7 +48,7 @@ class BroadcastTest : public StoreTest {
 
   // Subscribes to dense tables and to the rows of the embedding table; starts the stream.
   absl::Status Subscribe(Reader* reader, const std::vector<TableId>& tables, bool start = true,
-                         const std::map<ShardId, Store::Held>& held = {}) {
+                         const std::map<ShardId, DeltaPath::Held>& held = {}) {
     v1::SubscribeRequest request;
     for (const auto& [shard, holds] : held) {
       auto* entry = request.add_held();
@@ -94,14 +94,14 @@ class BroadcastTest : public StoreTest {
 
   std::map<ShardId, Version> StoreVersions() const {
     std::map<ShardId, Version> versions;
-    for (const ShardId shard : store_->owned_shards()) versions[shard] = store_->VersionOf(shard);
+    for (const ShardId shard : store_->shards().owned()) versions[shard] = store_->shards().VersionOf(shard);
     return versions;
   }
   // A new reader that says it holds `held` of every shard; how its stream begins, by shard.
-  std::map<ShardId, v1::Delta::ShardDelta> BeginWith(Store::Held held) {
-    std::map<ShardId, Store::Held> all;
+  std::map<ShardId, v1::Delta::ShardDelta> BeginWith(DeltaPath::Held held) {
+    std::map<ShardId, DeltaPath::Held> all;
     std::map<ShardId, Version> versions;
-    for (const ShardId shard : store_->owned_shards()) {
+    for (const ShardId shard : store_->shards().owned()) {
       all[shard] = held;
       versions[shard] = held.version;
     }
@@ -483,7 +483,8 @@ TEST_F(BroadcastTest, GoesOnFromWhatAReaderHoldsOfTheShardsOwnPast) {
 TEST_F(BroadcastTest, BeginsAnewForAReaderWhoseVersionTheShardNeverHad) {
   Start();
   for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
-  for (const Store::Held held : {Store::Held{.term = 0, .version = 4}, Store::Held{.term = 9, .version = 3}}) {
+  for (const DeltaPath::Held held :
+       {DeltaPath::Held{.term = 0, .version = 4}, DeltaPath::Held{.term = 9, .version = 3}}) {
     for (const auto& [shard, delta] : BeginWith(held)) {
       EXPECT_TRUE(delta.anchor()) << "shard " << shard << " term " << held.term;
       EXPECT_EQ(delta.version(), 3u);
@@ -502,9 +503,9 @@ class QuickFollowers final : public ReplicaSink {
 TEST_F(BroadcastTest, GoesOnOverAChangeOfOwnersUpToWhereTheFormerOneCame) {
   Start();
   QuickFollowers followers;
-  store_->SetReplicas(&followers, nullptr);
+  store_->log().SetReplicas(&followers);
   for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
-  for (ShardId shard = 0; shard < kShards; ++shard) store_->Own(shard, 5);
+  for (ShardId shard = 0; shard < kShards; ++shard) store_->shards().Own(shard, 5);
   for (int i = 0; i < 3; ++i) PushDense(a_, 1.0f);
   const auto begins = [this](uint64_t term, Version version) {
     const auto first = BeginWith({.term = term, .version = version});
@@ -543,7 +544,7 @@ TEST_F(BroadcastTest, AStreamThatBeginsWhileOwnersChangeIsOfTheShardsThatAreStil
       subscribed = Subscribe(reader, {a_});
     });
     go.arrive_and_wait();
-    store_->Disown(0);
+    store_->shards().Disown(0);
     broadcaster_->EndAll();
     add.join();
     if (!subscribed.ok()) {
@@ -558,7 +559,7 @@ TEST_F(BroadcastTest, AStreamThatBeginsWhileOwnersChangeIsOfTheShardsThatAreStil
       while (!reader->ended() && !holds()) std::this_thread::yield();
       reader->Leave();
     }
-    store_->Own(0, round);
+    store_->shards().Own(0, round);
   }
 }
 

@@ -61,8 +61,8 @@ class ExchangeRightsTest : public StoreTest {
 
   void Serve(const std::string& identities, uint64_t elements = kElements) {
     Make();
-    tables_.name_of = [this](TableId table) { return store_->TableName(table); };
-    tables_.totals = [this] { return store_->Totals(); };
+    tables_.name_of = [this](TableId table) { return store_->tables().NameOf(table); };
+    tables_.totals = [this] { return store_->tables().totals(); };
     timer_ = std::make_unique<Timer>(&time_, Timer::AtEnd::kRun);
     Access::Dependencies dependencies;
     dependencies.tables = &tables_;
@@ -227,7 +227,7 @@ TEST_F(ExchangeRightsTest, SingleCallsAreJudgedAsThoseOfAStream) {
   };
   EXPECT_EQ(ensure("olga", "another"), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(ensure("wanda", "another"), grpc::StatusCode::UNAVAILABLE) << "it may read that, once somebody has made it";
-  EXPECT_EQ(store_->TableName(TableIdOf("another")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->tables().NameOf(TableIdOf("another")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ensure("wanda", "secret"), grpc::StatusCode::OK) << "it may be read";
 }
 

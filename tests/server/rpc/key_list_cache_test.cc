@@ -42,7 +42,7 @@ class KeyListCacheTest : public ::testing::Test {
 
   // What becomes of a list that comes with its keys.
   v1::Answer::Keys Send(KeyListCache* lists, Key name) {
-    Numbers numbers = PayloadOf(KeysFrom(name));
+    RequestPayload numbers = PayloadOf(KeysFrom(name));
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
     const absl::Status status = lists->Take(ListOf(name, v1::KeyList::FIRST), &numbers, &outcome);
     EXPECT_TRUE(status.ok()) << status;
@@ -52,7 +52,7 @@ class KeyListCacheTest : public ::testing::Test {
   }
   // Whether a list is remembered that is referred to.
   bool Refer(KeyListCache* lists, Key name) {
-    Numbers numbers = PayloadOf({});
+    RequestPayload numbers = PayloadOf({});
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
     const absl::Status status = lists->Take(ListOf(name, v1::KeyList::REMEMBERED), &numbers, &outcome);
     EXPECT_EQ(outcome, status.ok() ? v1::Answer::REMEMBERED : v1::Answer::FORGOTTEN);
@@ -81,7 +81,7 @@ TEST_F(KeyListCacheTest, RemembersAListThatCameWithItsKeys) {
 
 TEST_F(KeyListCacheTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
   KeyListCache lists(bytes_of_all_);
-  Numbers numbers = PayloadOf(KeysFrom(5));
+  RequestPayload numbers = PayloadOf(KeysFrom(5));
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_TRUE(lists.Take(ListOf(5, v1::KeyList::IN_PARTS), &numbers, &outcome).ok());
   EXPECT_EQ(outcome, v1::Answer::NOT_REMEMBERED);
@@ -93,13 +93,13 @@ TEST_F(KeyListCacheTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
 TEST_F(KeyListCacheTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow) {
   KeyListCache lists(bytes_of_all_);
   for (const uint32_t count : {kCount + 1, UINT32_MAX}) {
-    Numbers numbers = PayloadOf(KeysFrom(5));
+    RequestPayload numbers = PayloadOf(KeysFrom(5));
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
     EXPECT_EQ(lists.Take(ListOf(5, v1::KeyList::FIRST, count), &numbers, &outcome).code(),
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(outcome, v1::Answer::NOT_REMEMBERED);
   }
-  Numbers numbers = PayloadOf(KeysFrom(5));
+  RequestPayload numbers = PayloadOf(KeysFrom(5));
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_EQ(lists.Take(ListOf(5, static_cast<v1::KeyList::Place>(9)), &numbers, &outcome).code(),
             absl::StatusCode::kInvalidArgument);
@@ -137,7 +137,7 @@ TEST_F(KeyListCacheTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTo
 TEST_F(KeyListCacheTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
   KeyListCache lists(bytes_of_all_, ListBytes());
   EXPECT_EQ(Send(&lists, 1), v1::Answer::REMEMBERED);
-  Numbers numbers;
+  RequestPayload numbers;
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   ASSERT_TRUE(lists.Take(ListOf(1, v1::KeyList::REMEMBERED), &numbers, &outcome).ok());
   EXPECT_EQ(Send(&lists, 2), v1::Answer::REMEMBERED);

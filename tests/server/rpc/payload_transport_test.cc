@@ -61,7 +61,7 @@ TEST_F(PayloadTransportTest, AMessagesPayloadIsTheCalls) {
   call.set_id(9);
   call.mutable_push();
   AnswerRoute route(0);
-  const absl::StatusOr<Numbers> numbers = transport_.Receive(call, PayloadOf("gradients"), &route);
+  const absl::StatusOr<RequestPayload> numbers = transport_.Receive(call, PayloadOf("gradients"), &route);
   ASSERT_TRUE(numbers.ok()) << numbers.status();
   EXPECT_EQ(BytesOf(numbers->payload), "gradients");
   EXPECT_FALSE(numbers->keys.has_value());
@@ -90,7 +90,7 @@ TEST_F(PayloadTransportTest, KeysValuesAndAnswersMayAllTravelOutsideTheMessage) 
   call.mutable_room()->set_bytes(6);
   const Key key = 77;
   AnswerRoute route(0);
-  const absl::StatusOr<Numbers> numbers =
+  const absl::StatusOr<RequestPayload> numbers =
       transport_.Receive(call, PayloadOf(std::string(reinterpret_cast<const char*>(&key), sizeof key)), &route);
   ASSERT_TRUE(numbers.ok()) << numbers.status();
   EXPECT_EQ(BytesOf(numbers->payload), "gradients");
@@ -114,7 +114,7 @@ TEST_F(PayloadTransportTest, ACallWhosePayloadIsNotFoundIsAnsweredWithWhatIsKnow
   call.mutable_keys()->set_place(v1::KeyList::REMEMBERED);
   *call.mutable_shared_memory() = memory_->Offer();
   AnswerRoute route(0);
-  const absl::StatusOr<Numbers> numbers = transport_.Receive(call, PayloadOf("grads"), &route);
+  const absl::StatusOr<RequestPayload> numbers = transport_.Receive(call, PayloadOf("grads"), &route);
   EXPECT_EQ(numbers.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(route.request_bytes(), 5);
   const v1::Answer answer = AnswerOf(route, {}, numbers.status().code()).first;

@@ -201,7 +201,7 @@ class SharedExchangeFixture : public StoreTest {
   TableId other() const { return tables_.tables(1).id(); }
   TableId rows() const { return tables_.tables(2).id(); }
 
-  // Numbers that no two places share by a pattern; the sum of two of them is the same in either order.
+  // RequestPayload that no two places share by a pattern; the sum of two of them is the same in either order.
   static std::string NumbersOf(uint64_t seed, uint64_t bytes) {
     std::vector<float> numbers(bytes / sizeof(float));
     for (size_t i = 0; i < numbers.size(); ++i) {

@@ -82,7 +82,7 @@ class SharedValuesTest : public ::testing::TestWithParam<SharedUse> {
   // As the only call of a message.
   absl::Status Take(const v1::Call& call) {
     values_.BeginMessage(GetParam());
-    Numbers numbers;
+    RequestPayload numbers;
     return values_.Take(call, &numbers);
   }
 
@@ -100,7 +100,7 @@ TEST_P(SharedValuesTest, MemoryIsAcceptedOnceAndTheFirstStays) {
   EXPECT_EQ(values_.Accept(memory_->Offer()), v1::Answer::REFUSED);
   memory_->data()[kAt] = 'm';
   other->data()[kAt] = 'o';
-  Numbers numbers;
+  RequestPayload numbers;
   const absl::Status status = values_.Take(PushOf(kAt, 1), &numbers);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(BytesOf(numbers.payload), "m");
@@ -109,7 +109,7 @@ TEST_P(SharedValuesTest, MemoryIsAcceptedOnceAndTheFirstStays) {
 TEST_P(SharedValuesTest, AMessagesCallsHaveNoMoreThanTheMemory) {
   Share();
   const auto take = [this](uint64_t bytes) {
-    Numbers numbers;
+    RequestPayload numbers;
     return values_.Take(PushOf(kSharedMemoryHead, bytes), &numbers);
   };
   // Ranges that do not overlap can't come to more; those of a thousand calls that do would take a thousand copies.
@@ -141,7 +141,7 @@ TEST_P(SharedValuesTest, ABadOfferIsRefusedAndNoOtherIsTakenThen) {
     values.BeginMessage(GetParam());
     EXPECT_EQ(values.Accept(offer), v1::Answer::REFUSED) << offer.DebugString();
     EXPECT_EQ(values.Accept(memory_->Offer()), v1::Answer::REFUSED) << offer.DebugString();
-    Numbers numbers;
+    RequestPayload numbers;
     EXPECT_EQ(values.Take(PushOf(kAt, 8), &numbers).code(), absl::StatusCode::kInvalidArgument);
   }
 }
@@ -150,7 +150,7 @@ TEST(SharedValuesWithoutUseTest, APsThatSharesNothingRefusesEveryOffer) {
   const std::shared_ptr<SharedMemory> memory = MakeMemory();
   SharedValues values("a client");
   for (int times = 0; times < 2; ++times) EXPECT_EQ(values.Accept(memory->Offer()), v1::Answer::REFUSED);
-  Numbers numbers;
+  RequestPayload numbers;
   EXPECT_EQ(values.Take(PushOf(kAt, 8), &numbers).code(), absl::StatusCode::kInvalidArgument);
   SharedValues::Room room;
   EXPECT_EQ(values.TakeRoom(PullInto(kAt, 8), &room).code(), absl::StatusCode::kInvalidArgument);
@@ -158,7 +158,7 @@ TEST(SharedValuesWithoutUseTest, APsThatSharesNothingRefusesEveryOffer) {
 }
 
 TEST_P(SharedValuesTest, WithoutMemoryCallsCannotReferToItAndOthersAreAsTheyCame) {
-  Numbers numbers = PayloadOf("in the message");
+  RequestPayload numbers = PayloadOf("in the message");
   SharedValues::Room room;
   v1::Call call;
   call.mutable_push();
@@ -176,7 +176,7 @@ TEST_P(SharedValuesTest, WithoutMemoryCallsCannotReferToItAndOthersAreAsTheyCame
 
 TEST_P(SharedValuesTest, GradientsAreReadWhereTheyLieOrCopiedAsTheyCome) {
   Share();
-  Numbers numbers;
+  RequestPayload numbers;
   const absl::Status status = values_.Take(PushOf(kAt, 100), &numbers);
   ASSERT_TRUE(status.ok()) << status;
   const std::string before = BytesAt(kAt, 100);
@@ -214,7 +214,7 @@ TEST_P(SharedValuesTest, OnlyRangesBetweenHeadAndEndAreTaken) {
            {uint64_t{1} << 63, uint64_t{1} << 63, false},
        }) {
     SCOPED_TRACE(absl::StrCat(range.bytes, " bytes at ", range.offset));
-    Numbers numbers;
+    RequestPayload numbers;
     const absl::Status taken = values_.Take(PushOf(range.offset, range.bytes), &numbers);
     SharedValues::Room room;
     const absl::Status room_taken = values_.TakeRoom(PullInto(range.offset, range.bytes), &room);
@@ -238,7 +238,7 @@ TEST_P(SharedValuesTest, OnlyRangesBetweenHeadAndEndAreTaken) {
 
 TEST_P(SharedValuesTest, ValuesLieInTheMessageOrInTheMemoryNotInBoth) {
   Share();
-  Numbers numbers = PayloadOf("four");
+  RequestPayload numbers = PayloadOf("four");
   const absl::Status status = values_.Take(PushOf(kAt, 8), &numbers);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("4 bytes of them in the message"));
@@ -282,7 +282,7 @@ TEST_P(SharedValuesTest, RowsNeedTheirKeysInAListOfTheirOwn) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << call.DebugString();
     EXPECT_THAT(std::string(status.message()), HasSubstr("whose keys are no list"));
 
-    Numbers numbers;
+    RequestPayload numbers;
     numbers.keys = PayloadOf("8 bytes.");
     EXPECT_TRUE(values_.Take(call, &numbers).ok());
     EXPECT_EQ(BytesOf(numbers.payload), BytesAt(kAt, 8));
@@ -324,7 +324,7 @@ TEST_P(SharedValuesTest, OnlyValuesThatAreCopiedCountAsCopied) {
 
 TEST_P(SharedValuesTest, TheMemoryStaysForAsLongAsACallUsesIt) {
   const std::string written = BytesAt(kAt, 100);
-  Numbers numbers;
+  RequestPayload numbers;
   SharedValues::Room room;
   {
     SharedValues values("a client");
@@ -344,7 +344,7 @@ TEST_P(SharedValuesTest, TheMemoryStaysForAsLongAsACallUsesIt) {
   room = SharedValues::Room();
   EXPECT_EQ(attached.expired(), GetParam() == SharedUse::kCopied);
   EXPECT_EQ(BytesOf(numbers.payload), written);
-  numbers = Numbers();
+  numbers = RequestPayload();
   EXPECT_TRUE(attached.expired());
 }
 

@@ -69,13 +69,13 @@ class FilledShard {
   // Applies push `sequence` of `worker`: gradients for `rows` random keys of each embedding table and some blocks.
   Shard::PushResult Push(Incarnation worker, Sequence sequence, uint32_t seed, size_t rows = 40) {
     std::mt19937_64 random(seed);
-    std::vector<Shard::PushPart> parts;
+    std::vector<PartView> parts;
     std::vector<std::vector<BlockIndex>> blocks(tables_.size());
     std::vector<std::vector<Key>> keys(tables_.size());
     std::vector<std::vector<float>> gradients(tables_.size());
     for (size_t t = 0; t < tables_.size(); ++t) {
-      const Table& table = *tables_[t];
-      Shard::PushPart part;
+      Table& table = *tables_[t];
+      PartView part;
       part.table = &table;
       size_t floats = 0;
       if (table.is_dense()) {

@@ -45,13 +45,18 @@ struct OneShard {
     shard.AddTable(table.get(), /*now_ms=*/0);
   }
 
-  Shard::PushPart PartOf(const Noted& update) const {
-    return {table.get(), {}, Bytes(update.keys), update.keys.size(), Bytes(update.gradients)};
+  PartView PartOf(const Noted& update) const {
+    PartView part;
+    part.table = table.get();
+    part.keys = Bytes(update.keys);
+    part.row_count = update.keys.size();
+    part.gradients = Bytes(update.gradients);
+    return part;
   }
   absl::Status Replay(const Noted& update) {
     if (update.keys.empty()) return shard.ReplayExpiry(update.version, update.evicted);
     Evictions evictions(update.evicted);
-    const Shard::PushPart part = PartOf(update);
+    const PartView part = PartOf(update);
     return shard.ReplayPush(update.version, kWorker, update.version, {&part, 1}, update.now_ms, &evictions);
   }
 
@@ -96,7 +101,7 @@ std::vector<Noted> Live(OneShard* live, uint64_t seed) {
       if (!live->shard.EvictExpired(now_ms, &evictions)) continue;
       update.keys.clear();
     } else {
-      const Shard::PushPart part = live->PartOf(update);
+      const PartView part = live->PartOf(update);
       const Sequence sequence = live->shard.version() + 1;
       EXPECT_TRUE(live->shard.Push(kWorker, sequence, {&part, 1}, now_ms, &evictions).ok());
     }

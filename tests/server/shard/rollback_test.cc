@@ -46,7 +46,7 @@ Records RecordsOf(const Shard::State& state, TableId table) {
 
 absl::Status StageAll(const Records& records, Shard* shard) {
   for (const TablePart::Record& record : records) {
-    if (auto status = shard->StageRestored(record.message, BytesOf(record.payload)); !status.ok()) return status;
+    if (auto status = shard->rollback().Stage(record.message, BytesOf(record.payload)); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -97,7 +97,7 @@ TEST_P(RollbackWithEveryOptimizer, ATableIsWhatItWasAndTakesTheSameNextSteps) {
     const TableId id = live.table(t).id();
     const Version next = live->version() + 1;
     ASSERT_EQ(StageAll(RecordsOf(then, id), &*live), absl::OkStatus());
-    ASSERT_EQ(live->CommitRestored(id, next, live.now_ms()), absl::OkStatus());
+    ASSERT_EQ(live->rollback().Commit(id, next, live.now_ms()), absl::OkStatus());
     EXPECT_EQ(live->version(), next);
     EXPECT_EQ(ContentOf(live->CollectState(nullptr), id), ContentOf(then, id)) << specs[t].name();
     EXPECT_EQ(live.table(t).counters().rows, past.table(t).counters().rows);
@@ -131,9 +131,9 @@ class ShardRollbackTest : public ::testing::Test {
     const uint64_t checksum = live_.checksum();
     const uint64_t bytes = live_.table(t).counters().bytes, rows = live_.table(t).counters().rows;
     absl::Status status = StageAll(records, &*live_);
-    if (status.ok()) status = live_->CommitRestored(IdOf(t), live_->version() + versions_ahead, live_.now_ms());
+    if (status.ok()) status = live_->rollback().Commit(IdOf(t), live_->version() + versions_ahead, live_.now_ms());
     EXPECT_FALSE(status.ok());
-    EXPECT_EQ(live_->staged(), 0u);
+    EXPECT_EQ(live_->rollback().staged(), 0u);
     EXPECT_EQ(live_.checksum(), checksum);
     EXPECT_EQ(live_.table(t).counters().bytes, bytes);
     EXPECT_EQ(live_.table(t).counters().rows, rows);
@@ -177,7 +177,7 @@ TEST_F(ShardRollbackTest, EveryBlockAndPageHasChangedAndFollowersOfRowsStartAnew
     const Table* const table = &live_.table(t);
     const Version before = live_->version(), next = before + 1;
     ASSERT_EQ(StageAll(RecordsOf(then_, IdOf(t)), &*live_), absl::OkStatus());
-    ASSERT_EQ(live_->CommitRestored(IdOf(t), next, live_.now_ms()), absl::OkStatus());
+    ASSERT_EQ(live_->rollback().Commit(IdOf(t), next, live_.now_ms()), absl::OkStatus());
     const auto since = live_->Collect({&table, 1}, &before);
     if (t == 0) {
       ASSERT_TRUE(since.has_value());
@@ -208,7 +208,7 @@ TEST_F(ShardRollbackTest, WhatWasReadBeforeStaysAsItWas) {
   const uint64_t checksum = ContentChecksum(before);
   for (const size_t t : {0, 1, 2, 3}) {
     ASSERT_EQ(StageAll(RecordsOf(then_, IdOf(t)), &*live_), absl::OkStatus());
-    ASSERT_EQ(live_->CommitRestored(IdOf(t), live_->version() + 1, live_.now_ms()), absl::OkStatus());
+    ASSERT_EQ(live_->rollback().Commit(IdOf(t), live_->version() + 1, live_.now_ms()), absl::OkStatus());
   }
   EXPECT_EQ(ContentChecksum(before), checksum);
 }
@@ -216,7 +216,7 @@ TEST_F(ShardRollbackTest, WhatWasReadBeforeStaysAsItWas) {
 TEST_F(ShardRollbackTest, WindowsStayAndOtherTablesToo) {
   const Shard::State before = live_->CollectState(nullptr);
   ASSERT_EQ(StageAll(RecordsOf(then_, IdOf(1)), &*live_), absl::OkStatus());
-  ASSERT_EQ(live_->CommitRestored(IdOf(1), live_->version() + 1, live_.now_ms()), absl::OkStatus());
+  ASSERT_EQ(live_->rollback().Commit(IdOf(1), live_->version() + 1, live_.now_ms()), absl::OkStatus());
   for (const size_t t : {0, 2, 3}) {
     EXPECT_EQ(ContentOf(live_->CollectState(nullptr), IdOf(t)), ContentOf(before, IdOf(t)));
   }
@@ -226,7 +226,7 @@ TEST_F(ShardRollbackTest, WindowsStayAndOtherTablesToo) {
 TEST_F(ShardRollbackTest, WithoutAnyRecordATableIsAsItWasMade) {
   FilledShard fresh(1, 3, specs_, live_.now_ms());
   for (const size_t t : {0, 1, 2, 3}) {
-    ASSERT_EQ(live_->CommitRestored(IdOf(t), live_->version() + 1, live_.now_ms()), absl::OkStatus());
+    ASSERT_EQ(live_->rollback().Commit(IdOf(t), live_->version() + 1, live_.now_ms()), absl::OkStatus());
     EXPECT_EQ(ContentOf(live_->CollectState(nullptr), IdOf(t)), ContentOf(fresh->CollectState(nullptr), IdOf(t)));
     EXPECT_EQ(live_.table(t).counters().rows, 0u);
   }
@@ -236,23 +236,23 @@ TEST_F(ShardRollbackTest, BytesAreCountedAsOfATableThatWasRestored) {
   FilledShard restored(1, 3, specs_);
   for (const size_t t : {1, 2, 3}) {
     for (const TablePart::Record& record : RecordsOf(then_, IdOf(t))) {
-      ASSERT_EQ(record.message.has_rows() ? restored->RestoreRows(record.message.rows())
-                                          : restored->RestorePage(record.message.page(), BytesOf(record.payload)),
+      ASSERT_EQ(record.message.has_rows() ? restored->restore().Rows(record.message.rows())
+                                          : restored->restore().Page(record.message.page(), BytesOf(record.payload)),
                 absl::OkStatus());
     }
     ASSERT_EQ(StageAll(RecordsOf(then_, IdOf(t)), &*live_), absl::OkStatus());
-    ASSERT_EQ(live_->CommitRestored(IdOf(t), live_->version() + 1, live_.now_ms()), absl::OkStatus());
+    ASSERT_EQ(live_->rollback().Commit(IdOf(t), live_->version() + 1, live_.now_ms()), absl::OkStatus());
   }
-  ASSERT_EQ(restored->FinishRestore(then_.version), absl::OkStatus());
+  ASSERT_EQ(restored->restore().Finish(then_.version), absl::OkStatus());
   for (const size_t t : {1, 2, 3}) EXPECT_EQ(live_.table(t).counters().bytes, restored.table(t).counters().bytes);
 }
 
 TEST_F(ShardRollbackTest, APushInAReplayDropsWhatAnUnfinishedRollbackStaged) {
   ASSERT_EQ(StageAll(RecordsOf(then_, IdOf(0)), &*live_), absl::OkStatus());
-  EXPECT_GT(live_->staged(), 0u);
+  EXPECT_GT(live_->rollback().staged(), 0u);
   Evictions none(std::vector<EvictedKeys>{});
   ASSERT_EQ(live_->ReplayPush(live_->version() + 1, 50, 1, {}, live_.now_ms(), &none), absl::OkStatus());
-  EXPECT_EQ(live_->staged(), 0u);
+  EXPECT_EQ(live_->rollback().staged(), 0u);
 }
 
 }  // namespace

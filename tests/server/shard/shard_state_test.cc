@@ -99,18 +99,18 @@ Records RecordsOf(const Shard::State& state) {
 
 absl::Status Restore(const Records& records, Shard* shard) {
   for (const Block& block : records.blocks) {
-    if (auto status = shard->RestoreBlock(block.header, block.payload); !status.ok()) return status;
+    if (auto status = shard->restore().Block(block.header, block.payload); !status.ok()) return status;
   }
   for (const Page& page : records.pages) {  // Before the tables: any order will do.
-    if (auto status = shard->RestorePage(page.header, page.payload); !status.ok()) return status;
+    if (auto status = shard->restore().Page(page.header, page.payload); !status.ok()) return status;
   }
   for (const v1::RowsTable& table : records.tables) {
-    if (auto status = shard->RestoreRows(table); !status.ok()) return status;
+    if (auto status = shard->restore().Rows(table); !status.ok()) return status;
   }
   for (const v1::Window& window : records.windows) {
-    if (auto status = shard->RestoreWindow(window); !status.ok()) return status;
+    if (auto status = shard->restore().Window(window); !status.ok()) return status;
   }
-  return shard->FinishRestore(records.version);
+  return shard->restore().Finish(records.version);
 }
 
 class ShardStateWithEveryOptimizer : public ::testing::TestWithParam<std::string> {};
@@ -179,7 +179,7 @@ class ShardStateTest : public ::testing::Test {
     FilledShard restored(1, 3, specs_);
     const absl::Status status = Restore(changed, &*restored);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    restored->AbandonRestore();
+    restored->restore().Abandon();
     const absl::Status again = Restore(records_, &*restored);
     EXPECT_EQ(again, absl::OkStatus());
     if (again.ok()) {
@@ -333,7 +333,7 @@ TEST_F(ShardStateTest, WhateverStandsInRecordsIsTakenOrRefusedAndTheShardGoesOn)
     FilledShard restored(1, 3, specs_);
     if (const absl::Status status = Restore(changed, &*restored); !status.ok()) {
       ASSERT_TRUE(absl::IsInvalidArgument(status)) << status;
-      restored->AbandonRestore();
+      restored->restore().Abandon();
       ASSERT_EQ(Restore(records_, &*restored), absl::OkStatus());
       ASSERT_EQ(restored.checksum(), original_.checksum());
     } else {
@@ -404,7 +404,7 @@ TEST(ContentChecksum, DoesNotDependOnWhereRowsLie) {
   const auto checksum_of = [&](const std::vector<Key>& keys) {
     FilledShard shard(0, 1, specs);
     const std::vector<float> gradients(keys.size() * 5, 0.25f);
-    Shard::PushPart part;
+    PartView part;
     part.table = &shard.table(1);
     part.keys = ByteView(reinterpret_cast<const uint8_t*>(keys.data()), keys.size() * sizeof(Key));
     part.row_count = keys.size();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "server/shard/shard.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -36,8 +37,8 @@ class FollowingTest : public ::testing::Test {
 
   // Owns shard 0, and has a table of one block.
   void Adopt() {
-    store_->AdoptShards({kShard});
-    ASSERT_TRUE(store_->AddTable(Spec()).ok());
+    store_->shards().Adopt({kShard});
+    ASSERT_TRUE(store_->tables().Ensure(Spec()).ok());
     table_ = TableIdOf("dense");
     while (ShardOfBlock(table_, block_, 2) != kShard) ++block_;
   }
@@ -62,37 +63,39 @@ class FollowingTest : public ::testing::Test {
     const float values[] = {1, 1};
     return Payload({grpc::Slice(values, sizeof(values))});
   }
-  absl::StatusOr<bool> Replay(const v1::LogRecord& record) { return store_->Replay(record, Values().bytes()); }
+  absl::StatusOr<bool> Replay(const v1::LogRecord& record) {
+    return store_->replayer().Replay(record, Values().bytes());
+  }
   void ExpectApplied(const v1::LogRecord& record) {
     const auto applied = Replay(record);
     ASSERT_TRUE(applied.ok()) << applied.status();
     EXPECT_TRUE(*applied);
-    EXPECT_EQ(store_->VersionOf(kShard), record.version());
+    EXPECT_EQ(store_->shards().VersionOf(kShard), record.version());
   }
   void ExpectSkipped(const v1::LogRecord& record) {
-    const Version version = store_->VersionOf(kShard);
+    const Version version = store_->shards().VersionOf(kShard);
     const auto applied = Replay(record);
     ASSERT_TRUE(applied.ok()) << applied.status();
     EXPECT_FALSE(*applied);
-    EXPECT_EQ(store_->VersionOf(kShard), version);
+    EXPECT_EQ(store_->shards().VersionOf(kShard), version);
   }
   void ExpectLoss(const v1::LogRecord& record) {
-    const Version version = store_->VersionOf(kShard);
+    const Version version = store_->shards().VersionOf(kShard);
     const auto applied = Replay(record);
     EXPECT_TRUE(absl::IsDataLoss(applied.status())) << applied.status();
     EXPECT_TRUE(absl::StrContains(applied.status().message(), "shard 0")) << applied.status();
-    EXPECT_EQ(store_->VersionOf(kShard), version);
+    EXPECT_EQ(store_->shards().VersionOf(kShard), version);
   }
   // As a checkpoint of the shard at this version and term.
   void Restore(Version version, uint64_t term) {
-    store_->UseShard(kShard, [&](Shard* shard) {
-      ASSERT_TRUE(shard->FinishRestore(version).ok());
+    store_->shards().Run(kShard, [&](Shard* shard) {
+      ASSERT_TRUE(shard->restore().Finish(version).ok());
       shard->RestoreTerm(term);
     });
   }
   uint64_t term() {
     uint64_t term = 0;
-    store_->UseShard(kShard, [&](Shard* shard) { term = shard->term(); });
+    store_->shards().Run(kShard, [&](Shard* shard) { term = shard->term(); });
     return term;
   }
 
@@ -163,45 +166,45 @@ TEST_F(FollowingTest, RecordsOfShardsThatAreNotHereAreSkipped) {
 
 TEST_F(FollowingTest, AFollowerAppliesAlsoWhenItsOwnFollowersAreBehind) {
   // Two ps that follow each other, and both refuse what the other one sends, would be behind for ever.
-  store_->SetReplicas(&sink_, nullptr);
+  store_->log().SetReplicas(&sink_);
   Adopt();
   store_->Serve({});
-  ASSERT_TRUE(store_->Follow(kShard).ok());
-  store_->ClearState(kShard);
-  ASSERT_TRUE(store_->FinishState(kShard, 5, 2).ok());
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
+  ASSERT_TRUE(store_->replayer().FinishState(kShard, 5, 2).ok());
   sink_.set_health(absl::ResourceExhaustedError("followers are behind"));
-  const absl::Status status = store_->ReplayFollowed(Record(6, 2), Values());
+  const absl::Status status = store_->replayer().ReplayFollowed(Record(6, 2), Values());
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(store_->VersionOf(kShard), 6u);
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 6u);
 }
 
 TEST_F(FollowingTest, AFollowedShardTakesUpdatesOnlyOnceItsStateIsWhole) {
   Adopt();
   store_->Serve({});
-  ASSERT_TRUE(store_->Follow(kShard).ok());
-  store_->ClearState(kShard);
-  EXPECT_TRUE(absl::IsFailedPrecondition(store_->ReplayFollowed(Record(1, 2), Values())));
-  ASSERT_TRUE(store_->FinishState(kShard, 0, 2).ok());
-  EXPECT_TRUE(store_->ReplayFollowed(Record(1, 2), Values()).ok());
-  EXPECT_EQ(store_->VersionOf(kShard), 1u);
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
+  EXPECT_TRUE(absl::IsFailedPrecondition(store_->replayer().ReplayFollowed(Record(1, 2), Values())));
+  ASSERT_TRUE(store_->replayer().FinishState(kShard, 0, 2).ok());
+  EXPECT_TRUE(store_->replayer().ReplayFollowed(Record(1, 2), Values()).ok());
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 1u);
 }
 
 TEST_F(FollowingTest, AStateWithPiecesThatDoNotFitLeavesTheShardUnheldAndTheNextOneIsTaken) {
   Adopt();
   store_->Serve({});
-  ASSERT_TRUE(store_->Follow(kShard).ok());
-  store_->ClearState(kShard);
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
   v1::CheckpointRecord record;
   record.mutable_block()->set_table(table_ + 1);
-  EXPECT_TRUE(absl::IsInvalidArgument(store_->TakeState(kShard, record, {})));
+  EXPECT_TRUE(absl::IsInvalidArgument(store_->replayer().RestoreRecord(kShard, record, {})));
   record.clear_block();
-  EXPECT_TRUE(absl::IsInvalidArgument(store_->TakeState(kShard, record, {})));
-  EXPECT_FALSE(store_->FinishState(kShard, Version{1} << 63, 2).ok());
-  EXPECT_EQ(store_->RoleOf(kShard), ShardRole::kFollowing);
-  store_->ClearState(kShard);
-  EXPECT_TRUE(store_->FinishState(kShard, 3, 2).ok());
-  EXPECT_EQ(store_->RoleOf(kShard), ShardRole::kFollows);
-  EXPECT_EQ(store_->StatesOf(kShard), 2u);
+  EXPECT_TRUE(absl::IsInvalidArgument(store_->replayer().RestoreRecord(kShard, record, {})));
+  EXPECT_FALSE(store_->replayer().FinishState(kShard, Version{1} << 63, 2).ok());
+  EXPECT_EQ(store_->shards().RoleOf(kShard), ShardRole::kFollowing);
+  store_->replayer().ClearState(kShard);
+  EXPECT_TRUE(store_->replayer().FinishState(kShard, 3, 2).ok());
+  EXPECT_EQ(store_->shards().RoleOf(kShard), ShardRole::kFollows);
+  EXPECT_EQ(store_->shards().StateGeneration(kShard), 2u);
 }
 
 // A ps that was started again owns nothing and may know no worker: those whose shard map is old are to look for the
@@ -215,7 +218,8 @@ TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnow
     header.set_sequence(1);
     header.add_parts()->set_shard(shard);
     absl::Status status;
-    store_->Push(std::move(header), Payload(), [&status](const auto& response) { status = response.status(); });
+    store_->pushes().Push(std::move(header), Payload(),
+                          [&status](const auto& response) { status = response.status(); });
     return status;
   };
   EXPECT_TRUE(absl::IsAborted(push(1)));
@@ -224,16 +228,16 @@ TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnow
 
 TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
   Adopt();
-  ASSERT_TRUE(store_->AddTable(AddingRows("rows", 2)).ok());
+  ASSERT_TRUE(store_->tables().Ensure(AddingRows("rows", 2)).ok());
   store_->Serve({});
-  ASSERT_TRUE(store_->Follow(kShard).ok());
-  store_->ClearState(kShard);
+  ASSERT_TRUE(store_->replayer().Follow(kShard).ok());
+  store_->replayer().ClearState(kShard);
   v1::CheckpointRecord record;
   record.mutable_rows()->set_table(TableIdOf("rows"));
-  EXPECT_FALSE(store_->TakeState(kShard, record, {}).ok());
-  store_->ClearState(kShard);
-  EXPECT_TRUE(store_->FinishState(kShard, 7, 3).ok());
-  EXPECT_EQ(store_->VersionOf(kShard), 7);
+  EXPECT_FALSE(store_->replayer().RestoreRecord(kShard, record, {}).ok());
+  store_->replayer().ClearState(kShard);
+  EXPECT_TRUE(store_->replayer().FinishState(kShard, 7, 3).ok());
+  EXPECT_EQ(store_->shards().VersionOf(kShard), 7);
 }
 
 }  // namespace

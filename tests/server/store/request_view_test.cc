@@ -5,6 +5,7 @@
 
 #include "common/wire/shard_map.h"
 #include "gtest/gtest.h"
+#include "server/store/table_entry.h"
 #include "tests/common/wire/byte_runs.h"
 
 namespace lodestone::server {
@@ -70,7 +71,7 @@ class PartsTest : public ::testing::Test {
   }
 
   absl::StatusOr<std::vector<PartView>> View(ByteView payload) const {
-    return ViewParts(PartKind::kPush, parts_, payload, tables_, roles_);
+    return ViewParts(PartKind::kPush, parts_, payload, std::nullopt, tables_, roles_);
   }
   // What comes of a push of the bytes in runs of `run_bytes`.
   absl::Status Check(size_t run_bytes) const {
@@ -120,7 +121,7 @@ TEST_F(PartsTest, TakesKeysOnlyForAPull) {
   bytes_.resize(keys_at_ + keys_.size() * sizeof(Key));
   bytes_.erase(bytes_.begin(), bytes_.begin() + keys_at_);
   const ByteRuns runs(bytes_.data(), bytes_.size(), 5);
-  const auto views = ViewParts(PartKind::kPull, parts_, runs.view(), tables_, roles_);
+  const auto views = ViewParts(PartKind::kPull, parts_, runs.view(), std::nullopt, tables_, roles_);
   ASSERT_TRUE(views.ok()) << views.status();
   EXPECT_TRUE((*views)[0].gradients.empty());
   EXPECT_EQ(Copy((*views)[1].keys), bytes_);
@@ -132,7 +133,7 @@ TEST_F(PartsTest, TakesKeysFromTheirListIfThereIsOne) {
   bytes_.erase(keys_begin, keys_begin + list.size());
   const ByteRuns runs(bytes_.data(), bytes_.size(), 7);
   const auto view = [&](const std::vector<uint8_t>& keys) {
-    return ViewParts(PartKind::kPush, parts_, {runs.view(), ByteView(keys.data(), keys.size())}, tables_, roles_);
+    return ViewParts(PartKind::kPush, parts_, runs.view(), ByteView(keys.data(), keys.size()), tables_, roles_);
   };
   const auto views = view(list);
   ASSERT_TRUE(views.ok()) << views.status();

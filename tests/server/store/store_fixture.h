@@ -134,7 +134,7 @@ class StoreTest : public ::testing::Test {
   absl::StatusOr<v1::PushResponse> Push(const RequestBuilder<v1::PushRequest>& push) {
     std::optional<absl::StatusOr<v1::PushResponse>> result;
     std::latch done(1);
-    store_->Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> response) {
+    store_->pushes().Push(push.header, push.payload(), [&](absl::StatusOr<v1::PushResponse> response) {
       result = std::move(response);
       done.count_down();
     });
@@ -142,10 +142,10 @@ class StoreTest : public ::testing::Test {
     return *std::move(result);
   }
 
-  absl::StatusOr<Store::Values> Pull(const RequestBuilder<v1::PullRequest>& pull) {
-    std::optional<absl::StatusOr<Store::Values>> result;
+  absl::StatusOr<PullPath::Values> Pull(const RequestBuilder<v1::PullRequest>& pull) {
+    std::optional<absl::StatusOr<PullPath::Values>> result;
     std::latch done(1);
-    store_->Pull(pull.header, pull.payload(), [&](absl::StatusOr<Store::Values> values) {
+    store_->pulls().Pull(pull.header, pull.payload(), [&](absl::StatusOr<PullPath::Values> values) {
       result = std::move(values);
       done.count_down();
     });
@@ -195,12 +195,12 @@ class StoreTest : public ::testing::Test {
     return firsts;
   }
 
-  Store::ShardChange Change(ShardId shard, const Store::Subscription& subscription, std::optional<Version> from) {
-    std::optional<Store::ShardChange> result;
+  ShardChange Change(ShardId shard, const DeltaPath::Subscription& subscription, std::optional<Version> from) {
+    std::optional<ShardChange> result;
     std::latch done(1);
-    std::optional<Store::Held> held;
-    if (from.has_value()) held = Store::Held{.term = 0, .version = *from};
-    store_->CollectChange(shard, subscription, held, [&](Store::ShardChange change) {
+    std::optional<DeltaPath::Held> held;
+    if (from.has_value()) held = DeltaPath::Held{.term = 0, .version = *from};
+    store_->deltas().Collect(shard, subscription, held, [&](ShardChange change) {
       result = std::move(change);
       done.count_down();
     });

@@ -26,7 +26,7 @@ TEST_F(StoreTest, APushBeforeTheShardsAreKnownIsUnavailable) {
   store_ = std::make_unique<Store>(options);
   EXPECT_EQ(Push(NewPush(1)).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Ensure({}).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(store_->owned_shards().empty());
+  EXPECT_TRUE(store_->shards().owned().empty());
 }
 
 TEST_F(StoreTest, PushesAddUpExactlyOnceUnderConcurrentDuplicates) {
@@ -144,7 +144,7 @@ TEST_F(StoreTest, ASubscriberThatAppliesEveryChangeHoldsBitForBitWhatAPullReturn
   const auto tables = Ensure({spec});
   ASSERT_TRUE(tables.ok());
   const TableId table = tables->tables(0).id();
-  const Store::Subscription subscription{{{table, false}}};
+  const DeltaPath::Subscription subscription{{{table, false}}};
   std::atomic<bool> stop{false};
   std::thread pusher([&] {
     for (Sequence s = 1; !stop.load(); ++s) {
@@ -156,15 +156,17 @@ TEST_F(StoreTest, ASubscriberThatAppliesEveryChangeHoldsBitForBitWhatAPullReturn
   Blocks held;
   std::map<ShardId, Version> versions;
   const auto catch_up = [&] {
-    for (const ShardId shard : store_->owned_shards()) {
+    for (const ShardId shard : store_->shards().owned()) {
       const auto from = versions.contains(shard) ? std::optional<Version>(versions[shard]) : std::nullopt;
-      const Store::ShardChange change = Change(shard, subscription, from);
-      EXPECT_EQ(change.anchor, !from.has_value());
+      const ShardChange change = Change(shard, subscription, from);
+      EXPECT_EQ(change.pieces.front().delta.anchor(), !from.has_value());
       EXPECT_GE(change.version, from.value_or(0));
       for (const auto& piece : change.pieces) {
-        for (int i = 0; i < piece.part.blocks_size(); ++i) {
-          EXPECT_LE(piece.part.block_versions(i), change.version);
-          held[piece.part.blocks(i)] = {piece.part.block_versions(i), Concatenate({piece.payload[i]})};
+        if (piece.delta.parts().empty()) continue;
+        const v1::Part& part = piece.delta.parts(0);
+        for (int i = 0; i < part.blocks_size(); ++i) {
+          EXPECT_LE(part.block_versions(i), change.version);
+          held[part.blocks(i)] = {part.block_versions(i), Concatenate({piece.payload[i]})};
         }
       }
       versions[shard] = change.version;
@@ -191,25 +193,27 @@ TEST_F(StoreTest, ChangesOfRowsHoldWhatChangedAndWhatWasEvicted) {
   const auto tables = Ensure({spec});
   ASSERT_TRUE(tables.ok());
   const TableId table = tables->tables(0).id();
-  const Store::Subscription subscription{{{table, true}}};
+  const DeltaPath::Subscription subscription{{{table, true}}};
   std::map<Key, std::vector<float>> held;
   std::map<ShardId, Version> versions;
   const auto catch_up = [&] {
     size_t rows_received = 0;
-    for (const ShardId shard : store_->owned_shards()) {
+    for (const ShardId shard : store_->shards().owned()) {
       const auto from = versions.contains(shard) ? std::optional<Version>(versions[shard]) : std::nullopt;
-      const Store::ShardChange change = Change(shard, subscription, from);
+      const ShardChange change = Change(shard, subscription, from);
       for (const auto& piece : change.pieces) {
+        if (piece.delta.parts().empty()) continue;
+        const v1::Part& part = piece.delta.parts(0);
         const std::string bytes = Concatenate(piece.payload);
         EXPECT_EQ(bytes.size(), piece.payload_bytes);
         const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-        for (uint32_t i = 0; i < piece.part.evicted_count(); ++i) held.erase(LoadAt<Key>(data, i));
-        data += piece.part.evicted_count() * sizeof(Key);
-        const uint8_t* values = data + piece.part.row_count() * sizeof(Key);
-        for (uint32_t i = 0; i < piece.part.row_count(); ++i) {
+        for (uint32_t i = 0; i < part.evicted_count(); ++i) held.erase(LoadAt<Key>(data, i));
+        data += part.evicted_count() * sizeof(Key);
+        const uint8_t* values = data + part.row_count() * sizeof(Key);
+        for (uint32_t i = 0; i < part.row_count(); ++i) {
           held[LoadAt<Key>(data, i)] = {LoadAt<float>(values, 2 * i), LoadAt<float>(values, 2 * i + 1)};
         }
-        rows_received += piece.part.row_count();
+        rows_received += part.row_count();
       }
       versions[shard] = change.version;
     }
@@ -260,7 +264,7 @@ TEST_F(StoreTest, StatusCanBeAskedForWhileTablesAreMade) {
       while (!made.load()) {
         v1::StatusResponse status;
         store_->FillStatus(&status);
-        store_->table_specs();
+        store_->tables().specs();
       }
     });
   }
@@ -518,7 +522,7 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
   v1::TableSpec spec = AddingDense("d", 10, 10);
   spec.mutable_broadcast()->set_every_pushes(3);
   std::atomic<int> called{0};
-  store_->SetBroadcastListener([&](TableId) { called.fetch_add(1); });
+  store_->pushes().SetBroadcastListener([&](TableId) { called.fetch_add(1); });
   const auto tables = Ensure({spec});
   ASSERT_TRUE(tables.ok());
   for (Sequence s = 1; s <= 10; ++s) {

@@ -105,7 +105,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
     LODESTONE_CHECK(ParseMessage(message_, &header, &payload).ok());
     for (const v1::Call& received : header.calls()) {
       grpc::ByteBuffer request;
-      server::Numbers numbers = payload.Take(received.payload_bytes());
+      server::RequestPayload numbers = payload.Take(received.payload_bytes());
       v1::Answer::Keys outcome = v1::Answer::NO_LIST;
       const absl::Status found = TakeKeys(received, &numbers, &outcome);
       std::string method = ToUnary(received, numbers.payload, &request);
@@ -220,7 +220,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
   };
 
   // Finds the call's keys, if it has a list of them.
-  absl::Status TakeKeys(const v1::Call& call, server::Numbers* numbers, v1::Answer::Keys* outcome) {
+  absl::Status TakeKeys(const v1::Call& call, server::RequestPayload* numbers, v1::Answer::Keys* outcome) {
     if (!call.has_keys()) return absl::OkStatus();
     const v1::KeyList::Place place = call.keys().place();
     if (lists_ == nullptr || !lists_->known) {

@@ -139,7 +139,7 @@ class ShardImport {
       if (import.values == nullptr) continue;
       LODESTONE_RETURN_IF_ERROR(import.table->is_dense() ? AddBlocks(import) : AddRows(import));
     }
-    LODESTONE_RETURN_IF_ERROR(shard_.FinishRestore(kVersionOfAll));
+    LODESTONE_RETURN_IF_ERROR(shard_.restore().Finish(kVersionOfAll));
     return shard_.CollectState(nullptr);
   }
 
@@ -161,7 +161,7 @@ class ShardImport {
       header.set_values(static_cast<uint32_t>(n));
       header.set_state(static_cast<uint32_t>(floats.size() - n));
       const auto* const bytes = reinterpret_cast<const uint8_t*>(floats.data());
-      LODESTONE_RETURN_IF_ERROR(shard_.RestoreBlock(header, {bytes, floats.size() * sizeof(float)}));
+      LODESTONE_RETURN_IF_ERROR(shard_.restore().Block(header, {bytes, floats.size() * sizeof(float)}));
     }
     return absl::OkStatus();
   }
@@ -178,7 +178,7 @@ class ShardImport {
     header.set_pages(static_cast<uint32_t>((rows.size() + layout.rows() - 1) / layout.rows()));
     header.set_rows_log2(layout.rows_log2);
     header.set_row_floats(static_cast<uint32_t>(layout.row_floats));
-    LODESTONE_RETURN_IF_ERROR(shard_.RestoreRows(header));
+    LODESTONE_RETURN_IF_ERROR(shard_.restore().Rows(header));
     for (uint32_t page = 0; page < header.pages(); ++page) {
       const size_t begin = size_t{page} * layout.rows();
       const size_t count = std::min<size_t>(layout.rows(), rows.size() - begin);
@@ -186,7 +186,7 @@ class ShardImport {
       message.set_table(table.id());
       message.set_page(page);
       message.set_version(kVersionOfAll);
-      LODESTONE_RETURN_IF_ERROR(shard_.RestorePage(message, MakePage(import, layout, rows.subspan(begin, count))));
+      LODESTONE_RETURN_IF_ERROR(shard_.restore().Page(message, MakePage(import, layout, rows.subspan(begin, count))));
     }
     return absl::OkStatus();
   }

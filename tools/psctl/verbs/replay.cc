@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<ShardId>> ShardsToRebuild(const server::RecoveryOptio
 
 server::Shard::State StateOf(server::Store* store, ShardId shard, const Version* after) {
   std::optional<server::Shard::State> state;
-  store->UseShard(shard, [&](server::Shard* owned) { state = owned->CollectState(after); });
+  store->shards().Run(shard, [&](server::Shard* owned) { state = owned->CollectState(after); });
   return *std::move(state);
 }
 
@@ -114,7 +114,7 @@ absl::StatusOr<std::string> WriteInto(const std::string& into, const server::Rec
     manifest->set_shards(options.cluster.shards());
     manifest->set_seed(options.cluster.seed());
     manifest->set_lineage(result.report.lineage);
-    for (v1::TableSpec& spec : store->table_specs()) *manifest->add_tables() = std::move(spec);
+    for (v1::TableSpec& spec : store->tables().specs()) *manifest->add_tables() = std::move(spec);
   };
   LODESTONE_ASSIGN_OR_RETURN(const server::CheckpointWriter::Result written,
                              writer->Write(path.filename().string(), source));
@@ -136,11 +136,11 @@ absl::StatusOr<Result> Replay(const ReplayOptions& options) {
   store_options.time = &time;
   server::Store store(store_options);
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<ShardId> shards, ShardsToRebuild(recovery));
-  store.AdoptShards(shards);
+  store.shards().Adopt(shards);
   Result result;
   LODESTONE_ASSIGN_OR_RETURN(result.report, server::Recover(recovery, &store));
   for (const ShardId shard : shards) {
-    const Version version = store.VersionOf(shard);
+    const Version version = store.shards().VersionOf(shard);
     if (version == 0) continue;
     result.shards.push_back({shard, version, server::ContentChecksum(StateOf(&store, shard, nullptr))});
   }

@@ -1,0 +1,93 @@
+#include "server/store/commit_log.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "server/shard/shard.h"
+#include "server/store/commit_wait.h"
+#include "server/store/shard_set.h"
+
+namespace lodestone::server {
+namespace {
+
+std::vector<ShardLog::Record> RecordsOf(const v1::LogRecord& record) {
+  std::vector<ShardLog::Record> records(1);
+  records[0].message = record;
+  return records;
+}
+
+}  // namespace
+
+void CommitLog::Open(std::vector<std::unique_ptr<ShardLog>> logs) {
+  LODESTONE_CHECK(!gate_->open() && (logs.empty() || logs.size() == shards_->executors().size()));
+  logs_ = std::move(logs);
+}
+
+void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) const {
+  const uint64_t former = shard->term();
+  const uint64_t term = std::max(former, shards_->OwnTermOf(shard->id()));
+  for (ShardLog::Record& record : records) {
+    record.message.set_shard(shard->id());
+    record.message.set_version(shard->version());
+    record.message.set_now_ms(now_ms);
+    record.message.set_term(term);
+    if (term != former) record.message.set_previous_term(former);
+  }
+  if (term != former) shard->BeginTerm(term);
+}
+
+void CommitLog::AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records) {
+  Stamp(shard, now_ms, records);
+  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  ShardLog* const log = LogOf(shards_->ExecutorOf(shard->id()));
+  if (log != nullptr) log->Append(records, nullptr, nullptr);
+}
+
+absl::Status CommitLog::AppendTo(size_t logs, const v1::LogRecord& record) {
+  const std::vector<ShardLog::Record> records = RecordsOf(record);
+  CommitWait wait(logs);
+  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  for (size_t i = 0; i < logs; ++i) {
+    logs_[i]->Append(records, nullptr, [&wait](const absl::Status& status) { wait.Done(status); });
+  }
+  return wait.Wait();
+}
+
+void CommitLog::AppendToOneUnawaited(const v1::LogRecord& record) {
+  const std::vector<ShardLog::Record> records = RecordsOf(record);
+  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  if (!logs_.empty()) logs_[0]->Append(records, nullptr, nullptr);
+}
+
+absl::Status CommitLog::log_health() const {
+  for (const auto& log : logs_) LODESTONE_RETURN_IF_ERROR(log->health());
+  return absl::OkStatus();
+}
+
+absl::Status CommitLog::health() const {
+  LODESTONE_RETURN_IF_ERROR(log_health());
+  return replicas_ == nullptr ? absl::OkStatus() : replicas_->health();
+}
+
+std::vector<uint64_t> CommitLog::Roll() {
+  std::vector<uint64_t> marks;
+  for (const auto& log : logs_) marks.push_back(log->Roll());
+  return marks;
+}
+
+void CommitLog::DropBefore(std::span<const uint64_t> marks) {
+  for (size_t i = 0; i < marks.size(); ++i) logs_[i]->DropBefore(marks[i]);
+}
+
+void CommitLog::FillStatus(v1::StorageStatus* status) const {
+  for (const auto& log : logs_) {
+    const ShardLog::Stats stats = log->stats();
+    status->set_log_bytes(status->log_bytes() + stats.bytes);
+    status->set_log_records(status->log_records() + stats.records);
+    status->set_log_commits(status->log_commits() + stats.commits);
+  }
+  if (const absl::Status well = health(); !well.ok()) status->set_log_error(well.ToString());
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,99 @@
+// Where updates go when they have been applied: the write-ahead logs of the executors, if this ps keeps any, and the
+// followers of its shards, if they have any. An update is acknowledged when both have it.
+//
+// Thread-safe once the gate is open.
+//
+// Ownership: owns the logs; the sink, the gate and the shards must outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/admin.pb.h"
+#include "proto/log.pb.h"
+#include "server/store/replica_sink.h"
+#include "server/store/serving_gate.h"
+#include "server/wal/wal_writer.h"
+
+namespace lodestone::server {
+
+class Shard;
+class ShardSet;
+
+// Where a commit has ended.
+enum class CommitEnd { kLog, kFollowers };
+
+class CommitLog {
+ public:
+  CommitLog(const ServingGate* gate, ShardSet* shards) : gate_(gate), shards_(shards) {}
+
+  // Before the gate opens: the logs, one for each executor or none at all, and where updates of owned shards go to be
+  // held by others too (null: nowhere).
+  void Open(std::vector<std::unique_ptr<ShardLog>> logs);
+  void SetReplicas(ReplicaSink* sink) { replicas_ = sink; }
+  // Writes what waits, runs its callbacks and closes the logs. REQUIRES: the executors have stopped.
+  void Close() { logs_.clear(); }
+
+  bool HasLogOrFollowers() const { return !logs_.empty() || replicas_ != nullptr; }
+  // Whether the payload of a push may still be read once the push has been answered. What is false stays false; it is
+  // not before the gate opens, when no push is taken.
+  bool ReadsAfterAnswers() const { return !gate_->open() || HasLogOrFollowers(); }
+  // How often each Append calls back.
+  size_t ends() const { return (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1); }
+  // The log of an executor; null if there are none.
+  ShardLog* LogOf(size_t executor) const { return logs_.empty() ? nullptr : logs_[executor].get(); }
+
+  // Fills in what every record of an update says that the shard has just applied. On its executor.
+  void Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record> records) const;
+
+  // Appends stamped records of shards of one executor, on that executor, and calls `done(CommitEnd, const
+  // absl::Status&)` for each of ends(), perhaps within the call: when the log has them, and when the followers of
+  // `positions` hold all up to there. Without records too: it waits for what was appended before. `keep` is what the
+  // payloads lie in.
+  template <typename Done>
+  void Append(size_t executor, const std::vector<ShardLog::Record>& records,
+              std::span<const ReplicaSink::Position> positions, std::shared_ptr<const void> keep, const Done& done) {
+    if (replicas_ != nullptr) {
+      replicas_->Append(records, keep);
+      replicas_->Await(positions, [done](const absl::Status& status) { done(CommitEnd::kFollowers, status); });
+    }
+    ShardLog* const log = LogOf(executor);
+    if (log == nullptr) return;
+    log->Append(records, std::move(keep), [done](const absl::Status& status) { done(CommitEnd::kLog, status); });
+  }
+  // Stamps and appends records that no caller waits for. On the shard's executor.
+  void AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records);
+
+  // Appends a record of no shard to all logs, or to one, and hands it to followers; waits until it is durable, or does
+  // not.
+  absl::Status AppendToAll(const v1::LogRecord& record) { return AppendTo(logs_.size(), record); }
+  absl::Status AppendToOne(const v1::LogRecord& record) { return AppendTo(logs_.empty() ? 0 : 1, record); }
+  void AppendToOneUnawaited(const v1::LogRecord& record);
+
+  // Why no update should come now, or OK: the logs' reason, or also the followers'. Cheap.
+  absl::Status log_health() const;
+  absl::Status health() const;
+
+  // Begins a new segment in each log, and deletes the segments before the marks that Roll returned.
+  std::vector<uint64_t> Roll();
+  void DropBefore(std::span<const uint64_t> marks);
+  // Sets the fields about the log.
+  void FillStatus(v1::StorageStatus* status) const;
+
+ private:
+  absl::Status AppendTo(size_t logs, const v1::LogRecord& record);
+
+  const ServingGate* const gate_;
+  ShardSet* const shards_;
+
+  // Constant once the gate is open. Executors still append when they end, so the logs outlive them.
+  std::vector<std::unique_ptr<ShardLog>> logs_;  // By executor; empty: none.
+  ReplicaSink* replicas_ = nullptr;              // Null: shards have no followers.
+};
+
+}  // namespace lodestone::server

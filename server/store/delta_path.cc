@@ -1,0 +1,66 @@
+#include "server/store/delta_path.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "server/shard/shard.h"
+#include "server/store/delta_builder.h"
+#include "server/store/serving_gate.h"
+#include "server/store/shard_set.h"
+#include "server/store/table_catalog.h"
+#include "server/store/table_entry.h"
+
+namespace lodestone::server {
+
+absl::StatusOr<DeltaPath::Subscription> DeltaPath::MakeSubscription(const v1::SubscribeRequest& request) const {
+  LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
+  const std::shared_ptr<const TableMap> map = catalog_->tables();
+  Subscription subscription;
+  for (const auto& table : request.tables()) {
+    if (!map->contains(table.table())) return catalog_->UnknownTable(table.table());
+    const auto same = [&](const Subscription::Table& other) { return other.id == table.table(); };
+    if (std::any_of(subscription.tables.begin(), subscription.tables.end(), same)) {
+      return absl::InvalidArgumentError(absl::StrCat("table id ", table.table(), " is subscribed to twice"));
+    }
+    subscription.tables.push_back({table.table(), table.rows()});
+  }
+  return subscription;
+}
+
+void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
+                        std::function<void(ShardChange)> done) {
+  std::vector<const Table*> wanted;
+  const std::shared_ptr<const TableMap> map = catalog_->tables();
+  for (const Subscription::Table& table : subscription.tables) {
+    const Table* const found = map->find(table.id)->second->table.get();
+    if (found->is_dense() || table.rows) wanted.push_back(found);
+  }
+  Executor& executor = shards_->executors()[shards_->ExecutorOf(shard)];
+  executor.Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
+    // What is here may be half of another owner's; the stream ends.
+    if (!shards_->Owns(shard)) return;
+    const Shard& source = *shards_->Get(shard);
+    std::optional<Version> base;
+    if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
+    // Rows remember the low half of their version only.
+    if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
+    auto snapshot = source.Collect(wanted, base.has_value() ? &*base : nullptr);
+    if (!snapshot.has_value()) {
+      base.reset();
+      snapshot = source.Collect(wanted, nullptr);
+    }
+    const auto assemble = [base, term = source.term()](const Shard::Snapshot& what) {
+      return AssembleChange(what, base, term, limits::kDeltaBytesTarget);
+    };
+    if (snapshot->rows.empty()) return done(assemble(*snapshot));
+    // Copying rows takes longer than the executor should be away.
+    shards_->executors().background().Submit(
+        [snapshot = *std::move(snapshot), assemble, done] { done(assemble(snapshot)); });
+  });
+}
+
+}  // namespace lodestone::server

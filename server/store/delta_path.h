@@ -1,0 +1,58 @@
+// The way of a shard's change to a subscriber: a snapshot taken by the shard's executor, and the deltas built from it.
+//
+// Thread-safe. Callbacks run on the calling thread, an executor's or the background one, and must be quick.
+//
+// Ownership: a change keeps what it refers to alive; all pointers must outlive the executors.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "proto/parameter_server.pb.h"
+#include "server/store/shard_change.h"
+
+namespace lodestone::server {
+
+class Catalog;
+class ServingGate;
+class ShardSet;
+
+class DeltaPath {
+ public:
+  DeltaPath(const ServingGate* gate, ShardSet* shards, const Catalog* catalog)
+      : gate_(gate), shards_(shards), catalog_(catalog) {}
+
+  // What a subscriber wants of each shard.
+  struct Subscription {
+    struct Table {
+      TableId id = 0;
+      bool rows = false;
+    };
+    std::vector<Table> tables;
+  };
+  // Checks that all tables exist: NOT_FOUND, or UNAVAILABLE as Catalog::NameOf; INVALID_ARGUMENT for one that is there
+  // twice.
+  absl::StatusOr<Subscription> MakeSubscription(const v1::SubscribeRequest& request) const;
+
+  // What a subscriber holds of a shard: a version, which is the same update only within one term.
+  struct Held {
+    uint64_t term = 0;
+    Version version = 0;
+  };
+  // Calls `done` with the change of `shard` since `from` (nullopt: an anchor), taken at one version of the shard. If
+  // the past is no longer known (evicted keys forgotten, or an update of another owner's that was lost with it), an
+  // anchor is returned instead. `done` is never called if the shard is lost to another owner meanwhile. REQUIRES: the
+  // shard is here.
+  void Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
+               std::function<void(ShardChange)> done);
+
+ private:
+  const ServingGate* const gate_;
+  ShardSet* const shards_;
+  const Catalog* const catalog_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,45 @@
+#include "server/store/executors.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
+
+namespace lodestone::server {
+
+Executors::Executors(uint32_t count) {
+  for (uint32_t i = 0; i < std::max(1u, count); ++i) executors_.push_back(std::make_unique<Executor>());
+}
+
+absl::Status Executors::CheckQueues() const {
+  for (const auto& executor : executors_) {
+    const size_t length = executor->queue_length();
+    if (length >= limits::kExecutorQueueMax) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("an executor of this ps has ", length, " messages waiting, its limit; try again later"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Executors::Drain() {
+  for (const auto& executor : executors_) executor->SubmitAndWait([] {});
+  background_->SubmitAndWait([] {});
+}
+
+void Executors::Stop() {
+  executors_.clear();  // Their last messages may still hand something to the background.
+  background_.reset();
+}
+
+void Executors::FillStatus(v1::StatusResponse* status) const {
+  for (const auto& executor : executors_) {
+    const Executor::Stats stats = executor->stats();
+    v1::ExecutorStatus* out = status->add_executors();
+    out->set_queue_length(static_cast<uint32_t>(stats.queue_length));
+    out->set_executed(stats.executed);
+    out->set_queue_length_max(static_cast<uint32_t>(stats.queue_length_max));
+  }
+}
+
+}  // namespace lodestone::server

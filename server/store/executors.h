@@ -1,0 +1,41 @@
+// The executors of a ps: each is the single owner of some of its shards. One more does background work.
+//
+// Thread-safe, but for Stop.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/admin.pb.h"
+#include "server/shard/executor.h"
+
+namespace lodestone::server {
+
+class Executors {
+ public:
+  // At least one.
+  explicit Executors(uint32_t count);
+
+  size_t size() const { return executors_.size(); }
+  Executor& operator[](size_t i) { return *executors_[i]; }
+  // Takes work that would keep an executor from its shards for too long; runs it on a thread of its own.
+  Executor& background() { return *background_; }
+
+  // RESOURCE_EXHAUSTED if an executor has too much to do.
+  absl::Status CheckQueues() const;
+  // Waits until all that was submitted has run. REQUIRES: no thread submits meanwhile.
+  void Drain();
+  // Runs what is queued, and ends the executors. REQUIRES: every submission from outside has returned.
+  void Stop();
+  // Fills executors.
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::unique_ptr<Executor> background_ = std::make_unique<Executor>(Executor::Mode::kThread);
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,178 @@
+#include "server/store/pull_path.h"
+
+#include <mutex>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/telemetry/metrics.h"
+#include "server/shard/part_view.h"
+#include "server/shard/shard.h"
+#include "server/shard/spread.h"
+#include "server/store/buffer_slice.h"
+#include "server/store/copied_bytes.h"
+#include "server/store/request_view.h"
+#include "server/store/serving_gate.h"
+#include "server/store/shard_set.h"
+#include "server/store/table_catalog.h"
+#include "server/store/worker_sessions.h"
+
+namespace lodestone::server {
+namespace {
+
+HistogramMetric duration_metric("lodestone_ps_pull_duration_seconds",
+                                "From a pull's arrival to its answer; refused ones do not count.");
+constexpr char kStage[] = "lodestone_ps_pull_stage_duration_seconds";
+constexpr char kStages[] =
+    "What the time of a pull of rows went by, in the share of it that was done last: queue, until the executor took "
+    "it; read.";
+HistogramMetric queue_metric(kStage, kStages, {{"stage", "queue"}});
+HistogramMetric read_metric(kStage, kStages, {{"stage", "read"}});
+
+// Rows of adjacent parts in a pull's answer.
+struct RowRun {
+  size_t slice = 0;  // Of the payload.
+  uint64_t at = 0;   // In the buffer of rows, in floats; they go on until the next run.
+};
+
+}  // namespace
+
+// A pull on its way through the executors; the one that is done last answers it.
+struct PullPath::Call {
+  int64_t arrived_ns = 0;
+  int64_t now_ms = 0;
+  v1::PullRequest header;
+  RequestPayload payload;
+  std::vector<PartView> views;
+  Values values;
+  // The rows of all parts lie in one buffer, which is made when the first is read, not while the message waits.
+  std::once_flag rows_once;
+  BufferRef rows;
+  uint64_t row_values = 0;                     // Floats in it.
+  std::vector<uint64_t> rows_at;               // By part: where its rows begin.
+  std::vector<RowRun> row_runs;                // Ascending.
+  std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
+  std::atomic<size_t> executors_left{0};
+  Done done;
+};
+
+void PullPath::Pull(v1::PullRequest header, RequestPayload payload, Done done) {
+  if (absl::Status status = gate_->CheckReady(); !status.ok()) return done(std::move(status));
+  if (absl::Status status = gate_->CheckServing(); !status.ok()) return done(std::move(status));
+  if (absl::Status status = shards_->executors().CheckQueues(); !status.ok()) return done(std::move(status));
+  auto call = std::make_shared<Call>();
+  call->arrived_ns = NowNs();
+  call->now_ms = time_->NowMs();
+  sessions_->Contact(header.worker_incarnation(), call->now_ms);
+  call->header = std::move(header);
+  call->payload = std::move(payload);
+  call->done = std::move(done);
+  const std::shared_ptr<const TableMap> map = catalog_->tables();
+  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.payload.bytes(),
+                         call->payload.key_bytes(), *map, shards_->roles());
+  if (!views.ok()) return call->done(views.status());
+  call->views = *std::move(views);
+  Run(call);
+}
+
+void PullPath::PrepareAnswer(Call* call) {
+  v1::PullResponse& header = call->values.header;
+  std::vector<grpc::Slice>& payload = call->values.payload;
+  call->rows_at.resize(call->views.size());
+  call->row_parts.resize(shards_->executors().size());
+  for (size_t i = 0; i < call->views.size(); ++i) {
+    const PartView& view = call->views[i];
+    v1::Part* out = header.add_parts();
+    out->set_shard(view.shard);
+    out->set_table(view.table->id());
+    header.add_shard_versions(shards_->VersionOf(view.shard));
+    if (view.table->is_dense()) {
+      for (const BlockIndex block : view.blocks) {
+        DenseTable::BlockValue value = view.dense->Read(block);
+        out->add_blocks(block);
+        out->add_block_versions(value.version);
+        const size_t bytes = value.values->size_bytes();
+        payload.push_back(SliceOf(std::move(value.values), bytes));
+      }
+    } else {
+      out->set_row_count(static_cast<uint32_t>(view.row_count));
+      if (call->row_runs.empty() || call->row_runs.back().slice + 1 != payload.size()) {
+        call->row_runs.push_back({payload.size(), call->row_values});
+        payload.emplace_back();
+      }
+      call->rows_at[i] = call->row_values;
+      call->row_values += view.values;
+      call->row_parts[shards_->ExecutorOf(view.shard)].push_back(i);
+    }
+  }
+}
+
+void PullPath::Run(const std::shared_ptr<Call>& call) {
+  PrepareAnswer(call.get());
+  Executors& executors = shards_->executors();
+  std::vector<Share> shares;
+  for (size_t e = 0; e < executors.size(); ++e) {
+    if (call->row_parts[e].empty()) continue;
+    size_t rows = 0;
+    for (const size_t i : call->row_parts[e]) rows += call->views[i].row_count;
+    shares.push_back({&executors[e], rows, [this, call, e] {
+                        const int64_t taken_ns = NowNs();
+                        ReadRows(call.get(), e);
+                        const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+                        if (last) Finish(call.get(), taken_ns);
+                      }});
+  }
+  if (shares.empty()) return Finish(call.get(), 0);
+  call->executors_left.store(shares.size(), std::memory_order_relaxed);
+  Spread(std::move(shares));
+}
+
+void PullPath::ReadRows(Call* call, size_t e) {
+  std::call_once(call->rows_once, [call] { call->rows = BufferRef::New(call->row_values * sizeof(float)); });
+  std::vector<EmbeddingTable::Wanted> wanted;
+  wanted.reserve(call->row_parts[e].size());
+  uint64_t values = 0;
+  for (const size_t i : call->row_parts[e]) {
+    const PartView& view = call->views[i];
+    if (!shards_->Owns(view.shard)) continue;  // Finish refuses the pull then.
+    Shard& shard = *shards_->Get(view.shard);
+    wanted.push_back({shard.RowsOf(*view.table), view.keys, view.row_count, call->rows->floats() + call->rows_at[i]});
+    call->values.header.set_shard_versions(static_cast<int>(i), shard.version());
+    values += view.values;
+  }
+  EmbeddingTable::Read(wanted, call->now_ms);
+  copied_bytes_metric.Add(values * sizeof(float));
+}
+
+void PullPath::Finish(Call* call, int64_t taken_ns) {
+  // What was read before a shard went counts; what may have been read after that does not.
+  absl::Status status = gate_->CheckServing();
+  for (const PartView& view : call->views) {
+    if (status.ok() && !shards_->Owns(view.shard)) status = NotOwned(view.shard);
+  }
+  if (!status.ok()) return call->done(std::move(status));
+  for (size_t r = 0; r < call->row_runs.size(); ++r) {
+    const uint64_t begin = call->row_runs[r].at;
+    const uint64_t end = r + 1 < call->row_runs.size() ? call->row_runs[r + 1].at : call->row_values;
+    call->values.payload[call->row_runs[r].slice] =
+        SliceOf(call->rows, (end - begin) * sizeof(float), begin * sizeof(float));
+  }
+  uint64_t bytes = 0;
+  for (const grpc::Slice& slice : call->values.payload) bytes += slice.size();
+  const int64_t end_ns = NowNs();
+  duration_metric.ObserveNs(end_ns - call->arrived_ns);
+  if (taken_ns > 0) {
+    queue_metric.ObserveNs(taken_ns - call->arrived_ns);
+    read_metric.ObserveNs(end_ns - taken_ns);
+  }
+  pulls_.fetch_add(1, std::memory_order_relaxed);
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  call->done(std::move(call->values));
+}
+
+void PullPath::FillStatus(v1::ServerStatus* status) const {
+  status->set_pulls(pulls_.load());
+  status->set_pull_bytes(bytes_.load());
+  status->set_pulls_per_second(rate_.PerSecond());
+}
+
+}  // namespace lodestone::server

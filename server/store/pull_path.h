@@ -1,0 +1,76 @@
+// The way of a pull through a ps: checked, dense blocks referenced where they lie, rows read by the executors of their
+// shards, answered.
+//
+// Thread-safe. Callbacks run on the calling thread or on an executor's, and must be quick.
+//
+// Ownership: slices of an answer keep what they point into alive; all pointers must outlive the executors.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/time_source.h"
+#include "grpcpp/support/slice.h"
+#include "proto/admin.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "server/store/rate_meter.h"
+#include "server/store/request_payload.h"
+
+namespace lodestone::server {
+
+class Catalog;
+class ServingGate;
+class Sessions;
+class ShardSet;
+
+class PullPath {
+ public:
+  PullPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, const Catalog* catalog,
+           Sessions* sessions)
+      : time_(time), gate_(gate), shards_(shards), catalog_(catalog), sessions_(sessions) {}
+
+  // The answer without its payload, and the payload as slices in order.
+  struct Values {
+    v1::PullResponse header;
+    std::vector<grpc::Slice> payload;
+  };
+  // Reads values. `header.payload()` is empty: the keys are in `payload`. Errors as ParameterServer.Pull's.
+  using Done = std::function<void(absl::StatusOr<Values>)>;
+  void Pull(v1::PullRequest header, RequestPayload payload, Done done);
+
+  // About once a second, for the status: measures the rate.
+  void SampleRate(int64_t now_ms) { rate_.Sample(now_ms, pulls_.load()); }
+  // Sets what is about pulls.
+  void FillStatus(v1::ServerStatus* status) const;
+
+ private:
+  struct Call;
+
+  void Run(const std::shared_ptr<Call>& call);
+  // Answers for each part: blocks by reference, and for rows where in the answer they will lie.
+  void PrepareAnswer(Call* call);
+  // On executor `e`: reads the rows of its shards.
+  void ReadRows(Call* call, size_t e);
+  // `taken_ns`: when the executor that was done last took its share; 0 if there is none.
+  void Finish(Call* call, int64_t taken_ns);
+
+  // Constant after construction.
+  const TimeSource* const time_;
+  const ServingGate* const gate_;
+  ShardSet* const shards_;
+  const Catalog* const catalog_;
+  Sessions* const sessions_;
+
+  // Synchronise themselves.
+  std::atomic<uint64_t> pulls_{0};
+  std::atomic<uint64_t> bytes_{0};
+  RateMeter rate_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,100 @@
+// The way of a push through a ps: checked, applied by the executors of its shards, committed, acknowledged.
+//
+// Thread-safe once the listeners are set. Callbacks run on the calling thread or on an executor's or log's, and must be
+// quick.
+//
+// Ownership: what a push needs is kept until it is answered; all pointers must outlive the executors and logs.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "server/store/rate_meter.h"
+#include "server/store/request_payload.h"
+
+namespace lodestone::server {
+
+class Catalog;
+class CommitLog;
+class ServingGate;
+class Sessions;
+class ShardSet;
+
+class PushPath {
+ public:
+  PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog,
+           Sessions* sessions)
+      : time_(time), gate_(gate), shards_(shards), log_(log), catalog_(catalog), sessions_(sessions) {}
+
+  // `listener` is called, on an executor's thread, each time a table has had its broadcast.every_pushes pushes. Call
+  // once, before the first push.
+  void SetBroadcastListener(std::function<void(TableId)> listener) { broadcast_listener_ = std::move(listener); }
+  // `listener` is called with each push that is refused, on the thread that refuses it. Call once, before the first
+  // push.
+  using RefusalListener = std::function<void(Incarnation worker, const absl::Status& why)>;
+  void SetRefusalListener(RefusalListener listener) { refusal_listener_ = std::move(listener); }
+
+  // Applies a push. `header.payload()` is empty: the keys and gradients are in `payload`. A push is checked whole
+  // before any shard sees it: it is applied to all of its shards or refused. With logs, `done` runs when it is durable.
+  // UNAVAILABLE while a log cannot be written: what was applied already is acknowledged when the push is sent again and
+  // the log is well.
+  using Done = std::function<void(absl::StatusOr<v1::PushResponse>)>;
+  void Push(v1::PushRequest header, RequestPayload payload, Done done);
+
+  // Bytes of `header`'s parts in its payload, `keys` of them keys, for splitting PushPull's. NOT_FOUND or
+  // INVALID_ARGUMENT as Push.
+  absl::StatusOr<size_t> PayloadBytes(const v1::PushRequest& header, size_t* keys = nullptr) const;
+
+  // About once a second, for the status: measures the rate.
+  void SampleRate(int64_t now_ms) { rate_.Sample(now_ms, pushes_.load()); }
+  // Sets what is about pushes.
+  void FillStatus(v1::ServerStatus* status) const;
+
+ private:
+  struct ShardPush;
+  struct ExecutorShare;
+  struct Call;
+
+  absl::Status Prepare(Call* call);
+  void Run(const std::shared_ptr<Call>& call);
+  // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns.
+  void Apply(const std::shared_ptr<Call>& call, size_t e, std::span<ShardPush* const> pushes);
+  // `last`: the share that was done last; null if there is none.
+  void Finish(Call* call, const ExecutorShare* last);
+  void Observe(const Call& call, const ExecutorShare* last) const;
+  void Refuse(const absl::Status& status, Incarnation worker);
+
+  // Constant after construction, or before the first push.
+  const TimeSource* const time_;
+  const ServingGate* const gate_;
+  ShardSet* const shards_;
+  CommitLog* const log_;
+  const Catalog* const catalog_;
+  Sessions* const sessions_;
+  std::function<void(TableId)> broadcast_listener_;
+  RefusalListener refusal_listener_;
+
+  // Synchronise themselves.
+  std::atomic<uint64_t> pushes_{0};
+  std::atomic<uint64_t> duplicates_{0};
+  std::atomic<uint64_t> refused_{0};
+  std::atomic<uint64_t> bytes_{0};
+  RateMeter rate_;
+
+  mutable Mutex mu_;
+  std::string last_refusal_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,93 @@
+// The shards of a ps: which of them are here and in what role, their terms, and the executors that own them.
+//
+// Thread-safe. Shards themselves are not: what Get returns may be used on the shard's executor only (Run), but for what
+// shard.h says is thread-safe.
+//
+// Ownership: a shard that was made stays until the set is destroyed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/types.h"
+#include "server/shard/shard_role.h"
+#include "server/store/executors.h"
+#include "server/store/serving_gate.h"
+
+namespace lodestone::server {
+
+class Shard;
+
+class ShardSet {
+ public:
+  // `shards` is the cluster's number of shards. `gate` must outlive the set.
+  ShardSet(uint32_t shards, uint32_t executors, const ServingGate* gate);
+  ~ShardSet();
+
+  // The cluster's number of shards; ids are below it.
+  uint32_t size() const { return roles_.shards(); }
+  Executors& executors() { return executors_; }
+  const Executors& executors() const { return executors_; }
+
+  // Makes the shards, empty and owned. Call once, while the gate is closed.
+  void Adopt(const std::vector<ShardId>& shards);
+  // Makes a shard without tables and without a role, unless it is here.
+  void Make(ShardId shard);
+
+  // The shards that are here in any role, ascending; of them, those whose contents count: owned, or followed and
+  // complete; and those owned, none before the gate opens.
+  std::vector<ShardId> adopted() const { return roles_.AtLeast(ShardRole::kFollowing); }
+  std::vector<ShardId> held() const { return roles_.AtLeast(ShardRole::kFollows); }
+  std::vector<ShardId> owned() const;
+
+  const ShardRoles& roles() const { return roles_; }
+  ShardRole RoleOf(ShardId shard) const { return roles_.Of(shard); }
+  bool Owns(ShardId shard) const { return roles_.Of(shard) == ShardRole::kOwns; }
+  // On the shard's executor, or before the shard has a role.
+  void SetRole(ShardId shard, ShardRole role) { roles_.Set(shard, role); }
+
+  // REQUIRES for what follows: the shard was made.
+  Shard* Get(ShardId shard) const { return shards_[shard].get(); }
+  // The newest version, without waiting for the executor.
+  Version VersionOf(ShardId shard) const;
+  size_t ExecutorOf(ShardId shard) const { return executor_of_[shard]; }
+  // Runs `use` with the shard on its executor, and waits.
+  void Run(ShardId shard, const std::function<void(Shard*)>& use);
+
+  // Before the gate opens: the terms (RouteResponse.terms) of updates that are made here, by shard; else 0.
+  void SetTerms(const std::vector<uint64_t>& terms) { own_terms_ = terms; }
+  // The term of updates that are made here from now on. On the shard's executor.
+  uint64_t OwnTermOf(ShardId shard) const { return own_terms_[shard]; }
+  // Answers for a held shard from now on; its updates are of `term`.
+  void Own(ShardId shard, uint64_t term);
+  // Stops answering for it: it is followed, and not complete.
+  void Disown(ShardId shard);
+
+  // The shard's contents are about to be replaced by those of another server. On its executor.
+  void BeginState(ShardId shard);
+  // Incremented by BeginState: older checkpoints are no base for a delta.
+  uint64_t StateGeneration(ShardId shard) const { return generations_[shard].load(std::memory_order_acquire); }
+
+ private:
+  const ServingGate* const gate_;
+
+  // By id; made before the shard gets a role, and never removed after that. Each is owned by its executor.
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<size_t> executor_of_;
+  std::vector<uint64_t> own_terms_;  // Owned by the executors.
+
+  // Synchronise themselves.
+  ShardRoles roles_;
+  std::vector<std::atomic<uint64_t>> generations_;
+  Executors executors_;
+
+  Mutex mu_;                              // Held while shards are made.
+  size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // Shards.
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,48 @@
+#include "server/store/sweeper.h"
+
+#include <memory>
+#include <utility>
+
+#include "server/shard/shard.h"
+#include "server/store/commit_log.h"
+#include "server/store/logged_evictions.h"
+#include "server/store/serving_gate.h"
+#include "server/store/shard_set.h"
+#include "server/store/table_catalog.h"
+#include "server/store/table_entry.h"
+#include "server/store/worker_sessions.h"
+
+namespace lodestone::server {
+
+void Sweeper::Tick(int64_t now_ms) {
+  if (!gate_->open()) return;
+  const std::vector<Incarnation> forgotten = sessions_->ForgetIdle(now_ms);
+  const std::shared_ptr<const TableMap> map = catalog_->tables();
+  bool expires = false;
+  for (const auto& [id, entry] : *map) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
+  if (forgotten.empty() && !expires) return;
+  for (const Incarnation worker : forgotten) {
+    v1::LogRecord record;
+    record.set_session_forgotten(worker);
+    log_->AppendToOneUnawaited(record);
+  }
+  for (const ShardId shard : shards_->owned()) {
+    shards_->executors()[shards_->ExecutorOf(shard)].Submit(
+        [this, shard, forgotten, now_ms] { Sweep(shard, forgotten, now_ms); });
+  }
+}
+
+void Sweeper::Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms) {
+  if (!shards_->Owns(shard)) return;
+  Shard* const owned = shards_->Get(shard);
+  for (const Incarnation worker : forgotten) owned->ForgetWorker(worker);
+  if (!log_->health().ok() || !gate_->CheckServing().ok()) return;  // The next sweep will find the same rows.
+  Evictions evictions;
+  if (!owned->EvictExpired(now_ms, &evictions) || !log_->HasLogOrFollowers()) return;
+  std::vector<ShardLog::Record> records(1);
+  v1::LoggedExpiry& expiry = *records[0].message.mutable_expiry();
+  for (const EvictedKeys& group : evictions.groups()) *expiry.add_evicted() = ToProto(group);
+  log_->AppendUnawaited(owned, now_ms, std::move(records));
+}
+
+}  // namespace lodestone::server
