@@ -352,7 +352,7 @@ void LeaseClient::SetWait(const std::string& what) {
   if (epoch_ > 0) {
     LODESTONE_LOG(WARN, "lease", "{}", what);
   } else {
-    LODESTONE_LOG(INFO, "lease", "waits: {}", what);
+    LODESTONE_LOG(INFO, "lease", "waiting for={}", what);
   }
 }
 
