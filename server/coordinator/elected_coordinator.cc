@@ -7,6 +7,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
+#include "server/coordinator/service.h"
 
 namespace lodestone::server {
 

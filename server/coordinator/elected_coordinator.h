@@ -20,9 +20,10 @@
 #include "server/auth/access.h"
 #include "server/coordinator/election.h"
 #include "server/coordinator/membership.h"
-#include "server/coordinator/service.h"
 
 namespace lodestone::server {
+
+class CoordinatorService;
 
 class ElectedCoordinator final : public v1::Coordinator::CallbackService {
  public:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "server/coordinator/member_place.h"
+
 namespace lodestone::server {
 
 void EventQueue::Note(absl::string_view kind, const MemberPlace& place, std::string text) {

@@ -10,9 +10,10 @@
 #include "absl/strings/string_view.h"
 #include "common/base/time_source.h"
 #include "proto/admin.pb.h"
-#include "server/coordinator/member_place.h"
 
 namespace lodestone::server {
+
+struct MemberPlace;
 
 class EventQueue {
  public:

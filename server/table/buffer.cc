@@ -2,7 +2,11 @@
 
 #include <new>
 
+#include "server/table/slab_pool.h"
+
 namespace lodestone::server {
+
+static_assert(Buffer::kAlignment == SlabPool::kAlignment);
 
 BufferRef BufferRef::New(size_t size_bytes) {
   static_assert(sizeof(Buffer) <= Buffer::kAlignment);

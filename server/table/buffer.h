@@ -12,9 +12,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "server/table/slab_pool.h"
-
 namespace lodestone::server {
+
+struct Slab;
+class SlabPool;
 
 class BufferRef;
 
@@ -22,7 +23,7 @@ class BufferRef;
 class Buffer {
  public:
   // Two cache lines: processors fetch them in pairs, and a row of values and state of the usual size is one.
-  static constexpr size_t kAlignment = SlabPool::kAlignment;
+  static constexpr size_t kAlignment = 128;
 
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -33,12 +34,12 @@ class Buffer {
 
  private:
   friend class BufferRef;
-  Buffer(size_t size_bytes, SlabPool* pool, SlabPool::Slab* slab) : size_bytes_(size_bytes), pool_(pool), slab_(slab) {}
+  Buffer(size_t size_bytes, SlabPool* pool, Slab* slab) : size_bytes_(size_bytes), pool_(pool), slab_(slab) {}
 
   std::atomic<uint32_t> references_{1};
   const size_t size_bytes_;
   SlabPool* const pool_;  // Where the memory is from: SlabPool::Cell.
-  SlabPool::Slab* const slab_;
+  Slab* const slab_;
 };
 
 // A counted reference to a Buffer, or null.

@@ -64,7 +64,7 @@ LargeMemory AllocateZeroed(size_t bytes) {
 }
 
 // Guarded by its pool's mutex.
-struct SlabPool::Slab {
+struct Slab {
   uint8_t* const begin;
   size_t used = 0;       // Cells.
   size_t cut = 0;        // Cells that were ever used: the first ones.
@@ -89,7 +89,7 @@ SlabPool::~SlabPool() {
   }
 }
 
-SlabPool::Slab* SlabPool::MakeSlab() {
+Slab* SlabPool::MakeSlab() {
   ++slab_count_;
   return new Slab{static_cast<uint8_t*>(MapHuge(slab_bytes_))};
 }

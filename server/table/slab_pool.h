@@ -27,12 +27,12 @@ using LargeMemory = std::unique_ptr<void, LargeDelete>;
 // does, which is not caught: the process ends.
 LargeMemory AllocateZeroed(size_t bytes);
 
+// The kernel gives a slab's memory one huge page after the other, as cells are first used.
+struct Slab;
+
 // Cells of one size, cut from slabs that are returned when all of their cells are free.
 class SlabPool {
  public:
-  // The kernel gives a slab's memory one huge page after the other, as cells are first used.
-  struct Slab;
-
   static constexpr size_t kAlignment = 128;
   // What is in use of a pool's plain memory before it makes slabs.
   static constexpr size_t kPlainBytes = 8 << 20;
