@@ -23,6 +23,7 @@
 #include "server/listen.h"
 #include "server/machine_memory.h"
 #include "server/monitoring/ps_metrics.h"
+#include "server/replication/replication.h"
 
 namespace lodestone::server {
 namespace {
@@ -118,6 +119,8 @@ AdminService::Handlers ServerProcess::AdminHandlers() {
   return handlers;
 }
 
+ServerProcess::~ServerProcess() { Shutdown(0); }
+
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Config& config,
                                                                     std::function<void(absl::Status)> on_ready) {
   LODESTONE_RETURN_IF_ERROR(CheckConfig(config));
@@ -155,7 +158,7 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.store = &store_;
   sources.storage = storage_.get();
   sources.broadcaster = &broadcaster_;
-  sources.replication = replication_.has_value() ? &*replication_ : nullptr;
+  sources.replication = replication_.get();
   sources.coordinator = &coordinator_;
   sources.security = security_.get();
   sources.events = &events_;
@@ -191,7 +194,7 @@ void ServerProcess::StartReplication() {
   if (storage_ != nullptr) {
     storage_->checkpointer().SetListener([this] { replication_->ConfirmOnDisk(); });
   }
-  replication_.emplace(config_, std::move(dependencies), &store_);
+  replication_ = std::make_unique<Replication>(config_, std::move(dependencies), &store_);
 }
 
 std::shared_ptr<Member> ServerProcess::MemberNow() const {
@@ -220,7 +223,7 @@ absl::Status ServerProcess::Listen() {
   builder.SetResourceQuota(grpc::ResourceQuota("ps").SetMaxThreads(kSyncThreadsMax));
   builder.RegisterService(&parameters_);
   builder.RegisterService(&admin_);
-  if (replication_.has_value()) builder.RegisterService(replication_->service());
+  if (replication_ != nullptr) builder.RegisterService(replication_->service());
   grpc::Service* const coordinator = coordinator_.service();
   if (coordinator != nullptr) builder.RegisterService(coordinator);
   server_ = builder.BuildAndStart();
@@ -275,7 +278,7 @@ void ServerProcess::StartMember() {
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
   options.replicas = config_.cluster().replicas();
-  if (replication_.has_value()) {
+  if (replication_ != nullptr) {
     options.on_change = [this](const ShardMap& map) { replication_->SetMap(map); };
   }
   options.progress = [this] { return status_->Progress(); };
@@ -303,13 +306,13 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
   std::vector<uint64_t> terms(map.shards());
   for (ShardId shard = 0; shard < map.shards(); ++shard) terms[shard] = map.TermOf(shard);
   store_.shards().SetTerms(terms);
-  if (replication_.has_value()) replication_->Prepare(map);
+  if (replication_ != nullptr) replication_->Prepare(map);
   if (storage_ != nullptr) {
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards));
   } else {
     store_.OwnShards(shards);
   }
-  if (replication_.has_value()) replication_->Begin();
+  if (replication_ != nullptr) replication_->Begin();
   SetServing(true);
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();
@@ -390,7 +393,7 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   if (storage_ != nullptr && !was_ready) storage_->Stop();
   if (storage_ != nullptr) storage_->StopRollback();
   if (member != nullptr) member->Leave();
-  if (replication_.has_value()) replication_->Shutdown();
+  if (replication_ != nullptr) replication_->Shutdown();
   coordinator_.Shutdown();
   broadcaster_.Shutdown();
   exchange_.Drain();

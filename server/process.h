@@ -33,7 +33,6 @@
 #include "server/coordinator_client.h"
 #include "server/durability/storage.h"
 #include "server/monitoring/event_log.h"
-#include "server/replication/replication.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/broadcaster.h"
 #include "server/rpc/exchange.h"
@@ -43,6 +42,8 @@
 
 namespace lodestone::server {
 
+class Replication;
+
 class ServerProcess {
  public:
   // `on_ready` (may be empty) runs once, on a thread of the process's own: OK when the ps owns its shards, or why it
@@ -51,7 +52,7 @@ class ServerProcess {
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const v1::Config& config,
                                                               std::function<void(absl::Status)> on_ready = nullptr);
   // Shuts down if Shutdown was not called.
-  ~ServerProcess() { Shutdown(0); }
+  ~ServerProcess();
 
   // Where others reach it, host:port.
   const std::string& address() const { return identity_.address; }
@@ -112,7 +113,7 @@ class ServerProcess {
   Store store_;
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   Broadcaster broadcaster_;
-  std::optional<Replication> replication_;  // Where shards have followers.
+  std::unique_ptr<Replication> replication_;  // Where shards have followers.
   CoordinatorHost coordinator_;
   std::optional<StatusReporter> status_;  // Constant after Start.
   Exchange exchange_;
