@@ -5,6 +5,7 @@
 #include <latch>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -116,17 +117,18 @@ TEST(HttpServer, WhatIsNoRequestIsRefusedAndTheNextOneServed) {
   const std::string tls("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15);
   int served = 0;
   // With the code of what is wrong with it; 0: the connection is closed without an answer.
-  for (const auto& [request, code] : std::vector<std::pair<std::string, int>>{{"nonsense\r\n\r\n", 0},
-                                                                              {"nonsense\r\n", 0},
-                                                                              {"GET\r\n\r\n", 0},
-                                                                              {none, 0},
-                                                                              {tls, 0},
-                                                                              {"GET /page HTTP/9.9\r\n\r\n", 505},
-                                                                              {"\r\n\r\n", 0},
-                                                                              {"GET /page HTTP/1.1\n", 0},
-                                                                              {"\r\n", 0},
-                                                                              {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
-                                                                              {"get /page http/1.1\r\n\r\n", 400}}) {
+  const std::pair<std::string_view, int> requests[] = {{"nonsense\r\n\r\n", 0},
+                                                       {"nonsense\r\n", 0},
+                                                       {"GET\r\n\r\n", 0},
+                                                       {none, 0},
+                                                       {tls, 0},
+                                                       {"GET /page HTTP/9.9\r\n\r\n", 505},
+                                                       {"\r\n\r\n", 0},
+                                                       {"GET /page HTTP/1.1\n", 0},
+                                                       {"\r\n", 0},
+                                                       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+                                                       {"get /page http/1.1\r\n\r\n", 400}};
+  for (const auto& [request, code] : requests) {
     HttpConnection connection(server->port());
     ASSERT_TRUE(connection.Send(request));
     connection.EndSending();
@@ -147,7 +149,7 @@ TEST(HttpServer, ARequestThatIsTooLongIsNotReadToItsEnd) {
   const std::string fits = absl::StrCat("X-Long: ", std::string(limits::kHttpRequestBytesMax / 2, 'x'), "\r\n");
   EXPECT_EQ(CodeOf(Get(server->port(), "/page", fits)), 200);
   EXPECT_EQ(CodeOf(Get(server->port(), "/page", absl::StrCat(fits, fits))), 400);
-  const std::string long_path = Get(server->port(), "/" + std::string(limits::kHttpRequestBytesMax, 'x'));
+  const std::string long_path = Get(server->port(), absl::StrCat("/", std::string(limits::kHttpRequestBytesMax, 'x')));
   EXPECT_EQ(CodeOf(long_path), 400);
   EXPECT_THAT(BodyOf(long_path), HasSubstr(absl::StrCat("more than ", limits::kHttpRequestBytesMax, " bytes")));
   // Headers without an end: sooner or later nobody takes them.

@@ -82,7 +82,7 @@ TEST(Identities, MistakesAreToldWithTheirPlace) {
   EXPECT_THAT(ErrorOf("identities: []"), HasSubstr("identities: is empty"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf("identities: [{name: x, role: worker}]"),
-              HasSubstr("identities.yaml:1:14: identities[0]: has neither token_sha256 nor certificate_name"));
+              HasSubstr("identities.yaml:1:14: identities[0]: needs token_sha256 or certificate_name"));
   EXPECT_THAT(ErrorOf("identities: [{certificate_name: x}]"),
               HasSubstr("identities[0].name: must have 1 to 200 bytes"));
   EXPECT_THAT(ErrorOf("identities: [{name: x, token_sha256: abc}]"),
