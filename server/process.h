@@ -37,6 +37,7 @@
 #include "server/rpc/broadcaster.h"
 #include "server/rpc/exchange.h"
 #include "server/rpc/parameter_service.h"
+#include "server/rpc/process_identity.h"
 #include "server/status_reporter.h"
 #include "server/store/store.h"
 

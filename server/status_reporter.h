@@ -12,6 +12,7 @@
 #include "common/http/http_server.h"
 #include "proto/admin.pb.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/process_identity.h"
 
 namespace lodestone::server {
 

@@ -10,6 +10,7 @@
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/checkpoint/manifest.h"
 #include "server/durability/recovery.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {

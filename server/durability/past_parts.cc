@@ -10,6 +10,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_file.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 #include "server/table/table.h"
 

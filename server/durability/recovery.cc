@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/io/file.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 #include "server/wal/segment_name.h"
 #include "server/wal/wal_reader.h"

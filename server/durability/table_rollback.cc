@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/wire/shard_map.h"
 #include "server/durability/recovery.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {

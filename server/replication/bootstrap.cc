@@ -8,6 +8,7 @@
 #include "common/telemetry/log.h"
 #include "server/checkpoint/shard_file.h"
 #include "server/replication/replicator.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {

@@ -10,6 +10,7 @@
 #include "common/telemetry/log.h"
 #include "grpcpp/impl/codegen/rpc_method.h"
 #include "server/shard/content_checksum.h"
+#include "server/shard/shard.h"
 
 namespace lodestone::server {
 namespace {

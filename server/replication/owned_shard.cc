@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/shard/shard.h"
+
 namespace lodestone::server {
 
 void OwnedShard::Reset(bool owned) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/content_checksum.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {

@@ -10,6 +10,7 @@
 #include "common/telemetry/log.h"
 #include "server/auth/authorized_caller.h"
 #include "server/replication/bootstrap.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/durability/recovery.h"
+#include "server/shard/shard.h"
 #include "tests/server/durability/storage_fixture.h"
 
 namespace lodestone::server {

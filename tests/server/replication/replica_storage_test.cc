@@ -3,6 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "common/base/status.h"
+#include "server/shard/shard.h"
 #include "tests/server/replication/replica_fixture.h"
 
 namespace lodestone::server {

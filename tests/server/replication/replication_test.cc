@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "server/shard/shard.h"
 #include "server/shard/table_state.h"
 #include "tests/server/replication/replica_fixture.h"
 #include "tests/server/shard/filled_shard.h"

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "common/base/host_port.h"
+#include "server/shard/shard.h"
 #include "tests/chaos/tcp_proxy.h"
 #include "tests/server/replication/replica_fixture.h"
 

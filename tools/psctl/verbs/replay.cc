@@ -20,6 +20,7 @@
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/durability/recovery.h"
 #include "server/shard/content_checksum.h"
+#include "server/shard/shard.h"
 #include "server/store/store.h"
 #include "server/wal/segment_name.h"
 #include "server/wal/wal_reader.h"
