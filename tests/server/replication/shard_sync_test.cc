@@ -148,8 +148,12 @@ TEST(ShardSyncTest, ReportsALeavingFollowerUntilThatIsTaken) {
     EXPECT_FALSE(report->in_sync);
     EXPECT_EQ(report->follower, 0u);
     if (i == 0) sync.OnReportFailed();
-    if (i == 1) EXPECT_EQ(sync.OnReport(false, false, kEpoch), Outcome::kNothing);
-    if (i == 2) EXPECT_EQ(sync.OnReport(false, true, kEpoch), Outcome::kReleased);
+    if (i == 1) {
+      EXPECT_EQ(sync.OnReport(false, false, kEpoch), Outcome::kNothing);
+    }
+    if (i == 2) {
+      EXPECT_EQ(sync.OnReport(false, true, kEpoch), Outcome::kReleased);
+    }
   }
   EXPECT_FALSE(sync.TakeReport().has_value());
 }
@@ -223,7 +227,9 @@ TEST(ShardSyncTest, IsPatientOnlyForSoLong) {
     EXPECT_EQ(sync.WhyLate(1000, 900, kPatience), nullptr);
     EXPECT_EQ(sync.WhyLate(1001, 900, kPatience) != nullptr, impatient);
     sync = In(state);
-    if (state == kJ) ASSERT_TRUE(sync.TakeReport().has_value());
+    if (state == kJ) {
+      ASSERT_TRUE(sync.TakeReport().has_value());
+    }
     sync.Detach(900);
     EXPECT_EQ(sync.WhyLate(1000, std::nullopt, kPatience), nullptr);
     EXPECT_EQ(sync.WhyLate(1001, std::nullopt, kPatience) != nullptr, impatient);
