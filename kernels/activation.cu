@@ -210,9 +210,8 @@ void CudaBackend::Activate(Activation activation, size_t rows, size_t cols, cons
 }
 
 void CudaBackend::ActivateBackward(Activation activation, size_t n, const float* kept, float* dx) {
-  With(activation, [&](auto f) {
-    Map<true>(this, "ActivateBackward", {n}, n, kept, dx, ActivateBackwardBody<decltype(f)>{});
-  });
+  With(activation,
+       [&](auto f) { Map<true>(this, "ActivateBackward", {n}, n, kept, dx, ActivateBackwardBody<decltype(f)>{}); });
 }
 
 void CudaBackend::Dropout(size_t n, float rate, uint64_t seed, float* x) {

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/timer.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
+#include "common/base/timer.h"
 #include "common/http/http_server.h"
 #include "common/security/credentials.h"
 #include "common/security/secret_file.h"

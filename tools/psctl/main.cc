@@ -9,5 +9,6 @@
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
-  return lodestone::psctl::AfterOutput(lodestone::psctl::CommandLine("psctl " + lodestone::VersionText()).Run(argc, argv));
+  return lodestone::psctl::AfterOutput(
+      lodestone::psctl::CommandLine("psctl " + lodestone::VersionText()).Run(argc, argv));
 }

@@ -94,8 +94,7 @@ Version FakeClient::VersionOf(ShardId shard) const {
   return versions_[shard];
 }
 
-FakeClient::Vector FakeClient::Fresh(const Table& table, Key key, size_t n, uint64_t fan_in,
-                                     uint64_t fan_out) const {
+FakeClient::Vector FakeClient::Fresh(const Table& table, Key key, size_t n, uint64_t fan_in, uint64_t fan_out) const {
   Vector vector;
   vector.values.resize(n);
   vector.state.resize(table.optimizer->state_layout().FloatsFor(n));

@@ -96,8 +96,7 @@ class LocalTraining {
   static void Upload(BatchRows* rows);
   // Loss and gradients of a batch that is, or will be, on the backend. Calls `meanwhile` when all is queued.
   template <typename Meanwhile>
-  absl::StatusOr<double> Compute(const worker::KeyedBatch& batch, const BatchRows& rows,
-                                         const Meanwhile& meanwhile);
+  absl::StatusOr<double> Compute(const worker::KeyedBatch& batch, const BatchRows& rows, const Meanwhile& meanwhile);
   absl::Status PrepareBatches();
   void Update(const worker::KeyedBatch& batch);
   void AddProducts(const std::vector<worker::DenseLayer>& layers, bool input_gradient);
