@@ -1,12 +1,12 @@
 #include "common/rpc/lease_client.h"
 
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/server.h"
@@ -108,17 +108,17 @@ class LeaseClientTest : public ::testing::Test {
                               .on_first_route =
                                   [this](absl::StatusOr<ShardMap> map) {
                                     map_ = std::move(map);
-                                    first_.Notify();
+                                    first_.count_down();
                                   },
                               .on_route = [](const ShardMap&) {},
                               .on_lost =
                                   [this](const absl::Status& status) {
                                     lost_ = status;
-                                    is_lost_.Notify();
+                                    is_lost_.count_down();
                                   }},
         std::make_unique<CoordinatorChannel>(config,
                                              [this](const std::string&) { return server_->InProcessChannel({}); }));
-    first_.WaitForNotification();
+    first_.wait();
     return map_;
   }
 
@@ -127,7 +127,7 @@ class LeaseClientTest : public ::testing::Test {
   LeaseClient::Options options_;
   absl::StatusOr<ShardMap> map_;
   absl::Status lost_;
-  absl::Notification first_, is_lost_;
+  std::latch first_{1}, is_lost_{1};  // Which ThreadSanitizer sees, unlike the libraries' own.
   std::unique_ptr<LeaseClient> client_;
 };
 
@@ -172,7 +172,7 @@ TEST_F(LeaseClientTest, AProcessThatDoesNotJoinAgainSendsNothingMoreOnceItsLease
   ASSERT_TRUE(Start().ok());
   const Incarnation incarnation = client_->incarnation();
   coordinator_.SetHeartbeats({grpc::StatusCode::FAILED_PRECONDITION, "the lease has ended"});
-  is_lost_.WaitForNotification();
+  is_lost_.wait();
   EXPECT_EQ(lost_.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(client_->incarnation(), incarnation);
   client_->Leave();
