@@ -135,7 +135,7 @@ void* CudaBackend::AllocateHost(size_t bytes) {
 }
 
 void CudaBackend::FreeHost(void* memory) {
-  // A batch that nobody computed may still be copied from it.
+  // The copy of a batch that was never computed may still read it.
   cudaSetDevice(options_.device);
   cudaStreamSynchronize(stream(Queue::kCopy));
   Check(cudaFreeHost(memory), "giving back host memory", 0);

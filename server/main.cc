@@ -1,24 +1,20 @@
 // The ps: holds parameters, and coordinates the cluster if its index is 0.
 
-#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/config/options.h"
+#include "common/io/file.h"
 #include "common/rpc/tuning.h"
 #include "common/telemetry/log.h"
 #include "grpc/support/log.h"
@@ -44,22 +40,6 @@ void LogGrpc(gpr_log_func_args* args) {
   LODESTONE_LOG(DEBUG, "grpc", "{} file={} line={}", args->message, args->file, args->line);
 }
 
-absl::Status WriteAddressFile(const std::string& path, const std::string& address) {
-  const std::string text = address + "\n";
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  bool ok = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  int error = errno;
-  if (fd >= 0) close(fd);
-  if (ok) {
-    ok = std::rename(temporary.c_str(), path.c_str()) == 0;
-    error = errno;
-  }
-  if (ok) return absl::OkStatus();
-  unlink(temporary.c_str());
-  return absl::UnavailableError(absl::StrCat("cannot write --address-file ", path, ": ", std::strerror(error)));
-}
-
 // Why the ps did not get ready, if so.
 struct Outcome {
   Mutex mu;
@@ -77,7 +57,7 @@ absl::Status Run(const v1::Config& config, const std::string& address_file, cons
                                outcome.status = std::move(status);
                                pthread_kill(main_thread, kFailedSignal);
                              }));
-  if (!address_file.empty()) LODESTONE_RETURN_IF_ERROR(WriteAddressFile(address_file, process->address()));
+  if (!address_file.empty()) LODESTONE_RETURN_IF_ERROR(ReplaceFile(address_file, process->address() + "\n"));
   for (;;) {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0) continue;

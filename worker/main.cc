@@ -20,6 +20,7 @@
 #include "common/base/time_source.h"
 #include "common/config/options.h"
 #include "common/http/monitoring.h"
+#include "common/io/file.h"
 #include "common/rpc/tuning.h"
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"
@@ -65,7 +66,7 @@ class SignalWatch {
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    sigset_t signals;  // Whoever started this process may have blocked them.
+    sigset_t signals;  // The parent process may have blocked them.
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -88,7 +89,7 @@ class SignalWatch {
     if (graceful_) {
       pollfd second = {signal_pipe[0], POLLIN, 0};
       poll(&second, 1, kStopGraceMs);
-      LODESTONE_LOG(WARN, "worker", "ending without waiting for pushes under way");
+      LODESTONE_LOG(WARN, "worker", "ending without waiting for pushes in flight");
     }
     _exit(kSignalExitBase + byte);
   }
@@ -154,7 +155,7 @@ absl::Status Run(const v1::Config& config, const std::string& summary_path, Sign
     return summary.status();
   }
   if (results != nullptr) results->Finish(*summary);
-  if (!summary_path.empty()) LODESTONE_RETURN_IF_ERROR(WriteFileAtomically(summary_path, SummaryJson(*summary)));
+  if (!summary_path.empty()) LODESTONE_RETURN_IF_ERROR(ReplaceFile(summary_path, SummaryJson(*summary)));
   return absl::OkStatus();
 }
 

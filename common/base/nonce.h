@@ -1,4 +1,4 @@
-// Numbers that nobody else has, for telling one life of a process from another.
+// Random tokens that identify one run of a process.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// When a failed call is tried again, and for how long.
+// The retry policy of calls: which errors are retried, the backoff, the time limit.
 //
 // Thread safety: the functions are pure; a Retry belongs to one thread at a time.
 #pragma once

@@ -1,6 +1,6 @@
 // A timer: runs functions after a delay, on one thread of its own.
 //
-// Thread-safe. Functions must be quick; they may call After and Cancel.
+// Thread-safe. A function holds up those that are due after it; it may call After and Cancel.
 #pragma once
 
 #include <cstdint>

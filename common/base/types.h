@@ -10,7 +10,7 @@ using ShardId = uint32_t;      // 0 … cluster.shards - 1.
 using BlockIndex = uint32_t;   // Index of a block within its dense table.
 using Key = uint64_t;          // Names an embedding row.
 using Version = uint64_t;      // A shard's position in its own order of updates; 0 before the first.
-using Incarnation = uint64_t;  // One life of one process; 0 is nobody.
+using Incarnation = uint64_t;  // One life of one process; 0: none.
 using Sequence = uint64_t;     // Numbers a worker's pushes from 1.
 using Clock = uint64_t;        // A worker's step count.
 

@@ -19,8 +19,6 @@ using google::protobuf::Reflection;
 
 constexpr int kIndent = 2;
 
-bool IsMessage(const FieldDescriptor& field) { return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE; }
-
 // A string as a YAML scalar that any reader takes for the same string: without quotes only where nothing in it could
 // mean anything else.
 std::string StringText(const std::string& value) {
@@ -100,7 +98,7 @@ void PrintMap(const Message& message, const FieldDescriptor& field, int indent, 
     const Message& entry = reflection.GetRepeatedMessage(message, &field, i);
     const std::string name = absl::StrCat(ValueText(entry, key, 0), ":");
     std::string text;
-    if (IsMessage(value)) {
+    if (value.message_type() != nullptr) {
       PrintMessage(name, entry.GetReflection()->GetMessage(entry, &value), indent + kIndent, &text);
     } else {
       text = absl::StrCat(std::string(indent + kIndent, ' '), name, " ", ValueText(entry, value, 0), "\n");
@@ -114,7 +112,7 @@ void PrintMap(const Message& message, const FieldDescriptor& field, int indent, 
 void PrintRepeated(const Message& message, const FieldDescriptor& field, int indent, std::string* out) {
   const Reflection& reflection = *message.GetReflection();
   const int size = reflection.FieldSize(message, &field);
-  if (IsMessage(field)) {
+  if (field.message_type() != nullptr) {
     absl::StrAppend(out, std::string(indent, ' '), field.name(), ":\n");
     for (int i = 0; i < size; ++i) {
       PrintMessage("-", reflection.GetRepeatedMessage(message, &field, i), indent + kIndent, out);
@@ -136,7 +134,7 @@ void PrintFields(const Message& message, int indent, std::string* out) {
       continue;
     }
     const bool set = reflection.HasField(message, &field);
-    if (IsMessage(field)) {
+    if (field.message_type() != nullptr) {
       if (set) PrintMessage(field.name() + ":", reflection.GetMessage(message, &field), indent, out);
     } else if (set || (field.has_default_value() && field.real_containing_oneof() == nullptr)) {
       absl::StrAppend(out, std::string(indent, ' '), field.name(), ": ", ValueText(message, field, 0),

@@ -26,8 +26,6 @@ using Kind = YamlNode::Kind;
 constexpr int kMessageDepthMax = 64;    // Messages within each other, aliases followed.
 constexpr size_t kVisitsMax = 200'000;  // Nodes read, aliases followed.
 
-bool IsMessage(const FieldDescriptor& field) { return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE; }
-
 std::string Join(const std::string& path, const std::string& name) {
   return path.empty() ? name : absl::StrCat(path, ".", name);
 }
@@ -121,7 +119,7 @@ class YamlReader::Walk {
       ReadMap(node, mark, path, field, message);
     } else if (field.is_repeated()) {
       ReadRepeated(node, mark, path, field, message);
-    } else if (IsMessage(field)) {
+    } else if (field.message_type() != nullptr) {
       ReadMessage(node, path, reflection.MutableMessage(message, &field));
     } else {
       ReadValue(node, mark, path, field, message);
@@ -136,7 +134,7 @@ class YamlReader::Walk {
     for (size_t begin = 0; begin <= set_path_.size();) {
       const std::string walked = set_path_.substr(0, begin == 0 ? 0 : begin - 1);
       if (field != nullptr && field->is_map()) return AssignEntry(set_path_.substr(begin), value, *field, message);
-      if (field != nullptr && (field->is_repeated() || !IsMessage(*field))) {
+      if (field != nullptr && (field->is_repeated() || field->message_type() == nullptr)) {
         return Error({}, set_path_, absl::StrCat("`", walked, "` has no fields; set it as a whole"));
       }
       if (field != nullptr) message = message->GetReflection()->MutableMessage(message, field);
@@ -149,7 +147,7 @@ class YamlReader::Walk {
       begin = end + 1;
     }
     if (field->is_repeated() && value.empty()) return message->GetReflection()->ClearField(message, field);
-    if (IsMessage(*field)) message->GetReflection()->ClearField(message, field);
+    if (field->message_type() != nullptr) message->GetReflection()->ClearField(message, field);
     WithValue(value, *field, [&](const YamlNode& node) { ReadField(node, node.mark, set_path_, *field, message); });
   }
 
@@ -176,7 +174,7 @@ class YamlReader::Walk {
     const std::string key_error = ReadScalarField(key, key_field, entry);
     if (!key_error.empty()) Error(key.mark, path, absl::StrCat("key: ", key_error));
     const FieldDescriptor& value_field = *field.message_type()->map_value();
-    if (IsMessage(value_field)) {
+    if (value_field.message_type() != nullptr) {
       ReadMessage(value, path, entry->GetReflection()->MutableMessage(entry, &value_field));
     } else {
       ReadValue(value, key.mark, path, value_field, entry);
@@ -213,7 +211,7 @@ class YamlReader::Walk {
 
   static std::string NotAMapping(const YamlNode& node, const Descriptor& type) {
     const FieldDescriptor* named = node.kind == Kind::kScalar ? type.FindFieldByName(node.text) : nullptr;
-    if (named != nullptr && IsMessage(*named)) {
+    if (named != nullptr && named->message_type() != nullptr) {
       return absl::StrCat("expected a mapping, got ", Quote(node.text), " (write {", node.text, ": {}})");
     }
     const std::vector<std::string> names = NamesOf(type);
@@ -271,7 +269,7 @@ class YamlReader::Walk {
 
   void ReadElement(const YamlNode& node, const YamlMark& mark, const std::string& path, const FieldDescriptor& field,
                    Message* message) {
-    if (IsMessage(field)) {
+    if (field.message_type() != nullptr) {
       ReadMessage(node, path, message->GetReflection()->AddMessage(message, &field));
     } else {
       ReadValue(node, mark, path, field, message);

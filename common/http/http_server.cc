@@ -137,10 +137,19 @@ struct Exchange {
   bool begun = false;     // ConnectionTable::BeginAnswer.
   bool answered = false;  // `answer` is there.
   bool takes_gzip = false;
+  bool zipped = false;    // `answer`'s body.
   size_t body_bytes = 0;  // Of the request, thrown away.
   HttpRequest request;
   HttpResponse answer;
 };
+
+// Compresses a long answer for a client that takes it so.
+void Zip(Exchange* exchange) {
+  if (!exchange->takes_gzip || exchange->answer.body.size() < kGzipBytesMin) return;
+  std::string zipped = Gzip(exchange->answer.body);
+  exchange->zipped = !zipped.empty();
+  if (exchange->zipped) exchange->answer.body.swap(zipped);
+}
 
 }  // namespace
 
@@ -319,9 +328,6 @@ HttpRequest HttpServer::Impl::Read(MHD_Connection* connection, const char* path)
 
 MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, Exchange* exchange) {
   HttpResponse& answer = exchange->answer;
-  std::string zipped;
-  if (exchange->takes_gzip && answer.body.size() >= kGzipBytesMin) zipped = Gzip(answer.body);
-  if (!zipped.empty()) answer.body.swap(zipped);
   // The body lives until OnCompleted.
   MHD_Response* const response =
       MHD_create_response_from_buffer(answer.body.size(), answer.body.data(), MHD_RESPMEM_PERSISTENT);
@@ -330,7 +336,7 @@ MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, Exchange* exchange
   MHD_add_response_header(response, "Cache-Control", "no-store");
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
   MHD_add_response_header(response, "Connection", "close");
-  if (!zipped.empty()) MHD_add_response_header(response, "Content-Encoding", "gzip");
+  if (exchange->zipped) MHD_add_response_header(response, "Content-Encoding", "gzip");
   if (answer.code == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"lodestone\"");
   if (answer.code == 405) MHD_add_response_header(response, "Allow", "GET, HEAD");
   connections_.SendAnswer(SocketOf(connection), answer.body.size());
@@ -358,6 +364,7 @@ void HttpServer::Impl::RunHandlers() {
     suspended_.pop_front();
     mu_.Unlock();
     exchange->answer = Answer(exchange->request);
+    Zip(exchange);
     exchange->answered = true;
     MHD_resume_connection(connection);
     mu_.Lock();

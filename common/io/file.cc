@@ -141,7 +141,7 @@ absl::Status MakeFolders(const std::string& path) {
   if (end == std::string::npos) return CallError(path, "stat");
   const std::string parent = FolderOf(path.substr(0, end + 1));
   LODESTONE_RETURN_IF_ERROR(MakeFolders(parent));
-  // Somebody else may make it at the same time.
+  // Another process may create it at the same time.
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return CallError(path, "mkdir");
   return SyncFolder(parent);
 }
@@ -167,15 +167,18 @@ absl::Status RemoveFile(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status ReplaceFile(const std::string& path, std::string_view content) {
-  const std::string fresh = path + ".tmp";
-  {
-    LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(fresh, O_WRONLY | O_CREAT | O_TRUNC));
-    LODESTONE_RETURN_IF_ERROR(file.Write(content));
-    LODESTONE_RETURN_IF_ERROR(file.Sync());
-  }
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) return CallError(path, "rename");
+absl::Status PublishFile(File* file, const std::string& path) {
+  LODESTONE_RETURN_IF_ERROR(file->Sync());
+  if (std::rename(file->path().c_str(), path.c_str()) != 0) return CallError(path, "rename");
   return SyncFolder(FolderOf(path));
+}
+
+absl::Status ReplaceFile(const std::string& path, std::string_view content) {
+  LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path + ".tmp", O_WRONLY | O_CREAT | O_TRUNC));
+  absl::Status written = file.Write(content);
+  if (written.ok()) written = PublishFile(&file, path);
+  if (!written.ok()) unlink(file.path().c_str());
+  return written;
 }
 
 }  // namespace lodestone

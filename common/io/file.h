@@ -80,8 +80,12 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
 // Removes a file; a missing one is none the worse.
 absl::Status RemoveFile(const std::string& path);
 
-// Puts a file in place of the one at `path`, if there is one: after a crash there is either, whole. OK: the disk has
-// it. Writes to PATH.tmp first. REQUIRES: one call at a time for a path.
+// Puts `file`, which is written and lies in the same folder, in place of the one at `path`, if there is one: after a
+// crash there is either, whole. OK: the disk has it.
+absl::Status PublishFile(File* file, const std::string& path);
+
+// Publishes a file with that content. Writes to PATH.tmp first, and leaves none behind. REQUIRES: one call at a time
+// for a path.
 absl::Status ReplaceFile(const std::string& path, std::string_view content);
 
 }  // namespace lodestone

@@ -1,6 +1,6 @@
-// A file in memory that has a path, for libraries that read files only and are to see what was checked before.
+// An in-memory file with a path, for libraries that only read files: they read contents that were checked.
 //
-// Thread safety: one thread at a time; whoever reads the path may do so meanwhile.
+// Thread safety: one thread at a time; readers of the path may run at the same time.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class MemoryFile {
   // Good in this process, as long as this lives.
   std::string path() const;
 
-  // Whoever opens the path from now on gets `content`, whole; who has it open keeps what he has. After an error it is
+  // Later opens of the path read all of `content`; files that are open keep the old contents. After an error it is
   // as it was.
   absl::Status Replace(absl::string_view content);
 

@@ -8,7 +8,7 @@
 //   end      4 bytes, none of them zero
 //
 // Because a record never ends with a zero, a file that was not written to its end (it stops inside the record, or the
-// filesystem filled up the rest with zeros) is told from one that was written and then damaged.
+// filesystem filled up the rest with zeros) is distinguished from one that was damaged later.
 //
 // Thread safety: a RecordBuilder is immutable once made, a RecordReader is used by one thread at a time.
 #pragma once

@@ -73,7 +73,7 @@ CallbackThreads::Turn* CallbackThreads::AwaitTurn() {
       }
     }
     if (!idle) continue;
-    // Who begins a callback after this says so; who did before is seen.
+    // A thread that begins a callback after this sets watched_; one that began before is seen below.
     watched_.store(false);
     for (const auto& turn : turns_) {
       if (turn->steps.load() != turn->seen) watched_.store(true);

@@ -1,8 +1,8 @@
 // Threads that take events from a queue and run their callbacks: `pollers` of them at a time, and one more, which steps
 // in for a thread whose callback does not come to an end.
 //
-// A thread that waits beside the one that polls is not free with gRPC: whoever gets an event wakes another one to poll
-// in its place before he handles it. So there are no more than are needed; and yet callbacks may wait for the disk.
+// A thread that waits beside the one that polls is not free with gRPC: a thread that gets an event first wakes another
+// one to poll in its place. So there are no more than are needed; and yet callbacks may wait for the disk.
 //
 // The destructor joins the threads. REQUIRES: there are no more events by then, or soon.
 #pragma once
@@ -32,7 +32,7 @@ class CallbackThreads {
   CallbackThreads& operator=(const CallbackThreads&) = delete;
 
  private:
-  // The right to poll. Whoever holds it counts up when a callback begins and when it has ended; it may be taken over
+  // The right to poll. Its holder counts up when a callback begins and when it has ended; it may be taken over
   // in between, by counting in the holder's place.
   struct Turn {
     std::atomic<uint64_t> steps{0};  // Odd: a callback runs.
@@ -41,7 +41,7 @@ class CallbackThreads {
 
   // `turn` is null for the spare thread.
   void Run(Turn* turn);
-  // Until somebody has taken the turn: true; or there are no more events: false.
+  // Until another thread has taken the turn: true; or there are no more events: false.
   bool RunCallbacks(Turn* turn);
   // Waits until a callback is stuck and takes its thread's turn. Null once there are no more events.
   Turn* AwaitTurn();

@@ -1,4 +1,4 @@
-// How connections are set up, on both sides: the settings under which bulk data moved fastest (large read chunks and
+// gRPC's channel and server settings: the settings under which bulk data moved fastest (large read chunks and
 // frames), keepalive that both ends agree on, and the limits on messages.
 //
 // Thread safety: the functions may be called from any thread.

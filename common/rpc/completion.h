@@ -1,4 +1,4 @@
-// What is waited for at a gRPC completion queue.
+// The tag of an operation on a gRPC completion queue.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace lodestone {
 
 // An operation's tag. The owner keeps it until it was run.
 //
-// What was done before Begin is seen by whoever runs it: gRPC sees to that, and the atomic lets the thread sanitizer,
-// which does not see into gRPC, know it too.
+// What was done before Begin is visible to the thread that runs it: gRPC sees to that, and the atomic lets the thread
+// sanitizer, which does not see into gRPC, know it too.
 class Completion {
  public:
   using Run = void (*)(Completion* completion, bool ok);

@@ -32,11 +32,12 @@ CoordinatorChannel::ConnectionPtr CoordinatorChannel::Last() const {
 }
 
 absl::Status CoordinatorChannel::Note(const Connection& connection, const grpc::Status& status) {
-  const absl::Status told = FromCall(status);
-  if (absl::IsUnavailable(told) || absl::IsDeadlineExceeded(told) || absl::IsUnimplemented(told)) {
+  const absl::Status status_of_call = FromCall(status);
+  if (absl::IsUnavailable(status_of_call) || absl::IsDeadlineExceeded(status_of_call) ||
+      absl::IsUnimplemented(status_of_call)) {
     finder_.Missed(connection.address);
   }
-  return told;
+  return status_of_call;
 }
 
 }  // namespace lodestone

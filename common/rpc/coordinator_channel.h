@@ -1,5 +1,4 @@
-// The connection to the coordinator, wherever it is: when it has moved, or may have, the next call goes where it is
-// then.
+// The connection to the coordinator; after a failover the next call uses its new address.
 //
 // Thread-safe. A connection may be used on when there is a newer one.
 #pragma once
@@ -43,7 +42,7 @@ class CoordinatorChannel {
 
   // Whether the coordinator is always at the same address.
   bool is_fixed() const { return finder_.is_fixed(); }
-  // A Get under way, and later ones, ask no more.
+  // Ends a Get in progress, and keeps later ones from asking etcd.
   void Stop() { finder_.Stop(); }
 
  private:

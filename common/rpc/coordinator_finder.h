@@ -1,4 +1,4 @@
-// Where the coordinator is: at its configured address, or, with coordinator.etcd, at the ps that etcd says was elected.
+// The coordinator's address: the configured one, or, with coordinator.etcd, at the ps that etcd says was elected.
 //
 // Thread-safe. Address may wait for etcd; Stop ends that, also from another thread.
 #pragma once
@@ -19,7 +19,7 @@ class CoordinatorFinder {
   // Uses coordinator.etcd if there is any, otherwise coordinator.address; and cluster.name.
   explicit CoordinatorFinder(const v1::Config& config);
 
-  // host:port. What it said last, until Missed. UNAVAILABLE if nobody is elected at the moment, or as EtcdClient::Get.
+  // host:port. Cached until Missed. UNAVAILABLE if no ps is elected at the moment, or as EtcdClient::Get.
   absl::StatusOr<std::string> Address();
 
   // The coordinator is not at `address`, or cannot be reached there: it is looked for again. Does nothing if something

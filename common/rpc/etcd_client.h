@@ -86,7 +86,8 @@ class EtcdClient {
   absl::Status Call(const Attempt& attempt, int* attempts = nullptr);
   // `attempt` at the endpoint with this index.
   absl::Status CallOne(size_t endpoint, const Attempt& attempt);
-  // Connects anew to this endpoint from now on: to one that is dead without a word, a connection would seem to stand.
+  // Later calls use a new connection to this endpoint: to one that is dead without a word, a connection would seem to
+  // stand.
   void Forget(size_t endpoint, const Stubs* stubs);
 
   // Constant.

@@ -67,7 +67,12 @@ void LeaseClient::Leave() {
   if (incarnation_ == 0 || is_lost_) return;
   lease_ends_ms_ = 0;  // The process that takes over does so at once.
   const absl::Status status = LastHeartbeat();
-  if (!status.ok()) LODESTONE_LOG(INFO, "lease", "leaves without an answer of the coordinator: {}", status.ToString());
+  if (status.ok()) return;
+  if (options_.joins_again) {  // What it owns is looked after by then.
+    LODESTONE_LOG(INFO, "lease", "leaves without an answer of the coordinator: {}", status.ToString());
+  } else {
+    LODESTONE_LOG(WARN, "lease", "leaves without an answer of the coordinator: {}", status.ToString());
+  }
 }
 
 bool LeaseClient::leaving() const {
@@ -129,7 +134,8 @@ absl::StatusOr<ShardMap> LeaseClient::FetchRoute(int64_t timeout_ms) {
     return stub->Route(context, v1::RouteRequest(), &route);
   }));
   LODESTONE_ASSIGN_OR_RETURN(ShardMap map, ShardMap::FromProto(route));
-  LODESTONE_RETURN_IF_ERROR(delegate_.check_route(map));
+  // An older one is of no use, whatever it says.
+  if (map.epoch() > epoch_ || joined_again_) LODESTONE_RETURN_IF_ERROR(delegate_.check_route(map));
   return map;
 }
 
@@ -139,7 +145,9 @@ int64_t LeaseClient::PauseMs() const {
 
 void LeaseClient::HandleRequests() {
   MutexLock lock(&mu_);
-  if (route_requested_) next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + options_.route_request_ms_min);
+  // There is no hurry to ask a coordinator that did not answer.
+  const int64_t pause_ms = route_failed_ ? std::min(kRetryMs, lease_ms_ / 3) : options_.route_request_ms_min;
+  if (route_requested_) next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + pause_ms);
   if (heartbeat_requested_) next_heartbeat_ms_ = 0;
   route_requested_ = false;
   heartbeat_requested_ = false;
@@ -184,7 +192,9 @@ absl::Status LeaseClient::RenewLease() {
 absl::Status LeaseClient::FollowRoute() {
   route_fetched_ms_ = time_.NowMs();
   next_route_ms_ = route_fetched_ms_ + std::min(kRetryMs, lease_ms_ / 3);
+  route_failed_ = true;
   LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, FetchRoute(call_timeout_ms()));
+  route_failed_ = false;
   next_route_ms_ = kNever;
   if (map.epoch() <= epoch_ && !joined_again_) return absl::OkStatus();
   LODESTONE_LOG(INFO, "lease", "the shard map is new epoch={}", map.epoch());
@@ -277,7 +287,7 @@ bool LeaseClient::MayPass(const absl::Status& status) {
   if (!absl::IsAlreadyExists(status)) return IsRetryable(status.code()) || absl::IsCancelled(status);
   // The place may still be held by an earlier life of this process, whose lease then ends.
   if (held_since_ms_ == 0) held_since_ms_ = time_.NowMs();
-  return time_.NowMs() - held_since_ms_ < lease_ms_ + lease_ms_ / 2;
+  return time_.NowMs() - held_since_ms_ < 2 * lease_ms_;
 }
 
 absl::Status LeaseClient::Call(int64_t timeout_ms, const CoordinatorCall& call) {
@@ -343,7 +353,8 @@ void LeaseClient::SetWait(const std::string& what) {
     wait_ = what;
   }
   if (what.empty()) {
-    if (is_new && wait_logged_ms_ > 0) LODESTONE_LOG(INFO, "lease", "the wait is over");
+    if (is_new && wait_logged_ms_ > 0)
+      LODESTONE_LOG(INFO, "lease", "{}", epoch_ > 0 ? "the coordinator answers again" : "the wait is over");
     wait_logged_ms_ = 0;
     return;
   }

@@ -158,6 +158,7 @@ class LeaseClient {
   int64_t next_heartbeat_ms_ = 0;
   int64_t next_route_ms_ = kNever;  // When to fetch the map.
   int64_t route_fetched_ms_ = 0;
+  bool route_failed_ = false;  // The newest attempt at a map.
   int64_t held_since_ms_ = 0;  // The coordinator first said that the place is held; 0: it has not.
   int64_t wait_logged_ms_ = 0;
   int64_t reconnected_ms_ = 0;

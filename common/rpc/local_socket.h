@@ -1,6 +1,6 @@
 // The Unix sockets at which a ps is reached by the processes of its own machine, more exactly of its network namespace:
 // abstract ones, which have no file and go with the process. Their names are drawn at random for each life of a ps, so
-// that nobody can take one beforehand, and told by the shard map.
+// that no process can bind one beforehand, and published in the shard map.
 //
 // Thread safety: the functions may be called from any thread.
 #pragma once

@@ -26,7 +26,7 @@ CallbackThreads::Callback NextCallback(grpc_completion_queue* queue) {
   return [functor, success = event.success] { functor->functor_run(functor, success); };
 }
 
-// The queue of gRPC's callbacks, which lives as long as somebody uses it.
+// The queue of gRPC's callbacks, which lives as long as it is used.
 class CallbackQueue {
  public:
   grpc::CompletionQueue* Use() {

@@ -1,4 +1,4 @@
-// How the process sets up the libraries that it runs on.
+// Process-wide settings of malloc and gRPC.
 #pragma once
 
 namespace lodestone {
@@ -7,7 +7,7 @@ namespace lodestone {
 //
 // Makes malloc keep what is freed instead of giving it back to the kernel between messages: message buffers of a
 // megabyte come and go thousands of times a second, and fresh pages would cost as much as what is received into them.
-// Memory that was used once for messages stays with the process, some tens of megabytes as a rule.
+// Memory that was used once for messages stays with the process, usually some tens of megabytes.
 //
 // A program with this in it runs gRPC's callbacks on CallbackThreads: one for two cores, and a spare one, in place of
 // two at least. That many wait for the same sockets, and each message of a stream would wake another one of them.

@@ -152,10 +152,10 @@ void Credentials::WarnOfReaders() const {
 std::shared_ptr<grpc::Channel> Credentials::Channel(const std::string& target,
                                                     const grpc::ChannelArguments& settings) const {
   if (token_ != nullptr && !calls_by_tls() && !IsLocal(target)) {
-    return RefusingChannel(target, absl::UnauthenticatedError(
-                                       absl::StrCat("the token is not shown to ", target,
-                                                    " without encryption, where anybody on the way could read it: set "
-                                                    "security.authorities")));
+    return RefusingChannel(target, absl::UnauthenticatedError(absl::StrCat(
+                                       "the token is not shown to ", target,
+                                       " without encryption, where others on the network could read it: set "
+                                       "security.authorities")));
   }
   std::shared_ptr<grpc::ChannelCredentials> connection;
   if (calls_by_tls()) {

@@ -1,4 +1,4 @@
-// How often a quantity was how large: durations of calls, say. For numbers that are asked for now and then and counted
+// A histogram of a quantity, such as the duration of calls. For numbers that are asked for now and then and counted
 // all the time: observing one takes some nanoseconds (two additions to memory that hardly any other thread writes to),
 // and never waits.
 //

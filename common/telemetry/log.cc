@@ -212,7 +212,7 @@ std::vector<Field> FormatFields(std::string_view format, const Arguments& argume
   return fields;
 }
 
-// Appends a value of a text line, quoted if it could not be told from what is around it.
+// Appends a value of a text line, quoted if it would be ambiguous in the line.
 void AppendTextValue(std::string_view value, std::string* out) {
   const bool plain = !value.empty() && std::all_of(value.begin(), value.end(), [](char c) {
     return static_cast<unsigned char>(c) > ' ' && c != '"' && c != '\\' && c != 0x7f;

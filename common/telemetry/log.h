@@ -17,8 +17,9 @@ namespace lodestone {
 // How severe an event is; the same values as v1::LogConfig::Level.
 enum class LogLevel { TRACE = 0, DEBUG = 1, INFO = 2, WARN = 3, ERROR = 4 };
 
-// Sets level and form of all further lines, and who writes them: `role` is "ps", "worker", ...; `id` its index, or
-// empty while that is unknown. Without a call, text at INFO by nobody is written. Thread-safe; may be called again.
+// Sets level and form of all further lines, and the process that writes them: `role` is "ps", "worker", ...; `id` its
+// index, or empty while that is unknown. Without a call, lines are text, at INFO, without role and id. Thread-safe; may
+// be called again.
 void InitLog(const v1::LogConfig& config, std::string role, std::string id);
 
 // Changes the id alone, once it is known. Thread-safe.

@@ -18,7 +18,7 @@
 namespace lodestone {
 namespace {
 
-// The newest variable. They are made before main runs, in an order that nobody knows.
+// The newest variable. They are made before main runs, in no fixed order.
 constinit std::atomic<const Metric*> newest{nullptr};
 
 prometheus::ClientMetric WithLabels(const MetricLabels& labels) {
@@ -45,7 +45,7 @@ double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// File descriptors that are open; nullopt if the system does not tell.
+// File descriptors that are open; nullopt if unknown.
 std::optional<size_t> OpenFiles() {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return std::nullopt;
@@ -68,7 +68,7 @@ std::vector<double> StatFields() {
   return fields;
 }
 
-// When the system started, in seconds since 1970; 0 if it does not tell.
+// When the system started, in seconds since 1970; 0 if unknown.
 double BootTime() {
   std::ifstream file("/proc/stat");
   double time = 0;

@@ -70,7 +70,7 @@ class HistogramMetric final : public Metric, public Histogram {
       : Metric(Kind::kHistogram, name, help, std::move(labels)), Histogram(of) {}
 };
 
-// All that is told at a time. Not thread-safe.
+// The metrics of one scrape. Not thread-safe.
 class MetricFamilies {
  public:
   enum class Type { kCounter, kGauge };

@@ -1,4 +1,4 @@
-// Why a ps is not ready, in words.
+// The reason why a ps is not ready, as text.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace lodestone {
 
 // What keeps a ps with this status from its work: that its log cannot be written, what it waits for. Empty if the
-// status does not tell.
+// status has no reason.
 std::string WhyNotReady(const v1::StatusResponse& status);
 
 }  // namespace lodestone

@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kLanes = 4;
 constexpr uint64_t kOdd = 0x9fb21c651e98df25ull;
 
-struct Secret {
+struct HashSecret {
   uint64_t high = DrawNonce();
   uint64_t low = DrawNonce();
 };
@@ -19,7 +19,7 @@ struct Secret {
 }  // namespace
 
 KeyListName NameKeys(const uint8_t* keys, uint32_t count) {
-  static const Secret secret;
+  static const HashSecret secret;
   uint64_t high[kLanes];
   uint64_t low[kLanes];
   for (uint32_t lane = 0; lane < kLanes; ++lane) {

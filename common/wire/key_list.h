@@ -36,8 +36,8 @@ struct KeyListName {
   }
 };
 
-// The name of `count` unaligned keys: a hash under a secret that this process has drawn, so that nobody can choose keys
-// whose lists are called alike.
+// The name of `count` unaligned keys: a hash under a secret that this process has drawn, so that no client can
+// construct lists whose names collide.
 KeyListName NameKeys(const uint8_t* keys, uint32_t count);
 
 inline KeyListName NameOf(const v1::KeyList& list) { return {list.name_high(), list.name_low(), list.count()}; }

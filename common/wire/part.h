@@ -1,4 +1,4 @@
-// Questions about the parts of a push or a pull (Part in parameter_server.proto).
+// Predicates on the parts of a push or a pull (Part in parameter_server.proto).
 //
 // Thread safety: pure functions.
 #pragma once

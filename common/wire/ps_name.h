@@ -1,5 +1,5 @@
-// What a ps is called. A client says with each stream Exchange which ps it means: one that ends up at another, because
-// an address has changed hands, is turned away there.
+// The name of a ps in a stream's metadata. A client says with each stream Exchange which ps it means: one that ends up
+// at another, because an address has changed hands, is turned away there.
 //
 // Thread safety: pure.
 #pragma once

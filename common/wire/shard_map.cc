@@ -69,7 +69,7 @@ absl::Status ShardMap::Check() const {
     }
     if (InSync(shard) && !follower.has_value()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the shard map says that who follows shard ", shard, " is in sync, but nobody follows it"));
+          absl::StrCat("the shard map has a follower of shard ", shard, " in sync, and names none"));
     }
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Where data lives: which shard holds a dense block or a key, and which server owns a shard.
+// The shard map: which shard holds a dense block or a key, and which server owns a shard.
 //
 // Thread safety: pure functions; ShardMap is immutable after construction.
 #pragma once
@@ -46,7 +46,7 @@ struct BlockLayout {
 // Which server owns which shard, and which follows it, at one epoch.
 class ShardMap {
  public:
-  // INVALID_ARGUMENT if an owner or a follower is no server of the map, somebody follows itself, or what is said of
+  // INVALID_ARGUMENT if an owner or a follower is no server of the map, a server follows itself, or what is said of
   // each shard is said of another number of them than there are (of none: there are no followers, and no owner has
   // changed).
   static absl::StatusOr<ShardMap> FromProto(const v1::RouteResponse& route);
@@ -56,7 +56,7 @@ class ShardMap {
   uint32_t servers() const { return static_cast<uint32_t>(servers_.size()); }
   // Index of the server that owns `shard`. REQUIRES of this and of all that follow: shard < shards().
   uint32_t OwnerOf(ShardId shard) const { return owners_[shard]; }
-  // Index of the server that follows it; nullopt: nobody does.
+  // Index of the server that follows it; nullopt: none.
   std::optional<uint32_t> FollowerOf(ShardId shard) const {
     if (followers_.empty() || followers_[shard] == 0) return std::nullopt;
     return followers_[shard] - 1;
@@ -90,7 +90,7 @@ class ShardMap {
 
   uint64_t epoch_ = 0;
   std::vector<uint32_t> owners_;
-  std::vector<uint32_t> followers_;  // Index plus one; 0: nobody. This and the next two are empty or one per shard.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next two are empty or one per shard.
   std::vector<bool> in_sync_;
   std::vector<uint64_t> terms_;
   std::vector<Server> servers_;

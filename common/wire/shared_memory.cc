@@ -30,16 +30,16 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kReserveStep = 1 << 20;
 
 // What the memory begins with.
-struct Secret {
+struct MemorySecret {
   uint64_t low = 0;
   uint64_t high = 0;
 
-  bool operator==(const Secret&) const = default;
+  bool operator==(const MemorySecret&) const = default;
 };
-static_assert(sizeof(Secret) <= kSharedMemoryHead);
+static_assert(sizeof(MemorySecret) <= kSharedMemoryHead);
 
-Secret SecretIn(const uint8_t* data) {
-  Secret secret;
+MemorySecret SecretIn(const uint8_t* data) {
+  MemorySecret secret;
   std::memcpy(&secret, data, sizeof(secret));
   return secret;
 }
@@ -83,7 +83,7 @@ absl::StatusOr<int> Open(const v1::SharedMemoryOffer& offer) {
   return fd;
 }
 
-// Whether `fd` is memory of this user and of that size, which will not go away beneath who maps it.
+// Whether `fd` is memory of this user and of that size, which cannot shrink while it is mapped.
 absl::Status Check(int fd, uint64_t bytes) {
   struct stat status = {};
   struct statfs system = {};
@@ -130,7 +130,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Make(size_t bytes) {
   }
   LODESTONE_ASSIGN_OR_RETURN(uint8_t* const data, Map(file.fd(), bytes));
   std::shared_ptr<SharedMemory> memory(new SharedMemory(file.Release(), data, bytes));
-  const Secret secret{DrawNonce(), DrawNonce()};
+  const MemorySecret secret{DrawNonce(), DrawNonce()};
   std::memcpy(memory->data_, &secret, sizeof(secret));
   return memory;
 }
@@ -144,8 +144,8 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Attach(const v1::Sha
   LODESTONE_RETURN_IF_ERROR(Check(fd, offer.bytes()));
   LODESTONE_ASSIGN_OR_RETURN(uint8_t* const data, Map(fd, offer.bytes()));
   std::shared_ptr<SharedMemory> memory(new SharedMemory(-1, data, offer.bytes()));
-  if (SecretIn(memory->data_) != Secret{offer.secret_low(), offer.secret_high()}) {
-    return absl::InvalidArgumentError("the memory is somebody else's");
+  if (SecretIn(memory->data_) != MemorySecret{offer.secret_low(), offer.secret_high()}) {
+    return absl::InvalidArgumentError("the memory is not the one that was offered (its secret differs)");
   }
   return memory;
 }
@@ -156,7 +156,7 @@ SharedMemory::~SharedMemory() {
 }
 
 v1::SharedMemoryOffer SharedMemory::Offer() const {
-  const Secret secret = SecretIn(data_);
+  const MemorySecret secret = SecretIn(data_);
   v1::SharedMemoryOffer offer;
   offer.set_process(static_cast<uint32_t>(getpid()));
   offer.set_file(static_cast<uint32_t>(fd_));

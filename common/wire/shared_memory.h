@@ -1,10 +1,10 @@
 // Memory that two processes of one machine have in common: a client makes it and offers it to a ps, which attaches it
 // (SharedMemoryOffer in parameter_server.proto). It has no name that could stay behind: it goes with the last of them.
 //
-// Both are of one user, and each survives the other's death: the size is fixed, so that nobody meets the end of the
-// file where it was not before. What lies in it may change at any time, though: nothing that is checked and then relied
-// upon belongs there. And a maker who has taken its pages back (no ps or worker does) lets whoever touches them pay for
-// new ones.
+// Both are of one user, and each survives the other's death: the size is fixed, so that neither reads beyond the
+// end of the file. What lies in it may change at any time, though: nothing that is checked and then relied
+// upon belongs there. And a maker who has taken its pages back (no ps or worker does) makes the process that touches
+// them allocate new ones.
 //
 // Thread-safe. Who reads or writes which bytes is for the two to agree upon.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace lodestone {
 
-// Bytes at its beginning that hold the offer's secret and belong to nobody else: a page.
+// Bytes at its beginning that hold the offer's secret and hold nothing else: a page.
 inline constexpr size_t kSharedMemoryHead = 4096;
 // Bytes in all, at most.
 inline constexpr size_t kSharedMemoryBytesMax = (64 << 20) + kSharedMemoryHead;

@@ -80,19 +80,14 @@ void Audit::Write(const Entry& entry, const std::string& outcome) {
 
 void Audit::WriteDenied(const Entry& entry) {
   MutexLock lock(&mu_);
-  Denials& denials = denials_[entry.identity];
   const int64_t now_ms = time_->NowMs();
-  if (denials.filled_ms > 0) {
-    denials.left =
-        std::min<double>(kAuditDeniedBurst,
-                         denials.left + kAuditDeniedPerSecond * static_cast<double>(now_ms - denials.filled_ms) / 1000);
-  }
-  denials.filled_ms = now_ms;
-  if (denials.left < 1) {
+  Denials& denials = denials_.try_emplace(entry.identity, now_ms).first->second;
+  denials.denied_ms = now_ms;
+  if (denials.bucket.Level(now_ms) < 1) {
     ++denials.unwritten;
     return;
   }
-  denials.left -= 1;
+  denials.bucket.Take(1);
   WriteUnwritten(entry.identity, &denials);
   WriteLine(LineOf(entry, "denied"));
 }
@@ -108,7 +103,7 @@ void Audit::WriteUnwritten(const std::string& identity, Denials* denials) {
 void Audit::CheckTime() {
   MutexLock lock(&mu_);
   for (auto& [identity, denials] : denials_) {
-    if (time_->NowMs() - denials.filled_ms >= 1000) WriteUnwritten(identity, &denials);
+    if (time_->NowMs() - denials.denied_ms >= 1000) WriteUnwritten(identity, &denials);
   }
   struct stat there, here;
   if (fd_ < 0 || fstat(fd_, &here) != 0) return;

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
+#include "common/base/token_bucket.h"
 
 namespace lodestone::server {
 
@@ -56,8 +57,10 @@ class Audit {
  private:
   // Of one identity.
   struct Denials {
-    double left = kAuditDeniedBurst;  // That may be written at once.
-    int64_t filled_ms = 0;
+    explicit Denials(int64_t now_ms) : bucket(kAuditDeniedPerSecond, kAuditDeniedBurst, now_ms), denied_ms(now_ms) {}
+
+    TokenBucket bucket;  // A token: one line.
+    int64_t denied_ms;   // Of the last one.
     uint64_t unwritten = 0;
   };
 

@@ -1,24 +1,24 @@
 #include "server/auth/quota.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
 namespace lodestone::server {
 
-int64_t TokenBucket::DebtMs(int64_t now_ms) {
-  if (rate_ == 0) return 0;
-  level_ = std::min(rate_, level_ + rate_ * static_cast<double>(now_ms - filled_ms_) / 1000);
-  filled_ms_ = now_ms;
-  return level_ >= 0 ? 0 : static_cast<int64_t>(std::ceil(-level_ * 1000 / rate_));
+namespace {
+
+TokenBucket PerSecond(uint64_t rate, int64_t now_ms) {
+  return TokenBucket(static_cast<double>(rate), static_cast<double>(rate), now_ms);
 }
+
+}  // namespace
 
 Quota::Quota(const v1::Identity& identity, const TimeSource* time)
     : identity_(identity),
       time_(time),
-      bytes_(identity.push_bytes_per_second_max(), time->NowMs()),
-      pushes_(identity.pushes_per_second_max(), time->NowMs()) {}
+      bytes_(PerSecond(identity.push_bytes_per_second_max(), time->NowMs())),
+      pushes_(PerSecond(identity.pushes_per_second_max(), time->NowMs())) {}
 
 absl::StatusOr<int64_t> Quota::Take(uint64_t bytes) {
   MutexLock lock(&mu_);
@@ -32,7 +32,7 @@ absl::StatusOr<int64_t> Quota::Take(uint64_t bytes) {
                               : absl::StrCat("pushes_per_second_max of ", identity_.pushes_per_second_max()),
                      " on this ps; try again later"));
   }
-  bytes_.Take(bytes);
+  bytes_.Take(static_cast<double>(bytes));
   pushes_.Take(1);
   return std::min(kQuotaDelayMsMax, std::max(bytes_.DebtMs(now_ms), pushes_.DebtMs(now_ms)));
 }

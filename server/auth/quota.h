@@ -12,29 +12,13 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
+#include "common/base/token_bucket.h"
 #include "proto/identities.pb.h"
 
 namespace lodestone::server {
 
 // The longest pause of a stream; a push that would need a longer one is refused.
 inline constexpr int64_t kQuotaDelayMsMax = 1000;
-
-// A token bucket of `rate` tokens per second.
-class TokenBucket {
- public:
-  // `rate` 0: unlimited. Full at first.
-  explicit TokenBucket(uint64_t rate, int64_t now_ms)
-      : rate_(static_cast<double>(rate)), level_(rate_), filled_ms_(now_ms) {}
-
-  // Milliseconds until the debt is repaid; 0 if there is none.
-  int64_t DebtMs(int64_t now_ms);
-  void Take(uint64_t n) { level_ -= static_cast<double>(n); }
-
- private:
-  const double rate_;
-  double level_;  // Below 0: debt.
-  int64_t filled_ms_;
-};
 
 class Quota {
  public:

@@ -69,7 +69,7 @@ std::string OpenWarning(const v1::Config& config) {
   }
   if (!config.security().certificate().empty()) return "";
   return absl::StrCat("without encryption at ", absl::StrJoin(beyond, " and "),
-                      ", so that anybody on the way can read tokens: set security.certificate");
+                      ", so that others on the network can read tokens: set security.certificate");
 }
 
 absl::StatusOr<std::unique_ptr<Security>> Security::Open(const v1::Config& config) {

@@ -266,7 +266,7 @@ absl::Status Election::Save(int64_t term, const v1::CoordinatorState& state) {
     const bool elected = outcome->found[0].has_value() && outcome->found[0]->created == term;
     if (!elected || !(state_open_ || outcome->repeated)) {
       deposed_ =
-          absl::AbortedError(elected ? absl::StrCat("etcd's key ", state_key_, " was written by somebody else")
+          absl::AbortedError(elected ? absl::StrCat("etcd's key ", state_key_, " was written by another process")
                                      : absl::StrCat("another ps was elected, says etcd's key ", coordinator_key_));
       changed_.NotifyAll();
       return deposed_;

@@ -36,7 +36,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
       return Broken("shard ", shard, " of server ", state.owners(shard), " is followed by server ", follower - 1,
                     " where there are ", state.servers());
     }
-    if ((in_sync && follower == 0) || (undecided && !in_sync)) return Broken("nobody is in sync with shard ", shard);
+    if ((in_sync && follower == 0) || (undecided && !in_sync))
+      return Broken("no follower is in sync with shard ", shard);
   }
   return absl::OkStatus();
 }

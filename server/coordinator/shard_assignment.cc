@@ -103,7 +103,7 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
     NoteMoved(server.index, to, shards);
   }
   for (const auto& [to, count] : waiting) fates.push_back(absl::StrCat(count, " open until ps ", to, " is heard of"));
-  if (stay > 0) fates.push_back(absl::StrCat(stay, " to nobody, waiting for it"));
+  if (stay > 0) fates.push_back(absl::StrCat(stay, " without an owner, waiting for it"));
   if (fates.empty()) return;
   failovers_.push_back(absl::StrCat(members_.Describe(server), " is out; its shards: ", absl::StrJoin(fates, ", ")));
 }

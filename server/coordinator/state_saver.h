@@ -63,8 +63,8 @@ class StateSaver {
   // The map's epoch in the saved state, `current` if nothing is ever saved.
   uint64_t EpochToTell(uint64_t current) const;
 
-  // Whether a call that is answered with `status` has to wait until everything is saved: then this ends it; otherwise
-  // the caller does, with `status`, which may have become an error.
+  // Takes the call, to end it once everything is saved. False: nothing will be saved any more, and the caller ends it
+  // with `status`, which may have become an error.
   bool Hold(grpc::ServerUnaryReactor* call, absl::Status* status);
 
   // Adds a state that cannot be saved to the waits.

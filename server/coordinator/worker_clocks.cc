@@ -9,7 +9,7 @@
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kNamesMax = 16;  // Named in one message.
+constexpr size_t kLinesMax = 16;  // Workers named in one message.
 
 bool TakesSteps(const MemberTable& members, const MemberPlace& worker) {
   return members.Alive(worker) && (worker.silent || worker.progress.phase() < v1::PHASE_WAITING);
@@ -52,7 +52,7 @@ std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation a
   size_t more = 0;
   for (const MemberPlace& worker : members.workers()) {
     if (worker.incarnation == asker || !TakesSteps(members, worker) || ClockOf(worker) >= clock) continue;
-    if (lines.size() >= kNamesMax) {
+    if (lines.size() >= kLinesMax) {
       ++more;
       continue;
     }
@@ -60,7 +60,7 @@ std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation a
     lines.push_back(absl::StrCat(members.Describe(worker), is, members.LastHeard(worker)));
   }
   for (const uint32_t index : clock > 0 ? NeverJoined(members) : std::vector<uint32_t>()) {
-    if (lines.size() >= kNamesMax) {
+    if (lines.size() >= kLinesMax) {
       ++more;
       continue;
     }

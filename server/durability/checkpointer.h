@@ -83,13 +83,14 @@ class Checkpointer {
   std::function<void()> listener_;                     // May be empty.
   Store* store_ = nullptr;
 
-  std::vector<std::atomic<uint64_t>> written_states_;  // By shard: Store::StatesOf in the newest periodic checkpoint.
+  std::vector<std::atomic<uint64_t>>
+      written_states_;  // By shard: ShardSet::StateGeneration in the newest periodic checkpoint.
 
   // Owned by the thread that calls Write.
   uint64_t base_generation_ = 0;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
-  std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
+  std::vector<uint64_t> collected_states_;    // By shard: ShardSet::StateGeneration in the one that is being written.
   bool failing_ = false;                      // The last periodic one failed.
 
   mutable Mutex mu_;

@@ -83,7 +83,7 @@ double SumOfFollowers(const Replication& r, Number (v1::FollowerStatus::*number)
 constexpr Row<Replication> kReplicationRows[] = {
     {"lodestone_ps_replication_shards_in_sync", "Shards that it owns and whose follower has all that is acknowledged.",
      kGauge, [](const Replication& r) -> double { return r.shards_in_sync(); }},
-    {"lodestone_ps_replication_shards_alone", "Shards that it owns and that nobody else has.", kGauge,
+    {"lodestone_ps_replication_shards_alone", "Shards that it owns and that have no follower in sync.", kGauge,
      [](const Replication& r) -> double { return r.shards_alone(); }},
     {"lodestone_ps_replication_shards_following", "Shards that it follows.", kGauge,
      [](const Replication& r) -> double { return r.shards_following(); }},

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/wire/owned_slice.h"
+
 namespace lodestone::server {
 
 FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload, Version version) {
@@ -28,10 +30,7 @@ FollowPieceRef MakePiece(const ShardLog::Record& record, const std::shared_ptr<c
         payload.emplace_back(run.data, run.size);
         continue;
       }
-      payload.emplace_back(
-          const_cast<uint8_t*>(run.data), run.size,
-          [](void* kept) { delete static_cast<std::shared_ptr<const void>*>(kept); },
-          new std::shared_ptr<const void>(keep));
+      payload.push_back(OwnedSlice(run.data, run.size, keep));
     }
   }
   return MakePiece(std::move(item), std::move(payload), record.message.version());

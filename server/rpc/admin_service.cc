@@ -24,11 +24,6 @@ grpc::ServerUnaryReactor* End(grpc::ServerUnaryReactor* reactor, const absl::Sta
 
 }  // namespace
 
-AdminService::~AdminService() {
-  MutexLock lock(&mu_);
-  if (operation_.joinable()) operation_.join();
-}
-
 grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* context, const v1::StatusRequest*,
                                                v1::StatusResponse* response) {
   handlers_.fill_status(response);
@@ -100,9 +95,8 @@ absl::Status AdminService::TakeBusy() {
 template <typename Response>
 void AdminService::Run(std::function<absl::StatusOr<Response>()> run, Response* response,
                        grpc::ServerUnaryReactor* reactor, Note note) {
-  MutexLock lock(&mu_);
-  if (operation_.joinable()) operation_.join();  // The operation before has released busy_: at most its answer is left.
-  operation_ = std::thread([this, run = std::move(run), response, reactor, note = std::move(note)] {
+  // Not joined here: the operation before may still be writing its line of the audit log.
+  operations_.After(0, [this, run = std::move(run), response, reactor, note = std::move(note)] {
     absl::StatusOr<Response> done = run();
     busy_.store(false);
     if (done.ok()) *response = *std::move(done);

@@ -8,12 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/mutex.h"
+#include "common/base/timer.h"
 #include "proto/admin.grpc.pb.h"
 #include "server/auth/access.h"
 #include "server/auth/audit_log.h"
@@ -40,9 +39,8 @@ class AdminService final : public v1::Admin::CallbackService {
     std::function<v1::EventsResponse(uint64_t after_id)> events;
     std::function<v1::HistoryResponse()> history;
   };
+  // The destructor waits for the long operation under way.
   explicit AdminService(Handlers handlers) : handlers_(std::move(handlers)) {}
-  // Waits for the long operation under way.
-  ~AdminService() override;
 
   // Call before the service is registered. `audit`: the log of commands, their callers and results; null: none is kept.
   // `access`: resolves the identity of a caller; null: callers have none. Both must outlive the service.
@@ -89,8 +87,7 @@ class AdminService final : public v1::Admin::CallbackService {
   // Synchronises itself.
   std::atomic<bool> busy_{false};  // A long operation is under way.
 
-  Mutex mu_;
-  std::thread operation_ ABSL_GUARDED_BY(mu_);  // The long operation under way, or the last one.
+  Timer operations_{nullptr, Timer::AtEnd::kRun};  // The thread of the long operations. Last: they use the above.
 };
 
 }  // namespace lodestone::server

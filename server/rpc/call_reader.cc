@@ -35,9 +35,9 @@ absl::StatusOr<std::vector<ReceivedCall>> CallReader::Read(const grpc::ByteBuffe
   std::vector<ReceivedCall> calls;
   calls.reserve(header.calls_size());
   for (v1::Call& call : *header.mutable_calls()) {
-    AnswerRoute route(call.id());
-    absl::StatusOr<RequestPayload> found = transport_.Receive(call, payload.Take(call.payload_bytes()), &route);
-    calls.push_back({std::move(call), std::move(found), std::move(route)});
+    ReceivedCall& received = calls.emplace_back();
+    received.payload = transport_.Receive(call, payload.Take(call.payload_bytes()), &received.route);
+    received.call.Swap(&call);
   }
   return calls;
 }

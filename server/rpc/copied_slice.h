@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "common/base/byte_view.h"
+#include "common/telemetry/copied_bytes.h"
 #include "grpcpp/support/slice.h"
-#include "server/store/copied_bytes.h"
 
 namespace lodestone::server {
 

@@ -27,6 +27,7 @@ namespace lodestone::server {
 // for its values. A value; copies share the memory.
 class AnswerRoute {
  public:
+  AnswerRoute() = default;
   explicit AnswerRoute(uint64_t id) : id_(id) {}
 
   uint64_t id() const { return id_; }
@@ -40,7 +41,7 @@ class AnswerRoute {
  private:
   friend class PayloadTransport;
 
-  uint64_t id_;
+  uint64_t id_ = 0;
   v1::Answer::Keys keys_ = v1::Answer::NO_LIST;
   v1::Answer::SharedMemory shared_memory_ = v1::Answer::NO_OFFER;
   size_t request_bytes_ = 0;

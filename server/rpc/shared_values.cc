@@ -5,11 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/telemetry/copied_bytes.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "common/wire/owned_slice.h"
 #include "common/wire/part.h"
 #include "server/rpc/copied_slice.h"
-#include "server/store/copied_bytes.h"
 
 namespace lodestone::server {
 namespace {
@@ -21,10 +22,8 @@ CounterMetric pull_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "pull"}
 
 // Bytes of the memory, which the slice keeps alive.
 grpc::Slice SliceIn(std::shared_ptr<SharedMemory> memory, uint64_t offset, uint64_t bytes) {
-  uint8_t* const data = memory->data() + offset;
-  return grpc::Slice(
-      data, bytes, [](void* kept) { delete static_cast<std::shared_ptr<SharedMemory>*>(kept); },
-      new std::shared_ptr<SharedMemory>(std::move(memory)));
+  const uint8_t* const data = memory->data() + offset;
+  return OwnedSlice(data, bytes, std::move(memory));
 }
 
 bool CarriesRows(const v1::Call& call) {

@@ -31,7 +31,7 @@ class ShardRestore {
 
   // Checks that all fits together and takes it as the contents at `version`.
   absl::Status Finish(Version version);
-  // Returns the shard to what it was before anything was given. REQUIRES: Finish was not OK.
+  // Drops what was given. The shard is then as it was made.
   void Abandon();
 
  private:

@@ -3,7 +3,7 @@
 //
 // Thread-safe once the gate is open.
 //
-// Ownership: owns the logs; the sink, the gate and the shards must outlive it.
+// Ownership: owns the logs; the gate and the shards must outlive it, the sink must live as long as updates come.
 #pragma once
 
 #include <cstddef>

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/telemetry/copied_bytes.h"
 #include "common/telemetry/metrics.h"
 #include "server/shard/part_view.h"
 #include "server/shard/shard.h"
 #include "server/shard/spread.h"
 #include "server/store/buffer_slice.h"
-#include "server/store/copied_bytes.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
@@ -19,14 +19,14 @@
 namespace lodestone::server {
 namespace {
 
-HistogramMetric duration_metric("lodestone_ps_pull_duration_seconds",
-                                "From a pull's arrival to its answer; refused ones do not count.");
-constexpr char kStage[] = "lodestone_ps_pull_stage_duration_seconds";
-constexpr char kStages[] =
+HistogramMetric pull_duration_metric("lodestone_ps_pull_duration_seconds",
+                                     "From a pull's arrival to its answer; refused ones do not count.");
+constexpr char kPullStage[] = "lodestone_ps_pull_stage_duration_seconds";
+constexpr char kPullStages[] =
     "What the time of a pull of rows went by, in the share of it that was done last: queue, until the executor took "
     "it; read.";
-HistogramMetric queue_metric(kStage, kStages, {{"stage", "queue"}});
-HistogramMetric read_metric(kStage, kStages, {{"stage", "read"}});
+HistogramMetric pull_queue_metric(kPullStage, kPullStages, {{"stage", "queue"}});
+HistogramMetric pull_read_metric(kPullStage, kPullStages, {{"stage", "read"}});
 
 // Rows of adjacent parts in a pull's answer.
 struct RowRun {
@@ -159,10 +159,10 @@ void PullPath::Finish(Call* call, int64_t taken_ns) {
   uint64_t bytes = 0;
   for (const grpc::Slice& slice : call->values.payload) bytes += slice.size();
   const int64_t end_ns = NowNs();
-  duration_metric.ObserveNs(end_ns - call->arrived_ns);
+  pull_duration_metric.ObserveNs(end_ns - call->arrived_ns);
   if (taken_ns > 0) {
-    queue_metric.ObserveNs(taken_ns - call->arrived_ns);
-    read_metric.ObserveNs(end_ns - taken_ns);
+    pull_queue_metric.ObserveNs(taken_ns - call->arrived_ns);
+    pull_read_metric.ObserveNs(end_ns - taken_ns);
   }
   pulls_.fetch_add(1, std::memory_order_relaxed);
   bytes_.fetch_add(bytes, std::memory_order_relaxed);

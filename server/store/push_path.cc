@@ -22,15 +22,15 @@
 namespace lodestone::server {
 namespace {
 
-HistogramMetric duration_metric("lodestone_ps_push_duration_seconds",
-                                "From a push's arrival to its acknowledgement; refused ones do not count.");
-constexpr char kStage[] = "lodestone_ps_push_stage_duration_seconds";
-constexpr char kStages[] =
+HistogramMetric push_duration_metric("lodestone_ps_push_duration_seconds",
+                                     "From a push's arrival to its acknowledgement; refused ones do not count.");
+constexpr char kPushStage[] = "lodestone_ps_push_stage_duration_seconds";
+constexpr char kPushStages[] =
     "What a push's time went by, in the share of it that was done last: queue, until the executor took it; apply; "
     "commit, until log and follower had it.";
-HistogramMetric queue_metric(kStage, kStages, {{"stage", "queue"}});
-HistogramMetric apply_metric(kStage, kStages, {{"stage", "apply"}});
-HistogramMetric commit_metric(kStage, kStages, {{"stage", "commit"}});
+HistogramMetric push_queue_metric(kPushStage, kPushStages, {{"stage", "queue"}});
+HistogramMetric push_apply_metric(kPushStage, kPushStages, {{"stage", "apply"}});
+HistogramMetric push_commit_metric(kPushStage, kPushStages, {{"stage", "commit"}});
 
 // The log record of one shard's share of a push: `parts` of `header`.
 ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartView> parts, const Evictions& evictions) {
@@ -228,13 +228,13 @@ void PushPath::Finish(Call* call, const ExecutorShare* last) {
 }
 
 void PushPath::Observe(const Call& call, const ExecutorShare* last) const {
-  if (last == nullptr) return duration_metric.ObserveNs(NowNs() - call.arrived_ns);
-  queue_metric.ObserveNs(last->taken_ns - call.arrived_ns);
-  apply_metric.ObserveNs(last->applied_ns - last->taken_ns);
+  if (last == nullptr) return push_duration_metric.ObserveNs(NowNs() - call.arrived_ns);
+  push_queue_metric.ObserveNs(last->taken_ns - call.arrived_ns);
+  push_apply_metric.ObserveNs(last->applied_ns - last->taken_ns);
   const bool commits = log_->HasLogOrFollowers();
   const int64_t end_ns = commits ? NowNs() : last->applied_ns;
-  if (commits) commit_metric.ObserveNs(end_ns - last->applied_ns);
-  duration_metric.ObserveNs(end_ns - call.arrived_ns);
+  if (commits) push_commit_metric.ObserveNs(end_ns - last->applied_ns);
+  push_duration_metric.ObserveNs(end_ns - call.arrived_ns);
 }
 
 void PushPath::Refuse(const absl::Status& status, Incarnation worker) {

@@ -1,6 +1,7 @@
 // The store's view of replication: a sink for the updates of owned shards, so that their followers apply them too.
 //
-// Thread-safe. Ownership: outlives the store's executors.
+// Thread-safe. Ownership: must live until the store's executors have run what they have and no call comes any more
+// (ServerProcess::Shutdown sees to both before it ends replication).
 #pragma once
 
 #include <functional>

@@ -50,7 +50,7 @@ class RowStore {
   size_t size() const { return index_.size(); }
   // Bytes that it takes, pages with what the allocator adds.
   uint64_t bytes() const;
-  // Rows, ever.
+  // Rows, since this store was made.
   uint64_t erased() const { return erased_; }
 
   // Brings into the cache what the look-ups of ForEachBatch with these keys start from, if they are so few that none

@@ -14,7 +14,7 @@ namespace {
 // After so long a ps that still owns shards keeps them: its lease and all that follows from its end are over.
 constexpr int64_t kFailOverLeases = 3;
 constexpr int64_t kFailOverMs = 3'000;
-constexpr int kStatusTimeoutMs = 500;
+constexpr int kReplicaStatusTimeoutMs = 500;
 constexpr int64_t kFollowMs = 3'000;    // A ps that follows nobody by then does not.
 constexpr uint64_t kBootstrapMs = 200;  // A ps that gets its state is killed so long after it began, at most.
 
@@ -126,7 +126,7 @@ absl::Status Injector::KillInBootstrap(const Fault& fault, FaultOutcome* outcome
     LODESTONE_RETURN_IF_ERROR(cluster->Start(victim));
     LODESTONE_RETURN_IF_ERROR(AwaitBootstrap(victim));
     LODESTONE_RETURN_IF_ERROR(scene_.watch->Pass(static_cast<int64_t>(RandomBits(fault.random, i) % kBootstrapMs)));
-    const auto status = cluster->StatusOf(victim, kStatusTimeoutMs);
+    const auto status = cluster->StatusOf(victim, kReplicaStatusTimeoutMs);
     if (status.ok()) {
       absl::StrAppend(&outcome->note, ", ps ", victim, " died with the state of ",
                       status->replication().shards_followed(), " of ", status->replication().shards_following(),
@@ -144,7 +144,7 @@ absl::Status Injector::AwaitBootstrap(uint32_t server) {
       [&] {
         if (scene_.watch->NowMs() >= until_ms) return true;
         if (!scene_.cluster->Serves(server)) return false;
-        const auto status = scene_.cluster->StatusOf(server, kStatusTimeoutMs);
+        const auto status = scene_.cluster->StatusOf(server, kReplicaStatusTimeoutMs);
         return status.ok() && status->replication().shards_following() > 0;
       },
       absl::StrCat("ps ", server, " to follow others"));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kTellEveryMs = 5'000;
 constexpr int kAuditCallTimeoutMs = 20'000;
-constexpr int kStatusTimeoutMs = 5'000;
+constexpr int kRunStatusTimeoutMs = 5'000;
 
 }  // namespace
 
@@ -255,7 +255,7 @@ absl::Status ChaosRun::Audit() {
 void ChaosRun::CountDuplicates() {
   uint64_t duplicates = 0;
   for (uint32_t server = 0; server < options_.servers; ++server) {
-    const auto status = cluster_->StatusOf(server, kStatusTimeoutMs);
+    const auto status = cluster_->StatusOf(server, kRunStatusTimeoutMs);
     if (status.ok()) duplicates += status->server().pushes_duplicate();
   }
   // Ps that are killed in every audit count from there.

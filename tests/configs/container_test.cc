@@ -17,11 +17,11 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-constexpr char kFolder[] = "configs/container/";
+constexpr char kContainerFolder[] = "configs/container/";
 
 class ComposeTest : public ::testing::Test {
  protected:
-  ComposeTest() : compose_(LoadDocuments(std::string(kFolder) + "compose.yaml").at(0)) {}
+  ComposeTest() : compose_(LoadDocuments(std::string(kContainerFolder) + "compose.yaml").at(0)) {}
 
   // A field of a service, its own or its anchor's: yaml-cpp leaves `<<` to us.
   static YAML::Node FieldOf(const YAML::Node& service, const std::string& name) {
@@ -47,7 +47,7 @@ class ComposeTest : public ::testing::Test {
   static absl::StatusOr<v1::Config> ConfigOf(const YAML::Node& service) {
     const CommandLine flags = FlagsOf(service);
     EXPECT_THAT(StringsOf(service["volumes"]), Contains("./cluster.yaml:" + flags.config + ":ro"));
-    return CheckedConfig(std::string(kFolder) + "cluster.yaml", flags);
+    return CheckedConfig(std::string(kContainerFolder) + "cluster.yaml", flags);
   }
 
   const YAML::Node compose_;
@@ -107,7 +107,7 @@ TEST_F(ComposeTest, IsUnderstoodByDockerCompose) {
 }
 
 TEST(Containerfile, RunsAsNobodyInParticularOnItsVolumeAndPort) {
-  const std::string text = ReadProjectFile(std::string(kFolder) + "Containerfile");
+  const std::string text = ReadProjectFile(std::string(kContainerFolder) + "Containerfile");
   EXPECT_THAT(text, HasSubstr("\nUSER 10001:10001\n"));
   EXPECT_THAT(text, HasSubstr("\nVOLUME /var/lib/lodestone\n"));
   EXPECT_THAT(text, HasSubstr("\nEXPOSE 7000\n"));
@@ -115,7 +115,7 @@ TEST(Containerfile, RunsAsNobodyInParticularOnItsVolumeAndPort) {
 }
 
 TEST(Containerfile, KnowsEveryBuildArgumentThatToolsImageGivesIt) {
-  const std::string recipe = ReadProjectFile(std::string(kFolder) + "Containerfile");
+  const std::string recipe = ReadProjectFile(std::string(kContainerFolder) + "Containerfile");
   const std::string command = ReadProjectFile("tools/image");
   const std::regex argument("--build-arg \"?([A-Z_]+)=");
   std::set<std::string> names;
@@ -154,7 +154,7 @@ TEST(Containerfile, InstallsEveryLibraryThatTheProgramsAreLinkedWith) {
   const std::string system = RunShell(". /etc/os-release && echo $ID $VERSION_ID", &exit_code);
   if (system != "debian 12\n") GTEST_SKIP() << "the image is a Debian 12, this machine is not";
   if (!HasProgram("readelf")) GTEST_SKIP() << "readelf is not here";
-  const std::string recipe = ReadProjectFile(std::string(kFolder) + "Containerfile");
+  const std::string recipe = ReadProjectFile(std::string(kContainerFolder) + "Containerfile");
   const std::set<std::string> everywhere = {"libc6", "libgcc-s1", "libstdc++6"};  // Debian's own base.
   size_t found = 0;
   for (const char* program : {"server/ps", "worker/worker", "tools/psctl/psctl"}) {

@@ -24,7 +24,7 @@ using testing::Contains;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr char kFolder[] = "configs/monitoring/";
+constexpr char kMonitoringFolder[] = "configs/monitoring/";
 
 void ExpectPromtoolTakes(const std::string& arguments) {
   if (!HasProgram("promtool")) GTEST_SKIP() << "promtool is not here; Debian has it in the package prometheus";
@@ -33,23 +33,23 @@ void ExpectPromtoolTakes(const std::string& arguments) {
   EXPECT_EQ(exit_code, 0) << said;
 }
 
-json Dashboard() { return json::parse(ReadProjectFile(std::string(kFolder) + "dashboard.json")); }
+json Dashboard() { return json::parse(ReadProjectFile(std::string(kMonitoringFolder) + "dashboard.json")); }
 
 TEST(Monitoring, PromtoolTakesTheConfiguration) {
-  ExpectPromtoolTakes(absl::StrCat("check config ", kFolder, "prometheus.yml"));
+  ExpectPromtoolTakes(absl::StrCat("check config ", kMonitoringFolder, "prometheus.yml"));
 }
 
 TEST(Monitoring, PromtoolTakesTheAlerts) {
-  ExpectPromtoolTakes(absl::StrCat("check rules --lint=all --lint-fatal ", kFolder, "alerts.yml"));
+  ExpectPromtoolTakes(absl::StrCat("check rules --lint=all --lint-fatal ", kMonitoringFolder, "alerts.yml"));
 }
 
 TEST(Monitoring, TheAlertsFireWhenTheyShouldAndNotOtherwise) {
-  ExpectPromtoolTakes(absl::StrCat("test rules ", kFolder, "alerts_test.yml"));
+  ExpectPromtoolTakes(absl::StrCat("test rules ", kMonitoringFolder, "alerts_test.yml"));
 }
 
 TEST(Monitoring, EveryAlertHasAnExampleThatSetsItOffAndSaysHowSevereItIs) {
   std::set<std::string> set_off;
-  for (const YAML::Node& test : LoadDocuments(std::string(kFolder) + "alerts_test.yml").at(0)["tests"]) {
+  for (const YAML::Node& test : LoadDocuments(std::string(kMonitoringFolder) + "alerts_test.yml").at(0)["tests"]) {
     for (const YAML::Node& each : test["alert_rule_test"]) {
       if (each["exp_alerts"].size() > 0) set_off.insert(each["alertname"].as<std::string>());
     }
@@ -59,7 +59,7 @@ TEST(Monitoring, EveryAlertHasAnExampleThatSetsItOffAndSaysHowSevereItIs) {
     EXPECT_THAT(set_off, Contains(alert));
     EXPECT_TRUE(absl::StrContains(expression, "up{") || !MetricsIn(expression).empty()) << alert;
   }
-  for (const YAML::Node& group : LoadDocuments(std::string(kFolder) + "alerts.yml").at(0)["groups"]) {
+  for (const YAML::Node& group : LoadDocuments(std::string(kMonitoringFolder) + "alerts.yml").at(0)["groups"]) {
     for (const YAML::Node& rule : group["rules"]) {
       EXPECT_THAT((std::set<std::string>{"critical", "warning"}),
                   Contains(rule["labels"]["severity"].as<std::string>()));
@@ -71,7 +71,8 @@ TEST(Monitoring, EveryAlertHasAnExampleThatSetsItOffAndSaysHowSevereItIs) {
 
 TEST(Monitoring, TheJobsHaveTheNamesThatTheAlertsGiveThem) {
   std::set<std::string> jobs;
-  for (const YAML::Node& job : LoadDocuments(std::string(kFolder) + "prometheus.yml").at(0)["scrape_configs"]) {
+  for (const YAML::Node& job :
+       LoadDocuments(std::string(kMonitoringFolder) + "prometheus.yml").at(0)["scrape_configs"]) {
     jobs.insert(job["job_name"].as<std::string>());
   }
   EXPECT_EQ(jobs, (std::set<std::string>{"lodestone-ps", "lodestone-worker"}));

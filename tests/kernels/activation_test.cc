@@ -9,12 +9,10 @@
 
 #include "tests/kernels/backend.h"
 #include "tests/kernels/exact.h"
+#include "tests/kernels/special_values.h"
 
 namespace lodestone::kernels {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 class ActivationTest : public KernelTest {
  protected:

@@ -1,16 +1,13 @@
 #include <cfloat>
 #include <cmath>
-#include <limits>
 #include <random>
 
 #include "gtest/gtest.h"
 #include "kernels/bf16-inl.h"
+#include "tests/kernels/special_values.h"
 
 namespace lodestone::kernels {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 float ThroughBf16(float x) { return FloatOfBf16(Bf16Of(x)); }
 

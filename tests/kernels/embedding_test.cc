@@ -1,20 +1,19 @@
 #include "kernels/embedding.h"
 
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "tests/kernels/backend.h"
 #include "tests/kernels/exact.h"
+#include "tests/kernels/special_values.h"
 
 namespace lodestone::kernels {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kDistinct = 7;  // Rows; few, so that they occur several times in a batch and in a sample.
 constexpr size_t kFeaturesMax = 9;
-constexpr double kStep = 0.125;  // Of central differences of functions of degree two, which any step serves.
+constexpr double kPoolStep = 0.125;  // Of central differences of functions of degree two, which any step serves.
 
 struct Batch {
   std::vector<uint32_t> offsets = {0};
@@ -30,7 +29,7 @@ struct Batch {
 // How far the central difference of a function may be off that sums up `terms` products in double, each of magnitude at
 // most 2 (1 + step)^2 features: two such sums' rounding, over two steps.
 double DifferenceError(size_t terms) {
-  return static_cast<double>(terms) * 0x1p-53 * static_cast<double>(terms) * 3 * kFeaturesMax / kStep;
+  return static_cast<double>(terms) * 0x1p-53 * static_cast<double>(terms) * 3 * kFeaturesMax / kPoolStep;
 }
 
 class EmbeddingTest : public KernelTest {
@@ -70,7 +69,7 @@ class EmbeddingTest : public KernelTest {
                      const Loss& loss, size_t terms, std::vector<Exact> magnitudes, const std::string& name) {
     std::vector<double> x = Widen(at);
     for (size_t i = 0; i < x.size(); ++i) {
-      magnitudes[i].SetValue(before[i] + CentralDifference(loss, x, i, kStep), DifferenceError(terms));
+      magnitudes[i].SetValue(before[i] + CentralDifference(loss, x, i, kPoolStep), DifferenceError(terms));
     }
     ExpectClose(got, magnitudes, name);
   }

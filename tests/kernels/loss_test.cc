@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "tests/kernels/backend.h"
 #include "tests/kernels/exact.h"
+#include "tests/kernels/special_values.h"
 
 namespace lodestone::kernels {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kLogitMax = 4.0f;
 constexpr double kStep = 0x1p-13;  // Of central differences.
 

@@ -1,16 +1,14 @@
 #include "kernels/matmul.h"
 
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "tests/kernels/backend.h"
 #include "tests/kernels/exact.h"
+#include "tests/kernels/special_values.h"
 
 namespace lodestone::kernels {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Product {
   bool transpose_a, transpose_b;

@@ -119,6 +119,19 @@ def programs(document, text):
             yield "%s: %s: write lodestone-%s" % (document, line.strip(), BARE.match(line.strip()).group(1))
 
 
+# A test suite that a command names in a filter of Google Test.
+SUITE = re.compile(r"[*'=:](\w+(?:Test|Suite)?)\.[*\w]")
+FILTER = re.compile(r"^run_tests .*$|--gtest_filter=\S+", re.M)
+
+
+def suites(command, text, tests):
+    """Suites in filters that no test of `tests` has: the filter would select nothing, and pass."""
+    for used in FILTER.findall(text):
+        for suite in SUITE.findall(used):
+            if not re.search(r"\b%s\b" % suite, tests):
+                yield "%s: no test suite is called %s" % (command, suite)
+
+
 def check():
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], check=True,
                             capture_output=True, text=True).stdout.split("\n")
@@ -140,7 +153,9 @@ def check():
         problems += links(document, text, read_file, os.path.exists)
         problems += labels(document, text, read_file, os.path.exists)
         problems += programs(document, text)
+    tests = "".join(read(file) for file in listed if re.fullmatch(r"tests/.*_test\.cc", file) and os.path.isfile(file))
     for command in commands:
+        problems += suites(command, read(command), tests)
         problems += labels(command, read(command), read_file, os.path.exists)
         problems += files(command, read(command), os.path.exists)
     for problem in problems:
@@ -167,6 +182,8 @@ def self_test():
     assert not list(labels("d", "//server:ps //server/... https://server/x", tree.get, exists))
     assert len(list(labels("d", "//server:worker //tests/server/...", tree.get, exists))) == 2
     assert len(list(programs("d", "    ps --config x\n    ps0$ worker --config x\n    lodestone-ps --config x\nps --x"))) == 2
+    assert not list(suites("c", "run_tests a b '*DoorTest.*cuda*:*WallTest.*' cuda\nx --gtest_filter=Door.Opens", "DoorTest WallTest Door"))
+    assert list(suites("c", "run_tests a b '*DoorTest.*cuda*:*WallTest.*' cuda", "DoorTest")) == ["c: no test suite is called WallTest"]
     print("the checks find what they should")
     return 0
 

@@ -45,7 +45,7 @@ take_programs() {
     ps=$binaries/lodestone-ps worker=$binaries/lodestone-worker psctl=$binaries/psctl
   else
     bazel=$root/tools/bazel/bazel
-    [ -n "$commit" ] || echo "tools/$(basename "$0"): --version will not tell the commit: this is no git repository, or not this user's" >&2
+    [ -n "$commit" ] || echo "tools/$(basename "$0"): --version will not name the commit: this is no git repository, or not this user's" >&2
     "$bazel" build --config=release --show_progress --show_progress_rate_limit=15 \
       //server:ps //worker:worker //tools/psctl:psctl || fail "they do not build"
     bin=$("$bazel" info --config=release bazel-bin 2>/dev/null)

@@ -512,7 +512,10 @@ def measure(options, named, rest):
     arguments = rest + ["--machine"] if named and not suites else rest
     with subprocess.Popen([options.program] + arguments, stdout=subprocess.PIPE, text=True) as program:
         for text in program.stdout:
-            sink.add(text.rstrip("\n"), json.loads(text))
+            try:
+                sink.add(text.rstrip("\n"), json.loads(text))
+            except ValueError as error:
+                raise Failure("%s printed what is no benchmark's row: %s" % (options.program, text.rstrip())) from error
     code = program.returncode if program.returncode >= 0 else 1
     if code == USAGE_EXIT:
         return code

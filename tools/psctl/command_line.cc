@@ -59,9 +59,11 @@ int CommandLine::Run(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const std::vector<std::string> rest = app_->remaining();
-    if (app_->get_subcommands().empty() && !rest.empty() && error.get_exit_code() != 0) return FailUnknownVerb(rest[0]);
-    return app_->exit(error) == 0 ? kExitDone : kExitUsage;
+    if (error.get_exit_code() == 0) {  // --help or --version.
+      app_->exit(error);
+      return kExitDone;
+    }
+    return FailParse(error);
   }
   SetColorMode(color_ == "always" ? ColorMode::kAlways : color_ == "never" ? ColorMode::kNever : ColorMode::kAuto);
   if (const absl::Status used = UseSecurity(security_); !used.ok()) {
@@ -72,6 +74,39 @@ int CommandLine::Run(int argc, const char* const* argv) {
     if (verb->parsed()) return run();
   }
   return kExitUsage;
+}
+
+int CommandLine::FailParse(const std::exception& error) const {
+  const std::vector<CLI::App*> called = app_->get_subcommands();
+  const std::vector<std::string> rest = app_->remaining(/*recurse=*/true);
+  if (called.empty() && rest.empty()) {
+    std::fputs(app_->help().c_str(), stderr);
+    return kExitUsage;
+  }
+  if (called.empty() && !rest.front().starts_with('-')) return FailUnknownVerb(rest.front());
+  const CLI::App& app = called.empty() ? *app_ : *called.front();
+  const std::string name = called.empty() ? "psctl" : absl::StrCat("psctl ", app.get_name());
+  const std::string what = rest.empty() ? std::string(error.what()) : UnknownArgument(app, rest.front());
+  std::fprintf(stderr, "%s: %s; %s --help has them all\n", name.c_str(), what.c_str(), name.c_str());
+  return kExitUsage;
+}
+
+std::string CommandLine::UnknownArgument(const CLI::App& command, const std::string& argument) const {
+  const auto option = [&command](const std::string& flag) { return command.get_option_no_throw(flag); };
+  if (!argument.starts_with('-')) {
+    const bool is_address = argument.find(':') != std::string::npos && option("--address") != nullptr;
+    return absl::StrCat("unexpected argument ", argument,
+                        is_address ? absl::StrCat(" (did you mean --address ", argument, "?)") : "");
+  }
+  std::vector<std::string> flags;
+  for (const CLI::App* const from : {&command, static_cast<const CLI::App*>(app_.get())}) {
+    for (const CLI::Option* const known : from->get_options()) {
+      for (const std::string& flag : known->get_lnames()) flags.push_back("--" + flag);
+    }
+  }
+  const std::string nearest = Nearest(argument.substr(0, argument.find('=')), flags);
+  return absl::StrCat("unknown option ", argument,
+                      nearest.empty() ? "" : absl::StrCat(" (did you mean ", nearest, "?)"));
 }
 
 int CommandLine::FailUnknownVerb(const std::string& name) const {

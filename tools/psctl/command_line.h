@@ -3,6 +3,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,7 +31,11 @@ class CommandLine {
   int Run(int argc, const char* const* argv);
 
  private:
+  // Each says what is wrong with the arguments on standard error, and returns the exit code.
+  int FailParse(const std::exception& error) const;
   int FailUnknownVerb(const std::string& name) const;
+  // What is wrong with an argument that `command` does not know, with the one that it may mean.
+  std::string UnknownArgument(const CLI::App& command, const std::string& argument) const;
   void AddGlobalFlags();
   void Add(const Verb& verb);
 

@@ -198,7 +198,7 @@ std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint
 }
 
 std::vector<std::unique_ptr<Connection>> ClientImpl::MakeConnections(const ShardMap& map, uint32_t server) {
-  // A ps that asks who calls shares nothing.
+  // With credentials nothing is shared.
   const bool share = config_.cluster().shared_memory() && credentials_ == nullptr;
   const size_t shared_bytes = share ? kSharedMemoryBytesMax : 0;
   std::vector<std::unique_ptr<Connection>> connections;

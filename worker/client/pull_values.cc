@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "common/telemetry/copy_counter.h"
+#include "common/telemetry/copied_bytes.h"
 #include "worker/client/payload_metrics.h"
 
 namespace lodestone::worker {
@@ -105,7 +105,7 @@ void PullValues::CopyKeys(const ShardMessage& message, uint8_t* to) const {
 
 absl::Status PullValues::Take(const v1::PullResponse& response, const Payload& payload, const ShardMessage& message) {
   LODESTONE_RETURN_IF_ERROR(CheckAnswer(response, payload, message));
-  CountCopied(payload.size());
+  copied_bytes_metric.Add(payload.size());
   pull_bytes_metric.Add(payload.size());
   ByteView from = payload.bytes();
   for (const ShardMessage::Part& part : message.parts) {

@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/telemetry/copy_counter.h"
+#include "common/telemetry/copied_bytes.h"
+#include "common/wire/owned_slice.h"
 
 namespace lodestone::worker {
 namespace {
@@ -47,9 +48,7 @@ class ValueBuilder {
     from_ = at_;
   }
   void Add(const void* bytes, size_t size, const std::shared_ptr<void>& owner) {
-    slices_.emplace_back(
-        const_cast<void*>(bytes), size, [](void* kept) { delete static_cast<std::shared_ptr<void>*>(kept); },
-        new std::shared_ptr<void>(owner));
+    slices_.push_back(OwnedSlice(bytes, size, owner));
   }
 
   const std::shared_ptr<uint8_t[]> buffer_;
@@ -99,7 +98,7 @@ CallPayload MakePushPayload(const ShardMessage& message, std::span<const DenseGr
     if (!part.dense || !dense[part.source].borrowed) copied += value_bytes;
   }
   if (rider != nullptr) key_bytes += rider->values->AddSizes(rider->message, &payload);
-  CountCopied(key_bytes + copied);
+  copied_bytes_metric.Add(key_bytes + copied);
   const auto copy_keys = [&](uint8_t* to) {
     for (const ShardMessage::Part& part : message.parts) {
       if (part.dense) continue;

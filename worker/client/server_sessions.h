@@ -52,7 +52,7 @@ class ServerSessions {
  private:
   struct Server {
     std::atomic<bool> open{false};
-    std::vector<Done> waiting;  // Guarded by mu_. Not empty: a call is under way.
+    std::vector<Done> waiting;  // Guarded by mu_. Not empty: a call is in flight.
   };
 
   void OnAnswer(uint32_t server, int tables, const absl::Status& status);

@@ -2,19 +2,12 @@
 
 #include <cstring>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
-namespace {
-
-constexpr size_t kShownBytesMax = 40;
-
-}  // namespace
-
 LineOutcome CriteoParser::Parse(absl::string_view line, ParsedLine* parsed, LineError* error) {
   if (line.empty()) return LineOutcome::kBlank;
   parsed->numeric.clear();
@@ -42,8 +35,7 @@ LineOutcome CriteoParser::Parse(absl::string_view line, ParsedLine* parsed, Line
       double number = 0;
       if (!field.empty() && !ParseNumber(field, &number)) {
         error->column = at;
-        error->message = absl::StrCat("\"", absl::CHexEscape(field.substr(0, kShownBytesMax)), "\" in integer column ",
-                                      column, " is not a number");
+        error->message = absl::StrCat(Quoted(field), " in integer column ", column, " is not a number");
         return LineOutcome::kMalformed;
       }
       parsed->numeric.push_back(field.empty() ? MissingNumber(transform_) : TransformNumber(transform_, number));

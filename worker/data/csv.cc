@@ -1,18 +1,11 @@
 #include "worker/data/csv.h"
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
-namespace {
-
-constexpr size_t kShownBytesMax = 40;
-
-}  // namespace
-
 LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineError* error) {
   if (line.find_first_not_of(' ') == absl::string_view::npos) return LineOutcome::kBlank;
   if (!SplitCsv(line, layout_.delimiter, &fields_, &scratch_, error)) return LineOutcome::kMalformed;
@@ -41,8 +34,7 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
       parsed->numeric.push_back(TransformNumber(column.transform, number));
     } else {
       error->column = field.column;
-      error->message = absl::StrCat("\"", absl::CHexEscape(field.text.substr(0, kShownBytesMax)), "\" in ",
-                                    layout_.names[column.index],
+      error->message = absl::StrCat(Quoted(field.text), " in ", layout_.names[column.index],
                                     " is not a number; csv.categorical, csv.ignore or csv.missing could name it");
       return LineOutcome::kMalformed;
     }

@@ -1,4 +1,4 @@
-// Which column of a CSV file is what.
+// The roles of a CSV file's columns.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Which samples the batches of a training run hold: epoch after epoch, every sample once in each.
+// The samples of a training run's batches: epoch after epoch, every sample once in each.
 //
 // An epoch of n samples is cut into ceil(n / batch_size) batches of equal size, give or take one sample, so that no
 // step is taken on a small remainder. A last, fractional epoch is cut likewise.

@@ -1,4 +1,4 @@
-// Which files a configuration means.
+// The files that a configuration's paths and globs match.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What format a data file has.
+// Detection of a data file's format.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace lodestone::worker {
 namespace {
 
 // Streams of random numbers within cluster.seed, and within a sample's own seed.
-constexpr uint64_t kSamples = StableHash("clicks: samples");
+constexpr uint64_t kClickSamples = StableHash("clicks: samples");
 constexpr uint64_t kTeacher = StableHash("clicks: teacher");
 constexpr uint64_t kKeys = StableHash("clicks: keys");
 constexpr uint64_t kNumbers = 1;
@@ -21,7 +21,7 @@ constexpr uint64_t kLabel = 2;
 constexpr uint64_t kValues = 3;
 
 // Where test and calibration samples begin.
-constexpr uint64_t kTestBegin = uint64_t{1} << 62;
+constexpr uint64_t kTestClicksBegin = uint64_t{1} << 62;
 constexpr uint64_t kCalibrationBegin = uint64_t{1} << 63;
 
 // The logit's standard deviation, and the shares of its variance.
@@ -33,8 +33,8 @@ constexpr double kPairsShare = 0.15;
 constexpr double kShrinkRank = 10;
 
 // Samples whose labels are counted for the schema, at most; of more, as many evenly spread.
-constexpr uint64_t kCountedMax = 1 << 20;
-constexpr uint64_t kSamplesPerProgress = 1 << 16;
+constexpr uint64_t kClicksCountedMax = 1 << 20;
+constexpr uint64_t kClicksPerProgress = 1 << 16;
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -109,7 +109,7 @@ void ClickTeacher::Calibrate(double positive_share) {
   Terms mean, square;
   const auto count = static_cast<double>(samples);
   for (uint64_t i = 0; i < samples; ++i) {
-    drawn.push_back(DrawTerms(StreamSeed(StreamSeed(seed_, kSamples), kCalibrationBegin + i), nullptr, nullptr));
+    drawn.push_back(DrawTerms(StreamSeed(StreamSeed(seed_, kClickSamples), kCalibrationBegin + i), nullptr, nullptr));
     for (double Terms::*term : {&Terms::linear, &Terms::pairs, &Terms::numeric}) {
       mean.*term += drawn.back().*term / count;
       square.*term += drawn.back().*term * (drawn.back().*term) / count;
@@ -140,7 +140,7 @@ void ClickTeacher::Calibrate(double positive_share) {
 }
 
 double ClickTeacher::Draw(uint64_t i, float* numeric, Key* keys, bool* positive) const {
-  const uint64_t sample_seed = StreamSeed(StreamSeed(seed_, kSamples), i);
+  const uint64_t sample_seed = StreamSeed(StreamSeed(seed_, kClickSamples), i);
   const double probability = Sigmoid(Logit(DrawTerms(sample_seed, numeric, keys)));
   *positive = RandomUniform(sample_seed, kLabel) < probability;
   return probability;
@@ -189,10 +189,10 @@ LoadedData GenerateClicks(const v1::GeneratedConfig& config, v1::Transform trans
                           const std::function<void(uint64_t done, uint64_t total)>& progress) {
   const auto teacher = std::make_shared<const ClickTeacher>(config, transform, seed);
   const uint64_t train_samples = config.train_samples();
-  const uint64_t counted = std::min(train_samples, kCountedMax);
+  const uint64_t counted = std::min(train_samples, kClicksCountedMax);
   const uint64_t total = counted + (with_test ? config.test_samples() : 0);
   const auto tell = [&](uint64_t done) {
-    if (progress != nullptr && (done % kSamplesPerProgress == 0 || done == total)) progress(done, total);
+    if (progress != nullptr && (done % kClicksPerProgress == 0 || done == total)) progress(done, total);
   };
 
   LoadedData data;
@@ -219,11 +219,11 @@ LoadedData GenerateClicks(const v1::GeneratedConfig& config, v1::Transform trans
   data.train = std::make_unique<GeneratedClicks>(teacher, partition.index, partition.count, size);
   if (!with_test) return data;
 
-  data.test = std::make_unique<GeneratedClicks>(teacher, kTestBegin, 1, config.test_samples());
+  data.test = std::make_unique<GeneratedClicks>(teacher, kTestClicksBegin, 1, config.test_samples());
   EvaluationMetrics metrics(labels == LabelKind::kClass ? EvaluationMetrics::Kind::kBinary
                                                         : EvaluationMetrics::Kind::kRegression);
   for (uint64_t i = 0; i < config.test_samples(); ++i) {
-    const auto probability = static_cast<float>(teacher->Draw(kTestBegin + i, nullptr, nullptr, &positive));
+    const auto probability = static_cast<float>(teacher->Draw(kTestClicksBegin + i, nullptr, nullptr, &positive));
     const float label = positive ? 1.0f : 0.0f;
     metrics.Add(1, &probability, &label, 0);
     tell(counted + i + 1);

@@ -4,16 +4,15 @@
 #include <map>
 #include <numeric>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/limits.h"
+#include "worker/data/line_parser.h"
 #include "worker/data/number.h"
 
 namespace lodestone::worker {
 namespace {
 
-constexpr size_t kShownBytesMax = 40;
 constexpr size_t kClassesShown = 10;
 
 // -0 and 0 are one number.
@@ -21,10 +20,6 @@ bool ParseLabelNumber(absl::string_view text, double* number) {
   if (!ParseNumber(text, number)) return false;
   *number += 0.0;
   return true;
-}
-
-std::string Quoted(absl::string_view text) {
-  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)), "\"");
 }
 
 }  // namespace

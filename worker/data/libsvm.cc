@@ -3,15 +3,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
 namespace {
-
-constexpr size_t kShownBytesMax = 40;
 
 bool IsSpace(char c) { return c == ' ' || c == '\t'; }
 bool IsDigit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
@@ -51,7 +48,7 @@ LineOutcome LibsvmParser::Parse(absl::string_view line, ParsedLine* parsed, Line
   const auto malformed = [&](const char* at, absl::string_view what) {
     const absl::string_view token(at, SkipToken(at, end) - at);
     error->column = at - begin + 1;
-    error->message = absl::StrCat("\"", absl::CHexEscape(token.substr(0, kShownBytesMax)), "\" ", what);
+    error->message = absl::StrCat(Quoted(token), " ", what);
     return LineOutcome::kMalformed;
   };
   const char* p = SkipSpaces(begin, end);

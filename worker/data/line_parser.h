@@ -1,10 +1,12 @@
-// What a line of a data file says, whatever its format.
+// A parsed line of a data file, the same for all formats.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/types.h"
 
@@ -24,6 +26,12 @@ struct LineError {
   size_t column = 0;  // Byte within the line, from 1.
   std::string message;
 };
+
+// The beginning of a field, in quotes, for an error.
+inline std::string Quoted(absl::string_view field) {
+  constexpr size_t kShownBytesMax = 40;
+  return absl::StrCat("\"", absl::CHexEscape(field.substr(0, kShownBytesMax)), "\"");
+}
 
 enum class LineOutcome {
   kSample,

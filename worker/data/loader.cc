@@ -75,7 +75,7 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
   Format::Format format = config.format();
   if (format == Format::AUTO) {
     LODESTONE_ASSIGN_OR_RETURN(format, DetectFormat(files.train[0]));
-    // Whoever describes columns has a CSV file.
+    // A configuration of columns means CSV.
     if (config.csv().ByteSizeLong() > 0 && format != Format::IDX) format = Format::CSV;
   }
   if (format != Format::IDX) {

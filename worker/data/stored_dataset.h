@@ -20,7 +20,7 @@ class StoredDataset final : public Dataset {
   StoredDataset(uint32_t numeric_count, uint32_t keys_per_sample, bool sparse)
       : numeric_count_(numeric_count), keys_per_sample_(keys_per_sample), sparse_(sparse) {}
 
-  // Adds a sample. REQUIRES: as many numbers and keys as the constructor was told.
+  // Adds a sample. REQUIRES: as many numbers and keys as given to the constructor.
   void Append(float label, const ParsedLine& sample);
 
   // Bytes that the samples take.

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kLinesPerProgress = 8192;
 
-// Takes a sample. A malformed one is told by *error (its message not empty), what ends the reading by the status.
+// Takes a sample. A malformed one sets *error; an error that ends the reading is returned.
 using Sink = absl::FunctionRef<absl::Status(const ParsedLine&, LineError*)>;
 
 // One line with the physical lines that its quotes join to it.

@@ -1,4 +1,4 @@
-// What is done to numbers when they are read.
+// Transformations of numeric features on reading.
 #pragma once
 
 #include <cmath>

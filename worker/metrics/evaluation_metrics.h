@@ -1,4 +1,4 @@
-// What a model achieved over a whole data set, whatever the batches it came in.
+// The exact metrics of a model over a data set, independent of batching.
 //
 // Results are exact, not averages over batches: AUC sorts all predictions. Memory: 4 bytes for each binary sample, and
 // as much again while Finish runs; constant for the other kinds.

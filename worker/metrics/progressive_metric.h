@@ -1,5 +1,5 @@
-// The metric that a model is judged by, while it trains: of what it said of the latest samples before it learned from
-// them (progressive validation; Blum, Kalai, Langford, "Beating the hold-out", 1999). It is computed as the
+// The training metric by progressive validation: computed from predictions made before the model learned from the
+// samples (progressive validation; Blum, Kalai, Langford, "Beating the hold-out", 1999). It is computed as the
 // evaluation's is. Samples come with dropout where there is some, so at the end of a run it is rather worse than the
 // evaluation's.
 //

@@ -1,4 +1,4 @@
-// What came of a run, in files: FOLDER/worker-INDEX.jsonl, one JSON object per line, and the same numbers for
+// The result files of a run: FOLDER/worker-INDEX.jsonl, one JSON object per line, and the same numbers for
 // TensorBoard in FOLDER/worker-INDEX/events.out.tfevents.…: each worker is a run of its own there.
 //
 // Lines, by their field "event":

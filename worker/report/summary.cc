@@ -1,11 +1,6 @@
 #include "worker/report/summary.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,10 +16,6 @@ std::string MetricsJson(const EvaluationMetrics::Result& result) {
   if (result.auc) absl::StrAppend(&json, ", \"auc\": ", Number(*result.auc));
   if (result.rmse) absl::StrAppend(&json, ", \"rmse\": ", Number(*result.rmse));
   return json + "}";
-}
-
-absl::Status FileError(const char* what, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat(what, " ", path, ": ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -47,20 +38,6 @@ std::string SummaryJson(const Summary& summary) {
                     "\": ", Number(*summary.best_reachable), "}");
   }
   return json + "\n}\n";
-}
-
-absl::Status WriteFileAtomically(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  std::FILE* const file = std::fopen(temporary.c_str(), "w");
-  if (file == nullptr) return FileError("cannot write", temporary);
-  bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  ok = std::fflush(file) == 0 && ok;
-  ok = fsync(fileno(file)) == 0 && ok;
-  ok = std::fclose(file) == 0 && ok;
-  if (ok && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const absl::Status status = FileError("cannot write", path);
-  std::remove(temporary.c_str());
-  return status;
 }
 
 }  // namespace lodestone::worker

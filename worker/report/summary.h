@@ -28,7 +28,4 @@ struct Summary {
 // A JSON object with a final newline. Numbers that are not finite are null.
 std::string SummaryJson(const Summary& summary);
 
-// Writes `text` to `path` such that a reader finds the old content or all of the new. Errors name the path.
-absl::Status WriteFileAtomically(const std::string& path, const std::string& text);
-
 }  // namespace lodestone::worker

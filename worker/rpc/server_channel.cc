@@ -178,7 +178,7 @@ void ServerChannel::Attempt(Pending* call) {
     connection = place->connections[next_connection_++ % place->connections.size()].get();
     call->redirects = redirects_;
   }
-  // The payload is referenced, not copied, so that they can be sent again.
+  // The payload is referenced, not copied, so that it can be sent again.
   connection->Send(&call->request.call, call->request.payload,
                    [this, call](absl::StatusOr<Connection::Answer> answer) { OnAttemptDone(call, std::move(answer)); });
 }
@@ -194,7 +194,7 @@ void ServerChannel::OnAttemptDone(Pending* call, absl::StatusOr<Connection::Answ
 }
 
 void ServerChannel::OnFailure(Pending* call, absl::Status status) {
-  // A ps that shuts down cancels the calls under way.
+  // A ps that shuts down cancels the calls in flight.
   if (absl::IsCancelled(status)) status = absl::UnavailableError(status.message());
   const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   enum { kAgain, kPause, kEnd } next = kEnd;

@@ -4,10 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/telemetry/copy_counter.h"
+#include "common/telemetry/copied_bytes.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "common/wire/frame.h"
+#include "common/wire/owned_slice.h"
 #include "common/wire/shared_memory.h"
 #include "grpcpp/support/slice.h"
 
@@ -20,22 +21,21 @@ CounterMetric push_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "push"}
 CounterMetric pull_metric(kSharedBytes, kSharedBytesHelp, {{"direction", "pull"}});
 
 // The owner of a payload in shared memory.
-struct RoomOwner {
-  std::shared_ptr<SharedMemoryAllocator> ranges;
-  SharedMemoryAllocator::Range room;
+class RoomOwner {
+ public:
+  RoomOwner(std::shared_ptr<SharedMemoryAllocator> ranges, const SharedMemoryAllocator::Range& room)
+      : ranges_(std::move(ranges)), room_(room) {}
+  ~RoomOwner() { ranges_->GiveBack(room_); }
+
+ private:
+  const std::shared_ptr<SharedMemoryAllocator> ranges_;
+  const SharedMemoryAllocator::Range room_;
 };
 
 // The first `bytes` of `room`, which is freed with it.
 Payload PayloadIn(std::shared_ptr<SharedMemoryAllocator> ranges, const SharedMemoryAllocator::Range& room,
                   size_t bytes) {
-  const auto end = [](void* data) {
-    auto* const owner = static_cast<RoomOwner*>(data);
-    owner->ranges->GiveBack(owner->room);
-    delete owner;
-  };
-  std::vector<grpc::Slice> slices;
-  slices.emplace_back(room.data, bytes, end, new RoomOwner{std::move(ranges), room});
-  return Payload(std::move(slices));
+  return Payload({OwnedSlice(room.data, bytes, std::make_unique<RoomOwner>(std::move(ranges), room))});
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ SharedMemoryCalls::Held SharedMemoryCalls::Put(const CallPayload& payload, v1::C
       std::memcpy(to, slice.begin(), slice.size());
       to += slice.size();
     }
-    CountCopied(value_bytes);
+    copied_bytes_metric.Add(value_bytes);
     push_metric.Add(value_bytes);
     *call->mutable_values() = ToProto(*held.values);
   }

@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr size_t kBigBytes = 20 << 20;
+constexpr size_t kPageBytes = 20 << 20;
 
 HttpServer::Paths SomePaths() {
   const auto says = [](std::string text) {
@@ -30,7 +30,7 @@ HttpServer::Paths SomePaths() {
   return {{"/", says("page")},
           {"/healthz", says("alive")},
           {"/metrics", says("numbers")},
-          {"/big", says(std::string(kBigBytes, 'x'))},
+          {"/big", says(std::string(kPageBytes, 'x'))},
           {"/who", [](const HttpRequest& request) {
              return HttpResponse{
                  .body = absl::StrCat(request.has_certificate, " ", absl::StrJoin(request.certificate_names, ","))};
@@ -119,7 +119,7 @@ TEST_F(HttpSecurityTest, TlsIsSpokenWithACertificateAndNothingElse) {
   EXPECT_EQ(CodeOf(Get(server_->port(), "/metrics")), 0) << "not in the clear";
   const auto [code, body] = Ask("/big", authority_);
   EXPECT_EQ(code, 200);
-  EXPECT_EQ(body.size(), kBigBytes);
+  EXPECT_EQ(body.size(), kPageBytes);
 }
 
 TEST_F(HttpSecurityTest, ThoseWhoAreSlowToAgreeOnTlsHoldNobodyUp) {

@@ -1,6 +1,7 @@
 #include "common/io/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -124,6 +125,10 @@ TEST(File, ReplacesAFileWholly) {
   }
   EXPECT_THAT(*ListFolder(dir), ElementsAre("f"));
   EXPECT_THAT(std::string(ReplaceFile(dir + "/none/f", "x").message()), HasSubstr("none/f.tmp: open"));
+
+  ASSERT_EQ(mkdir((dir + "/taken").c_str(), 0700), 0);
+  EXPECT_THAT(std::string(ReplaceFile(dir + "/taken", "x").message()), HasSubstr("taken: rename"));
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("f", "taken")) << "a temporary file is left";
 }
 
 TEST(File, RemovesAFileOnce) {

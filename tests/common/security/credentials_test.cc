@@ -484,7 +484,7 @@ TEST_F(CredentialsTest, ATokenIsNotShownWhereAnybodyCouldReadIt) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << target;
     EXPECT_EQ(status.error_message(),
               absl::StrCat("the token is not shown to ", target,
-                           " without encryption, where anybody on the way could read it: set security.authorities"));
+                           " without encryption, where others on the network could read it: set security.authorities"));
     grpc::ClientContext context;
     const auto stream = v1::ParameterServer::NewStub(channel)->Exchange(&context);
     stream->Write(v1::ExchangeRequest());

@@ -422,10 +422,10 @@ TEST_F(SharedMemoryTest, RefusesASecretWithOneWrongBit) {
     SCOPED_TRACE(bit);
     v1::SharedMemoryOffer offer = memory->Offer();
     offer.set_secret_low(offer.secret_low() ^ uint64_t{1} << bit);
-    ExpectInvalid(offer, "somebody else's");
+    ExpectInvalid(offer, "not the one that was offered");
     offer = memory->Offer();
     offer.set_secret_high(offer.secret_high() ^ uint64_t{1} << bit);
-    ExpectInvalid(offer, "somebody else's");
+    ExpectInvalid(offer, "not the one that was offered");
   }
   EXPECT_TRUE(SharedMemory::Attach(memory->Offer()).ok());
 }

@@ -254,7 +254,7 @@ TEST_F(ElectionTest, OneWhoseStateWasChangedByHandStops) {
   ASSERT_TRUE(candidate->Save(term, StateOf(1)).ok());
   ASSERT_TRUE(client_->PutIf({}, EtcdStateKey("test"), StateOf(5).SerializeAsString(), 0).ok());
   EXPECT_EQ(candidate->Save(term, StateOf(2)).code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(candidate.AwaitDeposed().message(), HasSubstr("written by somebody else"));
+  EXPECT_THAT(candidate.AwaitDeposed().message(), HasSubstr("written by another process"));
   EXPECT_EQ(candidate.AwaitElected().state->epoch(), 5u);
 }
 

@@ -261,7 +261,7 @@ void BreakServer(v1::StatusResponse* status) {
   server->set_table_bytes_max(190 * kMiB);
   server->set_pushes_refused(12);
   server->set_last_refusal("worker 1, table mlp/0/weight: 3 values are not finite, the first at 17");
-  server->set_security_warning("open to everybody who can connect");
+  server->set_security_warning("open to any caller that can connect");
   v1::StorageStatus* const storage = status->mutable_storage();
   storage->set_dir("/var/lib/lodestone/ps-0");
   storage->set_durability("process");

@@ -120,7 +120,7 @@ TEST_F(PageLooks, PutsWhatNeedsAttentionFirst) {
                             "✕ ps 1 is dead: last heard of 42.4 s ago; it owns 32 shards",
                             "▲ 12 shards of ps 0 are alone",
                             "▲ ps 0 is nearly full: tables take 181.0 MiB of 190.0 MiB",
-                            "▲ ps 0: open to everybody who can connect",
+                            "▲ ps 0: open to any caller that can connect",
                             "▲ the last checkpoint of ps 0 failed",
                             "▲ servers are missing: 2 of 3",
                             "▲ 44 shards of 64 without a follower in sync",

@@ -259,7 +259,10 @@ TEST_P(EveryOptimizer, AddsWeightDecayToTheGradientUnlessItIsDecoupled) {
   for (size_t i = 0; i < n; ++i) decayed[i] = gradient[i] + 0.125f * before.values[i];  // Exact but for the sum.
   by_step.UpdateInPlace(*optimizer_, {.learning_rate = 0.3f, .weight_decay = 0.125f}, gradient);
   coupled.UpdateInPlace(*optimizer_, plain_step_, decayed);
-  if (by_step.values == coupled.values) {
+  const std::string name(optimizer_->name());
+  const bool decoupled = name == "adamw" || name == "lion";
+  EXPECT_EQ(by_step.values == coupled.values, !decoupled);
+  if (!decoupled) {
     EXPECT_EQ(by_step.state, coupled.state);
     return;
   }

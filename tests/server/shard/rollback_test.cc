@@ -16,15 +16,15 @@ namespace lodestone::server {
 namespace {
 
 using testing::HasSubstr;
-using Records = std::vector<TablePart::Record>;
+using TableRecords = std::vector<TablePart::Record>;
 
 std::span<const uint8_t> BytesOf(const std::string& payload) {
   return {reinterpret_cast<const uint8_t*>(payload.data()), payload.size()};
 }
 
 // What a checkpoint of the state keeps of a table.
-Records RecordsOf(const Shard::State& state, TableId table) {
-  Records records;
+TableRecords RecordsOf(const Shard::State& state, TableId table) {
+  TableRecords records;
   const RecordVisitor add = [&](const v1::CheckpointRecord& message, std::span<const ByteView> payload) {
     records.push_back({message, ""});
     for (const ByteView& piece : payload) {
@@ -44,7 +44,7 @@ Records RecordsOf(const Shard::State& state, TableId table) {
   return records;
 }
 
-absl::Status StageAll(const Records& records, Shard* shard) {
+absl::Status StageAll(const TableRecords& records, Shard* shard) {
   for (const TablePart::Record& record : records) {
     if (auto status = shard->rollback().Stage(record.message, BytesOf(record.payload)); !status.ok()) return status;
   }
@@ -127,7 +127,7 @@ class ShardRollbackTest : public ::testing::Test {
   TableId IdOf(size_t t) { return live_.table(t).id(); }
 
   // What staging and taking `records` as table `t` says; the shard is as it was afterwards, and takes the right ones.
-  std::string ErrorOf(const Records& records, size_t t, int64_t versions_ahead = 1) {
+  std::string ErrorOf(const TableRecords& records, size_t t, int64_t versions_ahead = 1) {
     const uint64_t checksum = live_.checksum();
     const uint64_t bytes = live_.table(t).counters().bytes, rows = live_.table(t).counters().rows;
     absl::Status status = StageAll(records, &*live_);
@@ -150,25 +150,25 @@ class ShardRollbackTest : public ::testing::Test {
 };
 
 TEST_F(ShardRollbackTest, WhatDoesNotFitChangesNothing) {
-  const Records dense = RecordsOf(then_, IdOf(0)), rows = RecordsOf(then_, IdOf(1));
-  const auto changed = [](Records records, const std::function<void(Records*)>& change) {
+  const TableRecords dense = RecordsOf(then_, IdOf(0)), rows = RecordsOf(then_, IdOf(1));
+  const auto changed = [](TableRecords records, const std::function<void(TableRecords*)>& change) {
     change(&records);
     return records;
   };
-  EXPECT_THAT(ErrorOf(changed(dense, [](Records* r) { r->back().payload.pop_back(); }), 0), HasSubstr("bytes, not"));
-  EXPECT_THAT(ErrorOf(changed(dense, [](Records* r) { r->push_back(r->front()); }), 0), HasSubstr("is there twice"));
-  EXPECT_THAT(ErrorOf(changed(dense, [&](Records* r) { r->push_back(rows[0]); }), 0), HasSubstr("two tables"));
-  EXPECT_THAT(ErrorOf(changed(dense, [](Records* r) { r->back().message.mutable_window(); }), 0),
+  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->back().payload.pop_back(); }), 0), HasSubstr("bytes, not"));
+  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->push_back(r->front()); }), 0), HasSubstr("is there twice"));
+  EXPECT_THAT(ErrorOf(changed(dense, [&](TableRecords* r) { r->push_back(rows[0]); }), 0), HasSubstr("two tables"));
+  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->back().message.mutable_window(); }), 0),
               HasSubstr("no block"));
   EXPECT_THAT(
-      ErrorOf(changed(dense, [](Records* r) { r->resize(1), r->back().message.mutable_block()->set_table(3); }), 0),
+      ErrorOf(changed(dense, [](TableRecords* r) { r->resize(1), r->back().message.mutable_block()->set_table(3); }), 0),
       HasSubstr("no dense table with id 3"));
   EXPECT_THAT(ErrorOf(dense, 1), HasSubstr("the records are of table id"));
   EXPECT_THAT(ErrorOf(dense, 0, /*versions_ahead=*/2), HasSubstr("updates between them are missing"));
   EXPECT_THAT(ErrorOf(rows, 1, /*versions_ahead=*/0), HasSubstr("updates between them are missing"));
-  EXPECT_THAT(ErrorOf(changed(rows, [](Records* r) { r->pop_back(); }), 1), HasSubstr("is missing"));
-  EXPECT_THAT(ErrorOf(changed(rows, [](Records* r) { r->erase(r->begin()); }), 1), HasSubstr("no header"));
-  EXPECT_THAT(ErrorOf(changed(rows, [](Records* r) { r->back().payload.replace(0, 8, 8, '\x7f'); }), 1),
+  EXPECT_THAT(ErrorOf(changed(rows, [](TableRecords* r) { r->pop_back(); }), 1), HasSubstr("is missing"));
+  EXPECT_THAT(ErrorOf(changed(rows, [](TableRecords* r) { r->erase(r->begin()); }), 1), HasSubstr("no header"));
+  EXPECT_THAT(ErrorOf(changed(rows, [](TableRecords* r) { r->back().payload.replace(0, 8, 8, '\x7f'); }), 1),
               HasSubstr("key "));
 }
 

@@ -79,9 +79,13 @@ TEST(CommandLine, AWrongOneIsAUsageErrorWithAReason) {
     std::vector<std::string> arguments;
     const char* reason;
   } wrong[] = {
-      {{}, "A subcommand is required"},
+      {{}, "psctl runs, watches and checks"},
       {{"frobnicate"}, "frobnicate"},
-      {{"status", "--adress", "x:1"}, "--adress"},
+      {{"--verson"}, "psctl: unknown option --verson (did you mean --version?)"},
+      {{"status", "--adress", "x:1"}, "psctl status: unknown option --adress (did you mean --address?)"},
+      {{"status", "x:1"}, "psctl status: unexpected argument x:1 (did you mean --address x:1?)"},
+      {{"top", "--count", "x"}, "psctl top: --count: expected a whole number, 1 or more, got `x`"},
+      {{"events", "--last", "-3"}, "psctl events: --last: expected a whole number, 1 or more, got `-3`"},
       {{"status", "--address", "x"}, "psctl status: --address: "},
       {{"tables", "--address", "x"}, "psctl tables: --address: "},
       {{"events", "--address", "x"}, "psctl events: --address: "},

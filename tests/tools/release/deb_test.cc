@@ -20,7 +20,6 @@ using testing::IsSupersetOf;
 using testing::Not;
 
 // 2026-01-02T03:04:05Z.
-constexpr char kEpoch[] = "SOURCE_DATE_EPOCH=1767323045";
 
 class DebTest : public testing::Test {
  protected:

@@ -6,6 +6,9 @@
 
 namespace lodestone {
 
+// The time that releases of these tests are made for, as their makers' environment has it.
+inline constexpr char kEpoch[] = "SOURCE_DATE_EPOCH=1767323045";
+
 // A folder of this test's own, made anew and empty.
 std::string EmptyFolder(const std::string& name);
 

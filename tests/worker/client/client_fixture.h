@@ -27,6 +27,10 @@ inline v1::TableSpec RowsSpec(const std::string& name, uint32_t dim) {
   return spec;
 }
 
+inline bool Contains(const absl::Status& status, const std::string& text) {
+  return status.message().find(text) != std::string::npos;
+}
+
 class ClientFixture : public ::testing::Test {
  protected:
   ClientFixture(uint32_t servers, uint32_t shards, uint64_t elements, uint32_t dim)

@@ -23,17 +23,13 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint32_t kDim = 3;
-
-bool Contains(const absl::Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
-}
+constexpr uint32_t kRowDim = 3;
 
 class ClientTest : public ClientFixture {
  protected:
   static constexpr uint64_t kElements = 20'000;  // Five blocks.
 
-  ClientTest() : ClientFixture(/*servers=*/2, /*shards=*/8, kElements, kDim) {}
+  ClientTest() : ClientFixture(/*servers=*/2, /*shards=*/8, kElements, kRowDim) {}
 
   // Pushes ones to the whole dense table.
   absl::Status PushOnes(std::function<void(Client::PushResult)> done) {
@@ -76,7 +72,7 @@ void ClientTest::SumFromManyThreads(const std::function<void()>& meanwhile) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       const std::vector<Key> keys = {1, 2, 3, static_cast<Key>(100 + t)};
-      const std::vector<float> rows(keys.size() * kDim, 2);
+      const std::vector<float> rows(keys.size() * kRowDim, 2);
       const DenseGradient dense{&tables_[0], ones_.data()};
       const RowGradients embedding{&tables_[1], keys, rows.data()};
       for (int i = 0; i < kPushes; ++i) {
@@ -88,8 +84,8 @@ void ClientTest::SumFromManyThreads(const std::function<void()>& meanwhile) {
   for (std::thread& thread : threads) thread.join();
   ASSERT_TRUE(client_->Flush().ok());
   ExpectAll(kThreads * kPushes);
-  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 2), std::vector<float>(kDim, 2 * kThreads * kPushes));
-  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 103), std::vector<float>(kDim, 2 * kPushes));
+  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 2), std::vector<float>(kRowDim, 2 * kThreads * kPushes));
+  EXPECT_EQ(cluster_.RowOf(tables_[1].id, 103), std::vector<float>(kRowDim, 2 * kPushes));
 }
 
 TEST_F(ClientTest, PullsWhatWasPushed) {
@@ -105,7 +101,7 @@ TEST_F(ClientTest, PullsWhatWasPushed) {
   ASSERT_TRUE(result.get_future().get().status.ok());
 
   const std::vector<Key> asked = {0, 7, 5, 0, ~0ull, 7};  // Duplicates, and one that nobody pushed.
-  std::vector<float> dense_values(kElements), row_values(asked.size() * kDim, -1);
+  std::vector<float> dense_values(kElements), row_values(asked.size() * kRowDim, -1);
   const auto versions =
       client_->PullNow({{&tables_[0], dense_values.data()}}, {{&tables_[1], asked, row_values.data()}});
   ASSERT_TRUE(versions.ok()) << versions.status();
@@ -371,7 +367,7 @@ TEST_F(ClientTest, PacksNoMoreIntoAMessageThanAPsTakesAndRefusesACallThatFitsInt
   constexpr int kPulls = 100;
   std::vector<Key> keys(500);
   std::iota(keys.begin(), keys.end(), 0);
-  std::vector<std::vector<float>> values(kPulls, std::vector<float>(keys.size() * kDim));
+  std::vector<std::vector<float>> values(kPulls, std::vector<float>(keys.size() * kRowDim));
   std::latch done(kPulls);
   for (std::vector<float>& dst : values) {
     client_->Pull({}, {{&tables_[1], keys, dst.data()}}, [&](const absl::Status& status, const ShardVersions&) {
@@ -382,7 +378,7 @@ TEST_F(ClientTest, PacksNoMoreIntoAMessageThanAPsTakesAndRefusesACallThatFitsInt
   done.wait();
 
   std::vector<v1::TableSpec> many;
-  for (int i = 0; i < 400; ++i) many.push_back(RowsSpec(std::string(150, 'n') + std::to_string(i), kDim));
+  for (int i = 0; i < 400; ++i) many.push_back(RowsSpec(std::string(150, 'n') + std::to_string(i), kRowDim));
   const absl::Status refused = client_->EnsureTables(many).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_TRUE(Contains(refused, "message_max_bytes is 40960")) << refused;

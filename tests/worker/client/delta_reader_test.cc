@@ -9,7 +9,7 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint32_t kShards = 4;
+constexpr uint32_t kReadShards = 4;
 
 class DeltaReaderTest : public ::testing::Test {
  protected:
@@ -33,7 +33,7 @@ class DeltaReaderTest : public ::testing::Test {
     };
   }
 
-  ShardId ShardOf(BlockIndex block) const { return ShardOfBlock(dense_.id, block, kShards); }
+  ShardId ShardOf(BlockIndex block) const { return ShardOfBlock(dense_.id, block, kReadShards); }
 
   // A change of the shard of `block` that holds this block.
   v1::Delta Change(BlockIndex block, Version from, Version to, bool anchor = false, bool complete = true) const {
@@ -73,7 +73,7 @@ class DeltaReaderTest : public ::testing::Test {
   std::map<TableId, const TableHandle*> tables_;
   std::vector<std::string> heard_;
   DeltaListener listener_;
-  ShardPositions positions_{kShards};
+  ShardPositions positions_{kReadShards};
   DeltaReader reader_{&tables_, &positions_, &listener_};
 };
 
@@ -181,7 +181,7 @@ TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
     v1::Delta delta = Change(0, 0, 7, true);
     change(&delta);
     heard_.clear();
-    ShardPositions positions(kShards);
+    ShardPositions positions(kReadShards);
     DeltaReader reader(&tables_, &positions, &listener_);
     const size_t bytes = payload.size() * sizeof(float);
     return reader.Read(delta, Payload({grpc::Slice(payload.data(), bytes)})).code() == absl::StatusCode::kInternal;
@@ -190,8 +190,8 @@ TEST_F(DeltaReaderTest, RefusesWhatContradictsItself) {
   EXPECT_FALSE(refused([](v1::Delta*) {}, values));
   EXPECT_TRUE(refused([](v1::Delta*) {}, {1, 2, 3}));
   EXPECT_TRUE(refused([](v1::Delta*) {}, {1, 2, 3, 4, 5}));
-  EXPECT_TRUE(refused([](v1::Delta* d) { d->mutable_shards(0)->set_shard(kShards); }, values));
-  EXPECT_TRUE(refused([&](v1::Delta* d) { part(d)->set_shard((ShardOf(0) + 1) % kShards); }, values));
+  EXPECT_TRUE(refused([](v1::Delta* d) { d->mutable_shards(0)->set_shard(kReadShards); }, values));
+  EXPECT_TRUE(refused([&](v1::Delta* d) { part(d)->set_shard((ShardOf(0) + 1) % kReadShards); }, values));
   EXPECT_TRUE(refused([&](v1::Delta* d) { part(d)->set_table(dense_.id + 1); }, values));
   EXPECT_TRUE(refused([&](v1::Delta* d) { part(d)->set_blocks(0, 1); }, values)) << "of another shard";
   EXPECT_TRUE(refused([&](v1::Delta* d) { part(d)->set_blocks(0, 1'000'000); }, values));

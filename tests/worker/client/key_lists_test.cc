@@ -12,14 +12,14 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint32_t kDim = 2;
-constexpr uint32_t kServers = 2;
+constexpr uint32_t kListedDim = 2;
+constexpr uint32_t kListServers = 2;
 
 class KeyListsTest : public ClientFixture {
  protected:
-  KeyListsTest() : ClientFixture(kServers, /*shards=*/8, kElements, kDim) {
+  KeyListsTest() : ClientFixture(kListServers, /*shards=*/8, kElements, kListedDim) {
     for (Key key = 0; key < 400; ++key) keys_.push_back(key * 7);
-    gradients_.assign(keys_.size() * kDim, 1);
+    gradients_.assign(keys_.size() * kListedDim, 1);
     ones_.assign(kElements, 1);
   }
 
@@ -36,7 +36,7 @@ class KeyListsTest : public ClientFixture {
 
   // Expects `value` in every row of `keys_`.
   void ExpectRows(float value) {
-    std::vector<float> values(keys_.size() * kDim, -1);
+    std::vector<float> values(keys_.size() * kListedDim, -1);
     const absl::Status status = client_->PullNow({}, {{&tables_[1], keys_, values.data()}}).status();
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(values, std::vector<float>(values.size(), value));
@@ -54,16 +54,16 @@ TEST_F(KeyListsTest, AListGoesOnceToEachServerAndIsReferredToFromThenOn) {
   Connect();
   FakeLists& lists = cluster_.lists();
   ExpectRows(0);
-  EXPECT_EQ(lists.in_parts, kServers);  // The client learns that the servers know of lists.
+  EXPECT_EQ(lists.in_parts, kListServers);  // The client learns that the servers know of lists.
   ASSERT_TRUE(Push().ok());
-  EXPECT_EQ(lists.first, kServers);
+  EXPECT_EQ(lists.first, kListServers);
   for (int i = 2; i <= 10; ++i) {
     ASSERT_TRUE(Push().ok());
     ExpectRows(static_cast<float>(i));  // A pull of the same keys has the same list.
   }
-  EXPECT_EQ(lists.in_parts, kServers);
-  EXPECT_EQ(lists.first, kServers);
-  EXPECT_EQ(lists.remembered, 18 * kServers);
+  EXPECT_EQ(lists.in_parts, kListServers);
+  EXPECT_EQ(lists.first, kListServers);
+  EXPECT_EQ(lists.remembered, 18 * kListServers);
   EXPECT_EQ(lists.forgotten, 0);
   for (uint64_t element = 0; element < kElements; element += 999) {
     EXPECT_EQ(cluster_.ValueOf(tables_[0].id, element), 10);
@@ -77,11 +77,11 @@ TEST_F(KeyListsTest, AListThatAServerHasForgottenIsSentAgainAndThePushCountsOnce
   const size_t pushes = cluster_.pushes().size();
   ++lists.forgettings;
   ASSERT_TRUE(Push().ok());
-  EXPECT_EQ(lists.forgotten, kServers);
-  EXPECT_EQ(lists.first, 2 * kServers);
-  EXPECT_EQ(cluster_.pushes().size(), pushes + kServers) << "a push without its keys is none";
+  EXPECT_EQ(lists.forgotten, kListServers);
+  EXPECT_EQ(lists.first, 2 * kListServers);
+  EXPECT_EQ(cluster_.pushes().size(), pushes + kListServers) << "a push without its keys is none";
   ASSERT_TRUE(Push().ok());
-  EXPECT_EQ(lists.forgotten, kServers);
+  EXPECT_EQ(lists.forgotten, kListServers);
   ExpectRows(5);
   EXPECT_TRUE(client_->Flush().ok());
   EXPECT_TRUE(client_->Health().ok());
@@ -101,11 +101,11 @@ TEST_F(KeyListsTest, AnotherStreamStartsFromNothing) {
   Connect();
   FakeLists& lists = cluster_.lists();
   for (int i = 1; i <= 3; ++i) ASSERT_TRUE(Push().ok());
-  EXPECT_EQ(lists.in_parts, kServers);
+  EXPECT_EQ(lists.in_parts, kListServers);
   cluster_.Restart(1, [] {});
   for (int i = 4; i <= 6; ++i) ASSERT_TRUE(Push().ok());
-  EXPECT_EQ(lists.in_parts, kServers + 1);
-  EXPECT_EQ(lists.first, kServers + 1);
+  EXPECT_EQ(lists.in_parts, kListServers + 1);
+  EXPECT_EQ(lists.first, kListServers + 1);
   EXPECT_EQ(lists.forgotten, 0);
   ExpectRows(6);
 }

@@ -16,15 +16,15 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint32_t kServers = 2;
-constexpr uint32_t kShards = 8;
-constexpr uint32_t kDim = 2;
+constexpr uint32_t kPairServers = 2;
+constexpr uint32_t kPairShards = 8;
+constexpr uint32_t kPairDim = 2;
 
 class PushPullTest : public ClientFixture {
  protected:
-  PushPullTest() : ClientFixture(kServers, kShards, /*elements=*/20'000, kDim) {
+  PushPullTest() : ClientFixture(kPairServers, kPairShards, /*elements=*/20'000, kPairDim) {
     for (Key key = 0; key < 100; ++key) keys_.push_back(key * 3);
-    gradients_.assign(keys_.size() * kDim, 1);
+    gradients_.assign(keys_.size() * kPairDim, 1);
   }
 
   void Connect() {
@@ -42,7 +42,7 @@ class PushPullTest : public ClientFixture {
   Outcome PushPull(std::span<const Key> pulled) {
     Outcome outcome;
     outcome.dense.assign(ones_.size(), -1);
-    outcome.rows.assign(pulled.size() * kDim, -1);
+    outcome.rows.assign(pulled.size() * kPairDim, -1);
     const DenseGradient dense{&tables_[0], ones_.data(), true};
     const RowGradients rows{&tables_[1], keys_, gradients_.data()};
     std::promise<void> done;
@@ -62,12 +62,12 @@ class PushPullTest : public ClientFixture {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_EQ(outcome.dense, std::vector<float>(outcome.dense.size(), pushes));
     EXPECT_EQ(outcome.rows, std::vector<float>(outcome.rows.size(), pushes));
-    ASSERT_EQ(outcome.versions.size(), kShards);
+    ASSERT_EQ(outcome.versions.size(), kPairShards);
     for (const Version version : outcome.versions) EXPECT_GT(version, 0);
   }
   uint64_t Calls(const std::string& method) const {
     uint64_t calls = 0;
-    for (uint32_t server = 0; server < kServers; ++server) calls += cluster_.calls(server, method);
+    for (uint32_t server = 0; server < kPairServers; ++server) calls += cluster_.calls(server, method);
     return calls;
   }
   // What is done to the first `times` calls of `method` at `server`.
@@ -86,10 +86,10 @@ class PushPullTest : public ClientFixture {
 TEST_F(PushPullTest, IsOneCallToEachServerAndReadsWhatItHasPushed) {
   Connect();
   for (int i = 1; i <= 5; ++i) ExpectOutcome(PushPull(keys_), static_cast<float>(i));
-  EXPECT_EQ(Calls("PushPull"), 5 * kServers);
+  EXPECT_EQ(Calls("PushPull"), 5 * kPairServers);
   EXPECT_EQ(Calls("Push") + Calls("Pull"), 0);
-  EXPECT_EQ(cluster_.lists().first, kServers);  // The push's keys and the pull's are one list.
-  EXPECT_EQ(cluster_.lists().remembered, 3 * kServers);
+  EXPECT_EQ(cluster_.lists().first, kPairServers);  // The push's keys and the pull's are one list.
+  EXPECT_EQ(cluster_.lists().remembered, 3 * kPairServers);
   EXPECT_TRUE(client_->Flush().ok());
 }
 
@@ -99,14 +99,14 @@ TEST_F(PushPullTest, ReadsOtherRowsThanItPushes) {
   const Outcome outcome = PushPull(others);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(outcome.rows, (std::vector<float>{1, 1, 0, 0, 1, 1}));
-  EXPECT_EQ(Calls("PushPull"), kServers);
+  EXPECT_EQ(Calls("PushPull"), kPairServers);
 }
 
 TEST_F(PushPullTest, ALargeTableGoesInSeveralCallsWhoseBlocksMatch) {
   elements_ = 3'000'000;  // 12 MB, 6 of them to each server.
   Connect();
   for (int i = 1; i <= 2; ++i) ExpectOutcome(PushPull(keys_), static_cast<float>(i));
-  EXPECT_GT(Calls("PushPull"), 2 * 2 * kServers);
+  EXPECT_GT(Calls("PushPull"), 2 * 2 * kPairServers);
   EXPECT_EQ(Calls("Push") + Calls("Pull"), 0);
 }
 
@@ -124,8 +124,8 @@ TEST_F(PushPullTest, APullThatIsLongerThanThePushComesAfterIt) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(values, std::vector<float>(values.size(), 0));
   EXPECT_EQ(Calls("PushPull"), 0);
-  EXPECT_EQ(Calls("Push"), kServers);
-  EXPECT_GT(Calls("Pull"), kServers);
+  EXPECT_EQ(Calls("Push"), kPairServers);
+  EXPECT_GT(Calls("Pull"), kPairServers);
 }
 
 TEST_F(PushPullTest, AnAnswerThatIsLostIsAskedForAgainAndThePushCountsOnce) {
@@ -143,7 +143,7 @@ TEST_F(PushPullTest, WhatIsTurnedBackIsPushedAndPulledByThoseWhoOwnIt) {
   EXPECT_GT(Calls("Push"), 0);
   const uint64_t together = Calls("PushPull");
   ExpectOutcome(PushPull(keys_), 3);
-  EXPECT_EQ(Calls("PushPull"), together + kServers);
+  EXPECT_EQ(Calls("PushPull"), together + kPairServers);
   EXPECT_TRUE(client_->Health().ok());
 }
 
@@ -159,7 +159,7 @@ TEST_F(PushPullTest, AnAnswerThatIsNoneIsAnErrorThatNamesThePush) {
 TEST_F(PushPullTest, WithoutAnythingToReadItIsAPushAndWithoutAnythingToPushAPull) {
   Connect();
   const RowGradients rows{&tables_[1], keys_, gradients_.data()};
-  std::vector<float> values(keys_.size() * kDim, -1);
+  std::vector<float> values(keys_.size() * kPairDim, -1);
   for (const bool pushes : {true, false}) {
     std::promise<absl::Status> done;
     std::vector<RowPull> pulls;

@@ -29,10 +29,6 @@ constexpr uint32_t kShards = 12;
 constexpr uint32_t kDim = 2;
 constexpr uint64_t kElements = 60'000;  // A block of each shard, or two.
 
-bool Contains(const absl::Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
-}
-
 class RerouteTest : public ClientFixture {
  protected:
   RerouteTest() : ClientFixture(kServers, kShards, kElements, kDim) {

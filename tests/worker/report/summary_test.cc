@@ -1,25 +1,12 @@
 #include "worker/report/summary.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "gtest/gtest.h"
 
 namespace lodestone::worker {
 namespace {
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
   Summary summary;
@@ -49,23 +36,6 @@ TEST(Summary, StaysJsonWhenALossIsNotANumber) {
   Summary summary;
   summary.test = EvaluationMetrics::Result{1, std::nan(""), std::nullopt, std::nullopt, std::nullopt};
   EXPECT_NE(SummaryJson(summary).find("\"loss\": null"), std::string::npos);
-}
-
-TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoOther) {
-  const std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/summary";
-  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
-  const std::string path = folder + "/result.json";
-  ASSERT_TRUE(WriteFileAtomically(path, "one").ok());
-  ASSERT_TRUE(WriteFileAtomically(path, "two").ok());
-  EXPECT_EQ(ReadFile(path), "two");
-  ASSERT_EQ(unlink(path.c_str()), 0);
-  EXPECT_EQ(rmdir(folder.c_str()), 0) << "the folder is not empty";
-}
-
-TEST(WriteFileAtomically, NamesThePathThatItCannotWrite) {
-  const absl::Status status = WriteFileAtomically("/nowhere/at/all.json", "x");
-  EXPECT_NE(status.message().find("/nowhere/at/all.json"), std::string::npos);
-  EXPECT_NE(status.message().find("No such file"), std::string::npos);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint64_t kSamples = 40;
+constexpr uint64_t kPipelineSamples = 40;
 
 class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
  protected:
@@ -27,7 +27,7 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
     ASSERT_TRUE(tables.ok());
     tables_ = *std::move(tables);
     std::vector<MemoryDataset::Sample> samples;
-    for (uint64_t i = 0; i < kSamples; ++i) samples.push_back({static_cast<float>(i), {}, {i, i % 3, i}, {}});
+    for (uint64_t i = 0; i < kPipelineSamples; ++i) samples.push_back({static_cast<float>(i), {}, {i, i % 3, i}, {}});
     data_ = std::make_unique<MemoryDataset>(std::move(samples));
   }
 
@@ -35,7 +35,7 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
   std::unique_ptr<BatchPipeline> Start(uint32_t held_max = 1) {
     const auto next = [this](std::vector<uint64_t>* indices) {
       ++prepared_;
-      if (at_ == kSamples) return false;
+      if (at_ == kPipelineSamples) return false;
       indices->resize(5);
       std::iota(indices->begin(), indices->end(), at_);
       at_ += 5;
@@ -54,7 +54,7 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
 
 TEST_P(BatchPipelineTest, BringsEveryBatchInOrderWithTheRowsOfItsKeys) {
   auto pipeline = Start();
-  for (uint64_t n = 0; n < kSamples / 5; ++n) {
+  for (uint64_t n = 0; n < kPipelineSamples / 5; ++n) {
     auto item = pipeline->Next();
     ASSERT_TRUE(item.ok());
     ASSERT_NE(*item, nullptr);
@@ -75,7 +75,7 @@ TEST_P(BatchPipelineTest, ABatchThatIsHeldStaysWhileTheNextIsTaken) {
   auto pipeline = Start(/*held_max=*/2);
   auto before = pipeline->Next();
   ASSERT_TRUE(before.ok());
-  for (uint64_t n = 1; n < kSamples / 5; ++n) {
+  for (uint64_t n = 1; n < kPipelineSamples / 5; ++n) {
     const auto item = pipeline->Next();
     ASSERT_TRUE(item.ok());
     ASSERT_NE(*item, nullptr);
@@ -90,7 +90,7 @@ TEST_P(BatchPipelineTest, ABatchThatIsHeldStaysWhileTheNextIsTaken) {
 }
 
 TEST_P(BatchPipelineTest, WorksSoFarAheadOfWhatIsHeldAndNoFurther) {
-  constexpr uint64_t kBatches = kSamples / 5;
+  constexpr uint64_t kBatches = kPipelineSamples / 5;
   const auto await = [&](uint64_t batches) {
     batches = std::min(batches, kBatches + 1);
     while (prepared_ < batches) std::this_thread::yield();

@@ -26,9 +26,9 @@ namespace {
 
 using v1::ModelConfig;
 
-constexpr uint64_t kSeed = 20261122;
-constexpr int kSteps = 10;
-constexpr uint64_t kBatch = 48;
+constexpr uint64_t kGoldenSeed = 20261122;
+constexpr int kGoldenSteps = 10;
+constexpr uint64_t kGoldenBatch = 48;
 constexpr uint32_t kFields = 3, kNumeric = 4;
 
 struct Case {
@@ -67,13 +67,13 @@ LoadedData DataOf(const Case& c) {
     data.schema.class_counts.push_back(100);
   }
   std::vector<MemoryDataset::Sample> samples;
-  for (uint64_t i = 0; i < kSteps * kBatch; ++i) {
+  for (uint64_t i = 0; i < kGoldenSteps * kGoldenBatch; ++i) {
     MemoryDataset::Sample& sample = samples.emplace_back();
     for (uint64_t n = 0; n < kNumeric; ++n) {
-      sample.numeric.push_back(static_cast<float>(RandomUniform(kSeed, 100 * i + n)) * 2 - 1);
+      sample.numeric.push_back(static_cast<float>(RandomUniform(kGoldenSeed, 100 * i + n)) * 2 - 1);
     }
     for (uint64_t f = 0; fields && f < kFields; ++f) {
-      const uint64_t bits = RandomBits(kSeed, 100 * i + 50 + f);
+      const uint64_t bits = RandomBits(kGoldenSeed, 100 * i + 50 + f);
       sample.keys.push_back(100 * f + (bits % 4 == 0 ? bits / 4 % 7 : 0));
     }
     const double score = sample.numeric[0] + (fields ? static_cast<double>(sample.keys[0]) / 3 - 0.3 : 0);
@@ -107,22 +107,23 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
   // Nothing ahead, so that every step sees the one before.
   BatchPipeline pipeline(&client, data.train.get(), rows,
                          [&](std::vector<uint64_t>* indices) {
-                           for (uint64_t i = 0; i < kBatch && at < data.train->size(); ++i) indices->push_back(at++);
+                           for (uint64_t i = 0; i < kGoldenBatch && at < data.train->size(); ++i)
+                             indices->push_back(at++);
                            return !indices->empty();
                          },
                          {.ahead = 0, .backend = backend, .ordered = true});
   Training run;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kGoldenSteps; ++step) {
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* const item, pipeline.Next());
     LODESTONE_RETURN_IF_ERROR(parameters.PullAll());
-    compute.StartGradients(*item, parameters, StreamSeed(kSeed, step));
+    compute.StartGradients(*item, parameters, StreamSeed(kGoldenSeed, step));
     LODESTONE_ASSIGN_OR_RETURN(const double loss, compute.FinishGradients());
-    EXPECT_THAT(std::vector<float>(compute.predictions(), compute.predictions() + kBatch),
+    EXPECT_THAT(std::vector<float>(compute.predictions(), compute.predictions() + kGoldenBatch),
                 testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(c.classes))));
-    run.losses.push_back(loss / kBatch);
-    std::vector<float> predictions(kBatch, -1.0f);
+    run.losses.push_back(loss / kGoldenBatch);
+    std::vector<float> predictions(kGoldenBatch, -1.0f);
     LODESTONE_ASSIGN_OR_RETURN(const double predicted, compute.Predict(*item, parameters, predictions.data()));
-    run.predicted.push_back(predicted / kBatch);
+    run.predicted.push_back(predicted / kGoldenBatch);
     for (const float prediction : predictions) run.predicted.push_back(prediction);
     std::vector<DenseGradient> dense_gradients;
     std::vector<RowGradients> row_gradients;
@@ -146,13 +147,13 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
 
 class GoldenTest : public testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed)); }
+  void SetUp() override { std::printf("seed %llu\n", static_cast<unsigned long long>(kGoldenSeed)); }
 
   // The losses as they were. Ten steps pass a rounding error of some 2^-24 for each of about 50 terms on to the next.
   void CheckLosses(const Training& run) {
-    constexpr double kTolerance = kSteps * 50 * 0x1p-24;
+    constexpr double kTolerance = kGoldenSteps * 50 * 0x1p-24;
     ASSERT_EQ(GetParam().losses.size(), run.losses.size());
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kGoldenSteps; ++step) {
       EXPECT_NEAR(run.losses[step], GetParam().losses[step], kTolerance) << "step " << step;
     }
   }
@@ -183,7 +184,7 @@ TEST_P(GoldenTest, TenStepsOnCuda) {
   ASSERT_TRUE(cpu.ok()) << cpu.status();
   ASSERT_EQ(run->gradients.size(), cpu->gradients.size());
   // As for the losses; a gradient is a sum of fewer than 64 products of total magnitude below 8, in either of the two.
-  constexpr double kTolerance = kSteps * 2 * 64 * 8 * 0x1p-24;
+  constexpr double kTolerance = kGoldenSteps * 2 * 64 * 8 * 0x1p-24;
   ASSERT_EQ(run->predicted.size(), cpu->predicted.size());
   for (size_t i = 0; i < run->predicted.size(); ++i) ASSERT_NEAR(run->predicted[i], cpu->predicted[i], kTolerance) << i;
   for (size_t t = 0; t < run->gradients.size(); ++t) {

@@ -25,7 +25,7 @@ namespace {
 using testing::HasSubstr;
 using v1::ModelConfig;
 
-constexpr uint64_t kSeed = 99;
+constexpr uint64_t kJobSeed = 99;
 
 v1::Config MakeConfig(ModelConfig::Type type, double epochs) {
   v1::Config config;
@@ -56,8 +56,8 @@ LoadedData MakeData(std::vector<MemoryDataset::Sample> samples, uint32_t numeric
 LoadedData LineData(uint64_t n) {
   std::vector<MemoryDataset::Sample> samples;
   for (uint64_t i = 0; i < n; ++i) {
-    const float a = static_cast<float>(RandomNormal(kSeed, 2 * i)),
-                b = static_cast<float>(RandomNormal(kSeed, 2 * i + 1));
+    const float a = static_cast<float>(RandomNormal(kJobSeed, 2 * i)),
+                b = static_cast<float>(RandomNormal(kJobSeed, 2 * i + 1));
     samples.push_back({2 * a - b + 0.5f, {a, b}, {}, {}});
   }
   return MakeData(std::move(samples), 2, 0, 0);
@@ -67,7 +67,7 @@ LoadedData LineData(uint64_t n) {
 LoadedData ParityData(uint64_t n) {
   std::vector<MemoryDataset::Sample> samples;
   for (uint64_t i = 0; i < n; ++i) {
-    const Key a = RandomBits(kSeed, 2 * i) % 10, b = RandomBits(kSeed, 2 * i + 1) % 10;
+    const Key a = RandomBits(kJobSeed, 2 * i) % 10, b = RandomBits(kJobSeed, 2 * i + 1) % 10;
     samples.push_back({(a + b) % 2 == 0 ? 1.0f : 0.0f, {}, {a, 100 + b}, {}});
   }
   return MakeData(std::move(samples), 0, 2, 2);
@@ -77,7 +77,7 @@ LoadedData ParityData(uint64_t n) {
 LoadedData RingData(uint64_t n) {
   std::vector<MemoryDataset::Sample> samples;
   for (uint64_t i = 0; i < n; ++i) {
-    const double angle = 6.283185307 * RandomUniform(kSeed, i);
+    const double angle = 6.283185307 * RandomUniform(kJobSeed, i);
     const double radius = 0.3 + static_cast<double>(i % 3);
     samples.push_back({static_cast<float>(i % 3),
                        {static_cast<float>(radius * std::cos(angle)), static_cast<float>(radius * std::sin(angle))},

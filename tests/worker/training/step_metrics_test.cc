@@ -16,8 +16,8 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint64_t kSamples = 640;
-constexpr uint32_t kBatch = 32;
+constexpr uint64_t kMeasuredSamples = 640;
+constexpr uint32_t kMeasuredBatch = 32;
 
 std::string Stage(const std::string& of, const std::string& stage) {
   return absl::StrCat("lodestone_worker_step_stage_duration_seconds_", of, "{stage=\"", stage, "\"}");
@@ -25,7 +25,7 @@ std::string Stage(const std::string& of, const std::string& stage) {
 
 std::vector<MemoryDataset::Sample> Samples() {
   std::vector<MemoryDataset::Sample> samples;
-  for (uint64_t i = 0; i < kSamples; ++i) samples.push_back({static_cast<float>(i % 2), {1}, {i % 7}, {}});
+  for (uint64_t i = 0; i < kMeasuredSamples; ++i) samples.push_back({static_cast<float>(i % 2), {1}, {i % 7}, {}});
   return samples;
 }
 
@@ -33,18 +33,18 @@ class StepMetricsTest : public ::testing::Test {
  protected:
   StepMetricsTest() {
     config_.mutable_model()->set_type(v1::ModelConfig::LINEAR);
-    config_.mutable_train()->set_batch_size(kBatch);
+    config_.mutable_train()->set_batch_size(kMeasuredBatch);
     data_.schema.numeric_count = 1;
     data_.schema.field_count = 1;
-    data_.schema.train_samples = kSamples;
+    data_.schema.train_samples = kMeasuredSamples;
     data_.schema.label_mean = 0.5;
     data_.schema.class_names = {"0", "1"};
-    data_.schema.class_counts = {kSamples / 2, kSamples / 2};
+    data_.schema.class_counts = {kMeasuredSamples / 2, kMeasuredSamples / 2};
     data_.train = std::make_unique<MemoryDataset>(Samples());
   }
   absl::StatusOr<Summary> Run() { return RunJob(config_, &client_, data_, &time_, &stop_); }
 
-  static constexpr double kSteps = kSamples / kBatch;
+  static constexpr double kSteps = kMeasuredSamples / kMeasuredBatch;
   v1::Config config_;
   LoadedData data_;
   FakeClient client_;

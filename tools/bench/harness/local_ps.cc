@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kCopiedMetric[] = "lodestone_ps_copied_bytes_total";
+constexpr char kCopiedMetric[] = "lodestone_copied_bytes_total";
 constexpr int kPollMs = 5;
 constexpr int kStartTimeoutMs = 60'000;
 

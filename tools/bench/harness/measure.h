@@ -1,4 +1,4 @@
-// Measures peers and a server over a window of time, and makes rows of pairs of such measurements: ours and the
+// The measurement of peers and a server over a time window, and makes rows of pairs of such measurements: ours and the
 // limit's.
 //
 // Not thread-safe.

@@ -1,4 +1,4 @@
-// Keeps a number of asynchronous operations outstanding and measures each.
+// A closed-loop load: a fixed number of asynchronous operations in flight, each measured.
 //
 // An operation is started where the one before has ended, as an application does that acts on what it is told: by the
 // thread that tells. (So does the limit's client. To wake another thread for it would cost more than a small operation

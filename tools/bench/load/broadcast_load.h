@@ -1,4 +1,5 @@
-// One sends, many receive: through Client::Subscribe, and over plain sockets as the limit of that.
+// The load of a broadcast, one sender and many receivers: through Client::Subscribe, and over plain sockets as the
+// limit of that.
 //
 // A pusher sends a whole dense table's gradient; the server sends the table to all subscribers, of which the pusher is
 // one. It keeps order.depth pushes ahead of what it has received. Subscribers that are slower than it skip to the

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "common/telemetry/copy_counter.h"
+#include "common/telemetry/copied_bytes.h"
 #include "common/telemetry/log.h"
 #include "tools/bench/harness/outstanding.h"
 #include "worker/client/client.h"
@@ -52,7 +52,7 @@ class ClientLoad : public Load {
  public:
   absl::StatusOr<Outcome> Run(const Order& order) override {
     const std::vector<Step> steps = StepsOf(static_cast<ClientOperation>(order.operation));
-    const uint64_t copied_before = CopiedBytes();
+    const uint64_t copied_before = copied_bytes_metric.value();
     uint64_t started = 0;
     Prepare(order);
     absl::StatusOr<Outcome> outcome =
@@ -73,7 +73,7 @@ class ClientLoad : public Load {
         });
     // The copies are those of all operations, the outcome's those of a part of them.
     if (outcome.ok() && started > 0) {
-      outcome->bytes_copied = (CopiedBytes() - copied_before) * outcome->operations / started;
+      outcome->bytes_copied = (copied_bytes_metric.value() - copied_before) * outcome->operations / started;
       outcome->started = started;
     }
     return outcome;

@@ -1,5 +1,5 @@
-// What training steps are measured on: models by name, and batches of random clicks or images, whose labels have
-// nothing to do with them. torch_step.py has the same.
+// The models and batches that training steps are measured on: models by name, and batches of random clicks or images,
+// whose labels have nothing to do with them. torch_step.py has the same.
 //
 // Thread safety: pure functions.
 #pragma once

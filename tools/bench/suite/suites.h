@@ -1,4 +1,4 @@
-// What the benchmark measures, one function per name on its command line.
+// The benchmark's suites, one function per name on its command line.
 //
 // Each starts the processes that it needs, adds its rows one by one, and ends the processes. Not thread-safe.
 #pragma once

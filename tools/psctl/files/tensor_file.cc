@@ -44,10 +44,7 @@ class Output {
     return absl::ErrnoToStatus(errno, absl::StrCat(file_.path(), ": pwrite"));
   }
   absl::Status Publish() {
-    LODESTONE_RETURN_IF_ERROR(file_.Sync());
-    if (std::rename(file_.path().c_str(), path_.c_str()) != 0) {
-      return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": rename"));
-    }
+    LODESTONE_RETURN_IF_ERROR(PublishFile(&file_, path_));
     published_ = true;
     return absl::OkStatus();
   }

@@ -23,7 +23,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr char kVerb[] = "checkpoint";
+constexpr char kCheckpoint[] = "checkpoint";
 
 std::string ToText(const std::string& name, const std::vector<CheckpointPart>& parts, const Painter& paint) {
   Rows rows = {{"server", "address", "shards", "bytes", "seconds", "folder"}};
@@ -81,13 +81,13 @@ absl::StatusOr<std::vector<CheckpointPart>> CheckpointCluster(const std::string&
 
 int RunCheckpoint(CheckpointOptions options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
-    return FailUsage(kVerb, address.message());
+    return FailUsage(kCheckpoint, address.message());
   }
   if (options.name.empty()) options.name = ManualCheckpointName(absl::Now());
   if (const absl::Status name = server::CheckCheckpointName(options.name); !name.ok())
-    return FailUsage(kVerb, name.message());
+    return FailUsage(kCheckpoint, name.message());
   const auto parts = CheckpointCluster(options.address, options.name, options.timeout_ms);
-  if (!parts.ok()) return Fail(kVerb, parts.status());
+  if (!parts.ok()) return Fail(kCheckpoint, parts.status());
   std::fputs(
       (options.json ? ToJson(options.name, *parts) : ToText(options.name, *parts, Painter(WantsColor(STDOUT_FILENO))))
           .c_str(),
@@ -96,11 +96,11 @@ int RunCheckpoint(CheckpointOptions options) {
   for (const CheckpointPart& part : *parts) {
     if (part.written.ok()) continue;
     ++failed;
-    Complain(kVerb, absl::StrCat("ps ", part.server, ": ", part.written.status().message()));
+    Complain(kCheckpoint, absl::StrCat("ps ", part.server, ": ", part.written.status().message()));
   }
   if (failed == 0) return kExitDone;
-  Complain(kVerb, absl::StrCat("checkpoint `", options.name, "` is not complete: ", failed, " of ", parts->size(),
-                               " servers failed"));
+  Complain(kCheckpoint, absl::StrCat("checkpoint `", options.name, "` is not complete: ", failed, " of ", parts->size(),
+                                     " servers failed"));
   return kExitFailed;
 }
 

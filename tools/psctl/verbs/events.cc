@@ -23,7 +23,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr char kVerb[] = "events";
+constexpr char kEvents[] = "events";
 constexpr int kFollowPeriodMs = 1000;
 
 Style StyleOf(const std::string& kind) {
@@ -64,13 +64,13 @@ int Follow(const EventsOptions& options, EventReader* reader) {
   while (!NobodyReads(kFollowPeriodMs)) {
     const absl::StatusOr<std::vector<v1::Event>> events = reader->Read(options.timeout_ms);
     if (!events.ok()) {
-      if (time.NowMs() - answered_ms >= options.timeout_ms) return Fail(kVerb, events.status());
+      if (time.NowMs() - answered_ms >= options.timeout_ms) return Fail(kEvents, events.status());
       continue;
     }
     answered_ms = time.NowMs();
     if (reader->restarted())
-      Complain(kVerb, "from here on events come from another coordinator, or the same one after a restart");
-    if (reader->remark() != remark && !reader->remark().empty()) Complain(kVerb, reader->remark());
+      Complain(kEvents, "from here on events come from another coordinator, or the same one after a restart");
+    if (reader->remark() != remark && !reader->remark().empty()) Complain(kEvents, reader->remark());
     remark = reader->remark();
     Print(*events, options);
     if (std::ferror(stdout)) break;
@@ -122,28 +122,29 @@ absl::StatusOr<std::vector<v1::Event>> EventReader::Read(int timeout_ms) {
 
 int RunEvents(const EventsOptions& options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
-    return FailUsage(kVerb, address.message());
+    return FailUsage(kEvents, address.message());
   }
   EventReader reader(options.address);
   absl::StatusOr<std::vector<v1::Event>> events = reader.Read(options.timeout_ms);
-  if (!events.ok()) return Fail(kVerb, events.status());
+  if (!events.ok()) return Fail(kEvents, events.status());
   if (options.last > 0 && events->size() > options.last) {
     events->erase(events->begin(), events->end() - static_cast<ptrdiff_t>(options.last));
   }
   Print(*events, options);
-  if (!reader.remark().empty()) Complain(kVerb, reader.remark());
+  if (!reader.remark().empty()) Complain(kEvents, reader.remark());
   if (options.follow) return Follow(options, &reader);
   return reader.remark().empty() ? kExitDone : kExitFailed;
 }
 
 const Verb kEventsVerb = {
-    "events", "Shows what has happened: who joined, left, died; what moved, was checkpointed, refused",
+    "events", "Shows what has happened: what joined, left, died; what moved, was checkpointed, refused",
     "  psctl events --follow                                  what has happened, and what happens\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<EventsOptions>();
       AddAddress(command, &options->address);
       command->add_flag("--follow,-f", options->follow, "Goes on with what happens, until Ctrl-C");
       command->add_option("--last", options->last, "Begins with so many of the newest (default: all that are kept)")
+          ->check(CheckCount)
           ->type_name("N");
       AddJson(command, &options->json, "Prints a JSON array, or with --follow one JSON object a line");
       AddTimeout(command, &options->timeout_ms,

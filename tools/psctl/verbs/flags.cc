@@ -2,6 +2,8 @@
 
 #include "CLI/App.hpp"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "tools/psctl/text/duration.h"
 #include "tools/psctl/text/exit_code.h"
 
@@ -22,6 +24,13 @@ CLI::Option* AddTimeout(CLI::App* command, int* timeout_ms, const std::string& h
   return command->add_option_function<std::string>("--timeout", take, help)
       ->type_name("TIME")
       ->default_str(MillisText(*timeout_ms));
+}
+
+std::string CheckCount(const std::string& text) {
+  uint64_t count = 0;
+  return absl::SimpleAtoi(text, &count) && count > 0
+             ? ""
+             : absl::StrCat("expected a whole number, 1 or more, got `", text, "`");
 }
 
 void AddSet(CLI::App* command, std::vector<std::string>* sets) {

@@ -21,6 +21,8 @@ CLI::Option* AddAddress(CLI::App* command, std::string* address, const std::stri
 void AddJson(CLI::App* command, bool* json, const std::string& help = "Prints JSON");
 // --timeout TIME, such as 250ms or 5s.
 CLI::Option* AddTimeout(CLI::App* command, int* timeout_ms, const std::string& help = "How long to wait for answers");
+// What is wrong with a number of things, 1 or more; empty if nothing is. For CLI::Option::check.
+std::string CheckCount(const std::string& text);
 // --set PATH=VALUE, which may be given several times.
 void AddSet(CLI::App* command, std::vector<std::string>* sets);
 

@@ -25,7 +25,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr char kVerb[] = "rollback";
+constexpr char kRollback[] = "rollback";
 
 using ShardRollback = v1::RollbackResponse::ShardRollback;
 
@@ -90,16 +90,17 @@ int Judge(const RollbackOptions& options, const std::vector<RollbackPart>& parts
       continue;
     }
     ++failed;
-    Complain(kVerb, absl::StrCat("ps ", part.server, ": ", part.done.status().message()));
+    Complain(kRollback, absl::StrCat("ps ", part.server, ": ", part.done.status().message()));
   }
   if (failed > 0) {
-    Complain(kVerb, absl::StrCat(failed, " of ", parts.size(),
-                                 " servers failed: other shards may have gone back. It is safe ", "to run this again"));
+    Complain(kRollback,
+             absl::StrCat(failed, " of ", parts.size(), " servers failed: other shards may have gone back. It is safe ",
+                          "to run this again"));
     return 1;
   }
   if (shards > 0) return 0;
-  Complain(kVerb, absl::StrCat("nothing has changed: no shard that holds table `", options.table,
-                               "` has come to version ", options.to));
+  Complain(kRollback, absl::StrCat("nothing has changed: no shard that holds table `", options.table,
+                                   "` has come to version ", options.to));
   return 1;
 }
 
@@ -136,12 +137,12 @@ absl::StatusOr<std::vector<RollbackPart>> RollBackCluster(const std::string& add
 
 int RunRollback(const RollbackOptions& options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
-    return FailUsage(kVerb, address.message());
+    return FailUsage(kRollback, address.message());
   }
   const absl::StatusOr<v1::RollbackRequest> request = MakeRollbackRequest(options.table, options.to);
-  if (!request.ok()) return FailUsage(kVerb, absl::StrCat("--to: ", request.status().message()));
+  if (!request.ok()) return FailUsage(kRollback, absl::StrCat("--to: ", request.status().message()));
   const auto parts = RollBackCluster(options.address, *request, options.timeout_ms);
-  if (!parts.ok()) return Fail(kVerb, parts.status());
+  if (!parts.ok()) return Fail(kRollback, parts.status());
   const Painter paint(WantsColor(STDOUT_FILENO));
   std::fputs((options.json ? ToJson(options, *parts) : ToText(options, *parts, paint)).c_str(), stdout);
   return Judge(options, *parts);

@@ -35,7 +35,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr char kVerb[] = "top";
+constexpr char kTop[] = "top";
 constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr size_t kEventsMax = 200;  // That are kept; no terminal shows more.
 
@@ -163,7 +163,7 @@ class TerminalTop {
       if (fds[2].revents != 0) OnKeys();
     }
     screen_.reset();  // Before the question under way is waited for.
-    if (!failure_.ok()) return Fail(kVerb, failure_);
+    if (!failure_.ok()) return Fail(kTop, failure_);
     return kExitDone;
   }
 
@@ -238,7 +238,7 @@ int RunPlainly(const TopOptions& options) {
   for (uint32_t frame = 0; options.count == 0 || frame < options.count; ++frame) {
     const auto next = std::chrono::steady_clock::now() + kPeriod;
     const absl::StatusOr<TopView> view = source.Ask();
-    if (!view.ok()) return Fail(kVerb, view.status());
+    if (!view.ok()) return Fail(kTop, view.status());
     const std::string text =
         options.json
             ? JsonLine(ToJson(*view, source.fresh()))
@@ -254,24 +254,25 @@ int RunPlainly(const TopOptions& options) {
 
 int RunTop(const TopOptions& options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
-    return FailUsage(kVerb, address.message());
+    return FailUsage(kTop, address.message());
   }
   if (options.json || !IsTerminal(STDOUT_FILENO)) return RunPlainly(options);
   return TerminalTop(options).Run();
 }
 
-const Verb kTopVerb = {
-    "top",
-    "Shows a cluster live: servers, workers, tables, waits, events. q or Ctrl-C leaves; "
-    "without a terminal each second's picture follows the one before as plain text",
-    "  psctl top --address ps0:7000                           watch a cluster; q leaves\n",
-    [](CLI::App* command) -> Verb::Run {
-      const auto options = std::make_shared<TopOptions>();
-      AddAddress(command, &options->address);
-      command->add_option("--count", options->count, "Ends after so many pictures (default: never)")->type_name("N");
-      AddJson(command, &options->json, "Prints one JSON object a line, each second");
-      AddTimeout(command, &options->timeout_ms, "How long to wait for the answers to one picture");
-      return [options] { return RunTop(*options); };
-    }};
+const Verb kTopVerb = {"top",
+                       "Shows a cluster live: servers, workers, tables, waits, events. q or Ctrl-C leaves; "
+                       "without a terminal each second's picture follows the one before as plain text",
+                       "  psctl top --address ps0:7000                           watch a cluster; q leaves\n",
+                       [](CLI::App* command) -> Verb::Run {
+                         const auto options = std::make_shared<TopOptions>();
+                         AddAddress(command, &options->address);
+                         command->add_option("--count", options->count, "Ends after so many pictures (default: never)")
+                             ->check(CheckCount)
+                             ->type_name("N");
+                         AddJson(command, &options->json, "Prints one JSON object a line, each second");
+                         AddTimeout(command, &options->timeout_ms, "How long to wait for the answers to one picture");
+                         return [options] { return RunTop(*options); };
+                       }};
 
 }  // namespace lodestone::psctl

@@ -17,7 +17,7 @@
 namespace lodestone::psctl {
 namespace {
 
-constexpr char kVerb[] = "verify";
+constexpr char kVerify[] = "verify";
 
 using ShardReplicas = v1::VerifyReplicasResponse::ShardReplicas;
 
@@ -25,7 +25,7 @@ bool Differs(const ShardReplicas& shard) {
   return shard.missing().empty() && shard.owner_checksum() != shard.follower_checksum();
 }
 
-std::string Hex(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
+std::string ChecksumText(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
 
 }  // namespace
 
@@ -82,8 +82,8 @@ std::string ToText(const std::vector<LiveReplicas>& replicas, const Painter& pai
     for (const ShardReplicas& shard : of_server.compared->shards()) {
       if (Differs(shard)) {
         absl::StrAppend(&details, "shard ", shard.shard(), " differs at version ", shard.version(), ": ps ",
-                        of_server.server, " holds ", Hex(shard.owner_checksum()), ", its follower ps ",
-                        shard.follower(), " ", Hex(shard.follower_checksum()), "\n");
+                        of_server.server, " holds ", ChecksumText(shard.owner_checksum()), ", its follower ps ",
+                        shard.follower(), " ", ChecksumText(shard.follower_checksum()), "\n");
       } else if (!shard.missing().empty()) {
         absl::StrAppend(&details, "shard ", shard.shard(), " of ps ", of_server.server,
                         " was not compared: ", shard.missing(), "\n");
@@ -104,8 +104,8 @@ std::string ToJson(const std::vector<LiveReplicas>& replicas) {
         if (shard.missing().empty()) {
           one["version"] = shard.version();
           one["equal"] = !Differs(shard);
-          one["owner_checksum"] = Hex(shard.owner_checksum());
-          one["follower_checksum"] = Hex(shard.follower_checksum());
+          one["owner_checksum"] = ChecksumText(shard.owner_checksum());
+          one["follower_checksum"] = ChecksumText(shard.follower_checksum());
           one["follower"] = shard.follower();
         } else {
           one["missing"] = shard.missing();
@@ -123,15 +123,15 @@ std::string ToJson(const std::vector<LiveReplicas>& replicas) {
 
 int RunVerifyLive(const VerifyLiveOptions& options) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
-    return FailUsage(kVerb, address.message());
+    return FailUsage(kVerify, address.message());
   }
   const auto replicas = CompareReplicas(options);
-  if (!replicas.ok()) return Fail(kVerb, replicas.status());
+  if (!replicas.ok()) return Fail(kVerify, replicas.status());
   const Painter paint(WantsColor(STDOUT_FILENO));
   std::fputs((options.json ? ToJson(*replicas) : ToText(*replicas, paint)).c_str(), stdout);
   for (const LiveReplicas& of_server : *replicas) {
     if (of_server.compared.ok()) continue;
-    Complain(kVerb, absl::StrCat("ps ", of_server.server, ": ", of_server.compared.status().message()));
+    Complain(kVerify, absl::StrCat("ps ", of_server.server, ": ", of_server.compared.status().message()));
   }
   const LiveCount count = Count(*replicas);
   return count.different + count.missing + count.failed == 0 ? kExitDone : kExitFailed;

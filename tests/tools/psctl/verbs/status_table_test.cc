@@ -122,13 +122,13 @@ TEST(StatusText, ShowsWhatServersSayOfThemselves) {
 TEST(StatusText, ShowsIdentitiesAndWarnsOfAnOpenPs) {
   v1::StatusResponse status = Example();
   EXPECT_THAT(StatusText(status), Not(HasSubstr("identity")));
-  status.mutable_server()->set_security_warning("open to everybody who can connect");
+  status.mutable_server()->set_security_warning("open to any caller that can connect");
   status.mutable_server()->set_http("host:8080");
   v1::IdentityStatus* identity = status.add_identities();
   identity->set_name("trainer");
   identity->set_role("worker");
   identity->set_denied(3);
-  EXPECT_THAT(StatusText(status), HasSubstr("  WARNING: open to everybody who can connect\n"));
+  EXPECT_THAT(StatusText(status), HasSubstr("  WARNING: open to any caller that can connect\n"));
   EXPECT_THAT(StatusText(status), HasSubstr("  http       host:8080\n"));
   EXPECT_THAT(StatusText(status), HasSubstr("trainer   worker      0       3"));
 }
