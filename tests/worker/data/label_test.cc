@@ -4,7 +4,7 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr auto kLibsvm = v1::DataConfig::LIBSVM;
+constexpr auto kLibsvmFormat = v1::DataConfig::LIBSVM;
 using Texts = std::vector<std::string>;
 
 std::string Samples(const Texts& labels) {
@@ -14,7 +14,7 @@ std::string Samples(const Texts& labels) {
 }
 
 TEST(Labels, AreClassesInNumericOrder) {
-  const auto data = Load(FilesConfig(kLibsvm, {WriteFile("n", Samples({"10", "9", "-1", "2.5", "9"}))}));
+  const auto data = Load(FilesConfig(kLibsvmFormat, {WriteFile("n", Samples({"10", "9", "-1", "2.5", "9"}))}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->schema.class_names, (Texts{"-1", "2.5", "9", "10"}));
   EXPECT_EQ(data->schema.class_counts, (std::vector<uint64_t>{1, 1, 2, 1}));
@@ -23,7 +23,7 @@ TEST(Labels, AreClassesInNumericOrder) {
 }
 
 TEST(Labels, AreOneClassIfTheyAreOneNumber) {
-  const auto data = Load(FilesConfig(kLibsvm, {WriteFile("o", Samples({"+1", "-1", "1", "1.0", "-1.0", "1e0"}))},
+  const auto data = Load(FilesConfig(kLibsvmFormat, {WriteFile("o", Samples({"+1", "-1", "1", "1.0", "-1.0", "1e0"}))},
                                      {WriteFile("ot", Samples({"01", "-1.00"}))}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->schema.class_names, (Texts{"-1", "+1"}));
@@ -33,14 +33,14 @@ TEST(Labels, AreOneClassIfTheyAreOneNumber) {
 }
 
 TEST(Labels, AreClassesInTextOrderIfAnyIsNoNumber) {
-  const auto data = Load(FilesConfig(kLibsvm, {WriteFile("t", Samples({"dog", "cat", "10", "9", "cat"}))}));
+  const auto data = Load(FilesConfig(kLibsvmFormat, {WriteFile("t", Samples({"dog", "cat", "10", "9", "cat"}))}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->schema.class_names, (Texts{"10", "9", "cat", "dog"}));
   EXPECT_EQ(ReadAll(*data->train).labels, (std::vector<float>{3, 2, 0, 1, 2}));
 }
 
 TEST(Labels, FollowTheMap) {
-  auto config = FilesConfig(kLibsvm, {WriteFile("m", Samples({"good", "bad", "3.0", "good"}))},
+  auto config = FilesConfig(kLibsvmFormat, {WriteFile("m", Samples({"good", "bad", "3.0", "good"}))},
                             {WriteFile("mt", Samples({"3", "ugly"}))});
   auto& map = *config.mutable_data()->mutable_label_map();
   map["good"] = 1;
@@ -57,7 +57,7 @@ TEST(Labels, FollowTheMap) {
 
 TEST(Labels, RefuseWhatTheMapLacksOrContradicts) {
   const std::string path = WriteFile("r", Samples({"a", "b"}));
-  auto config = FilesConfig(kLibsvm, {path});
+  auto config = FilesConfig(kLibsvmFormat, {path});
   auto& map = *config.mutable_data()->mutable_label_map();
   map["a"] = 0;
   ExpectError(Load(config), {path + ":2:1: label \"b\"", "data.label_map"});
@@ -74,29 +74,30 @@ TEST(Labels, RefuseWhatTheMapLacksOrContradicts) {
 
 TEST(Labels, RefuseTestLabelsThatTrainingDoesNotKnow) {
   const std::string test = WriteFile("ut", Samples({"1", "7"}));
-  ExpectError(Load(FilesConfig(kLibsvm, {WriteFile("u", Samples({"0", "1"}))}, {test})),
+  ExpectError(Load(FilesConfig(kLibsvmFormat, {WriteFile("u", Samples({"0", "1"}))}, {test})),
               {test + ":2:1: label \"7\" is not among the 2 classes of the training files (0, 1)"});
 }
 
 TEST(Labels, AreNumbersForTheSquaredLoss) {
   const std::string path = WriteFile("q", Samples({"3.5", "-1e3", "0.5"}));
-  const auto data = Load(FilesConfig(kLibsvm, {path}, {path}), LabelKind::kNumber);
+  const auto data = Load(FilesConfig(kLibsvmFormat, {path}, {path}), LabelKind::kNumber);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(ReadAll(*data->train).labels, (std::vector<float>{3.5, -1000, 0.5}));
   EXPECT_EQ(ReadAll(*data->test).labels, (std::vector<float>{3.5, -1000, 0.5}));
   EXPECT_DOUBLE_EQ(data->schema.label_mean, -996.0 / 3);
   EXPECT_TRUE(data->schema.class_names.empty());
   const std::string text = WriteFile("qt", Samples({"1", "high"}));
-  ExpectError(Load(FilesConfig(kLibsvm, {text}), LabelKind::kNumber), {text + ":2:1: label \"high\" is not a number"});
+  ExpectError(Load(FilesConfig(kLibsvmFormat, {text}), LabelKind::kNumber),
+              {text + ":2:1: label \"high\" is not a number"});
 }
 
 TEST(Labels, RefuseMoreClassesThanThereMayBe) {
   Texts labels;
   for (uint32_t i = 0; i <= limits::kClassesMax; ++i) labels.push_back(std::to_string(i) + ".5");
   const std::string path = WriteFile("many", Samples(labels));
-  ExpectError(Load(FilesConfig(kLibsvm, {path})), {path + ":65537:1: ", "squared"});
+  ExpectError(Load(FilesConfig(kLibsvmFormat, {path})), {path + ":65537:1: ", "squared"});
   labels.pop_back();
-  const auto data = Load(FilesConfig(kLibsvm, {WriteFile("just", Samples(labels))}));
+  const auto data = Load(FilesConfig(kLibsvmFormat, {WriteFile("just", Samples(labels))}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->schema.class_names.size(), limits::kClassesMax);
 }
