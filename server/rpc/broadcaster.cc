@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,13 +33,14 @@ Broadcaster::Broadcaster(Store* store, uint32_t subscribers_max)
       bytes_total_(std::make_shared<BroadcastBytes>(0)),
       subscribers_(std::make_shared<SubscriberSet>(subscribers_max)) {
   // An executor may run the listener until the store is destroyed, later than this.
-  store->pushes().SetBroadcastListener([subscribers = subscribers_](TableId table) { subscribers->ServeTable(table); });
-  timer_ = std::thread([subscribers = subscribers_] { subscribers->RunTimer(); });
+  store->pushes().SetBroadcastListener(
+      [subscribers = subscribers_](std::span<const TableId> tables) { subscribers->ServeTables(tables); });
+  thread_ = std::thread([subscribers = subscribers_] { subscribers->RunThread(); });
 }
 
 Broadcaster::~Broadcaster() {
   Shutdown();
-  timer_.join();
+  thread_.join();
 }
 
 absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::SubscribeRequest& request, std::string peer,
@@ -57,7 +59,7 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::Subscribe
   auto subscriber =
       std::make_shared<Subscriber>(Subscriber::Options{request.worker_incarnation(), std::move(peer),
                                                        std::move(subscription), std::move(shards), std::move(held)},
-                                   store_, sink, bytes_total_);
+                                   store_, sink, subscribers_->queue(), bytes_total_);
   LODESTONE_RETURN_IF_ERROR(subscribers_->Add(subscriber, period, generation));
   return subscriber;
 }

@@ -5,12 +5,26 @@
 #include <utility>
 
 #include "common/base/limits.h"
+#include "server/rpc/broadcast_queue.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
+namespace {
 
-Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total)
-    : options_(std::move(options)), store_(store), sink_(sink), bytes_total_(std::move(bytes_total)) {
+std::atomic<uint64_t> last_id{0};
+
+}  // namespace
+
+Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
+                       std::shared_ptr<BroadcastBytes> bytes_total)
+    : id_(++last_id),
+      options_(std::move(options)),
+      store_(store),
+      sink_(sink),
+      queue_(std::move(queue)),
+      bytes_total_(std::move(bytes_total)) {
+  for (const DeltaPath::Subscription::Table& table : options_.subscription.tables) tables_.push_back(table.id);
+  std::sort(tables_.begin(), tables_.end());
   MutexLock lock(&mu_);
   held_ = options_.held;
   held_.resize(options_.shards.size());
@@ -22,7 +36,7 @@ void Subscriber::Start() {
     MutexLock lock(&mu_);
     started_ = true;
   }
-  Pump();
+  Post();
 }
 
 void Subscriber::Serve() {
@@ -31,7 +45,7 @@ void Subscriber::Serve() {
     if (due_ && started_) ++skipped_;
     due_ = true;
   }
-  Pump();
+  Post();
 }
 
 void Subscriber::OnWritten(bool ok) {
@@ -40,7 +54,7 @@ void Subscriber::OnWritten(bool ok) {
     writing_ = false;
     if (!ok && !end_.has_value()) end_ = absl::CancelledError("the subscriber has disconnected");
   }
-  Pump();
+  Post();
 }
 
 void Subscriber::Cancel(absl::Status status) {
@@ -48,12 +62,17 @@ void Subscriber::Cancel(absl::Status status) {
     MutexLock lock(&mu_);
     if (!end_.has_value()) end_ = std::move(status);
   }
-  Pump();
+  Post();
 }
 
-bool Subscriber::SubscribedTo(TableId table) const {
-  return std::any_of(options_.subscription.tables.begin(), options_.subscription.tables.end(),
-                     [table](const DeltaPath::Subscription::Table& t) { return t.id == table; });
+bool Subscriber::SubscribedToAny(std::span<const TableId> tables) const {
+  auto mine = tables_.begin();
+  for (const TableId table : tables) {
+    mine = std::lower_bound(mine, tables_.end(), table);
+    if (mine == tables_.end()) return false;
+    if (*mine == table) return true;
+  }
+  return false;
 }
 
 bool Subscriber::finished() const {
@@ -70,13 +89,22 @@ void Subscriber::FillStatus(v1::SubscriberStatus* status) const {
   status->set_bytes(bytes_);
 }
 
+void Subscriber::Post() {
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(posted_, true)) return;
+  }
+  queue_->Run(shared_from_this());
+}
+
 // Steps are decided under the lock and taken without it, because the store and the sink may call back from within. Only
 // one thread takes steps at a time: other threads record their events in the fields, which the next decision reads.
-void Subscriber::Pump() {
+void Subscriber::Run() {
   const std::shared_ptr<Subscriber> self = shared_from_this();
   MutexLock lock(&mu_);
-  if (pumping_) return;
-  pumping_ = true;
+  posted_ = false;
+  if (running_) return;
+  running_ = true;
   for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
     std::optional<DeltaPath::Held> from;
@@ -111,7 +139,7 @@ void Subscriber::Pump() {
     }
     mu_.Lock();
   }
-  pumping_ = false;
+  running_ = false;
 }
 
 Subscriber::Action Subscriber::NextAction() {
@@ -182,7 +210,7 @@ void Subscriber::OnCollected(size_t shard_index, ShardChange change) {
     checked_[shard_index] = true;
     if (!finished_) pending_ = std::move(change.pieces);
   }
-  Pump();
+  Post();
 }
 
 }  // namespace lodestone::server

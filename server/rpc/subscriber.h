@@ -5,8 +5,9 @@
 // limits::kDeltaBytesTarget bytes and writes one at a time. A broadcast during a round makes one more round follow it;
 // further ones are skipped: a slow reader gets the newest values, and nothing queues.
 //
-// Thread-safe. Keeps itself alive while the store collects for it; holds at most one shard's change and one message.
-// The store and the sink must outlive it.
+// Thread-safe: what happens is noted where it happens, and the steps that follow are taken on the broadcaster's thread
+// (broadcast_queue.h). Keeps itself alive while the store collects for it; holds at most one shard's change and one
+// message. The store and the sink must outlive it.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,7 @@
 
 namespace lodestone::server {
 
+class BroadcastQueue;
 class Store;
 
 // Payload bytes sent by a server to all of its subscribers.
@@ -44,10 +47,13 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
     std::vector<ShardId> shards;                       // Owned, ascending.
     std::vector<std::optional<DeltaPath::Held>> held;  // Per shard: what the reader reports that it has.
   };
-  Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total);
+  Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
+             std::shared_ptr<BroadcastBytes> bytes_total);
 
-  // Begins with the first round. Call once, when the sink is ready: the first Write or Finish may come from within. The
-  // sink is not touched before.
+  // Distinct, and growing: one made later has a greater one.
+  uint64_t id() const { return id_; }
+
+  // Begins with the first round. Call once, when the sink is ready; it is not touched before.
   void Start();
   // Completes the sink's Write; not `ok`: the stream is broken.
   void OnWritten(bool ok);
@@ -56,15 +62,19 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
 
   // Requests a round: a table of the subscription is due.
   void Serve();
-  bool SubscribedTo(TableId table) const;
+  // `tables` ascend.
+  bool SubscribedToAny(std::span<const TableId> tables) const;
+
+  // Takes all steps that are possible now. For the queue's thread.
+  void Run();
   bool finished() const;
   void FillStatus(v1::SubscriberStatus* status) const;
 
  private:
   enum class Action { kNothing, kCollect, kWrite, kFinish };
 
-  // Takes all steps that are possible now.
-  void Pump();
+  // Has the queue run it.
+  void Post();
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -72,14 +82,18 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void OnCollected(size_t shard_index, ShardChange change);
 
   // Constant after construction.
+  const uint64_t id_;
   const Options options_;
+  std::vector<TableId> tables_;  // Of the subscription, ascending.
   Store* const store_;
   DeltaSink* const sink_;
+  const std::shared_ptr<BroadcastQueue> queue_;
   const std::shared_ptr<BroadcastBytes> bytes_total_;
 
   mutable Mutex mu_;
   bool started_ ABSL_GUARDED_BY(mu_) = false;
-  bool pumping_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Pump: only it takes steps.
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;   // The queue is to run it.
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Run: only it takes steps.
   bool due_ ABSL_GUARDED_BY(mu_) = true;       // Another round is requested; at first the anchor's.
   bool round_active_ ABSL_GUARDED_BY(mu_) = false;
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;

@@ -217,14 +217,19 @@ void PushPath::Finish(Call* call, const ExecutorShare* last) {
     duplicates_.fetch_add(1, std::memory_order_relaxed);
   }
   call->done(std::move(response));
-  if (!applied || !broadcast_listener_) return;
-  for (Table* table : call->tables) {
+  if (applied && broadcast_listener_) TellDue(*call);
+}
+
+void PushPath::TellDue(const Call& call) const {
+  std::vector<TableId> due;
+  for (Table* table : call.tables) {
     const uint32_t every = table->spec().broadcast().every_pushes();
     if (every == 0) continue;
     if ((table->counters().pushes.fetch_add(1, std::memory_order_relaxed) + 1) % every == 0) {
-      broadcast_listener_(table->id());
+      due.push_back(table->id());
     }
   }
+  if (!due.empty()) broadcast_listener_(due);
 }
 
 void PushPath::Observe(const Call& call, const ExecutorShare* last) const {

@@ -222,6 +222,49 @@ TEST_F(BroadcastTest, ServesATableEveryFewPushes) {
   EXPECT_EQ(other->deltas().size(), 1) << "table b was not due";
 }
 
+TEST_F(BroadcastTest, SendsOnAThreadOfItsOwnAndNotOnThePushers) {
+  v1::Broadcast every_push = Never();
+  every_push.set_every_pushes(1);
+  Start(16, 64, 4, every_push);
+  Reader* const reader = NewReader();
+  ASSERT_TRUE(Subscribe(reader, {a_}).ok());
+  reader->AwaitVersions(StoreVersions());
+  for (int push = 0; push < 20; ++push) {
+    PushDense(a_, 1.0f);
+    reader->AwaitVersions(StoreVersions());
+  }
+  EXPECT_FALSE(reader->writers().contains(std::this_thread::get_id()));
+  EXPECT_EQ(reader->writers().size(), 1);
+}
+
+TEST_F(BroadcastTest, APushOfSeveralTablesThatAreDueIsOneBroadcast) {
+  v1::Broadcast every_second = Never();
+  every_second.set_every_pushes(2);
+  Start(16, 64, 4, every_second);
+  Reader* const reader = NewReader(Reader::Answer::kByHand);
+  ASSERT_TRUE(Subscribe(reader, {a_, b_}).ok());
+  reader->AwaitDeltas(1);
+  reader->AnswerByHand(true);
+  const auto push_both = [this] {
+    auto push = NewPush(++sequence_);
+    push.AddDense(a_, layout_, 1.0f);
+    push.AddDense(b_, layout_, 1.0f);
+    ASSERT_TRUE(Push(push).ok());
+  };
+  push_both();
+  push_both();  // Due.
+  reader->AwaitDeltas(2);
+  push_both();  // Not due: the broadcast under way is not followed by another.
+  reader->AnswerByHand(true);
+  push_both();  // Due again.
+  reader->AwaitDeltas(3);
+  reader->AnswerByHand(true);
+  EXPECT_EQ(reader->versions(), StoreVersions()) << "the third message holds both pushes since the second";
+  v1::SubscriberStatus status;
+  reader->subscriber().FillStatus(&status);
+  EXPECT_EQ(status.skipped(), 0);
+}
+
 TEST_F(BroadcastTest, ServesByTheClock) {
   v1::Broadcast every_millisecond;
   every_millisecond.set_every_ms(1);

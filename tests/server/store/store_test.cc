@@ -522,7 +522,7 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
   v1::TableSpec spec = AddingDense("d", 10, 10);
   spec.mutable_broadcast()->set_every_pushes(3);
   std::atomic<int> called{0};
-  store_->pushes().SetBroadcastListener([&](TableId) { called.fetch_add(1); });
+  store_->pushes().SetBroadcastListener([&](std::span<const TableId>) { called.fetch_add(1); });
   const auto tables = Ensure({spec});
   ASSERT_TRUE(tables.ok());
   for (Sequence s = 1; s <= 10; ++s) {
@@ -532,6 +532,34 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
     ASSERT_TRUE(Push(push).ok());  // Duplicates do not count.
   }
   EXPECT_EQ(called.load(), 3);
+}
+
+TEST_F(StoreTest, TheBroadcastListenerIsCalledOnceForAllTablesOfAPushThatAreDue) {
+  Make();
+  std::vector<v1::TableSpec> specs = {AddingDense("a", 10, 10), AddingDense("b", 10, 10), AddingRows("r", 2)};
+  for (v1::TableSpec& spec : specs) spec.mutable_broadcast()->set_every_pushes(2);
+  specs[2].mutable_broadcast()->set_every_pushes(4);
+  std::vector<std::vector<TableId>> called;
+  store_->pushes().SetBroadcastListener([&](std::span<const TableId> due) {
+    called.emplace_back(due.begin(), due.end());
+    std::sort(called.back().begin(), called.back().end());
+  });
+  const auto tables = Ensure(specs);
+  ASSERT_TRUE(tables.ok());
+  std::vector<TableId> all;
+  for (const auto& table : tables->tables()) all.push_back(table.id());
+  for (Sequence s = 1; s <= 4; ++s) {
+    auto push = NewPush(s);
+    push.AddDense(all[0], {10, 10}, 1.0f);
+    push.AddDense(all[1], {10, 10}, 1.0f);
+    push.AddRows(all[2], 2, {{s, 1.0f}}, true);
+    ASSERT_TRUE(Push(push).ok());
+  }
+  store_.reset();  // Whatever an executor may still say.
+  std::vector<TableId> dense = {all[0], all[1]};
+  std::sort(dense.begin(), dense.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(called, (std::vector<std::vector<TableId>>{dense, all}));
 }
 
 // Each part of a push once counted for itself, and duplicates and refused pushes counted too.
