@@ -25,8 +25,9 @@ struct ShardMessage {
     ShardId shard = 0;
     const TableHandle* table = nullptr;
     bool dense = false;
-    size_t source = 0;                // Index into the dense sources or those of rows.
-    std::span<const uint32_t> items;  // Dense: block indices; rows: indices into the source's keys. Ascending.
+    size_t source = 0;                        // Index into the dense sources or those of rows.
+    std::span<const uint32_t> items;          // Dense: block indices; rows: indices into the source's keys. Ascending.
+    v1::Part::More more = v1::Part::NOTHING;  // Of a push.
 
     // Floats of the values of all its blocks or rows.
     size_t ValueCount() const;
