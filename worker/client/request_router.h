@@ -45,8 +45,9 @@ struct Routing {
 
 // Limits of the length of messages, payload and header; of the answers to a pull as well.
 struct MessageLimits {
-  size_t bytes_target = 2 << 20;  // A message ends before it grows beyond.
-  size_t bytes_max = 64 << 20;    // A block or row that needs more is an error.
+  // A message ends before it grows beyond: eight blocks of the usual size, and their description.
+  size_t bytes_target = (2 << 20) + (4 << 10);
+  size_t bytes_max = 64 << 20;  // A block or row that needs more is an error.
 };
 
 class RequestRouter {
