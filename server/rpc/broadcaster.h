@@ -18,6 +18,7 @@
 namespace lodestone::server {
 
 class DeltaSink;
+class SharedSnapshots;
 class Store;
 class Subscriber;
 class SubscriberSet;
@@ -42,13 +43,14 @@ class Broadcaster {
   // The same, and refuses new ones.
   void Shutdown();
 
-  // Adds the subscribers, and sets server.broadcast_bytes.
+  // Adds the subscribers, and sets server.broadcast_bytes and broadcast_pinned_bytes.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
   // Constant after construction.
   Store* const store_;
   const std::shared_ptr<std::atomic<uint64_t>> bytes_total_;  // Payload sent to all subscribers.
+  const std::shared_ptr<SharedSnapshots> snapshots_;
   const std::shared_ptr<SubscriberSet> subscribers_;
   std::thread thread_;
 };

@@ -1,8 +1,10 @@
 // One subscriber of broadcasts: a full anchor first, then at each broadcast the changes since the last.
 //
-// A subscriber has at most one round under way. A round visits the owned shards whose version differs from what the
-// reader holds, collects the change of each from the store, packs changes into messages of about
-// limits::kDeltaBytesTarget bytes and writes one at a time. A broadcast during a round makes one more round follow it;
+// A subscriber has at most one round under way. A round visits the owned shards that may hold something of the
+// subscription and whose version differs from what the reader holds, takes the change of each from a snapshot that it
+// shares with other subscribers (shared_snapshots.h) or, with rows or at a position that this ps has not sent, has it
+// collected from the store, packs changes into messages of about limits::kDeltaBytesTarget bytes and writes one at a
+// time. A broadcast during a round makes one more round follow it;
 // further ones are skipped: a slow reader gets the newest values, and nothing queues.
 //
 // Thread-safe: what happens is noted where it happens, and the steps that follow are taken on the broadcaster's thread
@@ -13,7 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,8 @@
 namespace lodestone::server {
 
 class BroadcastQueue;
+class DenseSnapshot;
+class SharedSnapshots;
 class Store;
 
 // Payload bytes sent by a server to all of its subscribers.
@@ -44,11 +47,12 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
     Incarnation worker = 0;
     std::string peer;
     DeltaPath::Subscription subscription;
-    std::vector<ShardId> shards;                       // Owned, ascending.
+    bool dense = false;                                // It wants no rows.
+    std::vector<ShardId> shards;                       // Owned, and of the subscription; ascending.
     std::vector<std::optional<DeltaPath::Held>> held;  // Per shard: what the reader reports that it has.
   };
   Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
-             std::shared_ptr<BroadcastBytes> bytes_total);
+             std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total);
 
   // Distinct, and growing: one made later has a greater one.
   uint64_t id() const { return id_; }
@@ -79,7 +83,10 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnCollected(size_t shard_index, ShardChange change);
+  // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
+  void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
+  void OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer);
+  void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change);
 
   // Constant after construction.
   const uint64_t id_;
@@ -88,26 +95,32 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   Store* const store_;
   DeltaSink* const sink_;
   const std::shared_ptr<BroadcastQueue> queue_;
+  const std::shared_ptr<SharedSnapshots> snapshots_;
   const std::shared_ptr<BroadcastBytes> bytes_total_;
 
   mutable Mutex mu_;
   bool started_ ABSL_GUARDED_BY(mu_) = false;
-  bool posted_ ABSL_GUARDED_BY(mu_) = false;   // The queue is to run it.
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Run: only it takes steps.
-  bool due_ ABSL_GUARDED_BY(mu_) = true;       // Another round is requested; at first the anchor's.
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;       // The queue is to run it.
+  bool running_ ABSL_GUARDED_BY(mu_) = false;      // A thread is in Run: only it takes steps.
+  bool due_ ABSL_GUARDED_BY(mu_) = true;           // Another round is requested; at first the anchor's.
+  uint64_t due_since_ ABSL_GUARDED_BY(mu_) = 0;    // When (SharedSnapshots::Now) it was requested last,
+  uint64_t round_since_ ABSL_GUARDED_BY(mu_) = 0;  // and the round under way.
   bool round_active_ ABSL_GUARDED_BY(mu_) = false;
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // The status of the Finish to come.
   std::vector<std::optional<DeltaPath::Held>> held_
-      ABSL_GUARDED_BY(mu_);                                        // What the reader has, or is sent, per shard.
-  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                 // Per shard: this ps has sent it itself.
-  size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                     // Index of the round's next shard.
-  std::deque<ShardChange::Piece> pending_ ABSL_GUARDED_BY(mu_);    // Rest of the change collected last.
-  v1::Delta message_ ABSL_GUARDED_BY(mu_);                         // The message being packed…
-  std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);  // … its payload
-  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                  // … and that payload's size.
+      ABSL_GUARDED_BY(mu_);                                         // What the reader has, or is sent, per shard.
+  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                  // Per shard: this ps has sent it itself.
+  size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                      // Index of the round's next shard.
+  std::shared_ptr<const ShardChange> change_ ABSL_GUARDED_BY(mu_);  // Collected last, and not packed whole.
+  size_t next_piece_ ABSL_GUARDED_BY(mu_) = 0;                      // Of it.
+  v1::Delta message_ ABSL_GUARDED_BY(mu_);                          // The message being packed…
+  std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);   // … its payload
+  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                   // … and that payload's size.
+  // The changes that are packed in it, which others may share until it is written.
+  std::vector<std::shared_ptr<const ShardChange>> packed_ ABSL_GUARDED_BY(mu_);
   uint64_t deltas_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
