@@ -51,6 +51,9 @@ constexpr Row<Server> kServerRows[] = {
      [](const Server& s) -> double { return s.table_bytes(); }},
     {"lodestone_ps_table_memory_limit_bytes", "Bytes that tables may take.", kGauge,
      [](const Server& s) -> double { return s.table_bytes_max(); }},
+    {"lodestone_ps_broadcast_pinned_bytes",
+     "Bytes of values that broadcasts under way keep in memory; what pushes change meanwhile is there twice.", kGauge,
+     [](const Server& s) -> double { return s.broadcast_pinned_bytes(); }},
     {"lodestone_ps_security_warning", "Whether something of its security is worth a look: psctl status says what.",
      kGauge, [](const Server& s) -> double { return !s.security_warning().empty(); }},
 };

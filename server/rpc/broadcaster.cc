@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/rpc/shared_snapshots.h"
 #include "server/rpc/subscriber.h"
 #include "server/rpc/subscriber_set.h"
 #include "server/store/store.h"
@@ -30,23 +32,27 @@ std::chrono::milliseconds PeriodOf(const Store& store, const DeltaPath::Subscrip
 Broadcaster::Broadcaster(Store* store, uint32_t subscribers_max)
     : store_(store),
       bytes_total_(std::make_shared<BroadcastBytes>(0)),
+      snapshots_(std::make_shared<SharedSnapshots>(&store->deltas())),
       subscribers_(std::make_shared<SubscriberSet>(subscribers_max)) {
   // An executor may run the listener until the store is destroyed, later than this.
-  store->pushes().SetBroadcastListener([subscribers = subscribers_](TableId table) { subscribers->ServeTable(table); });
-  timer_ = std::thread([subscribers = subscribers_] { subscribers->RunTimer(); });
+  store->pushes().SetBroadcastListener(
+      [subscribers = subscribers_](std::span<const TableId> tables) { subscribers->ServeTables(tables); });
+  thread_ = std::thread([subscribers = subscribers_] { subscribers->RunThread(); });
 }
 
 Broadcaster::~Broadcaster() {
   Shutdown();
-  timer_.join();
+  thread_.join();
 }
 
 absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::SubscribeRequest& request, std::string peer,
                                                              DeltaSink* sink) {
   const uint64_t generation = subscribers_->generation();
-  std::vector<ShardId> shards = store_->shards().owned();  // May be none yet: the stream ends when that changes.
   if (request.tables().empty()) return absl::InvalidArgumentError("the subscription names no table; name at least one");
   LODESTONE_ASSIGN_OR_RETURN(DeltaPath::Subscription subscription, store_->deltas().MakeSubscription(request));
+  // May be none yet: the stream ends when that changes.
+  std::vector<ShardId> shards = store_->deltas().ShardsOf(subscription);
+  const bool dense = store_->deltas().IsDense(subscription);
   const std::chrono::milliseconds period = PeriodOf(*store_, subscription);
   std::vector<std::optional<DeltaPath::Held>> held(shards.size());
   for (const auto& holds : request.held()) {
@@ -54,10 +60,10 @@ absl::StatusOr<std::shared_ptr<Subscriber>> Broadcaster::Add(const v1::Subscribe
     if (shard == shards.end() || *shard != holds.shard()) continue;
     held[shard - shards.begin()] = DeltaPath::Held{holds.term(), holds.version()};
   }
-  auto subscriber =
-      std::make_shared<Subscriber>(Subscriber::Options{request.worker_incarnation(), std::move(peer),
-                                                       std::move(subscription), std::move(shards), std::move(held)},
-                                   store_, sink, bytes_total_);
+  auto subscriber = std::make_shared<Subscriber>(
+      Subscriber::Options{request.worker_incarnation(), std::move(peer), std::move(subscription), dense,
+                          std::move(shards), std::move(held)},
+      store_, sink, subscribers_->queue(), snapshots_, bytes_total_);
   LODESTONE_RETURN_IF_ERROR(subscribers_->Add(subscriber, period, generation));
   return subscriber;
 }
@@ -68,6 +74,7 @@ void Broadcaster::Shutdown() { subscribers_->Close(); }
 
 void Broadcaster::FillStatus(v1::StatusResponse* status) const {
   status->mutable_server()->set_broadcast_bytes(bytes_total_->load(std::memory_order_relaxed));
+  status->mutable_server()->set_broadcast_pinned_bytes(store_->deltas().pinned()->load(std::memory_order_relaxed));
   subscribers_->FillStatus(status);
 }
 

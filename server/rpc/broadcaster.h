@@ -1,5 +1,6 @@
 // The broadcasts of a server: makes a Subscriber of each subscription, and serves the subscribers of a table when it
-// has had its pushes or its time has come (Broadcast in table.proto).
+// has had its pushes or its time has come (Broadcast in table.proto), on a thread of its own: a push only says that
+// tables are due.
 //
 // Thread-safe. The store must outlive the Broadcaster and all streams (that is, the gRPC server).
 #pragma once
@@ -17,6 +18,7 @@
 namespace lodestone::server {
 
 class DeltaSink;
+class SharedSnapshots;
 class Store;
 class Subscriber;
 class SubscriberSet;
@@ -25,7 +27,7 @@ class Broadcaster {
  public:
   // `subscribers_max`: streams at a time. Takes the store's broadcast listener.
   Broadcaster(Store* store, uint32_t subscribers_max);
-  // Shuts down, then stops the timer.
+  // Shuts down, then stops the thread.
   ~Broadcaster();
   Broadcaster(const Broadcaster&) = delete;
   Broadcaster& operator=(const Broadcaster&) = delete;
@@ -41,15 +43,16 @@ class Broadcaster {
   // The same, and refuses new ones.
   void Shutdown();
 
-  // Adds the subscribers, and sets server.broadcast_bytes.
+  // Adds the subscribers, and sets server.broadcast_bytes and broadcast_pinned_bytes.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
   // Constant after construction.
   Store* const store_;
   const std::shared_ptr<std::atomic<uint64_t>> bytes_total_;  // Payload sent to all subscribers.
+  const std::shared_ptr<SharedSnapshots> snapshots_;
   const std::shared_ptr<SubscriberSet> subscribers_;
-  std::thread timer_;
+  std::thread thread_;
 };
 
 }  // namespace lodestone::server

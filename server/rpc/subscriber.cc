@@ -1,16 +1,33 @@
 #include "server/rpc/subscriber.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "common/base/limits.h"
+#include "server/rpc/broadcast_queue.h"
+#include "server/rpc/shared_snapshots.h"
+#include "server/store/dense_snapshot.h"
+#include "server/store/pinned_bytes.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
+namespace {
 
-Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total)
-    : options_(std::move(options)), store_(store), sink_(sink), bytes_total_(std::move(bytes_total)) {
+std::atomic<uint64_t> last_id{0};
+
+}  // namespace
+
+Subscriber::Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
+                       std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total)
+    : id_(++last_id),
+      options_(std::move(options)),
+      store_(store),
+      sink_(sink),
+      queue_(std::move(queue)),
+      snapshots_(std::move(snapshots)),
+      bytes_total_(std::move(bytes_total)) {
+  for (const DeltaPath::Subscription::Table& table : options_.subscription.tables) tables_.push_back(table.id);
+  std::sort(tables_.begin(), tables_.end());
   MutexLock lock(&mu_);
   held_ = options_.held;
   held_.resize(options_.shards.size());
@@ -21,8 +38,9 @@ void Subscriber::Start() {
   {
     MutexLock lock(&mu_);
     started_ = true;
+    due_since_ = snapshots_->Now();
   }
-  Pump();
+  Post();
 }
 
 void Subscriber::Serve() {
@@ -30,8 +48,9 @@ void Subscriber::Serve() {
     MutexLock lock(&mu_);
     if (due_ && started_) ++skipped_;
     due_ = true;
+    due_since_ = snapshots_->Now();
   }
-  Pump();
+  Post();
 }
 
 void Subscriber::OnWritten(bool ok) {
@@ -40,7 +59,7 @@ void Subscriber::OnWritten(bool ok) {
     writing_ = false;
     if (!ok && !end_.has_value()) end_ = absl::CancelledError("the subscriber has disconnected");
   }
-  Pump();
+  Post();
 }
 
 void Subscriber::Cancel(absl::Status status) {
@@ -48,12 +67,17 @@ void Subscriber::Cancel(absl::Status status) {
     MutexLock lock(&mu_);
     if (!end_.has_value()) end_ = std::move(status);
   }
-  Pump();
+  Post();
 }
 
-bool Subscriber::SubscribedTo(TableId table) const {
-  return std::any_of(options_.subscription.tables.begin(), options_.subscription.tables.end(),
-                     [table](const DeltaPath::Subscription::Table& t) { return t.id == table; });
+bool Subscriber::SubscribedToAny(std::span<const TableId> tables) const {
+  auto mine = tables_.begin();
+  for (const TableId table : tables) {
+    mine = std::lower_bound(mine, tables_.end(), table);
+    if (mine == tables_.end()) return false;
+    if (*mine == table) return true;
+  }
+  return false;
 }
 
 bool Subscriber::finished() const {
@@ -70,21 +94,33 @@ void Subscriber::FillStatus(v1::SubscriberStatus* status) const {
   status->set_bytes(bytes_);
 }
 
+void Subscriber::Post() {
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(posted_, true)) return;
+  }
+  queue_->Run(shared_from_this());
+}
+
 // Steps are decided under the lock and taken without it, because the store and the sink may call back from within. Only
 // one thread takes steps at a time: other threads record their events in the fields, which the next decision reads.
-void Subscriber::Pump() {
+void Subscriber::Run() {
   const std::shared_ptr<Subscriber> self = shared_from_this();
   MutexLock lock(&mu_);
-  if (pumping_) return;
-  pumping_ = true;
+  posted_ = false;
+  if (running_) return;
+  running_ = true;
   for (Action action = NextAction(); action != Action::kNothing; action = NextAction()) {
     const size_t shard_index = next_shard_;
+    const uint64_t since = round_since_;
     std::optional<DeltaPath::Held> from;
+    bool checked = false;
     v1::Delta delta;
     std::vector<grpc::Slice> payload;
     absl::Status status;
     if (action == Action::kCollect) {
       from = held_[shard_index];
+      checked = checked_[shard_index];
       ++next_shard_;
     } else if (action == Action::kWrite) {
       delta.Swap(&message_);
@@ -96,9 +132,7 @@ void Subscriber::Pump() {
     mu_.Unlock();
     switch (action) {
       case Action::kCollect:
-        store_->deltas().Collect(
-            options_.shards[shard_index], options_.subscription, from,
-            [self, shard_index](ShardChange change) { self->OnCollected(shard_index, std::move(change)); });
+        Collect(shard_index, from, checked, since);
         break;
       case Action::kWrite:
         sink_->Write(std::move(delta), std::move(payload));
@@ -111,27 +145,30 @@ void Subscriber::Pump() {
     }
     mu_.Lock();
   }
-  pumping_ = false;
+  running_ = false;
 }
 
 Subscriber::Action Subscriber::NextAction() {
   if (!started_ || finished_ || writing_) return Action::kNothing;
+  if (message_.shards_size() == 0) packed_.clear();  // What they were packed in is written.
   if (end_.has_value()) {
     finished_ = true;
-    pending_.clear();
+    change_.reset();
     message_payload_.clear();
+    packed_.clear();
     return Action::kFinish;
   }
   if (collecting_) return Action::kNothing;
   if (!round_active_) {
     if (!due_) return Action::kNothing;
     due_ = false;
+    round_since_ = due_since_;
     round_active_ = true;
     next_shard_ = 0;
   }
   PackMessage();
   const bool full = message_bytes_ >= limits::kDeltaBytesTarget;
-  if (!full && pending_.empty() && FindNextShard()) {
+  if (!full && change_ == nullptr && FindNextShard()) {
     collecting_ = true;
     return Action::kCollect;
   }
@@ -156,33 +193,76 @@ bool Subscriber::FindNextShard() {
 }
 
 void Subscriber::PackMessage() {
-  while (!pending_.empty()) {
-    ShardChange::Piece& piece = pending_.front();
+  while (change_ != nullptr) {
+    const ShardChange::Piece& piece = change_->pieces[next_piece_];
     if (message_bytes_ > 0 && message_bytes_ + piece.payload_bytes > limits::kDeltaBytesTarget) return;
     const int last = message_.shards_size() - 1;
-    v1::Delta::ShardDelta* delta;
     if (last >= 0 && message_.shards(last).shard() == piece.delta.shard()) {
-      delta = message_.mutable_shards(last);  // The same change goes on: one entry with one more part.
+      v1::Delta::ShardDelta* const delta = message_.mutable_shards(last);  // The same change goes on: one more part.
       delta->set_complete(piece.delta.complete());
       delta->mutable_parts()->MergeFrom(piece.delta.parts());
     } else {
-      message_.add_shards()->Swap(&piece.delta);
+      *message_.add_shards() = piece.delta;
     }
-    std::move(piece.payload.begin(), piece.payload.end(), std::back_inserter(message_payload_));
+    message_payload_.insert(message_payload_.end(), piece.payload.begin(), piece.payload.end());
     message_bytes_ += piece.payload_bytes;
-    pending_.pop_front();
+    if (packed_.empty() || packed_.back() != change_) packed_.push_back(change_);
+    if (++next_piece_ == change_->pieces.size()) change_.reset();
   }
 }
 
-void Subscriber::OnCollected(size_t shard_index, ShardChange change) {
+void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since) {
+  const ShardId shard = options_.shards[shard_index];
+  const std::shared_ptr<Subscriber> self = shared_from_this();
+  if (options_.dense && (checked || !from.has_value())) {
+    // An anchor may be what somebody is being sent already; the next round brings what came since.
+    return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(),
+                           [self, shard_index](const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer) {
+                             self->OnSnapshot(shard_index, snapshot, newer);
+                           });
+  }
+  store_->deltas().Collect(shard, options_.subscription, from, [self, shard_index](ShardChange change) {
+    struct Pinned {
+      ShardChange change;
+      PinnedBytes bytes;
+    };
+    uint64_t bytes = 0;
+    for (const ShardChange::Piece& piece : change.pieces) bytes += piece.payload_bytes;
+    const auto pinned =
+        std::shared_ptr<const Pinned>(new Pinned{std::move(change), {self->store_->deltas().pinned(), bytes}});
+    self->OnChange(shard_index, {pinned, &pinned->change});
+  });
+}
+
+void Subscriber::OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer) {
+  if (snapshot == nullptr) return;  // The stream ends.
+  std::optional<Version> from;
+  {
+    MutexLock lock(&mu_);
+    const std::optional<DeltaPath::Held>& held = held_[shard_index];
+    if (held.has_value() && held->term == snapshot->term() && held->version <= snapshot->version()) {
+      from = held->version;
+    }
+    if (!newer) {
+      due_ = true;
+      due_since_ = snapshots_->Now();
+    }
+  }
+  OnChange(shard_index, DenseSnapshot::ChangeSince(snapshot, from));
+}
+
+void Subscriber::OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change) {
   {
     MutexLock lock(&mu_);
     collecting_ = false;
-    held_[shard_index] = {change.term, change.version};
+    held_[shard_index] = {change->term, change->version};
     checked_[shard_index] = true;
-    if (!finished_) pending_ = std::move(change.pieces);
+    if (!finished_) {
+      change_ = std::move(change);
+      next_piece_ = 0;
+    }
   }
-  Pump();
+  Post();
 }
 
 }  // namespace lodestone::server

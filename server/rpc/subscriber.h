@@ -1,20 +1,23 @@
 // One subscriber of broadcasts: a full anchor first, then at each broadcast the changes since the last.
 //
-// A subscriber has at most one round under way. A round visits the owned shards whose version differs from what the
-// reader holds, collects the change of each from the store, packs changes into messages of about
-// limits::kDeltaBytesTarget bytes and writes one at a time. A broadcast during a round makes one more round follow it;
+// A subscriber has at most one round under way. A round visits the owned shards that may hold something of the
+// subscription and whose version differs from what the reader holds, takes the change of each from a snapshot that it
+// shares with other subscribers (shared_snapshots.h) or, with rows or at a position that this ps has not sent, has it
+// collected from the store, packs changes into messages of about limits::kDeltaBytesTarget bytes and writes one at a
+// time. A broadcast during a round makes one more round follow it;
 // further ones are skipped: a slow reader gets the newest values, and nothing queues.
 //
-// Thread-safe. Keeps itself alive while the store collects for it; holds at most one shard's change and one message.
-// The store and the sink must outlive it.
+// Thread-safe: what happens is noted where it happens, and the steps that follow are taken on the broadcaster's thread
+// (broadcast_queue.h). Keeps itself alive while the store collects for it; holds at most one shard's change and one
+// message. The store and the sink must outlive it.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,9 @@
 
 namespace lodestone::server {
 
+class BroadcastQueue;
+class DenseSnapshot;
+class SharedSnapshots;
 class Store;
 
 // Payload bytes sent by a server to all of its subscribers.
@@ -41,13 +47,17 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
     Incarnation worker = 0;
     std::string peer;
     DeltaPath::Subscription subscription;
-    std::vector<ShardId> shards;                       // Owned, ascending.
+    bool dense = false;                                // It wants no rows.
+    std::vector<ShardId> shards;                       // Owned, and of the subscription; ascending.
     std::vector<std::optional<DeltaPath::Held>> held;  // Per shard: what the reader reports that it has.
   };
-  Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastBytes> bytes_total);
+  Subscriber(Options options, Store* store, DeltaSink* sink, std::shared_ptr<BroadcastQueue> queue,
+             std::shared_ptr<SharedSnapshots> snapshots, std::shared_ptr<BroadcastBytes> bytes_total);
 
-  // Begins with the first round. Call once, when the sink is ready: the first Write or Finish may come from within. The
-  // sink is not touched before.
+  // Distinct, and growing: one made later has a greater one.
+  uint64_t id() const { return id_; }
+
+  // Begins with the first round. Call once, when the sink is ready; it is not touched before.
   void Start();
   // Completes the sink's Write; not `ok`: the stream is broken.
   void OnWritten(bool ok);
@@ -56,44 +66,61 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
 
   // Requests a round: a table of the subscription is due.
   void Serve();
-  bool SubscribedTo(TableId table) const;
+  // `tables` ascend.
+  bool SubscribedToAny(std::span<const TableId> tables) const;
+
+  // Takes all steps that are possible now. For the queue's thread.
+  void Run();
   bool finished() const;
   void FillStatus(v1::SubscriberStatus* status) const;
 
  private:
   enum class Action { kNothing, kCollect, kWrite, kFinish };
 
-  // Takes all steps that are possible now.
-  void Pump();
+  // Has the queue run it.
+  void Post();
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves next_shard_ to the round's next shard with a change; false if there is none.
   bool FindNextShard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnCollected(size_t shard_index, ShardChange change);
+  // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
+  void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
+  void OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer);
+  void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change);
 
   // Constant after construction.
+  const uint64_t id_;
   const Options options_;
+  std::vector<TableId> tables_;  // Of the subscription, ascending.
   Store* const store_;
   DeltaSink* const sink_;
+  const std::shared_ptr<BroadcastQueue> queue_;
+  const std::shared_ptr<SharedSnapshots> snapshots_;
   const std::shared_ptr<BroadcastBytes> bytes_total_;
 
   mutable Mutex mu_;
   bool started_ ABSL_GUARDED_BY(mu_) = false;
-  bool pumping_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in Pump: only it takes steps.
-  bool due_ ABSL_GUARDED_BY(mu_) = true;       // Another round is requested; at first the anchor's.
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;       // The queue is to run it.
+  bool running_ ABSL_GUARDED_BY(mu_) = false;      // A thread is in Run: only it takes steps.
+  bool due_ ABSL_GUARDED_BY(mu_) = true;           // Another round is requested; at first the anchor's.
+  uint64_t due_since_ ABSL_GUARDED_BY(mu_) = 0;    // When (SharedSnapshots::Now) it was requested last,
+  uint64_t round_since_ ABSL_GUARDED_BY(mu_) = 0;  // and the round under way.
   bool round_active_ ABSL_GUARDED_BY(mu_) = false;
   bool collecting_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // The status of the Finish to come.
   std::vector<std::optional<DeltaPath::Held>> held_
-      ABSL_GUARDED_BY(mu_);                                        // What the reader has, or is sent, per shard.
-  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                 // Per shard: this ps has sent it itself.
-  size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                     // Index of the round's next shard.
-  std::deque<ShardChange::Piece> pending_ ABSL_GUARDED_BY(mu_);    // Rest of the change collected last.
-  v1::Delta message_ ABSL_GUARDED_BY(mu_);                         // The message being packed…
-  std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);  // … its payload
-  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                  // … and that payload's size.
+      ABSL_GUARDED_BY(mu_);                                         // What the reader has, or is sent, per shard.
+  std::vector<bool> checked_ ABSL_GUARDED_BY(mu_);                  // Per shard: this ps has sent it itself.
+  size_t next_shard_ ABSL_GUARDED_BY(mu_) = 0;                      // Index of the round's next shard.
+  std::shared_ptr<const ShardChange> change_ ABSL_GUARDED_BY(mu_);  // Collected last, and not packed whole.
+  size_t next_piece_ ABSL_GUARDED_BY(mu_) = 0;                      // Of it.
+  v1::Delta message_ ABSL_GUARDED_BY(mu_);                          // The message being packed…
+  std::vector<grpc::Slice> message_payload_ ABSL_GUARDED_BY(mu_);   // … its payload
+  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;                   // … and that payload's size.
+  // The changes that are packed in it, which others may share until it is written.
+  std::vector<std::shared_ptr<const ShardChange>> packed_ ABSL_GUARDED_BY(mu_);
   uint64_t deltas_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -24,93 +24,107 @@ uint64_t SubscriberSet::generation() const {
 
 absl::Status SubscriberSet::Add(std::shared_ptr<Subscriber> subscriber, std::chrono::milliseconds period,
                                 uint64_t generation) {
-  MutexLock lock(&mu_);
-  if (closed_) return ShutsDown();
-  if (generation_ != generation) return OtherShards();
-  RemoveFinished();
-  if (entries_.size() >= subscribers_max_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this ps has ", subscribers_max_, " subscribers, its maximum; raise server.subscribers_max"));
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return ShutsDown();
+    if (generation_ != generation) return OtherShards();
+    if (entries_.size() >= subscribers_max_) {
+      for (auto entry = entries_.begin(); entry != entries_.end();) {
+        entry = entry->second.subscriber->finished() ? Erase(entry) : std::next(entry);
+      }
+    }
+    if (entries_.size() >= subscribers_max_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("this ps has ", subscribers_max_, " subscribers, its maximum; raise server.subscribers_max"));
+    }
+    const uint64_t id = subscriber->id();
+    if (period.count() > 0) schedule_.Add(id, period, std::chrono::steady_clock::now());
+    entries_.emplace(id, Entry{std::move(subscriber), period});
+    size_ = entries_.size();
   }
-  entries_.push_back({std::move(subscriber), period, std::chrono::steady_clock::now() + period});
-  changed_.NotifyAll();
+  if (period.count() > 0) queue_->Wake();
   return absl::OkStatus();
 }
 
 void SubscriberSet::CancelAll() {
-  std::vector<Entry> entries;
+  std::vector<std::shared_ptr<Subscriber>> all;
   {
     MutexLock lock(&mu_);
     ++generation_;
-    entries = entries_;
+    all = All();
   }
-  for (const Entry& entry : entries) entry.subscriber->Cancel(OtherShards());
+  for (const auto& subscriber : all) subscriber->Cancel(OtherShards());
 }
 
 void SubscriberSet::Close() {
-  std::vector<Entry> entries;
+  std::vector<std::shared_ptr<Subscriber>> all;
   {
     MutexLock lock(&mu_);
     closed_ = true;
-    entries = entries_;
-    changed_.NotifyAll();
+    all = All();
   }
-  for (const Entry& entry : entries) entry.subscriber->Cancel(ShutsDown());
+  for (const auto& subscriber : all) subscriber->Cancel(ShutsDown());
+  queue_->Close();
 }
 
-void SubscriberSet::ServeTable(TableId table) {
-  std::vector<std::shared_ptr<Subscriber>> due;
-  {
-    MutexLock lock(&mu_);
-    for (const Entry& entry : entries_) {
-      if (entry.subscriber->SubscribedTo(table)) due.push_back(entry.subscriber);
-    }
-  }
-  for (const std::shared_ptr<Subscriber>& subscriber : due) subscriber->Serve();
+void SubscriberSet::ServeTables(std::span<const TableId> tables) {
+  if (size_.load(std::memory_order_relaxed) > 0) queue_->AddDue(tables);
 }
 
-std::vector<std::shared_ptr<Subscriber>> SubscriberSet::TakeDue(Time now, std::optional<Time>* next) {
-  std::vector<std::shared_ptr<Subscriber>> due;
-  next->reset();
-  for (Entry& entry : entries_) {
-    if (entry.period.count() == 0) continue;
-    if (entry.next <= now) {
-      due.push_back(entry.subscriber);
-      entry.next = std::max(entry.next + entry.period, now);  // Keeps the rhythm; a missed broadcast is skipped.
-      if (entry.next == now) entry.next += entry.period;
+void SubscriberSet::RunThread() {
+  while (const std::optional<BroadcastQueue::Work> work = queue_->Await(NextDue())) {
+    for (const auto& subscriber : TakeDue(work->due, std::chrono::steady_clock::now())) subscriber->Serve();
+    for (const auto& subscriber : work->ready) {
+      subscriber->Run();
+      if (subscriber->finished()) Remove(subscriber->id());
     }
-    if (!next->has_value() || entry.next < **next) *next = entry.next;
   }
+}
+
+std::optional<SubscriberSet::Time> SubscriberSet::NextDue() const {
+  MutexLock lock(&mu_);
+  return schedule_.next();
+}
+
+std::vector<std::shared_ptr<Subscriber>> SubscriberSet::TakeDue(std::span<const TableId> tables, Time now) {
+  std::vector<std::shared_ptr<Subscriber>> due;
+  MutexLock lock(&mu_);
+  const std::vector<uint64_t> by_time = schedule_.TakeDue(now);
+  for (const uint64_t id : by_time) due.push_back(entries_.at(id).subscriber);
+  if (tables.empty()) return due;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.subscriber->SubscribedToAny(tables)) due.push_back(entry.subscriber);
+  }
+  if (by_time.empty()) return due;
+  std::sort(due.begin(), due.end());
+  due.erase(std::unique(due.begin(), due.end()), due.end());
   return due;
 }
 
-void SubscriberSet::RunTimer() {
+std::vector<std::shared_ptr<Subscriber>> SubscriberSet::All() const {
+  std::vector<std::shared_ptr<Subscriber>> all;
+  for (const auto& [id, entry] : entries_) all.push_back(entry.subscriber);
+  return all;
+}
+
+void SubscriberSet::Remove(uint64_t id) {
   MutexLock lock(&mu_);
-  while (!closed_) {
-    RemoveFinished();
-    std::optional<Time> next;
-    const std::vector<std::shared_ptr<Subscriber>> due = TakeDue(std::chrono::steady_clock::now(), &next);
-    if (!due.empty()) {
-      mu_.Unlock();
-      for (const std::shared_ptr<Subscriber>& subscriber : due) subscriber->Serve();
-      mu_.Lock();
-    } else if (next.has_value()) {
-      changed_.WaitUntil(&mu_, *next);
-    } else {
-      changed_.Wait(&mu_);
-    }
-  }
+  const auto entry = entries_.find(id);
+  if (entry != entries_.end()) Erase(entry);
+}
+
+SubscriberSet::Entries::iterator SubscriberSet::Erase(Entries::iterator entry) {
+  if (entry->second.period.count() > 0) schedule_.Remove(entry->first, entry->second.period);
+  const auto next = entries_.erase(entry);
+  size_ = entries_.size();
+  return next;
 }
 
 void SubscriberSet::FillStatus(v1::StatusResponse* status) const {
   MutexLock lock(&mu_);
-  for (const Entry& entry : entries_) {
+  for (const auto& [id, entry] : entries_) {
     if (!entry.subscriber->finished()) entry.subscriber->FillStatus(status->add_subscribers());
   }
-}
-
-void SubscriberSet::RemoveFinished() {
-  std::erase_if(entries_, [](const Entry& entry) { return entry.subscriber->finished(); });
 }
 
 }  // namespace lodestone::server

@@ -1,19 +1,25 @@
-// The current subscribers of a server with their broadcast periods. The Broadcaster, its timer and the store's
-// broadcast listener share one: it lives as long as the last of them.
+// The current subscribers of a server with their broadcast periods, and the thread that serves them. The Broadcaster
+// and the store's broadcast listener share one: it lives as long as the last of them.
 //
 // Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
+#include "server/rpc/broadcast_queue.h"
+#include "server/rpc/broadcast_schedule.h"
 
 namespace lodestone::server {
 
@@ -23,6 +29,8 @@ class SubscriberSet {
  public:
   explicit SubscriberSet(uint32_t subscribers_max) : subscribers_max_(subscribers_max) {}
 
+  const std::shared_ptr<BroadcastQueue>& queue() const { return queue_; }
+
   // Incremented by CancelAll.
   uint64_t generation() const;
   // Adds a subscriber that is served each `period` (0: not by time). UNAVAILABLE if the set is closed or its generation
@@ -31,36 +39,41 @@ class SubscriberSet {
 
   // Cancels the subscribers of now, because this ps owns other shards.
   void CancelAll();
-  // Cancels all subscribers and refuses new ones, because the ps shuts down; ends RunTimer.
+  // Cancels all subscribers and refuses new ones, because the ps shuts down; ends RunThread.
   void Close();
 
-  // Serves the subscribers of a table.
-  void ServeTable(TableId table);
-  // Serves subscribers by time until Close. Sleeps until the next one is due.
-  void RunTimer();
+  // Has the thread serve the subscribers of `tables`, each once.
+  void ServeTables(std::span<const TableId> tables);
+  // The broadcaster's thread: serves subscribers, and runs those that have a step to take, until Close.
+  void RunThread();
 
   // Adds the status of each subscriber.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = BroadcastSchedule::Time;
   struct Entry {
     std::shared_ptr<Subscriber> subscriber;
     std::chrono::milliseconds period{0};  // 0: not served by time.
-    Time next;
   };
+  using Entries = std::map<uint64_t, Entry>;
 
-  void RemoveFinished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The subscribers that are due at `now`; sets their next times. `next`: the earliest of all.
-  std::vector<std::shared_ptr<Subscriber>> TakeDue(Time now, std::optional<Time>* next)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<Time> NextDue() const;
+  // The subscribers of `tables`, ascending, and those whose time has come.
+  std::vector<std::shared_ptr<Subscriber>> TakeDue(std::span<const TableId> tables, Time now);
+  std::vector<std::shared_ptr<Subscriber>> All() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Remove(uint64_t id);
+  Entries::iterator Erase(Entries::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
   const uint32_t subscribers_max_;
+  const std::shared_ptr<BroadcastQueue> queue_ = std::make_shared<BroadcastQueue>();
+
+  std::atomic<size_t> size_{0};  // Of entries_.
 
   mutable Mutex mu_;
-  CondVar changed_;  // entries_ or closed_.
-  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);
+  Entries entries_ ABSL_GUARDED_BY(mu_);  // By Subscriber::id.
+  BroadcastSchedule schedule_ ABSL_GUARDED_BY(mu_);
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };

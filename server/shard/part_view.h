@@ -28,6 +28,9 @@ struct PartView {
   size_t row_count = 0;
   ByteView gradients;   // Push: unaligned floats.
   uint64_t values = 0;  // Floats that are pushed or requested.
+  // Push (Part.more): whether no later message of it has more of the table for this ps, and for this shard.
+  bool last_for_ps = true;
+  bool last_for_shard = true;
 };
 
 }  // namespace lodestone::server

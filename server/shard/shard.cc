@@ -75,7 +75,7 @@ void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version
       }
     } else {
       contents_.rows.find(part.table->id())
-          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions);
+          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.last_for_shard);
     }
   }
 }

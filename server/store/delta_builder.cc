@@ -21,9 +21,11 @@ v1::Part* AddPiece(const Table& table, ShardChange* change) {
   return part;
 }
 
-void AddBlocks(const Shard::Snapshot::DensePart& dense, size_t bytes_target, ShardChange* change) {
+void AddBlocks(const Shard::Snapshot::DensePart& dense, std::optional<Version> from, size_t bytes_target,
+               ShardChange* change) {
   v1::Part* part = nullptr;
   for (const DenseTable::BlockState& block : dense.blocks) {
+    if (from.has_value() && block.version <= *from) continue;
     const size_t bytes = block.values->size_bytes();
     if (part == nullptr || change->pieces.back().payload_bytes + bytes > bytes_target) {
       part = AddPiece(*dense.table, change);
@@ -104,7 +106,7 @@ ShardChange AssembleChange(const Shard::Snapshot& snapshot, std::optional<Versio
   change.shard = snapshot.shard;
   change.version = snapshot.version;
   change.term = term;
-  for (const auto& dense : snapshot.dense) AddBlocks(dense, bytes_target, &change);
+  for (const auto& dense : snapshot.dense) AddBlocks(dense, from, bytes_target, &change);
   for (const auto& rows : snapshot.rows) AddRows(rows, from, bytes_target, &change);
   if (change.pieces.empty()) change.pieces.emplace_back();  // It says the version.
   for (Piece& piece : change.pieces) {

@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "server/shard/shard.h"
 #include "server/store/delta_builder.h"
+#include "server/store/dense_snapshot.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
 #include "server/store/table_catalog.h"
@@ -31,14 +32,52 @@ absl::StatusOr<DeltaPath::Subscription> DeltaPath::MakeSubscription(const v1::Su
   return subscription;
 }
 
-void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
-                        std::function<void(ShardChange)> done) {
+std::vector<const Table*> DeltaPath::Wanted(const Subscription& subscription) const {
   std::vector<const Table*> wanted;
   const std::shared_ptr<const TableMap> map = catalog_->tables();
   for (const Subscription::Table& table : subscription.tables) {
     const Table* const found = map->find(table.id)->second->table.get();
     if (found->is_dense() || table.rows) wanted.push_back(found);
   }
+  return wanted;
+}
+
+bool DeltaPath::IsDense(const Subscription& subscription) const {
+  const std::vector<const Table*> wanted = Wanted(subscription);
+  return std::all_of(wanted.begin(), wanted.end(), [](const Table* table) { return table->is_dense(); });
+}
+
+std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const {
+  const std::vector<const Table*> wanted = Wanted(subscription);
+  std::vector<ShardId> shards = shards_->owned();
+  std::erase_if(shards, [&wanted](ShardId shard) {
+    return std::none_of(wanted.begin(), wanted.end(), [shard](const Table* table) {
+      return !table->is_dense() || DenseTable::BytesNeeded(*table, shard) > 0;
+    });
+  });
+  return shards;
+}
+
+void DeltaPath::Snapshot(ShardId shard, const Subscription& subscription,
+                         std::function<void(std::shared_ptr<const DenseSnapshot>)> done) {
+  std::vector<const Table*> wanted = Wanted(subscription);
+  std::erase_if(wanted, [](const Table* table) { return !table->is_dense(); });
+  Executor& executor = shards_->executors()[shards_->ExecutorOf(shard)];
+  executor.Submit([this, shard, wanted = std::move(wanted), done = std::move(done)] {
+    if (!shards_->Owns(shard)) return done(nullptr);
+    const Shard& source = *shards_->Get(shard);
+    Shard::Snapshot snapshot = *source.Collect(wanted, nullptr);  // Dense tables remember all.
+    for (Shard::Snapshot::DensePart& part : snapshot.dense) {
+      // Kept for a while, it would have each update make fresh state.
+      for (DenseTable::BlockState& block : part.blocks) block.state = {};
+    }
+    done(std::make_shared<const DenseSnapshot>(std::move(snapshot), source.term(), pinned_));
+  });
+}
+
+void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
+                        std::function<void(ShardChange)> done) {
+  std::vector<const Table*> wanted = Wanted(subscription);
   Executor& executor = shards_->executors()[shards_->ExecutorOf(shard)];
   executor.Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
     // What is here may be half of another owner's; the stream ends.

@@ -5,20 +5,25 @@
 // Ownership: a change keeps what it refers to alive; all pointers must outlive the executors.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "proto/parameter_server.pb.h"
+#include "server/store/pinned_bytes.h"
 #include "server/store/shard_change.h"
 
 namespace lodestone::server {
 
 class Catalog;
+class DenseSnapshot;
 class ServingGate;
 class ShardSet;
+class Table;
 
 class DeltaPath {
  public:
@@ -36,6 +41,10 @@ class DeltaPath {
   // Checks that all tables exist: NOT_FOUND, or UNAVAILABLE as Catalog::NameOf; INVALID_ARGUMENT for one that is there
   // twice.
   absl::StatusOr<Subscription> MakeSubscription(const v1::SubscribeRequest& request) const;
+  // The owned shards that may hold something of it, ascending: all if it wants rows, else those with a block.
+  std::vector<ShardId> ShardsOf(const Subscription& subscription) const;
+  // Whether it wants no rows, so that Snapshot has all that it wants.
+  bool IsDense(const Subscription& subscription) const;
 
   // What a subscriber holds of a shard: a version, which is the same update only within one term.
   struct Held {
@@ -49,10 +58,21 @@ class DeltaPath {
   void Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
                std::function<void(ShardChange)> done);
 
+  // Calls `done` with all blocks of the subscription's dense tables on `shard` at one version, for any number of
+  // subscribers; null if the shard is lost to another owner meanwhile. REQUIRES: the shard is here.
+  void Snapshot(ShardId shard, const Subscription& subscription,
+                std::function<void(std::shared_ptr<const DenseSnapshot>)> done);
+
+  // Counts the bytes of values that snapshots, and changes that subscribers hold, keep in memory.
+  const PinnedBytes::Counter& pinned() const { return pinned_; }
+
  private:
+  std::vector<const Table*> Wanted(const Subscription& subscription) const;
+
   const ServingGate* const gate_;
   ShardSet* const shards_;
   const Catalog* const catalog_;
+  const PinnedBytes::Counter pinned_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 }  // namespace lodestone::server

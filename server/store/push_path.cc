@@ -72,6 +72,7 @@ struct PushPath::Call {
   RequestPayload payload;
   std::vector<ShardPush> shards;
   std::vector<Table*> tables;         // Distinct.
+  std::vector<Table*> counted;        // Of them, those of which no later message of the push has more.
   std::vector<ExecutorShare> shares;  // By executor.
   std::atomic<size_t> ends_left{0};   // Of executors, their logs and followers.
   Done done;
@@ -120,6 +121,7 @@ absl::Status PushPath::Prepare(Call* call) {
     if (std::find(call->tables.begin(), call->tables.end(), view.table) == call->tables.end()) {
       if (!view.table->is_dense()) LODESTONE_RETURN_IF_ERROR(catalog_->CheckMemory(*view.table, 0));
       call->tables.push_back(view.table);
+      if (view.last_for_ps) call->counted.push_back(view.table);
     }
     const auto [group, inserted] = group_of.try_emplace(view.shard, call->shards.size());
     if (inserted) {
@@ -210,21 +212,26 @@ void PushPath::Finish(Call* call, const ExecutorShare* last) {
   }
   Observe(*call, last);  // Before it is counted: what is counted has been observed.
   if (applied) {
-    for (Table* table : call->tables) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
+    for (Table* table : call->counted) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
     pushes_.fetch_add(1, std::memory_order_relaxed);
     sessions_->PushApplied(call->header.worker_incarnation());
   } else {
     duplicates_.fetch_add(1, std::memory_order_relaxed);
   }
   call->done(std::move(response));
-  if (!applied || !broadcast_listener_) return;
-  for (Table* table : call->tables) {
+  if (applied && broadcast_listener_) TellDue(*call);
+}
+
+void PushPath::TellDue(const Call& call) const {
+  std::vector<TableId> due;
+  for (Table* table : call.counted) {
     const uint32_t every = table->spec().broadcast().every_pushes();
     if (every == 0) continue;
     if ((table->counters().pushes.fetch_add(1, std::memory_order_relaxed) + 1) % every == 0) {
-      broadcast_listener_(table->id());
+      due.push_back(table->id());
     }
   }
+  if (!due.empty()) broadcast_listener_(due);
 }
 
 void PushPath::Observe(const Call& call, const ExecutorShare* last) const {

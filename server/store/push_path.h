@@ -38,9 +38,10 @@ class PushPath {
            Sessions* sessions)
       : time_(time), gate_(gate), shards_(shards), log_(log), catalog_(catalog), sessions_(sessions) {}
 
-  // `listener` is called, on an executor's thread, each time a table has had its broadcast.every_pushes pushes. Call
-  // once, before the first push.
-  void SetBroadcastListener(std::function<void(TableId)> listener) { broadcast_listener_ = std::move(listener); }
+  // `listener` is called, on an executor's thread or a log's, once with all tables that have had their
+  // broadcast.every_pushes pushes with a push. Call once, before the first push.
+  using BroadcastListener = std::function<void(std::span<const TableId>)>;
+  void SetBroadcastListener(BroadcastListener listener) { broadcast_listener_ = std::move(listener); }
   // `listener` is called with each push that is refused, on the thread that refuses it. Call once, before the first
   // push.
   using RefusalListener = std::function<void(Incarnation worker, const absl::Status& why)>;
@@ -74,6 +75,7 @@ class PushPath {
   // `last`: the share that was done last; null if there is none.
   void Finish(Call* call, const ExecutorShare* last);
   void Observe(const Call& call, const ExecutorShare* last) const;
+  void TellDue(const Call& call) const;
   void Refuse(const absl::Status& status, Incarnation worker);
 
   // Constant after construction, or before the first push.
@@ -83,7 +85,7 @@ class PushPath {
   CommitLog* const log_;
   const Catalog* const catalog_;
   Sessions* const sessions_;
-  std::function<void(TableId)> broadcast_listener_;
+  BroadcastListener broadcast_listener_;
   RefusalListener refusal_listener_;
 
   // Synchronise themselves.

@@ -33,6 +33,8 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
   view->guard = entry.guard.get();
   view->index = index;
   view->shard = part.shard();
+  view->last_for_ps = part.more() == v1::Part::NOTHING;
+  view->last_for_shard = part.more() != v1::Part::FOR_SHARD;
   if (part.block_versions_size() > 0 || part.evicted_count() > 0) {
     return Invalid(index, table.name(), "block_versions and evicted_count belong to answers");
   }

@@ -21,9 +21,10 @@ EmbeddingTable::~EmbeddingTable() = default;
 void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) { EmbeddingReader(wanted, now_ms).Run(); }
 
 void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
-                           Evictions* evictions) {
+                           Evictions* evictions, bool ends_step) {
   const Update update{now_ms, version, evictions};
-  const Optimizer::Step step = table_->StepFor(updates_++, {}, 0);
+  const Optimizer::Step step = table_->StepFor(updates_, {}, 0);
+  if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
     ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);
   });

@@ -50,9 +50,10 @@ class EmbeddingTable {
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
   // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
-  // noted in `evictions`, or, in a replay, taken from there; null: they are not noted.
+  // noted in `evictions`, or, in a replay, taken from there; null: they are not noted. Unless it `ends_step`, the next
+  // Apply is of the same push and takes the same step of the schedule.
   void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
-             Evictions* evictions = nullptr);
+             Evictions* evictions = nullptr, bool ends_step = true);
 
   // Evicts rows that outlived their TTL, as the update `version`, and notes them in `evictions` (may be null). False,
   // and nothing changed, if there were none.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
@@ -149,6 +150,33 @@ std::vector<Source> SortSources(std::span<const Dense> dense, std::span<const Ro
   return sources;
 }
 
+// Says of each part what later messages of the push have. Messages of one server are adjacent.
+void MarkMore(std::vector<ShardMessage>* messages) {
+  absl::flat_hash_set<TableId> for_ps;                         // Tables of the server's later messages,
+  absl::flat_hash_set<std::pair<TableId, ShardId>> for_shard;  // and their parts.
+  for (size_t m = messages->size(); m-- > 0;) {
+    ShardMessage& message = (*messages)[m];
+    const bool last = m + 1 == messages->size() || (*messages)[m + 1].server != message.server;
+    const bool first = m == 0 || (*messages)[m - 1].server != message.server;
+    if (last) {
+      for_ps.clear();
+      for_shard.clear();
+    }
+    if (last && first) continue;
+    for (ShardMessage::Part& part : message.parts) {
+      if (for_shard.contains({part.table->id, part.shard})) {
+        part.more = v1::Part::FOR_SHARD;
+      } else if (for_ps.contains(part.table->id)) {
+        part.more = v1::Part::FOR_PS;
+      }
+    }
+    for (const ShardMessage::Part& part : message.parts) {
+      for_ps.insert(part.table->id);
+      for_shard.emplace(part.table->id, part.shard);
+    }
+  }
+}
+
 }  // namespace
 
 template <typename Dense, typename Rows>
@@ -168,7 +196,9 @@ absl::StatusOr<Routing> RequestRouter::Route(std::span<const Dense> dense, std::
 
 absl::StatusOr<Routing> RequestRouter::RoutePush(std::span<const DenseGradient> dense,
                                                  std::span<const RowGradients> rows) const {
-  return Route(dense, rows);
+  LODESTONE_ASSIGN_OR_RETURN(Routing routing, Route(dense, rows));
+  MarkMore(&routing.messages);
+  return routing;
 }
 
 absl::StatusOr<Routing> RequestRouter::RoutePull(std::span<const DensePull> dense,
@@ -189,6 +219,7 @@ void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1
     v1::Part& proto = *parts->Add();
     proto.set_shard(part.shard);
     proto.set_table(part.table->id);
+    if (part.more != v1::Part::NOTHING) proto.set_more(part.more);
     if (part.dense) {
       proto.mutable_blocks()->Add(part.items.begin(), part.items.end());
     } else {

@@ -25,8 +25,9 @@ struct ShardMessage {
     ShardId shard = 0;
     const TableHandle* table = nullptr;
     bool dense = false;
-    size_t source = 0;                // Index into the dense sources or those of rows.
-    std::span<const uint32_t> items;  // Dense: block indices; rows: indices into the source's keys. Ascending.
+    size_t source = 0;                        // Index into the dense sources or those of rows.
+    std::span<const uint32_t> items;          // Dense: block indices; rows: indices into the source's keys. Ascending.
+    v1::Part::More more = v1::Part::NOTHING;  // Of a push.
 
     // Floats of the values of all its blocks or rows.
     size_t ValueCount() const;
@@ -44,8 +45,9 @@ struct Routing {
 
 // Limits of the length of messages, payload and header; of the answers to a pull as well.
 struct MessageLimits {
-  size_t bytes_target = 2 << 20;  // A message ends before it grows beyond.
-  size_t bytes_max = 64 << 20;    // A block or row that needs more is an error.
+  // A message ends before it grows beyond: eight blocks of the usual size, and their description.
+  size_t bytes_target = (2 << 20) + (4 << 10);
+  size_t bytes_max = 64 << 20;  // A block or row that needs more is an error.
 };
 
 class RequestRouter {

@@ -1,6 +1,7 @@
 #include "worker/training/parameters.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -46,6 +47,7 @@ class Parameters::Staging {
         return;
       }
       if (update.version < table.versions[update.block]) return;
+      NoteArrival();
       update.values.CopyTo(table.values.data() + uint64_t{update.block} * table.layout.block_elements);
       table.versions[update.block] = update.version;
       if (!table.waiting[update.block]) waiting_.push_back({t, update.block});
@@ -57,8 +59,23 @@ class Parameters::Staging {
   void OnShard(ShardId shard, Version version) {
     MutexLock lock(&mu_);
     if (shard >= versions_.size()) return;
+    NoteArrival();
     versions_[shard] = std::max(versions_[shard], version);
     confirmed_[shard] = true;
+  }
+
+  // Waits until versions of all `shards` have come. False if nothing came for `idle_max`.
+  bool Await(const std::vector<ShardId>& shards, std::chrono::milliseconds idle_max) {
+    MutexLock lock(&mu_);
+    while (!std::all_of(shards.begin(), shards.end(),
+                        [this](ShardId shard) ABSL_NO_THREAD_SAFETY_ANALYSIS { return confirmed_[shard]; })) {
+      const uint64_t before = arrivals_;
+      const auto deadline = std::chrono::steady_clock::now() + idle_max;
+      while (arrivals_ == before) {
+        if (!arrived_.WaitUntil(&mu_, deadline) && arrivals_ == before) return false;
+      }
+    }
+    return true;
   }
 
   // Calls block(table, block, version, values, count) for each block that waits, and shard(shard, version) for each
@@ -88,9 +105,16 @@ class Parameters::Staging {
     std::vector<bool> waiting;      // By block: staged since the last Take.
   };
 
+  void NoteArrival() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ++arrivals_;
+    arrived_.NotifyAll();
+  }
+
   std::vector<TableHandle> handles_;  // Constant after construction.
 
   Mutex mu_;
+  CondVar arrived_;
+  uint64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;  // Of blocks and versions.
   std::vector<Table> tables_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<uint32_t, BlockIndex>> waiting_ ABSL_GUARDED_BY(mu_);
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
@@ -120,10 +144,12 @@ Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, c
 Parameters::~Parameters() = default;
 
 absl::Status Parameters::Start() {
-  LODESTONE_RETURN_IF_ERROR(PullAll());
-  return client_->Subscribe(
+  LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
       staging_->handles(), [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
-      [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); });
+      [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }));
+  if (!staging_->Await(dense_shards_, std::chrono::milliseconds(options_.refresh_ms_max))) return PullAll();
+  TakeStaged(/*values=*/false);
+  return absl::OkStatus();
 }
 
 absl::Status Parameters::Refresh(uint64_t acknowledged_pushes) {
@@ -158,21 +184,21 @@ absl::Status Parameters::PullAll() {
   return absl::OkStatus();
 }
 
-void Parameters::TakeStaged() {
+void Parameters::TakeStaged(bool values) {
   const int64_t now_ms = options_.time->NowMs();
   staging_->Take(
       dense_shards_,
-      [this](uint32_t t, BlockIndex block, Version version, const float* values, uint64_t offset, uint32_t count) {
+      [&](uint32_t t, BlockIndex block, Version version, const float* staged, uint64_t offset, uint32_t count) {
         Table& table = tables_[t];
-        if (version <= table.block_versions[block]) return;
-        std::copy_n(values, count, table.values.data() + offset);
+        if (values && version <= table.block_versions[block]) return;
+        std::copy_n(staged, count, table.values.data() + offset);
         table.block_versions[block] = version;
         table.block_stamps[block] = ++stamp_;
-        ++blocks_from_broadcasts_;
+        if (values) ++blocks_from_broadcasts_;
       },
       [&](size_t i, Version version) {
         Version& held = versions_[dense_shards_[i]];
-        if (version <= held) return;  // Older than a pull.
+        if (values && version <= held) return;  // Older than a pull.
         held = version;
         confirmed_ms_[i] = now_ms;
         confirmed_pushes_[i] = acknowledged_pushes_;

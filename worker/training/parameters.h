@@ -25,7 +25,8 @@ namespace lodestone::worker {
 class Parameters {
  public:
   struct Options {
-    // A shard's values that nothing has confirmed for longer than this are pulled.
+    // A shard's values that nothing has confirmed for longer than this are pulled; at the start, if nothing at all has
+    // come for so long.
     int64_t refresh_ms_max = 2000;
     // So are values that lack more than about this many of this worker's acknowledged pushes: gradients computed again
     // and again from the same values add up to one huge step.
@@ -37,7 +38,7 @@ class Parameters {
   Parameters(Client* client, std::vector<const TableHandle*> tables, const Options& options);
   ~Parameters();
 
-  // Pulls all values, then subscribes.
+  // Subscribes, and waits for the values that a subscription begins with; pulls them if they fail to come.
   absl::Status Start();
   // Takes over what broadcasts have brought, and pulls if they brought too little. Between two steps.
   // `acknowledged_pushes` counts this worker's pushes so far that held gradients of all tables.
@@ -67,8 +68,9 @@ class Parameters {
   // What the client's threads write.
   class Staging;
 
-  // Copies staged blocks that are newer than the values, and the staged versions.
-  void TakeStaged();
+  // Copies staged blocks that are newer than the values, and the staged versions; all of them if there are no `values`
+  // yet.
+  void TakeStaged(bool values = true);
   bool NeedsPull() const;
 
   Client* const client_;

@@ -35,6 +35,7 @@ v1::StatusResponse FullStatus() {
   server.set_push_bytes(uint64_t{1} << 40);
   server.set_pull_bytes(1005);
   server.set_broadcast_bytes(1006);
+  server.set_broadcast_pinned_bytes(1007);
   server.set_table_bytes(5000);
   server.set_table_bytes_max(10000);
   for (const char* name : {"embedding", "mlp/0/weight"}) {
@@ -111,6 +112,7 @@ TEST(PsMetrics, TellWhatTheStatusSays) {
   EXPECT_EQ(text.Of("lodestone_ps_payload_bytes_total{direction=\"push\",codec=\"f32\"}"), 1099511627776.0);
   EXPECT_EQ(text.Of("lodestone_ps_payload_bytes_total{direction=\"pull\",codec=\"f32\"}"), 1005);
   EXPECT_EQ(text.Of("lodestone_ps_payload_bytes_total{direction=\"broadcast\",codec=\"f32\"}"), 1006);
+  EXPECT_EQ(text.Of("lodestone_ps_broadcast_pinned_bytes"), 1007);
   EXPECT_EQ(text.Of("lodestone_ps_table_memory_bytes"), 5000);
   EXPECT_EQ(text.Of("lodestone_ps_table_memory_limit_bytes"), 10000);
   EXPECT_EQ(text.Of("lodestone_ps_security_warning"), 0);

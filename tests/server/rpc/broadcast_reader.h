@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Reader final : public DeltaSink {
       MutexLock lock(&mu_);
       EXPECT_FALSE(writing_) << "a write before the last one was answered";
       EXPECT_FALSE(end_.has_value()) << "a write after the end";
+      writers_.insert(std::this_thread::get_id());
       answer = answer_ == Answer::kAtOnce;
       writing_ = !answer;
       const Payload payload(std::move(slices));
@@ -122,6 +124,11 @@ class Reader final : public DeltaSink {
   bool ended() const {
     MutexLock lock(&mu_);
     return end_.has_value();
+  }
+  // The threads that have written.
+  std::set<std::thread::id> writers() const {
+    MutexLock lock(&mu_);
+    return writers_;
   }
   // Version and bytes of each block held of a dense table.
   std::map<BlockIndex, std::pair<Version, std::string>> blocks(TableId table) const {
@@ -208,6 +215,7 @@ class Reader final : public DeltaSink {
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // By hand: a write waits for its answer.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
   std::vector<Message> deltas_ ABSL_GUARDED_BY(mu_);
+  std::set<std::thread::id> writers_ ABSL_GUARDED_BY(mu_);
   std::map<ShardId, Version> versions_ ABSL_GUARDED_BY(mu_);
   std::set<ShardId> begun_ ABSL_GUARDED_BY(mu_);  // Shards with a change of which not all pieces came.
   std::map<std::pair<TableId, BlockIndex>, Value> blocks_ ABSL_GUARDED_BY(mu_);

@@ -522,7 +522,7 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
   v1::TableSpec spec = AddingDense("d", 10, 10);
   spec.mutable_broadcast()->set_every_pushes(3);
   std::atomic<int> called{0};
-  store_->pushes().SetBroadcastListener([&](TableId) { called.fetch_add(1); });
+  store_->pushes().SetBroadcastListener([&](std::span<const TableId>) { called.fetch_add(1); });
   const auto tables = Ensure({spec});
   ASSERT_TRUE(tables.ok());
   for (Sequence s = 1; s <= 10; ++s) {
@@ -532,6 +532,100 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
     ASSERT_TRUE(Push(push).ok());  // Duplicates do not count.
   }
   EXPECT_EQ(called.load(), 3);
+}
+
+// Messages once counted: broadcasts of a table that takes several of them were as much too frequent, and their values
+// those of half a push.
+TEST_F(StoreTest, APushInSeveralMessagesCountsOnceForBroadcastsAndUpdates) {
+  Make();
+  const BlockLayout layout{96, 4};
+  v1::TableSpec spec = AddingDense("d", layout.elements, layout.block_elements);
+  spec.mutable_broadcast()->set_every_pushes(2);
+  int called = 0;
+  store_->pushes().SetBroadcastListener([&](std::span<const TableId>) { ++called; });
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  Sequence sequence = 0;
+  const auto push_whole = [&] {
+    const BlockIndex blocks_per_message = 8;
+    for (BlockIndex begin = 0; begin < layout.block_count(); begin += blocks_per_message) {
+      auto push = NewPush(++sequence);
+      for (BlockIndex b = begin; b < begin + blocks_per_message; ++b) {
+        v1::Part* part = push.header.add_parts();
+        part->set_shard(ShardOfBlock(table, b, kShards));
+        part->set_table(table);
+        part->add_blocks(b);
+        if (begin + blocks_per_message < layout.block_count()) part->set_more(v1::Part::FOR_SHARD);
+        push.AppendRepeated(1.0f, layout.ElementsOf(b));
+      }
+      ASSERT_TRUE(Push(push).ok());
+      ASSERT_TRUE(Push(push)->shards(0).duplicate());
+    }
+  };
+  std::vector<int> calls;
+  for (int i = 0; i < 5; ++i) {
+    push_whole();
+    calls.push_back(called);
+  }
+  EXPECT_EQ(calls, (std::vector<int>{0, 1, 1, 2, 2}));
+  v1::StatusResponse status;
+  store_->FillStatus(&status);
+  EXPECT_EQ(status.tables(0).updates(), 5u);
+}
+
+// Each message once was a step, so that shards whose rows a cut went through had other learning rates than the rest.
+TEST_F(StoreTest, RowsOfAPushInSeveralMessagesTakeOneStepOfTheSchedule) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  v1::Schedule::Step* const step = spec.mutable_optimizer()->mutable_schedule()->mutable_step();
+  step->set_every_steps(1);
+  step->set_factor(0.5f);
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  std::vector<Key> keys;  // Of one shard.
+  for (Key key = 0; keys.size() < 3; ++key) {
+    if (ShardOfKey(key, kShards) == 0) keys.push_back(key);
+  }
+  Sequence sequence = 0;
+  for (int i = 0; i < 2; ++i) {
+    for (const Key key : keys) {
+      auto push = NewPush(++sequence);
+      push.AddRows(table, 2, {{key, 1.0f}}, true);
+      if (key != keys.back()) push.header.mutable_parts(0)->set_more(v1::Part::FOR_SHARD);
+      ASSERT_TRUE(Push(push).ok());
+    }
+  }
+  EXPECT_EQ(PullRows(table, 2, keys), std::vector<float>(3, 1.5f)) << "a full step and a half one";
+}
+
+TEST_F(StoreTest, TheBroadcastListenerIsCalledOnceForAllTablesOfAPushThatAreDue) {
+  Make();
+  std::vector<v1::TableSpec> specs = {AddingDense("a", 10, 10), AddingDense("b", 10, 10), AddingRows("r", 2)};
+  for (v1::TableSpec& spec : specs) spec.mutable_broadcast()->set_every_pushes(2);
+  specs[2].mutable_broadcast()->set_every_pushes(4);
+  std::vector<std::vector<TableId>> called;
+  store_->pushes().SetBroadcastListener([&](std::span<const TableId> due) {
+    called.emplace_back(due.begin(), due.end());
+    std::sort(called.back().begin(), called.back().end());
+  });
+  const auto tables = Ensure(specs);
+  ASSERT_TRUE(tables.ok());
+  std::vector<TableId> all;
+  for (const auto& table : tables->tables()) all.push_back(table.id());
+  for (Sequence s = 1; s <= 4; ++s) {
+    auto push = NewPush(s);
+    push.AddDense(all[0], {10, 10}, 1.0f);
+    push.AddDense(all[1], {10, 10}, 1.0f);
+    push.AddRows(all[2], 2, {{s, 1.0f}}, true);
+    ASSERT_TRUE(Push(push).ok());
+  }
+  store_.reset();  // Whatever an executor may still say.
+  std::vector<TableId> dense = {all[0], all[1]};
+  std::sort(dense.begin(), dense.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(called, (std::vector<std::vector<TableId>>{dense, all}));
 }
 
 // Each part of a push once counted for itself, and duplicates and refused pushes counted too.

@@ -36,6 +36,11 @@ void FakeClient::Broadcast() {
   BroadcastLocked();
 }
 
+void FakeClient::WithholdAnchors() {
+  MutexLock lock(&mu_);
+  anchors_ = false;
+}
+
 void FakeClient::FailPushes(absl::Status status) {
   MutexLock lock(&mu_);
   push_error_ = std::move(status);
@@ -256,31 +261,34 @@ absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables,
   MutexLock lock(&mu_);
   Subscription subscription{{}, std::move(on_block), std::move(on_shard), versions_};
   for (const TableHandle* table : tables) subscription.tables.push_back(table->id);
+  if (anchors_) SendLocked(/*anchor=*/true, &subscription);
   subscriptions_.push_back(std::move(subscription));
   return absl::OkStatus();
 }
 
-void FakeClient::BroadcastLocked() {
-  for (Subscription& subscription : subscriptions_) {
-    std::vector<bool> changed(shards_, false);
-    for (TableId id : subscription.tables) {
-      const Table& table = tables_.at(id);
-      for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
-        const ShardId shard = ShardOfBlock(id, b, shards_);
-        if (table.block_versions[b] <= subscription.sent[shard]) continue;
-        const float* const values = table.dense.values.data() + uint64_t{b} * table.handle.layout.block_elements;
-        const size_t count = table.handle.layout.ElementsOf(b);
-        const ByteView bytes(reinterpret_cast<const uint8_t*>(values), count * sizeof(float));
-        subscription.on_block({id, b, shard, table.block_versions[b], bytes, count});
-        changed[shard] = true;
-      }
-    }
-    for (ShardId s = 0; s < shards_; ++s) {
-      if (!changed[s]) continue;
-      subscription.sent[s] = versions_[s];
-      subscription.on_shard(s, versions_[s]);
+void FakeClient::SendLocked(bool anchor, Subscription* subscription) {
+  std::vector<bool> changed(shards_, false);
+  for (TableId id : subscription->tables) {
+    const Table& table = tables_.at(id);
+    for (BlockIndex b = 0; b < table.block_versions.size(); ++b) {
+      const ShardId shard = ShardOfBlock(id, b, shards_);
+      if (!anchor && table.block_versions[b] <= subscription->sent[shard]) continue;
+      const float* const values = table.dense.values.data() + uint64_t{b} * table.handle.layout.block_elements;
+      const size_t count = table.handle.layout.ElementsOf(b);
+      const ByteView bytes(reinterpret_cast<const uint8_t*>(values), count * sizeof(float));
+      subscription->on_block({id, b, shard, table.block_versions[b], bytes, count});
+      changed[shard] = true;
     }
   }
+  for (ShardId s = 0; s < shards_; ++s) {
+    if (!changed[s]) continue;
+    subscription->sent[s] = versions_[s];
+    subscription->on_shard(s, versions_[s]);
+  }
+}
+
+void FakeClient::BroadcastLocked() {
+  for (Subscription& subscription : subscriptions_) SendLocked(/*anchor=*/false, &subscription);
 }
 
 void FakeClient::ReportProgress(const v1::WorkerProgress& progress) {

@@ -25,6 +25,8 @@ class FakeClient final : public Client {
   // Broadcasts after every this many pushes; 0: only when Broadcast is called.
   void BroadcastEvery(uint64_t pushes);
   void Broadcast();
+  // Subscriptions from now on begin with nothing instead of all blocks.
+  void WithholdAnchors();
   // All further pushes, pulls or health checks end with this.
   void FailPushes(absl::Status status);
   void FailPulls(absl::Status status);
@@ -86,6 +88,8 @@ class FakeClient final : public Client {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status PullLocked(const std::vector<DensePull>& dense, const std::vector<RowPull>& rows,
                           ShardVersions* versions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends what changed since it was sent last; all of it with `anchor`.
+  void SendLocked(bool anchor, Subscription* subscription) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BroadcastLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint32_t shards_;
@@ -97,6 +101,7 @@ class FakeClient final : public Client {
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
   std::vector<Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
   uint64_t broadcast_every_ ABSL_GUARDED_BY(mu_) = 1;
+  bool anchors_ ABSL_GUARDED_BY(mu_) = true;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status push_error_ ABSL_GUARDED_BY(mu_);

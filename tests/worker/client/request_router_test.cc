@@ -198,6 +198,33 @@ TEST(Router, RefusesTablesOfTheWrongShape) {
   EXPECT_EQ(router.RoutePull({}, as_rows).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_P(RouterTest, SaysOfEachPartOfAPushWhatLaterMessagesOfItHave) {
+  const std::vector<float> values(e_keys_.size() * 5 + 20'000);
+  const std::vector<DenseGradient> dense = {{&a_, values.data()}, {&b_, values.data()}};
+  const std::vector<RowGradients> rows = {{&e_, e_keys_, values.data()}, {&f_, f_keys_, values.data()}};
+  const auto routing = RequestRouter(map_, limits_).RoutePush(dense, rows);
+  ASSERT_TRUE(routing.ok()) << routing.status();
+  std::set<std::pair<TableId, uint32_t>> servers;  // Of which the last part was seen,
+  std::set<std::pair<TableId, ShardId>> shards;    // and shards.
+  for (size_t m = routing->messages.size(); m-- > 0;) {
+    const ShardMessage& message = routing->messages[m];
+    for (const ShardMessage::Part& part : message.parts) {
+      const TableId table = part.table->id;
+      const v1::Part::More expected = shards.contains({table, part.shard})        ? v1::Part::FOR_SHARD
+                                      : servers.contains({table, message.server}) ? v1::Part::FOR_PS
+                                                                                  : v1::Part::NOTHING;
+      EXPECT_EQ(part.more, expected) << "message " << m << " shard " << part.shard;
+    }
+    for (const ShardMessage::Part& part : message.parts) {
+      servers.emplace(part.table->id, message.server);
+      shards.emplace(part.table->id, part.shard);
+    }
+    google::protobuf::RepeatedPtrField<v1::Part> parts;
+    AddParts(message, &parts);
+    for (int i = 0; i < parts.size(); ++i) EXPECT_EQ(parts[i].more(), message.parts[i].more);
+  }
+}
+
 TEST(Router, MakesNoMessageOfNothing) {
   const TableHandle rows = Rows("r", 4);
   const RowPull none[] = {{&rows, {}}};

@@ -56,11 +56,35 @@ class ParametersTest : public testing::Test {
   std::unique_ptr<Parameters> parameters_;
 };
 
-TEST_F(ParametersTest, StartsFromAPull) {
+// It once pulled all values and was then sent them once more.
+TEST_F(ParametersTest, StartsFromWhatItsSubscriptionBeginsWithAndPullsNothing) {
   PushAll(5);
   ASSERT_TRUE(parameters_->Start().ok());
   ExpectAll(5);
   EXPECT_EQ(parameters_->versions()[ShardOfBlock(tables_[0].id, 1, 8)], 1u);
+  EXPECT_EQ(parameters_->pulls(), 0u);
+  EXPECT_EQ(client_.dense_pulls(), 0u);
+}
+
+TEST_F(ParametersTest, StartsFromValuesThatNobodyHasPushedTo) {
+  v1::TableSpec spec = Spec("c", 6);
+  spec.mutable_initializer()->mutable_constant()->set_value(2.5f);
+  const auto tables = client_.EnsureTables({spec});
+  ASSERT_TRUE(tables.ok());
+  Parameters parameters(&client_, {&(*tables)[0]}, {.time = &time_});
+  ASSERT_TRUE(parameters.Start().ok());
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(parameters.values(0)[i], 2.5f);
+  EXPECT_GT(parameters.block_stamp(0, 0), 0u);
+  EXPECT_EQ(parameters.pulls(), 0u);
+}
+
+TEST_F(ParametersTest, StartsFromAPullWhereNoSubscriptionBringsAnything) {
+  PushAll(5);
+  client_.WithholdAnchors();
+  Parameters parameters(&client_, {&tables_[0], &tables_[1]}, {.refresh_ms_max = 1, .time = &time_});
+  ASSERT_TRUE(parameters.Start().ok());
+  EXPECT_EQ(parameters.values(0)[9], 5);
+  EXPECT_EQ(parameters.pulls(), 1u);
 }
 
 TEST_F(ParametersTest, KeepsStillUntilRefreshThenHoldsTheBroadcast) {
@@ -71,7 +95,7 @@ TEST_F(ParametersTest, KeepsStillUntilRefreshThenHoldsTheBroadcast) {
   ExpectAll(0);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
   ExpectAll(2);
-  EXPECT_EQ(parameters_->pulls(), 1u) << "the one of Start";
+  EXPECT_EQ(parameters_->pulls(), 0u);
   EXPECT_EQ(parameters_->blocks_from_broadcasts(), 4u);
   for (BlockIndex b = 0; b < 3; ++b) {
     const ShardId shard = ShardOfBlock(tables_[0].id, b, 8);
@@ -110,7 +134,7 @@ TEST_F(ParametersTest, PullsOnceTheValuesLackTooManyOwnPushes) {
   ExpectAll(0);
   ASSERT_TRUE(parameters_->Refresh(4).ok());
   ExpectAll(1);
-  EXPECT_EQ(parameters_->pulls(), 2u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
   PushAll(1);
   ASSERT_TRUE(parameters_->Refresh(7).ok());
   ExpectAll(1);
@@ -118,7 +142,7 @@ TEST_F(ParametersTest, PullsOnceTheValuesLackTooManyOwnPushes) {
   ASSERT_TRUE(parameters_->Refresh(7).ok());
   ExpectAll(2);
   ASSERT_TRUE(parameters_->Refresh(10).ok());  // ... so that ten are not too many.
-  EXPECT_EQ(parameters_->pulls(), 2u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
 }
 
 TEST_F(ParametersTest, PullsWhatNoBroadcastHasRefreshedForTooLong) {
@@ -130,7 +154,7 @@ TEST_F(ParametersTest, PullsWhatNoBroadcastHasRefreshedForTooLong) {
   time_.AdvanceMs(1);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
   ExpectAll(1);
-  EXPECT_EQ(parameters_->pulls(), 2u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
 }
 
 TEST_F(ParametersTest, OneSilentShardIsEnoughToPull) {
@@ -141,10 +165,10 @@ TEST_F(ParametersTest, OneSilentShardIsEnoughToPull) {
   ASSERT_TRUE(client_.Push(1, gradients, {}, {}, [](Client::PushResult) {}).ok());
   client_.Broadcast();  // Table b's shard only.
   ASSERT_TRUE(parameters_->Refresh(0).ok());
-  EXPECT_EQ(parameters_->pulls(), 1u);
+  EXPECT_EQ(parameters_->pulls(), 0u);
   time_.AdvanceMs(200);
   ASSERT_TRUE(parameters_->Refresh(0).ok());
-  EXPECT_EQ(parameters_->pulls(), 2u);
+  EXPECT_EQ(parameters_->pulls(), 1u);
 }
 
 TEST_F(ParametersTest, SaysWhichPullFailed) {
