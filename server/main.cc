@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +24,15 @@
 namespace lodestone::server {
 namespace {
 
-// Wakes main when the ps cannot get ready.
+// Wakes main when the ps cannot get ready. Stays blocked for good: a ps that is stopped while it gets ready does not.
 constexpr int kFailedSignal = SIGUSR1;
+
+sigset_t SetOf(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  return set;
+}
 
 // Few arenas keep memory from lying idle in each; the others keep large blocks from going back to the system and coming
 // again page by page (DESIGN section 7).
@@ -69,7 +77,8 @@ absl::Status Run(const v1::Config& config, const std::string& address_file, cons
     LODESTONE_LOG(INFO, "server", "stopping signal={}", signal == SIGINT ? "SIGINT" : "SIGTERM");
     break;
   }
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // The next one ends the process at once.
+  const sigset_t stops = SetOf({SIGINT, SIGTERM});
+  pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);  // The next one ends the process at once.
   process->Shutdown();
   return absl::OkStatus();
 }
@@ -77,9 +86,7 @@ absl::Status Run(const v1::Config& config, const std::string& address_file, cons
 int Main(int argc, char** argv) {
   SetUpMalloc();
   prctl(PR_SET_NAME, "lodestone-ps");
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, kFailedSignal}) sigaddset(&signals, signal);
+  const sigset_t signals = SetOf({SIGINT, SIGTERM, kFailedSignal});
 
   std::string address_file;
   OptionsSpec spec;

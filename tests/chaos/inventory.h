@@ -34,6 +34,7 @@ class Inventory {
   const Workload* const workload_;
   const std::vector<Key> rows_;
   const std::vector<Key> adagrad_;
+  const std::vector<Key> digits_;
 
   mutable Mutex mu_;
   bool done_ ABSL_GUARDED_BY(mu_) = false;

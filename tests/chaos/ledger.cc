@@ -10,6 +10,7 @@ namespace lodestone::chaos {
 namespace {
 
 constexpr size_t kFindingsMax = 20;
+constexpr float kFloatExact = 1 << (kDigitBits * kDigitsPerFloat);  // Integers below it are floats.
 
 void Find(std::string what, Verdict* verdict) {
   if (verdict->findings.size() < kFindingsMax) verdict->findings.push_back(std::move(what));
@@ -32,6 +33,7 @@ void Verdict::Add(const Verdict& other) {
   compared += other.compared;
   lost += other.lost;
   doubled += other.doubled;
+  judged = std::max(judged, other.judged);  // Every audit judges all.
   wrong += other.wrong;
   undecided += other.undecided;
   applied += other.applied;
@@ -42,6 +44,7 @@ Ledger::Ledger(const Workload* workload) : workload_(workload) {
   dense_.resize(workload_->ElementsOf(TableName::kDense));
   large_.resize(workload_->ElementsOf(TableName::kLarge));
   versions_.resize(workload_->shards(), {0, 0, true});
+  digits_.resize(workload_->slots());
   for (const Key key : workload_->SharedKeys()) rows_[key].resize(workload_->DimOf(TableName::kRows));
 }
 
@@ -67,7 +70,11 @@ void Ledger::RecordSteady(const Push& push, bool acknowledged) {
   };
   for (const CellAdd& cell : push.cells) add(&(*CellsOf(cell.table))[cell.element], cell.value, cell.counts);
   for (const RowAdd& row : push.rows) {
-    if (row.table == TableName::kAdagrad) {
+    if (row.table == TableName::kDigits) {
+      std::vector<Digit>& of_slot = digits_[push.slot];
+      if (of_slot.size() <= push.number) of_slot.resize(push.number + 1);
+      of_slot[push.number] = {.least = acknowledged, .most = 1, .sent = true, .acknowledged = acknowledged};
+    } else if (row.table == TableName::kAdagrad) {
       add(&adagrad_[row.key], row.value, true);
     } else {
       add(&rows_[row.key][row.column], row.value, row.counts);
@@ -88,6 +95,15 @@ std::vector<Key> Ledger::KeysOf(TableName table) const {
     for (const auto& [key, bounds] : adagrad_) keys.push_back(key);
     return keys;
   }
+  if (table == TableName::kDigits) {
+    for (uint32_t slot = 0; slot < digits_.size(); ++slot) {
+      for (uint64_t number = 0; number < digits_[slot].size(); ++number) {
+        const RowAdd place = workload_->DigitOf(slot, number);
+        if (place.column == 0 && place.value == 1) keys.push_back(place.key);  // The row's first.
+      }
+    }
+    return keys;
+  }
   for (const auto& [key, row] : rows_) keys.push_back(key);
   for (const auto& [push, acknowledged] : last_) {
     for (const RowAdd& row : push.rows) keys.push_back(row.key);
@@ -104,6 +120,7 @@ Verdict Ledger::Check(const Held& held) {
   CheckDense(TableName::kLarge, held.large, &verdict);
   CheckRows(held, &verdict);
   CheckAdagrad(held, &verdict);
+  CheckDigits(held, &verdict);
   CheckVersions(held, &verdict);
   return verdict;
 }
@@ -208,6 +225,48 @@ void Ledger::CheckAdagrad(const Held& held, Verdict* verdict) {
     Compare(static_cast<double>(count.pushes),
             absl::StrCat("adagrad key ", key, " is ", value, ": the number of pushes that make it"), &bounds, verdict);
   }
+}
+
+void Ledger::CheckDigits(const Held& held, Verdict* verdict) {
+  // A row that has no digits is not there.
+  for (const auto& [key, row] : held.digits) {
+    for (size_t column = 0; column < row.size(); ++column) {
+      const float value = row[column];
+      ++verdict->compared;
+      if (value >= 0 && value < kFloatExact && value == std::trunc(value)) continue;
+      ++verdict->wrong;
+      Find(absl::StrCat("digits key ", key, " column ", column, " is ", value, ", which no pushes make it"), verdict);
+    }
+  }
+  for (uint32_t slot = 0; slot < digits_.size(); ++slot) {
+    for (uint64_t number = 0; number < digits_[slot].size(); ++number) CheckDigit(slot, number, held, verdict);
+  }
+}
+
+void Ledger::CheckDigit(uint32_t slot, uint64_t number, const Held& held, Verdict* verdict) {
+  const RowAdd place = workload_->DigitOf(slot, number);
+  const float value = RowOf(held.digits, place.key)[place.column];
+  const auto digits = static_cast<uint32_t>(value >= 0 && value < kFloatExact ? value : 0);
+  const auto there = static_cast<uint8_t>(digits / static_cast<uint32_t>(place.value) % (1u << kDigitBits));
+  Digit& digit = digits_[slot][number];
+  verdict->judged += digit.acknowledged ? 1 : 0;
+  if (digit.least != digit.most) {  // Not acknowledged, and not looked for before.
+    ++verdict->undecided;
+    verdict->applied += there > 0 ? 1 : 0;
+  }
+  if (there < digit.least || there > digit.most) {
+    Find(absl::StrCat("slot ", slot, "'s push ", number,
+                      digit.acknowledged ? " (acknowledged)" : (digit.sent ? " (not acknowledged)" : " (never sent)"),
+                      " is there ", there, " times, by its digit in digits key ", place.key, " column ", place.column,
+                      " of weight ", place.value),
+         verdict);
+    if (there < digit.least) {
+      verdict->lost += digit.least - there;
+    } else {
+      (digit.sent ? verdict->doubled : verdict->wrong) += there - digit.most;
+    }
+  }
+  digit.least = digit.most = there;
 }
 
 void Ledger::CheckVersions(const Held& held, Verdict* verdict) {

@@ -23,6 +23,7 @@ struct Verdict {
   uint64_t lost = 0;                  // Acknowledged, and not there.
   uint64_t doubled = 0;               // There more than once.
   uint64_t wrong = 0;                 // Numbers that no set of pushes explains, and pushes that are on a shard in part.
+  uint64_t judged = 0;                // Acknowledged pushes, each by its own digit.
   uint64_t undecided = 0;             // Pushes that were not acknowledged, on each of their shards.
   uint64_t applied = 0;               // Those of them that are there.
   std::vector<std::string> findings;  // The first few, in words.
@@ -37,6 +38,7 @@ struct Held {
   std::vector<float> large;
   absl::flat_hash_map<Key, std::vector<float>> rows;  // By key, the keys that the ledger asked for.
   absl::flat_hash_map<Key, std::vector<float>> adagrad;
+  absl::flat_hash_map<Key, std::vector<float>> digits;
   std::vector<Version> versions;  // By shard.
 
   friend bool operator==(const Held&, const Held&) = default;
@@ -68,6 +70,13 @@ class Ledger {
     bool counts = false;
   };
   using Row = std::vector<Bounds>;
+  // How often a push may be there.
+  struct Digit {
+    uint8_t least : 3 = 0;
+    uint8_t most : 3 = 0;
+    bool sent : 1 = false;
+    bool acknowledged : 1 = false;
+  };
 
   void Record(const Push& push, bool acknowledged);
   void RecordSteady(const Push& push, bool acknowledged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -76,6 +85,9 @@ class Ledger {
   void CheckDense(TableName table, const std::vector<float>& held, Verdict* verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckRows(const Held& held, Verdict* verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckAdagrad(const Held& held, Verdict* verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckDigits(const Held& held, Verdict* verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckDigit(uint32_t slot, uint64_t number, const Held& held, Verdict* verdict)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckVersions(const Held& held, Verdict* verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Bounds>* CellsOf(TableName table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return table == TableName::kDense ? &dense_ : &large_;
@@ -98,6 +110,7 @@ class Ledger {
   std::vector<Bounds> large_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<Key, Row> rows_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<Key, Bounds> adagrad_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::vector<Digit>> digits_ ABSL_GUARDED_BY(mu_);   // By slot and number.
   std::vector<Bounds> versions_ ABSL_GUARDED_BY(mu_);             // By shard.
   std::vector<std::pair<Push, bool>> last_ ABSL_GUARDED_BY(mu_);  // Since the last check; whether acknowledged.
 };

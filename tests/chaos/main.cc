@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 
 constexpr double kMinutesDefault = 10;
 constexpr uint32_t kServersOfReplicas = 3;
+constexpr uint32_t kRecordersDefault = 6;
 
 std::atomic<int> interrupts{0};
 
@@ -57,6 +58,9 @@ std::string Footer() {
 How it judges: clients push small integers into tables that add them up, so the sums are exact. Now and then everything
 stands still, all ps are killed once more, and what comes back is compared: each acknowledged push must be there once;
 of one without an acknowledgement (its client died) each shard must hold all or nothing.
+Besides, each push adds a digit of its own to a row, which says of this push alone: lost, there once, or more often. With
+--recorders, further clients add to counters and read them, and what they see is checked for linearizability
+(tests/chaos/README.md).
   lost, doubled   blocks and rows that lack an acknowledged push, or hold it twice
   wrong           numbers that fit no set of pushes
   recovery        from a fault to the first acknowledgement, on each shard it met, of what was sent after it
@@ -72,6 +76,8 @@ Examples:
   tools/chaos --only kill-in-checkpoint,tear,flip --faults 30 --servers 3
   tools/chaos --durability memory --minutes 1   without logs: only faults that nobody dies of
   tools/chaos --durability replica --only lose --faults 100 --seed 7
+  tools/chaos --pushes 10000000 --digits-only --only kill,stop,kill-again     ten million, each judged by itself
+  tools/chaos --histories 200 --durability replica --history-dir histories    recorded, checked and kept
   tools/chaos --durability replica --only zombie,partition,lose --lease-ms 500 --servers 4
 
 A seed draws the same faults every time; when each comes is counted in acknowledged pushes.
@@ -99,6 +105,18 @@ void AddOptions(CommandLine* line, CLI::App* app) {
       ->capture_default_str();
   app->add_option("--servers", run->servers, "Number of ps (default: 2; with replica 3)")->check(CLI::Range(1, 16));
   app->add_option("--clients", run->clients, "Number of clients")->check(CLI::Range(1, 16))->capture_default_str();
+  app->add_option("--pushes", run->pushes, "End after so many acknowledged pushes (default: no limit)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  app->add_flag("--digits-only", run->digits_only,
+                "A push is one row, in which it has a digit of its own: several times as many pushes");
+  app->add_option("--recorders", run->recorders, "Clients that record histories of counters, besides (default: 0)")
+      ->check(CLI::Range(0, 8));
+  app->add_option("--histories", run->histories, "End after so many histories (default: no limit)")
+      ->check(CLI::Range(1, 1'000'000));
+  app->add_option("--history-operations", run->history_operations, "Operations of a history")
+      ->check(CLI::Range(10, 1'000'000))
+      ->capture_default_str();
+  app->add_option("--history-dir", run->history_folder, "Keep the histories in this folder, as JSON lines");
   app->add_option("--gap", run->gap_pushes, "Acknowledged pushes between two faults, on average")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
@@ -220,7 +238,10 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
-  if (line.run.minutes == 0 && line.run.faults == 0) line.run.minutes = kMinutesDefault;
+  if (line.run.minutes == 0 && line.run.faults == 0 && line.run.pushes == 0 && line.run.histories == 0) {
+    line.run.minutes = kMinutesDefault;
+  }
+  if (line.run.histories > 0 && line.run.recorders == 0) line.run.recorders = kRecordersDefault;
   absl::Status status = ChooseDurability(app.count("--servers") > 0, &line);
   if (status.ok()) status = ChooseKinds(&line);
   if (status.ok()) status = MakeFolder(&line);
@@ -232,6 +253,11 @@ int Main(int argc, char** argv) {
     std::error_code error;
     const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
     line.run.ps_binary = (here / "../../server/ps").lexically_normal().string();
+  }
+  if (!line.run.history_folder.empty()) {
+    std::error_code error;
+    fs::create_directories(line.run.history_folder, error);
+    line.run.history_folder = fs::absolute(line.run.history_folder).string();
   }
   CatchSignals();
   line.run.interrupts = &interrupts;

@@ -168,10 +168,10 @@ absl::Status PushingClient::Hand(const std::shared_ptr<const Push>& push, int64_
   std::vector<worker::DenseGradient> dense;
   if (push->dense) dense.push_back({&tables_[static_cast<int>(TableName::kDense)], dense_.data()});
   if (push->large) dense.push_back({&tables_[static_cast<int>(TableName::kLarge)], large_.data()});
-  std::vector<Key> keys[2];
-  std::vector<float> values[2];
+  std::vector<Key> keys[3];  // Of kRows and the tables after it.
+  std::vector<float> values[3];
   for (const RowAdd& row : push->rows) {
-    const int at = row.table == TableName::kRows ? 0 : 1;
+    const int at = static_cast<int>(row.table) - static_cast<int>(TableName::kRows);
     const uint32_t dim = run_->workload->DimOf(row.table);
     if (keys[at].empty() || keys[at].back() != row.key) {
       keys[at].push_back(row.key);
@@ -180,7 +180,7 @@ absl::Status PushingClient::Hand(const std::shared_ptr<const Push>& push, int64_
     values[at][values[at].size() - dim + row.column] = static_cast<float>(row.value);
   }
   std::vector<worker::RowGradients> rows;
-  for (const int at : {0, 1}) {
+  for (const int at : {0, 1, 2}) {
     if (!keys[at].empty())
       rows.push_back({&tables_[static_cast<int>(TableName::kRows) + at], keys[at], values[at].data()});
   }

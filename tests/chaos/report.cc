@@ -80,10 +80,12 @@ std::string ToTable(const Report& report) {
   if (report.replicas) text.append(OutageLines(report));
   absl::StrAppendFormat(&text, "unacknowledged       %d on a shard, of which %d were applied there\n",
                         verdict.undecided, verdict.applied);
+  absl::StrAppendFormat(&text, "judged one by one    %d acknowledged pushes, each by its own digit\n", verdict.judged);
   absl::StrAppendFormat(&text, "lost                 %d\ndoubled              %d\nwrong                %d",
                         verdict.lost, verdict.doubled, verdict.wrong);
   absl::StrAppendFormat(&text, "   of %d numbers compared in %d audits\n", verdict.compared, report.audits);
   for (const std::string& finding : verdict.findings) absl::StrAppend(&text, "  ", finding, "\n");
+  if (report.judgement.histories > 0) text.append(ToText(report.judgement));
   if (!report.failure.empty()) absl::StrAppend(&text, "failed: ", report.failure, "\n");
   if (report.audits == 0) text.append("failed: nothing was compared\n");
   return text;
@@ -121,12 +123,30 @@ std::string ToJson(const Report& report) {
   json["pause_seconds_max"] = report.pause_seconds_max;
   json["audits"] = report.audits;
   json["compared"] = report.verdict.compared;
+  json["judged"] = report.verdict.judged;
   json["unacknowledged"] = report.verdict.undecided;
   json["unacknowledged_applied"] = report.verdict.applied;
   json["lost"] = report.verdict.lost;
   json["doubled"] = report.verdict.doubled;
   json["wrong"] = report.verdict.wrong;
   json["findings"] = report.verdict.findings;
+  if (const Judgement& judgement = report.judgement; judgement.histories > 0) {
+    json["histories"] = {{"count", judgement.histories},
+                         {"operations", judgement.operations},
+                         {"unanswered", judgement.unanswered},
+                         {"rows", judgement.rows},
+                         {"rows_linearizable", judgement.rows_linearizable},
+                         {"rows_taken_back", judgement.rows_taken_back},
+                         {"rows_illegal", judgement.rows_illegal},
+                         {"rows_undecided", judgement.rows_undecided},
+                         {"twins_apart", judgement.twins_apart},
+                         {"own_adds_missing", judgement.own_adds_missing},
+                         {"versions_fallen", judgement.versions_fallen},
+                         {"versions_taken_back", judgement.versions_taken_back},
+                         {"open_max", judgement.open_max},
+                         {"check_seconds_max", judgement.seconds_max},
+                         {"findings", judgement.findings}};
+  }
   json["schedule"] = report.schedule;
   return json.dump();
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/chaos/judgement.h"
 #include "tests/chaos/ledger.h"
 #include "tests/chaos/schedule.h"
 
@@ -29,6 +30,7 @@ struct Report {
   uint64_t duplicates = 0;  // Pushes that a ps knew already; those that it recognised before it died are not counted.
   uint64_t audits = 0;
   Verdict verdict;             // Of all audits together.
+  Judgement judgement;         // Of what was recorded.
   bool replicas = false;       // Shards have followers.
   int64_t lease_ms = 0;        // With followers.
   uint64_t replicas_same = 0;  // Shards whose owner and follower held the same, in all comparisons.
@@ -40,8 +42,9 @@ struct Report {
   std::string failure;  // Why the run ended early; empty: it did not.
   bool stopped = false;
 
-  // Nothing lost, nothing doubled, no follower that holds something else, nobody ended who must not have.
-  bool ok() const { return failure.empty() && verdict.ok() && audits > 0 && replicas_differ == 0; }
+  // Nothing lost, nothing doubled, nothing read that must not be, no follower that holds something else, nobody ended
+  // who must not have.
+  bool ok() const { return failure.empty() && verdict.ok() && judgement.ok() && audits > 0 && replicas_differ == 0; }
   uint64_t faults() const;
   // What a failover may take at most: twice the lease and half a second.
   double outage_ms_bound() const { return 2 * static_cast<double>(lease_ms) + 500; }

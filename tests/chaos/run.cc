@@ -41,6 +41,7 @@ Report ChaosRun::Run() {
   FillReport(status);
   if (status.ok()) {
     clients_.clear();
+    recorders_.clear();
     status = StopServers();
     if (!status.ok()) report_.failure = status.ToString();
   } else if (!absl::IsCancelled(status) && cluster_ != nullptr) {
@@ -48,6 +49,8 @@ Report ChaosRun::Run() {
     if (!status.ok()) absl::StrAppend(&report_.failure, "; and then, nothing could be compared: ", status.ToString());
   }
   clients_.clear();
+  recorders_.clear();
+  if (recorder_ != nullptr) report_.judgement = recorder_->Conclude();
   cluster_.reset();
   if (disk_ != nullptr && !report_.ok()) {  // What is on it would go with it.
     std::error_code ignored;
@@ -89,16 +92,14 @@ absl::Status ChaosRun::Start() {
   const uint32_t shards = cluster_->config().cluster().shards();
   if (options_.replicas) replicas_ = std::make_unique<Replicas>(cluster_.get(), shards);
   const std::vector<uint32_t> owners = InitialOwners(shards, options_.servers);
-  workload_ = std::make_unique<Workload>(
-      Workload::Options{.seed = options_.seed, .slots = options_.clients, .shards = shards, .owners = owners});
+  workload_ = std::make_unique<Workload>(Workload::Options{.seed = options_.seed,
+                                                           .slots = options_.clients,
+                                                           .shards = shards,
+                                                           .owners = owners,
+                                                           .digits_only = options_.digits_only});
   ledger_ = std::make_unique<Ledger>(workload_.get());
   for (uint32_t server = 0; server < options_.servers; ++server) LODESTONE_RETURN_IF_ERROR(cluster_->Start(server));
-  client_run_ = {
-      .config = cluster_->config(), .workload = workload_.get(), .ledger = ledger_.get(), .progress = &progress_};
-  for (uint32_t slot = 0; slot < options_.clients; ++slot) {
-    clients_.push_back(std::make_unique<PushingClient>(&client_run_, slot));
-  }
-  died_.assign(options_.clients, false);
+  StartClients();
   injector_ = std::make_unique<Injector>(Injector::Scene{.cluster = cluster_.get(),
                                                          .watch = watch_.get(),
                                                          .progress = &progress_,
@@ -109,10 +110,32 @@ absl::Status ChaosRun::Start() {
                                          owners);
   LODESTONE_RETURN_IF_ERROR(watch_->Await(
       [this] {
-        return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->connected(); });
+        const auto connected = [](const auto& client) { return client->connected(); };
+        return std::all_of(clients_.begin(), clients_.end(), connected) &&
+               std::all_of(recorders_.begin(), recorders_.end(), connected);
       },
       "the clients' connections"));
   return replicas_ == nullptr ? absl::OkStatus() : injector_->AwaitInSync();
+}
+
+void ChaosRun::StartClients() {
+  client_run_ = {
+      .config = cluster_->config(), .workload = workload_.get(), .ledger = ledger_.get(), .progress = &progress_};
+  for (uint32_t slot = 0; slot < options_.clients; ++slot) {
+    clients_.push_back(std::make_unique<PushingClient>(&client_run_, slot));
+  }
+  died_.assign(options_.clients, false);
+  if (options_.recorders == 0) return;
+  recorder_ = std::make_unique<Recorder>(Recorder::Options{.seed = options_.seed,
+                                                           .shards = workload_->shards(),
+                                                           .clients = options_.recorders,
+                                                           .operations = options_.history_operations,
+                                                           .folder = options_.history_folder});
+  recording_run_ = {
+      .config = cluster_->config(), .slots = options_.recorders, .recorder = recorder_.get(), .ledger = ledger_.get()};
+  for (uint32_t slot = 0; slot < options_.recorders; ++slot) {
+    recorders_.push_back(std::make_unique<RecordingClient>(&recording_run_, slot));
+  }
 }
 
 absl::Status ChaosRun::MountDisk() {
@@ -138,6 +161,8 @@ absl::Status ChaosRun::Calm() {
 
 bool ChaosRun::Over() const {
   if (options_.faults > 0 && next_fault_ >= options_.faults) return true;
+  if (options_.pushes > 0 && progress_.acknowledged() >= options_.pushes) return true;
+  if (options_.histories > 0 && recorder_->finished() >= options_.histories) return true;
   return options_.minutes > 0 && SecondsSince(started_ms_) >= options_.minutes * 60;
 }
 
@@ -191,7 +216,9 @@ absl::Status ChaosRun::Inject(const Fault& fault) {
   report_.schedule.push_back(absl::StrFormat("%8.3f s, %d acknowledged: %s", SecondsSince(started_ms_),
                                              progress_.acknowledged(), fault.Describe()));
   FaultOutcome outcome;
+  const size_t mark = recorder_ == nullptr ? 0 : recorder_->BeginFault(fault.Describe(), Kills(fault.kind));
   const absl::Status status = injector_->Inject(fault, &outcome);
+  if (recorder_ != nullptr) recorder_->EndFault(mark);
   std::string* const line = &report_.schedule.back();
   if (!outcome.note.empty()) absl::StrAppend(line, "; ", outcome.note);
   if (!status.ok()) {
@@ -212,19 +239,50 @@ absl::Status ChaosRun::Inject(const Fault& fault) {
   return status;
 }
 
+bool ChaosRun::Kills(FaultKind kind) const {
+  switch (kind) {
+    case FaultKind::kClient:
+    case FaultKind::kCheckpoint:
+    case FaultKind::kCut:
+    case FaultKind::kCutInside:
+    case FaultKind::kLoseReply:
+      return false;
+    case FaultKind::kStop:
+    case FaultKind::kHole:
+    case FaultKind::kSlow:
+    case FaultKind::kZombie:
+    case FaultKind::kPartition:
+    case FaultKind::kSlowBetween:
+    case FaultKind::kCutBetween:
+      return options_.replicas;  // Others may take over.
+    default:
+      return true;
+  }
+}
+
+absl::Status ChaosRun::KillAll() {
+  const size_t mark = recorder_ == nullptr ? 0 : recorder_->BeginFault("audit", true);
+  const absl::Status status = injector_->KillAll(0);
+  if (recorder_ != nullptr) recorder_->EndFault(mark);
+  return status;
+}
+
 void ChaosRun::ResumeClients() {
   progress_.Begin();
   resumed_ms_ = progress_.NowMs();
   resumed_pushes_ = progress_.acknowledged();
   for (const auto& client : clients_) client->Resume();
+  for (const auto& client : recorders_) client->Resume();
 }
 
 absl::Status ChaosRun::PauseClients() {
   for (const auto& client : clients_) client->Pause();
+  for (const auto& client : recorders_) client->Pause();
   const absl::Status status = watch_->Await(
       [this] {
         return std::all_of(clients_.begin(), clients_.end(),
-                           [](const auto& client) { return client->in_flight() == 0; });
+                           [](const auto& client) { return client->in_flight() == 0; }) &&
+               std::all_of(recorders_.begin(), recorders_.end(), [](const auto& client) { return client->idle(); });
       },
       "the answers to all pushes");
   progress_.End();
@@ -243,7 +301,7 @@ absl::Status ChaosRun::Audit() {
   CountDuplicates();
   if (replicas_ != nullptr) LODESTONE_RETURN_IF_ERROR(CompareReplicas());
   if (options_.durable) {
-    LODESTONE_RETURN_IF_ERROR(injector_->KillAll(0));
+    LODESTONE_RETURN_IF_ERROR(KillAll());
   } else {
     for (uint32_t server = 0; server < options_.servers; ++server) cluster_->ProxyOf(server)->Cut();
   }
@@ -306,6 +364,7 @@ absl::Status ChaosRun::Autopsy() {
   doing_ = "autopsy";
   if (!report_.verdict.ok()) return absl::OkStatus();  // It is known already.
   clients_.clear();
+  recorders_.clear();
   LODESTONE_RETURN_IF_ERROR(Mend());
   return Compare();
 }
@@ -336,6 +395,7 @@ absl::Status ChaosRun::Tick() {
   }
   if (!clients_must_live_) return absl::OkStatus();
   for (const auto& client : clients_) LODESTONE_RETURN_IF_ERROR(client->failure());
+  for (const auto& client : recorders_) LODESTONE_RETURN_IF_ERROR(client->failure());
   return absl::OkStatus();
 }
 

@@ -18,6 +18,8 @@
 #include "tests/chaos/progress.h"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/chaos/pushing_client.h"
+#include "tests/chaos/recorder.h"
+#include "tests/chaos/recording_client.h"
 #include "tests/chaos/replicas.h"
 #include "tests/chaos/report.h"
 #include "tests/chaos/schedule.h"
@@ -30,17 +32,23 @@ namespace lodestone::chaos {
 struct RunOptions {
   uint64_t seed = 1;
   std::vector<FaultKind> kinds;
-  uint64_t faults = 20;       // How many; 0: until the time is over.
-  double minutes = 0;         // How long; 0: until there were `faults`.
+  uint64_t faults = 20;       // How many; 0: until another limit is reached.
+  double minutes = 0;         // How long; 0: until another limit is reached.
   uint64_t audit_every = 10;  // Faults between two audits.
   uint64_t gap_pushes = 200;
   uint64_t calm_pushes = 1000;  // Before the first fault.
   uint32_t servers = 2;
   uint32_t clients = 4;
-  bool durable = true;      // The ps have a data_dir.
-  bool replicas = false;    // Each shard has a follower: then `durable`, and at least two servers.
-  int64_t lease_ms = 1000;  // With followers.
-  uint64_t disk_mb = 0;     // It is on a disk of its own (SmallDisk) of this size; 0: it is not.
+  uint64_t pushes = 0;       // End after so many acknowledged ones; 0: no limit.
+  bool digits_only = false;  // Workload::Options::digits_only.
+  uint32_t recorders = 0;    // Clients that record histories of counters.
+  uint64_t histories = 0;    // End after so many; 0: no limit.
+  uint64_t history_operations = 5000;
+  std::string history_folder;  // For them; empty: they are judged and not kept.
+  bool durable = true;         // The ps have a data_dir.
+  bool replicas = false;       // Each shard has a follower: then `durable`, and at least two servers.
+  int64_t lease_ms = 1000;     // With followers.
+  uint64_t disk_mb = 0;        // It is on a disk of its own (SmallDisk) of this size; 0: it is not.
   std::vector<std::string> sets;
   std::string ps_binary;
   std::string folder;  // Exists, and is empty.
@@ -60,6 +68,7 @@ class ChaosRun {
 
  private:
   absl::Status Start();
+  void StartClients();
   PsCluster::Options ClusterOptions() const;
   absl::Status MountDisk();
   absl::Status Storm();
@@ -81,6 +90,9 @@ class ChaosRun {
   // What can still be found out after a failure.
   absl::Status Autopsy();
   void FillReport(const absl::Status& status);
+  // Whether a ps that dies of a fault, or is replaced after it, takes with it what it has not acknowledged.
+  bool Kills(FaultKind kind) const;
+  absl::Status KillAll();
   absl::Status StopServers();
   absl::Status PauseClients();
   void ResumeClients();
@@ -102,6 +114,9 @@ class ChaosRun {
   std::unique_ptr<Ledger> ledger_;
   PushingClient::Run client_run_;
   std::vector<std::unique_ptr<PushingClient>> clients_;  // By slot.
+  std::unique_ptr<Recorder> recorder_;                   // Null: nobody records.
+  RecordingClient::Run recording_run_;
+  std::vector<std::unique_ptr<RecordingClient>> recorders_;
   std::unique_ptr<Injector> injector_;
 
   int64_t started_ms_ = 0;

@@ -21,18 +21,19 @@ constexpr uint64_t kAdagradPushesMax = 1024;  // To one row: its steps stay well
 // Keys above these are the slots' own.
 constexpr Key kLastKeys = Key{1} << 62;
 constexpr Key kAdagradKeys = Key{1} << 61;
+constexpr Key kDigitKeys = Key{1} << 60;
 // Keys that differ in the lowest bits only: enough for one of them to lie on any wanted shard.
 constexpr int kSearchBits = 20;
+constexpr uint32_t kDigitFloats = 16;  // Of a row of kDigits.
 
-// The first key from `begin` that lies on `shard`.
+}  // namespace
+
 Key KeyOn(Key begin, ShardId shard, uint32_t shards) {
   Key key = begin;
   while (ShardOfKey(key, shards) != shard) ++key;
   LODESTONE_CHECK(key - begin < (Key{1} << kSearchBits));
   return key;
 }
-
-}  // namespace
 
 const char* NameOf(TableName table) {
   switch (table) {
@@ -44,14 +45,15 @@ const char* NameOf(TableName table) {
       return "rows";
     case TableName::kAdagrad:
       return "adagrad";
+    case TableName::kDigits:
+      return "digits";
   }
   return "";
 }
 
 Workload::Workload(Options options) : options_(std::move(options)) {
   LODESTONE_CHECK(options_.owners.size() == options_.shards);
-  servers_ = *std::max_element(options_.owners.begin(), options_.owners.end()) + 1;
-  shards_by_server_.resize(servers_);
+  shards_by_server_.resize(*std::max_element(options_.owners.begin(), options_.owners.end()) + 1);
   shared_keys_.resize(options_.shards);
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     shards_by_server_[OwnerOf(shard)].push_back(shard);
@@ -72,7 +74,8 @@ Workload::Workload(Options options) : options_(std::move(options)) {
 
 std::vector<v1::TableSpec> Workload::Tables() const {
   std::vector<v1::TableSpec> specs;
-  for (const TableName table : {TableName::kDense, TableName::kLarge, TableName::kRows, TableName::kAdagrad}) {
+  for (const TableName table :
+       {TableName::kDense, TableName::kLarge, TableName::kRows, TableName::kAdagrad, TableName::kDigits}) {
     v1::TableSpec& spec = specs.emplace_back();
     spec.set_name(NameOf(table));
     if (table == TableName::kDense || table == TableName::kLarge) {
@@ -98,7 +101,10 @@ uint32_t Workload::BlockElements(TableName table) const {
 
 uint64_t Workload::ElementsOf(TableName table) const { return uint64_t{BlockElements(table)} * shards(); }
 
-uint32_t Workload::DimOf(TableName table) const { return table == TableName::kRows ? 2 * slots() : 1; }
+uint32_t Workload::DimOf(TableName table) const {
+  if (table == TableName::kDigits) return kDigitFloats;
+  return table == TableName::kRows ? 2 * slots() : 1;
+}
 
 std::vector<Key> Workload::SharedKeys() const {
   std::vector<Key> keys;
@@ -136,10 +142,31 @@ void Workload::AddAdagradRow(ShardId shard, Push* push) const {
   push->rows.push_back({TableName::kAdagrad, shard, key, 0, 1, true});
 }
 
+// Neighbours lie on different shards; those of one row are `shards` numbers apart.
+RowAdd Workload::DigitOf(uint32_t slot, uint64_t number) const {
+  const uint64_t per_group = uint64_t{shards()} * kDigitFloats * kDigitsPerFloat;
+  const auto shard = static_cast<ShardId>(number % shards());
+  const auto digit = static_cast<uint32_t>(number % per_group / shards());
+  const Key row = (number / per_group * slots() + slot) * shards() + shard;
+  RowAdd add;
+  add.table = TableName::kDigits;
+  add.shard = shard;
+  add.key = KeyOn(kDigitKeys + (row << kSearchBits), shard, shards());
+  add.column = digit % kDigitFloats;
+  add.value = int32_t{1} << (kDigitBits * (digit / kDigitFloats));
+  return add;
+}
+
 Push Workload::SteadyPush(uint32_t slot, uint64_t number) const {
   Push push;
   push.slot = slot;
   push.number = number;
+  push.rows.push_back(DigitOf(slot, number));
+  if (options_.digits_only) {
+    push.shards.push_back(push.rows[0].shard);
+    return push;
+  }
+  const ShardId always = push.rows[0].shard;
   if (Draw(push, 0, 2) == 0) {
     push.dense = true;
     AddSteadyCells(TableName::kDense, &push);
@@ -148,10 +175,9 @@ Push Workload::SteadyPush(uint32_t slot, uint64_t number) const {
     for (ShardId shard = 0; shard < shards(); ++shard) AddSteadyRow(shard, &push);
   } else {
     // Rows of some shards of one server.
-    const std::vector<ShardId>& of_server = shards_by_server_[Draw(push, 2, servers_)];
-    const size_t always = Draw(push, 3, of_server.size());
+    const std::vector<ShardId>& of_server = shards_by_server_[OwnerOf(always)];
     for (size_t i = 0; i < of_server.size(); ++i) {
-      if (i != always && Draw(push, 1'000'000 + i, 2) == 0) continue;
+      if (of_server[i] != always && Draw(push, 1'000'000 + i, 2) == 0) continue;
       AddSteadyRow(of_server[i], &push);
       AddAdagradRow(of_server[i], &push);
     }

@@ -9,6 +9,11 @@
 // one for each of the last pushes before a client dies. Nobody knows which of those were applied, so each leaves a
 // receipt of its own: a last cell, and a row under a key of its own, on every shard.
 //
+// Beside the sums each steady push has a digit of its own, on one of its shards: it adds 4^d to one float of a row of
+// kDigits, where d is its place in the float. A digit of 0 says that the push is not there, 1 once, 2 or 3 twice and
+// three times. A float holds 24 bits exactly, so 12 digits: their sum is exact in any order, unless one push is there
+// four times, and then it is not what it must be.
+//
 // Thread safety: immutable.
 #pragma once
 
@@ -25,10 +30,15 @@ namespace lodestone::chaos {
 
 inline constexpr uint32_t kSteadyCells = 16;
 inline constexpr uint32_t kLastPushesMax = 16;  // Of one client before it dies.
+inline constexpr uint32_t kDigitsPerFloat = 12;
+inline constexpr uint32_t kDigitBits = 2;
 
 // Which table something lies in.
-enum class TableName { kDense, kLarge, kRows, kAdagrad };
+enum class TableName { kDense, kLarge, kRows, kAdagrad, kDigits };
 const char* NameOf(TableName table);
+
+// The first key from `begin` that lies on `shard`: fewer than 2^20 away.
+Key KeyOn(Key begin, ShardId shard, uint32_t shards);
 
 // A number that a push adds to an element of a dense table's block.
 struct CellAdd {
@@ -68,6 +78,7 @@ class Workload {
     uint32_t slots = 4;
     uint32_t shards = 16;
     std::vector<uint32_t> owners;  // The server of each shard.
+    bool digits_only = false;      // A steady push is its digit, and nothing else.
   };
   explicit Workload(Options options);
 
@@ -79,12 +90,14 @@ class Workload {
   std::vector<v1::TableSpec> Tables() const;
   // kDense's or kLarge's.
   uint64_t ElementsOf(TableName table) const;
-  // kRows' or kAdagrad's floats per row.
+  // kRows', kAdagrad's or kDigits' floats per row.
   uint32_t DimOf(TableName table) const;
   // The rows of kRows that all slots push to.
   std::vector<Key> SharedKeys() const;
 
   Push SteadyPush(uint32_t slot, uint64_t number) const;
+  // Where the digit of a slot's steady push lies; its RowAdd::value is the digit's weight.
+  RowAdd DigitOf(uint32_t slot, uint64_t number) const;
   // The `index`-th of the last pushes. REQUIRES: index < kLastPushesMax.
   Push LastPush(uint32_t slot, uint64_t number, uint32_t index) const;
 
@@ -106,7 +119,6 @@ class Workload {
   static void Finish(Push* push);
 
   const Options options_;
-  uint32_t servers_ = 0;
   std::vector<std::vector<Key>> shared_keys_;  // By shard.
   std::vector<BlockIndex> blocks_[2];          // kDense's and kLarge's only block of each shard.
   std::vector<std::vector<ShardId>> shards_by_server_;

@@ -1,0 +1,201 @@
+// Ps and workers that get SIGTERM, at every phase of their lives: each ends in good order, whatever it was doing.
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/psctl_run.h"
+#include "tests/common/rpc/reserved_port.h"
+#include "tools/psctl/local/child_process.h"
+
+namespace lodestone {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int kTimes = 20;
+
+// A ps or worker, read by the test's own thread.
+class Process {
+ public:
+  Process(const std::string& program, const std::string& config, const std::vector<std::string>& sets) {
+    std::vector<std::string> argv = {ProjectFile(absl::StrCat(program == "ps" ? "server/" : "worker/", program)),
+                                     "--config", config};
+    for (const std::string& set : sets) {
+      argv.push_back("--set");
+      argv.push_back(set);
+    }
+    child_ = psctl::Child::Start(program, argv).value();
+  }
+  // Waits until the output holds `text`; false if the process ended without it.
+  bool WaitForOutput(const std::string& text) {
+    while (!absl::StrContains(output_, text) && child_->output_fd() >= 0) Read(-1);
+    return absl::StrContains(output_, text);
+  }
+  // Reads for `ms`, or until the process ends.
+  void Run(int ms) {
+    for (int i = 0; i < ms && child_->output_fd() >= 0; ++i) Read(1);
+  }
+  void Signal(int signal) { child_->Signal(signal); }
+  // Waits for the end. "ended", "failed with exit code 1: …" or "was killed by signal 15…".
+  std::string WaitForEnd() {
+    while (child_->output_fd() >= 0) Read(-1);
+    while (!child_->Reap([](absl::string_view) {})) poll(nullptr, 0, 1);
+    const std::string outcome = child_->Outcome();
+    return outcome.substr(outcome.find(") ") + 2);
+  }
+  // What SIGTERM makes of it.
+  std::string Stop() {
+    Signal(SIGTERM);
+    return WaitForEnd();
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  void Read(int timeout_ms) {
+    pollfd wait = {child_->output_fd(), POLLIN, 0};
+    poll(&wait, 1, timeout_ms);
+    child_->ReadOutput([this](absl::string_view line) { absl::StrAppend(&output_, line, "\n"); });
+  }
+
+  std::string output_;
+  std::unique_ptr<psctl::Child> child_;
+};
+
+// A cluster of two ps at ports of its own, each test's in a folder of its own.
+class StopTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = TestFile(testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+    config_ = folder_ + "/cluster.yaml";
+    std::ofstream(config_) << "cluster: {servers: 2, workers: 1}\n"
+                           << "coordinator: {address: '" << first_.address() << "'}\n"
+                           << "server: {data_dir: '" << folder_ << "/data'}\n"
+                           << "model: {type: linear}\n"
+                           << "data: {generated: {train_samples: 20000, test_samples: 100}}\n"
+                           << "train: {batch_size: 64}\n";
+  }
+  std::unique_ptr<Process> Ps(int index, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> sets = {absl::StrCat("server.index=", index),
+                                     "server.listen=" + (index == 0 ? first_ : second_).address()};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return std::make_unique<Process>("ps", config_, sets);
+  }
+  std::unique_ptr<Process> Worker(const std::vector<std::string>& sets = {}) {
+    return std::make_unique<Process>("worker", config_, sets);
+  }
+  // Leaves a data_dir with a log and no checkpoint.
+  void Use() {
+    const auto first = Ps(0), second = Ps(1);
+    const auto worker = Worker();
+    ASSERT_EQ(worker->WaitForEnd(), "ended") << worker->output();
+    for (const auto& ps : {first.get(), second.get()}) {
+      ps->Signal(SIGKILL);
+      ps->WaitForEnd();
+    }
+  }
+
+  const ReservedPort first_, second_;
+  std::string folder_;
+  std::string config_;
+};
+
+// Before it looks at signals, SIGTERM does what it does to any process.
+auto EndedOrNotBegun() { return AnyOf("ended", StartsWith("was killed by signal 15")); }
+
+TEST_F(StopTest, APsThatHasJustBeenStartedEndsInGoodOrder) {
+  for (int i = 0; i < kTimes; ++i) {
+    const auto ps = Ps(0);
+    ps->Run(2 * i);
+    EXPECT_THAT(ps->Stop(), EndedOrNotBegun()) << "after " << 2 * i << " ms:\n" << ps->output();
+  }
+}
+
+TEST_F(StopTest, APsThatWaitsForTheCoordinatorEndsInGoodOrder) {
+  for (int i = 0; i < kTimes; ++i) {
+    const auto ps = Ps(1);
+    ASSERT_TRUE(ps->WaitForOutput("listens on=")) << ps->output();
+    ps->Run(5 * i);
+    EXPECT_EQ(ps->Stop(), "ended") << ps->output();
+  }
+}
+
+TEST_F(StopTest, APsThatWaitsForTheOthersEndsInGoodOrder) {
+  for (int i = 0; i < kTimes; ++i) {
+    const auto ps = Ps(0);
+    ASSERT_TRUE(ps->WaitForOutput("listens on=")) << ps->output();
+    ps->Run(5 * i);
+    EXPECT_EQ(ps->Stop(), "ended") << ps->output();
+  }
+}
+
+// It once died of the signal with which it wakes itself, since its recovery ended CANCELLED when that was unblocked.
+TEST_F(StopTest, APsWithAUsedDataDirThatGetsReadyDiesOfNoSignalOfItsOwn) {
+  Use();
+  for (int i = 0; i < kTimes; ++i) {
+    const auto ps = Ps(0);
+    ASSERT_TRUE(ps->WaitForOutput("listens on=")) << ps->output();
+    ps->Run(10 * i);
+    EXPECT_EQ(ps->Stop(), "ended") << "after " << 10 * i << " ms:\n" << ps->output();
+  }
+}
+
+TEST_F(StopTest, APsThatServesAndWritesItsCheckpointEndsInGoodOrder) {
+  Use();
+  for (int i = 0; i < kTimes; ++i) {
+    const auto first = Ps(0), second = Ps(1);
+    ASSERT_TRUE(first->WaitForOutput("serves shards=")) << first->output();
+    first->Run(i);
+    EXPECT_EQ(first->Stop(), "ended") << first->output();
+    EXPECT_EQ(second->Stop(), "ended") << second->output();
+  }
+}
+
+TEST_F(StopTest, ASecondSignalEndsAPsAtOnce) {
+  Use();
+  for (int i = 0; i < kTimes; ++i) {
+    const auto ps = Ps(0);
+    ASSERT_TRUE(ps->WaitForOutput("listens on=")) << ps->output();
+    ps->Signal(SIGTERM);
+    ASSERT_TRUE(ps->WaitForOutput("stopping signal=SIGTERM")) << ps->output();
+    EXPECT_THAT(ps->Stop(), EndedOrNotBegun()) << ps->output();
+  }
+}
+
+// 143, as of a process that the signal ended.
+auto StoppedWorker() { return AnyOf(HasSubstr("exit code 143"), StartsWith("was killed by signal 15")); }
+
+TEST_F(StopTest, AWorkerThatHasJustBeenStartedOrWaitsForTheClusterEndsWith143) {
+  for (int i = 0; i < kTimes; ++i) {
+    const auto worker = Worker();
+    worker->Run(5 * i);
+    EXPECT_THAT(worker->Stop(), StoppedWorker()) << "after " << 5 * i << " ms:\n" << worker->output();
+  }
+}
+
+TEST_F(StopTest, AWorkerThatTrainsEndsWith143AndLeavesTheClusterToOthers) {
+  const auto first = Ps(0), second = Ps(1);
+  for (int i = 0; i < kTimes; ++i) {
+    const auto worker = Worker({"train.epochs=100000"});
+    ASSERT_TRUE(worker->WaitForOutput("data loaded")) << worker->output();
+    worker->Run(3 * i);
+    EXPECT_THAT(worker->Stop(), StoppedWorker()) << "after " << 3 * i << " ms:\n" << worker->output();
+  }
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
+}
+
+}  // namespace
+}  // namespace lodestone
