@@ -78,6 +78,11 @@ class ServerProcess {
   std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
+  // A newer map than those before.
+  void OnMap(const ShardMap& map);
+  // The newest map that says of no shard that this ps has lost it. Waits for an operator, if need be; CANCELLED if the
+  // ps ends first.
+  absl::StatusOr<ShardMap> AwaitNothingLost(ShardMap map);
   // Brings the shards back and serves them.
   absl::Status Begin(const ShardMap& map);
   void SetReady(absl::Status status);
@@ -103,6 +108,9 @@ class ServerProcess {
   std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
   ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
   std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
+  std::optional<ShardMap> newest_map_ ABSL_GUARDED_BY(mu_);  // Of OnMap.
+  std::string lost_ ABSL_GUARDED_BY(mu_);                    // What AwaitNothingLost waits for; empty: nothing.
+  int64_t lost_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   bool serving_ ABSL_GUARDED_BY(mu_) = false;  // What the health service says of the ps as a whole.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 

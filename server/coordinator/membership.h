@@ -62,6 +62,11 @@ class Membership {
   // shard; ABORTED: later ones have come. To be sent to the owner after it is saved: it acts on it.
   absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
 
+  // What an operator decides of shards that nobody serves: Admin.Promote and Admin.AcceptLoss, to be answered after it
+  // is saved. FAILED_PRECONDITION too while there is no shard map.
+  absl::StatusOr<v1::PromoteResponse> Promote(const v1::PromoteRequest& request);
+  absl::StatusOr<v1::AcceptLossResponse> AcceptLoss(const v1::AcceptLossRequest& request);
+
   v1::ClusterStatus Status() const;
 
   // The processes whose lease has ended since the last call, one line each.
@@ -73,6 +78,8 @@ class Membership {
 
  private:
   void HeardOf(MemberPlace* place);
+  // OK if an operator may decide about shards of `server` now.
+  absl::Status CheckDecidable(uint32_t server) const;
   v1::JoinResponse AnswerTo(const MemberPlace& place) const;
 
   const Options options_;

@@ -89,8 +89,40 @@ void CoordinatorService::NoteAwaitCallGone() {
   if (--await_calls_ == 0) await_call_gone_.NotifyAll();
 }
 
-grpc::Status CoordinatorService::Told(const absl::Status& status) const {
-  return ToGrpc(MayLead() ? status : absl::UnavailableError("this ps does not serve the coordinator any more"));
+absl::Status CoordinatorService::OrNotLeading(const absl::Status& status) const {
+  return MayLead() ? status : absl::UnavailableError("this ps does not serve the coordinator any more");
+}
+
+grpc::Status CoordinatorService::Told(const absl::Status& status) const { return ToGrpc(OrNotLeading(status)); }
+
+template <typename Request, typename Response>
+void CoordinatorService::Decide(absl::StatusOr<Response> (Membership::*decide)(const Request&), const Request& request,
+                                Decided<Response> done) {
+  absl::StatusOr<Response> response;
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    LogExpired();
+    const uint64_t epoch_before = membership_.shards().epoch();
+    response = (membership_.*decide)(request);
+    status = response.status();
+    Settle(epoch_before);
+    const auto tell = [this, response, done](const absl::Status& saved) {
+      const absl::Status told = OrNotLeading(saved);
+      done(told.ok() ? response : absl::StatusOr<Response>(told));
+    };
+    if (status.ok() && !AllSaved() && saver_.Hold(tell, &status)) return;
+  }
+  status = OrNotLeading(status);
+  done(status.ok() ? std::move(response) : absl::StatusOr<Response>(status));
+}
+
+void CoordinatorService::Promote(const v1::PromoteRequest& request, Decided<v1::PromoteResponse> done) {
+  Decide(&Membership::Promote, request, std::move(done));
+}
+
+void CoordinatorService::AcceptLoss(const v1::AcceptLossRequest& request, Decided<v1::AcceptLossResponse> done) {
+  Decide(&Membership::AcceptLoss, request, std::move(done));
 }
 
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {

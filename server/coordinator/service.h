@@ -67,6 +67,13 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
                                        v1::ReportSyncResponse* response) override;
 
+  // What an operator decides, as Membership's: `done` gets the answer once it is saved, perhaps within the call.
+  // UNAVAILABLE if it cannot be, or if this process does not lead any more.
+  template <typename Response>
+  using Decided = std::function<void(absl::StatusOr<Response>)>;
+  void Promote(const v1::PromoteRequest& request, Decided<v1::PromoteResponse> done);
+  void AcceptLoss(const v1::AcceptLossRequest& request, Decided<v1::AcceptLossResponse> done);
+
   // Looks at the time: logs the leases that have ended, answers the held calls that can be, and adds to the history if
   // it is time. Happens by itself; for tests that move the time by hand.
   void CheckTime();
@@ -83,6 +90,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
  private:
   class HeldCall;
 
+  template <typename Request, typename Response>
+  void Decide(absl::StatusOr<Response> (Membership::*decide)(const Request&), const Request& request,
+              Decided<Response> done);
   // Removes the held calls that can be answered and writes their answers; the caller finishes them without the lock.
   std::vector<HeldCall*> TakeAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether `call` can be answered; then it is.
@@ -110,6 +120,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::optional<StateSaver::Snapshot> ChangedSince(uint64_t changes) const;
   bool MayLead() const { return leads_ == nullptr || leads_(); }
   // The status that the caller of a method gets that ended with `status`.
+  absl::Status OrNotLeading(const absl::Status& status) const;
   grpc::Status Told(const absl::Status& status) const;
   void NoteAwaitCallGone();
   // Removes `call`; false if it is no longer held.

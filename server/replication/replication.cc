@@ -89,6 +89,26 @@ void Replication::Prepare(const ShardMap& map) {
   map_ = map;
 }
 
+std::vector<ShardId> Replication::UnservedElsewhere(const ShardMap& map) const {
+  std::vector<ShardId> unserved;
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    const uint32_t owner = map.OwnerOf(shard);
+    if (owner != server_ && (map.Lost(shard) || map.Away(owner))) unserved.push_back(shard);
+  }
+  return unserved;
+}
+
+std::vector<v1::ShardCopy> Replication::Copies() const {
+  std::vector<v1::ShardCopy> copies;
+  for (const ShardId shard : store_->shards().held()) {
+    if (store_->shards().RoleOf(shard) != ShardRole::kFollows || store_->shards().VersionOf(shard) == 0) continue;
+    v1::ShardCopy& copy = copies.emplace_back();
+    copy.set_shard(shard);
+    copy.set_version(store_->shards().VersionOf(shard));
+  }
+  return copies;
+}
+
 void Replication::Begin() {
   MutexLock lock(&mu_);
   begun_ = true;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -51,6 +52,11 @@ class Replication {
 
   // The shards that this ps is to bring back and own, before it does.
   void Prepare(const ShardMap& map);
+  // The shards of others that nobody serves by `map`: their owner is away, or has lost them. A copy on the disk of this
+  // ps may be the newest that there is.
+  std::vector<ShardId> UnservedElsewhere(const ShardMap& map) const;
+  // The shards of others that are whole here, and hold something.
+  std::vector<v1::ShardCopy> Copies() const;
   // It has, and serves them: from now on the newest map that SetMap was given is followed.
   void Begin();
   // A newer map than those before.
