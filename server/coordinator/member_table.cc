@@ -205,6 +205,15 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   return same_process;
 }
 
+void MemberTable::RenewAll() {
+  for (std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+    for (MemberPlace& place : *places) {
+      if (place.incarnation == 0 || place.left || place.expiry_told) continue;
+      place.last_contact_ms = options_.time->NowMs();
+    }
+  }
+}
+
 bool MemberTable::HeardOf(MemberPlace* place) {
   place->last_contact_ms = options_.time->NowMs();
   return std::exchange(place->silent, false);

@@ -58,6 +58,10 @@ class Membership {
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
 
+  // The coordinator itself has stood still: what was sent meanwhile is still to be read, so that nobody's silence means
+  // anything. Everybody gets a whole lease.
+  void RenewAll() { members_.RenewAll(); }
+
   // What an owner reports of its followers. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT: not a server, no such
   // shard; ABORTED: later ones have come. To be sent to the owner after it is saved: it acts on it.
   absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
