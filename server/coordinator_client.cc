@@ -81,6 +81,7 @@ void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
 void Member::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
   reported_event_ = filled_event_;
   wants_copies_ = response.wants_copies();
+  if (options_.on_heartbeat) options_.on_heartbeat(response);
 }
 
 absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRequest& request) {

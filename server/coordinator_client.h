@@ -48,6 +48,8 @@ class Member {
     // The whole copies that this ps holds of shards that it does not own, for a coordinator that wants to know. As
     // `progress`; may be null.
     std::function<std::vector<v1::ShardCopy>()> copies;
+    // Runs on the member's thread with every answer to a heartbeat; may be null.
+    std::function<void(const v1::HeartbeatResponse&)> on_heartbeat;
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms, or is final. It does not run if Leave comes first.
@@ -61,6 +63,7 @@ class Member {
   Incarnation incarnation() const { return lease_.incarnation(); }
   int64_t lease_ends_ms() const { return lease_.lease_ends_ms(); }
   void AskRoute() { lease_.RequestRoute(); }
+  void AskHeartbeat() { lease_.RequestHeartbeat(); }
 
   // Coordinator.ReportSync, in the name of this incarnation. Blocks, no longer than a heartbeat; several callers' go
   // one after the other. What an error leaves open: the coordinator may have got the report, or get it yet, but not

@@ -172,6 +172,12 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.member = [this] { return MemberNow(); };
   sources.add_waits = [this](v1::StatusResponse* status) {
     MutexLock lock(&mu_);
+    if (serving_ && !synced_ && to_sync_ > 0) {
+      v1::WaitStatus* const wait = status->add_waits();
+      wait->set_who(name_);
+      wait->set_what(absl::StrCat(to_sync_, " shards that it owns or follows to have two copies"));
+      wait->set_seconds(static_cast<double>(time_.NowMs() - began_ms_) / 1000);
+    }
     if (lost_.empty()) return;
     v1::WaitStatus* const wait = status->add_waits();
     wait->set_who(name_);
@@ -268,7 +274,7 @@ absl::Status ServerProcess::StartHttp() {
 absl::Status ServerProcess::Readiness() const {
   MutexLock lock(&mu_);
   if (stopping_) return absl::UnavailableError("this ps ends");
-  return serving_ ? absl::OkStatus() : absl::UnavailableError("");
+  return serving_ && synced_ ? absl::OkStatus() : absl::UnavailableError("");
 }
 
 std::unique_ptr<CoordinatorChannel> ServerProcess::ConnectCoordinator() {
@@ -292,6 +298,7 @@ void ServerProcess::StartMember() {
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
   options.replicas = config_.cluster().replicas();
+  options.on_heartbeat = [this](const v1::HeartbeatResponse& response) { OnHeartbeat(response); };
   options.on_change = [this](const ShardMap& map) { OnMap(map); };
   if (replication_ != nullptr) options.copies = [this] { return replication_->Copies(); };
   options.progress = [this] { return status_->Progress(); };
@@ -369,7 +376,13 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
     store_.OwnShards(shards);
   }
   if (replication_ != nullptr) replication_->Begin();
+  {
+    MutexLock lock(&mu_);
+    synced_ = replication_ == nullptr;
+    began_ms_ = time_.NowMs();
+  }
   SetServing(true);
+  if (replication_ != nullptr) MemberNow()->AskHeartbeat();
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();
 }
@@ -384,12 +397,38 @@ void ServerProcess::SetReady(absl::Status status) {
 }
 
 void ServerProcess::SetServing(bool serving) {
+  {
+    MutexLock lock(&mu_);
+    serving_ = serving;
+  }
+  TellHealth();
+}
+
+void ServerProcess::TellHealth() {
+  MutexLock in_turn(&health_mu_);
+  bool ready = false, serving = false;
+  {
+    MutexLock lock(&mu_);
+    serving = serving_;
+    ready = serving_ && synced_;
+  }
   grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
-  health->SetServingStatus("", serving);
+  health->SetServingStatus("", ready);
   health->SetServingStatus(kParameterServerName, serving);
   health->SetServingStatus(kAdminName, true);  // Answers from the start.
-  MutexLock lock(&mu_);
-  serving_ = serving;
+}
+
+void ServerProcess::OnHeartbeat(const v1::HeartbeatResponse& response) {
+  {
+    MutexLock lock(&mu_);
+    // The answer is to a heartbeat after the map that this ps began with: it counts the shards of that.
+    if (!serving_ || synced_ || stopping_) return;
+    to_sync_ = response.shards_to_sync();
+    if (to_sync_ > 0) return;
+    synced_ = true;
+  }
+  LODESTONE_LOG(INFO, "server", "is ready: all that it owns and follows has two copies, as far as there are servers");
+  TellHealth();
 }
 
 absl::Status ServerProcess::WaitUntilReady() {

@@ -87,7 +87,11 @@ class ServerProcess {
   absl::Status Begin(const ShardMap& map);
   void SetReady(absl::Status status);
   void CheckDisk();
+  // Whether calls are taken. That the ps is ready, for those who end others by it, comes once it is in sync.
   void SetServing(bool serving);
+  void OnHeartbeat(const v1::HeartbeatResponse& response);
+  // Has the health service say what is so now.
+  void TellHealth();
   void OnCoordinator(bool serves);
   void AddEvent(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
   void RunTicks();
@@ -103,6 +107,7 @@ class ServerProcess {
   const std::string name_;  // "ps 1".
   const std::function<void(absl::Status)> on_ready_;
 
+  Mutex health_mu_;  // One after the other tells. Stands above mu_.
   mutable Mutex mu_;
   CondVar changed_;
   std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
@@ -111,7 +116,11 @@ class ServerProcess {
   std::optional<ShardMap> newest_map_ ABSL_GUARDED_BY(mu_);  // Of OnMap.
   std::string lost_ ABSL_GUARDED_BY(mu_);                    // What AwaitNothingLost waits for; empty: nothing.
   int64_t lost_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
-  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // What the health service says of the ps as a whole.
+  // What it owns and follows had two copies, once since it began; and how many shards had not, as far as is known.
+  bool synced_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t began_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // Calls are taken.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.

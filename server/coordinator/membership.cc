@@ -57,6 +57,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(options_.lease_ms);
+  if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
   response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
   return response;
 }

@@ -106,6 +106,17 @@ uint32_t ShardAssignment::unserved() const {
   return count;
 }
 
+uint32_t ShardAssignment::ToSync(const MemberPlace& server) const {
+  if (!mapped_ || !options_.replicated()) return 0;
+  uint32_t count = 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (in_sync_[shard] || followers_[shard] == 0 || IsUnserved(shard)) continue;
+    if (owners_[shard] != server.index && followers_[shard] != server.index + 1) continue;
+    count += members_.Alive(members_.servers()[followers_[shard] - 1]);
+  }
+  return count;
+}
+
 absl::StatusOr<uint32_t> ShardAssignment::PromoteCopies(const MemberPlace& server) {
   if (!members_.Alive(server)) {
     return absl::FailedPreconditionError(

@@ -58,6 +58,8 @@ class ShardAssignment {
   // Whether nobody serves the shard: it is lost, or its owner is away.
   bool IsUnserved(ShardId shard) const;
   uint32_t unserved() const;
+  // The shards that `server` owns or follows whose two servers live and that are not in sync.
+  uint32_t ToSync(const MemberPlace& server) const;
 
   // A server has joined. `starts`: with an empty memory, not after it has lost its lease. `former`: what the life
   // before kept its data in; nullopt: unknown.

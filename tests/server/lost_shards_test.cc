@@ -229,5 +229,21 @@ TEST_F(LostShardsTest, AfterTheOnlyOwnersFolderIsGoneTheOthersStaleCopyIsKeptAnd
   Await([this] { return StatusOf(0).cluster().shards_in_sync() == kShards; });
 }
 
+TEST_F(LostShardsTest, APsIsReadyOnceAllThatItOwnsAndFollowsHasTwoCopies) {
+  ASSERT_NO_FATAL_FAILURE(Start(0, 2, /*keeps=*/true));
+  ASSERT_NO_FATAL_FAILURE(Start(1, 2, /*keeps=*/true));
+  Await([this] { return IsReady(0) && IsReady(1); });
+  EXPECT_EQ(StatusOf(0).cluster().shards_in_sync(), kShards);
+  ASSERT_TRUE(Ensure(0).ok());
+  ASSERT_TRUE(Ensure(1).ok());
+  ASSERT_NO_FATAL_FAILURE(PushToAll(1));
+  ps_[1].reset();
+  Await([this] { return StatusOf(0).cluster().shards_in_sync() == 0; });
+  EXPECT_TRUE(IsReady(0)) << "there is no other ps that could have copies";
+  ASSERT_NO_FATAL_FAILURE(Start(1, 2, /*keeps=*/true));
+  Await([this] { return IsReady(1); });
+  EXPECT_EQ(StatusOf(0).cluster().shards_in_sync(), kShards) << "ps 0 may be ended now";
+}
+
 }  // namespace
 }  // namespace lodestone::server

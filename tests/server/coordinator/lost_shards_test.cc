@@ -280,5 +280,19 @@ TEST_F(LostShardsTest, AServerOfAnOlderVersionIsTakenToHaveWhatItOwned) {
   EXPECT_THAT(Map().LostBy(0), IsEmpty());
 }
 
+TEST_F(LostShardsTest, AServerIsToldHowManyOfItsShardsLackTheSecondCopyThatTheyCouldHave) {
+  Join(0, 70);
+  Join(1, 71);
+  EXPECT_EQ(Beat(0).shards_to_sync(), 4) << "it owns two and follows two";
+  for (const ShardId shard : {0, 1, 2}) ASSERT_NO_FATAL_FAILURE(Sync(shard));
+  EXPECT_EQ(Beat(1).shards_to_sync(), 1);
+  ASSERT_NO_FATAL_FAILURE(Sync(3));
+  EXPECT_EQ(Beat(1).shards_to_sync(), 0);
+  LetExpire(1);
+  EXPECT_EQ(Beat(0).shards_to_sync(), 0) << "there is nobody else";
+  Join(1, 71, /*served=*/true);
+  EXPECT_EQ(Beat(1).shards_to_sync(), 4) << "it follows all";
+}
+
 }  // namespace
 }  // namespace lodestone::server
