@@ -419,6 +419,7 @@ void ServerProcess::TellHealth() {
 }
 
 void ServerProcess::OnHeartbeat(const v1::HeartbeatResponse& response) {
+  if (replication_ != nullptr && response.all_in_sync()) replication_->FreeOthers();
   {
     MutexLock lock(&mu_);
     // The answer is to a heartbeat after the map that this ps began with: it counts the shards of that.

@@ -1,5 +1,6 @@
 #include "server/coordinator/membership.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -58,6 +59,9 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(options_.lease_ms);
   if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
+  const std::vector<bool>& in_sync = shards_.in_sync();
+  response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.mapped() && options_.replicated() &&
+                           std::find(in_sync.begin(), in_sync.end(), false) == in_sync.end());
   response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
   return response;
 }

@@ -62,6 +62,9 @@ class Replication {
   // A newer map than those before.
   void SetMap(const ShardMap& map);
 
+  // Every shard has its two copies by the coordinator: frees those of shards that this ps neither owns nor follows.
+  void FreeOthers();
+
   // UNAVAILABLE once the lease of this ps has ended, ABORTED while shards are taken from it: others may answer for it.
   absl::Status CheckLease() const;
 
@@ -81,6 +84,7 @@ class Replication {
 
   void Run();
   void Apply(const ShardMap& map);
+  void FreeOthers(const ShardMap& map);
 
   const uint32_t server_;
   const uint32_t shards_;
@@ -98,6 +102,7 @@ class Replication {
   CondVar changed_;
   std::optional<ShardMap> map_ ABSL_GUARDED_BY(mu_);  // To be followed.
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;           // Of the newest map.
+  bool free_others_ ABSL_GUARDED_BY(mu_) = false;     // Asked for, and not done.
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

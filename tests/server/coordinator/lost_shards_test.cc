@@ -286,10 +286,13 @@ TEST_F(LostShardsTest, AServerIsToldHowManyOfItsShardsLackTheSecondCopyThatTheyC
   EXPECT_EQ(Beat(0).shards_to_sync(), 4) << "it owns two and follows two";
   for (const ShardId shard : {0, 1, 2}) ASSERT_NO_FATAL_FAILURE(Sync(shard));
   EXPECT_EQ(Beat(1).shards_to_sync(), 1);
+  EXPECT_FALSE(Beat(1).all_in_sync());
   ASSERT_NO_FATAL_FAILURE(Sync(3));
   EXPECT_EQ(Beat(1).shards_to_sync(), 0);
+  EXPECT_TRUE(Beat(1).all_in_sync());
   LetExpire(1);
   EXPECT_EQ(Beat(0).shards_to_sync(), 0) << "there is nobody else";
+  EXPECT_FALSE(Beat(0).all_in_sync());
   Join(1, 71, /*served=*/true);
   EXPECT_EQ(Beat(1).shards_to_sync(), 4) << "it follows all";
 }
