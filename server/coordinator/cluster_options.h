@@ -22,7 +22,7 @@ struct ClusterOptions {
   Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
   // By which a coordinator that stands still notices it; null: a SteadyTime. Must outlive it.
   const TimeSource* stall_time = nullptr;
-  const TimeSource* time = nullptr;   // Must outlive what is made with it. Events count by it: milliseconds since 1970.
+  const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.
 
   // Whether shards have followers.
   bool replicated() const { return replicas > 1 && servers > 1; }

@@ -69,7 +69,9 @@ void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1
 
 void ShardAssignment::FindLostAnew() {
   const std::vector<MemberPlace>& servers = members_.servers();
-  const auto served = [](const MemberPlace& place) { return place.data.has_value() && place.data->served(); };
+  const auto served = [](const MemberPlace& place) {
+    return place.data.has_value() && place.data->served() && place.data->folder() != 0;
+  };
   if (std::none_of(servers.begin(), servers.end(), served)) return;
   std::vector<std::vector<ShardId>> lost(servers.size());
   for (ShardId shard = 0; shard < options_.shards; ++shard) {

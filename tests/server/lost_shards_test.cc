@@ -229,6 +229,27 @@ TEST_F(LostShardsTest, AfterTheOnlyOwnersFolderIsGoneTheOthersStaleCopyIsKeptAnd
   Await([this] { return StatusOf(0).cluster().shards_in_sync() == kShards; });
 }
 
+TEST_F(LostShardsTest, AfterTheCoordinatorsFolderIsGoneWhileTheOthersLiveItServesNothing) {
+  ASSERT_NO_FATAL_FAILURE(Start(0, 2, /*keeps=*/true));
+  ASSERT_NO_FATAL_FAILURE(Start(1, 2, /*keeps=*/true));
+  Await([this] { return IsReady(0) && IsReady(1); });
+  ASSERT_TRUE(Ensure(0).ok());
+  ASSERT_TRUE(Ensure(1).ok());
+  ASSERT_NO_FATAL_FAILURE(PushToAll(5));
+  ps_[0].reset();
+  std::filesystem::remove_all(DataDirOf(0));
+  ASSERT_NO_FATAL_FAILURE(Start(0, 2, /*keeps=*/true));
+  AwaitUnserved(2);
+  EXPECT_EQ(Ensure(0).error_code(), grpc::StatusCode::UNAVAILABLE);
+  ps_[1].reset();  // Its shard map is newer than any of the new coordinator's.
+  ASSERT_NO_FATAL_FAILURE(Start(1, 2, /*keeps=*/true));
+  Await([this] { return AcceptLoss(0, 1).ok(); });
+  ASSERT_TRUE(ps_[1]->WaitUntilReady().ok());
+  Await([this] { return Promote(1).ok(); });
+  Await([this] { return StatusOf(1).server().shards_owned() == kShards; });
+  for (Key key = 0; key < kKeys; ++key) EXPECT_EQ(Row(1, key), 5) << "key " << key;
+}
+
 TEST_F(LostShardsTest, APsIsReadyOnceAllThatItOwnsAndFollowsHasTwoCopies) {
   ASSERT_NO_FATAL_FAILURE(Start(0, 2, /*keeps=*/true));
   ASSERT_NO_FATAL_FAILURE(Start(1, 2, /*keeps=*/true));

@@ -269,6 +269,12 @@ TEST_F(LostShardsTest, ACoordinatorThatHasLostItsStateTrustsOwnersWithDataWhereS
   EXPECT_THAT(Map().LostBy(1), IsEmpty());
 }
 
+TEST_F(LostShardsTest, AClusterThatKeepsNothingBeginsAgainWithAFreshCoordinator) {
+  Join(0, 0);
+  Join(1, 0, /*served=*/true);  // It still runs.
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+}
+
 TEST_F(LostShardsTest, AServerOfAnOlderVersionIsTakenToHaveWhatItOwned) {
   Join(0, RequestOf(0));
   Join(1, 71);
