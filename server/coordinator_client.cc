@@ -23,7 +23,7 @@ Member::Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
     : options_(std::move(options)),
       lease_{LeaseOptions(coordinator->is_fixed()),
              {.fill_heartbeat = [this](bool, v1::HeartbeatRequest* request) { FillHeartbeat(request); },
-              .on_heartbeat_answered = [this] { reported_event_ = filled_event_; },
+              .on_heartbeat_answered = [this](const v1::HeartbeatResponse& response) { OnHeartbeatAnswered(response); },
               .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
               .on_first_route = std::move(on_route),
               .on_route =
@@ -43,6 +43,7 @@ LeaseClient::Options Member::LeaseOptions(bool coordinator_is_fixed) const {
   options.join.set_shards(options_.shards);
   options.join.set_token(options_.token);
   options.join.set_predecessor(options_.predecessor);
+  if (options_.data.has_value()) *options.join.mutable_data() = *options_.data;
   options.lease_ms = options_.lease_ms;
   options.join_timeout_ms = options_.join_timeout_ms;
   options.leave_timeout_ms = kLeaveTimeoutMs;
@@ -65,6 +66,9 @@ absl::Status Member::CheckRoute(const ShardMap& map) const {
 
 void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
   if (options_.progress) *request->mutable_server() = options_.progress();
+  if (wants_copies_ && options_.copies) {
+    for (v1::ShardCopy& copy : options_.copies()) *request->add_copies() = std::move(copy);
+  }
   filled_event_ = reported_event_;
   if (options_.events == nullptr) return;
   for (v1::Event& event : options_.events->After(reported_event_, limits::kHeartbeatEventsMax)) {
@@ -72,6 +76,12 @@ void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
     event.clear_id();
     *request->add_events() = std::move(event);
   }
+}
+
+void Member::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
+  reported_event_ = filled_event_;
+  wants_copies_ = response.wants_copies();
+  if (options_.on_heartbeat) options_.on_heartbeat(response);
 }
 
 absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRequest& request) {

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +37,7 @@ class Member {
     uint32_t replicas = 1;     // Above 1 heartbeats come at least each second, so that failovers are heard of soon.
     uint64_t token = 0;        // Of every Join; 0: drawn.
     uint64_t predecessor = 0;  // The token of the life before in the same data folder; 0: unknown.
+    std::optional<v1::ServerData> data;  // What this ps begins with.
     // Runs on the member's thread with every map that is newer than the one before, after on_route's, and with the
     // newest after the ps has joined again. The lease is not renewed meanwhile: it must not take long. May be null.
     std::function<void(const ShardMap&)> on_change;
@@ -42,6 +45,11 @@ class Member {
     // null.
     std::function<v1::ServerProgress()> progress;
     const EventLog* events = nullptr;
+    // The whole copies that this ps holds of shards that it does not own, for a coordinator that wants to know. As
+    // `progress`; may be null.
+    std::function<std::vector<v1::ShardCopy>()> copies;
+    // Runs on the member's thread with every answer to a heartbeat; may be null.
+    std::function<void(const v1::HeartbeatResponse&)> on_heartbeat;
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms, or is final. It does not run if Leave comes first.
@@ -55,6 +63,7 @@ class Member {
   Incarnation incarnation() const { return lease_.incarnation(); }
   int64_t lease_ends_ms() const { return lease_.lease_ends_ms(); }
   void AskRoute() { lease_.RequestRoute(); }
+  void AskHeartbeat() { lease_.RequestHeartbeat(); }
 
   // Coordinator.ReportSync, in the name of this incarnation. Blocks, no longer than a heartbeat; several callers' go
   // one after the other. What an error leaves open: the coordinator may have got the report, or get it yet, but not
@@ -67,6 +76,7 @@ class Member {
  private:
   LeaseClient::Options LeaseOptions(bool coordinator_is_fixed) const;
   void FillHeartbeat(v1::HeartbeatRequest* request);
+  void OnHeartbeatAnswered(const v1::HeartbeatResponse& response);
   absl::Status CheckRoute(const ShardMap& map) const;
 
   // Constant after construction.
@@ -75,6 +85,7 @@ class Member {
   // Owned by the lease's thread; after it has ended, by Leave.
   uint64_t reported_event_ = 0;  // The id of the newest event in a heartbeat that was answered.
   uint64_t filled_event_ = 0;    // The same of the newest heartbeat.
+  bool wants_copies_ = false;    // The coordinator does.
 
   Mutex report_mu_;
   uint64_t reports_ ABSL_GUARDED_BY(report_mu_) = 0;

@@ -108,6 +108,12 @@ ServerProcess::ServerProcess(const v1::Config& config, std::function<void(absl::
 AdminService::Handlers ServerProcess::AdminHandlers() {
   AdminService::Handlers handlers;
   handlers.fill_status = [this](v1::StatusResponse* status) { status_->FillStatus(status); };
+  handlers.promote = [this](const v1::PromoteRequest& request, auto done) {
+    coordinator_.Promote(request, std::move(done));
+  };
+  handlers.accept_loss = [this](const v1::AcceptLossRequest& request, auto done) {
+    coordinator_.AcceptLoss(request, std::move(done));
+  };
   handlers.check_checkpoint_name = [](const std::string& name) { return CheckCheckpointName(name); };
   if (Storage::IsWanted(config_)) {
     handlers.checkpoint = [this](const std::string& name) { return storage_->Checkpoint(name); };
@@ -164,6 +170,20 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.events = &events_;
   sources.identity = [this] { return IdentityNow(); };
   sources.member = [this] { return MemberNow(); };
+  sources.add_waits = [this](v1::StatusResponse* status) {
+    MutexLock lock(&mu_);
+    if (serving_ && !synced_ && to_sync_ > 0) {
+      v1::WaitStatus* const wait = status->add_waits();
+      wait->set_who(name_);
+      wait->set_what(absl::StrCat(to_sync_, " shards that it owns or follows to have two copies"));
+      wait->set_seconds(static_cast<double>(time_.NowMs() - began_ms_) / 1000);
+    }
+    if (lost_.empty()) return;
+    v1::WaitStatus* const wait = status->add_waits();
+    wait->set_who(name_);
+    wait->set_what(absl::StrCat("an operator: ", lost_));
+    wait->set_seconds(static_cast<double>(time_.NowMs() - lost_since_ms_) / 1000);
+  };
   return sources;
 }
 
@@ -254,7 +274,7 @@ absl::Status ServerProcess::StartHttp() {
 absl::Status ServerProcess::Readiness() const {
   MutexLock lock(&mu_);
   if (stopping_) return absl::UnavailableError("this ps ends");
-  return serving_ ? absl::OkStatus() : absl::UnavailableError("");
+  return serving_ && synced_ ? absl::OkStatus() : absl::UnavailableError("");
 }
 
 std::unique_ptr<CoordinatorChannel> ServerProcess::ConnectCoordinator() {
@@ -278,12 +298,14 @@ void ServerProcess::StartMember() {
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
   options.replicas = config_.cluster().replicas();
-  if (replication_ != nullptr) {
-    options.on_change = [this](const ShardMap& map) { replication_->SetMap(map); };
-  }
+  options.on_heartbeat = [this](const v1::HeartbeatResponse& response) { OnHeartbeat(response); };
+  options.on_change = [this](const ShardMap& map) { OnMap(map); };
+  if (replication_ != nullptr) options.copies = [this] { return replication_->Copies(); };
   options.progress = [this] { return status_->Progress(); };
   options.events = &events_;
+  options.data.emplace();  // Nothing.
   if (storage_ != nullptr) {
+    options.data = storage_->dir().data();
     options.token = storage_->dir().token();
     options.predecessor = storage_->dir().former_token();
   }
@@ -298,7 +320,46 @@ void ServerProcess::StartMember() {
 void ServerProcess::OnRoute(absl::StatusOr<ShardMap> map) {
   if (!map.ok()) return SetReady(map.status());
   // On a thread of its own, because the member's has the lease to renew.
-  begin_ = std::thread([this, map = *std::move(map)] { SetReady(Begin(map)); });
+  begin_ = std::thread([this, map = *std::move(map)] {
+    const absl::StatusOr<ShardMap> own = AwaitNothingLost(map);
+    SetReady(own.ok() ? Begin(*own) : own.status());
+  });
+}
+
+void ServerProcess::OnMap(const ShardMap& map) {
+  if (replication_ != nullptr) replication_->SetMap(map);
+  MutexLock lock(&mu_);
+  newest_map_ = map;
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<ShardMap> ServerProcess::AwaitNothingLost(ShardMap map) {
+  size_t known = 0;
+  for (;;) {
+    const size_t lost = map.LostBy(identity_.index).size();
+    if (lost == 0) break;
+    if (lost != known) {
+      known = lost;
+      const std::string why = absl::StrCat(
+          name_, " was started anew without what ", lost, " of ", map.shards(),
+          " shards held (another server.data_dir, or none), and serves nothing until an operator decides: start it "
+          "with its former folder, or `psctl promote` a ps that holds a copy, or `psctl accept-loss ",
+          identity_.index, "`; `psctl status` of the coordinator's ps says which");
+      LODESTONE_LOG(ERROR, "server", "{}", why);
+      store_.gate().SetReason(why);
+      MutexLock lock(&mu_);
+      if (lost_.empty()) lost_since_ms_ = time_.NowMs();
+      lost_ = why;
+    }
+    MutexLock lock(&mu_);
+    while (!stopping_ && (!newest_map_.has_value() || newest_map_->epoch() <= map.epoch())) changed_.Wait(&mu_);
+    if (stopping_) return absl::CancelledError("the ps shuts down");
+    map = *newest_map_;
+  }
+  store_.gate().SetReason("");
+  MutexLock lock(&mu_);
+  lost_.clear();
+  return map;
 }
 
 absl::Status ServerProcess::Begin(const ShardMap& map) {
@@ -308,12 +369,20 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
   store_.shards().SetTerms(terms);
   if (replication_ != nullptr) replication_->Prepare(map);
   if (storage_ != nullptr) {
-    LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards));
+    std::vector<ShardId> copies;
+    if (replication_ != nullptr) copies = replication_->UnservedElsewhere(map);
+    LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards, copies));
   } else {
     store_.OwnShards(shards);
   }
   if (replication_ != nullptr) replication_->Begin();
+  {
+    MutexLock lock(&mu_);
+    synced_ = replication_ == nullptr;
+    began_ms_ = time_.NowMs();
+  }
   SetServing(true);
+  if (replication_ != nullptr) MemberNow()->AskHeartbeat();
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();
 }
@@ -328,12 +397,39 @@ void ServerProcess::SetReady(absl::Status status) {
 }
 
 void ServerProcess::SetServing(bool serving) {
+  {
+    MutexLock lock(&mu_);
+    serving_ = serving;
+  }
+  TellHealth();
+}
+
+void ServerProcess::TellHealth() {
+  MutexLock in_turn(&health_mu_);
+  bool ready = false, serving = false;
+  {
+    MutexLock lock(&mu_);
+    serving = serving_;
+    ready = serving_ && synced_;
+  }
   grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
-  health->SetServingStatus("", serving);
+  health->SetServingStatus("", ready);
   health->SetServingStatus(kParameterServerName, serving);
   health->SetServingStatus(kAdminName, true);  // Answers from the start.
-  MutexLock lock(&mu_);
-  serving_ = serving;
+}
+
+void ServerProcess::OnHeartbeat(const v1::HeartbeatResponse& response) {
+  if (replication_ != nullptr && response.all_in_sync()) replication_->FreeOthers();
+  {
+    MutexLock lock(&mu_);
+    // The answer is to a heartbeat after the map that this ps began with: it counts the shards of that.
+    if (!serving_ || synced_ || stopping_) return;
+    to_sync_ = response.shards_to_sync();
+    if (to_sync_ > 0) return;
+    synced_ = true;
+  }
+  LODESTONE_LOG(INFO, "server", "is ready: all that it owns and follows has two copies, as far as there are servers");
+  TellHealth();
 }
 
 absl::Status ServerProcess::WaitUntilReady() {

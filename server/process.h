@@ -78,11 +78,20 @@ class ServerProcess {
   std::unique_ptr<CoordinatorChannel> ConnectCoordinator();
   void StartMember();
   void OnRoute(absl::StatusOr<ShardMap> map);
+  // A newer map than those before.
+  void OnMap(const ShardMap& map);
+  // The newest map that says of no shard that this ps has lost it. Waits for an operator, if need be; CANCELLED if the
+  // ps ends first.
+  absl::StatusOr<ShardMap> AwaitNothingLost(ShardMap map);
   // Brings the shards back and serves them.
   absl::Status Begin(const ShardMap& map);
   void SetReady(absl::Status status);
   void CheckDisk();
+  // Whether calls are taken. That the ps is ready, for those who end others by it, comes once it is in sync.
   void SetServing(bool serving);
+  void OnHeartbeat(const v1::HeartbeatResponse& response);
+  // Has the health service say what is so now.
+  void TellHealth();
   void OnCoordinator(bool serves);
   void AddEvent(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
   void RunTicks();
@@ -98,12 +107,20 @@ class ServerProcess {
   const std::string name_;  // "ps 1".
   const std::function<void(absl::Status)> on_ready_;
 
+  Mutex health_mu_;  // One after the other tells. Stands above mu_.
   mutable Mutex mu_;
   CondVar changed_;
   std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
   ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
   std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
-  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // What the health service says of the ps as a whole.
+  std::optional<ShardMap> newest_map_ ABSL_GUARDED_BY(mu_);  // Of OnMap.
+  std::string lost_ ABSL_GUARDED_BY(mu_);                    // What AwaitNothingLost waits for; empty: nothing.
+  int64_t lost_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  // What it owns and follows had two copies, once since it began; and how many shards had not, as far as is known.
+  bool synced_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t began_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // Calls are taken.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.

@@ -37,6 +37,7 @@ void StatusReporter::FillStatus(v1::StatusResponse* status) const {
   from_.coordinator->FillStatus(status);
   from_.security->FillStatus(status);
   FillProcess(from_.identity(), status->mutable_server());
+  from_.add_waits(status);
   const std::shared_ptr<Member> member = from_.member();
   if (member != nullptr) member->FillStatus(status);
 }

@@ -36,7 +36,8 @@ class StatusReporter {
     const Security* security = nullptr;
     const EventLog* events = nullptr;
     std::function<ProcessIdentity()> identity;
-    std::function<std::shared_ptr<Member>()> member;  // May return null.
+    std::function<std::shared_ptr<Member>()> member;     // May return null.
+    std::function<void(v1::StatusResponse*)> add_waits;  // Of the process as a whole.
   };
   explicit StatusReporter(Sources sources) : from_(std::move(sources)) {}
 

@@ -32,9 +32,10 @@ inline constexpr size_t kCheckpointNameBytesMax = 100;                 // Length
 inline constexpr size_t kCheckpointFilesOpenMax = 64;                  // Written, and not on the disk yet.
 
 // Followers.
-inline constexpr uint64_t kFollowQueueBytesMax = 256 << 20;  // Updates not confirmed before back-pressure.
-inline constexpr uint64_t kFollowBytesAhead = 8 << 20;       // Of a state, sent before the follower takes them.
-inline constexpr uint64_t kFollowBytesTarget = 1 << 20;      // Small updates are sent together up to this.
+inline constexpr uint64_t kFollowQueueBytesMax =
+    256 << 20;  // Updates that followers which count have not confirmed, before back-pressure.
+inline constexpr uint64_t kFollowBytesAhead = 8 << 20;   // Of a state, sent before the follower takes them.
+inline constexpr uint64_t kFollowBytesTarget = 1 << 20;  // Small updates are sent together up to this.
 
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.

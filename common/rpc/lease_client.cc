@@ -220,10 +220,13 @@ void LeaseClient::RequestHeartbeat() {
 }
 
 absl::Status LeaseClient::Join(int64_t timeout_ms) {
+  v1::JoinRequest request = join_;
+  // A coordinator that has lost its state learns by it that there was a map.
+  if (epoch_ > 0 && request.has_data()) request.mutable_data()->set_served(true);
   v1::JoinResponse response;
   const int64_t sent_ms = time_.NowMs();
   LODESTONE_RETURN_IF_ERROR(Call(timeout_ms, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-    return stub->Join(context, join_, &response);
+    return stub->Join(context, request, &response);
   }));
   lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   if (epoch_ > 0) joined_again_ = true;
@@ -253,7 +256,7 @@ absl::Status LeaseClient::Heartbeat() {
     lease_ends_ms_ = lease_end_known_ms_;
   }
   LODESTONE_RETURN_IF_ERROR(status);
-  delegate_.on_heartbeat_answered();
+  delegate_.on_heartbeat_answered(response);
   if (response.lease_ms() > 0) lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   NoteLease(sent_ms + lease_ms_);
   next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();

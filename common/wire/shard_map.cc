@@ -43,6 +43,7 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   map.followers_.assign(route.followers().begin(), route.followers().end());
   map.in_sync_.assign(route.in_sync().begin(), route.in_sync().end());
   map.terms_.assign(route.terms().begin(), route.terms().end());
+  map.lost_.assign(route.lost().begin(), route.lost().end());
   if (absl::Status status = map.Check(); !status.ok()) return status;
   return map;
 }
@@ -51,7 +52,8 @@ absl::Status ShardMap::Check() const {
   if (owners_.empty()) return absl::InvalidArgumentError("the shard map has no shards");
   for (const auto& [what, size] : {std::pair{"followers", followers_.size()},
                                    {"followers in sync or not", in_sync_.size()},
-                                   {"terms", terms_.size()}}) {
+                                   {"terms", terms_.size()},
+                                   {"shards lost or not", lost_.size()}}) {
     if (size == 0 || size == owners_.size()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the shard map has ", owners_.size(), " shards and ", size, " ", what));
@@ -80,6 +82,12 @@ std::vector<ShardId> ShardMap::ShardsOf(uint32_t server) const {
   for (ShardId shard = 0; shard < owners_.size(); ++shard) {
     if (owners_[shard] == server) shards.push_back(shard);
   }
+  return shards;
+}
+
+std::vector<ShardId> ShardMap::LostBy(uint32_t server) const {
+  std::vector<ShardId> shards = ShardsOf(server);
+  std::erase_if(shards, [this](ShardId shard) { return !Lost(shard); });
   return shards;
 }
 

@@ -66,6 +66,9 @@ class ShardMap {
   // The epoch at which it last got another owner, or its owner was started again; 0: never.
   uint64_t TermOf(ShardId shard) const { return terms_.empty() ? 0 : terms_[shard]; }
 
+  // Whether its owner lacks what it held, and must not serve it.
+  bool Lost(ShardId shard) const { return !lost_.empty() && lost_[shard]; }
+
   // host:port of a server. REQUIRES of this and of all that follow: server < servers().
   const std::string& AddressOf(uint32_t server) const { return servers_[server].address; }
   Incarnation IncarnationOf(uint32_t server) const { return servers_[server].incarnation; }
@@ -75,6 +78,8 @@ class ShardMap {
   const std::string& LocalSocketOf(uint32_t server) const { return servers_[server].local_socket; }
   // The shards of `server`, ascending.
   std::vector<ShardId> ShardsOf(uint32_t server) const;
+  // Those of them that are lost.
+  std::vector<ShardId> LostBy(uint32_t server) const;
   // The shards that `server` follows, ascending.
   std::vector<ShardId> FollowedBy(uint32_t server) const;
 
@@ -90,9 +95,10 @@ class ShardMap {
 
   uint64_t epoch_ = 0;
   std::vector<uint32_t> owners_;
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next two are empty or one per shard.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next three are empty or one per shard.
   std::vector<bool> in_sync_;
   std::vector<uint64_t> terms_;
+  std::vector<bool> lost_;
   std::vector<Server> servers_;
 };
 

@@ -20,7 +20,9 @@ struct ClusterOptions {
   uint32_t lease_ms = 10'000;
   bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
   Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
-  const TimeSource* time = nullptr;   // Must outlive what is made with it. Events count by it: milliseconds since 1970.
+  // By which a coordinator that stands still notices it; null: a SteadyTime. Must outlive it.
+  const TimeSource* stall_time = nullptr;
+  const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.
 
   // Whether shards have followers.
   bool replicated() const { return replicas > 1 && servers > 1; }

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "server/coordinator/unserved_shards.h"
 
 namespace lodestone::server {
 namespace {
@@ -119,6 +122,7 @@ v1::ClusterStatus ClusterStatusOf(const ClusterOptions& options, const MemberTab
   for (const MemberPlace& place : members.workers()) {
     if (place.incarnation != 0) *status.add_workers() = StatusOf(members, place);
   }
+  for (std::string& line : UnservedLines(options, members, shards)) status.add_unserved(std::move(line));
   return status;
 }
 

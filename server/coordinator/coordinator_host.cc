@@ -12,6 +12,8 @@
 namespace lodestone::server {
 namespace {
 
+constexpr char kElsewhere[] = "this ps does not serve the coordinator: the one with index 0 does";
+
 Membership::Options MembershipOptions(const v1::Config& config, const TimeSource* time) {
   Membership::Options options;
   options.cluster = config.cluster().name();
@@ -87,6 +89,8 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
     kept->clear_followers();
     kept->clear_in_sync();
     kept->clear_undecided();
+    kept->clear_lost();
+    kept->clear_lost_folders();
   }
   return kept;
 }
@@ -119,6 +123,20 @@ std::optional<v1::EventsResponse> CoordinatorHost::Events(uint64_t after_id) con
 std::optional<v1::HistoryResponse> CoordinatorHost::TellHistory() const {
   if (own_.has_value()) return own_->TellHistory();
   return elected_.has_value() ? elected_->TellHistory() : std::nullopt;
+}
+
+void CoordinatorHost::Promote(const v1::PromoteRequest& request,
+                              std::function<void(absl::StatusOr<v1::PromoteResponse>)> done) {
+  if (own_.has_value()) return own_->Promote(request, std::move(done));
+  if (elected_.has_value()) return elected_->Promote(request, std::move(done));
+  done(absl::UnavailableError(kElsewhere));
+}
+
+void CoordinatorHost::AcceptLoss(const v1::AcceptLossRequest& request,
+                                 std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done) {
+  if (own_.has_value()) return own_->AcceptLoss(request, std::move(done));
+  if (elected_.has_value()) return elected_->AcceptLoss(request, std::move(done));
+  done(absl::UnavailableError(kElsewhere));
 }
 
 }  // namespace lodestone::server

@@ -51,6 +51,10 @@ class CoordinatorHost {
   // What has happened in the cluster, and how training has gone on; nullopt if this ps does not serve the coordinator.
   std::optional<v1::EventsResponse> Events(uint64_t after_id) const;
   std::optional<v1::HistoryResponse> TellHistory() const;
+  // What an operator decides, as CoordinatorService's; UNAVAILABLE if this ps does not serve the coordinator.
+  void Promote(const v1::PromoteRequest& request, std::function<void(absl::StatusOr<v1::PromoteResponse>)> done);
+  void AcceptLoss(const v1::AcceptLossRequest& request,
+                  std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done);
 
  private:
   absl::Status PrepareOwn();

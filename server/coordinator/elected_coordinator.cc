@@ -84,12 +84,29 @@ grpc::ServerUnaryReactor* ElectedCoordinator::PassOn(Method<Request, Response> m
     const Use use(this);
     if (use.service() != nullptr) return (use.service()->*method)(context, request, response);
   }
-  const std::string leader = election_.leader();
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(
-      ToGrpc(absl::UnavailableError(leader.empty() ? "no ps serves the coordinator at the moment"
-                                                   : absl::StrCat("the coordinator is served by the ps at ", leader))));
+  reactor->Finish(ToGrpc(NotElected()));
   return reactor;
+}
+
+absl::Status ElectedCoordinator::NotElected() const {
+  const std::string leader = election_.leader();
+  return absl::UnavailableError(leader.empty() ? "no ps serves the coordinator at the moment"
+                                               : absl::StrCat("the coordinator is served by the ps at ", leader));
+}
+
+void ElectedCoordinator::Promote(const v1::PromoteRequest& request,
+                                 std::function<void(absl::StatusOr<v1::PromoteResponse>)> done) {
+  const Use use(this);
+  if (use.service() == nullptr) return done(NotElected());
+  use.service()->Promote(request, std::move(done));
+}
+
+void ElectedCoordinator::AcceptLoss(const v1::AcceptLossRequest& request,
+                                    std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done) {
+  const Use use(this);
+  if (use.service() == nullptr) return done(NotElected());
+  use.service()->AcceptLoss(request, std::move(done));
 }
 
 grpc::ServerUnaryReactor* ElectedCoordinator::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,

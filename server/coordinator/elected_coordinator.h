@@ -54,6 +54,11 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
                                        v1::ReportSyncResponse* response) override;
 
+  // As CoordinatorService's; UNAVAILABLE, naming who is elected, if this ps is not.
+  void Promote(const v1::PromoteRequest& request, std::function<void(absl::StatusOr<v1::PromoteResponse>)> done);
+  void AcceptLoss(const v1::AcceptLossRequest& request,
+                  std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done);
+
   // As CoordinatorService::State if this ps is elected; otherwise empty.
   v1::CoordinatorState State() const;
 
@@ -77,6 +82,7 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* PassOn(Method<Request, Response> method, grpc::CallbackServerContext* context,
                                    const Request* request, Response* response);
 
+  absl::Status NotElected() const;
   absl::Status OnElected(int64_t term, std::optional<v1::CoordinatorState> state);
   void EndService();
 

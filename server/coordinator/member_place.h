@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,6 +25,7 @@ struct MemberPlace {
   std::string address;
   std::string local_socket;
   std::string peer;
+  std::optional<v1::ServerData> data;  // Servers: as it said in Join.
   int64_t last_contact_ms = 0;
   bool left = false;
   bool expiry_told = false;
@@ -30,6 +33,7 @@ struct MemberPlace {
   uint64_t report_sequence = 0;                      // The greatest of its reports.
   v1::WorkerProgress progress;                       // Workers.
   v1::ServerProgress server;                         // Servers.
+  std::map<ShardId, Version> copies;                 // Servers: what the last heartbeat said that it holds.
   uint64_t event_ms = 0;                             // The time of the newest event that the process has reported.
   std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
 };

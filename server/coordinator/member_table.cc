@@ -192,6 +192,10 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
   next.local_socket = request.role() == v1::ROLE_SERVER ? request.local_socket() : "";
   next.peer = request.peer();
+  if (request.has_data()) {
+    next.data = request.data();
+    next.data->set_held(same_process && place->data.has_value() && place->data->held());
+  }
   next.last_contact_ms = options_.time->NowMs();
   next.event_ms = same_process ? place->event_ms : 0;
   *place = std::move(next);
@@ -199,6 +203,15 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   ++changes_;
   events_->Note("joined", *place, absl::StrCat(same_process ? "again, " : "", WhereIs(*place)));
   return same_process;
+}
+
+void MemberTable::RenewAll() {
+  for (std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+    for (MemberPlace& place : *places) {
+      if (place.incarnation == 0 || place.left || place.expiry_told) continue;
+      place.last_contact_ms = options_.time->NowMs();
+    }
+  }
 }
 
 bool MemberTable::HeardOf(MemberPlace* place) {
@@ -232,10 +245,18 @@ void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& p
 }
 
 void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request) {
+  place->copies.clear();
+  for (const v1::ShardCopy& copy : request.copies()) {
+    if (copy.shard() < options_.shards) place->copies[copy.shard()] = copy.version();
+  }
   if (request.has_server()) {
     place->server = request.server();
     place->server.set_http(Bounded(request.server().http()));
     place->server.DiscardUnknownFields();
+    if (request.server().table_bytes() > 0 && place->data.has_value() && !place->data->held()) {
+      place->data->set_held(true);
+      ++changes_;
+    }
   }
   size_t left = limits::kHeartbeatEventsMax;
   for (const v1::Event& told : request.events()) {
@@ -290,6 +311,7 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
       saved->set_address(place.address);
       saved->set_local_socket(place.local_socket);
       saved->set_peer(place.peer);
+      if (place.data.has_value()) *saved->mutable_data() = *place.data;
       saved->set_left(place.left);
       saved->set_expired(!place.left && !Alive(place));
       if (place.role == v1::ROLE_SERVER) continue;
@@ -305,6 +327,7 @@ void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberP
   place->address = state.address();
   place->local_socket = state.local_socket();
   place->peer = state.peer();
+  if (state.has_data()) place->data = state.data();
   place->left = state.left();
   place->progress = state.progress();
   place->last_contact_ms = options_.time->NowMs();

@@ -66,6 +66,8 @@ class MemberTable {
   // had lost its lease.
   bool Occupy(MemberPlace* place, const v1::JoinRequest& request);
 
+  // Gives every process whose lease was not known to have ended a whole one from now on.
+  void RenewAll();
   // Renews the lease. Returns whether the process had been silent since it was restored.
   bool HeardOf(MemberPlace* place);
   // Takes over what a heartbeat reports.

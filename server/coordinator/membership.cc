@@ -1,5 +1,7 @@
 #include "server/coordinator/membership.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,8 +27,9 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   }
   const bool is_server = place->role == v1::ROLE_SERVER;
   if (members_.EndLife(*place) && is_server) shards_.TakeOut(*place);
+  const std::optional<v1::ServerData> former = place->data;
   const bool same_process = members_.Occupy(place, request);
-  if (is_server) shards_.ServerJoined(*place, !same_process);
+  if (is_server) shards_.ServerJoined(*place, !same_process, former);
   return AnswerTo(*place);
 }
 
@@ -55,7 +58,39 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(options_.lease_ms);
+  if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
+  const std::vector<bool>& in_sync = shards_.in_sync();
+  response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.mapped() && options_.replicated() &&
+                           std::find(in_sync.begin(), in_sync.end(), false) == in_sync.end());
+  response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
   return response;
+}
+
+absl::StatusOr<v1::PromoteResponse> Membership::Promote(const v1::PromoteRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckDecidable(request.server()));
+  v1::PromoteResponse response;
+  LODESTONE_ASSIGN_OR_RETURN(const uint32_t shards, shards_.PromoteCopies(members_.servers()[request.server()]));
+  response.set_shards(shards);
+  response.set_unserved(shards_.unserved());
+  return response;
+}
+
+absl::StatusOr<v1::AcceptLossResponse> Membership::AcceptLoss(const v1::AcceptLossRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckDecidable(request.server()));
+  v1::AcceptLossResponse response;
+  LODESTONE_ASSIGN_OR_RETURN(const uint32_t shards, shards_.AcceptLoss(members_.servers()[request.server()]));
+  response.set_shards(shards);
+  response.set_unserved(shards_.unserved());
+  return response;
+}
+
+absl::Status Membership::CheckDecidable(uint32_t server) const {
+  if (server >= options_.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no ps ", server, " in this cluster: cluster.servers is ",
+                                                   options_.servers, ", and indices start at 0"));
+  }
+  if (shards_.mapped()) return absl::OkStatus();
+  return absl::FailedPreconditionError("there is no shard map yet: not all servers have joined");
 }
 
 absl::StatusOr<v1::ReportSyncResponse> Membership::ReportSync(const v1::ReportSyncRequest& request) {

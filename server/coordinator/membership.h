@@ -58,9 +58,18 @@ class Membership {
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
 
+  // The coordinator itself has stood still: what was sent meanwhile is still to be read, so that nobody's silence means
+  // anything. Everybody gets a whole lease.
+  void RenewAll() { members_.RenewAll(); }
+
   // What an owner reports of its followers. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT: not a server, no such
   // shard; ABORTED: later ones have come. To be sent to the owner after it is saved: it acts on it.
   absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
+
+  // What an operator decides of shards that nobody serves: Admin.Promote and Admin.AcceptLoss, to be answered after it
+  // is saved. FAILED_PRECONDITION too while there is no shard map.
+  absl::StatusOr<v1::PromoteResponse> Promote(const v1::PromoteRequest& request);
+  absl::StatusOr<v1::AcceptLossResponse> AcceptLoss(const v1::AcceptLossRequest& request);
 
   v1::ClusterStatus Status() const;
 
@@ -73,6 +82,8 @@ class Membership {
 
  private:
   void HeardOf(MemberPlace* place);
+  // OK if an operator may decide about shards of `server` now.
+  absl::Status CheckDecidable(uint32_t server) const;
   v1::JoinResponse AnswerTo(const MemberPlace& place) const;
 
   const Options options_;

@@ -22,7 +22,9 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
   for (const auto& [what, size] : {std::pair{"terms", state.terms_size()},
                                    {"followers", state.followers_size()},
                                    {"followers in sync or not", state.in_sync_size()},
-                                   {"shards decided or not", state.undecided_size()}}) {
+                                   {"shards decided or not", state.undecided_size()},
+                                   {"shards lost or not", state.lost_size()},
+                                   {"folders of lost shards", state.lost_folders_size()}}) {
     if (size != 0 && size != shards) return Broken(size, " ", what, " where ", shards, " shards have owners");
   }
   for (const uint64_t term : state.terms()) {

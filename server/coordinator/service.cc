@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,6 +19,10 @@ namespace {
 constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker.
 constexpr size_t kUnsavedPerPlaceMax = 4;  // Answers that wait for the state to be saved, per place.
 constexpr size_t kWaitsShownMax = 64;      // In a status.
+// Parts of a lease: between two looks at the time at most, and that are a stall if it was longer. Members renew theirs
+// each third of it: what is left of one after a shorter stall is enough for what waits to be read.
+constexpr int64_t kLooksPerLease = 4;
+constexpr int64_t kStallsPerLease = 2;
 
 constexpr char kJoinMethod[] = "/lodestone.v1.Coordinator/Join";
 constexpr char kHeartbeatMethod[] = "/lodestone.v1.Coordinator/Heartbeat";
@@ -63,12 +68,15 @@ class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
 
 CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads, Access* access)
     : time_(options.time),
+      stall_time_(options.stall_time != nullptr ? options.stall_time : &steady_),
+      lease_ms_(options.lease_ms),
       held_max_(kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax),
       leads_(std::move(leads)),
       access_(access),
       events_(options.time),
       membership_(options),
       history_(options.time),
+      looked_ms_(stall_time_->NowMs()),
       saver_({.time = options.time,
               .waiting_max = kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers),
               .save = std::move(save),
@@ -89,8 +97,40 @@ void CoordinatorService::NoteAwaitCallGone() {
   if (--await_calls_ == 0) await_call_gone_.NotifyAll();
 }
 
-grpc::Status CoordinatorService::Told(const absl::Status& status) const {
-  return ToGrpc(MayLead() ? status : absl::UnavailableError("this ps does not serve the coordinator any more"));
+absl::Status CoordinatorService::OrNotLeading(const absl::Status& status) const {
+  return MayLead() ? status : absl::UnavailableError("this ps does not serve the coordinator any more");
+}
+
+grpc::Status CoordinatorService::Told(const absl::Status& status) const { return ToGrpc(OrNotLeading(status)); }
+
+template <typename Request, typename Response>
+void CoordinatorService::Decide(absl::StatusOr<Response> (Membership::*decide)(const Request&), const Request& request,
+                                Decided<Response> done) {
+  absl::StatusOr<Response> response;
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    LogExpired();
+    const uint64_t epoch_before = membership_.shards().epoch();
+    response = (membership_.*decide)(request);
+    status = response.status();
+    Settle(epoch_before);
+    const auto tell = [this, response, done](const absl::Status& saved) {
+      const absl::Status told = OrNotLeading(saved);
+      done(told.ok() ? response : absl::StatusOr<Response>(told));
+    };
+    if (status.ok() && !AllSaved() && saver_.Hold(tell, &status)) return;
+  }
+  status = OrNotLeading(status);
+  done(status.ok() ? std::move(response) : absl::StatusOr<Response>(status));
+}
+
+void CoordinatorService::Promote(const v1::PromoteRequest& request, Decided<v1::PromoteResponse> done) {
+  Decide(&Membership::Promote, request, std::move(done));
+}
+
+void CoordinatorService::AcceptLoss(const v1::AcceptLossRequest& request, Decided<v1::AcceptLossResponse> done) {
+  Decide(&Membership::AcceptLoss, request, std::move(done));
 }
 
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
@@ -185,6 +225,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
     MutexLock lock(&mu_);
     const uint64_t epoch_before = membership_.shards().epoch();
     const bool worked = AnyWorkerWorks(membership_.members());
+    NoticeStall();
     auto beat = membership_.Heartbeat(*request);
     status = beat.status();
     if (!worked && AnyWorkerWorks(membership_.members())) wake_timer_.NotifyOne();  // The history begins.
@@ -287,6 +328,7 @@ bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int6
 std::vector<CoordinatorService::HeldCall*> CoordinatorService::TakeAnswered() {
   std::vector<HeldCall*> answered;
   if (held_.empty()) return answered;
+  NoticeStall();
   const LowestClocks clocks = LowestClocksOf(membership_.members());
   const int64_t now_ms = time_->NowMs();
   for (HeldCall* const call : held_) {
@@ -301,7 +343,16 @@ bool CoordinatorService::Forget(HeldCall* call) {
   return held_.erase(call) > 0;
 }
 
+void CoordinatorService::NoticeStall() {
+  const int64_t now_ms = stall_time_->NowMs();
+  const int64_t gap_ms = now_ms - std::exchange(looked_ms_, now_ms);
+  if (gap_ms <= lease_ms_ / kStallsPerLease) return;
+  membership_.RenewAll();
+  LODESTONE_LOG(WARN, "coordinator", "this process stood still; every member gets a whole lease ms={}", gap_ms);
+}
+
 void CoordinatorService::LogExpired() {
+  NoticeStall();
   const uint64_t epoch_before = membership_.shards().epoch();
   for (const std::string& line : membership_.TakeExpired()) {
     LODESTONE_LOG(WARN, "coordinator", "a lease has ended: {}", line);
@@ -343,12 +394,14 @@ std::optional<int64_t> CoordinatorService::NextWakeMs() const {
 void CoordinatorService::RunTimer() {
   MutexLock lock(&mu_);
   while (!shut_down_) {
+    NoticeStall();
     const std::optional<int64_t> next_ms = NextWakeMs();
-    if (!next_ms.has_value() || !MayLead()) {
+    if (!MayLead()) {
       wake_timer_.Wait(&mu_);
       continue;
     }
-    const int64_t pause_ms = *next_ms - time_->NowMs();
+    int64_t pause_ms = std::max<int64_t>(1, lease_ms_ / kLooksPerLease);
+    if (next_ms.has_value()) pause_ms = std::min(pause_ms, *next_ms - time_->NowMs());
     if (pause_ms > 0) {
       wake_timer_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(pause_ms));
       continue;

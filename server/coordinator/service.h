@@ -1,7 +1,8 @@
 // The Coordinator service: Membership behind gRPC, and the held calls of AwaitClock.
 //
 // AwaitClock holds calls without a thread each: whatever may end one (progress, a worker that leaves, the end of a
-// lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends.
+// lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends, and looks at the
+// time often enough to notice that this process stood still (stopped, swapped out): then no lease ends for it.
 //
 // With somewhere to save the state, no answer contains what another life of the coordinator would not know: answers
 // with news (Join, Route, ReportSync, leaving) wait for the StateSaver. If the state cannot be saved they are
@@ -25,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/time_source.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
@@ -67,6 +69,13 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
                                        v1::ReportSyncResponse* response) override;
 
+  // What an operator decides, as Membership's: `done` gets the answer once it is saved, perhaps within the call.
+  // UNAVAILABLE if it cannot be, or if this process does not lead any more.
+  template <typename Response>
+  using Decided = std::function<void(absl::StatusOr<Response>)>;
+  void Promote(const v1::PromoteRequest& request, Decided<v1::PromoteResponse> done);
+  void AcceptLoss(const v1::AcceptLossRequest& request, Decided<v1::AcceptLossResponse> done);
+
   // Looks at the time: logs the leases that have ended, answers the held calls that can be, and adds to the history if
   // it is time. Happens by itself; for tests that move the time by hand.
   void CheckTime();
@@ -83,10 +92,15 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
  private:
   class HeldCall;
 
+  template <typename Request, typename Response>
+  void Decide(absl::StatusOr<Response> (Membership::*decide)(const Request&), const Request& request,
+              Decided<Response> done);
   // Removes the held calls that can be answered and writes their answers; the caller finishes them without the lock.
   std::vector<HeldCall*> TakeAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether `call` can be answered; then it is.
   bool Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Renews all leases if this process has stood still since the last call. To be called before a lease is judged.
+  void NoticeStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a call may have changed beside its answer: logs failovers, passes events on, and has the state saved.
   // `epoch_before` the call.
@@ -110,13 +124,17 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::optional<StateSaver::Snapshot> ChangedSince(uint64_t changes) const;
   bool MayLead() const { return leads_ == nullptr || leads_(); }
   // The status that the caller of a method gets that ended with `status`.
+  absl::Status OrNotLeading(const absl::Status& status) const;
   grpc::Status Told(const absl::Status& status) const;
   void NoteAwaitCallGone();
   // Removes `call`; false if it is no longer held.
   bool Forget(HeldCall* call);
 
   // Constant after construction.
+  const SteadyTime steady_;
   const TimeSource* const time_;
+  const TimeSource* const stall_time_;
+  const int64_t lease_ms_;
   const size_t held_max_;
   const Leads leads_;
   Access* const access_;
@@ -128,6 +146,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   Membership membership_ ABSL_GUARDED_BY(mu_);
   History history_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<HeldCall*> held_ ABSL_GUARDED_BY(mu_);
+  int64_t looked_ms_ ABSL_GUARDED_BY(mu_);       // NoticeStall's last call, by stall_time_.
   size_t await_calls_ ABSL_GUARDED_BY(mu_) = 0;  // That exist, held or ended.
   CondVar await_call_gone_;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;

@@ -23,14 +23,17 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       members_(*members),
       events_(events),
       owners_(InitialOwners(options_.shards, options_.servers)),
-      terms_(options_.shards) {
+      terms_(options_.shards),
+      lost_(options_.shards),
+      lost_folders_(options_.shards) {
   if (!options_.replicated()) return;
   followers_ = InitialFollowers(options_.shards, options_.servers);
   in_sync_.assign(options_.shards, false);
   undecided_.assign(options_.shards, false);
 }
 
-void ShardAssignment::ServerJoined(const MemberPlace& server, bool starts) {
+void ShardAssignment::ServerJoined(const MemberPlace& server, bool starts,
+                                   const std::optional<v1::ServerData>& former) {
   const bool was_mapped = mapped_;
   mapped_ = mapped_ || std::all_of(members_.servers().begin(), members_.servers().end(),
                                    [&](const MemberPlace& p) { return members_.Alive(p); });
@@ -41,8 +44,123 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, bool starts) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (was_mapped && starts && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
   }
+  if (!was_mapped && epoch_ == 0) FindLostAnew();
+  if (was_mapped && starts) FindLost(server, former);
   NewEpoch();
   AssignFollowers();
+}
+
+void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former) {
+  if (!server.data.has_value()) return;  // It does not say: it is of an older version.
+  const uint64_t folder = server.data->folder();
+  std::vector<ShardId> lost;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (owners_[shard] != server.index) continue;
+    if (lost_[shard]) {
+      if (folder != 0 && folder == lost_folders_[shard]) lost_[shard] = false;  // Nothing was served since.
+    } else if (former.has_value() && (folder == 0 || folder != former->folder()) &&
+               (former->folder() != 0 || former->held())) {
+      Lose(shard, former->folder());
+      lost.push_back(shard);
+    }
+  }
+  NoteLost(server, lost);
+}
+
+void ShardAssignment::FindLostAnew() {
+  const std::vector<MemberPlace>& servers = members_.servers();
+  const auto served = [](const MemberPlace& place) {
+    return place.data.has_value() && place.data->served() && place.data->folder() != 0;
+  };
+  if (std::none_of(servers.begin(), servers.end(), served)) return;
+  std::vector<std::vector<ShardId>> lost(servers.size());
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const MemberPlace& owner = servers[owners_[shard]];
+    // With followers, it may have been another's when the coordinator last knew.
+    if (!options_.replicated() && (served(owner) || !owner.data.has_value())) continue;
+    Lose(shard, 0);
+    lost[owner.index].push_back(shard);
+  }
+  for (const MemberPlace& place : servers) NoteLost(place, lost[place.index]);
+}
+
+void ShardAssignment::Lose(ShardId shard, uint64_t folder) {
+  lost_[shard] = true;
+  lost_folders_[shard] = folder;
+}
+
+void ShardAssignment::NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards) {
+  if (shards.empty()) return;
+  const std::string text = absl::StrCat(shards.size(), " of its shards: it has joined without what they held");
+  events_->Note("lost", server, text);
+  failovers_.push_back(absl::StrCat(members_.Describe(server), " lost ", text, "; they are not served"));
+}
+
+bool ShardAssignment::HasLost() const { return std::find(lost_.begin(), lost_.end(), true) != lost_.end(); }
+
+bool ShardAssignment::IsUnserved(ShardId shard) const {
+  return mapped_ && (lost_[shard] || !members_.Alive(members_.servers()[owners_[shard]]));
+}
+
+uint32_t ShardAssignment::unserved() const {
+  uint32_t count = 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) count += IsUnserved(shard);
+  return count;
+}
+
+uint32_t ShardAssignment::ToSync(const MemberPlace& server) const {
+  if (!mapped_ || !options_.replicated()) return 0;
+  uint32_t count = 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (in_sync_[shard] || followers_[shard] == 0 || IsUnserved(shard)) continue;
+    if (owners_[shard] != server.index && followers_[shard] != server.index + 1) continue;
+    count += members_.Alive(members_.servers()[followers_[shard] - 1]);
+  }
+  return count;
+}
+
+absl::StatusOr<uint32_t> ShardAssignment::PromoteCopies(const MemberPlace& server) {
+  if (!members_.Alive(server)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ps ", server.index, " is away: start it, and promote it when it has joined"));
+  }
+  std::map<uint32_t, std::vector<ShardId>> moved;  // By the former owner.
+  for (const auto& [shard, version] : server.copies) {
+    if (owners_[shard] == server.index || !IsUnserved(shard) || !options_.replicated()) continue;
+    moved[owners_[shard]].push_back(shard);
+    followers_[shard] = server.index + 1;
+    Promote(shard);
+  }
+  if (moved.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ps ", server.index, " holds no copy of a shard that is not served"));
+  }
+  NewEpoch();
+  uint32_t count = 0;
+  for (const auto& [former, shards] : moved) {
+    count += shards.size();
+    failovers_.push_back(absl::StrCat("an operator promotes ", members_.Describe(server),
+                                      "; to it of the shards of ps ", former, ": ", shards.size()));
+    NoteMoved(former, server.index, shards);
+  }
+  AssignFollowers();
+  return count;
+}
+
+absl::StatusOr<uint32_t> ShardAssignment::AcceptLoss(const MemberPlace& server) {
+  uint32_t count = 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (owners_[shard] != server.index || !lost_[shard]) continue;
+    lost_[shard] = false;
+    terms_[shard] = epoch_ + 1;
+    ++count;
+  }
+  if (count == 0) return absl::FailedPreconditionError(absl::StrCat("ps ", server.index, " has lost no shard"));
+  NewEpoch();
+  const std::string text = absl::StrCat("is accepted by an operator; ", count, " shards are served from what it has");
+  events_->Note("lost", server, text);
+  failovers_.push_back(absl::StrCat("the loss of ", members_.Describe(server), " ", text));
+  return count;
 }
 
 void ShardAssignment::NewEpoch() {
@@ -74,6 +192,7 @@ void ShardAssignment::Promote(ShardId shard) {
   followers_[shard] = former + 1;
   in_sync_[shard] = false;
   undecided_[shard] = false;
+  lost_[shard] = false;
   terms_[shard] = epoch_ + 1;
 }
 
@@ -220,6 +339,7 @@ absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const {
   response.mutable_followers()->Add(followers_.begin(), followers_.end());
   response.mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
   if (HasTerms()) response.mutable_terms()->Add(terms_.begin(), terms_.end());
+  if (HasLost()) response.mutable_lost()->Add(lost_.begin(), lost_.end());
   return response;
 }
 
@@ -235,6 +355,9 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
   state->mutable_followers()->Add(followers_.begin(), followers_.end());
   state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
   state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
+  if (!HasLost()) return;
+  state->mutable_lost()->Add(lost_.begin(), lost_.end());
+  state->mutable_lost_folders()->Add(lost_folders_.begin(), lost_folders_.end());
 }
 
 void ShardAssignment::Restore(const v1::CoordinatorState& state) {
@@ -243,6 +366,8 @@ void ShardAssignment::Restore(const v1::CoordinatorState& state) {
   mapped_ = true;
   owners_.assign(state.owners().begin(), state.owners().end());
   if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
+  if (!state.lost().empty()) lost_.assign(state.lost().begin(), state.lost().end());
+  if (!state.lost_folders().empty()) lost_folders_.assign(state.lost_folders().begin(), state.lost_folders().end());
   if (options_.replicated() == state.followers().empty()) NewEpoch();  // It has followers now, or none any more.
   if (options_.replicated()) RestoreFollowers(state);
 }

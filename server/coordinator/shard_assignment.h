@@ -10,10 +10,16 @@
 // saved, that it does not count any more. A follower that is not known to live may be dead, and its next life may lack
 // what the owner has: while that is open, so is who owns the shard.
 //
+// A shard whose owner comes back without what it held (another data folder, or none) is lost: nobody serves it until a
+// life with the former folder joins (unless it kept nothing and had no tables), or an operator accepts the loss or
+// promotes another copy. So it is with all shards that may have been another server's when a coordinator without any
+// state meets servers that have served before.
+//
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,9 +54,16 @@ class ShardAssignment {
   const std::vector<uint32_t>& owners() const { return owners_; }
   const std::vector<uint32_t>& followers() const { return followers_; }
   const std::vector<bool>& in_sync() const { return in_sync_; }
+  bool IsLost(ShardId shard) const { return lost_[shard]; }
+  // Whether nobody serves the shard: it is lost, or its owner is away.
+  bool IsUnserved(ShardId shard) const;
+  uint32_t unserved() const;
+  // The shards that `server` owns or follows whose two servers live and that are not in sync.
+  uint32_t ToSync(const MemberPlace& server) const;
 
-  // A server has joined. `starts`: with an empty memory, not after it has lost its lease.
-  void ServerJoined(const MemberPlace& server, bool starts);
+  // A server has joined. `starts`: with an empty memory, not after it has lost its lease. `former`: what the life
+  // before kept its data in; nullopt: unknown.
+  void ServerJoined(const MemberPlace& server, bool starts, const std::optional<v1::ServerData>& former);
   // A life of `server` ends: its shards go to the followers that are in sync, and it is in sync with no owner.
   void TakeOut(const MemberPlace& server);
   // A server that was restored lives: the shards that waited for it become its own.
@@ -59,6 +72,12 @@ class ShardAssignment {
   void AssignFollowers();
   // What `owner` reports of a shard's follower. Returns whether it was accepted. REQUIRES: there is such a shard.
   bool Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report);
+
+  // What an operator decides of shards that nobody serves; returns how many. Promote: those of which `server` holds a
+  // copy are its own. FAILED_PRECONDITION: it is away, or holds none. AcceptLoss: those that `server` has lost are
+  // served from what it has. FAILED_PRECONDITION: it has lost none.
+  absl::StatusOr<uint32_t> PromoteCopies(const MemberPlace& server);
+  absl::StatusOr<uint32_t> AcceptLoss(const MemberPlace& server);
 
   // UNAVAILABLE, naming the missing, until there is a map. The map says of each server where it is or was last, and
   // whether it is away. UNAVAILABLE too while it is open who is to own a shard, naming the follower that was in sync
@@ -81,6 +100,13 @@ class ShardAssignment {
   Fate Decide(ShardId shard);
   // The shard is its follower's from the next epoch on.
   void Promote(ShardId shard);
+  // Which shards are lost, or found again, now that `server` has joined with an empty memory.
+  void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
+  // The same once all servers have joined a coordinator that knows nothing of a life of the cluster.
+  void FindLostAnew();
+  void Lose(ShardId shard, uint64_t folder);
+  void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
+  bool HasLost() const;
   // `moved`: the shards of ps `from` that ps `to` owns now.
   void NoteMoved(uint32_t from, uint32_t to, const std::vector<ShardId>& moved);
   void NewEpoch();
@@ -98,9 +124,11 @@ class ShardAssignment {
   // By shard.
   std::vector<uint32_t> owners_;
   std::vector<uint64_t> terms_;      // The epoch at which it got another owner.
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and those below are empty without replicas.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next two are empty without replicas.
   std::vector<bool> in_sync_;
   std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
+  std::vector<bool> lost_;
+  std::vector<uint64_t> lost_folders_;  // Of those that are lost, the ServerData.folder that has them; 0: none.
   std::vector<std::string> failovers_;  // TakeFailovers.
 };
 

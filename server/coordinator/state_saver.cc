@@ -52,6 +52,10 @@ uint64_t StateSaver::EpochToTell(uint64_t current) const {
 }
 
 bool StateSaver::Hold(grpc::ServerUnaryReactor* call, absl::Status* status) {
+  return Hold([this, call](const absl::Status& saved) { options_.finish(call, saved); }, status);
+}
+
+bool StateSaver::Hold(Done done, absl::Status* status) {
   MutexLock lock(&mu_);
   if (stopping_) {
     *status = absl::UnavailableError("the coordinator shuts down");
@@ -62,7 +66,7 @@ bool StateSaver::Hold(grpc::ServerUnaryReactor* call, absl::Status* status) {
         absl::StrCat(waiting_.size(), " answers wait for the coordinator's state to be saved, its limit"));
     return false;
   }
-  waiting_.push_back(call);
+  waiting_.push_back(std::move(done));
   wanted_ = true;
   wake_.NotifyOne();
   return true;
@@ -70,7 +74,7 @@ bool StateSaver::Hold(grpc::ServerUnaryReactor* call, absl::Status* status) {
 
 void StateSaver::Run() {
   for (bool last = false; !last;) {
-    std::vector<grpc::ServerUnaryReactor*> waiting;
+    std::vector<Done> waiting;
     uint64_t saved_changes = 0;
     {
       MutexLock lock(&mu_);
@@ -90,7 +94,7 @@ void StateSaver::Run() {
       if (status.ok()) saved_ = snapshot->version;
     }
     if (!status.ok()) status = absl::UnavailableError(status.message());
-    for (grpc::ServerUnaryReactor* const call : waiting) options_.finish(call, status);
+    for (const Done& done : waiting) done(status);
   }
 }
 

@@ -66,6 +66,9 @@ class StateSaver {
   // Takes the call, to end it once everything is saved. False: nothing will be saved any more, and the caller ends it
   // with `status`, which may have become an error.
   bool Hold(grpc::ServerUnaryReactor* call, absl::Status* status);
+  // The same of an answer that `done` gives.
+  using Done = std::function<void(const absl::Status&)>;
+  bool Hold(Done done, absl::Status* status);
 
   // Adds a state that cannot be saved to the waits.
   void FillStatus(v1::StatusResponse* status) const;
@@ -80,7 +83,7 @@ class StateSaver {
   CondVar wake_;
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<grpc::ServerUnaryReactor*> waiting_ ABSL_GUARDED_BY(mu_);
+  std::vector<Done> waiting_ ABSL_GUARDED_BY(mu_);
   Version saved_ ABSL_GUARDED_BY(mu_);
   absl::Status error_ ABSL_GUARDED_BY(mu_);  // Of the last attempt.
   int64_t error_since_ms_ ABSL_GUARDED_BY(mu_) = 0;

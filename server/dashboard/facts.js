@@ -132,6 +132,7 @@ function memberState(member, isWorker) {
 function problemsOf(status, waits) {
   const problems = [];
   const add = (level, what, text, to) => problems.push({level, what, text, to});
+  for (const line of (status.cluster && status.cluster.unserved) || []) add('bad', 'not served', line, 'servers');
   serverProblems(status, add);
   storageProblems(status, add);
   if (status.cluster) memberProblems(status, add);

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
 #include "common/base/nonce.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -66,6 +67,7 @@ absl::Status DataDir::LoadState() {
   if (std::find(names.begin(), names.end(), "state") == names.end()) {
     state_.set_lineage(kFirstLineage);
     state_.set_member_token(DrawNonce());
+    state_.set_folder(DrawNonce());
     return SaveState();
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader, RecordReader::Open(path));
@@ -91,8 +93,17 @@ absl::Status DataDir::LoadState() {
   if (state_.shards() != cluster.shards()) return differs("cluster.shards", state_.shards(), cluster.shards());
   if (state_.seed() != cluster.seed()) return differs("cluster.seed", state_.seed(), cluster.seed());
   former_token_ = state_.member_token();
+  served_ = state_.generation() > 0;
+  if (state_.folder() == 0) state_.set_folder(DrawNonce());
   state_.set_member_token(DrawNonce());
   return SaveState();
+}
+
+v1::ServerData DataDir::data() const {
+  v1::ServerData data;
+  data.set_served(served_);
+  data.set_folder(path_.empty() ? StableHash(checkpoint_dir_) | 1 : state_.folder());
+  return data;
 }
 
 void DataDir::SetLineage(uint64_t lineage, uint64_t generation) {

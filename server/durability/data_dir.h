@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/io/file.h"
 #include "proto/config.pb.h"
+#include "proto/coordinator.pb.h"
 #include "proto/log.pb.h"
 #include "server/wal/wal_writer.h"
 
@@ -42,6 +43,8 @@ class DataDir {
   // Drawn for this life of the ps, and for the one before in the same folder (0: there was none).
   uint64_t token() const { return state_.member_token(); }
   uint64_t former_token() const { return former_token_; }
+  // What a Join says of it. Where only checkpoints are kept, their folder stands for it.
+  v1::ServerData data() const;
   uint64_t lineage() const { return state_.lineage(); }
   uint64_t generation() const { return state_.generation(); }
   // The checkpoint of checkpoint.load that the shards went back to in a former life.
@@ -75,6 +78,7 @@ class DataDir {
   // Constant once recovered.
   std::optional<File> lock_;
   uint64_t former_token_ = 0;
+  bool served_ = false;  // A former life served from the folder.
   v1::ServerState state_;
 };
 

@@ -64,6 +64,8 @@ class RecoveryRun {
   absl::Status CheckSaved(const v1::LogRecord& record, uint64_t lineage) const;
   // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
   absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
+  // OK instead of `status`, which is about a shard, if the shard is a copy of another's: that copy does not count then.
+  absl::Status UnlessCopy(ShardId shard, const absl::Status& status);
   // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
   absl::Status CheckReached() const;
   // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
@@ -140,7 +142,7 @@ absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shar
   store_->shards().Run(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage, options_.until); });
   MutexLock lock(&mu_);
   report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
-  LODESTONE_RETURN_IF_ERROR(state.status());
+  if (!state.ok()) return UnlessCopy(shard, state.status());
   if (!state->has_value()) return absl::OkStatus();
   const v1::ServerManifest& manifest = (*state)->manifest();
   lineage_[shard] = manifest.lineage();
@@ -203,8 +205,12 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     if (++seen % kRecordsPerLook == 0 && stopped()) return absl::CancelledError("the ps ends");
     LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
     if (!there) break;
-    LODESTONE_ASSIGN_OR_RETURN(const bool belongs, Belongs(record, lineage));
-    if (!belongs) {
+    const absl::StatusOr<bool> belongs = Belongs(record, lineage);
+    if (!belongs.ok()) {
+      LODESTONE_RETURN_IF_ERROR(UnlessCopy(record.shard(), belongs.status()));
+      continue;
+    }
+    if (!*belongs) {
       beyond_[record.shard()] |= record.version() > options_.until && lineage >= lineage_[record.shard()];
       continue;
     }
@@ -215,7 +221,11 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
       continue;
     }
     const absl::StatusOr<bool> replayed = store_->replayer().Replay(record, payload);
-    if (!replayed.ok()) return Annotate(replayed.status(), reader->place());
+    if (!replayed.ok()) {
+      LODESTONE_RETURN_IF_ERROR(Annotate(
+          record.version() > 0 ? UnlessCopy(record.shard(), replayed.status()) : replayed.status(), reader->place()));
+      continue;
+    }
     if (!*replayed || record.version() == 0) continue;
     ++applied;
     bytes += payload.size();
@@ -274,6 +284,13 @@ absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t 
                                           " goes on from a checkpoint that is not there (lineage ", lineage,
                                           ", and the newest that can be read has ", lineage_[record.shard()],
                                           "); checkpoint.load starts from an older one"));
+}
+
+absl::Status RecoveryRun::UnlessCopy(ShardId shard, const absl::Status& status) {
+  const ShardRole role = store_->shards().RoleOf(shard);
+  if (absl::IsCancelled(status) || role == ShardRole::kNone || role == ShardRole::kOwns) return status;
+  store_->shards().SetRole(shard, ShardRole::kFollowing);
+  return absl::OkStatus();
 }
 
 absl::Status RecoveryRun::CheckReached() const {

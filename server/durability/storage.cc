@@ -66,9 +66,13 @@ RecoveryOptions Storage::OptionsOfRecovery() {
   return options;
 }
 
-absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards) {
+absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, const std::vector<ShardId>& copies) {
   const int64_t start_ms = time_->NowMs();
-  store->shards().Adopt(shards);
+  std::vector<ShardId> all = shards;
+  all.insert(all.end(), copies.begin(), copies.end());
+  std::sort(all.begin(), all.end());
+  store->shards().Adopt(all);
+  for (const ShardId shard : copies) store->shards().SetRole(shard, ShardRole::kFollows);
   const std::string& load = config_.checkpoint().load();
   const bool goes_back = GoesBack();
   if (!load.empty() && !goes_back) {

@@ -48,9 +48,10 @@ class Storage {
   const DataDir& dir() const { return *dir_; }
   Checkpointer& checkpointer() { return checkpointer_; }
 
-  // Brings back the shards as they were, however the life before ended, and serves them. DATA_LOSS, naming file and
+  // Brings back the shards as they were, however the life before ended, and serves them; and of `copies`, shards of
+  // others that nobody serves, what is on the disk, as followed ones. DATA_LOSS, naming file and
   // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.
-  absl::Status Recover(Store* store, const std::vector<ShardId>& shards);
+  absl::Status Recover(Store* store, const std::vector<ShardId>& shards, const std::vector<ShardId>& copies = {});
 
   // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
   // is back, and when it ends.

@@ -62,6 +62,8 @@ bool Follower::Link::Pause(int64_t ms) {
 }
 
 absl::Status Follower::Link::RunStream() {
+  logged_->Begin();
+  LODESTONE_RETURN_IF_ERROR(AwaitLogs(store_));  // What is said to be here at the start counts as confirmed.
   grpc::ClientContext context;
   {
     MutexLock lock(&mu_);
@@ -98,10 +100,10 @@ absl::Status Follower::Link::RunStream() {
     v1::FollowRequest answer;
     status = TakeMessage(message, answer.mutable_acks());
     if (!status.ok()) break;
+    const LoggedPositions::Positions positions = PositionsOf(touched_);
     MutexLock lock(&write_mu_);
-    AddPositions(touched_, answer.mutable_acks());
-    const bool any = answer.acks().applied_size() + answer.acks().checksums_size() > 0;
-    if (any && stream_ != nullptr && !stream_->Write(BuildMessage(answer, {}))) stream_ = nullptr;
+    AddPositions(positions, answer.mutable_acks());
+    if (answer.acks().applied_size() + answer.acks().checksums_size() > 0) Write(answer);
   }
   {
     MutexLock lock(&write_mu_);
@@ -115,26 +117,50 @@ absl::Status Follower::Link::RunStream() {
   return ended.ok() ? absl::UnavailableError("the owner ended the stream") : ended;
 }
 
-void Follower::Link::AddPositions(std::span<const ShardId> shards, v1::FollowAcks* acks) {
+LoggedPositions::Positions Follower::Link::PositionsOf(std::span<const ShardId> shards) const {
+  LoggedPositions::Positions positions;
   for (const ShardId shard : shards) {
-    if (store_->shards().RoleOf(shard) != ShardRole::kFollows) continue;
-    if (OnDisk(shard)) {
-      *acks->add_applied() = PositionOf(shard);
+    if (store_->shards().RoleOf(shard) == ShardRole::kFollows) positions.push_back(PositionOf(shard));
+  }
+  return positions;
+}
+
+void Follower::Link::AddPositions(const LoggedPositions::Positions& positions, v1::FollowAcks* acks) {
+  LoggedPositions::Positions on_disk;
+  for (const v1::ShardPosition& position : positions) {
+    if (OnDisk(position.shard())) {
+      on_disk.push_back(position);
     } else {
-      not_on_disk_.insert(shard);
+      not_on_disk_[position.shard()] = position;
     }
   }
+  if (on_disk.empty()) return;
+  const auto logged = logged_->Await(std::move(on_disk), store_);
+  if (logged.has_value()) acks->mutable_applied()->Add(logged->begin(), logged->end());
+}
+
+void Follower::Link::ConfirmLogged() {
+  while (logged_->AwaitReady()) {
+    MutexLock lock(&write_mu_);
+    const LoggedPositions::Positions ready = logged_->TakeReady();
+    v1::FollowRequest answer;
+    answer.mutable_acks()->mutable_applied()->Add(ready.begin(), ready.end());
+    if (!ready.empty()) Write(answer);
+  }
+}
+
+void Follower::Link::Write(const v1::FollowRequest& request) {
+  if (stream_ != nullptr && !stream_->Write(BuildMessage(request, {}))) stream_ = nullptr;
 }
 
 void Follower::Link::ConfirmOnDisk() {
   MutexLock lock(&write_mu_);
   if (stream_ == nullptr || not_on_disk_.empty()) return;
-  const std::set<ShardId> waiting = std::exchange(not_on_disk_, {});
-  const std::vector<ShardId> shards(waiting.begin(), waiting.end());
+  LoggedPositions::Positions waiting;
+  for (const auto& [shard, position] : std::exchange(not_on_disk_, {})) waiting.push_back(position);
   v1::FollowRequest answer;
-  AddPositions(shards, answer.mutable_acks());
-  if (answer.acks().applied().empty()) return;
-  if (!stream_->Write(BuildMessage(answer, {}))) stream_ = nullptr;
+  AddPositions(waiting, answer.mutable_acks());
+  if (!answer.acks().applied().empty()) Write(answer);
 }
 
 v1::ShardPosition Follower::Link::PositionOf(ShardId shard) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,6 +27,7 @@
 #include "proto/admin.pb.h"
 #include "proto/replication.pb.h"
 #include "server/replication/follower.h"
+#include "server/replication/logged_positions.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
@@ -43,6 +45,7 @@ class Follower::Link {
         // A block with its state may be longer than any message of a worker.
         channel_(MakeChannel(address_, std::numeric_limits<int32_t>::max(), options.credentials)),
         incarnation_(options.incarnation()),
+        confirmations_([this] { ConfirmLogged(); }),
         thread_([this] { Run(); }) {}
   ~Link() { Stop(); }
 
@@ -59,6 +62,8 @@ class Follower::Link {
       changed_.NotifyAll();
     }
     thread_.join();
+    logged_->Stop();
+    confirmations_.join();
   }
   // Confirms what waited for the disk and is on it now.
   void ConfirmOnDisk();
@@ -68,8 +73,15 @@ class Follower::Link {
   using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 
   void Run();
-  // Adds to `acks` where the shards are that have it all on the disk; those that have not are confirmed later.
-  void AddPositions(std::span<const ShardId> shards, v1::FollowAcks* acks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  // Where the shards are that are whole here. On the thread that takes what comes.
+  LoggedPositions::Positions PositionsOf(std::span<const ShardId> shards) const;
+  // Adds to `acks` those of `positions` of which the state is on the disk and the updates are in the log; the others
+  // are confirmed later.
+  void AddPositions(const LoggedPositions::Positions& positions, v1::FollowAcks* acks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  // Confirms what had to wait for the log.
+  void ConfirmLogged();
+  void Write(const v1::FollowRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   bool OnDisk(ShardId shard) const { return options_.on_disk == nullptr || options_.on_disk(shard); }
   // Until the stream ends, and why.
   absl::Status RunStream();
@@ -97,8 +109,12 @@ class Follower::Link {
   std::set<ShardId> anew_;           // Whose state is to come, whatever is here.
 
   Mutex write_mu_;
-  Stream* stream_ ABSL_GUARDED_BY(write_mu_) = nullptr;       // Open, and takes what is written.
-  std::set<ShardId> not_on_disk_ ABSL_GUARDED_BY(write_mu_);  // To be confirmed when they are.
+  Stream* stream_ ABSL_GUARDED_BY(write_mu_) = nullptr;  // Open, and takes what is written.
+  // By shard: to be confirmed when its state is.
+  std::map<ShardId, v1::ShardPosition> not_on_disk_ ABSL_GUARDED_BY(write_mu_);
+
+  // Synchronises itself.
+  const std::shared_ptr<LoggedPositions> logged_ = std::make_shared<LoggedPositions>();
 
   mutable Mutex mu_;
   CondVar changed_;
@@ -107,7 +123,8 @@ class Follower::Link {
   std::string broken_ ABSL_GUARDED_BY(mu_) = "it has not answered yet";
   int64_t broken_since_ms_ ABSL_GUARDED_BY(mu_) = time_.NowMs();
 
-  std::thread thread_;  // Last: it uses all of the above.
+  std::thread confirmations_;  // Runs ConfirmLogged. It and the next one use all of the above.
+  std::thread thread_;
 };
 
 }  // namespace lodestone::server

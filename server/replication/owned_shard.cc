@@ -10,6 +10,7 @@ void OwnedShard::Reset(bool owned) {
   DropUnconfirmed(UINT64_MAX);
   owned_ = owned;
   sync_ = ShardSync();
+  Recount();
   stream_.reset();
   waits_.clear();
 }
@@ -22,8 +23,10 @@ std::optional<int64_t> OwnedShard::waiting_since_ms() const {
 void OwnedShard::Append(const FollowPieceRef& piece) {
   unconfirmed_.push_back(piece);
   unconfirmed_bytes_ += piece->bytes;
-  all_unconfirmed_bytes_->fetch_add(piece->bytes, std::memory_order_relaxed);
-  if (stream_ != nullptr && !sync_.sending_state()) stream_->Send(piece);
+  BytesOfAll().fetch_add(piece->bytes, std::memory_order_relaxed);
+  if (sync_.sending_state()) return;  // FinishState sends it.
+  if (stream_ != nullptr) stream_->Send(piece);
+  if (!sync_.counts() && all_->others.load(std::memory_order_relaxed) > all_->others_max) DropUnconfirmed(UINT64_MAX);
 }
 
 void OwnedShard::Await(Version version, int64_t now_ms, PendingAckRef ack) {
@@ -32,6 +35,7 @@ void OwnedShard::Await(Version version, int64_t now_ms, PendingAckRef ack) {
 
 void OwnedShard::Confirm(Version version, SettledAcks* settled) {
   sync_.Confirm(version);
+  Recount();
   DropUnconfirmed(sync_.confirmed());
   while (!waits_.empty() && waits_.front().version <= sync_.confirmed()) {
     settled->Add(std::move(waits_.front().ack), absl::OkStatus());
@@ -45,6 +49,7 @@ void OwnedShard::SettleAll(const absl::Status& status, SettledAcks* settled) {
 }
 
 void OwnedShard::OnReleased(SettledAcks* settled) {
+  Recount();
   SettleAll(absl::OkStatus(), settled);
   if (stream_ == nullptr) DropUnconfirmed(UINT64_MAX);
 }
@@ -88,17 +93,24 @@ void OwnedShard::EndStream(const absl::Status& status, bool now) {
 bool OwnedShard::IsHopeless(int64_t stalled_ms_max, uint64_t bytes_max) const {
   if (stream_ == nullptr || sync_.counts()) return false;
   if (stream_->WritingMs() > stalled_ms_max) return true;
-  // While a state is being sent, what comes meanwhile may be much, as long as the state gets on.
-  if (sync_.sending_state()) return false;
-  return unconfirmed_bytes_ > bytes_max || stream_->waiting_bytes() > bytes_max;
+  // What comes while a state is being sent cannot be forgotten.
+  if (sync_.sending_state() && unconfirmed_bytes_ > all_->others_max) return true;
+  return stream_->waiting_bytes() > bytes_max;
 }
 
 void OwnedShard::DropUnconfirmed(Version up_to) {
   while (!unconfirmed_.empty() && unconfirmed_.front()->version <= up_to) {
     unconfirmed_bytes_ -= unconfirmed_.front()->bytes;
-    all_unconfirmed_bytes_->fetch_sub(unconfirmed_.front()->bytes, std::memory_order_relaxed);
+    BytesOfAll().fetch_sub(unconfirmed_.front()->bytes, std::memory_order_relaxed);
     unconfirmed_.pop_front();
   }
+}
+
+void OwnedShard::Recount() {
+  if (counted_ == sync_.counts()) return;
+  BytesOfAll().fetch_sub(unconfirmed_bytes_, std::memory_order_relaxed);
+  counted_ = sync_.counts();
+  BytesOfAll().fetch_add(unconfirmed_bytes_, std::memory_order_relaxed);
 }
 
 }  // namespace lodestone::server

@@ -1,7 +1,11 @@
 // The replication of one shard that this ps may own: its follower's state and stream, the updates that the follower has
 // not confirmed, and the acknowledgements that wait for it.
 //
-// Not thread-safe: guarded by the Replicator's lock. `unconfirmed_bytes`, of all shards, must outlive it.
+// Updates for a follower that counts are kept until it has confirmed them: they are what holds the owner up. Those for
+// one that does not count yet are kept only so that a broken stream can go on where it was, and are forgotten when they
+// become many: such a follower costs its owner memory up to a limit, and never time.
+//
+// Not thread-safe: guarded by the Replicator's lock. `all`, of all shards, must outlive it.
 #pragma once
 
 #include <atomic>
@@ -18,9 +22,16 @@
 
 namespace lodestone::server {
 
+// Bytes of updates of all shards that wait for their followers' confirmation.
+struct UnconfirmedBytes {
+  std::atomic<uint64_t> counting{0};  // Of followers that count.
+  std::atomic<uint64_t> others{0};    // Of those that do not count yet.
+  uint64_t others_max = 0;            // Constant. What may be kept of these.
+};
+
 class OwnedShard {
  public:
-  explicit OwnedShard(std::atomic<uint64_t>* all_unconfirmed_bytes) : all_unconfirmed_bytes_(all_unconfirmed_bytes) {}
+  explicit OwnedShard(UnconfirmedBytes* all) : all_(all) {}
 
   // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
   void Reset(bool owned);
@@ -34,7 +45,8 @@ class OwnedShard {
   // Of the oldest acknowledgement that waits.
   std::optional<int64_t> waiting_since_ms() const;
 
-  // Sends an update to the follower, and keeps it until it is confirmed. REQUIRES: sync().KeepsUpdates().
+  // Sends an update to the follower, and keeps it until it is confirmed, or for a follower that does not count, while
+  // there is room. REQUIRES: sync().KeepsUpdates().
   void Append(const FollowPieceRef& piece);
   // Has `ack` wait for the follower's confirmation of `version`.
   void Await(Version version, int64_t now_ms, PendingAckRef ack);
@@ -51,7 +63,7 @@ class OwnedShard {
   void FinishState(const FollowPieceRef& end);
   void Detach(int64_t now_ms);
   void EndStream(const absl::Status& status, bool now = false);
-  // Whether its stream, which does not count, lags without end, and would hold up what is pushed.
+  // Whether its stream, which does not count, lags without end: what waits to be sent is more than `bytes_max`.
   bool IsHopeless(int64_t stalled_ms_max, uint64_t bytes_max) const;
 
  private:
@@ -62,8 +74,12 @@ class OwnedShard {
   };
 
   void DropUnconfirmed(Version up_to);
+  std::atomic<uint64_t>& BytesOfAll() { return counted_ ? all_->counting : all_->others; }
+  // After sync_ may have begun or ceased to count.
+  void Recount();
 
-  std::atomic<uint64_t>* const all_unconfirmed_bytes_;
+  UnconfirmedBytes* const all_;
+  bool counted_ = false;  // sync_.counts(), as far as unconfirmed_bytes_ is concerned.
   bool owned_ = false;
   ShardSync sync_;
   std::shared_ptr<FollowStream> stream_;

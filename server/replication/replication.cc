@@ -89,6 +89,26 @@ void Replication::Prepare(const ShardMap& map) {
   map_ = map;
 }
 
+std::vector<ShardId> Replication::UnservedElsewhere(const ShardMap& map) const {
+  std::vector<ShardId> unserved;
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    const uint32_t owner = map.OwnerOf(shard);
+    if (owner != server_ && (map.Lost(shard) || map.Away(owner))) unserved.push_back(shard);
+  }
+  return unserved;
+}
+
+std::vector<v1::ShardCopy> Replication::Copies() const {
+  std::vector<v1::ShardCopy> copies;
+  for (const ShardId shard : store_->shards().held()) {
+    if (store_->shards().RoleOf(shard) != ShardRole::kFollows || store_->shards().VersionOf(shard) == 0) continue;
+    v1::ShardCopy& copy = copies.emplace_back();
+    copy.set_shard(shard);
+    copy.set_version(store_->shards().VersionOf(shard));
+  }
+  return copies;
+}
+
 void Replication::Begin() {
   MutexLock lock(&mu_);
   begun_ = true;
@@ -113,17 +133,30 @@ void Replication::SetMap(const ShardMap& map) {
   changed_.NotifyAll();
 }
 
+void Replication::FreeOthers() {
+  MutexLock lock(&mu_);
+  free_others_ = true;
+  changed_.NotifyAll();
+}
+
 void Replication::Run() {
+  std::optional<ShardMap> applied;
   mu_.Lock();
   while (!shut_down_) {
+    if (begun_ && !map_.has_value() && free_others_ && applied.has_value()) {
+      free_others_ = false;
+      mu_.Unlock();
+      FreeOthers(*applied);
+      mu_.Lock();
+      continue;
+    }
     if (!begun_ || !map_.has_value()) {
       changed_.Wait(&mu_);
       continue;
     }
-    const ShardMap map = *std::move(map_);
-    map_.reset();
+    applied = std::exchange(map_, std::nullopt);
     mu_.Unlock();
-    Apply(map);
+    Apply(*applied);
     mu_.Lock();
     if (!map_.has_value()) losing_.store(false);
   }
@@ -163,6 +196,18 @@ void Replication::Apply(const ShardMap& map) {
                   "again epoch={} shards={} first={}",
                   map.epoch(), missing.size(), missing.front());
   }
+}
+
+void Replication::FreeOthers(const ShardMap& map) {
+  size_t freed = 0;
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    const ShardRole role = store_->shards().RoleOf(shard);
+    if (role == ShardRole::kNone || role == ShardRole::kOwns) continue;
+    if (map.OwnerOf(shard) == server_ || map.FollowerOf(shard) == server_) continue;
+    store_->replayer().Unfollow(shard);
+    ++freed;
+  }
+  if (freed > 0) LODESTONE_LOG(INFO, "replication", "frees what it neither owns nor follows shards={}", freed);
 }
 
 void Replication::Shutdown() {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -51,10 +52,18 @@ class Replication {
 
   // The shards that this ps is to bring back and own, before it does.
   void Prepare(const ShardMap& map);
+  // The shards of others that nobody serves by `map`: their owner is away, or has lost them. A copy on the disk of this
+  // ps may be the newest that there is.
+  std::vector<ShardId> UnservedElsewhere(const ShardMap& map) const;
+  // The shards of others that are whole here, and hold something.
+  std::vector<v1::ShardCopy> Copies() const;
   // It has, and serves them: from now on the newest map that SetMap was given is followed.
   void Begin();
   // A newer map than those before.
   void SetMap(const ShardMap& map);
+
+  // Every shard has its two copies by the coordinator: frees those of shards that this ps neither owns nor follows.
+  void FreeOthers();
 
   // UNAVAILABLE once the lease of this ps has ended, ABORTED while shards are taken from it: others may answer for it.
   absl::Status CheckLease() const;
@@ -75,6 +84,7 @@ class Replication {
 
   void Run();
   void Apply(const ShardMap& map);
+  void FreeOthers(const ShardMap& map);
 
   const uint32_t server_;
   const uint32_t shards_;
@@ -92,6 +102,7 @@ class Replication {
   CondVar changed_;
   std::optional<ShardMap> map_ ABSL_GUARDED_BY(mu_);  // To be followed.
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;           // Of the newest map.
+  bool free_others_ ABSL_GUARDED_BY(mu_) = false;     // Asked for, and not done.
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

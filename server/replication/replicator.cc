@@ -41,10 +41,11 @@ Replicator::Replicator(Options options, Store* store)
     : options_(std::move(options)),
       store_(store),
       verifier_(store, [this](ShardId shard, v1::FollowItem item) { return AskFollower(shard, std::move(item)); }) {
+  unconfirmed_.others_max = options_.queue_bytes_max / 2;
   {
     MutexLock lock(&mu_);
     shards_.reserve(options_.shards);
-    for (uint32_t shard = 0; shard < options_.shards; ++shard) shards_.emplace_back(&unconfirmed_bytes_);
+    for (uint32_t shard = 0; shard < options_.shards; ++shard) shards_.emplace_back(&unconfirmed_);
   }
   reports_ = std::thread([this] { RunReports(); });
 }
@@ -141,7 +142,7 @@ void Replicator::Await(std::span<const Position> positions, Done done) {
 }
 
 absl::Status Replicator::health() const {
-  const uint64_t bytes = unconfirmed_bytes_.load(std::memory_order_relaxed);
+  const uint64_t bytes = unconfirmed_.counting.load(std::memory_order_relaxed);
   if (bytes <= options_.queue_bytes_max) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("followers are behind: ", bytes, " bytes of updates are not confirmed yet; try again later"));
@@ -302,7 +303,7 @@ void Replicator::CheckTime(SettledAcks* settled) {
   const absl::Status may_serve = options_.may_serve ? options_.may_serve() : absl::OkStatus();
   for (OwnedShard& owned : shards_) {
     if (!owned.owned()) continue;
-    if (owned.IsHopeless(options_.stalled_ms_max, options_.queue_bytes_max / 4)) {
+    if (owned.IsHopeless(options_.stalled_ms_max, options_.queue_bytes_max)) {
       owned.EndStream(absl::UnavailableError("the follower is too far behind; it is to begin again"), /*now=*/true);
       owned.Detach(now_ms);
     }

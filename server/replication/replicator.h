@@ -13,7 +13,6 @@
 // store's.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -57,6 +56,8 @@ class Replicator final : public ReplicaSink {
     uint32_t server = 0;  // This ps's index.
     int64_t patience_ms = 2500;
     int64_t stalled_ms_max = 10'000;  // A stream that takes nothing for so long, or never starts, is cut off.
+    // Of updates that followers which count have not confirmed: pushes wait then. A follower that does not count is cut
+    // off when as much waits to be sent to it; half of it is kept for all of them.
     uint64_t queue_bytes_max = limits::kFollowQueueBytesMax;
     // Coordinator.ReportSync; may block, called on a thread of its own.
     std::function<absl::StatusOr<v1::ReportSyncResponse>(const v1::ReportSyncRequest&)> report;
@@ -130,7 +131,7 @@ class Replicator final : public ReplicaSink {
   const SteadyTime time_;
 
   // Synchronise themselves.
-  std::atomic<uint64_t> unconfirmed_bytes_{0};
+  UnconfirmedBytes unconfirmed_;
   ReplicaVerifier verifier_;  // Called without mu_: it takes that under its own lock.
 
   mutable Mutex mu_;

@@ -135,4 +135,30 @@ grpc::ServerUnaryReactor* AdminService::VerifyReplicas(grpc::CallbackServerConte
   return reactor;
 }
 
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* AdminService::Decide(
+    grpc::CallbackServerContext* context, const char* method,
+    const std::function<void(const Request&, std::function<void(absl::StatusOr<Response>)>)>& decide,
+    const Request& request, Response* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  Note note = NoteOf(*context, method, absl::StrCat("ps ", request.server()));
+  if (decide == nullptr) return End(reactor, absl::UnavailableError("this ps serves no coordinator"), note);
+  decide(request, [reactor, response, note = std::move(note)](absl::StatusOr<Response> done) {
+    if (done.ok()) *response = *done;
+    End(reactor, done.status(), note);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Promote(grpc::CallbackServerContext* context, const v1::PromoteRequest* request,
+                                                v1::PromoteResponse* response) {
+  return Decide(context, "/lodestone.v1.Admin/Promote", handlers_.promote, *request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::AcceptLoss(grpc::CallbackServerContext* context,
+                                                   const v1::AcceptLossRequest* request,
+                                                   v1::AcceptLossResponse* response) {
+  return Decide(context, "/lodestone.v1.Admin/AcceptLoss", handlers_.accept_loss, *request, response);
+}
+
 }  // namespace lodestone::server

@@ -35,6 +35,11 @@ class AdminService final : public v1::Admin::CallbackService {
     std::function<absl::StatusOr<v1::RollbackResponse>(const v1::RollbackRequest&)> roll_back;
     // Long: compares the shards that this ps owns with their followers' copies. Null: shards have no followers.
     std::function<absl::StatusOr<v1::VerifyReplicasResponse>()> verify_replicas;
+    // What an operator decides of shards that nobody serves: `done` gets the answer, perhaps within the call.
+    template <typename Response>
+    using Done = std::function<void(absl::StatusOr<Response>)>;
+    std::function<void(const v1::PromoteRequest&, Done<v1::PromoteResponse> done)> promote;
+    std::function<void(const v1::AcceptLossRequest&, Done<v1::AcceptLossResponse> done)> accept_loss;
     // The events after one, and the history of training. Null: there are none.
     std::function<v1::EventsResponse(uint64_t after_id)> events;
     std::function<v1::HistoryResponse()> history;
@@ -58,6 +63,10 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* VerifyReplicas(grpc::CallbackServerContext* context,
                                            const v1::VerifyReplicasRequest* request,
                                            v1::VerifyReplicasResponse* response) override;
+  grpc::ServerUnaryReactor* Promote(grpc::CallbackServerContext* context, const v1::PromoteRequest* request,
+                                    v1::PromoteResponse* response) override;
+  grpc::ServerUnaryReactor* AcceptLoss(grpc::CallbackServerContext* context, const v1::AcceptLossRequest* request,
+                                       v1::AcceptLossResponse* response) override;
   grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
                                    v1::EventsResponse* response) override;
   grpc::ServerUnaryReactor* History(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,
@@ -67,6 +76,13 @@ class AdminService final : public v1::Admin::CallbackService {
   // Writes the result of a command to the audit log.
   using Note = std::function<void(const absl::Status&)>;
   Note NoteOf(const grpc::CallbackServerContext& context, const char* method, std::string what) const;
+
+  // Passes a decision on, and finishes the call with its answer.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Decide(
+      grpc::CallbackServerContext* context, const char* method,
+      const std::function<void(const Request&, std::function<void(absl::StatusOr<Response>)>)>& decide,
+      const Request& request, Response* response);
 
   // OK, and the service is busy, if the operation may begin now.
   absl::Status BeginCheckpoint(const std::string& name);

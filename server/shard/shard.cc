@@ -191,6 +191,12 @@ void Shard::Reset(uint64_t now_ms) {
   contents_.version.store(0, std::memory_order_release);
 }
 
+void Shard::Free(uint64_t now_ms) {
+  Reset(now_ms);
+  contents_.windows.clear();
+  for (const auto& [id, table] : contents_.dense) table->Free();
+}
+
 bool Shard::Holds(TableId table) const {
   const auto dense = contents_.dense.find(table);
   return dense != contents_.dense.end() ? !dense->second->empty() : contents_.rows.contains(table);

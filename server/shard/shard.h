@@ -140,6 +140,8 @@ class Shard {
   ShardRollback& rollback() { return rollback_; }
   // Returns to what it was when it had got its tables and nothing else, whatever came since.
   void Reset(uint64_t now_ms);
+  // The same, and frees its dense blocks, until the next Reset: it is not read meanwhile, but by who began before.
+  void Free(uint64_t now_ms);
   // Whether the shard may hold anything of the table: not if it is dense and has no block here.
   bool Holds(TableId table) const;
 

@@ -172,6 +172,8 @@ absl::Status Replayer::Follow(ShardId shard) {
   return Annotate(catalog_->AddShard(shard), absl::StrCat("shard ", shard, ", to be followed"));
 }
 
+void Replayer::Unfollow(ShardId shard) { catalog_->RemoveShard(shard); }
+
 void Replayer::ClearState(ShardId shard) {
   shards_->Run(shard, [&](Shard* followed) {
     shards_->BeginState(shard);

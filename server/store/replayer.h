@@ -45,6 +45,8 @@ class Replayer {
   // Following, while calls are served. Follows a shard from now on: whatever it was here before, it is not held until
   // FinishState. RESOURCE_EXHAUSTED if there is no room for it.
   absl::Status Follow(ShardId shard);
+  // Holds a shard no more, and frees what it held. REQUIRES: it is not owned, and nothing follows it any more.
+  void Unfollow(ShardId shard);
   // A followed shard forgets all that it holds, and gets a state, record by record (shard_restore.h); then it is held,
   // at this version and term.
   void ClearState(ShardId shard);

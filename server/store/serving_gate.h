@@ -6,9 +6,11 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/mutex.h"
 
 namespace lodestone::server {
 
@@ -16,6 +18,11 @@ class ServingGate {
  public:
   // `check` is asked before anything is answered for a shard; OK: this ps may. Empty: always. Call before Open.
   void SetCheck(std::function<absl::Status()> check) { check_ = std::move(check); }
+  // Why it is closed, if it is not that the ps waits for others; empty: it is.
+  void SetReason(std::string reason) {
+    MutexLock lock(&mu_);
+    reason_ = std::move(reason);
+  }
   // Lets calls in. REQUIRES: called once.
   void Open() { open_.store(true, std::memory_order_release); }
   bool open() const { return open_.load(std::memory_order_acquire); }
@@ -23,7 +30,9 @@ class ServingGate {
   // UNAVAILABLE before Open.
   absl::Status CheckReady() const {
     if (open()) return absl::OkStatus();
-    return absl::UnavailableError("this ps owns no shards yet: it waits for the other servers of the cluster");
+    MutexLock lock(&mu_);
+    return absl::UnavailableError(
+        reason_.empty() ? "this ps owns no shards yet: it waits for the other servers of the cluster" : reason_);
   }
   // The check's status: OK if this ps may answer for its shards now.
   absl::Status CheckServing() const { return check_ ? check_() : absl::OkStatus(); }
@@ -31,6 +40,8 @@ class ServingGate {
  private:
   std::function<absl::Status()> check_;  // Constant once open_.
   std::atomic<bool> open_{false};
+  mutable Mutex mu_;
+  std::string reason_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::server

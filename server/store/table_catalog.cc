@@ -119,6 +119,19 @@ absl::Status Catalog::AddShard(ShardId shard) {
   return absl::OkStatus();
 }
 
+void Catalog::RemoveShard(ShardId shard) {
+  MutexLock create_lock(&create_mu_);
+  const uint64_t now_ms = options_.time->NowMs();
+  shards_->Run(shard, [&](Shard* gone) {
+    shards_->SetRole(shard, ShardRole::kNone);
+    gone->Free(now_ms);
+  });
+  for (const auto& [id, entry] : *tables()) {
+    if (!entry->table->is_dense()) continue;
+    entry->table->counters().bytes.fetch_sub(DenseTable::BytesNeeded(*entry->table, shard), std::memory_order_relaxed);
+  }
+}
+
 absl::Status Catalog::CheckMemory(const Table& table, uint64_t more_bytes) const {
   const uint64_t table_max = table.spec().memory_max_bytes();
   const uint64_t table_bytes = table.counters().bytes.load(std::memory_order_relaxed);

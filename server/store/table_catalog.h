@@ -48,6 +48,8 @@ class Catalog {
   // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
   // nothing, if that does not fit. REQUIRES: the shard has no role.
   absl::Status AddShard(ShardId shard);
+  // Takes the role from a shard, and frees what it holds of all tables. REQUIRES: it has a role, and is not owned.
+  void RemoveShard(ShardId shard);
 
   // RESOURCE_EXHAUSTED if `table` may not take `more_bytes` more.
   absl::Status CheckMemory(const Table& table, uint64_t more_bytes) const;

@@ -1,5 +1,6 @@
 #include "server/table/dense_table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -192,7 +193,18 @@ absl::Status DenseTable::CheckNoneAfter(Version version) const {
   return absl::OkStatus();
 }
 
+void DenseTable::Free() {
+  if (slot_count_ == 0 || freed_) return;
+  const size_t floats = table_->layout().ElementsOf(first_);  // No block has more.
+  const BufferRef zeros = BufferRef::NewKept(floats * sizeof(float));
+  std::fill_n(zeros->floats(), floats, 0.0f);
+  for (size_t i = 0; i < slot_count_; ++i) Set(&slots_[i], {zeros, BufferRef(), 0}, 0);
+  table_->counters().blocks.fetch_sub(slot_count_, std::memory_order_relaxed);
+  freed_ = true;
+}
+
 void DenseTable::Reset() {
+  if (std::exchange(freed_, false)) table_->counters().blocks.fetch_add(slot_count_, std::memory_order_relaxed);
   for (size_t i = 0; i < slot_count_; ++i) Initialize(i, 0);
 }
 

@@ -62,6 +62,9 @@ class DenseTable {
   // All blocks as they were made.
   void Reset();
 
+  // Frees all blocks until the next Reset: their values are zeros.
+  void Free();
+
   // Rolling back (shard.h): keeps what a block is to be, beside what it is.
   absl::Status Stage(const v1::DenseBlock& header, std::span<const uint8_t> payload);
   // All blocks become what was staged, the others what they were made as, at `version`.
@@ -97,6 +100,7 @@ class DenseTable {
   Table* const table_;
   BlockIndex first_ = 0;  // The shard's blocks are first_, first_ + shards, …
   size_t slot_count_ = 0;
+  bool freed_ = false;
   std::unique_ptr<Slot[]> slots_;
   absl::flat_hash_map<BlockIndex, Content> staged_;
 };

@@ -120,6 +120,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     options.shards = 8;
     options.lease_ms = lease_ms;
     options.time = time;
+    options.stall_time = stall_time_;
     service_ = std::make_unique<CoordinatorService>(options, std::move(save));
     if (state != nullptr) {
       const absl::Status restored = service_->Restore(*state);
@@ -130,6 +131,8 @@ class CoordinatorServiceTest : public ::testing::Test {
     server_ = builder.BuildAndStart();
     stub_ = v1::Coordinator::NewStub(server_->InProcessChannel({}));
   }
+
+  const TimeSource* stall_time_ = nullptr;
 
   // Ends this life of the coordinator; returns what it knew.
   v1::CoordinatorState Stop() {
@@ -763,6 +766,24 @@ TEST_F(CoordinatorServiceTest, ManyWaitersAreReleasedByOneHeartbeatWhileOthersCa
       ASSERT_TRUE(waiters[i]->response().reached());
     }
   }
+}
+
+TEST_F(CoordinatorServiceTest, AfterTheCoordinatorStoodStillNobodyThatRenewedInTimeHasLostItsLease) {
+  constexpr uint32_t kLeaseMs = 10'000;
+  ManualTime time;
+  stall_time_ = &time;
+  Start(&time, kLeaseMs);
+  const Incarnation alive = JoinWorker(), dead = JoinWorker();
+  time.AdvanceMs(kLeaseMs + 1000);  // What both sent meanwhile waits in their sockets.
+  service_->CheckTime();
+  EXPECT_TRUE(Beat(alive, 1).ok());
+  EXPECT_TRUE(Beat(dead, 1).ok());
+  for (int i = 0; i < 3; ++i) {
+    time.AdvanceMs(kLeaseMs * 2 / 5);
+    EXPECT_TRUE(Beat(alive, 2).ok());
+    service_->CheckTime();
+  }
+  EXPECT_EQ(Beat(dead, 2).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "it was silent for a lease";
 }
 
 }  // namespace

@@ -53,13 +53,12 @@ class RawFollower {
     request.mutable_acks()->mutable_applied(0)->set_version(version);
     stream_->Write(request);
   }
-  // Reads until `wanted` has come; false if the stream has ended first.
-  bool ReadUntil(v1::FollowItem::WhatCase wanted) {
+  // Reads until `wanted` has come so often; false if the stream has ended first. What is in the same message is read.
+  bool ReadUntil(v1::FollowItem::WhatCase wanted, int count = 1) {
     v1::FollowResponse response;
     while (stream_->Read(&response)) {
-      for (const v1::FollowItem& item : response.items()) {
-        if (item.what_case() == wanted) return true;
-      }
+      for (const v1::FollowItem& item : response.items()) count -= item.what_case() == wanted;
+      if (count <= 0) return true;
     }
     return false;
   }

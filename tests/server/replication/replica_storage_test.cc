@@ -1,5 +1,7 @@
 // Owners and followers that keep what they hold on disk: what one brings back as the owner.
 #include <filesystem>
+#include <latch>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "common/base/status.h"
@@ -134,6 +136,32 @@ TEST_F(ReplicaStorageTest, WhatAnOwnerLoggedInVainDoesNotComeBackWhenItHasFollow
   const auto recovered = EndAndRecover(0);
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_EQ(*recovered, Content(&b()));
+}
+
+TEST_F(ReplicaStorageTest, AFollowerConfirmsAnUpdateOnlyOnceItsLogHasIt) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  std::latch release(1);
+  std::vector<std::thread> writers;
+  for (size_t executor = 0; executor < b().store->shards().executors().size(); ++executor) {
+    std::latch held(1);
+    writers.emplace_back([&, executor] {
+      v1::LogRecord record;
+      record.set_session_opened(kWorker);
+      // The thread that appends to an idle log writes, and nothing else is written until it has called back.
+      b().store->log().LogOf(executor)->Append(record, {}, nullptr, [&](const absl::Status&) {
+        held.count_down();
+        release.wait();
+      });
+    });
+    held.wait();
+  }
+  std::future<Pushed> push = PushTo(&a(), 4, 4);
+  const auto same = a().replication->Verify();  // The follower has taken the update before it answers.
+  EXPECT_TRUE(same.ok()) << same.status();
+  EXPECT_TRUE(Waits(push)) << "it is acknowledged, and no log of the follower has it";
+  release.count_down();
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_TRUE(push.get().ok());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "server/replication/replicator.h"
 
 #include <future>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/security/server_credentials.h"
@@ -32,14 +33,17 @@ class ReplicatorTest : public ::testing::Test {
  protected:
   using Pushed = absl::StatusOr<v1::PushResponse>;
 
-  void Start(int64_t patience_ms) {
+  void Start(int64_t patience_ms, uint32_t shards = 1, uint64_t queue_bytes_max = limits::kFollowQueueBytesMax) {
+    shards_ = shards;
     Store::Options store;
-    store.shards = 1;
+    store.shards = shards;
     store.time = &time_;
     store_ = std::make_unique<Store>(store);
     Replicator::Options options;
     options.cluster = v1::Config().cluster().name();
     options.seed = v1::Config().cluster().seed();
+    options.shards = shards;
+    options.queue_bytes_max = queue_bytes_max;
     options.patience_ms = patience_ms;
     options.report = [this](const v1::ReportSyncRequest& request) { return coordinator_.Report(0, request); };
     options.ask_route = [] {};
@@ -54,11 +58,13 @@ class ReplicatorTest : public ::testing::Test {
     address_ = absl::StrCat("127.0.0.1:", port);
     coordinator_.SetServer(0, address_, 100);
     coordinator_.SetServer(1, "nowhere:1", kFollower);
-    replicator_->Own(0);
-    store_->OwnShards({0});
+    std::vector<ShardId> owned(shards);
+    std::iota(owned.begin(), owned.end(), 0);
+    for (const ShardId shard : owned) replicator_->Own(shard);
+    store_->OwnShards(owned);
     v1::EnsureTablesRequest tables;
     tables.set_worker_incarnation(kWorker);
-    *tables.add_tables() = AddingDense("dense", 4, 4);
+    *tables.add_tables() = AddingDense("dense", Elements(), kBlockElements);
     ASSERT_TRUE(store_->EnsureTables(tables).ok());
   }
   void TearDown() override {
@@ -69,10 +75,10 @@ class ReplicatorTest : public ::testing::Test {
   }
 
   std::future<Pushed> Push(Sequence sequence) {
-    RequestBuilder<v1::PushRequest> push(1);
+    RequestBuilder<v1::PushRequest> push(shards_);
     push.header.set_worker_incarnation(kWorker);
     push.header.set_sequence(sequence);
-    push.AddDense(TableIdOf("dense"), {4, 4}, 1.0f);
+    push.AddDense(TableIdOf("dense"), {Elements(), kBlockElements}, 1.0f);
     auto promise = std::make_shared<std::promise<Pushed>>();
     std::future<Pushed> future = promise->get_future();
     store_->pushes().Push(push.header, push.payload(),
@@ -89,8 +95,15 @@ class ReplicatorTest : public ::testing::Test {
     raw->Ack(0, store_->shards().VersionOf(0));
   }
 
+  // A block of every shard.
+  uint64_t Elements() const { return uint64_t{shards_} * kBlockElements; }
+
+  static constexpr uint32_t kBlockElements = 4;
+  static constexpr uint32_t kManyShards = 8;
+
   ManualTime time_;
-  FakeCoordinator coordinator_{1, 2};
+  uint32_t shards_ = 1;
+  FakeCoordinator coordinator_{kManyShards, 2};
   std::unique_ptr<Store> store_;
   std::unique_ptr<Replicator> replicator_;
   std::unique_ptr<Service> service_;
@@ -154,6 +167,31 @@ TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt)
   EXPECT_TRUE(Waits(next)) << "the follower that is gone counts until the coordinator has heard of it";
   replicator_->Disown(0);
   EXPECT_TRUE(absl::IsAborted(next.get().status()));
+}
+
+TEST_F(ReplicatorTest, AFollowerThatDoesNotCountYetNeverHoldsUpItsOwnerAndCountsOnceItConfirms) {
+  constexpr uint64_t kQueueBytesMax = 16 << 10;
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000, kManyShards, kQueueBytesMax));
+  RawFollower raw(address_);
+  std::vector<std::pair<ShardId, Version>> positions;
+  for (ShardId shard = 0; shard < kManyShards; ++shard) positions.emplace_back(shard, 0);
+  raw.Start(RawFollower::StartOf(kFollower, kManyShards, positions));
+  ASSERT_TRUE(raw.ReadUntil(v1::FollowItem::kStateEnds, kManyShards));
+  // It takes all updates, and confirms none, because its disk does not have the states yet.
+  Sequence sequence = 0;
+  uint64_t taken = 0;
+  while (taken < 4 * kQueueBytesMax) {
+    const Pushed pushed = Push(++sequence).get();
+    ASSERT_TRUE(pushed.ok()) << "push " << sequence << ": " << pushed.status();
+    ASSERT_TRUE(raw.ReadUntil(v1::FollowItem::kRecord, kManyShards)) << "it was sent away";
+    v1::StatusResponse status;
+    replicator_->FillStatus(&status);
+    ASSERT_EQ(status.replication().followers_size(), 1) << "it was sent away";
+    taken = status.replication().followers(0).bytes();
+    EXPECT_LE(status.replication().followers(0).lag_bytes(), kQueueBytesMax);
+  }
+  for (ShardId shard = 0; shard < kManyShards; ++shard) raw.Ack(shard, store_->shards().VersionOf(shard));
+  EXPECT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
 }
 
 }  // namespace

@@ -181,5 +181,36 @@ TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
   EXPECT_FALSE(told);
 }
 
+TEST_F(TakeoverTest, AShardThatAPsNeitherOwnsNorFollowsIsFreedOnceAllHaveTwoCopies) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const auto bytes = [this] {
+    v1::StatusResponse status;
+    b().store->FillStatus(&status);
+    uint64_t sum = 0;
+    for (const v1::TableStatus& table : status.tables()) sum += table.bytes();
+    return sum;
+  };
+  const uint64_t before = bytes();
+  ASSERT_GT(before, 0);
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) {
+      route->set_followers(shard, 0);
+      route->set_in_sync(shard, false);
+    }
+  }));
+  b().replication->FreeOthers();
+  ASSERT_TRUE(coordinator_.Await([this] { return b().store->shards().adopted().empty(); }));
+  EXPECT_LT(bytes(), before / 10);
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 5));
+
+  b().SetIncarnation(b().incarnation() + 1);
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) route->set_followers(shard, 2);
+  }));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  ExpectSame(&a(), &b());
+  EXPECT_GE(bytes(), before);
+}
+
 }  // namespace
 }  // namespace lodestone::server

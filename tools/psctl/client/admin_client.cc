@@ -112,16 +112,26 @@ absl::StatusOr<v1::EventsResponse> FetchEvents(const std::string& address, uint6
   return Call(address, &v1::Admin::Stub::Events, request, timeout_ms);
 }
 
-absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
+namespace {
+
+// The status of the ps that serves the coordinator of the cluster of the ps at `address`; that becomes its address.
+absl::StatusOr<v1::StatusResponse> FetchCoordinator(std::string* address, int timeout_ms) {
   timeout_ms = std::min(timeout_ms, kStatusTimeoutMs);
-  LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(address, timeout_ms));
-  if (!status.has_cluster() && !status.coordinator().empty() && status.coordinator() != address) {
-    LODESTONE_ASSIGN_OR_RETURN(status, FetchStatus(std::string(status.coordinator()), timeout_ms));
+  LODESTONE_ASSIGN_OR_RETURN(v1::StatusResponse status, FetchStatus(*address, timeout_ms));
+  if (!status.has_cluster() && !status.coordinator().empty() && status.coordinator() != *address) {
+    *address = status.coordinator();
+    LODESTONE_ASSIGN_OR_RETURN(status, FetchStatus(*address, timeout_ms));
   }
-  if (!status.has_cluster()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the ps at ", address, " knows no coordinator yet, which would know the other servers"));
-  }
+  if (status.has_cluster()) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ps at ", *address, " knows no coordinator yet, which would know the other servers"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms) {
+  std::string coordinator = address;
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchCoordinator(&coordinator, timeout_ms));
   const v1::ClusterStatus& cluster = status.cluster();
   if (static_cast<uint32_t>(cluster.servers_size()) < cluster.servers_expected()) {
     return absl::UnavailableError(absl::StrCat("only ", cluster.servers_size(), " of the cluster's ",
@@ -148,6 +158,22 @@ absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address,
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms) {
   return Call(address, &v1::Admin::Stub::VerifyReplicas, v1::VerifyReplicasRequest(), timeout_ms,
               "compared its replicas");
+}
+
+absl::StatusOr<v1::PromoteResponse> RequestPromote(const std::string& address, uint32_t server, int timeout_ms) {
+  std::string coordinator = address;
+  LODESTONE_RETURN_IF_ERROR(FetchCoordinator(&coordinator, timeout_ms).status());
+  v1::PromoteRequest request;
+  request.set_server(server);
+  return Call(coordinator, &v1::Admin::Stub::Promote, request, timeout_ms, "saved it");
+}
+
+absl::StatusOr<v1::AcceptLossResponse> RequestAcceptLoss(const std::string& address, uint32_t server, int timeout_ms) {
+  std::string coordinator = address;
+  LODESTONE_RETURN_IF_ERROR(FetchCoordinator(&coordinator, timeout_ms).status());
+  v1::AcceptLossRequest request;
+  request.set_server(server);
+  return Call(coordinator, &v1::Admin::Stub::AcceptLoss, request, timeout_ms, "saved it");
 }
 
 StatusPoller::StatusPoller(std::string address, int every_ms)

@@ -53,6 +53,11 @@ absl::StatusOr<v1::RollbackResponse> RequestRollback(const std::string& address,
 // Has the ps at `address` compare its shards with their followers' copies.
 absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::string& address, int timeout_ms);
 
+// Has the coordinator of the cluster of the ps at `address` make a ps the owner of the unserved shards that it holds
+// copies of, or serve what it has lost.
+absl::StatusOr<v1::PromoteResponse> RequestPromote(const std::string& address, uint32_t server, int timeout_ms);
+absl::StatusOr<v1::AcceptLossResponse> RequestAcceptLoss(const std::string& address, uint32_t server, int timeout_ms);
+
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {
  public:

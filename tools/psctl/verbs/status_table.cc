@@ -234,6 +234,9 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
       absl::StrAppendFormat(&text, "%u replicas, %u of %u shards in sync\n", cluster.replicas(),
                             cluster.shards_in_sync(), status.server().shards_total());
     }
+    for (const std::string& line : cluster.unserved()) {
+      absl::StrAppend(&text, paint(Style::kBad, Printable(absl::StrCat("NOT SERVED: ", line))), "\n");
+    }
     AppendSection(&text, "servers", ServerRows(cluster), paint);
     AppendSection(&text, "workers", WorkerRows(cluster), paint);
   }

@@ -75,6 +75,21 @@ class FakeAdmin final : public v1::Admin::Service {
     *response = replicas;
     return answer;
   }
+  grpc::Status Promote(grpc::ServerContext*, const v1::PromoteRequest* request,
+                       v1::PromoteResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(absl::StrCat("promote ", request->server()));
+    response->set_shards(request->server() + 10);
+    response->set_unserved(3);
+    return answer;
+  }
+  grpc::Status AcceptLoss(grpc::ServerContext*, const v1::AcceptLossRequest* request,
+                          v1::AcceptLossResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(absl::StrCat("accept-loss ", request->server()));
+    response->set_shards(request->server() + 20);
+    return answer;
+  }
   // What was asked of it, but for its status.
   std::vector<std::string> names() {
     MutexLock lock(&mu_);

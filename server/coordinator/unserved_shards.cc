@@ -1,0 +1,63 @@
+#include "server/coordinator/unserved_shards.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace lodestone::server {
+namespace {
+
+// "`psctl promote 1` makes ps 1 their owner, which holds copies of 32 of them, up to version 812", for each that does.
+std::vector<std::string> Promotions(const MemberTable& members, const std::vector<ShardId>& unserved) {
+  std::vector<std::string> promotions;
+  for (const MemberPlace& place : members.servers()) {
+    if (!members.Alive(place)) continue;
+    uint32_t copies = 0;
+    Version newest = 0;
+    for (const ShardId shard : unserved) {
+      const auto copy = place.copies.find(shard);
+      if (copy == place.copies.end()) continue;
+      ++copies;
+      newest = std::max(newest, copy->second);
+    }
+    if (copies == 0) continue;
+    promotions.push_back(absl::StrCat("`psctl promote ", place.index, "` makes ps ", place.index,
+                                      " their owner, which holds copies of ", copies, " of them, up to version ",
+                                      newest, " (what these lack is lost)"));
+  }
+  return promotions;
+}
+
+}  // namespace
+
+std::vector<std::string> UnservedLines(const ClusterOptions& options, const MemberTable& members,
+                                       const ShardAssignment& shards) {
+  std::vector<std::string> lines;
+  if (!shards.mapped()) return lines;
+  for (const MemberPlace& place : members.servers()) {
+    std::vector<ShardId> lost, away;
+    for (ShardId shard = 0; shard < options.shards; ++shard) {
+      if (shards.owners()[shard] != place.index || !shards.IsUnserved(shard)) continue;
+      (shards.IsLost(shard) ? lost : away).push_back(shard);
+    }
+    if (!lost.empty()) {
+      std::vector<std::string> remedies = Promotions(members, lost);
+      remedies.push_back(absl::StrCat("`psctl accept-loss ", place.index, "` goes on with what ps ", place.index,
+                                      " has of them, perhaps nothing"));
+      lines.push_back(absl::StrCat(lost.size(), " of ", options.shards, " shards are lost and not served: ps ",
+                                   place.index,
+                                   " was started anew without what they held (another server.data_dir, or "
+                                   "none). Start it with its former folder; or ",
+                                   absl::StrJoin(remedies, "; or ")));
+    }
+    const std::vector<std::string> promotions = Promotions(members, away);
+    if (promotions.empty()) continue;
+    lines.push_back(absl::StrCat(away.size(), " of ", options.shards, " shards are not served: ps ", place.index,
+                                 " is away. Start it again; or, if it is gone for good, ",
+                                 absl::StrJoin(promotions, "; or ")));
+  }
+  return lines;
+}
+
+}  // namespace lodestone::server
