@@ -44,8 +44,10 @@ class SegmentWriter {
   // Waits until the disk has what was written, also without Options::sync.
   absl::Status Flush();
 
-  // Of the segment: its number, what counts of it, and whether it has been begun and has no records yet.
+  // Of the segment: its number, its header's bytes, what counts of it, and whether it has been begun and has no records
+  // yet.
   uint64_t number() const { return number_; }
+  uint64_t header_bytes() const { return header_bytes_; }
   uint64_t bytes() const { return bytes_; }
   bool fresh() const { return file_.has_value() && bytes_ == header_bytes_; }
 

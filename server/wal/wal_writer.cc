@@ -241,10 +241,13 @@ absl::Status ShardLog::CommitGroup() {
 
 void ShardLog::NoteCommit(uint64_t records, uint64_t bytes) {
   MutexLock lock(&mu_);
+  // Also those that were begun and left before anything was committed to them: they are there, and go as the others do.
+  for (uint64_t next = segments_.empty() ? writer_.number() : segments_.back().number + 1; next <= writer_.number();) {
+    segments_.push_back({next++, writer_.header_bytes(), committed_});
+  }
   committed_ += records;
   commits_ += records > 0;
   waiting_bytes_ -= bytes;
-  if (segments_.empty() || segments_.back().number != writer_.number()) segments_.push_back({writer_.number()});
   segments_.back().bytes = writer_.bytes();
   segments_.back().end = committed_;
   UpdateWell();

@@ -485,6 +485,31 @@ TEST(ShardLog, DroppingRemovesTheSegmentsBeforeTheMarkAndNothingElse) {
   }
 }
 
+TEST(ShardLog, ASegmentThatNothingWasCommittedToIsDroppedWithThoseBeforeIt) {
+  // The first group's sync fails in segment 0 and again in segment 1, which holds nothing but its header then.
+  std::atomic<int> syncs = 0;
+  ShardLog::Options options = Synced();
+  options.retry_ms = 0;
+  options.segments.calls.fdatasync = [&](int fd) {
+    const int sync = ++syncs;
+    return sync == 2 || sync == 4 ? (errno = EIO, -1) : ::fdatasync(fd);
+  };
+  const std::string dir = LogFolder();
+  const auto log = OpenLog(dir, options);
+  EXPECT_FALSE(AppendAndWait(log.get(), 0).ok());
+  AwaitHealth(*log);
+  ExpectRecords(dir, 1);
+  EXPECT_EQ(ListFolder(dir)->size(), 3u);
+  EXPECT_EQ(log->stats().bytes, Sum(FileSizes(dir)));
+  const uint64_t mark = log->Roll();
+  EXPECT_TRUE(AppendAndWait(log.get(), 1).ok());
+  log->DropBefore(mark);
+  const LogContent content = ReadLog(dir);
+  EXPECT_TRUE(content.status.ok()) << content.status;
+  EXPECT_THAT(content.numbers, ElementsAre(1));
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("000001-000-000003.log"));
+}
+
 TEST(ShardLog, AMarkThatIsNotOnTheDiskYetDropsNothingThatIsNeeded) {
   SmallDisk disk;
   ShardLog::Options options;
