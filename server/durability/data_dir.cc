@@ -12,6 +12,7 @@
 #include "common/base/nonce.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/io/boot_id.h"
 #include "common/io/record_file.h"
 
 namespace lodestone::server {
@@ -121,6 +122,7 @@ v1::SegmentHeader DataDir::Header() const {
   header.set_lineage(state_.lineage());
   header.set_generation(state_.generation());
   header.set_program(kVersion);
+  header.set_boot(BootId());
   return header;
 }
 

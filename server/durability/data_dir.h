@@ -44,11 +44,14 @@ class DataDir {
   uint64_t former_token() const { return former_token_; }
   uint64_t lineage() const { return state_.lineage(); }
   uint64_t generation() const { return state_.generation(); }
+  // The logs of this generation and of those before have been sealed (LogReader::Seal).
+  uint64_t sealed_generation() const { return state_.sealed_generation(); }
   // The checkpoint of checkpoint.load that the shards went back to in a former life.
   const std::string& loaded() const { return state_.loaded(); }
 
   // In memory alone, until SaveState.
   void SetLineage(uint64_t lineage, uint64_t generation);
+  void SetSealed(uint64_t generation) { state_.set_sealed_generation(generation); }
   void SetLoaded(const std::string& checkpoint) { state_.set_loaded(checkpoint); }
   // Replaces the state file. OK, and nothing is written, where there is no folder.
   absl::Status SaveState();

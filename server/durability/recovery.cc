@@ -26,6 +26,22 @@ namespace {
 constexpr size_t kDamageTold = 4;          // Notes in one error.
 constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
 
+std::string NoteOf(const LogReader::Cut& cut) {
+  const char* what = "";
+  switch (cut.kind) {
+    case LogReader::Cut::Kind::kTorn:
+      what = "the end of the log was not written whole and is left out";
+      break;
+    case LogReader::Cut::Kind::kUnsynced:
+      what = "the end of the log was not on the disk yet when the machine went down, and is left out";
+      break;
+    case LogReader::Cut::Kind::kDamaged:
+      what = "the log is damaged, and what follows is left out";
+      break;
+  }
+  return absl::StrCat(what, ": ", cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason);
+}
+
 class RecoveryRun {
  public:
   RecoveryRun(const RecoveryOptions& options, Store* store)
@@ -194,7 +210,11 @@ absl::Status RecoveryRun::ReplayGeneration(const std::vector<LogSegments>& logs)
 
 absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
-                             LogReader::Open({options_.log_dir, options_.cluster, options_.cut_damaged_log}, log));
+                             LogReader::Open({.dir = options_.log_dir,
+                                              .expected = options_.cluster,
+                                              .cut_damaged = options_.cut_damaged_log,
+                                              .sealed = log.front().generation <= options_.sealed_generation},
+                                             log));
   const uint64_t lineage = reader->header() == nullptr ? 0 : reader->header()->lineage();
   v1::LogRecord record;
   ByteView payload;
@@ -220,16 +240,17 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     ++applied;
     bytes += payload.size();
   }
+  const std::vector<LogReader::Cut>& cuts = reader->cuts();
+  const bool damaged = std::any_of(
+      cuts.begin(), cuts.end(), [](const LogReader::Cut& cut) { return cut.kind == LogReader::Cut::Kind::kDamaged; });
+  // What is damaged is superseded by a checkpoint, and goes.
+  if (options_.seal != nullptr && !damaged) LODESTONE_RETURN_IF_ERROR(reader->Seal(options_.seal));
   MutexLock lock(&mu_);
+  report_.cut_damage |= damaged;
   report_.records += applied;
   report_.record_bytes += bytes;
   report_.lineage = std::max(report_.lineage, lineage);
-  for (const LogReader::Cut& cut : reader->cuts()) {
-    report_.cut_damage |= cut.damaged;
-    report_.notes.push_back(absl::StrCat(cut.damaged ? "the log is damaged, and what follows is left out: "
-                                                     : "the end of the log was not written whole and is left out: ",
-                                         cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason));
-  }
+  for (const LogReader::Cut& cut : cuts) report_.notes.push_back(NoteOf(cut));
   return absl::OkStatus();
 }
 

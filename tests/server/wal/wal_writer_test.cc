@@ -402,7 +402,7 @@ TEST(ShardLog, AfterAFailedSyncAllSinceTheLastOneIsWrittenAgainElsewhere) {
     EXPECT_TRUE(AppendAndWait(log.get(), 10).ok());
     ExpectRecords(dir, 11);
     EXPECT_EQ(ListFolder(dir)->size(), 2u);
-    const auto reader = LogReader::Open({dir, LogHeader()}, {{1, 0, 1}});
+    const auto reader = LogReader::Open({.dir = dir, .expected = LogHeader()}, {{1, 0, 1}});
     v1::LogRecord record;
     ByteView payload;
     ASSERT_TRUE(*(*reader)->Next(&record, &payload));
@@ -706,7 +706,7 @@ class BadDisk {
     ASSERT_TRUE(content.status.ok()) << content.status;
     EXPECT_EQ(content.numbers, Numbers(0, content.numbers.size()));
     EXPECT_GE(content.numbers.size(), told);
-    for (const LogReader::Cut& cut : content.cuts) EXPECT_FALSE(cut.damaged);
+    for (const LogReader::Cut& cut : content.cuts) EXPECT_EQ(cut.kind, LogReader::Cut::Kind::kTorn);
   }
 
   const std::string dir_;
