@@ -101,11 +101,15 @@ void DataDir::SetLineage(uint64_t lineage, uint64_t generation) {
   state_.set_generation(generation);
 }
 
+void DataDir::SetServers() {
+  state_.set_servers(config_.cluster().servers());
+  state_.set_followed(state_.followed() || config_.cluster().replicas() > 1);
+}
+
 absl::Status DataDir::SaveState() {
   state_.set_format(kFormat);
   state_.set_cluster(config_.cluster().name());
   state_.set_server(config_.server().index());
-  state_.set_servers(config_.cluster().servers());
   state_.set_shards(config_.cluster().shards());
   state_.set_seed(config_.cluster().seed());
   if (path_.empty()) return absl::OkStatus();

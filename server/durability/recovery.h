@@ -31,6 +31,7 @@ struct RecoveryOptions {
   std::string checkpoint_dir;    // The folder of all checkpoints; empty: there are none.
   std::string checkpoint;        // Start from this one; empty: from the newest of each shard.
   bool has_followers = false;    // The log holds updates of shards that this ps followed, too: they are left out.
+  bool servers_changed = false;  // Since the log was written: what no checkpoint has of other shards is an error.
   bool use_log = true;           // False: from the checkpoint alone.
   uint64_t lineage = 1;          // Of shards that are in no checkpoint.
   bool cut_damaged_log = false;  // See ServerConfig.

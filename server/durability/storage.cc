@@ -59,7 +59,8 @@ RecoveryOptions Storage::OptionsOfRecovery() {
   options.checkpoint_dir = dir_->checkpoint_dir();
   options.checkpoint = goes_back ? config_.checkpoint().load() : "";
   options.use_log = !goes_back;
-  options.has_followers = config_.cluster().replicas() > 1;
+  options.has_followers = config_.cluster().replicas() > 1 || dir_->has_followed();
+  options.servers_changed = dir_->servers() != 0 && dir_->servers() != config_.cluster().servers();
   options.lineage = dir_->lineage();
   options.cut_damaged_log = config_.server().cut_damaged_log();
   options.sealed_generation = dir_->sealed_generation();
@@ -118,6 +119,7 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   }
   if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(dir_->log_dir(), dir_->generation()));
   if (goes_back) dir_->SetLoaded(load);
+  dir_->SetServers();
   return dir_->SaveState();
 }
 
