@@ -90,6 +90,8 @@ class Checkpointer {
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
   std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
+  // The same of the newest periodic ones, at most checkpoint.keep: the first is what the next one builds on.
+  std::deque<std::vector<uint64_t>> base_states_;
   bool failing_ = false;                      // The last periodic one failed.
 
   mutable Mutex mu_;

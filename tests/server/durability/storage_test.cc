@@ -95,7 +95,31 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsPassedOverForTheOneBeforeAndItsLog) 
   EXPECT_EQ(Content(StartWell(killed)), Content(ps));
 }
 
-TEST_P(StorageLifeTest, ADamagedCheckpointIsNamedWhereTheLogDoesNotReachBackToTheOneBefore) {
+TEST_P(StorageLifeTest, DamageToAnyOneFileOfAnyCheckpointIsSurvived) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  for (Sequence s = 1; s <= 5; ++s) {
+    PushMany(ps, s, s);
+    ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  }
+  PushMany(ps, 6, 6);
+  size_t damaged = 0;
+  const fs::path checkpoints = fs::path(config_.server().data_dir()) / "checkpoints";
+  for (const auto& entry : fs::recursive_directory_iterator(checkpoints)) {
+    // One shard's file, and the manifest, of each.
+    const std::string name = entry.path().filename().string();
+    if (name != "ps-0.shard-00003" && name != "ps-0.manifest") continue;
+    const v1::Config killed = Killed();
+    const fs::path file =
+        fs::path(killed.server().data_dir()) / "checkpoints" / fs::relative(entry.path(), checkpoints);
+    fs::resize_file(file, fs::file_size(file) / 2);
+    EXPECT_EQ(Content(StartWell(killed)), Content(ps)) << file;
+    ++damaged;
+  }
+  EXPECT_GE(damaged, 2u * 4);
+}
+
+TEST_P(StorageLifeTest, DamagedCheckpointsAreNamedWhereTheLogDoesNotReachBackToTheOneBefore) {
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
   for (Sequence s = 1; s <= 5; ++s) {
@@ -103,11 +127,12 @@ TEST_P(StorageLifeTest, ADamagedCheckpointIsNamedWhereTheLogDoesNotReachBackToTh
     ASSERT_TRUE(ps.storage->Checkpoint("").ok());
   }
   const v1::Config killed = Killed();
-  // The newest holds what has changed since this one.
-  const fs::path damaged =
-      fs::path(killed.server().data_dir()) / "checkpoints" / "auto-ps0-000004" / "ps-0.shard-00003";
-  ASSERT_TRUE(fs::exists(damaged));
-  fs::resize_file(damaged, fs::file_size(damaged) / 2);
+  fs::path damaged;
+  for (const char* name : {"auto-ps0-000004", "auto-ps0-000005"}) {
+    damaged = fs::path(killed.server().data_dir()) / "checkpoints" / name / "ps-0.shard-00003";
+    ASSERT_TRUE(fs::exists(damaged));
+    fs::resize_file(damaged, fs::file_size(damaged) / 2);
+  }
   const absl::Status status = Start(killed).status;
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(status.message(), testing::HasSubstr(damaged.string()));
