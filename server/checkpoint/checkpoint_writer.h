@@ -47,8 +47,8 @@ class CheckpointWriter {
   struct Source {
     std::vector<ShardId> shards;
     // The state of a shard, of blocks and pages what changed after a version (all if null, or if those before it count
-    // for nothing): the one in the periodic checkpoint that was written `keep` before. NOT_FOUND: it is not here any more, and is left out. Each is let go of before the next is asked
-    // for.
+    // for nothing): the one in the periodic checkpoint that was written `keep` before. NOT_FOUND: it is not here any
+    // more, and is left out. Each is let go of before the next is asked for.
     std::function<absl::StatusOr<Shard::State>(ShardId shard, const Version* after)> collect;
     // Fills what is the ps's: servers, shards, seed, lineage, generation, tables, sessions, forgotten_max, coordinator.
     // Called after the last collect, so that all tables and sessions that the states may have are there.

@@ -92,7 +92,7 @@ class Checkpointer {
   std::vector<uint64_t> collected_states_;    // By shard: Store::StatesOf in the one that is being written.
   // The same of the newest periodic ones, at most checkpoint.keep: the first is what the next one builds on.
   std::deque<std::vector<uint64_t>> base_states_;
-  bool failing_ = false;                      // The last periodic one failed.
+  bool failing_ = false;  // The last periodic one failed.
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

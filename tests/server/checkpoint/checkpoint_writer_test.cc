@@ -177,9 +177,9 @@ TEST_F(CheckpointWriterTest, KeepsTheNewestPeriodicOnesAndWhatTheyNeed) {
   }
   const auto name = [](int i) { return PeriodicName(0, i); };
   EXPECT_THAT(names[1], ElementsAre(name(1), name(2)));
-  EXPECT_THAT(names[3], ElementsAre(name(1), name(2), name(3), name(4)));           // Which build on the first two.
-  EXPECT_THAT(names[6], ElementsAre(name(2), name(4), name(6), name(7)));           // The seventh is full.
-  EXPECT_THAT(names[7], ElementsAre(name(7), name(8)));                             // The eighth as well.
+  EXPECT_THAT(names[3], ElementsAre(name(1), name(2), name(3), name(4)));  // Which build on the first two.
+  EXPECT_THAT(names[6], ElementsAre(name(2), name(4), name(6), name(7)));  // The seventh is full.
+  EXPECT_THAT(names[7], ElementsAre(name(7), name(8)));                    // The eighth as well.
 }
 
 TEST_F(CheckpointWriterTest, ThoseThatAreKeptShareNoFile) {
