@@ -175,15 +175,31 @@ RecordReader::Outcome RecordReader::Next(google::protobuf::MessageLite* message,
   return outcome;
 }
 
+bool RecordReader::Find(uint64_t from, Record* record) {
+  if (!Fetch(size_).ok()) return false;
+  while (from < size_) {
+    const void* const begin = memmem(data_ + from, size_ - from, &kMagic, sizeof(kMagic));
+    if (begin == nullptr) return false;
+    next_ = static_cast<uint64_t>(static_cast<const uint8_t*>(begin) - data_);
+    outcome_ = Outcome::kRecord;
+    error_ = absl::OkStatus();
+    if (Next(record) == Outcome::kRecord) return true;
+    from = offset_ + 1;
+  }
+  return false;
+}
+
 absl::Status RecordReader::Fetch(uint64_t end) {
   if (end > fetched_ && scratch_ == nullptr) {
     scratch_ = std::make_unique_for_overwrite<char[]>(std::min<uint64_t>(kFetchBytes, size_));
   }
   while (fetched_ < end) {
     const size_t wanted = std::min<uint64_t>(kFetchBytes, size_ - fetched_);
-    LODESTONE_ASSIGN_OR_RETURN(const size_t read, file_.ReadAt(fetched_, scratch_.get(), wanted));
-    if (read < wanted) return absl::DataLossError("the file was shortened while it was read");
-    fetched_ += read;
+    const absl::StatusOr<size_t> read = file_.ReadAt(fetched_, scratch_.get(), wanted);
+    unreadable_ = !read.ok() || *read < wanted;
+    if (!read.ok()) return read.status();
+    if (unreadable_) return absl::DataLossError("the file was shortened while it was read");
+    fetched_ += wanted;
   }
   return absl::OkStatus();
 }

@@ -86,13 +86,21 @@ class RecordReader {
   // Parses its message too; kDamaged if it is no such message.
   Outcome Next(google::protobuf::MessageLite* message, ByteView* payload);
 
+  // Finds the first whole record that begins at `from` or later, whatever lies before it, and reads it; Next goes on
+  // behind it. False: there is none, or the file cannot be read.
+  bool Find(uint64_t from, Record* record);
+
   const std::string& path() const { return file_.path(); }
   // Bytes of the file, as far as it is read.
   uint64_t size() const { return size_; }
   // Of the record that Next was about; after kEnd, of the end.
   uint64_t offset() const { return offset_; }
+  // Where the record after it begins. REQUIRES: it is a whole one.
+  uint64_t next_offset() const { return next_; }
   // What is wrong after kTorn and kDamaged (DATA_LOSS), naming file and offset; else OK.
   const absl::Status& error() const { return error_; }
+  // Whether that is because the file could not be read, which says nothing of what is in it.
+  bool unreadable() const { return unreadable_; }
 
  private:
   struct Head;
@@ -119,6 +127,7 @@ class RecordReader {
   std::unique_ptr<char[]> scratch_;  // For Fetch.
   Outcome outcome_ = Outcome::kRecord;
   absl::Status error_;
+  bool unreadable_ = false;
 };
 
 }  // namespace lodestone

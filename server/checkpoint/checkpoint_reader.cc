@@ -131,9 +131,9 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
   return specs;
 }
 
-absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore(Shard* shard,
-                                                                                 std::vector<std::string>* damage,
-                                                                                 Version version_max) const {
+absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore(
+    Shard* shard, std::vector<std::string>* damage, Version version_max,
+    const std::function<bool(const State&)>& usable) const {
   const std::vector<State> states = StatesOf(shard->id());
   if (states.empty() && !name_.empty()) {
     return absl::NotFoundError(absl::StrCat("checkpoint `", name_, "` in ", dir_, " does not hold shard ", shard->id(),
@@ -147,6 +147,7 @@ absl::StatusOr<std::optional<CheckpointReader::State>> CheckpointReader::Restore
                                                         " at version ", state.files.version, ", which is beyond ",
                                                         version_max));
     }
+    if (usable != nullptr && !usable(state)) continue;
     const absl::Status status = RestoreShard(state.files, shard);
     if (status.ok()) return state;
     damage->emplace_back(status.message());

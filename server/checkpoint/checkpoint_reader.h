@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -59,12 +60,13 @@ class CheckpointReader {
   absl::StatusOr<std::vector<v1::TableSpec>> Tables(std::span<const ShardId> shards,
                                                     Version version_max = kAnyVersion) const;
 
-  // Brings a shard to its best state that is whole and not beyond `version_max`, and returns which that is; nullopt if
-  // there is none, which for a named checkpoint is an error. What was damaged is added to `damage`, naming file and
-  // offset; DATA_LOSS if that is all there is, and if the checkpoint was named. REQUIRES: the shard has the tables and
-  // has applied nothing.
+  // Brings a shard to its best state that is whole, not beyond `version_max` and `usable` (null: all are), and returns
+  // which that is; nullopt if there is none, which for a named checkpoint is an error. What was damaged is added to
+  // `damage`, naming file and offset; DATA_LOSS if that is all there is, and if the checkpoint was named. REQUIRES: the
+  // shard has the tables and has applied nothing.
   absl::StatusOr<std::optional<State>> Restore(Shard* shard, std::vector<std::string>* damage,
-                                               Version version_max = kAnyVersion) const;
+                                               Version version_max = kAnyVersion,
+                                               const std::function<bool(const State&)>& usable = nullptr) const;
 
  private:
   CheckpointReader(std::string dir, std::string name) : dir_(std::move(dir)), name_(std::move(name)) {}

@@ -169,9 +169,9 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
   const auto begin = std::chrono::steady_clock::now();
   LODESTONE_ASSIGN_OR_RETURN(const std::string chosen, ChooseName(name));
   const bool periodic = name.empty();
-  const bool full = !periodic || !CanBuildOnNewest();
-  const absl::flat_hash_map<ShardId, ShardEntry> nothing;
-  Attempt attempt(*this, chosen, full ? nothing : newest_);
+  const Periodic* const base = periodic ? Base() : nullptr;
+  const Contents nothing;
+  Attempt attempt(*this, chosen, base == nullptr ? nothing : base->contents);
   if (const absl::Status status = attempt.Run(source); !status.ok()) {
     if (const absl::Status removed = RemovePart(chosen); !removed.ok()) {
       LODESTONE_LOG(WARN, "checkpoint", "cannot remove what was written name={} error={}", chosen, removed.ToString());
@@ -180,14 +180,7 @@ absl::StatusOr<CheckpointWriter::Result> CheckpointWriter::WriteLocked(const std
   }
   Result result{attempt.folder(), attempt.manifest(), attempt.bytes(), 0};
   if (periodic) {
-    newest_.clear();
-    for (ShardEntry entry : attempt.manifest().contents()) {
-      for (v1::ServerManifest::File& file : *entry.mutable_files()) {
-        if (file.folder().empty()) file.set_folder(chosen);
-      }
-      newest_.emplace(entry.shard(), std::move(entry));
-    }
-    since_full_ = full ? 0 : since_full_ + 1;
+    NotePeriodic(attempt.manifest(), base == nullptr ? 0 : base->since_full + 1);
     if (const absl::Status removed = RemoveOld(); !removed.ok()) {
       LODESTONE_LOG(WARN, "checkpoint", "cannot remove old ones error={}", removed.ToString());
     }
@@ -210,15 +203,27 @@ absl::StatusOr<std::string> CheckpointWriter::ChooseName(const std::string& name
   return name;
 }
 
-bool CheckpointWriter::CanBuildOnNewest() const {
-  if (newest_.empty() || since_full_ + 1 >= options_.full_every) return false;
+const CheckpointWriter::Periodic* CheckpointWriter::Base() const {
+  if (newest_.size() < options_.keep || newest_.front().since_full + 1 >= options_.full_every) return nullptr;
   // They may have been removed by hand.
-  for (const auto& [shard, entry] : newest_) {
+  for (const auto& [shard, entry] : newest_.front().contents) {
     for (const v1::ServerManifest::File& file : entry.files()) {
-      if (!Exists(absl::StrCat(FolderOf(file.folder()), "/", file.name()))) return false;
+      if (!Exists(absl::StrCat(FolderOf(file.folder()), "/", file.name()))) return nullptr;
     }
   }
-  return true;
+  return &newest_.front();
+}
+
+void CheckpointWriter::NotePeriodic(const v1::ServerManifest& manifest, uint32_t since_full) {
+  Periodic& noted = newest_.emplace_back();
+  noted.since_full = since_full;
+  for (ShardEntry entry : manifest.contents()) {
+    for (v1::ServerManifest::File& file : *entry.mutable_files()) {
+      if (file.folder().empty()) file.set_folder(manifest.name());
+    }
+    noted.contents.emplace(entry.shard(), std::move(entry));
+  }
+  if (newest_.size() > options_.keep) newest_.pop_front();
 }
 
 absl::Status CheckpointWriter::RemovePart(const std::string& name) const {

@@ -1,14 +1,16 @@
 // Writes the checkpoints of one ps: shard after shard while pushes go on, the manifest last, so that a checkpoint is
 // there whole or not at all.
 //
-// Periodic ones (auto-ps3-000012) hold what changed since the one before, each so many-th everything; the newest are
-// kept. Named ones hold everything and are never deleted.
+// Periodic ones (auto-ps3-000012) are kept so many at a time (`keep`), and share no file: each holds what changed since
+// the one that comes `keep` before it, or everything. So damage to a file spoils one of those that are kept. Named ones
+// hold everything and are never deleted.
 //
 // Thread-safe; one checkpoint is written at a time. Knows the shards by functions only.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,8 +34,8 @@ class CheckpointWriter {
     std::string dir;          // Of all checkpoints; made if it is missing.
     std::string cluster;      // cluster.name.
     uint32_t server = 0;      // server.index.
-    uint32_t keep = 2;        // checkpoint.keep.
-    uint32_t full_every = 8;  // checkpoint.full_every.
+    uint32_t keep = 2;        // checkpoint.keep: that many independent ones.
+    uint32_t full_every = 8;  // checkpoint.full_every: of those that build on each other.
     // Whether nobody else writes as this server: files in checkpoints that it did not finish are then of a crash.
     bool remove_leftovers = true;
     FileCalls calls = FileCalls::System();
@@ -45,8 +47,8 @@ class CheckpointWriter {
   struct Source {
     std::vector<ShardId> shards;
     // The state of a shard, of blocks and pages what changed after a version (all if null, or if those before it count
-    // for nothing). NOT_FOUND: it is not here any more, and is left out. Each is let go of before the next is asked
-    // for.
+    // for nothing): the one in the periodic checkpoint that was written `keep` before. NOT_FOUND: it is not here any
+    // more, and is left out. Each is let go of before the next is asked for.
     std::function<absl::StatusOr<Shard::State>(ShardId shard, const Version* after)> collect;
     // Fills what is the ps's: servers, shards, seed, lineage, generation, tables, sessions, forgotten_max, coordinator.
     // Called after the last collect, so that all tables and sessions that the states may have are there.
@@ -78,8 +80,16 @@ class CheckpointWriter {
   absl::StatusOr<Result> WriteLocked(const std::string& name, const Source& source)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   absl::StatusOr<std::string> ChooseName(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
-  // Whether the next periodic one can build on the one before.
-  bool CanBuildOnNewest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  using Contents = absl::flat_hash_map<ShardId, ShardEntry>;  // Whose folders are all named.
+  // A periodic one that the next one of its row can build on.
+  struct Periodic {
+    Contents contents;
+    uint32_t since_full = 0;  // How many since the full one that it builds on.
+  };
+
+  // What the next periodic one builds on; null if it must be full.
+  const Periodic* Base() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  void NotePeriodic(const v1::ServerManifest& manifest, uint32_t since_full) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   // Removes this ps's part of a checkpoint, and its folder if that is all.
   absl::Status RemovePart(const std::string& name) const;
   // Removes periodic ones that are beyond options_.keep, that no other needs and whose shards are all in newer ones.
@@ -94,9 +104,7 @@ class CheckpointWriter {
   // Held by whoever writes.
   Mutex writing_;
   uint64_t next_number_ ABSL_GUARDED_BY(writing_) = 1;
-  // The shards in the newest periodic one, whose folders are all named.
-  absl::flat_hash_map<ShardId, ShardEntry> newest_ ABSL_GUARDED_BY(writing_);
-  uint32_t since_full_ ABSL_GUARDED_BY(writing_) = 0;  // Periodic ones since the last full one.
+  std::deque<Periodic> newest_ ABSL_GUARDED_BY(writing_);  // At most options_.keep, oldest first.
 };
 
 }  // namespace lodestone::server

@@ -79,7 +79,8 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
     store_->shards().Run(shard, [&](Shard* held) {
       if (store_->shards().RoleOf(shard) < ShardRole::kFollows) return;
       // What was written of a shard before its state was taken from another ps is no base for what it holds now.
-      const bool builds = store_->shards().StateGeneration(shard) == written_states_[shard];
+      const bool builds =
+          !base_states_.empty() && store_->shards().StateGeneration(shard) == base_states_.front()[shard];
       collected_states_[shard] = store_->shards().StateGeneration(shard);
       state = held->CollectState(builds ? after : nullptr);
     });
@@ -138,6 +139,9 @@ void Checkpointer::NoteWritten(const v1::ServerManifest& manifest, bool periodic
     written_versions_[entry.shard()] = entry.version();
     if (periodic) written_states_[entry.shard()] = collected_states_[entry.shard()];
   }
+  if (!periodic) return;
+  base_states_.push_back(collected_states_);
+  if (base_states_.size() > config_.checkpoint().keep()) base_states_.pop_front();
 }
 
 void Checkpointer::NoteFailure(const std::string& name, const absl::Status& status) {

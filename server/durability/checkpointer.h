@@ -91,7 +91,9 @@ class Checkpointer {
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
   std::vector<uint64_t> collected_states_;    // By shard: ShardSet::StateGeneration in the one that is being written.
-  bool failing_ = false;                      // The last periodic one failed.
+  // The same of the newest periodic ones, at most checkpoint.keep: the first is what the next one builds on.
+  std::deque<std::vector<uint64_t>> base_states_;
+  bool failing_ = false;  // The last periodic one failed.
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

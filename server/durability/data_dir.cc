@@ -13,6 +13,7 @@
 #include "common/base/nonce.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/io/boot_id.h"
 #include "common/io/record_file.h"
 
 namespace lodestone::server {
@@ -111,11 +112,15 @@ void DataDir::SetLineage(uint64_t lineage, uint64_t generation) {
   state_.set_generation(generation);
 }
 
+void DataDir::SetServers() {
+  state_.set_servers(config_.cluster().servers());
+  state_.set_followed(state_.followed() || config_.cluster().replicas() > 1);
+}
+
 absl::Status DataDir::SaveState() {
   state_.set_format(kFormat);
   state_.set_cluster(config_.cluster().name());
   state_.set_server(config_.server().index());
-  state_.set_servers(config_.cluster().servers());
   state_.set_shards(config_.cluster().shards());
   state_.set_seed(config_.cluster().seed());
   if (path_.empty()) return absl::OkStatus();
@@ -132,6 +137,7 @@ v1::SegmentHeader DataDir::Header() const {
   header.set_lineage(state_.lineage());
   header.set_generation(state_.generation());
   header.set_program(kVersion);
+  header.set_boot(BootId());
   return header;
 }
 

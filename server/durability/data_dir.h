@@ -47,11 +47,20 @@ class DataDir {
   v1::ServerData data() const;
   uint64_t lineage() const { return state_.lineage(); }
   uint64_t generation() const { return state_.generation(); }
+  // The logs of this generation and of those before have been sealed (LogReader::Seal).
+  uint64_t sealed_generation() const { return state_.sealed_generation(); }
+  // cluster.servers when the ps last came back (0: it never did), and whether its logs may hold updates of shards that
+  // it followed.
+  uint32_t servers() const { return state_.servers(); }
+  bool has_followed() const { return state_.followed(); }
   // The checkpoint of checkpoint.load that the shards went back to in a former life.
   const std::string& loaded() const { return state_.loaded(); }
 
   // In memory alone, until SaveState.
   void SetLineage(uint64_t lineage, uint64_t generation);
+  void SetSealed(uint64_t generation) { state_.set_sealed_generation(generation); }
+  // The ps has come back with the configuration's servers and replicas.
+  void SetServers();
   void SetLoaded(const std::string& checkpoint) { state_.set_loaded(checkpoint); }
   // Replaces the state file. OK, and nothing is written, where there is no folder.
   absl::Status SaveState();

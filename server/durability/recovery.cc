@@ -13,8 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/base/time_source.h"
 #include "common/io/file.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/durability/shard_history.h"
 #include "server/shard/shard.h"
 #include "server/store/store.h"
 #include "server/wal/segment_name.h"
@@ -26,33 +28,65 @@ namespace {
 constexpr size_t kDamageTold = 4;          // Notes in one error.
 constexpr uint64_t kRecordsPerLook = 256;  // At the stop flag.
 
+std::string NoteOf(const LogReader::Cut& cut) {
+  const char* what = "";
+  switch (cut.kind) {
+    case LogReader::Cut::Kind::kTorn:
+      what = "the end of the log was not written whole and is left out";
+      break;
+    case LogReader::Cut::Kind::kUnsynced:
+      what = "the end of the log was not on the disk yet when the machine went down, and is left out";
+      break;
+    case LogReader::Cut::Kind::kDamaged:
+      what = "the log is damaged, and what follows is left out";
+      break;
+  }
+  return absl::StrCat(what, ": ", cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason);
+}
+
 class RecoveryRun {
  public:
   RecoveryRun(const RecoveryOptions& options, Store* store)
       : options_(options),
         store_(store),
-        lineage_(options.cluster.shards(), options.lineage),
-        newest_(options.cluster.shards(), {options.lineage, 0, 0}) {
+        adopted_(options.cluster.shards()),
+        newest_(options.cluster.shards(), {options.lineage, 0, 0}),
+        shards_(options.cluster.shards()) {
+    for (ShardState& state : shards_) state.history.StartFrom(options.lineage);
+    for (const ShardId shard : store->shards().adopted()) adopted_[shard] = shards_[shard].replays = true;
     MutexLock lock(&mu_);
     report_.base_versions.resize(options.cluster.shards());
-    adopted_.resize(options.cluster.shards());
-    beyond_.resize(options.cluster.shards());
-    for (const ShardId shard : store->shards().adopted()) adopted_[shard] = true;
   }
 
   absl::StatusOr<RecoveryReport> Run() {
     LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
     LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
     LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
+    while (BeginAgain()) {
+      LODESTONE_RETURN_IF_ERROR(LoadShards());
+      LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
+    }
     LODESTONE_RETURN_IF_ERROR(CheckReached());
     ForgetRemains();
+    NoteBases();
     MutexLock lock(&mu_);
     return std::move(report_);
   }
 
  private:
+  struct ShardState {
+    ShardHistory history;
+    bool replays = false;                     // In this pass over the logs.
+    std::optional<uint64_t> base_generation;  // Of its checkpoint: the start of this ps that wrote it; 0: another ps.
+  };
+
   absl::Status LoadCheckpoints();
-  absl::Status LoadShard(const CheckpointReader& reader, ShardId shard);
+  // Restores the shards that are replayed.
+  absl::Status LoadShards();
+  absl::Status LoadShard(ShardId shard);
+  // Empties the shards that were brought back to a history that ended, and has them alone replayed. False: there are
+  // none.
+  bool BeginAgain();
   // Adds what was passed over to an error: a log does not fit to a checkpoint because a newer one is damaged.
   absl::Status WithDamage(const absl::Status& status);
   absl::Status ReplayLogs();
@@ -66,11 +100,14 @@ class RecoveryRun {
   absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
   // OK instead of `status`, which is about a shard, if the shard is a copy of another's: that copy does not count then.
   absl::Status UnlessCopy(ShardId shard, const absl::Status& status);
+  // Whether a record that belongs is applied in this pass.
+  bool IsReplayed(const v1::LogRecord& record);
   // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
   absl::Status CheckReached() const;
   // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
   // logged.
   void ForgetRemains();
+  void NoteBases();
 
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
   void Tell(const std::string& what) const {
@@ -79,13 +116,12 @@ class RecoveryRun {
 
   const RecoveryOptions& options_;
   Store* const store_;
+  std::optional<CheckpointReader> reader_;
   std::vector<bool> adopted_;                            // By shard.
-  std::vector<uint64_t> lineage_;                        // By shard, of what it started from.
   using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
   std::vector<Rank> newest_;                             // By shard: in the newest checkpoint.
-  // By shard: whether something beyond options_.until was left out. Of each, only the thread that replays its log
-  // changes it.
-  std::vector<uint8_t> beyond_;
+  std::vector<ShardState> shards_;  // Each is changed by the thread alone that loads it or replays its log.
+  bool first_pass_ = true;
 
   Mutex mu_;
   RecoveryReport report_ ABSL_GUARDED_BY(mu_);
@@ -94,27 +130,34 @@ class RecoveryRun {
 absl::Status RecoveryRun::LoadCheckpoints() {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   Tell("checkpoints are looked through");
-  LODESTONE_ASSIGN_OR_RETURN(const CheckpointReader reader,
-                             CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
+  LODESTONE_ASSIGN_OR_RETURN(reader_, CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
   const v1::SegmentHeader& cluster = options_.cluster;
-  LODESTONE_RETURN_IF_ERROR(reader.CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
+  LODESTONE_RETURN_IF_ERROR(reader_->CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
   for (ShardId shard = 0; shard < newest_.size(); ++shard) {
-    const std::vector<CheckpointReader::State> states = reader.StatesOf(shard);
-    beyond_[shard] = !states.empty() && states[0].files.version > options_.until;
+    const std::vector<CheckpointReader::State> states = reader_->StatesOf(shard);
     if (states.empty()) continue;
+    if (states[0].files.version > options_.until) shards_[shard].history.LeaveOutNewest(states[0].files.term);
     newest_[shard] = {states[0].manifest().lineage(), states[0].files.term, states[0].files.version};
     if (!options_.checkpoint.empty()) continue;
     // Also that of shards of others: what this ps writes of those that it may get must not seem to be of before.
     MutexLock lock(&mu_);
     report_.lineage = std::max(report_.lineage, states[0].manifest().lineage());
   }
-  const std::vector<ShardId> shards = store_->shards().adopted();
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards, options_.until));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables,
+                             reader_->Tables(store_->shards().adopted(), options_.until));
   for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->tables().Ensure(table).status());
   {
     MutexLock lock(&mu_);
-    report_.notes = reader.problems();
-    report_.base_generation = std::numeric_limits<uint64_t>::max();
+    report_.notes = reader_->problems();
+  }
+  return LoadShards();
+}
+
+absl::Status RecoveryRun::LoadShards() {
+  if (!reader_.has_value()) return absl::OkStatus();
+  std::vector<ShardId> shards;
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
+    if (shards_[shard].replays) shards.push_back(shard);
   }
   std::vector<absl::Status> status(store_->shards().executors().size());
   std::vector<std::thread> threads;
@@ -123,34 +166,34 @@ absl::Status RecoveryRun::LoadCheckpoints() {
     threads.emplace_back([&] {
       for (size_t i = next++; i < shards.size() && of_thread.ok(); i = next++) {
         if (stopped()) of_thread = absl::CancelledError("the ps ends");
-        if (of_thread.ok()) of_thread = LoadShard(reader, shards[i]);
+        if (of_thread.ok()) of_thread = LoadShard(shards[i]);
         Tell(absl::StrCat("its checkpoint: ", i + 1, " of ", shards.size(), " shards are read"));
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& of_thread : status) LODESTONE_RETURN_IF_ERROR(of_thread);
-  MutexLock lock(&mu_);
-  // Without shards too: what is followed from now on has its log in this start's.
-  if (shards.empty() || report_.shards_from_checkpoints < shards.size()) report_.base_generation = 0;
   return absl::OkStatus();
 }
 
-absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shard) {
+absl::Status RecoveryRun::LoadShard(ShardId shard) {
   std::vector<std::string> damage;
   absl::StatusOr<std::optional<CheckpointReader::State>> state;
-  store_->shards().Run(shard, [&](Shard* owned) { state = reader.Restore(owned, &damage, options_.until); });
+  store_->shards().Run(shard, [&](Shard* owned) {
+    state = reader_->Restore(owned, &damage, options_.until, [&](const CheckpointReader::State& one) {
+      return !shards_[shard].history.HasEnded(one.files.term, one.files.version);
+    });
+  });
   MutexLock lock(&mu_);
   report_.notes.insert(report_.notes.end(), damage.begin(), damage.end());
   if (!state.ok()) return UnlessCopy(shard, state.status());
   if (!state->has_value()) return absl::OkStatus();
   const v1::ServerManifest& manifest = (*state)->manifest();
-  lineage_[shard] = manifest.lineage();
+  shards_[shard].history.StartFrom(manifest.lineage());
   report_.base_versions[shard] = (*state)->files.version;
   report_.lineage = std::max(report_.lineage, manifest.lineage());
   const bool own = manifest.server() == options_.cluster.server();
-  report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
-  ++report_.shards_from_checkpoints;
+  shards_[shard].base_generation = own ? manifest.generation() : 0;
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
   store_->replayer().RestoreSessions(sessions, manifest.forgotten_max());
   return absl::OkStatus();
@@ -196,7 +239,11 @@ absl::Status RecoveryRun::ReplayGeneration(const std::vector<LogSegments>& logs)
 
 absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
-                             LogReader::Open({options_.log_dir, options_.cluster, options_.cut_damaged_log}, log));
+                             LogReader::Open({.dir = options_.log_dir,
+                                              .expected = options_.cluster,
+                                              .cut_damaged = options_.cut_damaged_log,
+                                              .sealed = log.front().generation <= options_.sealed_generation},
+                                             log));
   const uint64_t lineage = reader->header() == nullptr ? 0 : reader->header()->lineage();
   v1::LogRecord record;
   ByteView payload;
@@ -211,15 +258,18 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
       continue;
     }
     if (!*belongs) {
-      beyond_[record.shard()] |= record.version() > options_.until && lineage >= lineage_[record.shard()];
+      ShardHistory& history = shards_[record.shard()].history;
+      const bool beyond = record.version() > options_.until && lineage >= history.lineage();
+      if (beyond) history.LeaveOut(record, *store_->shards().Get(record.shard()));
       continue;
     }
     if (record.version() > 0 && !adopted_[record.shard()]) {
-      if (!options_.has_followers) {
+      if (!options_.has_followers || options_.servers_changed) {
         LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
       }
       continue;
     }
+    if (!IsReplayed(record)) continue;
     const absl::StatusOr<bool> replayed = store_->replayer().Replay(record, payload);
     if (!replayed.ok()) {
       LODESTONE_RETURN_IF_ERROR(Annotate(
@@ -230,17 +280,36 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     ++applied;
     bytes += payload.size();
   }
+  const std::vector<LogReader::Cut>& cuts = reader->cuts();
+  const bool damaged = std::any_of(
+      cuts.begin(), cuts.end(), [](const LogReader::Cut& cut) { return cut.kind == LogReader::Cut::Kind::kDamaged; });
+  // What is damaged is superseded by a checkpoint, and goes.
+  if (options_.seal != nullptr && !damaged) LODESTONE_RETURN_IF_ERROR(reader->Seal(options_.seal));
   MutexLock lock(&mu_);
   report_.records += applied;
   report_.record_bytes += bytes;
   report_.lineage = std::max(report_.lineage, lineage);
-  for (const LogReader::Cut& cut : reader->cuts()) {
-    report_.cut_damage |= cut.damaged;
-    report_.notes.push_back(absl::StrCat(cut.damaged ? "the log is damaged, and what follows is left out: "
-                                                     : "the end of the log was not written whole and is left out: ",
-                                         cut.file, " offset ", cut.offset, ", ", cut.bytes, " bytes: ", cut.reason));
-  }
+  if (!first_pass_) return absl::OkStatus();  // What is amiss has been noted.
+  report_.cut_damage |= damaged;
+  for (const LogReader::Cut& cut : cuts) report_.notes.push_back(NoteOf(cut));
   return absl::OkStatus();
+}
+
+bool RecoveryRun::BeginAgain() {
+  first_pass_ = false;
+  bool any = false;
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
+    ShardState& state = shards_[shard];
+    state.replays = state.history.forked();
+    if (!state.replays) continue;
+    any = true;
+    state.base_generation.reset();
+    MutexLock lock(&mu_);
+    report_.base_versions[shard] = 0;
+    report_.notes.push_back(absl::StrCat("shard ", shard, ": ", state.history.BeginAgain(options_.lineage)));
+    store_->shards().Run(shard, [](Shard* owned) { owned->Reset(static_cast<uint64_t>(AnchoredTime().NowMs())); });
+  }
+  return any;
 }
 
 absl::Status RecoveryRun::CheckSaved(const v1::LogRecord& record, uint64_t lineage) const {
@@ -274,16 +343,22 @@ absl::Status RecoveryRun::CheckFormerServers() {
 
 absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) const {
   if (record.version() == 0) return true;
-  if (record.shard() >= lineage_.size()) {
-    return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", lineage_.size()));
+  if (record.shard() >= shards_.size()) {
+    return absl::DataLossError(absl::StrCat("the log names shard ", record.shard(), " of ", shards_.size()));
   }
   if (!adopted_[record.shard()]) return true;
-  if (record.version() > options_.until || lineage < lineage_[record.shard()]) return false;
-  if (lineage == lineage_[record.shard()]) return true;
-  return absl::DataLossError(absl::StrCat("the log of shard ", record.shard(),
-                                          " goes on from a checkpoint that is not there (lineage ", lineage,
-                                          ", and the newest that can be read has ", lineage_[record.shard()],
-                                          "); checkpoint.load starts from an older one"));
+  const uint64_t started_from = shards_[record.shard()].history.lineage();
+  if (record.version() > options_.until || lineage < started_from) return false;
+  if (lineage == started_from) return true;
+  return absl::DataLossError(absl::StrCat(
+      "the log of shard ", record.shard(), " goes on from a checkpoint that is not there (lineage ", lineage,
+      ", and the newest that can be read has ", started_from, "); checkpoint.load starts from an older one"));
+}
+
+bool RecoveryRun::IsReplayed(const v1::LogRecord& record) {
+  if (record.version() == 0) return first_pass_;
+  ShardState& state = shards_[record.shard()];
+  return state.replays && state.history.Takes(record, *store_->shards().Get(record.shard()));
 }
 
 absl::Status RecoveryRun::UnlessCopy(ShardId shard, const absl::Status& status) {
@@ -295,13 +370,21 @@ absl::Status RecoveryRun::UnlessCopy(ShardId shard, const absl::Status& status) 
 
 absl::Status RecoveryRun::CheckReached() const {
   for (const ShardId shard : store_->shards().adopted()) {
-    const Version version = store_->shards().VersionOf(shard);
-    if (!beyond_[shard] || version == options_.until) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("shard ", shard, " cannot be brought to version ", options_.until,
-                     ": its checkpoints that are not beyond it, and the log, lead to version ", version, " only"));
+    LODESTONE_RETURN_IF_ERROR(shards_[shard].history.CheckReached(*store_->shards().Get(shard), options_.until));
   }
   return absl::OkStatus();
+}
+
+void RecoveryRun::NoteBases() {
+  MutexLock lock(&mu_);
+  std::optional<uint64_t> oldest;
+  for (const ShardId shard : store_->shards().adopted()) {
+    const std::optional<uint64_t>& base = shards_[shard].base_generation;
+    report_.shards_from_checkpoints += base.has_value();
+    oldest = std::min(oldest.value_or(std::numeric_limits<uint64_t>::max()), base.value_or(0));
+  }
+  // Without shards too: what is followed from now on has its log in this start's.
+  report_.base_generation = oldest.value_or(0);
 }
 
 void RecoveryRun::ForgetRemains() {

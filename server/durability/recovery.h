@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
+#include "common/io/file.h"
 #include "proto/log.pb.h"
 
 namespace lodestone::server {
@@ -30,9 +31,15 @@ struct RecoveryOptions {
   std::string checkpoint_dir;    // The folder of all checkpoints; empty: there are none.
   std::string checkpoint;        // Start from this one; empty: from the newest of each shard.
   bool has_followers = false;    // The log holds updates of shards that this ps followed, too: they are left out.
+  bool servers_changed = false;  // Since the log was written: what no checkpoint has of other shards is an error.
   bool use_log = true;           // False: from the checkpoint alone.
   uint64_t lineage = 1;          // Of shards that are in no checkpoint.
   bool cut_damaged_log = false;  // See ServerConfig.
+  // The logs of this generation and of those before have been sealed (LogReader::Seal). 0: none have.
+  uint64_t sealed_generation = 0;
+  // Seals the logs, so that what goes on from them goes on from what is on the disk. With it, the calls to do it by;
+  // null: they stay as they are.
+  const FileCalls* seal = nullptr;
   Version until = std::numeric_limits<Version>::max();  // Each shard is brought to this version, or as far as it came.
   const std::atomic<bool>* stop = nullptr;              // Set to make it return CANCELLED soon; may be null.
   std::function<void(const std::string&)> progress;  // What is being done, now and then, from any thread; may be empty.

@@ -22,11 +22,13 @@ std::string GoalOf(const v1::RollbackRequest& request) {
 
 }  // namespace
 
-Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir)
+Storage::Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir,
+                 FileCalls calls)
     : config_(config),
       time_(time),
       events_(events),
       dir_(std::move(dir)),
+      calls_(std::move(calls)),
       checkpointer_(config, dir_.get(), time, events),
       rollback_(config, dir_.get(), time, [this](std::string what) { SetWait(std::move(what)); }),
       scheduler_(std::chrono::milliseconds(config.checkpoint().every_ms()),
@@ -38,10 +40,10 @@ Storage::~Storage() {
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const v1::Config& config, const TimeSource* time,
-                                                       EventLog* events) {
+                                                       EventLog* events, FileCalls calls) {
   if (!IsWanted(config)) return nullptr;
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<DataDir> dir, DataDir::Open(config));
-  return std::unique_ptr<Storage>(new Storage(config, time, events, std::move(dir)));
+  return std::unique_ptr<Storage>(new Storage(config, time, events, std::move(dir), std::move(calls)));
 }
 
 bool Storage::GoesBack() const {
@@ -57,9 +59,12 @@ RecoveryOptions Storage::OptionsOfRecovery() {
   options.checkpoint_dir = dir_->checkpoint_dir();
   options.checkpoint = goes_back ? config_.checkpoint().load() : "";
   options.use_log = !goes_back;
-  options.has_followers = config_.cluster().replicas() > 1;
+  options.has_followers = config_.cluster().replicas() > 1 || dir_->has_followed();
+  options.servers_changed = dir_->servers() != 0 && dir_->servers() != config_.cluster().servers();
   options.lineage = dir_->lineage();
   options.cut_damaged_log = config_.server().cut_damaged_log();
+  options.sealed_generation = dir_->sealed_generation();
+  options.seal = &calls_;
   if (!goes_back && !dir_->path().empty()) options.former_log_dirs = dir_->FormerLogs();
   options.stop = &stop_;
   options.progress = [this](const std::string& what) { SetWait(what); };
@@ -104,6 +109,8 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
 absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   const std::string& load = config_.checkpoint().load();
   const bool goes_back = GoesBack();
+  // What goes back has not looked at the logs.
+  if (!goes_back) dir_->SetSealed(std::max(dir_->generation(), report.generation));
   dir_->SetLineage(std::max(dir_->lineage(), report.lineage) + (goes_back ? 1 : 0),
                    std::max(dir_->generation(), report.generation) + 1);
   // The state is saved before there are logs of the generation, and names the checkpoint that was gone back to only
@@ -116,6 +123,7 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   }
   if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(dir_->log_dir(), dir_->generation()));
   if (goes_back) dir_->SetLoaded(load);
+  dir_->SetServers();
   return dir_->SaveState();
 }
 

@@ -19,6 +19,7 @@
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
+#include "common/io/file.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
 #include "server/durability/checkpoint_scheduler.h"
@@ -40,9 +41,10 @@ class Storage {
     return !config.server().data_dir().empty() || !config.checkpoint().dir().empty();
   }
   // Null if not IsWanted. Errors as DataDir::Open. `time` (the store's) and `events` (may be null; gets checkpoints and
-  // rollbacks) must outlive it.
+  // rollbacks) must outlive it. `calls`: by which the logs of former lives are synced.
   static absl::StatusOr<std::unique_ptr<Storage>> Open(const v1::Config& config, const TimeSource* time,
-                                                       EventLog* events = nullptr);
+                                                       EventLog* events = nullptr,
+                                                       FileCalls calls = FileCalls::System());
   ~Storage();
 
   const DataDir& dir() const { return *dir_; }
@@ -77,7 +79,8 @@ class Storage {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir);
+  Storage(const v1::Config& config, const TimeSource* time, EventLog* events, std::unique_ptr<DataDir> dir,
+          FileCalls calls);
 
   // Whether the shards go back to checkpoint.load in this life: they have not in one before.
   bool GoesBack() const;
@@ -91,6 +94,7 @@ class Storage {
   const TimeSource* const time_;
   EventLog* const events_;
   const std::unique_ptr<DataDir> dir_;
+  const FileCalls calls_;
 
   std::atomic<bool> stop_{false};
   Checkpointer checkpointer_;

@@ -29,8 +29,9 @@ absl::StatusOr<PastParts> TableRollback::OpenPast(const v1::RollbackRequest& req
   options.log_dir = dir_->log_dir();
   options.checkpoint_dir = dir_->checkpoint_dir();
   options.lineage = dir_->lineage();
+  options.sealed_generation = dir_->sealed_generation();
   options.until = request.version();
-  options.has_followers = config_.cluster().replicas() > 1;
+  options.has_followers = config_.cluster().replicas() > 1 || dir_->has_followed();
   options.stop = &stop_;
   return PartsAtVersion(options, store.shards().executors().size(), time_, table, shards);
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 
 namespace lodestone::server {
@@ -144,7 +145,12 @@ void Shard::ForgetWorkersBut(std::span<const Incarnation> keep) {
 bool Shard::EvictExpired(uint64_t now_ms, Evictions* evictions) {
   const Version next = version() + 1;
   bool any = false;
-  for (auto& [id, table] : contents_.rows) any |= table->EvictExpired(now_ms, next, evictions);
+  size_t left = limits::kEvictedKeysAtOnceMax;  // The next sweep takes the rest.
+  for (auto& [id, table] : contents_.rows) {
+    const size_t rows = table->rows();
+    any |= table->EvictExpired(now_ms, next, evictions, left);
+    left -= rows - table->rows();
+  }
   if (any) contents_.version.store(next, std::memory_order_release);
   return any;
 }

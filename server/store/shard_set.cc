@@ -47,7 +47,8 @@ void ShardSet::Run(ShardId shard, const std::function<void(Shard*)>& use) {
 }
 
 void ShardSet::Own(ShardId shard, uint64_t term) {
-  Run(shard, [&](Shard*) {
+  Run(shard, [&](Shard* owned) {
+    owned->rollback().Drop();  // The pieces of one that its former owner did not come to the end of.
     own_terms_[shard] = term;
     roles_.Set(shard, ShardRole::kOwns);
   });

@@ -94,7 +94,7 @@ void EmbeddingTable::MakeRoom(const Update& update) {
     }
     return;
   }
-  std::vector<Key> keys = policy_.ColdestKeys(rows_);
+  std::vector<Key> keys = policy_.ColdestKeys(rows_, update.now_ms);
   EvictKeys(keys, update.version);
   if (evictions != nullptr) evictions->Note({table_->id(), std::move(keys)});
 }
@@ -118,8 +118,8 @@ void EmbeddingTable::NoteEvicted(Key key, Version version) {
   table_->counters().evicted.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version, Evictions* evictions) {
-  std::vector<Key> keys = policy_.ExpiredKeys(rows_, now_ms);
+bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version, Evictions* evictions, size_t keys_max) {
+  std::vector<Key> keys = policy_.ExpiredKeys(rows_, now_ms, keys_max);
   if (keys.empty()) return false;
   EvictKeys(keys, version);
   CountBytes();

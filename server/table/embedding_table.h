@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/byte_view.h"
+#include "common/base/limits.h"
 #include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
 #include "server/table/buffer.h"
@@ -55,9 +56,10 @@ class EmbeddingTable {
   void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
              Evictions* evictions = nullptr, bool ends_step = true);
 
-  // Evicts rows that outlived their TTL, as the update `version`, and notes them in `evictions` (may be null). False,
-  // and nothing changed, if there were none.
-  bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr);
+  // Evicts rows that outlived their TTL, at most `keys_max`, as the update `version`, and notes them in `evictions`
+  // (may be null). False, and nothing changed, if there were none.
+  bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr,
+                    size_t keys_max = limits::kEvictedKeysAtOnceMax);
   // Evicts these rows, as EvictExpired did when the update `version` was applied first. DATA_LOSS if one is not there.
   absl::Status ReplayExpiry(std::span<const Key> keys, Version version);
 

@@ -75,33 +75,37 @@ void EvictionPolicy::UseNew(RowId row, uint64_t now_ms) {
   Use(row, now_ms);
 }
 
-std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows) const {
+std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_ms) const {
   const bool by_count = table_->spec().embedding().eviction().policy() == v1::Eviction::LEAST_FREQUENT;
   // Ties between equal stamps are broken by the other measure, then by row, so that replays agree.
+  const uint32_t now = TickOf(now_ms);
   std::vector<std::pair<uint64_t, RowId>> coldness;
   coldness.reserve(rows.size());
   rows.ForEachRow([&](Key, RowId row) {
     const Usage& usage = usage_[rows.PageOf(row)][rows.PlaceOf(row)];
-    const uint64_t high = by_count ? usage.count : usage.last_used;
-    const uint64_t low = by_count ? usage.last_used : usage.count;
+    const uint64_t recency = UINT32_MAX - AgeOf(usage.last_used, now);
+    const uint64_t high = by_count ? usage.count : recency;
+    const uint64_t low = by_count ? recency : usage.count;
     coldness.emplace_back(high << 32 | low, row);
   });
-  const size_t going = std::min(coldness.size(), std::max<size_t>(1, rows_max_ / kEvictedShare));
+  const size_t share = std::clamp<size_t>(rows_max_ / kEvictedShare, 1, limits::kEvictedKeysAtOnceMax);
+  const size_t going = std::min(coldness.size(), share);
   std::nth_element(coldness.begin(), coldness.begin() + (going - 1), coldness.end());
   std::vector<Key> keys(going);
   for (size_t i = 0; i < going; ++i) keys[i] = rows.KeyOf(coldness[i].second);
   return keys;
 }
 
-std::vector<Key> EvictionPolicy::ExpiredKeys(const RowStore& rows, uint64_t now_ms) const {
+std::vector<Key> EvictionPolicy::ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t keys_max) const {
   std::vector<Key> keys;
   const uint64_t ttl_ms = table_->spec().embedding().eviction().ttl_ms();
   // A sweep may have read the clock before the table was made.
   if (ttl_ms == 0 || now_ms <= made_ms_) return keys;
-  const uint64_t now_ticks = (now_ms - made_ms_) / kTickMs;
-  const uint64_t ttl_ticks = (ttl_ms + kTickMs - 1) / kTickMs;
+  const uint32_t now = TickOf(now_ms);
+  const uint64_t ttl_ticks = ttl_ms / kTickMs + (ttl_ms % kTickMs != 0);
   rows.ForEachRow([&](Key key, RowId row) {
-    if (usage_[rows.PageOf(row)][rows.PlaceOf(row)].last_used + ttl_ticks < now_ticks) keys.push_back(key);
+    const bool expired = AgeOf(usage_[rows.PageOf(row)][rows.PlaceOf(row)].last_used, now) > ttl_ticks;
+    if (expired && keys.size() < keys_max) keys.push_back(key);
   });
   return keys;
 }

@@ -27,7 +27,7 @@ class EvictionPolicy {
  public:
   // What is kept of each row for eviction.
   struct Usage {
-    uint32_t last_used = 0;  // In kTickMs since the table was made.
+    uint32_t last_used = 0;  // In kTickMs since the table was made, modulo 2^32: only ages can be told from it.
     uint32_t count = 0;      // Uses, saturating.
   };
   // Pushes of keys that are not admitted yet.
@@ -66,13 +66,20 @@ class EvictionPolicy {
   void UseNew(RowId row, uint64_t now_ms);
 
   // The rows that make room in a full table: those that were least frequently or least recently used.
-  std::vector<Key> ColdestKeys(const RowStore& rows) const;
-  // The rows that outlived their TTL.
-  std::vector<Key> ExpiredKeys(const RowStore& rows, uint64_t now_ms) const;
+  std::vector<Key> ColdestKeys(const RowStore& rows, uint64_t now_ms) const;
+  // The rows that outlived their TTL; some of them if there are more than `keys_max`.
+  std::vector<Key> ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t keys_max) const;
 
  private:
-  static constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are two years.
+  static constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are 795 days.
+  // What seems older, the last quarter of what a stamp can tell, is of a clock that has gone back since: it is new.
+  static constexpr uint32_t kAgeTicksMax = 3u << 30;
 
+  // Ticks since a use.
+  static uint32_t AgeOf(uint32_t last_used, uint32_t now) {
+    const uint32_t age = now - last_used;
+    return age > kAgeTicksMax ? 0 : age;
+  }
   uint32_t TickOf(uint64_t now_ms) const {
     return static_cast<uint32_t>((std::max(now_ms, made_ms_) - made_ms_) / kTickMs);
   }

@@ -27,6 +27,7 @@ absl::Status SegmentWriter::Create() {
   header.set_format(kSegmentFormat);
   header.set_segment(number_);
   header.set_previous_bytes(previous_bytes_);
+  header.set_previous_synced(options_.sync && number_ > 0);
   const std::string path = SegmentPath(options_.dir, {header.generation(), header.log(), number_});
   if (remove_) LODESTONE_RETURN_IF_ERROR(RemoveFile(path));
   remove_ = false;
@@ -34,7 +35,8 @@ absl::Status SegmentWriter::Create() {
   remove_ = true;
   const std::string record = RecordBuilder(header, {}).Copy();
   LODESTONE_RETURN_IF_ERROR(file.Write(record));
-  if (options_.sync) {
+  // What the log is must be known whatever happens to the rest of it.
+  if (options_.sync || number_ == 0) {
     LODESTONE_RETURN_IF_ERROR(file.Sync());
     LODESTONE_RETURN_IF_ERROR(SyncFolder(options_.dir));
   }
@@ -53,10 +55,15 @@ absl::Status SegmentWriter::Mend() {
   return file_.has_value() ? absl::OkStatus() : Create();
 }
 
-absl::Status SegmentWriter::Write(std::span<iovec> pieces, uint64_t bytes) {
+absl::Status SegmentWriter::Write(std::span<const iovec> pieces, uint64_t bytes) {
   LODESTONE_RETURN_IF_ERROR(Mend());
+  pieces_.clear();
+  // The header of a fresh segment says as much.
+  const RecordBuilder mark = options_.sync && !fresh() ? Mark() : RecordBuilder();
+  mark.AppendPieces(&pieces_);
+  pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
   dirty_ = true;
-  LODESTONE_RETURN_IF_ERROR(file_->Write(pieces));
+  LODESTONE_RETURN_IF_ERROR(file_->Write(pieces_));
   if (options_.sync) {
     if (const absl::Status synced = file_->Sync(); !synced.ok()) {
       // Cutting it off is not needed; it spares a reader that finds no next segment the remains.
@@ -66,10 +73,31 @@ absl::Status SegmentWriter::Write(std::span<iovec> pieces, uint64_t bytes) {
     }
   }
   dirty_ = false;
-  bytes_ += bytes;
+  bytes_ += mark.bytes() + bytes;
   return absl::OkStatus();
 }
 
-absl::Status SegmentWriter::Flush() { return file_.has_value() ? file_->Sync() : absl::OkStatus(); }
+RecordBuilder SegmentWriter::Mark() const {
+  v1::LogRecord record;
+  v1::LogMark& mark = *record.mutable_mark();
+  mark.set_generation(options_.header.generation());
+  mark.set_log(options_.header.log());
+  mark.set_segment(number_);
+  mark.set_offset(bytes_);
+  return RecordBuilder(record, {});
+}
+
+absl::Status SegmentWriter::Seal() {
+  if (!file_.has_value()) return absl::OkStatus();
+  LODESTONE_RETURN_IF_ERROR(Mend());
+  LODESTONE_RETURN_IF_ERROR(file_->Sync());
+  const RecordBuilder mark = Mark();
+  dirty_ = true;
+  LODESTONE_RETURN_IF_ERROR(file_->Write(mark.Copy()));
+  LODESTONE_RETURN_IF_ERROR(file_->Sync());
+  dirty_ = false;
+  bytes_ += mark.bytes();
+  return absl::OkStatus();
+}
 
 }  // namespace lodestone::server

@@ -5,6 +5,9 @@
 // not possible, and after a failed fdatasync (which may have lost what was written, and succeed the next time), the
 // segment is left as it is: the next one's header tells how much of it counts.
 //
+// Where groups are synced, each begins with a mark: what lies before it was on the disk. So a reader tells what a
+// machine that went down had not written yet from damage.
+//
 // Not thread-safe: belongs to whoever writes the log at the moment.
 #pragma once
 
@@ -14,9 +17,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/io/file.h"
+#include "common/io/record_file.h"
 #include "proto/log.pb.h"
 
 namespace lodestone::server {
@@ -25,7 +30,7 @@ class SegmentWriter {
  public:
   struct Options {
     std::string dir;           // Must exist.
-    v1::SegmentHeader header;  // But for what the writer knows: format, segment, previous_bytes.
+    v1::SegmentHeader header;  // But for what the writer knows: format, segment and what is said of the one before.
     bool sync = false;         // Wait until the disk has what was written.
     FileCalls calls = FileCalls::System();
   };
@@ -36,16 +41,22 @@ class SegmentWriter {
 
   // Ends the segment, if there is one, and begins the next. The first has number 0.
   absl::Status Begin();
-  // Appends a group of records, of `bytes` together. After an error the same group must come again, and nothing else.
-  // Changes `pieces`.
-  absl::Status Write(std::span<iovec> pieces, uint64_t bytes);
+  // Appends a group of records, of `bytes` together, behind a mark if there is one to set. After an error the same
+  // group must come again, and nothing else.
+  absl::Status Write(std::span<const iovec> pieces, uint64_t bytes);
   // After an error: makes the log such that Write may succeed. Write does this itself; alone, it tells whether it can.
   absl::Status Mend();
-  // Waits until the disk has what was written, also without Options::sync.
-  absl::Status Flush();
+  // Waits until the disk has what was written to the segment, also without Options::sync, and then has a mark there
+  // that says so of the whole log. REQUIRES: the disk has the segments before.
+  absl::Status Seal();
 
-  // Of the segment: its number, what counts of it, and whether it has been begun and has no records yet.
+  // What Write adds to a group of records.
+  uint64_t mark_bytes() const { return options_.sync && !fresh() ? Mark().bytes() : 0; }
+
+  // Of the segment: its number, its header's bytes, what counts of it, and whether it has been begun and has no records
+  // yet.
   uint64_t number() const { return number_; }
+  uint64_t header_bytes() const { return header_bytes_; }
   uint64_t bytes() const { return bytes_; }
   bool fresh() const { return file_.has_value() && bytes_ == header_bytes_; }
 
@@ -54,9 +65,12 @@ class SegmentWriter {
   absl::Status Create();
   // Leaves the segment as it is: the next one is to be created.
   void Leave();
+  // A record that says that all before it is on the disk.
+  RecordBuilder Mark() const;
 
   const Options options_;
-  std::optional<File> file_;  // Of segment number_; none if it is to be created.
+  std::optional<File> file_;   // Of segment number_; none if it is to be created.
+  std::vector<iovec> pieces_;  // Of the group that is being written, and its mark.
   uint64_t number_ = 0;
   uint64_t header_bytes_ = 0;
   uint64_t bytes_ = 0;           // Written, for good: 0 without file_.

@@ -1,5 +1,7 @@
 #include "server/wal/wal_writer.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -40,9 +42,28 @@ ShardLog::~ShardLog() {
   Commit();
   if (!writing_.empty()) {
     LODESTONE_LOG(ERROR, "log", "records were never written dir={} records={}", options_.segments.dir, writing_.size());
-  } else if (const absl::Status flushed = writer_.Flush(); !flushed.ok()) {
-    LODESTONE_LOG(ERROR, "log", "the log may not be on the disk error={}", flushed.ToString());
+  } else if (const absl::Status sealed = Seal(); !sealed.ok()) {
+    LODESTONE_LOG(ERROR, "log", "the log may not be on the disk error={}", sealed.ToString());
   }
+}
+
+absl::Status ShardLog::Seal() {
+  MutexLock lock(&mu_);
+  for (const Segment& segment : segments_) {
+    if (segment.number < writer_.number()) LODESTONE_RETURN_IF_ERROR(SyncSegment(segment.number));
+  }
+  return writer_.Seal();
+}
+
+absl::Status ShardLog::SyncSegment(uint64_t number) const {
+  if (options_.segments.sync) return absl::OkStatus();  // Has been.
+  LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(PathOf(number), O_RDONLY, &options_.segments.calls));
+  return file.Sync();
+}
+
+std::string ShardLog::PathOf(uint64_t number) const {
+  const v1::SegmentHeader& header = options_.segments.header;
+  return SegmentPath(options_.segments.dir, {header.generation(), header.log(), number});
 }
 
 void ShardLog::Append(const v1::LogRecord& record, std::span<const ByteView> payload, std::shared_ptr<const void> keep,
@@ -103,10 +124,14 @@ void ShardLog::DropBefore(uint64_t mark) {
     for (size_t i = 0; i + 1 < segments_.size() && segments_[i].end <= mark; ++i)
       numbers.push_back(segments_[i].number);
   }
-  const v1::SegmentHeader& header = options_.segments.header;
+  if (numbers.empty()) return;
+  // The first one that is there must say what the log is, whatever happens to the rest of it.
+  if (const absl::Status synced = SyncSegment(numbers.back() + 1); !synced.ok()) {
+    LODESTONE_LOG(WARN, "log", "old segments stay error={}", synced.ToString());
+    return;
+  }
   for (const uint64_t number : numbers) {
-    const std::string path = SegmentPath(options_.segments.dir, {header.generation(), header.log(), number});
-    if (const absl::Status removed = RemoveFile(path); !removed.ok()) {
+    if (const absl::Status removed = RemoveFile(PathOf(number)); !removed.ok()) {
       // Tried again the next time; those after it stay, so that none is missing in the middle.
       LODESTONE_LOG(WARN, "log", "an old segment stays error={}", removed.ToString());
       return;
@@ -215,9 +240,10 @@ absl::Status ShardLog::CommitGroup() {
   size_t items = 0;
   uint64_t records = 0, bytes = 0;
   pieces_.clear();
+  const uint64_t before = writer_.bytes() + writer_.mark_bytes();
   for (const Item& item : writing_) {
     const uint64_t more = item.record.bytes();
-    const bool fits = writer_.bytes() + bytes + more <= options_.segment_bytes_max || (writer_.fresh() && bytes == 0);
+    const bool fits = before + bytes + more <= options_.segment_bytes_max || (writer_.fresh() && bytes == 0);
     if (item.begins_segment || (more > 0 && !fits)) break;
     item.record.AppendPieces(&pieces_);
     bytes += more;
@@ -241,10 +267,13 @@ absl::Status ShardLog::CommitGroup() {
 
 void ShardLog::NoteCommit(uint64_t records, uint64_t bytes) {
   MutexLock lock(&mu_);
+  // Also those that were begun and left before anything was committed to them: they are there, and go as the others do.
+  for (uint64_t next = segments_.empty() ? writer_.number() : segments_.back().number + 1; next <= writer_.number();) {
+    segments_.push_back({next++, writer_.header_bytes(), committed_});
+  }
   committed_ += records;
   commits_ += records > 0;
   waiting_bytes_ -= bytes;
-  if (segments_.empty() || segments_.back().number != writer_.number()) segments_.push_back({writer_.number()});
   segments_.back().bytes = writer_.bytes();
   segments_.back().end = committed_;
   UpdateWell();

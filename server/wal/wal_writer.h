@@ -113,6 +113,11 @@ class ShardLog {
   void NoteCommit(uint64_t records, uint64_t bytes);
   void Fail(const absl::Status& status);
   void Refuse(std::deque<Item> items);
+  // Waits until the disk has all segments, and marks that.
+  absl::Status Seal();
+
+  absl::Status SyncSegment(uint64_t number) const;
+  std::string PathOf(uint64_t number) const;
 
   const Options options_;
 

@@ -245,6 +245,27 @@ TEST(RecordFile, ReadsOnlyAsFarAsItIsTold) {
   EXPECT_EQ(end, Outcome::kEnd);
 }
 
+TEST(RecordFile, AWholeRecordIsFoundBehindWhateverLiesBeforeIt) {
+  const std::string first = RecordOf("one", "first"), second = RecordOf("two", "second"), third = RecordOf("three", "");
+  for (const std::string& junk : {std::string(), std::string(100, '\0'), std::string("LSR1LSR1LSR1"),
+                                  first.substr(0, first.size() - 1), std::string("LSR"), first.substr(3)}) {
+    const auto reader = OpenFile(junk + second + third);
+    RecordReader::Record record;
+    ASSERT_TRUE(reader->Find(0, &record));
+    EXPECT_EQ(record.message, "two");
+    EXPECT_EQ(reader->offset(), junk.size());
+    EXPECT_EQ(reader->next_offset(), junk.size() + second.size());
+    EXPECT_EQ(reader->Next(&record), Outcome::kRecord);
+    EXPECT_EQ(record.message, "three");
+    EXPECT_FALSE(reader->Find(junk.size() + second.size() + 1, &record));
+    EXPECT_FALSE(reader->unreadable());
+  }
+  const auto none = OpenFile(first.substr(0, first.size() - 1));
+  RecordReader::Record record;
+  EXPECT_FALSE(none->Find(0, &record));
+  EXPECT_FALSE(OpenFile("")->Find(0, &record));
+}
+
 TEST(RecordFile, AMessageOfAnotherTypeIsDamage) {
   const auto reader = OpenFile(RecordOf("\xff\xff\xff", ""));
   v1::LogRecord message;
@@ -261,6 +282,7 @@ TEST(RecordFile, AFileThatWasShortenedMeanwhileIsDamageAndNoSignal) {
   ASSERT_EQ(truncate(Path().c_str(), 1 << 20), 0);
   EXPECT_EQ(reader->Next(&record), Outcome::kDamaged);
   EXPECT_THAT(std::string(reader->error().message()), HasSubstr("shortened"));
+  EXPECT_TRUE(reader->unreadable());
 }
 
 }  // namespace

@@ -30,6 +30,13 @@ class CheckpointWriterTest : public ::testing::Test {
     return result.ok() ? *result : CheckpointWriter::Result();
   }
 
+  // Keeps one at a time: each builds on the one before.
+  std::unique_ptr<CheckpointWriter> OpenSingle() const {
+    CheckpointWriter::Options options = ps_.options(dir_);
+    options.keep = 1;
+    return FakePs::OpenWriter(options);
+  }
+
   // The checksums of the shards as the folder has them; of one checkpoint only if it is named.
   std::map<ShardId, uint64_t> ReadBack(const std::string& name = "") {
     const auto reader = CheckpointReader::Open(dir_, name);
@@ -53,7 +60,7 @@ class CheckpointWriterTest : public ::testing::Test {
 
   static constexpr uint32_t kShards = 3;
   const std::vector<v1::TableSpec> specs_ = SpecsWith("adagrad {}");
-  const std::string dir_ = FreshFolder() + "/all/checkpoints";
+  std::string dir_ = FreshFolder() + "/all/checkpoints";
   FakePs ps_{0, 1, kShards, specs_};
 };
 
@@ -84,7 +91,7 @@ TEST_F(CheckpointWriterTest, APsWithoutShardsWritesAManifestOnly) {
 
 TEST_F(CheckpointWriterTest, APeriodicOneHoldsWhatChangedSinceTheOneBefore) {
   ps_.Run(1, 20);
-  const auto writer = ps_.OpenWriter(dir_);
+  const auto writer = OpenSingle();
   const uint64_t full_bytes = Write(writer.get()).bytes;
   EXPECT_EQ(ReadBack(), ps_.checksums());
   // Shard 1 alone changes: the others are referred to.
@@ -107,6 +114,7 @@ TEST_F(CheckpointWriterTest, APeriodicOneHoldsWhatChangedSinceTheOneBefore) {
 TEST_F(CheckpointWriterTest, EverySoManyPeriodicOnesAreFull) {
   CheckpointWriter::Options options = ps_.options(dir_);
   options.full_every = 3;
+  options.keep = 1;
   const auto writer = FakePs::OpenWriter(options);
   std::vector<bool> full;
   for (uint32_t i = 1; i <= 7; ++i) {
@@ -119,7 +127,7 @@ TEST_F(CheckpointWriterTest, EverySoManyPeriodicOnesAreFull) {
 
 TEST_F(CheckpointWriterTest, ANamedOneIsFullAndStandsAlone) {
   ps_.Run(1, 5);
-  const auto writer = ps_.OpenWriter(dir_);
+  const auto writer = OpenSingle();
   Write(writer.get());
   ps_.Run(6, 6);
   EXPECT_THAT(Write(writer.get(), "mine").manifest.needs(), IsEmpty());
@@ -145,7 +153,7 @@ TEST_F(CheckpointWriterTest, TheFirstOneOfAProcessIsFullAndItsNumberGoesOn) {
 
 TEST_F(CheckpointWriterTest, AShardThatIsNewHereIsWrittenWhole) {
   ps_.Run(1, 5);
-  const auto writer = ps_.OpenWriter(dir_);
+  const auto writer = OpenSingle();
   CheckpointWriter::Source some = ps_.source();
   some.shards.pop_back();
   ASSERT_TRUE(writer->Write("", some).ok());
@@ -158,10 +166,10 @@ TEST_F(CheckpointWriterTest, AShardThatIsNewHereIsWrittenWhole) {
 
 TEST_F(CheckpointWriterTest, KeepsTheNewestPeriodicOnesAndWhatTheyNeed) {
   CheckpointWriter::Options options = ps_.options(dir_);
-  options.full_every = 4;
+  options.full_every = 3;
   const auto writer = FakePs::OpenWriter(options);
   std::vector<std::vector<std::string>> names;
-  for (uint32_t i = 1; i <= 6; ++i) {
+  for (uint32_t i = 1; i <= 8; ++i) {
     ps_.Run(i, i);
     Write(writer.get());
     names.push_back(Names());
@@ -169,9 +177,41 @@ TEST_F(CheckpointWriterTest, KeepsTheNewestPeriodicOnesAndWhatTheyNeed) {
   }
   const auto name = [](int i) { return PeriodicName(0, i); };
   EXPECT_THAT(names[1], ElementsAre(name(1), name(2)));
-  EXPECT_THAT(names[3], ElementsAre(name(1), name(2), name(3), name(4)));           // The third needs those before.
-  EXPECT_THAT(names[4], ElementsAre(name(1), name(2), name(3), name(4), name(5)));  // The fourth does.
-  EXPECT_THAT(names[5], ElementsAre(name(5), name(6)));                             // The fifth is full.
+  EXPECT_THAT(names[3], ElementsAre(name(1), name(2), name(3), name(4)));  // Which build on the first two.
+  EXPECT_THAT(names[6], ElementsAre(name(2), name(4), name(6), name(7)));  // The seventh is full.
+  EXPECT_THAT(names[7], ElementsAre(name(7), name(8)));                    // The eighth as well.
+}
+
+TEST_F(CheckpointWriterTest, ThoseThatAreKeptShareNoFile) {
+  for (const uint32_t keep : {1, 2, 3}) {
+    dir_ = FreshFolder();
+    CheckpointWriter::Options options = ps_.options(dir_);
+    options.keep = keep;
+    options.full_every = 4;
+    const auto writer = FakePs::OpenWriter(options);
+    std::vector<std::map<ShardId, uint64_t>> content;
+    for (uint32_t i = 1; i <= 14; ++i) {
+      // Not every one has something new.
+      if (i % 4 != 3) ps_.Run(100 * keep + i, 100 * keep + i);
+      content.push_back(ps_.checksums());
+      Write(writer.get());
+      std::set<std::string> files;
+      size_t listed = 0;
+      for (uint32_t kept = 0; kept < std::min(keep, i); ++kept) {
+        const std::string name = PeriodicName(0, i - kept);
+        EXPECT_EQ(ReadBack(name), content[i - kept - 1]) << name;
+        const auto manifest = ReadManifest(absl::StrCat(dir_, "/", name, "/", ManifestName(0)));
+        ASSERT_TRUE(manifest.ok()) << manifest.status();
+        for (const auto& entry : manifest->contents()) {
+          for (const auto& file : entry.files()) {
+            files.insert(absl::StrCat(file.folder().empty() ? name : file.folder(), "/", file.name()));
+            ++listed;
+          }
+        }
+      }
+      EXPECT_EQ(files.size(), listed) << "after " << i;
+    }
+  }
 }
 
 TEST_F(CheckpointWriterTest, NeverRemovesNamedOnesNorThoseOfOthers) {
@@ -291,6 +331,7 @@ class CheckpointWriterFailure : public CheckpointWriterTest {
  protected:
   CheckpointWriterFailure() {
     CheckpointWriter::Options options = ps_.options(dir_);
+    options.keep = 1;
     options.calls.writev = [this](int fd, const iovec* pieces, int count) -> ssize_t {
       return --writes_left_ < 0 ? Fail(ENOSPC) : ::writev(fd, pieces, count);
     };

@@ -22,7 +22,10 @@ class DamageTest : public ::testing::Test {
   static constexpr const char* kNewest = "auto-ps0-000002";
 
   DamageTest() {
-    const auto writer = ps_.OpenWriter(dir_);
+    // The second one builds on the first.
+    CheckpointWriter::Options options = ps_.options(dir_);
+    options.keep = 1;
+    const auto writer = FakePs::OpenWriter(options);
     for (const uint32_t push : {1, 2}) {
       ps_.Run(push, push);
       const auto result = writer->Write("", ps_.source());

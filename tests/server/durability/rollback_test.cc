@@ -1,4 +1,5 @@
 // A running ps brings a table back; whatever kills it afterwards, it comes back as it was.
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -9,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/wire/message.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/durability/past_parts.h"
 #include "server/durability/recovery.h"
 #include "server/shard/shard.h"
 #include "tests/server/durability/storage_fixture.h"
@@ -109,6 +112,37 @@ class RollbackTest : public StorageFixture {
   Contents early_rows_;
 };
 INSTANTIATE_TEST_SUITE_P(Process, RollbackTest, ::testing::Values("PROCESS"));
+
+TEST_P(RollbackTest, AFollowerThatTakesOverInTheMiddleOfARollbackCanRollBackAtOnce) {
+  const Ps ps = StartWithEarly();
+  const v1::SegmentHeader cluster = ps.storage->dir().Header();
+  const std::vector<v1::TableSpec> specs = ps.store->tables().specs();
+  const auto spec = std::find_if(specs.begin(), specs.end(), [](const auto& one) { return one.name() == "dense"; });
+  ASSERT_NE(spec, specs.end());
+  const auto early = PartsInCheckpoint(ps.storage->dir().checkpoint_dir(), "early", cluster, *spec, {0});
+  ASSERT_TRUE(early.ok()) << early.status();
+  const auto part = (*early)(0);
+  ASSERT_TRUE(part.ok() && *part != nullptr) << part.status();
+  ASSERT_GT((*part)->records.size(), 1u);
+
+  // From now on another ps owns the shard, and has this one follow.
+  Replayer& replayer = ps.store->replayer();
+  ASSERT_TRUE(replayer.Follow(0).ok());
+  replayer.ClearState(0);
+  ASSERT_TRUE(replayer.FinishState(0, 10, 1).ok());
+  v1::LogRecord piece;
+  piece.set_shard(0);
+  piece.set_version(11);
+  piece.set_term(1);
+  piece.mutable_restored()->set_table(TableIdOf("dense"));
+  *piece.mutable_restored()->mutable_record() = (*part)->records[0].message;
+  const std::string& bytes = (*part)->records[0].payload;
+  const absl::Status staged = replayer.ReplayFollowed(piece, Payload(std::vector<grpc::Slice>{grpc::Slice(bytes)}));
+  ASSERT_TRUE(staged.ok()) << staged;
+  ps.store->shards().Own(0, 2);
+  const auto done = replayer.RollBack(0, *part);
+  EXPECT_TRUE(done.ok()) << done.status();
+}
 
 TEST_P(RollbackTest, ATableThatHasGoneBackIsTold) {
   const Ps ps = StartWithEarly();

@@ -65,14 +65,14 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     return config;
   }
 
-  Ps Start(const v1::Config& config) {
+  Ps Start(const v1::Config& config, FileCalls calls = FileCalls::System()) {
     Ps ps;
     Store::Options options;
     options.shards = kShards;
     options.executors = 2;
     options.time = &time_;
     ps.store = std::make_unique<Store>(options);
-    auto storage = Storage::Open(config, &time_, &events_);
+    auto storage = Storage::Open(config, &time_, &events_, std::move(calls));
     ps.status = storage.status();
     if (!storage.ok()) return ps;
     ps.storage = *std::move(storage);

@@ -123,6 +123,47 @@ TEST_F(ReplicaStorageTest, ACheckpointThatBuildsOnAnotherPastIsWhole) {
   EXPECT_EQ(*recovered, Content(&b()));
 }
 
+TEST_F(ReplicaStorageTest, ACheckpointOfWhatItsFormerOwnerAppliedInVainDoesNotKeepAnOwnerFromStarting) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  PromoteSecond();
+  const auto lost = PushInVain(4, 6);
+  PushManyTo(&b(), 4, 5);
+  Checkpoint(&a());  // Into the folder of both.
+  const std::vector<uint64_t> held = Content(&b());
+  const auto recovered = EndAndRecover(1);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, held);
+}
+
+TEST_F(ReplicaStorageTest, ATableGoesBackIntoTheTermBeforeButNotIntoWhatWasAppliedInVain) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  PromoteSecond();
+  const auto lost = PushInVain(7, 9);
+  PushManyTo(&b(), 7, 10);
+  v1::RollbackRequest request;
+  request.set_table("dense");
+  request.set_version(5);
+  const auto of_the_term_before = b().storage->Rollback(request);
+  ASSERT_TRUE(of_the_term_before.ok()) << of_the_term_before.status();
+  EXPECT_EQ(of_the_term_before->shards_size(), static_cast<int>(kShards));
+
+  a().replication->SetMap(coordinator_.map());
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  const ShardMap back = coordinator_.Promote(0, 1);
+  b().replication->SetMap(back);
+  a().replication->SetMap(back);
+  ASSERT_TRUE(coordinator_.Await([this] { return a().store->shards().owned().size() == kShards; }));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+  PushManyTo(&a(), 11, 12);
+  request.set_version(8);
+  const auto in_vain = a().storage->Rollback(request);
+  EXPECT_EQ(in_vain.status().code(), absl::StatusCode::kFailedPrecondition) << in_vain.status();
+  EXPECT_TRUE(absl::StrContains(in_vain.status().message(), "another owner")) << in_vain.status();
+}
+
 TEST_F(ReplicaStorageTest, WhatAnOwnerLoggedInVainDoesNotComeBackWhenItHasFollowed) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   PromoteSecond();

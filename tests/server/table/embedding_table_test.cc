@@ -223,6 +223,62 @@ TEST_F(EmbeddingTableTest, EvictsWhatOutlivedItsTtlAndStartsItAnew) {
   EXPECT_EQ(Read({1}), std::vector<float>{3.5f});
 }
 
+// Stamps of uses were compared as numbers: when they began anew, after 795 days, each sweep evicted all rows.
+TEST_F(EmbeddingTableTest, ARowInUseIsNotEvictedHoweverOldTheTableIs) {
+  constexpr uint64_t kDayMs = 24 * 3600'000;
+  spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(10 * kDayMs);
+  Make();
+  Push({{1, 1}, {2, 1}});
+  for (int day = 0; day < 1700; day += 5) {
+    now_ms_ += 5 * kDayMs;
+    EXPECT_FALSE(rows_->EvictExpired(now_ms_, version_ + 1)) << "day " << day;
+    Push({{1, 1}, {2, 1}});
+  }
+  now_ms_ += 9 * kDayMs;
+  Push({{2, 1}});
+  now_ms_ += 2 * kDayMs;
+  EXPECT_TRUE(rows_->EvictExpired(now_ms_, ++version_));
+  EXPECT_EQ(rows_->rows(), 1u);
+}
+
+TEST_F(EmbeddingTableTest, TheLeastRecentlyUsedRowGoesHoweverOldTheTableIs) {
+  constexpr uint64_t kDayMs = 24 * 3600'000;
+  spec_.mutable_embedding()->mutable_eviction()->set_rows_max(2);
+  for (const uint64_t days : {790, 794, 795, 796, 1590}) {
+    Make();
+    now_ms_ += days * kDayMs;
+    Push({{1, 1}});
+    now_ms_ += kDayMs;
+    Push({{2, 1}});
+    Push({{3, 1}});
+    EXPECT_EQ(rows_->rows(), 2u);
+    EXPECT_EQ(Read({1, 2, 3}), (std::vector<float>{0, 1, 1})) << days;
+  }
+}
+
+TEST_F(EmbeddingTableTest, AClockThatHasGoneBackEvictsNothing) {
+  constexpr uint64_t kDayMs = 24 * 3600'000;
+  spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
+  Make();
+  now_ms_ += 150 * kDayMs;
+  Push({{1, 1}});
+  EXPECT_FALSE(rows_->EvictExpired(now_ms_ - 149 * kDayMs, version_ + 1));
+}
+
+TEST_F(EmbeddingTableTest, MoreExpiredRowsThanOneRecordHoldsGoInSeveralSweeps) {
+  spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
+  Make();
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 100; ++key) rows.emplace_back(key, 1.0f);
+  Push(rows);
+  now_ms_ += 20'000;
+  for (const size_t left : {60u, 20u, 0u}) {
+    EXPECT_TRUE(rows_->EvictExpired(now_ms_, ++version_, nullptr, 40));
+    EXPECT_EQ(rows_->rows(), left);
+  }
+  EXPECT_FALSE(rows_->EvictExpired(now_ms_, version_ + 1, nullptr, 40));
+}
+
 // The age was a difference of unsigned numbers: a table made after the sweep read the clock lost all of its rows.
 TEST_F(EmbeddingTableTest, ASweepThatReadTheClockBeforeTheTableWasMadeEvictsNothing) {
   spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);

@@ -46,13 +46,12 @@ struct LogContent {
   absl::Status status;  // Why no more is.
 };
 
-inline LogContent ReadLog(const std::string& dir, bool cut_damaged = false,
-                          const v1::SegmentHeader& expected = LogHeader(), size_t index = 0) {
+inline LogContent ReadLog(const LogReader::Options& options, size_t index = 0) {
   LogContent content;
-  const auto logs = ListLogs(dir);
+  const auto logs = ListLogs(options.dir);
   EXPECT_TRUE(logs.ok()) << logs.status();
   EXPECT_LT(index, logs->size());
-  auto reader = LogReader::Open({dir, expected, cut_damaged}, (*logs)[index]);
+  auto reader = LogReader::Open(options, (*logs)[index]);
   content.status = reader.status();
   if (!reader.ok()) return content;
   while (true) {
@@ -67,6 +66,10 @@ inline LogContent ReadLog(const std::string& dir, bool cut_damaged = false,
   }
   content.cuts = (*reader)->cuts();
   return content;
+}
+inline LogContent ReadLog(const std::string& dir, bool cut_damaged = false,
+                          const v1::SegmentHeader& expected = LogHeader(), size_t index = 0) {
+  return ReadLog({.dir = dir, .expected = expected, .cut_damaged = cut_damaged}, index);
 }
 
 // first, first + 1, … last - 1.

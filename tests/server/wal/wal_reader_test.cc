@@ -1,6 +1,11 @@
 #include "server/wal/wal_reader.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <latch>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -8,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/wal/segment_name.h"
+#include "server/wal/wal_writer.h"
 #include "tests/server/wal/log_files.h"
 
 namespace lodestone::server {
@@ -91,7 +97,7 @@ TEST(LogReader, ReadsRecordsAndPayloadsOverAllSegments) {
 
 TEST(LogReader, ShowsTheHeaderBeforeTheRecordsAndWhereTheyLie) {
   const Log log;
-  auto reader = LogReader::Open({log.dir, LogHeader()}, {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}});
+  auto reader = LogReader::Open({.dir = log.dir, .expected = LogHeader()}, {{1, 0, 0}, {1, 0, 1}, {1, 0, 2}});
   ASSERT_TRUE(reader.ok());
   ASSERT_NE((*reader)->header(), nullptr);
   EXPECT_EQ((*reader)->header()->lineage(), 1u);
@@ -125,12 +131,12 @@ TEST(LogReader, ATornEndAtAnyByteIsLeftOutAndTold) {
     EXPECT_EQ(content.cuts[0].file, log.paths[2]);
     EXPECT_EQ(content.cuts[0].offset, end);
     EXPECT_EQ(content.cuts[0].bytes, length - end);
-    EXPECT_FALSE(content.cuts[0].damaged);
+    EXPECT_EQ(content.cuts[0].kind, LogReader::Cut::Kind::kTorn);
     EXPECT_THAT(content.cuts[0].reason, HasSubstr(log.paths[2]));
   }
 }
 
-TEST(LogReader, AFlippedBitAnywhereIsAnErrorThatNamesFileAndOffsetAndTheWayOut) {
+TEST(LogReader, AFlippedBitAnywhereIsAnErrorThatNamesFileAndOffsetAndWhatIsAtStake) {
   const Log log;
   for (size_t segment = 0; segment < 3; ++segment) {
     for (size_t byte = 0; byte < log.bytes[segment].size(); ++byte) {
@@ -144,7 +150,7 @@ TEST(LogReader, AFlippedBitAnywhereIsAnErrorThatNamesFileAndOffsetAndTheWayOut) 
       EXPECT_EQ(content.status.code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(content.status.message()),
                   HasSubstr(log.paths[segment] + ": the record at offset " + std::to_string(begin) + " is damaged"));
-      EXPECT_THAT(std::string(content.status.message()), HasSubstr("set server.cut_damaged_log=true"));
+      EXPECT_THAT(std::string(content.status.message()), HasSubstr("what follows there was acknowledged"));
       // A header is read before the records are.
       EXPECT_EQ(content.numbers, Numbers(0, record == 0 ? 0 : before));
 
@@ -152,7 +158,7 @@ TEST(LogReader, AFlippedBitAnywhereIsAnErrorThatNamesFileAndOffsetAndTheWayOut) 
       EXPECT_TRUE(cut.status.ok()) << cut.status;
       EXPECT_EQ(cut.numbers, Numbers(0, before));
       ASSERT_EQ(cut.cuts.size(), 1u);
-      EXPECT_TRUE(cut.cuts[0].damaged);
+      EXPECT_EQ(cut.cuts[0].kind, LogReader::Cut::Kind::kDamaged);
       EXPECT_EQ(cut.cuts[0].file, log.paths[segment]);
       EXPECT_EQ(cut.cuts[0].offset, begin);
       size_t left = log.bytes[segment].size() - begin;
@@ -174,7 +180,7 @@ TEST(LogReader, ASegmentInTheMiddleThatIsShorterThanTheNextOneCountsIsDamage) {
     EXPECT_TRUE(cut.status.ok());
     EXPECT_EQ(cut.numbers, Numbers(0, length < log.Begin(1, 2) ? 2 : 3)) << length;
     ASSERT_EQ(cut.cuts.size(), 1u);
-    EXPECT_TRUE(cut.cuts[0].damaged);
+    EXPECT_EQ(cut.cuts[0].kind, LogReader::Cut::Kind::kDamaged);
   }
 }
 
@@ -210,7 +216,7 @@ TEST(LogReader, AnEmptyOrTornSegmentAloneIsALogWithoutRecords) {
   const std::string dir = LogFolder();
   for (const size_t length : {0, 10, 40}) {
     WriteContent(SegmentPath(dir, {1, 0, 0}), SegmentBytes(LogHeader(), 0, 0, 0, 0).substr(0, length));
-    auto reader = LogReader::Open({dir, LogHeader()}, {{1, 0, 0}});
+    auto reader = LogReader::Open({.dir = dir, .expected = LogHeader()}, {{1, 0, 0}});
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ((*reader)->header(), nullptr);
     v1::LogRecord record;
@@ -230,7 +236,7 @@ TEST(LogReader, AMissingSegmentIsAnErrorThatNamesIt) {
   EXPECT_TRUE(cut.status.ok());
   EXPECT_EQ(cut.numbers, Numbers(0, 2));
   ASSERT_EQ(cut.cuts.size(), 1u);
-  EXPECT_TRUE(cut.cuts[0].damaged);
+  EXPECT_EQ(cut.cuts[0].kind, LogReader::Cut::Kind::kDamaged);
   EXPECT_EQ(cut.cuts[0].bytes, log.bytes[2].size());
 }
 
@@ -277,6 +283,195 @@ TEST(LogReader, ASegmentOfAnotherFormatLineageOrNameIsRefused) {
   header.set_format(kSegmentFormat);
   header.set_segment(4);
   EXPECT_THAT(error(header), HasSubstr("000001-000-000001.log: was renamed, it is 000001-000-000004.log"));
+}
+
+// A log of a ps on a machine that has gone down since, as its writer left it: groups of one record each, and one of
+// eight that the disk may not have had.
+class LogOfAnEarlierBoot : public testing::TestWithParam<bool> {
+ protected:
+  static constexpr uint64_t kRecords = 14;
+
+  LogOfAnEarlierBoot() {
+    ShardLog::Options options;
+    options.segments.dir = dir_;
+    options.segments.header = LogHeader();
+    options.segments.header.set_boot("earlier");
+    options.segments.sync = GetParam();
+    auto log = ShardLog::Open(options);
+    EXPECT_TRUE(log.ok()) << log.status();
+    for (uint64_t number = 0; number < kRecords - 8; ++number) {
+      if (number == 3) (*log)->Roll();
+      Append(log->get(), {number});
+    }
+    certain_ = FileContent(Path(1)).size();
+    Append(log->get(), Numbers(kRecords - 8, kRecords));
+    // What is there before the log is closed, which the machine's end prevents.
+    killed_ = {FileContent(Path(0)), FileContent(Path(1))};
+    log->reset();
+    closed_ = {FileContent(Path(0)), FileContent(Path(1))};
+    Restore(killed_);
+  }
+
+  std::string Path(uint64_t segment) const { return SegmentPath(dir_, {1, 0, segment}); }
+  void Restore(const std::vector<std::string>& segments) {
+    for (size_t i = 0; i < segments.size(); ++i) WriteContent(Path(i), segments[i]);
+  }
+  // Zeros, or something else, in place of some of a segment. False: that was there before.
+  bool Spoil(const std::vector<std::string>& segments, uint64_t segment, size_t offset, size_t bytes, char with) {
+    Restore(segments);
+    std::string content = segments[segment];
+    for (size_t i = offset; i < std::min(content.size(), offset + bytes); ++i) content[i] = with;
+    WriteContent(Path(segment), content);
+    return content != segments[segment];
+  }
+  LogContent Read(const std::string& boot, bool sealed = false) const {
+    return ReadLog({.dir = dir_, .expected = LogHeader(), .boot = boot, .sealed = sealed});
+  }
+
+  static void Append(ShardLog* log, const std::vector<uint64_t>& numbers) {
+    std::vector<ShardLog::Record> records;
+    for (const uint64_t number : numbers) records.push_back({NumberedRecord(number), {}});
+    std::latch told(1);
+    log->Append(records, nullptr, [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      told.count_down();
+    });
+    told.wait();
+  }
+
+  const std::string dir_ = LogFolder();
+  std::vector<std::string> killed_, closed_;  // The segments' content.
+  size_t certain_ = 0;                        // Bytes of segment 1 before the last group.
+};
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutSync, LogOfAnEarlierBoot, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Synced" : "NotSynced"; });
+
+TEST_P(LogOfAnEarlierBoot, IsReadWhole) {
+  for (const auto* segments : {&killed_, &closed_}) {
+    Restore(*segments);
+    const LogContent content = Read("now");
+    EXPECT_TRUE(content.status.ok()) << content.status;
+    EXPECT_EQ(content.numbers, Numbers(0, kRecords));
+    EXPECT_THAT(content.cuts, IsEmpty());
+  }
+}
+
+TEST_P(LogOfAnEarlierBoot, AHoleInTheGroupThatWasBeingWrittenIsLeftOutWithWhatFollows) {
+  for (size_t offset = certain_; offset < killed_[1].size(); offset += 8) {
+    for (const char with : {'\0', 'x'}) {
+      if (!Spoil(killed_, 1, offset, 8, with)) continue;
+      const LogContent content = Read("now");
+      EXPECT_TRUE(content.status.ok()) << content.status;
+      EXPECT_GE(content.numbers.size(), kRecords - 8);
+      EXPECT_LT(content.numbers.size(), kRecords);
+      EXPECT_EQ(content.numbers, Numbers(0, content.numbers.size()));
+      ASSERT_EQ(content.cuts.size(), 1u);
+      EXPECT_NE(content.cuts[0].kind, LogReader::Cut::Kind::kDamaged);
+      EXPECT_EQ(content.cuts[0].file, Path(1));
+      EXPECT_LE(content.cuts[0].offset, offset);
+      EXPECT_GE(content.cuts[0].offset, certain_);
+    }
+  }
+}
+
+TEST_P(LogOfAnEarlierBoot, DamageIsAnErrorWhereTheMachineHasNotGoneDown) {
+  Spoil(killed_, 1, certain_ + 8, 8, 'x');
+  EXPECT_EQ(Read("earlier").status.code(), absl::StatusCode::kDataLoss);
+  Spoil(killed_, 0, 100, 8, '\0');
+  EXPECT_EQ(Read("earlier").status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_P(LogOfAnEarlierBoot, WhatAMarkSaysToBeOnTheDiskIsNeverLeftOut) {
+  // Without sync there is a mark only once the log has been closed: everything is before it.
+  const std::vector<std::string>& segments = GetParam() ? killed_ : closed_;
+  for (size_t segment = 0; segment < 2; ++segment) {
+    const size_t certain = segment == 0 || !GetParam() ? killed_[segment].size() : certain_;
+    for (size_t offset = 0; offset + 8 <= certain; offset += 8) {
+      Spoil(segments, segment, offset, 8, 'x');
+      EXPECT_EQ(Read("now").status.code(), absl::StatusCode::kDataLoss) << segment << ": " << offset;
+    }
+  }
+  Restore(segments);
+  std::remove(Path(0).c_str());
+  std::string shorter = segments[0];
+  shorter.pop_back();
+  for (const std::string& first : {std::string(), shorter}) {
+    WriteContent(Path(0), first);
+    EXPECT_EQ(Read("now").status.code(), absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST_P(LogOfAnEarlierBoot, WithoutSyncAnyPartOfItMayBeMissing) {
+  if (GetParam()) GTEST_SKIP() << "is about logs without sync";
+  const auto expect = [&](uint64_t least) {
+    const LogContent content = Read("now");
+    EXPECT_TRUE(content.status.ok()) << content.status;
+    EXPECT_EQ(content.numbers, Numbers(0, content.numbers.size()));
+    EXPECT_GE(content.numbers.size(), least);
+    ASSERT_FALSE(content.cuts.empty());
+    EXPECT_NE(content.cuts[0].kind, LogReader::Cut::Kind::kDamaged);
+  };
+  const size_t header = killed_[0].size() / 4;
+  for (size_t offset = header; offset < killed_[0].size(); offset += 8) {
+    if (Spoil(killed_, 0, offset, 8, '\0')) expect(0);
+    Restore(killed_);
+    WriteContent(Path(0), killed_[0].substr(0, offset));
+    expect(0);
+  }
+  Restore(killed_);
+  WriteContent(Path(1), "");
+  expect(3);
+}
+
+TEST_P(LogOfAnEarlierBoot, WhatWasSealedIsReadAgainAsItWasAndIsNeverLeftOutLater) {
+  Spoil(killed_, 1, certain_ + 100, 8, 'x');
+  auto reader = LogReader::Open({.dir = dir_, .expected = LogHeader(), .boot = "now"}, (*ListLogs(dir_))[0]);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  v1::LogRecord record;
+  ByteView payload;
+  while (*(*reader)->Next(&record, &payload)) {
+  }
+  ASSERT_EQ((*reader)->cuts().size(), 1u);
+  const uint64_t end = (*reader)->cuts()[0].offset;
+  std::set<ino_t> synced;
+  FileCalls calls = FileCalls::System();
+  calls.fdatasync = [&](int fd) {
+    struct stat info;
+    EXPECT_EQ(fstat(fd, &info), 0);
+    synced.insert(info.st_ino);
+    return ::fdatasync(fd);
+  };
+  ASSERT_TRUE((*reader)->Seal(&calls).ok());
+  EXPECT_EQ(synced.size(), 2u);
+  const std::string left = FileContent(Path(1));
+  EXPECT_EQ(left.size(), end);
+  const LogContent content = Read("now", /*sealed=*/true);
+  EXPECT_TRUE(content.status.ok()) << content.status;
+  EXPECT_THAT(content.cuts, IsEmpty());
+  EXPECT_GE(content.numbers.size(), kRecords - 8);
+  WriteContent(Path(1), left.substr(0, left.size() - 1));
+  EXPECT_EQ(Read("later", /*sealed=*/true).status.code(), absl::StatusCode::kDataLoss);
+  WriteContent(Path(1), left.substr(0, certain_));
+  std::string flipped = left;
+  flipped[certain_ - 1] ^= 1;
+  WriteContent(Path(1), flipped);
+  EXPECT_EQ(Read("later", /*sealed=*/true).status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(LogReader, ATornSegmentAndWhatFollowsAreDeletedWhenItIsSealed) {
+  const Log log;
+  WriteContent(log.paths[1], log.bytes[1] + NumberedBytes(4).substr(0, 20));
+  WriteContent(log.paths[2], log.bytes[2].substr(0, 20));
+  auto reader = LogReader::Open({.dir = log.dir, .expected = LogHeader()}, (*ListLogs(log.dir))[0]);
+  ASSERT_TRUE(reader.ok());
+  v1::LogRecord record;
+  ByteView payload;
+  while (*(*reader)->Next(&record, &payload)) {
+  }
+  const FileCalls calls = FileCalls::System();
+  ASSERT_TRUE((*reader)->Seal(&calls).ok());
+  EXPECT_THAT(*ListFolder(log.dir), ElementsAre("000001-000-000000.log", "000001-000-000001.log"));
+  EXPECT_EQ(FileContent(log.paths[1]), log.bytes[1]);
 }
 
 }  // namespace

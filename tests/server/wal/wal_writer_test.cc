@@ -402,7 +402,7 @@ TEST(ShardLog, AfterAFailedSyncAllSinceTheLastOneIsWrittenAgainElsewhere) {
     EXPECT_TRUE(AppendAndWait(log.get(), 10).ok());
     ExpectRecords(dir, 11);
     EXPECT_EQ(ListFolder(dir)->size(), 2u);
-    const auto reader = LogReader::Open({dir, LogHeader()}, {{1, 0, 1}});
+    const auto reader = LogReader::Open({.dir = dir, .expected = LogHeader()}, {{1, 0, 1}});
     v1::LogRecord record;
     ByteView payload;
     ASSERT_TRUE(*(*reader)->Next(&record, &payload));
@@ -483,6 +483,31 @@ TEST(ShardLog, DroppingRemovesTheSegmentsBeforeTheMarkAndNothingElse) {
     EXPECT_TRUE(SyncAndWait(log.get()).ok());
     EXPECT_THAT(ReadLog(dir).numbers, ElementsAre(55));
   }
+}
+
+TEST(ShardLog, ASegmentThatNothingWasCommittedToIsDroppedWithThoseBeforeIt) {
+  // The first group's sync fails in segment 0 and again in segment 1, which holds nothing but its header then.
+  std::atomic<int> syncs = 0;
+  ShardLog::Options options = Synced();
+  options.retry_ms = 0;
+  options.segments.calls.fdatasync = [&](int fd) {
+    const int sync = ++syncs;
+    return sync == 2 || sync == 4 ? (errno = EIO, -1) : ::fdatasync(fd);
+  };
+  const std::string dir = LogFolder();
+  const auto log = OpenLog(dir, options);
+  EXPECT_FALSE(AppendAndWait(log.get(), 0).ok());
+  AwaitHealth(*log);
+  ExpectRecords(dir, 1);
+  EXPECT_EQ(ListFolder(dir)->size(), 3u);
+  EXPECT_EQ(log->stats().bytes, Sum(FileSizes(dir)));
+  const uint64_t mark = log->Roll();
+  EXPECT_TRUE(AppendAndWait(log.get(), 1).ok());
+  log->DropBefore(mark);
+  const LogContent content = ReadLog(dir);
+  EXPECT_TRUE(content.status.ok()) << content.status;
+  EXPECT_THAT(content.numbers, ElementsAre(1));
+  EXPECT_THAT(*ListFolder(dir), ElementsAre("000001-000-000003.log"));
 }
 
 TEST(ShardLog, AMarkThatIsNotOnTheDiskYetDropsNothingThatIsNeeded) {
@@ -681,7 +706,7 @@ class BadDisk {
     ASSERT_TRUE(content.status.ok()) << content.status;
     EXPECT_EQ(content.numbers, Numbers(0, content.numbers.size()));
     EXPECT_GE(content.numbers.size(), told);
-    for (const LogReader::Cut& cut : content.cuts) EXPECT_FALSE(cut.damaged);
+    for (const LogReader::Cut& cut : content.cuts) EXPECT_EQ(cut.kind, LogReader::Cut::Kind::kTorn);
   }
 
   const std::string dir_;

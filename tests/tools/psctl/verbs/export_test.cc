@@ -32,7 +32,9 @@ class ExportTest : public ::testing::Test {
   ExportTest() {
     for (uint32_t server = 0; server < 3; ++server) {
       server::FakePs ps(server, 3, kShards, server::SpecsWith("adam {}", kDim));
-      const auto writer = ps.OpenWriter(dir_);
+      server::CheckpointWriter::Options options = ps.options(dir_);
+      options.keep = 1;  // The second builds on the first.
+      const auto writer = server::FakePs::OpenWriter(options);
       ps.Run(1, 10);
       EXPECT_TRUE(writer->Write("", ps.source()).ok());
       ps.Run(11, 12);

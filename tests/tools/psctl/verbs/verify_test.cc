@@ -24,7 +24,9 @@ class VerifyTest : public ::testing::Test {
   VerifyTest() {
     for (uint32_t server = 0; server < 3; ++server) {
       server::FakePs ps(server, 3, 7, server::SpecsWith("adam {}"));
-      const auto writer = ps.OpenWriter(dir_);
+      server::CheckpointWriter::Options options = ps.options(dir_);
+      options.keep = 1;  // The second builds on the first.
+      const auto writer = server::FakePs::OpenWriter(options);
       for (const char* name : {"", "", "all"}) {
         ++pushes_;
         ps.Run(pushes_, pushes_);
