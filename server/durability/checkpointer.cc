@@ -126,6 +126,7 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   manifest->set_lineage(dir_->lineage());
   manifest->set_generation(dir_->generation());
   for (v1::TableSpec& spec : store_->tables().specs()) *manifest->add_tables() = std::move(spec);
+  manifest->set_tables_known(true);
   const Sessions::Known sessions = store_->sessions().known();
   manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
   manifest->set_forgotten_max(sessions.forgotten_max);

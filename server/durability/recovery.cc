@@ -108,7 +108,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
   }
   const std::vector<ShardId> shards = store_->shards().adopted();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables, reader.Tables(shards, options_.until));
-  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->tables().Ensure(table).status());
+  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->tables().Restore(table));
   {
     MutexLock lock(&mu_);
     report_.notes = reader.problems();

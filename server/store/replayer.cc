@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/config/table_check.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
 #include "server/store/commit_wait.h"
@@ -54,7 +55,8 @@ absl::Status Apply(const TablePart& part, Version version, uint64_t now_ms, Shar
 absl::StatusOr<bool> Replayer::Replay(const v1::LogRecord& record, ByteView payload) {
   switch (record.what_case()) {
     case v1::LogRecord::kTable:
-      LODESTONE_RETURN_IF_ERROR(catalog_->Ensure(record.table()).status());
+      if (record.table_known()) LODESTONE_RETURN_IF_ERROR(CheckKnown(record.table()));
+      LODESTONE_RETURN_IF_ERROR(catalog_->Restore(record.table()));
       return true;
     case v1::LogRecord::kSessionOpened:
       sessions_->Restore(record.session_opened(), time_->NowMs());
@@ -201,7 +203,8 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
   const int64_t now_ms = time_->NowMs();
   switch (record.what_case()) {
     case v1::LogRecord::kTable:
-      return catalog_->Ensure(record.table()).status();  // Which logs it, if it is new.
+      LODESTONE_RETURN_IF_ERROR(CheckKnown(record.table()));
+      return catalog_->Restore(record.table());  // Which logs it, if it is new.
     case v1::LogRecord::kSessionOpened:
       AddSessions({{record.session_opened()}}, 0);
       return absl::OkStatus();

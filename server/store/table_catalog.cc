@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "common/config/table_check.h"
 #include "common/telemetry/figures.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
 #include "server/store/serving_gate.h"
@@ -18,13 +18,10 @@
 namespace lodestone::server {
 namespace {
 
-// The specification says something else than what exists: which fields.
+// ALREADY_EXISTS, naming the fields, if the specification says something else than what exists.
 absl::Status SpecConflict(const v1::TableSpec& existing, const v1::TableSpec& wanted) {
-  std::string differences;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
-  differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(existing, wanted)) return absl::OkStatus();
+  const std::string differences = Differences(existing, wanted);
+  if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("table `", wanted.name(), "` exists with another specification: ", differences));
 }
@@ -59,6 +56,7 @@ absl::Status Catalog::AddToShards(TableEntry* entry) {
   // Before the first update that needs it, in each log and for each follower.
   v1::LogRecord record;
   *record.mutable_table() = entry->table->spec();
+  record.set_table_known(true);
   LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
   const uint64_t now_ms = options_.time->NowMs();
   for (size_t e = 0; e < shards_->executors().size(); ++e) {
@@ -74,6 +72,16 @@ absl::Status Catalog::AddToShards(TableEntry* entry) {
 }
 
 absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec) {
+  LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
+  return FindOrCreate(spec, Origin::kWorker);
+}
+
+absl::Status Catalog::Restore(v1::TableSpec spec) {
+  spec.DiscardUnknownFields();
+  return FindOrCreate(spec, Origin::kAcceptedBefore).status();
+}
+
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1::TableSpec& spec, Origin origin) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
   const auto found = map->find(TableIdOf(spec.name()));
@@ -85,6 +93,7 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::Tabl
     LODESTONE_RETURN_IF_ERROR(SpecConflict(found->second->table->spec(), spec));
     return found->second;
   }
+  if (origin == Origin::kWorker) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }

@@ -42,8 +42,12 @@ class Catalog {
 
   // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One table is
   // created at a time. ALREADY_EXISTS, naming the difference, if a table of that name has another specification;
-  // INVALID_ARGUMENT; RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be logged.
+  // INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does
+  // not fit; UNAVAILABLE if it cannot be logged.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec);
+  // The same for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of its
+  // numbers are not checked again, and what this program does not know of it is left out, as it was then.
+  absl::Status Restore(v1::TableSpec spec);
 
   // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
   // nothing, if that does not fit. REQUIRES: the shard has no role.
@@ -67,6 +71,8 @@ class Catalog {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
+  enum class Origin { kWorker, kAcceptedBefore };
+  absl::StatusOr<std::shared_ptr<const TableEntry>> FindOrCreate(const v1::TableSpec& spec, Origin origin);
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
   // Logs the table, and makes its parts on the adopted shards.
   absl::Status AddToShards(TableEntry* entry);
