@@ -44,11 +44,11 @@ void CheckValue(const Message& message, const FieldDescriptor& field, int index,
   const bool many = field.is_repeated();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return CheckInteger(field, many ? of.GetRepeatedInt32(message, &field, index) : of.GetInt32(message, &field), path,
-                          problems);
+      return CheckInteger(field, many ? of.GetRepeatedInt32(message, &field, index) : of.GetInt32(message, &field),
+                          path, problems);
     case FieldDescriptor::CPPTYPE_INT64:
-      return CheckInteger(field, many ? of.GetRepeatedInt64(message, &field, index) : of.GetInt64(message, &field), path,
-                          problems);
+      return CheckInteger(field, many ? of.GetRepeatedInt64(message, &field, index) : of.GetInt64(message, &field),
+                          path, problems);
     case FieldDescriptor::CPPTYPE_UINT32:
       return CheckInteger(field, many ? of.GetRepeatedUInt32(message, &field, index) : of.GetUInt32(message, &field),
                           path, problems);
@@ -59,8 +59,8 @@ void CheckValue(const Message& message, const FieldDescriptor& field, int index,
       return CheckFloat(field, many ? of.GetRepeatedFloat(message, &field, index) : of.GetFloat(message, &field), path,
                         problems);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return CheckFloat(field, many ? of.GetRepeatedDouble(message, &field, index) : of.GetDouble(message, &field), path,
-                        problems);
+      return CheckFloat(field, many ? of.GetRepeatedDouble(message, &field, index) : of.GetDouble(message, &field),
+                        path, problems);
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return CheckRanges(many ? of.GetRepeatedMessage(message, &field, index) : of.GetMessage(message, &field), path,
                          problems);

@@ -1,5 +1,5 @@
-// The bounds of numeric fields: those that a proto's option `range` gives (proto/options.proto), and that a number with a
-// fraction is finite. The YAML reader and the checks of received messages use the same.
+// The bounds of numeric fields: those that a proto's option `range` gives (proto/options.proto), and that a number with
+// a fraction is finite. The YAML reader and the checks of received messages use the same.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -23,8 +23,8 @@ struct PushPullValues {
   std::vector<grpc::Slice> payload;
 };
 
-// Pushes, then pulls. The payload fields of `header`'s push and pull must be empty: `numbers` has the payload of the
-// push, followed by that of the pull.
+// Pushes, then pulls; both are checked before either is done. The payload fields of `header`'s push and pull must be
+// empty: `numbers` has the payload of the push, followed by that of the pull.
 void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done);
 

@@ -28,6 +28,8 @@ struct PartView {
   size_t row_count = 0;
   ByteView gradients;   // Push: unaligned floats.
   uint64_t values = 0;  // Floats that are pushed or requested.
+  // Push of rows: whether new keys may get one. Not where there is no room for them, and the table turns them away.
+  bool takes_new = true;
 };
 
 }  // namespace lodestone::server

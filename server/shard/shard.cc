@@ -65,6 +65,11 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   return PushResult{next, false};
 }
 
+bool Shard::HasApplied(Incarnation worker, Sequence sequence) const {
+  const auto window = contents_.windows.find(worker);
+  return window != contents_.windows.end() && window->second.Check(sequence) == SequenceWindow::Verdict::kDuplicate;
+}
+
 void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version version, Evictions* evictions) {
   for (const PartView& part : parts) {
     if (part.table->is_dense()) {
@@ -75,7 +80,7 @@ void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version
       }
     } else {
       contents_.rows.find(part.table->id())
-          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions);
+          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new);
     }
   }
 }

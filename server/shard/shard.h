@@ -75,6 +75,9 @@ class Shard {
   absl::StatusOr<PushResult> Push(Incarnation worker, Sequence sequence, std::span<const PartView> parts,
                                   uint64_t now_ms, Evictions* evictions = nullptr);
 
+  // Whether Push would only acknowledge this one.
+  bool HasApplied(Incarnation worker, Sequence sequence) const;
+
   // Copies rows to dst and returns the version they are of.
   Version Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst);
   // The shard's rows of an embedding table, to be read together with those of others. REQUIRES: the table is here.

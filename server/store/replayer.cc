@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
@@ -118,7 +119,8 @@ absl::Status Replayer::ReplayPush(const v1::LogRecord& record, ByteView payload)
   if (!views.ok()) {
     return Annotate(views.status(), absl::StrCat("shard ", record.shard(), " version ", record.version()));
   }
-  for (const PartView& view : *views) {
+  for (PartView& view : *views) {
+    view.takes_new = absl::c_find(push.full_tables(), view.table->id()) == push.full_tables().end();
     if (view.shard != record.shard()) {
       return absl::DataLossError(absl::StrCat("shard ", record.shard(), " version ", record.version(),
                                               ": the record holds a part of shard ", view.shard));

@@ -42,10 +42,11 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
     entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
   }
   uint64_t bytes = 0;
+  MemoryReservation room(&budget_);
   if (entry->table->is_dense()) {
     entry->dense.resize(shards_->size(), nullptr);
     for (const ShardId shard : shards_->adopted()) bytes += DenseTable::BytesNeeded(*entry->table, shard);
-    LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, bytes));
+    LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), bytes));
   }
   LODESTONE_RETURN_IF_ERROR(AddToShards(entry.get()));
   entry->table->counters().bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -108,11 +109,10 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
 absl::Status Catalog::AddShard(ShardId shard) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
-  uint64_t sum = 0;
+  MemoryReservation room(&budget_);
   for (const auto& [id, entry] : *map) {
     if (!entry->table->is_dense()) continue;
-    sum += DenseTable::BytesNeeded(*entry->table, shard);
-    LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, sum));
+    LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), DenseTable::BytesNeeded(*entry->table, shard)));
   }
   shards_->Make(shard);
   const uint64_t now_ms = options_.time->NowMs();
@@ -126,22 +126,6 @@ absl::Status Catalog::AddShard(ShardId shard) {
   }
   shards_->SetRole(shard, ShardRole::kFollowing);
   return absl::OkStatus();
-}
-
-absl::Status Catalog::CheckMemory(const Table& table, uint64_t more_bytes) const {
-  const uint64_t table_max = table.spec().memory_max_bytes();
-  const uint64_t table_bytes = table.counters().bytes.load(std::memory_order_relaxed);
-  if (table_max > 0 && table_bytes + more_bytes > table_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "table `", table.name(), "` takes ", table_bytes, " bytes on this ps and needs ", more_bytes,
-        " more, over its memory_max_bytes of ", table_max, "; raise that, or bound the rows by eviction.rows_max"));
-  }
-  if (options_.memory_max_bytes == 0) return absl::OkStatus();
-  const uint64_t total = totals().second;
-  if (total + more_bytes <= options_.memory_max_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the tables of this ps take ", total, " bytes and table `", table.name(), "` needs ", more_bytes,
-                   " more, over server.memory_max_bytes of ", options_.memory_max_bytes));
 }
 
 std::vector<v1::TableSpec> Catalog::specs() const {

@@ -18,6 +18,7 @@
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/table.pb.h"
+#include "server/store/memory_budget.h"
 #include "server/store/table_map.h"
 
 namespace lodestone::server {
@@ -25,7 +26,6 @@ namespace lodestone::server {
 class CommitLog;
 class ServingGate;
 class ShardSet;
-class Table;
 
 class Catalog {
  public:
@@ -36,7 +36,9 @@ class Catalog {
   };
   // All pointers must outlive the catalog.
   Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
-      : options_(options), gate_(gate), shards_(shards), log_(log) {}
+      : options_(options), gate_(gate), shards_(shards), log_(log), budget_(options.memory_max_bytes, [this] {
+          return totals().second;
+        }) {}
 
   std::shared_ptr<const TableMap> tables() const;
 
@@ -53,8 +55,8 @@ class Catalog {
   // nothing, if that does not fit. REQUIRES: the shard has no role.
   absl::Status AddShard(ShardId shard);
 
-  // RESOURCE_EXHAUSTED if `table` may not take `more_bytes` more.
-  absl::Status CheckMemory(const Table& table, uint64_t more_bytes) const;
+  // What the tables may take.
+  MemoryBudget& budget() { return budget_; }
 
   // All tables, by name.
   std::vector<v1::TableSpec> specs() const;
@@ -81,6 +83,7 @@ class Catalog {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
+  MemoryBudget budget_;  // Synchronises itself.
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <latch>
 #include <memory>
 #include <random>
@@ -189,6 +190,28 @@ TEST_F(ServiceTest, APushPullWhosePayloadDoesNotFitChangesNothing) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
   }
   EXPECT_EQ(PullValue(), 0);
+}
+
+// Regression: the push was applied, and the answer was the pull's error.
+TEST_F(ServiceTest, APushPullWhosePullCannotBeAnsweredAppliesNoPush) {
+  const auto push_pull = [&](const std::function<void(v1::PullRequest*)>& change) {
+    v1::PushPullRequest request;
+    *request.mutable_push() = MakePush(1, 2);
+    *request.mutable_pull() = MakePull();
+    change(request.mutable_pull());
+    request.set_payload(request.push().payload() + request.pull().payload());
+    request.mutable_push()->clear_payload();
+    request.mutable_pull()->clear_payload();
+    grpc::ClientContext context;
+    v1::PushPullResponse response;
+    return stub_->PushPull(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(push_pull([](auto* pull) { pull->mutable_parts(0)->set_table(12345); }), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(push_pull([](auto* pull) { pull->mutable_parts(0)->add_blocks(0); }), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(push_pull([](auto* pull) { pull->mutable_payload()->pop_back(); }), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(PullValue(), 0);
+  EXPECT_EQ(push_pull([](auto*) {}), grpc::StatusCode::OK);
+  EXPECT_EQ(PullValue(), 2);
 }
 
 TEST_F(ServiceTest, ErrorsOfTheStoreReachTheClient) {

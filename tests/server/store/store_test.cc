@@ -538,7 +538,7 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
 TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
   Make();
   v1::TableSpec small = AddingRows("full", 2);
-  small.set_memory_max_bytes(1);  // A first push may come in.
+  small.set_memory_max_bytes(1);
   const BlockLayout layout{1000, 64};
   const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 2), small});
   ASSERT_TRUE(tables.ok()) << tables.status();
@@ -567,7 +567,7 @@ TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
   EXPECT_EQ(Push(not_finite).status().code(), absl::StatusCode::kInvalidArgument);
 
   absl::Status refused;
-  uint64_t let_in = 0;  // Before the table took any memory.
+  uint64_t let_in = 0;
   for (Sequence sequence = 4; refused.ok() && sequence < 100; ++sequence) {
     auto push = NewPush(sequence);
     push.AddRows(rows, 2, many, true);

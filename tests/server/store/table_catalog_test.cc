@@ -105,8 +105,11 @@ TEST_F(CatalogTest, AnEvictionPolicyThatThisPsDoesNotKnowIsRefusedByItsValue) {
   Make();
   v1::TableSpec spec = AddingRows("r", 2);
   v1::TableSpec newer;
-  newer.mutable_embedding()->mutable_eviction()->GetReflection()
-      ->MutableUnknownFields(newer.mutable_embedding()->mutable_eviction())->AddVarint(3, 7);
+  newer.mutable_embedding()
+      ->mutable_eviction()
+      ->GetReflection()
+      ->MutableUnknownFields(newer.mutable_embedding()->mutable_eviction())
+      ->AddVarint(3, 7);
   ASSERT_TRUE(spec.MergeFromString(newer.SerializeAsString()));
   const absl::Status status = Ensure({spec}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
