@@ -23,7 +23,7 @@ Member::Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
     : options_(std::move(options)),
       lease_{LeaseOptions(coordinator->is_fixed()),
              {.fill_heartbeat = [this](bool, v1::HeartbeatRequest* request) { FillHeartbeat(request); },
-              .on_heartbeat_answered = [this] { reported_event_ = filled_event_; },
+              .on_heartbeat_answered = [this](const v1::HeartbeatResponse& response) { OnHeartbeatAnswered(response); },
               .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
               .on_first_route = std::move(on_route),
               .on_route =
@@ -65,6 +65,7 @@ absl::Status Member::CheckRoute(const ShardMap& map) const {
 
 void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
   if (options_.progress) *request->mutable_server() = options_.progress();
+  request->set_workers_ended_from(workers_ended_to_);
   filled_event_ = reported_event_;
   if (options_.events == nullptr) return;
   for (v1::Event& event : options_.events->After(reported_event_, limits::kHeartbeatEventsMax)) {
@@ -72,6 +73,13 @@ void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
     event.clear_id();
     *request->add_events() = std::move(event);
   }
+}
+
+void Member::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
+  reported_event_ = filled_event_;
+  workers_ended_to_ = response.workers_ended_to();
+  if (response.workers_ended().empty() || !options_.on_workers_ended) return;
+  options_.on_workers_ended({response.workers_ended().data(), static_cast<size_t>(response.workers_ended_size())});
 }
 
 absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRequest& request) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -42,6 +43,8 @@ class Member {
     // null.
     std::function<v1::ServerProgress()> progress;
     const EventLog* events = nullptr;
+    // Runs on the member's thread with workers that have left or died. Must not take long; may be null.
+    std::function<void(std::span<const Incarnation>)> on_workers_ended;
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms, or is final. It does not run if Leave comes first.
@@ -67,14 +70,16 @@ class Member {
  private:
   LeaseClient::Options LeaseOptions(bool coordinator_is_fixed) const;
   void FillHeartbeat(v1::HeartbeatRequest* request);
+  void OnHeartbeatAnswered(const v1::HeartbeatResponse& response);
   absl::Status CheckRoute(const ShardMap& map) const;
 
   // Constant after construction.
   const Options options_;
 
   // Owned by the lease's thread; after it has ended, by Leave.
-  uint64_t reported_event_ = 0;  // The id of the newest event in a heartbeat that was answered.
-  uint64_t filled_event_ = 0;    // The same of the newest heartbeat.
+  uint64_t reported_event_ = 0;    // The id of the newest event in a heartbeat that was answered.
+  uint64_t filled_event_ = 0;      // The same of the newest heartbeat.
+  uint64_t workers_ended_to_ = 0;  // As it was answered last.
 
   Mutex report_mu_;
   uint64_t reports_ ABSL_GUARDED_BY(report_mu_) = 0;

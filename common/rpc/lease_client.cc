@@ -243,7 +243,7 @@ absl::Status LeaseClient::Heartbeat() {
     lease_ends_ms_ = lease_end_known_ms_;
   }
   LODESTONE_RETURN_IF_ERROR(status);
-  delegate_.on_heartbeat_answered();
+  delegate_.on_heartbeat_answered(response);
   if (response.lease_ms() > 0) lease_ms_ = std::max<int64_t>(kLeaseMsMin, response.lease_ms());
   NoteLease(sent_ms + lease_ms_);
   next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();

@@ -50,7 +50,7 @@ class LeaseClient {
   struct Delegate {
     std::function<void(bool leaving, v1::HeartbeatRequest*)> fill_heartbeat;
     // The newest heartbeat that was filled has been answered.
-    std::function<void()> on_heartbeat_answered;
+    std::function<void(const v1::HeartbeatResponse&)> on_heartbeat_answered;
     // Whether a map is one for this process. Retryable errors are waited out; FAILED_PRECONDITION loses the lease of a
     // process that does not join again.
     std::function<absl::Status(const ShardMap&)> check_route;

@@ -55,6 +55,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(options_.lease_ms);
+  if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
   return response;
 }
 

@@ -130,6 +130,7 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   const Sessions::Known sessions = store_->sessions().known();
   manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
   manifest->set_forgotten_max(sessions.forgotten_max);
+  manifest->mutable_ended_sessions()->Add(sessions.ended.begin(), sessions.ended.end());
   if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
 }
 

@@ -150,7 +150,8 @@ absl::Status RecoveryRun::LoadShard(const CheckpointReader& reader, ShardId shar
   report_.base_generation = std::min(report_.base_generation, own ? manifest.generation() : 0);
   ++report_.shards_from_checkpoints;
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
-  store_->replayer().RestoreSessions(sessions, manifest.forgotten_max());
+  const std::vector<Incarnation> ended(manifest.ended_sessions().begin(), manifest.ended_sessions().end());
+  store_->replayer().RestoreSessions(sessions, manifest.forgotten_max(), ended);
   return absl::OkStatus();
 }
 

@@ -71,11 +71,12 @@ void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload number
   store->pushes().Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
 }
 
-absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,
-                                                         const v1::EnsureTablesRequest& request) {
-  LODESTONE_ASSIGN_OR_RETURN(v1::EnsureTablesResponse response, store->EnsureTables(request));
-  response.set_server_incarnation(server);
-  return response;
+void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,
+                     std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)> done) {
+  store->EnsureTables(std::move(request), [server, done = std::move(done)](auto response) {
+    if (response.ok()) response->set_server_incarnation(server);
+    done(std::move(response));
+  });
 }
 
 }  // namespace lodestone::server

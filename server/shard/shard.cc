@@ -37,9 +37,10 @@ absl::Status ShardContents::CheckFollows(Version next) const {
                                           ": updates between them are missing"));
 }
 
-const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms) {
+const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms, std::unique_ptr<DenseTable> dense) {
   if (table->is_dense()) {
-    return contents_.dense.emplace(table->id(), std::make_unique<DenseTable>(table, contents_.id)).first->second.get();
+    if (dense == nullptr) dense = std::make_unique<DenseTable>(table, contents_.id);
+    return contents_.dense.emplace(table->id(), std::move(dense)).first->second.get();
   }
   contents_.rows.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
   return nullptr;

@@ -45,6 +45,7 @@ struct PushCall {
 
   int64_t arrived_ns = 0;
   int64_t now_ms = 0;
+  uint64_t session_ends = 0;  // Sessions::ends() when the worker's was found.
   v1::PushRequest header;
   RequestPayload payload;
   std::vector<ShardPush> shards;

@@ -97,6 +97,7 @@ absl::Status PushPath::Prepare(PushCall* call) {
   for (const v1::Part& part : header.parts()) {
     if (part.shard() < shards_->size() && !shards_->Owns(part.shard())) return NotOwned(part.shard());
   }
+  call->session_ends = sessions_->ends();
   LODESTONE_RETURN_IF_ERROR(
       sessions_->Push(header.worker_incarnation(), header.sequence(), header.clock(), call->now_ms));
   LODESTONE_RETURN_IF_ERROR(log_->health());
@@ -155,6 +156,9 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
   const bool commits = log_->HasLogOrFollowers();
   ExecutorShare& share = call->shares[e];
   share.taken_ns = NowNs();
+  // A session that has ended since: the shards may have forgotten what they have applied.
+  const bool has_session =
+      sessions_->ends() == call->session_ends || sessions_->IsOpen(call->header.worker_incarnation());
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
   for (size_t i = 0; i < pushes.size(); ++i) {
@@ -163,6 +167,11 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
     if (next != nullptr && shards_->Owns(next->shard->id())) next->shard->Prefetch(next->parts);
     if (!shards_->Owns(push->shard->id())) {
       push->result = NotOwned(push->shard->id());
+      continue;
+    }
+    if (!has_session) {
+      push->result = absl::FailedPreconditionError(
+          absl::StrCat("the session of worker incarnation ", header.worker_incarnation(), " has ended; join again"));
       continue;
     }
     Evictions evictions;

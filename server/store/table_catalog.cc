@@ -1,7 +1,10 @@
 #include "server/store/table_catalog.h"
 
 #include <algorithm>
+#include <atomic>
+#include <latch>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +28,21 @@ absl::Status SpecConflict(const v1::TableSpec& existing, const v1::TableSpec& wa
   return absl::AlreadyExistsError(
       absl::StrCat("table `", wanted.name(), "` exists with another specification: ", differences));
 }
+
+// The table of `spec`; null if there is none.
+absl::StatusOr<std::shared_ptr<const TableEntry>> FindIn(const TableMap& map, const v1::TableSpec& spec) {
+  const auto found = map.find(TableIdOf(spec.name()));
+  if (found == map.end()) return nullptr;
+  if (found->second->table->name() != spec.name()) {
+    return absl::AlreadyExistsError(absl::StrCat("the name `", spec.name(), "` hashes to the same id as table `",
+                                                 found->second->table->name(), "`; choose another name"));
+  }
+  LODESTONE_RETURN_IF_ERROR(SpecConflict(found->second->table->spec(), spec));
+  return found->second;
+}
+
+// A dense table of fewer elements is made by one thread, which takes a millisecond.
+constexpr uint64_t kElementsPerThread = 1 << 18;
 
 }  // namespace
 
@@ -59,17 +77,39 @@ absl::Status Catalog::AddToShards(TableEntry* entry) {
   *record.mutable_table() = entry->table->spec();
   record.set_table_known(true);
   LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  const std::vector<ShardId> shards = shards_->adopted();
+  std::vector<std::unique_ptr<DenseTable>> parts = MakeParts(entry->table.get(), shards);
   const uint64_t now_ms = options_.time->NowMs();
-  for (size_t e = 0; e < shards_->executors().size(); ++e) {
-    shards_->executors()[e].SubmitAndWait([&] {
-      for (const ShardId shard : shards_->adopted()) {
-        if (shards_->ExecutorOf(shard) != e) continue;
-        const DenseTable* dense = shards_->Get(shard)->AddTable(entry->table.get(), now_ms);
-        if (dense != nullptr) entry->dense[shard] = dense;
-      }
+  std::latch added(static_cast<ptrdiff_t>(shards.size()));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    shards_->executors()[shards_->ExecutorOf(shards[i])].Submit([&, i] {
+      const DenseTable* dense = shards_->Get(shards[i])->AddTable(entry->table.get(), now_ms, std::move(parts[i]));
+      if (dense != nullptr) entry->dense[shards[i]] = dense;
+      added.count_down();
     });
   }
+  added.wait();
   return absl::OkStatus();
+}
+
+std::vector<std::unique_ptr<DenseTable>> Catalog::MakeParts(Table* table, std::span<const ShardId> shards) const {
+  std::vector<std::unique_ptr<DenseTable>> parts(shards.size());
+  if (!table->is_dense()) return parts;
+  std::atomic<size_t> next{0};
+  const auto make = [&] {
+    for (size_t i = next++; i < shards.size(); i = next++) parts[i] = std::make_unique<DenseTable>(table, shards[i]);
+  };
+  std::vector<std::thread> threads;
+  const size_t wanted = table->layout().elements < kElementsPerThread ? 1 : shards_->executors().size();
+  while (threads.size() + 1 < std::min(wanted, shards.size())) threads.emplace_back(make);
+  make();
+  for (std::thread& thread : threads) thread.join();
+  return parts;
+}
+
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Find(const v1::TableSpec& spec) const {
+  LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
+  return FindIn(*tables(), spec);
 }
 
 absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec) {
@@ -85,15 +125,8 @@ absl::Status Catalog::Restore(v1::TableSpec spec) {
 absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1::TableSpec& spec, Origin origin) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
-  const auto found = map->find(TableIdOf(spec.name()));
-  if (found != map->end()) {
-    if (found->second->table->name() != spec.name()) {
-      return absl::AlreadyExistsError(absl::StrCat("the name `", spec.name(), "` hashes to the same id as table `",
-                                                   found->second->table->name(), "`; choose another name"));
-    }
-    LODESTONE_RETURN_IF_ERROR(SpecConflict(found->second->table->spec(), spec));
-    return found->second;
-  }
+  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const TableEntry> found, FindIn(*map, spec));
+  if (found != nullptr) return found;
   if (origin == Origin::kWorker) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));

@@ -24,6 +24,7 @@
 namespace lodestone::server {
 
 class CommitLog;
+class DenseTable;
 class ServingGate;
 class ShardSet;
 
@@ -42,10 +43,13 @@ class Catalog {
 
   std::shared_ptr<const TableMap> tables() const;
 
+  // The table of `spec`, if it exists; else null. Does not wait for one that is being created. Errors as Ensure's.
+  absl::StatusOr<std::shared_ptr<const TableEntry>> Find(const v1::TableSpec& spec) const;
   // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One table is
-  // created at a time. ALREADY_EXISTS, naming the difference, if a table of that name has another specification;
-  // INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does
-  // not fit; UNAVAILABLE if it cannot be logged.
+  // created at a time, by as many threads as there are executors, while these go on with their shards. Waits for logs
+  // and executors: not for threads that serve calls. ALREADY_EXISTS, naming the difference, if a table of that name has
+  // another specification; INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h);
+  // RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be logged.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec);
   // The same for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of its
   // numbers are not checked again, and what this program does not know of it is left out, as it was then.
@@ -78,6 +82,8 @@ class Catalog {
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
   // Logs the table, and makes its parts on the adopted shards.
   absl::Status AddToShards(TableEntry* entry);
+  // The parts of a dense table, beside `shards`; nulls if it is none.
+  std::vector<std::unique_ptr<DenseTable>> MakeParts(Table* table, std::span<const ShardId> shards) const;
 
   const Options options_;
   const ServingGate* const gate_;

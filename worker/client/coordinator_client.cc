@@ -77,7 +77,7 @@ LeaseClient::Options WorkerMembership::LeaseOptions() const {
 
 LeaseClient::Delegate WorkerMembership::LeaseDelegate(std::function<void(absl::StatusOr<ShardMap>)> on_first_route) {
   return {.fill_heartbeat = [this](bool leaving, v1::HeartbeatRequest* request) { FillHeartbeat(leaving, request); },
-          .on_heartbeat_answered = [] {},
+          .on_heartbeat_answered = [](const v1::HeartbeatResponse&) {},
           .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
           .on_first_route = std::move(on_first_route),
           .on_route =

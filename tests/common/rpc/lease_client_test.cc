@@ -103,7 +103,7 @@ class LeaseClientTest : public ::testing::Test {
     client_ = std::make_unique<LeaseClient>(
         options_,
         LeaseClient::Delegate{.fill_heartbeat = [](bool, v1::HeartbeatRequest*) {},
-                              .on_heartbeat_answered = [] {},
+                              .on_heartbeat_answered = [](const v1::HeartbeatResponse&) {},
                               .check_route = [](const ShardMap&) { return absl::OkStatus(); },
                               .on_first_route =
                                   [this](absl::StatusOr<ShardMap> map) {

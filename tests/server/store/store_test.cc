@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "gmock/gmock.h"
+#include "server/shard/shard.h"
 #include "server/table/norm_guard.h"
 #include "tests/server/store/store_fixture.h"
 
@@ -515,6 +516,32 @@ TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {
   EXPECT_EQ(Ensure({}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Ensure({}, kWorker + 1).ok());
   EXPECT_EQ(Floats(PullBlocks(tables->tables(0).id(), layout).at(0).second)[0], 1.0f);
+}
+
+TEST_F(StoreTest, TheSessionOfAWorkerThatHasEndedIsOverAndItsMarksGo) {
+  Make();
+  const BlockLayout layout{10, 10};
+  const auto tables = Ensure({AddingDense("d", 10, 10)});
+  ASSERT_TRUE(tables.ok());
+  const auto push_of = [&](Sequence sequence, Incarnation worker) {
+    auto push = NewPush(sequence, worker);
+    push.AddDense(tables->tables(0).id(), layout, 1.0f);
+    return push;
+  };
+  ASSERT_TRUE(Ensure({}, kWorker + 1).ok());
+  ASSERT_TRUE(Push(push_of(1, kWorker)).ok());
+  ASSERT_TRUE(Push(push_of(1, kWorker + 1)).ok());
+  store_->EndSessions({{kWorker}});
+  ASSERT_TRUE(Ensure({AddingDense("made_after_that", 1, 0)}, /*worker=*/0).ok());
+  EXPECT_EQ(Push(push_of(1, kWorker)).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Ensure({}, kWorker).status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto again = Push(push_of(1, kWorker + 1));
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->shards(0).duplicate());
+  const ShardId shard = ShardOfBlock(tables->tables(0).id(), 0, kShards);
+  size_t windows = 0;
+  store_->shards().Run(shard, [&](Shard* owned) { windows = owned->CollectState(nullptr).windows.size(); });
+  EXPECT_EQ(windows, 1u);
 }
 
 TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
