@@ -69,6 +69,7 @@ void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
   if (wants_copies_ && options_.copies) {
     for (v1::ShardCopy& copy : options_.copies()) *request->add_copies() = std::move(copy);
   }
+  request->set_workers_ended_from(workers_ended_to_);
   filled_event_ = reported_event_;
   if (options_.events == nullptr) return;
   for (v1::Event& event : options_.events->After(reported_event_, limits::kHeartbeatEventsMax)) {
@@ -82,6 +83,9 @@ void Member::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
   reported_event_ = filled_event_;
   wants_copies_ = response.wants_copies();
   if (options_.on_heartbeat) options_.on_heartbeat(response);
+  workers_ended_to_ = response.workers_ended_to();
+  if (response.workers_ended().empty() || !options_.on_workers_ended) return;
+  options_.on_workers_ended({response.workers_ended().data(), static_cast<size_t>(response.workers_ended_size())});
 }
 
 absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRequest& request) {

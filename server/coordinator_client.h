@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ class Member {
     std::function<std::vector<v1::ShardCopy>()> copies;
     // Runs on the member's thread with every answer to a heartbeat; may be null.
     std::function<void(const v1::HeartbeatResponse&)> on_heartbeat;
+    // Runs on the member's thread with workers that have left or died. Must not take long; may be null.
+    std::function<void(std::span<const Incarnation>)> on_workers_ended;
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms, or is final. It does not run if Leave comes first.
@@ -83,9 +86,10 @@ class Member {
   const Options options_;
 
   // Owned by the lease's thread; after it has ended, by Leave.
-  uint64_t reported_event_ = 0;  // The id of the newest event in a heartbeat that was answered.
-  uint64_t filled_event_ = 0;    // The same of the newest heartbeat.
-  bool wants_copies_ = false;    // The coordinator does.
+  uint64_t reported_event_ = 0;    // The id of the newest event in a heartbeat that was answered.
+  uint64_t filled_event_ = 0;      // The same of the newest heartbeat.
+  uint64_t workers_ended_to_ = 0;  // As it was answered last.
+  bool wants_copies_ = false;      // The coordinator does.
 
   Mutex report_mu_;
   uint64_t reports_ ABSL_GUARDED_BY(report_mu_) = 0;

@@ -304,6 +304,7 @@ void ServerProcess::StartMember() {
   options.progress = [this] { return status_->Progress(); };
   options.events = &events_;
   options.data.emplace();  // Nothing.
+  options.on_workers_ended = [this](std::span<const Incarnation> workers) { store_.EndSessions(workers); };
   if (storage_ != nullptr) {
     options.data = storage_->dir().data();
     options.token = storage_->dir().token();
@@ -494,7 +495,9 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   broadcaster_.Shutdown();
   exchange_.Drain();
   if (server_ != nullptr) {
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms);
+    parameters_.Drain(grace_ms);
+    server_->Shutdown(deadline);
     LODESTONE_LOG(INFO, "server", "has shut down address={}", identity_.address);
   }
   if (ticks_.joinable()) ticks_.join();

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
+#include "common/config/field_range.h"
+#include "common/config/table_check.h"
 
 namespace lodestone {
 namespace {
@@ -103,28 +105,11 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   }
 }
 
-// What one method needs of two fields together; the bounds of each field are in the schema.
-void CheckOptimizer(const v1::Optimizer& optimizer, const std::string& path, Problems* problems) {
-  const v1::Adagrad& adagrad = optimizer.adagrad();
-  if (optimizer.has_adagrad() && adagrad.epsilon() == 0 && adagrad.initial_accumulator() == 0) {
-    problems->push_back({path + ".adagrad.epsilon", "must be above 0 where initial_accumulator is 0"});
-  }
-  if (optimizer.has_ftrl() && !(optimizer.learning_rate() > 0)) {
-    problems->push_back({path + ".learning_rate", "must be above 0 for ftrl, which divides by it"});
-  }
-}
-
 void CheckTable(const v1::TableConfig& table, bool is_embedding, const std::string& path, Problems* problems) {
+  CheckRanges(table, path, problems);
   CheckOptimizer(table.optimizer(), path + ".optimizer", problems);
-  const v1::Initializer& initializer = table.initializer();
-  if (initializer.has_uniform() && initializer.uniform().low() > initializer.uniform().high()) {
-    problems->push_back({path + ".initializer.uniform.low", "must not be above high"});
-  }
+  CheckInitializer(table.initializer(), is_embedding, path + ".initializer", problems);
   if (is_embedding) {
-    if (initializer.has_xavier() || initializer.has_he()) {
-      problems->push_back({absl::StrCat(path, ".initializer.", initializer.has_he() ? "he" : "xavier"),
-                           "is for dense tables only: the rows of an embedding have no fan-in"});
-    }
     if (table.has_broadcast()) problems->push_back({path + ".broadcast", "is for dense tables only"});
   } else {
     if (table.has_admission()) problems->push_back({path + ".admission", "is for embedding tables only"});
@@ -140,6 +125,7 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
                                                       absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model.type())),
                                                       ", such as [256, 128]")});
   }
+  CheckRanges(model.optimizer(), "model.optimizer", problems);
   CheckOptimizer(model.optimizer(), "model.optimizer", problems);
   CheckTable(model.linear(), true, "model.linear", problems);
   CheckTable(model.embedding(), true, "model.embedding", problems);

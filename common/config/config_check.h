@@ -1,18 +1,12 @@
 // Cross-field checks of a configuration; the bounds of single fields are in its protos.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "common/config/config_problem.h"
 #include "proto/config.pb.h"
 
 namespace lodestone {
-
-// An error in a configuration.
-struct ConfigProblem {
-  std::string path;  // Of the field: "server.advertise", "data.train[1]".
-  std::string what;
-};
 
 // All errors; empty if there are none. Thread-safe.
 std::vector<ConfigProblem> CheckConfig(const v1::Config& config);

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/utf8.h"
+#include "common/config/field_range.h"
 #include "common/config/suggest.h"
 #include "common/config/yaml_scalar.h"
-#include "proto/options.pb.h"
 
 namespace lodestone {
 namespace {
@@ -28,45 +28,6 @@ using google::protobuf::Reflection;
 
 constexpr size_t kNamesListedMax = 16;
 constexpr int kSchemaDepthMax = 8;
-
-// A bound as a person would write it: 3600000, not 3.6e+06.
-std::string BoundText(double bound) {
-  const bool whole = std::abs(bound) < 1e15 && std::floor(bound) == bound;
-  return whole ? absl::StrCat(static_cast<int64_t>(bound)) : ShortestText(bound);
-}
-
-// ": must be 1 to 1024", ": must be at least 0 and below 1" and the like, of the bounds that the type of `field` and
-// its range option give.
-std::string BoundsText(const FieldDescriptor& field, const std::string& type_min, const std::string& type_max) {
-  const v1::Range& range = field.options().GetExtension(v1::range);
-  const std::string min = range.has_min() ? BoundText(range.min()) : type_min;
-  const std::string max = range.has_max() ? BoundText(range.max()) : type_max;
-  const bool open = range.has_above() || range.has_below();
-  if (!open && !min.empty() && !max.empty()) return absl::StrCat(": must be ", min, " to ", max);
-  std::vector<std::string> bounds;
-  if (range.has_above()) {
-    bounds.push_back(absl::StrCat("above ", BoundText(range.above())));
-  } else if (!min.empty()) {
-    bounds.push_back(absl::StrCat("at least ", min));
-  }
-  if (range.has_below()) {
-    bounds.push_back(absl::StrCat("below ", BoundText(range.below())));
-  } else if (!max.empty()) {
-    bounds.push_back(absl::StrCat("at most ", max));
-  }
-  return bounds.empty() ? "" : absl::StrCat(": must be ", absl::StrJoin(bounds, " and "));
-}
-
-// Whether `value` is within the range option of `field`, whose bounds are rounded to Number: a bound of 0.1 admits the
-// float that is nearest to 0.1.
-template <typename Number>
-bool WithinRange(const FieldDescriptor& field, Number value) {
-  const v1::Range& range = field.options().GetExtension(v1::range);
-  return !(range.has_min() && value < static_cast<Number>(range.min())) &&
-         !(range.has_max() && value > static_cast<Number>(range.max())) &&
-         !(range.has_above() && value <= static_cast<Number>(range.above())) &&
-         !(range.has_below() && value >= static_cast<Number>(range.below()));
-}
 
 std::string WrongType(const YamlNode& node, std::string_view expected) {
   return absl::StrCat("expected ", std::string(expected), ", got the string ", Quote(node.text));

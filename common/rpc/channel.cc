@@ -73,6 +73,10 @@ bool Reconnect(grpc::Channel* channel) {
 void ApplyServerSettings(grpc::ServerBuilder* builder, uint32_t message_max_bytes) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(message_max_bytes));
   builder->SetMaxSendMessageSize(-1);  // Answers are bounded by what they answer, deltas are cut by the server.
+  // A compressed message would be inflated whole before its size is looked at.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
 
   builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
   builder->AddChannelArgument(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, kReadChunkBytesMin);

@@ -123,7 +123,7 @@ absl::Status SplitMessage(ByteView message, std::string* header, ByteView* paylo
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload,
-                          size_t repeated_max) {
+                          size_t repeated_max, size_t header_bytes_max) {
   std::vector<grpc::Slice> slices;
   if (!buffer.Dump(&slices).ok()) return absl::InvalidArgumentError("the message could not be read");
   *payload = Payload(std::move(slices));
@@ -136,6 +136,11 @@ absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::Mess
   if (repeated > repeated_max) {
     return absl::InvalidArgumentError(
         absl::StrCat(header->GetTypeName(), ": ", repeated, " of what at most ", repeated_max, " may be in a message"));
+  }
+  if (header_bytes.size() > header_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(header->GetTypeName(), ": ", header_bytes.size(),
+                                                   " bytes beside the payload; the limit is ", header_bytes_max,
+                                                   ": send it in several messages"));
   }
   if (!header->ParseFromString(header_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("the bytes are not a ", header->GetTypeName()));

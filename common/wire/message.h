@@ -40,7 +40,7 @@ class Payload {
 
  private:
   friend absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
-                                   Payload* payload, size_t repeated_max);
+                                   Payload* payload, size_t repeated_max, size_t header_bytes_max);
   // What the bytes lie in. Short slices hold theirs inline, so slices do not move any more.
   struct Memory {
     std::vector<grpc::Slice> slices;
@@ -50,6 +50,10 @@ class Payload {
   std::shared_ptr<const Memory> memory_;
   ByteView bytes_;
 };
+
+// What a call may have beside its payload, so that little of what it sends becomes much in memory: an empty Part is 2
+// bytes on the wire and a hundred here.
+inline constexpr size_t kCallHeaderBytesMax = 4 << 20;
 
 // The field number of every payload.
 inline constexpr int kPayloadField = 15;
@@ -61,9 +65,10 @@ absl::Status SplitMessage(ByteView message, std::string* header, ByteView* paylo
 
 // Parses the header of `buffer` into `header` (whose payload field stays empty) and points `payload` at the rest, where
 // it lies. INVALID_ARGUMENT, naming the message's type, if the bytes are not such a message, or if its field 1 comes
-// more than `repeated_max` times (which is known before memory is taken for them).
+// more than `repeated_max` times or its header is longer than `header_bytes_max` (which is known before memory is taken
+// for what they become).
 absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header, Payload* payload,
-                          size_t repeated_max = SIZE_MAX);
+                          size_t repeated_max = SIZE_MAX, size_t header_bytes_max = SIZE_MAX);
 
 // The message with `header` (whose payload field must be empty) and the concatenation of `payload` as its payload. The
 // slices are referenced, not copied.

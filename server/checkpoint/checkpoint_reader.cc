@@ -8,21 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "google/protobuf/util/message_differencer.h"
+#include "common/config/table_check.h"
 
 namespace lodestone::server {
-namespace {
-
-// How two specifications differ; empty if they say the same.
-std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b) {
-  std::string differences;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
-  differencer.ReportDifferencesToString(&differences);
-  return differencer.Compare(a, b) ? "" : differences;
-}
-
-}  // namespace
 
 ShardFiles FilesOf(const std::string& dir, const FoundManifest& found, const v1::ServerManifest::ShardEntry& entry) {
   ShardFiles files;
@@ -116,6 +104,7 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
     for (const FoundManifest& each : manifests_) {
       if (each.manifest->lineage() != lineage) continue;
       for (const v1::TableSpec& spec : each.manifest->tables()) {
+        if (each.manifest->tables_known()) LODESTONE_RETURN_IF_ERROR(Annotate(CheckKnown(spec), each.path));
         const auto [known, inserted] = tables.try_emplace(spec.name(), Known{&spec, &each});
         if (inserted || known->second.found->manifest->lineage() != lineage) continue;
         const std::string differences = Differences(*known->second.spec, spec);

@@ -19,6 +19,8 @@ namespace {
 
 constexpr size_t kTextBytesMax = 1024;  // Of any text that a process reports about itself.
 constexpr size_t kMetricNameBytesMax = 32;
+constexpr size_t kEndedWorkersMax = 4096;  // Remembered.
+constexpr size_t kEndedWorkersTold = 512;  // In one heartbeat's answer.
 constexpr int64_t kRateWindowMs = 5000;
 constexpr int64_t kRateStepMs = 250;  // Closer observations replace each other.
 
@@ -38,7 +40,8 @@ MemberTable::MemberTable(const ClusterOptions* options, EventQueue* events)
       start_ms_(options_.time->NowMs()),
       servers_(options_.servers),
       workers_(options_.workers),
-      next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)) {
+      next_incarnation_(std::max<Incarnation>(1, options_.first_incarnation)),
+      ended_to_(options_.first_incarnation) {
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     servers_[i].role = v1::ROLE_SERVER;
     servers_[i].index = i;
@@ -175,6 +178,7 @@ absl::StatusOr<MemberPlace*> MemberTable::FreePlace(v1::Role role) {
 bool MemberTable::EndLife(const MemberPlace& place) {
   if (place.incarnation == 0 || place.left || place.expiry_told) return false;
   events_->Note("died", place, Alive(place) ? "another process has taken its place" : LastHeard(place));
+  NoteEnded(place);
   return true;
 }
 
@@ -214,6 +218,22 @@ void MemberTable::RenewAll() {
   }
 }
 
+void MemberTable::NoteEnded(const MemberPlace& place) {
+  if (place.role != v1::ROLE_WORKER) return;
+  ended_workers_.push_back(place.incarnation);
+  ++ended_to_;
+  if (ended_workers_.size() > kEndedWorkersMax) ended_workers_.pop_front();
+}
+
+void MemberTable::FillEnded(uint64_t from, v1::HeartbeatResponse* response) const {
+  const uint64_t first = ended_to_ - ended_workers_.size();
+  if (from < first || from > ended_to_) from = first;  // It is new, or was told by another coordinator.
+  const size_t told = std::min<size_t>(ended_to_ - from, kEndedWorkersTold);
+  const auto begin = ended_workers_.begin() + static_cast<ptrdiff_t>(from - first);
+  response->mutable_workers_ended()->Add(begin, begin + static_cast<ptrdiff_t>(told));
+  response->set_workers_ended_to(from + told);
+}
+
 bool MemberTable::HeardOf(MemberPlace* place) {
   place->last_contact_ms = options_.time->NowMs();
   return std::exchange(place->silent, false);
@@ -225,6 +245,7 @@ void MemberTable::Record(MemberPlace* place, const v1::HeartbeatRequest& request
   if (place->role == v1::ROLE_SERVER) RecordServer(place, request);
   if (!place->left) return;
   ++changes_;
+  NoteEnded(*place);
   events_->Note("left", *place, "in good order");
 }
 
@@ -281,6 +302,7 @@ void MemberTable::Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired)
       place.expiry_told = true;
       ++changes_;
       events_->Note("died", place, LastHeard(place));
+      NoteEnded(place);
       on_expired(place);
     }
   }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,6 +74,9 @@ class MemberTable {
   // Takes over what a heartbeat reports.
   void Record(MemberPlace* place, const v1::HeartbeatRequest& request);
 
+  // Tells a ps of the workers that have ended since the answer that had `from` as its workers_ended_to.
+  void FillEnded(uint64_t from, v1::HeartbeatResponse* response) const;
+
   // Calls `on_expired` with each process whose lease has ended since the last call.
   void Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired);
   // When the next lease ends that Expire has not seen, on the time source; nullopt if there is none.
@@ -91,6 +95,8 @@ class MemberTable {
   MemberPlace* PlaceOfRetry(const v1::JoinRequest& request);
   absl::StatusOr<MemberPlace*> PlaceAt(uint32_t index, const v1::JoinRequest& request);
   absl::StatusOr<MemberPlace*> FreePlace(v1::Role role);
+  // The holder's life is over.
+  void NoteEnded(const MemberPlace& place);
   void RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress);
   void RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request);
   void RestorePlace(const v1::CoordinatorState::Place& state, MemberPlace* place);
@@ -102,6 +108,10 @@ class MemberTable {
   absl::flat_hash_map<Incarnation, MemberPlace*> by_incarnation_;
   Incarnation next_incarnation_;
   uint64_t changes_ = 0;
+  // The workers that ended last, the newest at the end, and its number: above those of an earlier coordinator, whose
+  // clock it goes on from.
+  std::deque<Incarnation> ended_workers_;
+  uint64_t ended_to_;
 };
 
 }  // namespace lodestone::server

@@ -63,6 +63,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.mapped() && options_.replicated() &&
                            std::find(in_sync.begin(), in_sync.end(), false) == in_sync.end());
   response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
+  if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
   return response;
 }
 

@@ -127,9 +127,11 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   manifest->set_lineage(dir_->lineage());
   manifest->set_generation(dir_->generation());
   for (v1::TableSpec& spec : store_->tables().specs()) *manifest->add_tables() = std::move(spec);
+  manifest->set_tables_known(true);
   const Sessions::Known sessions = store_->sessions().known();
   manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
   manifest->set_forgotten_max(sessions.forgotten_max);
+  manifest->mutable_ended_sessions()->Add(sessions.ended.begin(), sessions.ended.end());
   if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
 }
 

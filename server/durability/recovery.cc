@@ -145,7 +145,7 @@ absl::Status RecoveryRun::LoadCheckpoints() {
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> tables,
                              reader_->Tables(store_->shards().adopted(), options_.until));
-  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->tables().Ensure(table).status());
+  for (const v1::TableSpec& table : tables) LODESTONE_RETURN_IF_ERROR(store_->tables().Restore(table));
   {
     MutexLock lock(&mu_);
     report_.notes = reader_->problems();
@@ -195,7 +195,8 @@ absl::Status RecoveryRun::LoadShard(ShardId shard) {
   const bool own = manifest.server() == options_.cluster.server();
   shards_[shard].base_generation = own ? manifest.generation() : 0;
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
-  store_->replayer().RestoreSessions(sessions, manifest.forgotten_max());
+  const std::vector<Incarnation> ended(manifest.ended_sessions().begin(), manifest.ended_sessions().end());
+  store_->replayer().RestoreSessions(sessions, manifest.forgotten_max(), ended);
   return absl::OkStatus();
 }
 

@@ -50,6 +50,7 @@ void Bootstrap::SendCatalog() {
   const Sessions::Known known = store_->sessions().known();
   item.mutable_sessions()->mutable_open()->Add(known.open.begin(), known.open.end());
   item.mutable_sessions()->set_forgotten_max(known.forgotten_max);
+  item.mutable_sessions()->mutable_ended()->Add(known.ended.begin(), known.ended.end());
   stream_->Send(MakePiece(item));
   for (v1::TableSpec& spec : store_->tables().specs()) {
     *item.mutable_table() = std::move(spec);

@@ -219,7 +219,8 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
     }
     case v1::FollowItem::kSessions: {
       const std::vector<Incarnation> open(item.sessions().open().begin(), item.sessions().open().end());
-      store_->replayer().AddSessions(open, item.sessions().forgotten_max());
+      const std::vector<Incarnation> ended(item.sessions().ended().begin(), item.sessions().ended().end());
+      store_->replayer().AddSessions(open, item.sessions().forgotten_max(), ended);
       return absl::OkStatus();
     }
     case v1::FollowItem::kTable: {

@@ -29,7 +29,7 @@ absl::Status CheckSizes(const v1::ExchangeRequest& header, size_t payload_bytes)
 absl::StatusOr<std::vector<ReceivedCall>> CallReader::Read(const grpc::ByteBuffer& message) {
   v1::ExchangeRequest header;
   Payload payload;
-  LODESTONE_RETURN_IF_ERROR(ParseMessage(message, &header, &payload, limits::kExchangeCallsMax));
+  LODESTONE_RETURN_IF_ERROR(ParseMessage(message, &header, &payload, limits::kExchangeCallsMax, kCallHeaderBytesMax));
   LODESTONE_RETURN_IF_ERROR(CheckSizes(header, payload.size()));
   transport_.BeginMessage();
   std::vector<ReceivedCall> calls;

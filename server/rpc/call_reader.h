@@ -3,7 +3,6 @@
 // Not thread-safe; the calls that it returns keep their bytes alive.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -29,9 +28,8 @@ struct ReceivedCall {
 class CallReader {
  public:
   // As PayloadTransport.
-  CallReader(std::string peer, std::shared_ptr<std::atomic<size_t>> key_list_bytes,
-             std::function<SharedUse()> shared_use)
-      : transport_(std::move(peer), std::move(key_list_bytes), std::move(shared_use)) {}
+  CallReader(std::string peer, std::shared_ptr<KeyListPool> key_list_pool, std::function<SharedUse()> shared_use)
+      : transport_(std::move(peer), std::move(key_list_pool), std::move(shared_use)) {}
 
   // The calls of the stream's next message, in their order. INVALID_ARGUMENT if the message is malformed: the stream
   // cannot continue. A call whose payload cannot be found has that error.

@@ -35,7 +35,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc
   services.incarnation = incarnation_;
   if (access_ != nullptr) services.timer = access_->timer();
   if (caller == nullptr) services.shared_use = shared_use_;
-  services.key_list_bytes = key_list_bytes_;
+  services.key_list_pool = key_list_pool_;
   const auto stream = std::make_shared<ExchangeStream>(std::move(services), context, caller);
   {
     MutexLock lock(&mu_);

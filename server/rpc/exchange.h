@@ -10,7 +10,6 @@
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -25,6 +24,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/auth/access.h"
+#include "server/rpc/key_list_cache.h"
 #include "server/rpc/shared_values.h"
 
 namespace lodestone::server {
@@ -65,7 +65,7 @@ class Exchange {
   const std::function<SharedUse()> shared_use_;
 
   // Of the streams' caches; calls may keep a stream longer than this lives.
-  const std::shared_ptr<std::atomic<size_t>> key_list_bytes_ = std::make_shared<std::atomic<size_t>>(0);
+  const std::shared_ptr<KeyListPool> key_list_pool_ = std::make_shared<KeyListPool>();
 
   Mutex mu_;
   std::vector<std::weak_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mu_);

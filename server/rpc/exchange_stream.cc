@@ -71,7 +71,7 @@ ExchangeStream::ExchangeStream(Services services, grpc::CallbackServerContext* c
       context_(context),
       peer_(context->peer()),
       caller_(std::move(caller)),
-      reader_(peer_, services_.key_list_bytes, services_.shared_use) {}
+      reader_(peer_, services_.key_list_pool, services_.shared_use) {}
 
 void ExchangeStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
@@ -208,10 +208,10 @@ void ExchangeStream::RunCall(ReceivedCall received) {
                   }));
       return;
     case v1::Call::kEnsureTables:
-      Flush();  // Creating tables may wait for the disk.
-      answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
-        out->mutable_ensure_tables()->Swap(result);
-      })(RunEnsureTables(services_.store, services_.incarnation, call.ensure_tables()));
+      RunEnsureTables(services_.store, services_.incarnation, std::move(*call.mutable_ensure_tables()),
+                      answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
+                        out->mutable_ensure_tables()->Swap(result);
+                      }));
       return;
     case v1::Call::kSubscribe:
       if (route.request_bytes() > 0) {

@@ -4,7 +4,6 @@
 // server.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,10 +37,10 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   struct Services {
     Store* store = nullptr;
     Broadcaster* broadcaster = nullptr;
-    Incarnation incarnation = 0;                          // Of this ps.
-    Timer* timer = nullptr;                               // Null if callers have no quotas.
-    std::function<SharedUse()> shared_use;                // As PayloadTransport.
-    std::shared_ptr<std::atomic<size_t>> key_list_bytes;  // As KeyListCache.
+    Incarnation incarnation = 0;                 // Of this ps.
+    Timer* timer = nullptr;                      // Null if callers have no quotas.
+    std::function<SharedUse()> shared_use;       // As PayloadTransport.
+    std::shared_ptr<KeyListPool> key_list_pool;  // As KeyListCache.
   };
   // `caller`: decides about each call; null: every call is allowed.
   ExchangeStream(Services services, grpc::CallbackServerContext* context, std::shared_ptr<Caller> caller);

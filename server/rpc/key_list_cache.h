@@ -3,16 +3,23 @@
 // Lists are copied to memory of their own, because a message may be far larger than its list. A call keeps its list
 // alive after the cache has dropped it.
 //
-// Not thread-safe; the streams' caches share a count of bytes. It may outlive the Exchange, because calls keep their
-// stream.
+// All streams share a bound. When it is reached, each may hold an equal part of it: a stream that holds more drops
+// lists for one that holds less, however long it has been silent.
+//
+// Thread safety: a cache is used by one thread at a time; a pool is thread-safe. The pool may outlive the Exchange,
+// because calls keep their stream.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "common/base/mutex.h"
 #include "common/wire/key_list.h"
 #include "common/wire/message.h"
 #include "proto/parameter_server.pb.h"
@@ -20,17 +27,40 @@
 
 namespace lodestone::server {
 
+class KeyListCache;
+
+// What the caches of all streams may hold together.
+class KeyListPool {
+ public:
+  explicit KeyListPool(size_t bytes_max = kKeyListBytesMax) : bytes_max_(bytes_max) {}
+
+  // In all caches.
+  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class KeyListCache;
+  void Join(KeyListCache* cache);
+  void Leave(KeyListCache* cache);
+  // The equal part of each cache.
+  size_t Share() const { return bytes_max_ / std::max<size_t>(1, count_.load(std::memory_order_relaxed)); }
+  bool HasRoom(size_t bytes) const { return this->bytes() + bytes <= bytes_max_; }
+  // Lets caches drop what they hold beyond their share.
+  void Trim();
+
+  const size_t bytes_max_;
+  std::atomic<size_t> bytes_{0};
+  std::atomic<size_t> count_{0};  // Of caches_.
+  Mutex mu_;                      // Taken before a cache's.
+  absl::flat_hash_set<KeyListCache*> caches_ ABSL_GUARDED_BY(mu_);
+};
+
 class KeyListCache {
  public:
-  // `bytes_of_all`: the bytes in the caches of all streams. When it reaches about `bytes_of_all_max`, a cache drops
-  // lists of its own to add another, or does not add it.
-  explicit KeyListCache(std::shared_ptr<std::atomic<size_t>> bytes_of_all, size_t bytes_max = kKeyListBytesPerStream,
-                        size_t bytes_of_all_max = kKeyListBytesMax)
-      : bytes_of_all_(std::move(bytes_of_all)),
-        bytes_max_(bytes_max),
-        bytes_of_all_max_(bytes_of_all_max),
-        lists_(bytes_max) {}
-  ~KeyListCache() { bytes_of_all_->fetch_sub(lists_.bytes(), std::memory_order_relaxed); }
+  explicit KeyListCache(std::shared_ptr<KeyListPool> pool, size_t bytes_max = kKeyListBytesPerStream)
+      : pool_(std::move(pool)), bytes_max_(bytes_max), lists_(bytes_max) {
+    pool_->Join(this);
+  }
+  ~KeyListCache();
   KeyListCache(const KeyListCache&) = delete;
   KeyListCache& operator=(const KeyListCache&) = delete;
 
@@ -40,13 +70,17 @@ class KeyListCache {
   absl::Status Take(const v1::KeyList& list, RequestPayload* numbers, v1::Answer::Keys* outcome);
 
  private:
-  // False if there is no room.
-  bool Add(const KeyListName& name, const Payload& keys);
+  friend class KeyListPool;
+  // A cached copy of `keys`; nullopt if there is no room.
+  std::optional<Payload> Add(const KeyListName& name, const Payload& keys);
+  std::optional<Payload> Find(const KeyListName& name);
+  // Drops the oldest lists until the rest takes at most `bytes`.
+  void TrimTo(size_t bytes);
 
-  const std::shared_ptr<std::atomic<size_t>> bytes_of_all_;
+  const std::shared_ptr<KeyListPool> pool_;
   const size_t bytes_max_;
-  const size_t bytes_of_all_max_;
-  KeyListMemory<Payload> lists_;
+  Mutex mu_;
+  KeyListMemory<Payload> lists_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::server

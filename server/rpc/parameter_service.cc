@@ -1,6 +1,7 @@
 #include "server/rpc/parameter_service.h"
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,7 +30,14 @@ absl::Status CheckDeadline(const grpc::CallbackServerContext& context) {
 absl::Status Open(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
                   google::protobuf::MessageLite* header, Payload* payload) {
   LODESTONE_RETURN_IF_ERROR(CheckDeadline(context));
-  return ParseMessage(request, header, payload);
+  return ParseMessage(request, header, payload, SIZE_MAX, kCallHeaderBytesMax);
+}
+
+// Finishes a call after `hold_ms`; `fill` writes its response. Also when the service is gone.
+void Finish(Access* access, const std::shared_ptr<UnaryCall>& call, const absl::Status& status, int64_t hold_ms,
+            std::function<void()> fill) {
+  if (hold_ms == 0) return call->Finish(status, fill);
+  access->timer()->After(hold_ms, [call, status, fill = std::move(fill)] { call->Finish(status, fill); });
 }
 
 // The stream of one unary Subscribe. Owned by gRPC until OnDone.
@@ -87,29 +95,34 @@ absl::StatusOr<std::shared_ptr<Caller>> ParameterService::CallerOf(const grpc::C
   return access_->Identify(CallOf(context));
 }
 
-void ParameterService::Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const {
-  if (hold_ms == 0) return reactor->Finish(ToGrpc(status));
-  access_->timer()->After(hold_ms, [reactor, status] { reactor->Finish(ToGrpc(status)); });
-}
-
 grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerContext* context,
                                                          const v1::EnsureTablesRequest* request,
                                                          v1::EnsureTablesResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const auto run = [&]() -> absl::Status {
+  const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
+  if (call == nullptr) return reactor;
+  const auto check = [&]() -> absl::Status {
     LODESTONE_RETURN_IF_ERROR(CheckDeadline(*context));
     LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
-    if (caller != nullptr) LODESTONE_RETURN_IF_ERROR(caller->CheckEnsureTables(*request));
-    LODESTONE_ASSIGN_OR_RETURN(*response, RunEnsureTables(store_, incarnation_, *request));
-    return absl::OkStatus();
+    return caller == nullptr ? absl::OkStatus() : caller->CheckEnsureTables(*request);
   };
-  reactor->Finish(ToGrpc(run()));
+  if (const absl::Status status = check(); !status.ok()) {
+    call->Finish(status);
+    return reactor;
+  }
+  RunEnsureTables(store_, incarnation_, *request, [call, response](absl::StatusOr<v1::EnsureTablesResponse> result) {
+    call->Finish(result.status(), [&] {
+      if (result.ok()) response->Swap(&*result);
+    });
+  });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
+  if (call == nullptr) return reactor;
   v1::PushRequest header;
   Payload payload;
   const auto open = [&]() -> absl::StatusOr<int64_t> {
@@ -119,20 +132,24 @@ grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* co
   };
   const absl::StatusOr<int64_t> hold_ms = open();
   if (!hold_ms.ok()) {
-    reactor->Finish(ToGrpc(hold_ms.status()));
+    call->Finish(hold_ms.status());
     return reactor;
   }
-  store_->pushes().Push(std::move(header), std::move(payload),
-                        [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<v1::PushResponse> result) {
-                          if (result.ok()) *response = BuildMessage(*result, {});
-                          Finish(reactor, result.status(), hold_ms);
-                        });
+  store_->pushes().Push(
+      std::move(header), std::move(payload),
+      [access = access_, call, response, hold_ms = *hold_ms](absl::StatusOr<v1::PushResponse> result) {
+        Finish(access, call, result.status(), hold_ms, [response, result] {
+          if (result.ok()) *response = BuildMessage(*result, {});
+        });
+      });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
+  if (call == nullptr) return reactor;
   v1::PullRequest header;
   Payload payload;
   const auto open = [&]() -> absl::Status {
@@ -141,13 +158,14 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
     return caller == nullptr ? absl::OkStatus() : caller->CheckPull(header);
   };
   if (const absl::Status status = open(); !status.ok()) {
-    reactor->Finish(ToGrpc(status));
+    call->Finish(status);
     return reactor;
   }
   store_->pulls().Pull(std::move(header), std::move(payload),
-                       [reactor, response](absl::StatusOr<PullPath::Values> values) {
-                         if (values.ok()) *response = BuildMessage(values->header, values->payload);
-                         reactor->Finish(ToGrpc(values.status()));
+                       [call, response](absl::StatusOr<PullPath::Values> values) {
+                         call->Finish(values.status(), [&] {
+                           if (values.ok()) *response = BuildMessage(values->header, values->payload);
+                         });
                        });
   return reactor;
 }
@@ -155,6 +173,8 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
+  if (call == nullptr) return reactor;
   v1::PushPullRequest header;
   Payload payload;
   const auto open = [&]() -> absl::StatusOr<int64_t> {
@@ -164,13 +184,14 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
   };
   const absl::StatusOr<int64_t> hold_ms = open();
   if (!hold_ms.ok()) {
-    reactor->Finish(ToGrpc(hold_ms.status()));
+    call->Finish(hold_ms.status());
     return reactor;
   }
   RunPushPull(store_, std::move(header), std::move(payload),
-              [this, reactor, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
-                if (values.ok()) *response = BuildMessage(values->header, values->payload);
-                Finish(reactor, values.status(), hold_ms);
+              [access = access_, call, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
+                Finish(access, call, values.status(), hold_ms, [response, values] {
+                  if (values.ok()) *response = BuildMessage(values->header, values->payload);
+                });
               });
   return reactor;
 }

@@ -15,6 +15,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/auth/access.h"
 #include "server/auth/authorized_caller.h"
+#include "server/rpc/unary_calls.h"
 
 namespace lodestone::server {
 
@@ -38,6 +39,9 @@ class ParameterService final : public internal::ParameterServerBase {
                    Incarnation incarnation, Access* access = nullptr)
       : store_(store), broadcaster_(broadcaster), exchange_(exchange), incarnation_(incarnation), access_(access) {}
 
+  // Ends the unary calls, as UnaryCalls. The stream of Exchange and the subscriptions have their own ends.
+  void Drain(int64_t grace_ms) { unary_calls_.Drain(grace_ms); }
+
   grpc::ServerUnaryReactor* EnsureTables(grpc::CallbackServerContext* context, const v1::EnsureTablesRequest* request,
                                          v1::EnsureTablesResponse* response) override;
   grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
@@ -53,14 +57,13 @@ class ParameterService final : public internal::ParameterServerBase {
  private:
   // The caller; null: every call is allowed. UNAUTHENTICATED.
   absl::StatusOr<std::shared_ptr<Caller>> CallerOf(const grpc::CallbackServerContext& context) const;
-  // Finishes a call after `hold_ms`.
-  void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status, int64_t hold_ms) const;
 
   Store* const store_;
   Broadcaster* const broadcaster_;
   lodestone::server::Exchange* const exchange_;
   const Incarnation incarnation_;
   Access* const access_;
+  UnaryCalls unary_calls_;  // Synchronises itself.
 };
 
 }  // namespace lodestone::server

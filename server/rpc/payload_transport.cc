@@ -15,9 +15,9 @@ void AnswerRoute::Complete(v1::Answer* answer, std::vector<grpc::Slice>* values)
   answer->set_payload_bytes(SizeOf(*values));
 }
 
-PayloadTransport::PayloadTransport(std::string peer, std::shared_ptr<std::atomic<size_t>> key_list_bytes,
+PayloadTransport::PayloadTransport(std::string peer, std::shared_ptr<KeyListPool> key_list_pool,
                                    std::function<SharedUse()> shared_use)
-    : shared_use_(std::move(shared_use)), key_lists_(std::move(key_list_bytes)), shared_values_(std::move(peer)) {}
+    : shared_use_(std::move(shared_use)), key_lists_(std::move(key_list_pool)), shared_values_(std::move(peer)) {}
 
 void PayloadTransport::BeginMessage() {
   shared_values_.BeginMessage(shared_use_ == nullptr ? SharedUse::kRefused : shared_use_());

@@ -5,7 +5,6 @@
 // Not thread-safe; what it returns is, and keeps the bytes alive.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -50,10 +49,9 @@ class AnswerRoute {
 
 class PayloadTransport {
  public:
-  // `peer`: the client's name in logs. `key_list_bytes`: as KeyListCache. `shared_use`: the policy for shared memory,
+  // `peer`: the client's name in logs. `key_list_pool`: as KeyListCache. `shared_use`: the policy for shared memory,
   // asked for each message; null: it is refused.
-  PayloadTransport(std::string peer, std::shared_ptr<std::atomic<size_t>> key_list_bytes,
-                   std::function<SharedUse()> shared_use);
+  PayloadTransport(std::string peer, std::shared_ptr<KeyListPool> key_list_pool, std::function<SharedUse()> shared_use);
 
   // Begins a message, which must be well-formed: its calls follow in their order, and may refer to what earlier ones
   // brought.

@@ -53,26 +53,30 @@ void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload number
   if (absl::Status status = Split(store->pushes(), std::move(numbers), call.get()); !status.ok()) {
     return call->done(std::move(status));
   }
-  const auto pull = [store, call](absl::StatusOr<v1::PushResponse> pushed) {
+  // A push that cannot be followed by its pull is not applied.
+  absl::StatusOr<std::shared_ptr<PullPath::Call>> checked =
+      store->pulls().Check(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers));
+  if (!checked.ok()) return call->done(checked.status());
+  const auto pull = [store, call, checked = *std::move(checked)](absl::StatusOr<v1::PushResponse> pushed) {
     if (!pushed.ok()) return call->done(pushed.status());
-    store->pulls().Pull(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers),
-                        [call, pushed = *std::move(pushed)](absl::StatusOr<PullPath::Values> values) {
-                          if (!values.ok()) return call->done(values.status());
-                          PushPullValues result;
-                          *result.header.mutable_push() = pushed;
-                          *result.header.mutable_pull() = std::move(values->header);
-                          result.payload = std::move(values->payload);
-                          call->done(std::move(result));
-                        });
+    store->pulls().Read(checked, [call, pushed = *std::move(pushed)](absl::StatusOr<PullPath::Values> values) {
+      if (!values.ok()) return call->done(values.status());
+      PushPullValues result;
+      *result.header.mutable_push() = pushed;
+      *result.header.mutable_pull() = std::move(values->header);
+      result.payload = std::move(values->payload);
+      call->done(std::move(result));
+    });
   };
   store->pushes().Push(std::move(*call->header.mutable_push()), std::move(call->push_numbers), pull);
 }
 
-absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,
-                                                         const v1::EnsureTablesRequest& request) {
-  LODESTONE_ASSIGN_OR_RETURN(v1::EnsureTablesResponse response, store->EnsureTables(request));
-  response.set_server_incarnation(server);
-  return response;
+void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,
+                     std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)> done) {
+  store->EnsureTables(std::move(request), [server, done = std::move(done)](auto response) {
+    if (response.ok()) response->set_server_incarnation(server);
+    done(std::move(response));
+  });
 }
 
 }  // namespace lodestone::server

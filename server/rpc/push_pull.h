@@ -23,13 +23,13 @@ struct PushPullValues {
   std::vector<grpc::Slice> payload;
 };
 
-// Pushes, then pulls. The payload fields of `header`'s push and pull must be empty: `numbers` has the payload of the
-// push, followed by that of the pull.
+// Pushes, then pulls; both are checked before either is done. The payload fields of `header`'s push and pull must be
+// empty: `numbers` has the payload of the push, followed by that of the pull.
 void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
                  std::function<void(absl::StatusOr<PushPullValues>)> done);
 
-// EnsureTables on the ps of incarnation `server`.
-absl::StatusOr<v1::EnsureTablesResponse> RunEnsureTables(Store* store, Incarnation server,
-                                                         const v1::EnsureTablesRequest& request);
+// EnsureTables on the ps of incarnation `server`. Does not block; `done` as Store's.
+void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,
+                     std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)> done);
 
 }  // namespace lodestone::server

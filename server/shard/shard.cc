@@ -38,9 +38,10 @@ absl::Status ShardContents::CheckFollows(Version next) const {
                                           ": updates between them are missing"));
 }
 
-const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms) {
+const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms, std::unique_ptr<DenseTable> dense) {
   if (table->is_dense()) {
-    return contents_.dense.emplace(table->id(), std::make_unique<DenseTable>(table, contents_.id)).first->second.get();
+    if (dense == nullptr) dense = std::make_unique<DenseTable>(table, contents_.id);
+    return contents_.dense.emplace(table->id(), std::move(dense)).first->second.get();
   }
   contents_.rows.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
   return nullptr;
@@ -66,6 +67,11 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   return PushResult{next, false};
 }
 
+bool Shard::HasApplied(Incarnation worker, Sequence sequence) const {
+  const auto window = contents_.windows.find(worker);
+  return window != contents_.windows.end() && window->second.Check(sequence) == SequenceWindow::Verdict::kDuplicate;
+}
+
 void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version version, Evictions* evictions) {
   for (const PartView& part : parts) {
     if (part.table->is_dense()) {
@@ -76,7 +82,8 @@ void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version
       }
     } else {
       contents_.rows.find(part.table->id())
-          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.last_for_shard);
+          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new,
+                          part.last_for_shard);
     }
   }
 }

@@ -63,8 +63,9 @@ class Shard {
   // Whether all updates up to `version`, of `term`, are among the shard's own, as far as it knows.
   bool Includes(uint64_t term, Version version) const;
 
-  // Makes the shard's part of `table`, and returns it if the table is dense. REQUIRES: it has none yet.
-  const DenseTable* AddTable(Table* table, uint64_t now_ms);
+  // Makes the shard's part of `table`, and returns it if the table is dense. `dense`: that part, where it is made
+  // already, which takes long; no executor need wait for it. REQUIRES: it has none yet.
+  const DenseTable* AddTable(Table* table, uint64_t now_ms, std::unique_ptr<DenseTable> dense = nullptr);
 
   struct PushResult {
     Version version = 0;
@@ -74,6 +75,9 @@ class Shard {
   // are noted in `evictions` (may be null). OUT_OF_RANGE if the sequence is older than the worker's window.
   absl::StatusOr<PushResult> Push(Incarnation worker, Sequence sequence, std::span<const PartView> parts,
                                   uint64_t now_ms, Evictions* evictions = nullptr);
+
+  // Whether Push would only acknowledge this one.
+  bool HasApplied(Incarnation worker, Sequence sequence) const;
 
   // Copies rows to dst and returns the version they are of.
   Version Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst);

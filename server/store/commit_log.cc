@@ -44,12 +44,12 @@ void CommitLog::AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<Shard
   if (log != nullptr) log->Append(records, nullptr, nullptr);
 }
 
-absl::Status CommitLog::AppendTo(size_t logs, const v1::LogRecord& record) {
+absl::Status CommitLog::AppendToAll(const v1::LogRecord& record) {
   const std::vector<ShardLog::Record> records = RecordsOf(record);
-  CommitWait wait(logs);
+  CommitWait wait(logs_.size());
   if (replicas_ != nullptr) replicas_->Append(records, nullptr);
-  for (size_t i = 0; i < logs; ++i) {
-    logs_[i]->Append(records, nullptr, [&wait](const absl::Status& status) { wait.Done(status); });
+  for (const auto& log : logs_) {
+    log->Append(records, nullptr, [&wait](const absl::Status& status) { wait.Done(status); });
   }
   return wait.Wait();
 }
@@ -58,6 +58,13 @@ void CommitLog::AppendToOneUnawaited(const v1::LogRecord& record) {
   const std::vector<ShardLog::Record> records = RecordsOf(record);
   if (replicas_ != nullptr) replicas_->Append(records, nullptr);
   if (!logs_.empty()) logs_[0]->Append(records, nullptr, nullptr);
+}
+
+void CommitLog::AppendToOne(const v1::LogRecord& record, std::function<void(const absl::Status&)> done) {
+  const std::vector<ShardLog::Record> records = RecordsOf(record);
+  if (replicas_ != nullptr) replicas_->Append(records, nullptr);
+  if (logs_.empty()) return done(absl::OkStatus());
+  logs_[0]->Append(records, nullptr, std::move(done));
 }
 
 absl::Status CommitLog::log_health() const {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -71,9 +72,10 @@ class CommitLog {
 
   // Appends a record of no shard to all logs, or to one, and hands it to followers; waits until it is durable, or does
   // not.
-  absl::Status AppendToAll(const v1::LogRecord& record) { return AppendTo(logs_.size(), record); }
-  absl::Status AppendToOne(const v1::LogRecord& record) { return AppendTo(logs_.empty() ? 0 : 1, record); }
+  absl::Status AppendToAll(const v1::LogRecord& record);
   void AppendToOneUnawaited(const v1::LogRecord& record);
+  // The same without blocking: `done` is called when it is durable, perhaps within the call.
+  void AppendToOne(const v1::LogRecord& record, std::function<void(const absl::Status&)> done);
 
   // Why no update should come now, or OK: the logs' reason, or also the followers'. Cheap.
   absl::Status log_health() const;
@@ -86,8 +88,6 @@ class CommitLog {
   void FillStatus(v1::StorageStatus* status) const;
 
  private:
-  absl::Status AppendTo(size_t logs, const v1::LogRecord& record);
-
   const ServingGate* const gate_;
   ShardSet* const shards_;
 

@@ -11,15 +11,12 @@ Executors::Executors(uint32_t count) {
   for (uint32_t i = 0; i < std::max(1u, count); ++i) executors_.push_back(std::make_unique<Executor>());
 }
 
-absl::Status Executors::CheckQueues() const {
-  for (const auto& executor : executors_) {
-    const size_t length = executor->queue_length();
-    if (length >= limits::kExecutorQueueMax) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("an executor of this ps has ", length, " messages waiting, its limit; try again later"));
-    }
-  }
-  return absl::OkStatus();
+absl::Status Executors::CheckQueue(size_t executor) const {
+  const size_t length = executors_[executor]->queue_length();
+  if (length < limits::kExecutorQueueMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("executor ", executor,
+                                                   " of this ps, which owns shards of the call, has ", length,
+                                                   " messages waiting, its limit; try again later"));
 }
 
 void Executors::Drain() {

@@ -24,8 +24,8 @@ class Executors {
   // Takes work that would keep an executor from its shards for too long; runs it on a thread of its own.
   Executor& background() { return *background_; }
 
-  // RESOURCE_EXHAUSTED if an executor has too much to do.
-  absl::Status CheckQueues() const;
+  // RESOURCE_EXHAUSTED if the executor has too much to do.
+  absl::Status CheckQueue(size_t executor) const;
   // Waits until all that was submitted has run. REQUIRES: no thread submits meanwhile.
   void Drain();
   // Runs what is queued, and ends the executors. REQUIRES: every submission from outside has returned.

@@ -55,23 +55,45 @@ struct PullPath::Call {
   Done done;
 };
 
-void PullPath::Pull(v1::PullRequest header, RequestPayload payload, Done done) {
-  if (absl::Status status = gate_->CheckReady(); !status.ok()) return done(std::move(status));
-  if (absl::Status status = gate_->CheckServing(); !status.ok()) return done(std::move(status));
-  if (absl::Status status = shards_->executors().CheckQueues(); !status.ok()) return done(std::move(status));
+absl::StatusOr<std::shared_ptr<PullPath::Call>> PullPath::Check(v1::PullRequest header, RequestPayload payload) {
+  LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
+  LODESTONE_RETURN_IF_ERROR(gate_->CheckServing());
   auto call = std::make_shared<Call>();
   call->arrived_ns = NowNs();
   call->now_ms = time_->NowMs();
   sessions_->Contact(header.worker_incarnation(), call->now_ms);
   call->header = std::move(header);
   call->payload = std::move(payload);
-  call->done = std::move(done);
   const std::shared_ptr<const TableMap> map = catalog_->tables();
-  auto views = ViewParts(PartKind::kPull, call->header.parts(), call->payload.payload.bytes(),
-                         call->payload.key_bytes(), *map, shards_->roles());
-  if (!views.ok()) return call->done(views.status());
-  call->views = *std::move(views);
+  LODESTONE_ASSIGN_OR_RETURN(call->views,
+                             ViewParts(PartKind::kPull, call->header.parts(), call->payload.payload.bytes(),
+                                       call->payload.key_bytes(), *map, shards_->roles()));
+  LODESTONE_RETURN_IF_ERROR(CheckQueues(*call));
+  return call;
+}
+
+absl::Status PullPath::CheckQueues(const Call& call) const {
+  std::vector<bool> needed(shards_->executors().size());
+  for (const PartView& view : call.views) {
+    if (!view.table->is_dense()) needed[shards_->ExecutorOf(view.shard)] = true;  // Blocks are read where they lie.
+  }
+  for (size_t e = 0; e < needed.size(); ++e) {
+    if (needed[e]) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
+  }
+  return absl::OkStatus();
+}
+
+void PullPath::Read(const std::shared_ptr<Call>& call, Done done) {
+  call->arrived_ns = NowNs();
+  call->done = std::move(done);
   Run(call);
+}
+
+void PullPath::Pull(v1::PullRequest header, RequestPayload payload, Done done) {
+  absl::StatusOr<std::shared_ptr<Call>> call = Check(std::move(header), std::move(payload));
+  if (!call.ok()) return done(call.status());
+  (*call)->done = std::move(done);
+  Run(*call);
 }
 
 void PullPath::PrepareAnswer(Call* call) {

@@ -44,15 +44,20 @@ class PullPath {
   using Done = std::function<void(absl::StatusOr<Values>)>;
   void Pull(v1::PullRequest header, RequestPayload payload, Done done);
 
+  // The same in two steps: the checks, and, later, the reading of a pull that has passed them.
+  struct Call;
+  absl::StatusOr<std::shared_ptr<Call>> Check(v1::PullRequest header, RequestPayload payload);
+  void Read(const std::shared_ptr<Call>& call, Done done);
+
   // About once a second, for the status: measures the rate.
   void SampleRate(int64_t now_ms) { rate_.Sample(now_ms, pulls_.load()); }
   // Sets what is about pulls.
   void FillStatus(v1::ServerStatus* status) const;
 
  private:
-  struct Call;
-
   void Run(const std::shared_ptr<Call>& call);
+  // RESOURCE_EXHAUSTED if an executor that the pull needs has too much to do.
+  absl::Status CheckQueues(const Call& call) const;
   // Answers for each part: blocks by reference, and for rows where in the answer they will lie.
   void PrepareAnswer(Call* call);
   // On executor `e`: reads the rows of its shards.

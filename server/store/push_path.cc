@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
@@ -18,6 +20,7 @@
 #include "server/store/shard_set.h"
 #include "server/store/table_catalog.h"
 #include "server/store/worker_sessions.h"
+#include "server/table/norm_guard.h"
 
 namespace lodestone::server {
 namespace {
@@ -40,6 +43,9 @@ ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartVie
   push.set_sequence(header.sequence());
   for (const PartView& part : parts) {
     *push.add_parts() = header.parts(part.index);
+    if (!part.takes_new && absl::c_find(push.full_tables(), part.table->id()) == push.full_tables().end()) {
+      push.add_full_tables(part.table->id());
+    }
     if (!part.keys.empty()) record.payload.push_back(part.keys);
     record.payload.push_back(part.gradients);
   }
@@ -49,56 +55,41 @@ ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartVie
 
 }  // namespace
 
-// One shard's share of a push.
-struct PushPath::ShardPush {
-  Shard* shard = nullptr;
-  std::vector<PartView> parts;
-  absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
-};
-
-// The outcome of the share of a push that one executor has.
-struct PushPath::ExecutorShare {
-  absl::Status log;        // Whether what it applied is durable,
-  absl::Status replica;    // and whether followers hold it.
-  int64_t taken_ns = 0;    // When the executor took it,
-  int64_t applied_ns = 0;  // and when that was done.
-};
-
-// A push on its way through the executors; the share that ends last answers it.
-struct PushPath::Call {
-  int64_t arrived_ns = 0;
-  int64_t now_ms = 0;
-  v1::PushRequest header;
-  RequestPayload payload;
-  std::vector<ShardPush> shards;
-  std::vector<Table*> tables;         // Distinct.
-  std::vector<Table*> counted;        // Of them, those of which no later message of the push has more.
-  std::vector<ExecutorShare> shares;  // By executor.
-  std::atomic<size_t> ends_left{0};   // Of executors, their logs and followers.
-  Done done;
-};
+PushPath::PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, Catalog* catalog,
+                   Sessions* sessions)
+    : time_(time),
+      gate_(gate),
+      shards_(shards),
+      log_(log),
+      catalog_(catalog),
+      sessions_(sessions),
+      admission_(shards, &catalog->budget()) {}
 
 absl::StatusOr<size_t> PushPath::PayloadBytes(const v1::PushRequest& header, size_t* keys) const {
   return PushPayloadBytes(header.parts(), *catalog_->tables(), keys);
 }
 
 void PushPath::Push(v1::PushRequest header, RequestPayload payload, Done done) {
-  auto call = std::make_shared<Call>();
+  const auto call = std::make_shared<PushCall>(&catalog_->budget());
   call->arrived_ns = NowNs();
   call->now_ms = time_->NowMs();
   call->header = std::move(header);
   call->payload = std::move(payload);
   call->done = std::move(done);
-  if (absl::Status status = Prepare(call.get()); !status.ok()) {
-    Refuse(status, call->header.worker_incarnation());
-    call->done(std::move(status));
-    return;
-  }
-  bytes_.fetch_add(call->payload.size(), std::memory_order_relaxed);
-  Run(call);
+  if (absl::Status status = Prepare(call.get()); !status.ok()) return RefuseCall(call.get(), std::move(status));
+  if (admission_.AdmitAtOnce(call.get())) return Run(call);
+  admission_.Decide(call, [this, call](absl::Status status) {
+    if (!status.ok()) return RefuseCall(call.get(), std::move(status));
+    Run(call);
+  });
 }
 
-absl::Status PushPath::Prepare(Call* call) {
+void PushPath::RefuseCall(PushCall* call, absl::Status status) {
+  Refuse(status, call->header.worker_incarnation());
+  call->done(std::move(status));
+}
+
+absl::Status PushPath::Prepare(PushCall* call) {
   LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
   LODESTONE_RETURN_IF_ERROR(gate_->CheckServing());
   const v1::PushRequest& header = call->header;
@@ -106,20 +97,18 @@ absl::Status PushPath::Prepare(Call* call) {
   for (const v1::Part& part : header.parts()) {
     if (part.shard() < shards_->size() && !shards_->Owns(part.shard())) return NotOwned(part.shard());
   }
+  call->session_ends = sessions_->ends();
   LODESTONE_RETURN_IF_ERROR(
       sessions_->Push(header.worker_incarnation(), header.sequence(), header.clock(), call->now_ms));
-  LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueues());
   LODESTONE_RETURN_IF_ERROR(log_->health());
   const std::shared_ptr<const TableMap> map = catalog_->tables();
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<PartView> views,
                              ViewParts(PartKind::kPush, header.parts(), call->payload.payload.bytes(),
                                        call->payload.key_bytes(), *map, shards_->roles()));
-  LODESTONE_RETURN_IF_ERROR(CheckFinite(views));
-  LODESTONE_RETURN_IF_ERROR(CheckGuards(views));
   absl::flat_hash_map<ShardId, size_t> group_of;
+  absl::flat_hash_set<Table*> tables;
   for (const PartView& view : views) {
-    if (std::find(call->tables.begin(), call->tables.end(), view.table) == call->tables.end()) {
-      if (!view.table->is_dense()) LODESTONE_RETURN_IF_ERROR(catalog_->CheckMemory(*view.table, 0));
+    if (tables.insert(view.table).second) {
       call->tables.push_back(view.table);
       if (view.last_for_ps) call->counted.push_back(view.table);
     }
@@ -127,16 +116,27 @@ absl::Status PushPath::Prepare(Call* call) {
     if (inserted) {
       call->shards.emplace_back();
       call->shards.back().shard = shards_->Get(view.shard);
+      call->shards.back().executor = shards_->ExecutorOf(view.shard);
     }
     call->shards[group->second].parts.push_back(view);
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckQueues(call->ByExecutor(shards_->executors().size())));
+  LODESTONE_RETURN_IF_ERROR(CheckFinite(views));
+  call->guards = JudgeGuards(views, &call->norms);
+  return absl::OkStatus();
+}
+
+absl::Status PushPath::CheckQueues(const std::vector<std::vector<ShardPush*>>& by_executor) const {
+  for (size_t e = 0; e < by_executor.size(); ++e) {
+    if (!by_executor[e].empty()) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
   }
   return absl::OkStatus();
 }
 
-void PushPath::Run(const std::shared_ptr<Call>& call) {
+void PushPath::Run(const std::shared_ptr<PushCall>& call) {
+  bytes_.fetch_add(call->payload.size(), std::memory_order_relaxed);
   Executors& executors = shards_->executors();
-  std::vector<std::vector<ShardPush*>> by_executor(executors.size());
-  for (ShardPush& push : call->shards) by_executor[shards_->ExecutorOf(push.shard->id())].push_back(&push);
+  std::vector<std::vector<ShardPush*>> by_executor = call->ByExecutor(executors.size());
   std::vector<Share> shares;
   for (size_t e = 0; e < executors.size(); ++e) {
     if (by_executor[e].empty()) continue;
@@ -148,16 +148,20 @@ void PushPath::Run(const std::shared_ptr<Call>& call) {
         {&executors[e], rows, [this, call, e, pushes = std::move(by_executor[e])] { Apply(call, e, pushes); }});
   }
   if (shares.empty()) return Finish(call.get(), nullptr);
+  call->executors_left.store(shares.size(), std::memory_order_relaxed);
   call->ends_left.store(shares.size() * std::max<size_t>(1, log_->ends()), std::memory_order_relaxed);
   call->shares.resize(executors.size());
   Spread(std::move(shares));
 }
 
-void PushPath::Apply(const std::shared_ptr<Call>& call, size_t e, std::span<ShardPush* const> pushes) {
+void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes) {
   const v1::PushRequest& header = call->header;
   const bool commits = log_->HasLogOrFollowers();
   ExecutorShare& share = call->shares[e];
   share.taken_ns = NowNs();
+  // A session that has ended since: the shards may have forgotten what they have applied.
+  const bool has_session =
+      sessions_->ends() == call->session_ends || sessions_->IsOpen(call->header.worker_incarnation());
   std::vector<ShardLog::Record> records;
   std::vector<ReplicaSink::Position> positions;
   for (size_t i = 0; i < pushes.size(); ++i) {
@@ -166,6 +170,11 @@ void PushPath::Apply(const std::shared_ptr<Call>& call, size_t e, std::span<Shar
     if (next != nullptr && shards_->Owns(next->shard->id())) next->shard->Prefetch(next->parts);
     if (!shards_->Owns(push->shard->id())) {
       push->result = NotOwned(push->shard->id());
+      continue;
+    }
+    if (!has_session) {
+      push->result = absl::FailedPreconditionError(
+          absl::StrCat("the session of worker incarnation ", header.worker_incarnation(), " has ended; join again"));
       continue;
     }
     Evictions evictions;
@@ -178,6 +187,7 @@ void PushPath::Apply(const std::shared_ptr<Call>& call, size_t e, std::span<Shar
     log_->Stamp(push->shard, call->now_ms, {&records.back(), 1});
   }
   share.applied_ns = NowNs();
+  if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) call->room.Release();  // The tables count it.
   const auto end = [this, call, e] {
     if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), &call->shares[e]);
   };
@@ -189,7 +199,7 @@ void PushPath::Apply(const std::shared_ptr<Call>& call, size_t e, std::span<Shar
   });
 }
 
-void PushPath::Finish(Call* call, const ExecutorShare* last) {
+void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
   for (const auto status : {&ExecutorShare::log, &ExecutorShare::replica}) {
     for (const ExecutorShare& share : call->shares) {
       if (!(share.*status).ok()) return call->done(share.*status);
@@ -200,9 +210,7 @@ void PushPath::Finish(Call* call, const ExecutorShare* last) {
   bool applied = call->shards.empty();
   for (const ShardPush& push : call->shards) {
     if (!push.result.ok()) {
-      Refuse(push.result.status(), call->header.worker_incarnation());
-      call->done(push.result.status());
-      return;
+      return RefuseCall(call, push.result.status());
     }
     v1::PushResponse::ShardResult* out = response.add_shards();
     out->set_shard(push.shard->id());
@@ -212,6 +220,7 @@ void PushPath::Finish(Call* call, const ExecutorShare* last) {
   }
   Observe(*call, last);  // Before it is counted: what is counted has been observed.
   if (applied) {
+    for (const GuardedNorm& norm : call->norms) norm.guard->Take(norm.mean_square);
     for (Table* table : call->counted) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
     pushes_.fetch_add(1, std::memory_order_relaxed);
     sessions_->PushApplied(call->header.worker_incarnation());
@@ -222,7 +231,7 @@ void PushPath::Finish(Call* call, const ExecutorShare* last) {
   if (applied && broadcast_listener_) TellDue(*call);
 }
 
-void PushPath::TellDue(const Call& call) const {
+void PushPath::TellDue(const PushCall& call) const {
   std::vector<TableId> due;
   for (Table* table : call.counted) {
     const uint32_t every = table->spec().broadcast().every_pushes();
@@ -234,7 +243,7 @@ void PushPath::TellDue(const Call& call) const {
   if (!due.empty()) broadcast_listener_(due);
 }
 
-void PushPath::Observe(const Call& call, const ExecutorShare* last) const {
+void PushPath::Observe(const PushCall& call, const ExecutorShare* last) const {
   if (last == nullptr) return push_duration_metric.ObserveNs(NowNs() - call.arrived_ns);
   push_queue_metric.ObserveNs(last->taken_ns - call.arrived_ns);
   push_apply_metric.ObserveNs(last->applied_ns - last->taken_ns);

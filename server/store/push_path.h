@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +22,8 @@
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
+#include "server/store/push_admission.h"
+#include "server/store/push_call.h"
 #include "server/store/rate_meter.h"
 #include "server/store/request_payload.h"
 
@@ -34,9 +37,8 @@ class ShardSet;
 
 class PushPath {
  public:
-  PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog,
-           Sessions* sessions)
-      : time_(time), gate_(gate), shards_(shards), log_(log), catalog_(catalog), sessions_(sessions) {}
+  PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, Catalog* catalog,
+           Sessions* sessions);
 
   // `listener` is called, on an executor's thread or a log's, once with all tables that have had their
   // broadcast.every_pushes pushes with a push. Call once, before the first push.
@@ -48,7 +50,8 @@ class PushPath {
   void SetRefusalListener(RefusalListener listener) { refusal_listener_ = std::move(listener); }
 
   // Applies a push. `header.payload()` is empty: the keys and gradients are in `payload`. A push is checked whole
-  // before any shard sees it: it is applied to all of its shards or refused. With logs, `done` runs when it is durable.
+  // before any shard sees it: it is applied to all of its shards or refused. One that a shard has applied before was
+  // accepted then, and is refused by no guard and for no want of memory. With logs, `done` runs when it is durable.
   // UNAVAILABLE while a log cannot be written: what was applied already is acknowledged when the push is sent again and
   // the log is well.
   using Done = std::function<void(absl::StatusOr<v1::PushResponse>)>;
@@ -64,18 +67,18 @@ class PushPath {
   void FillStatus(v1::ServerStatus* status) const;
 
  private:
-  struct ShardPush;
-  struct ExecutorShare;
-  struct Call;
-
-  absl::Status Prepare(Call* call);
-  void Run(const std::shared_ptr<Call>& call);
+  absl::Status Prepare(PushCall* call);
+  // RESOURCE_EXHAUSTED if an executor that the push needs has too much to do.
+  absl::Status CheckQueues(const std::vector<std::vector<ShardPush*>>& by_executor) const;
+  void Run(const std::shared_ptr<PushCall>& call);
   // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns.
-  void Apply(const std::shared_ptr<Call>& call, size_t e, std::span<ShardPush* const> pushes);
+  void Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);
   // `last`: the share that was done last; null if there is none.
-  void Finish(Call* call, const ExecutorShare* last);
-  void Observe(const Call& call, const ExecutorShare* last) const;
-  void TellDue(const Call& call) const;
+  void Finish(PushCall* call, const ExecutorShare* last);
+  void Observe(const PushCall& call, const ExecutorShare* last) const;
+  void TellDue(const PushCall& call) const;
+  // Ends it with why it is refused.
+  void RefuseCall(PushCall* call, absl::Status status);
   void Refuse(const absl::Status& status, Incarnation worker);
 
   // Constant after construction, or before the first push.
@@ -83,8 +86,9 @@ class PushPath {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
-  const Catalog* const catalog_;
+  Catalog* const catalog_;
   Sessions* const sessions_;
+  const PushAdmission admission_;
   BroadcastListener broadcast_listener_;
   RefusalListener refusal_listener_;
 

@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/config/table_check.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
 #include "server/store/commit_wait.h"
@@ -54,13 +56,18 @@ absl::Status Apply(const TablePart& part, Version version, uint64_t now_ms, Shar
 absl::StatusOr<bool> Replayer::Replay(const v1::LogRecord& record, ByteView payload) {
   switch (record.what_case()) {
     case v1::LogRecord::kTable:
-      LODESTONE_RETURN_IF_ERROR(catalog_->Ensure(record.table()).status());
+      if (record.table_known()) LODESTONE_RETURN_IF_ERROR(CheckKnown(record.table()));
+      LODESTONE_RETURN_IF_ERROR(catalog_->Restore(record.table()));
       return true;
     case v1::LogRecord::kSessionOpened:
       sessions_->Restore(record.session_opened(), time_->NowMs());
       return true;
     case v1::LogRecord::kSessionForgotten:
-      sessions_->RestoreForgotten(record.session_forgotten());
+      if (record.session_ended()) {
+        sessions_->End(record.session_forgotten());
+      } else {
+        sessions_->RestoreForgotten(record.session_forgotten());
+      }
       for (const ShardId shard : shards_->adopted()) {
         shards_->Run(shard, [&](Shard* owned) { owned->ForgetWorker(record.session_forgotten()); });
       }
@@ -116,7 +123,8 @@ absl::Status Replayer::ReplayPush(const v1::LogRecord& record, ByteView payload)
   if (!views.ok()) {
     return Annotate(views.status(), absl::StrCat("shard ", record.shard(), " version ", record.version()));
   }
-  for (const PartView& view : *views) {
+  for (PartView& view : *views) {
+    view.takes_new = absl::c_find(push.full_tables(), view.table->id()) == push.full_tables().end();
     if (view.shard != record.shard()) {
       return absl::DataLossError(absl::StrCat("shard ", record.shard(), " version ", record.version(),
                                               ": the record holds a part of shard ", view.shard));
@@ -158,8 +166,10 @@ absl::StatusOr<bool> Replayer::ReplayRestored(const v1::LogRecord& record, ByteV
       absl::StrCat("shard ", record.shard(), " version ", record.version(), ": ", status.message()));
 }
 
-void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max) {
+void Replayer::RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max,
+                               std::span<const Incarnation> ended) {
   const int64_t now_ms = time_->NowMs();
+  sessions_->RestoreEnded(ended);
   for (const Incarnation worker : open) sessions_->Restore(worker, now_ms);
   sessions_->RestoreForgotten(forgotten_max);
 }
@@ -203,12 +213,15 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
   const int64_t now_ms = time_->NowMs();
   switch (record.what_case()) {
     case v1::LogRecord::kTable:
-      return catalog_->Ensure(record.table()).status();  // Which logs it, if it is new.
+      LODESTONE_RETURN_IF_ERROR(CheckKnown(record.table()));
+      return catalog_->Restore(record.table());  // Which logs it, if it is new.
     case v1::LogRecord::kSessionOpened:
-      AddSessions({{record.session_opened()}}, 0);
+      AddSessions({{record.session_opened()}}, 0, {});
       return absl::OkStatus();
     case v1::LogRecord::kSessionForgotten:
-      return absl::OkStatus();  // It may be open here; the shards' windows are the caller's to see to.
+      // One that was silent there may be open here. The shards' windows are the caller's to see to.
+      if (record.session_ended() && sessions_->End(record.session_forgotten())) AppendToLog(record);
+      return absl::OkStatus();
     case v1::LogRecord::kPush:
       sessions_->Contact(record.push().worker(), now_ms);
       break;
@@ -233,16 +246,31 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
   return absl::OkStatus();
 }
 
-void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgotten_max) {
+void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgotten_max,
+                           std::span<const Incarnation> ended) {
   const int64_t now_ms = time_->NowMs();
-  ShardLog* const log = log_->LogOf(0);
+  v1::LogRecord record;
+  for (const Incarnation worker : ended) {
+    if (!sessions_->End(worker)) continue;
+    record.set_session_forgotten(worker);
+    record.set_session_ended(true);
+    AppendToLog(record);
+  }
+  record.Clear();
   for (const Incarnation worker : open) {
-    if (!sessions_->Restore(worker, now_ms) || log == nullptr) continue;
-    std::vector<ShardLog::Record> records(1);
-    records[0].message.set_session_opened(worker);
-    log->Append(records, nullptr, nullptr);
+    if (!sessions_->Adopt(worker, now_ms)) continue;
+    record.set_session_opened(worker);
+    AppendToLog(record);
   }
   sessions_->RaiseForgotten(forgotten_max);
+}
+
+void Replayer::AppendToLog(const v1::LogRecord& record) {
+  ShardLog* const log = log_->LogOf(0);
+  if (log == nullptr) return;
+  std::vector<ShardLog::Record> records(1);
+  records[0].message = record;
+  log->Append(records, nullptr, nullptr);
 }
 
 absl::StatusOr<Version> Replayer::RollBack(ShardId shard, std::shared_ptr<const TablePart> part) {

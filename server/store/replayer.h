@@ -39,8 +39,9 @@ class Replayer {
   // already, are skipped: false. Records of one shard must come in order; those of several may come from several
   // threads. DATA_LOSS or another error, naming the shard, if the record cannot be what happened to it.
   absl::StatusOr<bool> Replay(const v1::LogRecord& record, ByteView payload);
-  // Sessions that a checkpoint holds, and the newest that was forgotten.
-  void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
+  // Sessions that a checkpoint holds, the newest that was forgotten, and workers above it that have ended.
+  void RestoreSessions(std::span<const Incarnation> open, Incarnation forgotten_max,
+                       std::span<const Incarnation> ended = {});
 
   // Following, while calls are served. Follows a shard from now on: whatever it was here before, it is not held until
   // FinishState. RESOURCE_EXHAUSTED if there is no room for it.
@@ -55,8 +56,10 @@ class Replayer {
   // Applies an update of a held shard that its owner sent, and logs it. DATA_LOSS, naming the shard, if it does not
   // follow on what is here. Records of the owner that are of no shard are applied too.
   absl::Status ReplayFollowed(const v1::LogRecord& record, const Payload& payload);
-  // Sessions that the owner has, in addition to those that are known here.
-  void AddSessions(std::span<const Incarnation> open, Incarnation forgotten_max);
+  // Sessions that the owner has, in addition to those that are known here; but for those that were forgotten here, or
+  // whose workers have ended.
+  void AddSessions(std::span<const Incarnation> open, Incarnation forgotten_max,
+                   std::span<const Incarnation> ended = {});
 
   // Makes a shard's part of a table what `part` says, as one update, while pushes go on. OK, with the version that it
   // made: it is durable. UNAVAILABLE if the log cannot be written; it may have happened then, and is logged as soon as
@@ -73,6 +76,8 @@ class Replayer {
   absl::Status ReplayPush(const v1::LogRecord& record, ByteView payload);
   // False if more pieces must follow.
   absl::StatusOr<bool> ReplayRestored(const v1::LogRecord& record, ByteView payload);
+  // Appends what is of no shard, without waiting.
+  void AppendToLog(const v1::LogRecord& record);
 
   const TimeSource* const time_;
   const ServingGate* const gate_;

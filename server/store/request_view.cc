@@ -198,7 +198,7 @@ absl::Status CheckFinite(std::span<const PartView> views) {
   return absl::OkStatus();
 }
 
-absl::Status CheckGuards(std::span<const PartView> views) {
+absl::Status JudgeGuards(std::span<const PartView> views, std::vector<GuardedNorm>* norms) {
   struct Sum {
     const Table* table = nullptr;
     double squares = 0;
@@ -213,11 +213,12 @@ absl::Status CheckGuards(std::span<const PartView> views) {
     sum.squares += norm * norm;
     sum.values += view.values;
   }
+  absl::Status verdict;
   for (const auto& [guard, sum] : sums) {
-    LODESTONE_RETURN_IF_ERROR(guard->Judge(sum.table->name(), sum.squares / static_cast<double>(sum.values)));
+    norms->push_back({guard, sum.squares / static_cast<double>(sum.values)});
+    verdict.Update(guard->Judge(sum.table->name(), norms->back().mean_square));
   }
-  for (const auto& [guard, sum] : sums) guard->Take(sum.squares / static_cast<double>(sum.values));
-  return absl::OkStatus();
+  return verdict;
 }
 
 }  // namespace lodestone::server

@@ -42,7 +42,12 @@ absl::Status NotOwned(ShardId shard);
 // INVALID_ARGUMENT, naming table and block or key, if a gradient is NaN or infinite.
 absl::Status CheckFinite(std::span<const PartView> views);
 
-// OUT_OF_RANGE, naming the table, if the guard of one refuses its gradients. Otherwise the guards have taken the push.
-absl::Status CheckGuards(std::span<const PartView> views);
+// What the guard of a table is to learn from a push, once that has been applied.
+struct GuardedNorm {
+  NormGuard* guard = nullptr;
+  double mean_square = 0;
+};
+// OUT_OF_RANGE, naming the table, if the guard of one refuses its gradients. `norms`: one for each guard.
+absl::Status JudgeGuards(std::span<const PartView> views, std::vector<GuardedNorm>* norms);
 
 }  // namespace lodestone::server

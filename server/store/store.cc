@@ -1,12 +1,27 @@
 #include "server/store/store.h"
 
 #include <algorithm>
+#include <latch>
 #include <utility>
+#include <vector>
 
 #include "common/base/status.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
+namespace {
+
+v1::EnsureTablesResponse::Table DescriptionOf(const Table& table) {
+  v1::EnsureTablesResponse::Table description;
+  description.set_id(table.id());
+  if (table.is_dense()) {
+    description.set_block_elements(table.layout().block_elements);
+    description.set_block_count(table.layout().block_count());
+  }
+  return description;
+}
+
+}  // namespace
 
 Store::Store(const Options& options)
     : time_(options.time),
@@ -17,9 +32,15 @@ Store::Store(const Options& options)
       pulls_(options.time, &gate_, &shards_, &tables_, &sessions_),
       deltas_(&gate_, &shards_, &tables_),
       replayer_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
-      sweeper_(&gate_, &shards_, &log_, &tables_, &sessions_) {}
+      sweeper_(&gate_, &shards_, &log_, &tables_, &sessions_),
+      slow_work_(std::make_unique<Executor>(Executor::Mode::kThread)) {}
 
 Store::~Store() {
+  {
+    MutexLock lock(&slow_work_mu_);
+    ending_ = true;
+  }
+  slow_work_.reset();
   shards_.executors().Stop();  // Their last messages may still append to the logs.
   log_.Close();                // Runs what waited to be durable.
 }
@@ -35,25 +56,78 @@ void Store::OwnShards(const std::vector<ShardId>& shards) {
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> Store::EnsureTables(const v1::EnsureTablesRequest& request) {
+  absl::StatusOr<v1::EnsureTablesResponse> result;
+  std::latch ended(1);
+  EnsureTables(request, [&](absl::StatusOr<v1::EnsureTablesResponse> response) {
+    result = std::move(response);
+    ended.count_down();
+  });
+  ended.wait();
+  return result;
+}
+
+absl::Status Store::OpenSession(const v1::EnsureTablesRequest& request) {
   LODESTONE_RETURN_IF_ERROR(gate_.CheckReady());
-  if (request.worker_incarnation() != 0) {
-    LODESTONE_RETURN_IF_ERROR(log_.health());
-    LODESTONE_RETURN_IF_ERROR(sessions_.Open(request.worker_incarnation(), time_->NowMs()));
-    v1::LogRecord record;
-    record.set_session_opened(request.worker_incarnation());
-    LODESTONE_RETURN_IF_ERROR(log_.AppendToOne(record));
+  if (request.worker_incarnation() == 0) return absl::OkStatus();
+  LODESTONE_RETURN_IF_ERROR(log_.health());
+  return sessions_.Open(request.worker_incarnation(), time_->NowMs());
+}
+
+void Store::EnsureTables(v1::EnsureTablesRequest request, EnsureDone done) {
+  if (absl::Status status = OpenSession(request); !status.ok()) return done(std::move(status));
+  auto then = [this, request, done = std::move(done)](const absl::Status& logged) {
+    if (!logged.ok()) return done(logged);
+    auto found = FindTables(request);
+    if (!found.ok()) return done(found.status());
+    if (found->has_value()) return done(**std::move(found));
+    if (!SubmitToThread([this, request, done] {
+          if (ending()) return done(absl::UnavailableError("this ps ends"));
+          done(MakeTables(request));
+        })) {
+      done(absl::UnavailableError("this ps ends"));
+    }
+  };
+  if (request.worker_incarnation() == 0) return then(absl::OkStatus());
+  v1::LogRecord record;
+  record.set_session_opened(request.worker_incarnation());
+  log_.AppendToOne(record, std::move(then));
+}
+
+bool Store::SubmitToThread(std::function<void()> work) {
+  MutexLock lock(&slow_work_mu_);
+  if (ending_) return false;
+  slow_work_->Submit(std::move(work));  // To its thread, so that it returns at once.
+  return true;
+}
+
+bool Store::ending() const {
+  MutexLock lock(&slow_work_mu_);
+  return ending_;
+}
+
+absl::StatusOr<std::optional<v1::EnsureTablesResponse>> Store::FindTables(
+    const v1::EnsureTablesRequest& request) const {
+  v1::EnsureTablesResponse response;
+  for (const v1::TableSpec& spec : request.tables()) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry, tables_.Find(spec));
+    if (entry == nullptr) return std::nullopt;
+    *response.add_tables() = DescriptionOf(*entry->table);
   }
+  return response;
+}
+
+absl::StatusOr<v1::EnsureTablesResponse> Store::MakeTables(const v1::EnsureTablesRequest& request) {
   v1::EnsureTablesResponse response;
   for (const v1::TableSpec& spec : request.tables()) {
     LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry, tables_.Ensure(spec));
-    v1::EnsureTablesResponse::Table* out = response.add_tables();
-    out->set_id(entry->table->id());
-    if (entry->table->is_dense()) {
-      out->set_block_elements(entry->table->layout().block_elements);
-      out->set_block_count(entry->table->layout().block_count());
-    }
+    *response.add_tables() = DescriptionOf(*entry->table);
   }
   return response;
+}
+
+void Store::EndSessions(std::span<const Incarnation> workers) {
+  SubmitToThread(
+      [this, ended = std::vector<Incarnation>(workers.begin(), workers.end())] { sweeper_.EndSessions(ended); });
 }
 
 void Store::Tick() {

@@ -8,14 +8,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
+#include "server/shard/executor.h"
 #include "server/store/commit_log.h"
 #include "server/store/delta_path.h"
 #include "server/store/pull_path.h"
@@ -67,6 +73,14 @@ class Store {
 
   // Opens the session of a worker (0: none), and creates tables. See ParameterServer.EnsureTables.
   absl::StatusOr<v1::EnsureTablesResponse> EnsureTables(const v1::EnsureTablesRequest& request);
+  // The same without blocking. `done` is called on this thread or a log's if all tables exist, else on the thread that
+  // makes tables, one request after the other. UNAVAILABLE for what waits there when the store is destroyed.
+  using EnsureDone = std::function<void(absl::StatusOr<v1::EnsureTablesResponse>)>;
+  void EnsureTables(v1::EnsureTablesRequest request, EnsureDone done);
+
+  // Ends the sessions of workers that have left or died, as the coordinator tells: soon, not within the call, because
+  // the log may be slow.
+  void EndSessions(std::span<const Incarnation> workers);
 
   // About once a second: evicts what has outlived its TTL, forgets idle sessions, measures rates.
   void Tick();
@@ -75,6 +89,14 @@ class Store {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
+  absl::Status OpenSession(const v1::EnsureTablesRequest& request);
+  // Ensures all tables if they exist; null if one does not.
+  absl::StatusOr<std::optional<v1::EnsureTablesResponse>> FindTables(const v1::EnsureTablesRequest& request) const;
+  absl::StatusOr<v1::EnsureTablesResponse> MakeTables(const v1::EnsureTablesRequest& request);
+  // Runs `work` on the thread for what takes long; false once the store ends.
+  bool SubmitToThread(std::function<void()> work);
+  bool ending() const;
+
   const TimeSource* const time_;
 
   // Each synchronises itself.
@@ -88,6 +110,10 @@ class Store {
   DeltaPath deltas_;
   Replayer replayer_;
   Sweeper sweeper_;
+
+  mutable Mutex slow_work_mu_;
+  bool ending_ ABSL_GUARDED_BY(slow_work_mu_) = false;
+  std::unique_ptr<Executor> slow_work_;  // On a thread of its own: tables are made, sessions ended. Ends first.
 };
 
 }  // namespace lodestone::server

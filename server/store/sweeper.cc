@@ -17,25 +17,44 @@ namespace lodestone::server {
 void Sweeper::Tick(int64_t now_ms) {
   if (!gate_->open()) return;
   const std::vector<Incarnation> forgotten = sessions_->ForgetIdle(now_ms);
+  if (!forgotten.empty()) ForgetWorkers(forgotten, forgotten, /*ended=*/false);
   const std::shared_ptr<const TableMap> map = catalog_->tables();
   bool expires = false;
   for (const auto& [id, entry] : *map) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
-  if (forgotten.empty() && !expires) return;
-  for (const Incarnation worker : forgotten) {
-    v1::LogRecord record;
-    record.set_session_forgotten(worker);
-    log_->AppendToOneUnawaited(record);
-  }
+  if (!expires) return;
   for (const ShardId shard : shards_->owned()) {
-    shards_->executors()[shards_->ExecutorOf(shard)].Submit(
-        [this, shard, forgotten, now_ms] { Sweep(shard, forgotten, now_ms); });
+    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, now_ms] { EvictExpired(shard, now_ms); });
   }
 }
 
-void Sweeper::Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms) {
+void Sweeper::EndSessions(std::span<const Incarnation> workers) {
+  std::vector<Incarnation> open;
+  for (const Incarnation worker : workers) {
+    if (sessions_->End(worker)) open.push_back(worker);
+  }
+  if (!gate_->open()) return;  // What is restored later is not reopened, and keeps no marks of theirs.
+  ForgetWorkers({workers.begin(), workers.end()}, open, /*ended=*/true);
+}
+
+void Sweeper::ForgetWorkers(std::vector<Incarnation> workers, std::span<const Incarnation> log, bool ended) {
+  for (const Incarnation worker : log) {
+    v1::LogRecord record;
+    record.set_session_forgotten(worker);
+    record.set_session_ended(ended);
+    log_->AppendToOneUnawaited(record);
+  }
+  const auto shared = std::make_shared<const std::vector<Incarnation>>(std::move(workers));
+  for (const ShardId shard : shards_->owned()) {
+    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, shared] {
+      if (!shards_->Owns(shard)) return;
+      for (const Incarnation worker : *shared) shards_->Get(shard)->ForgetWorker(worker);
+    });
+  }
+}
+
+void Sweeper::EvictExpired(ShardId shard, int64_t now_ms) {
   if (!shards_->Owns(shard)) return;
   Shard* const owned = shards_->Get(shard);
-  for (const Incarnation worker : forgotten) owned->ForgetWorker(worker);
   if (!log_->health().ok() || !gate_->CheckServing().ok()) return;  // The next sweep will find the same rows.
   Evictions evictions;
   if (!owned->EvictExpired(now_ms, &evictions) || !log_->HasLogOrFollowers()) return;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/base/types.h"
@@ -24,8 +25,13 @@ class Sweeper {
   // About once a second. Does nothing before the gate opens. Rows go in updates of their own, on the executors.
   void Tick(int64_t now_ms);
 
+  // Ends the sessions of workers that have left or died, with the marks of their pushes.
+  void EndSessions(std::span<const Incarnation> workers);
+
  private:
-  void Sweep(ShardId shard, const std::vector<Incarnation>& forgotten, int64_t now_ms);
+  // Logs that sessions are over, and lets the owned shards forget the marks; `log`: of these.
+  void ForgetWorkers(std::vector<Incarnation> workers, std::span<const Incarnation> log, bool ended);
+  void EvictExpired(ShardId shard, int64_t now_ms);
 
   const ServingGate* const gate_;
   ShardSet* const shards_;

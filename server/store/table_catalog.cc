@@ -1,14 +1,17 @@
 #include "server/store/table_catalog.h"
 
 #include <algorithm>
+#include <atomic>
+#include <latch>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "common/config/table_check.h"
 #include "common/telemetry/figures.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
 #include "server/store/serving_gate.h"
@@ -18,16 +21,28 @@
 namespace lodestone::server {
 namespace {
 
-// The specification says something else than what exists: which fields.
+// ALREADY_EXISTS, naming the fields, if the specification says something else than what exists.
 absl::Status SpecConflict(const v1::TableSpec& existing, const v1::TableSpec& wanted) {
-  std::string differences;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
-  differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(existing, wanted)) return absl::OkStatus();
+  const std::string differences = Differences(existing, wanted);
+  if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("table `", wanted.name(), "` exists with another specification: ", differences));
 }
+
+// The table of `spec`; null if there is none.
+absl::StatusOr<std::shared_ptr<const TableEntry>> FindIn(const TableMap& map, const v1::TableSpec& spec) {
+  const auto found = map.find(TableIdOf(spec.name()));
+  if (found == map.end()) return nullptr;
+  if (found->second->table->name() != spec.name()) {
+    return absl::AlreadyExistsError(absl::StrCat("the name `", spec.name(), "` hashes to the same id as table `",
+                                                 found->second->table->name(), "`; choose another name"));
+  }
+  LODESTONE_RETURN_IF_ERROR(SpecConflict(found->second->table->spec(), spec));
+  return found->second;
+}
+
+// A dense table of fewer elements is made by one thread, which takes a millisecond.
+constexpr uint64_t kElementsPerThread = 1 << 18;
 
 }  // namespace
 
@@ -45,10 +60,11 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
     entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
   }
   uint64_t bytes = 0;
+  MemoryReservation room(&budget_);
   if (entry->table->is_dense()) {
     entry->dense.resize(shards_->size(), nullptr);
     for (const ShardId shard : shards_->adopted()) bytes += DenseTable::BytesNeeded(*entry->table, shard);
-    LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, bytes));
+    LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), bytes));
   }
   LODESTONE_RETURN_IF_ERROR(AddToShards(entry.get()));
   entry->table->counters().bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -59,32 +75,59 @@ absl::Status Catalog::AddToShards(TableEntry* entry) {
   // Before the first update that needs it, in each log and for each follower.
   v1::LogRecord record;
   *record.mutable_table() = entry->table->spec();
+  record.set_table_known(true);
   LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  const std::vector<ShardId> shards = shards_->adopted();
+  std::vector<std::unique_ptr<DenseTable>> parts = MakeParts(entry->table.get(), shards);
   const uint64_t now_ms = options_.time->NowMs();
-  for (size_t e = 0; e < shards_->executors().size(); ++e) {
-    shards_->executors()[e].SubmitAndWait([&] {
-      for (const ShardId shard : shards_->adopted()) {
-        if (shards_->ExecutorOf(shard) != e) continue;
-        const DenseTable* dense = shards_->Get(shard)->AddTable(entry->table.get(), now_ms);
-        if (dense != nullptr) entry->dense[shard] = dense;
-      }
+  std::latch added(static_cast<ptrdiff_t>(shards.size()));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    shards_->executors()[shards_->ExecutorOf(shards[i])].Submit([&, i] {
+      const DenseTable* dense = shards_->Get(shards[i])->AddTable(entry->table.get(), now_ms, std::move(parts[i]));
+      if (dense != nullptr) entry->dense[shards[i]] = dense;
+      added.count_down();
     });
   }
+  added.wait();
   return absl::OkStatus();
 }
 
+std::vector<std::unique_ptr<DenseTable>> Catalog::MakeParts(Table* table, std::span<const ShardId> shards) const {
+  std::vector<std::unique_ptr<DenseTable>> parts(shards.size());
+  if (!table->is_dense()) return parts;
+  std::atomic<size_t> next{0};
+  const auto make = [&] {
+    for (size_t i = next++; i < shards.size(); i = next++) parts[i] = std::make_unique<DenseTable>(table, shards[i]);
+  };
+  std::vector<std::thread> threads;
+  const size_t wanted = table->layout().elements < kElementsPerThread ? 1 : shards_->executors().size();
+  while (threads.size() + 1 < std::min(wanted, shards.size())) threads.emplace_back(make);
+  make();
+  for (std::thread& thread : threads) thread.join();
+  return parts;
+}
+
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Find(const v1::TableSpec& spec) const {
+  LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
+  return FindIn(*tables(), spec);
+}
+
 absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec) {
+  LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
+  return FindOrCreate(spec, Origin::kWorker);
+}
+
+absl::Status Catalog::Restore(v1::TableSpec spec) {
+  spec.DiscardUnknownFields();
+  return FindOrCreate(spec, Origin::kAcceptedBefore).status();
+}
+
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1::TableSpec& spec, Origin origin) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
-  const auto found = map->find(TableIdOf(spec.name()));
-  if (found != map->end()) {
-    if (found->second->table->name() != spec.name()) {
-      return absl::AlreadyExistsError(absl::StrCat("the name `", spec.name(), "` hashes to the same id as table `",
-                                                   found->second->table->name(), "`; choose another name"));
-    }
-    LODESTONE_RETURN_IF_ERROR(SpecConflict(found->second->table->spec(), spec));
-    return found->second;
-  }
+  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const TableEntry> found, FindIn(*map, spec));
+  if (found != nullptr) return found;
+  if (origin == Origin::kWorker) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }
@@ -99,11 +142,10 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::Tabl
 absl::Status Catalog::AddShard(ShardId shard) {
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
-  uint64_t sum = 0;
+  MemoryReservation room(&budget_);
   for (const auto& [id, entry] : *map) {
     if (!entry->table->is_dense()) continue;
-    sum += DenseTable::BytesNeeded(*entry->table, shard);
-    LODESTONE_RETURN_IF_ERROR(CheckMemory(*entry->table, sum));
+    LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), DenseTable::BytesNeeded(*entry->table, shard)));
   }
   shards_->Make(shard);
   const uint64_t now_ms = options_.time->NowMs();
@@ -130,22 +172,6 @@ void Catalog::RemoveShard(ShardId shard) {
     if (!entry->table->is_dense()) continue;
     entry->table->counters().bytes.fetch_sub(DenseTable::BytesNeeded(*entry->table, shard), std::memory_order_relaxed);
   }
-}
-
-absl::Status Catalog::CheckMemory(const Table& table, uint64_t more_bytes) const {
-  const uint64_t table_max = table.spec().memory_max_bytes();
-  const uint64_t table_bytes = table.counters().bytes.load(std::memory_order_relaxed);
-  if (table_max > 0 && table_bytes + more_bytes > table_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "table `", table.name(), "` takes ", table_bytes, " bytes on this ps and needs ", more_bytes,
-        " more, over its memory_max_bytes of ", table_max, "; raise that, or bound the rows by eviction.rows_max"));
-  }
-  if (options_.memory_max_bytes == 0) return absl::OkStatus();
-  const uint64_t total = totals().second;
-  if (total + more_bytes <= options_.memory_max_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the tables of this ps take ", total, " bytes and table `", table.name(), "` needs ", more_bytes,
-                   " more, over server.memory_max_bytes of ", options_.memory_max_bytes));
 }
 
 std::vector<v1::TableSpec> Catalog::specs() const {

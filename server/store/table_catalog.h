@@ -18,14 +18,15 @@
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/table.pb.h"
+#include "server/store/memory_budget.h"
 #include "server/store/table_map.h"
 
 namespace lodestone::server {
 
 class CommitLog;
+class DenseTable;
 class ServingGate;
 class ShardSet;
-class Table;
 
 class Catalog {
  public:
@@ -36,14 +37,23 @@ class Catalog {
   };
   // All pointers must outlive the catalog.
   Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
-      : options_(options), gate_(gate), shards_(shards), log_(log) {}
+      : options_(options), gate_(gate), shards_(shards), log_(log), budget_(options.memory_max_bytes, [this] {
+          return totals().second;
+        }) {}
 
   std::shared_ptr<const TableMap> tables() const;
 
+  // The table of `spec`, if it exists; else null. Does not wait for one that is being created. Errors as Ensure's.
+  absl::StatusOr<std::shared_ptr<const TableEntry>> Find(const v1::TableSpec& spec) const;
   // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One table is
-  // created at a time. ALREADY_EXISTS, naming the difference, if a table of that name has another specification;
-  // INVALID_ARGUMENT; RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be logged.
+  // created at a time, by as many threads as there are executors, while these go on with their shards. Waits for logs
+  // and executors: not for threads that serve calls. ALREADY_EXISTS, naming the difference, if a table of that name has
+  // another specification; INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h);
+  // RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be logged.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec);
+  // The same for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of its
+  // numbers are not checked again, and what this program does not know of it is left out, as it was then.
+  absl::Status Restore(v1::TableSpec spec);
 
   // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
   // nothing, if that does not fit. REQUIRES: the shard has no role.
@@ -51,8 +61,8 @@ class Catalog {
   // Takes the role from a shard, and frees what it holds of all tables. REQUIRES: it has a role, and is not owned.
   void RemoveShard(ShardId shard);
 
-  // RESOURCE_EXHAUSTED if `table` may not take `more_bytes` more.
-  absl::Status CheckMemory(const Table& table, uint64_t more_bytes) const;
+  // What the tables may take.
+  MemoryBudget& budget() { return budget_; }
 
   // All tables, by name.
   std::vector<v1::TableSpec> specs() const;
@@ -69,14 +79,19 @@ class Catalog {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
+  enum class Origin { kWorker, kAcceptedBefore };
+  absl::StatusOr<std::shared_ptr<const TableEntry>> FindOrCreate(const v1::TableSpec& spec, Origin origin);
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
   // Logs the table, and makes its parts on the adopted shards.
   absl::Status AddToShards(TableEntry* entry);
+  // The parts of a dense table, beside `shards`; nulls if it is none.
+  std::vector<std::unique_ptr<DenseTable>> MakeParts(Table* table, std::span<const ShardId> shards) const;
 
   const Options options_;
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
+  MemoryBudget budget_;  // Synchronises itself.
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;

@@ -15,6 +15,10 @@ absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
     found->second.last_contact_ms = now_ms;
     return absl::OkStatus();
   }
+  if (ended_.contains(worker)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker incarnation ", worker, " has left or died, as the coordinator says; it must join again"));
+  }
   if (worker <= forgotten_max_) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker incarnation ", worker, " may have had a session here that was forgotten after ",
@@ -72,22 +76,66 @@ void Sessions::Contact(Incarnation worker, int64_t now_ms) {
   if (found != sessions_.end()) found->second.last_contact_ms = now_ms;
 }
 
-bool Sessions::Restore(Incarnation worker, int64_t now_ms) {
+void Sessions::Restore(Incarnation worker, int64_t now_ms) {
   MutexLock lock(&mu_);
-  const auto [session, fresh] = sessions_.try_emplace(worker);
-  session->second.last_contact_ms = now_ms;
-  return fresh;
+  if (!ended_.contains(worker)) sessions_[worker].last_contact_ms = now_ms;
+}
+
+bool Sessions::Adopt(Incarnation worker, int64_t now_ms) {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found != sessions_.end()) {
+    found->second.last_contact_ms = now_ms;
+    return false;
+  }
+  if (worker <= forgotten_max_ || ended_.contains(worker)) return false;
+  sessions_[worker].last_contact_ms = now_ms;
+  return true;
 }
 
 void Sessions::RestoreForgotten(Incarnation worker) {
   MutexLock lock(&mu_);
-  sessions_.erase(worker);
-  forgotten_max_ = std::max(forgotten_max_, worker);
+  Forget(worker);
 }
 
 void Sessions::RaiseForgotten(Incarnation worker) {
   MutexLock lock(&mu_);
-  forgotten_max_ = std::max(forgotten_max_, worker);
+  RaiseTo(worker);
+}
+
+bool Sessions::End(Incarnation worker) {
+  MutexLock lock(&mu_);
+  NoteEnded(worker);
+  const bool had_one = sessions_.erase(worker) > 0;
+  ends_.fetch_add(1, std::memory_order_release);
+  return had_one;
+}
+
+void Sessions::RestoreEnded(std::span<const Incarnation> workers) {
+  MutexLock lock(&mu_);
+  for (const Incarnation worker : workers) NoteEnded(worker);
+}
+
+bool Sessions::IsOpen(Incarnation worker) const {
+  MutexLock lock(&mu_);
+  return sessions_.contains(worker);
+}
+
+void Sessions::Forget(Incarnation worker) {
+  sessions_.erase(worker);
+  RaiseTo(worker);
+  ends_.fetch_add(1, std::memory_order_release);
+}
+
+void Sessions::RaiseTo(Incarnation forgotten_max) {
+  forgotten_max_ = std::max(forgotten_max_, forgotten_max);
+  ended_.erase(ended_.begin(), ended_.upper_bound(forgotten_max_));
+}
+
+void Sessions::NoteEnded(Incarnation worker) {
+  if (worker <= forgotten_max_) return;
+  ended_.insert(worker);
+  if (ended_.size() > kEndedMax) RaiseTo(*ended_.begin());
 }
 
 Sessions::Known Sessions::known() const {
@@ -96,6 +144,7 @@ Sessions::Known Sessions::known() const {
   known.forgotten_max = forgotten_max_;
   for (const auto& [worker, session] : sessions_) known.open.push_back(worker);
   std::sort(known.open.begin(), known.open.end());
+  known.ended.assign(ended_.begin(), ended_.end());
   return known;
 }
 
@@ -105,10 +154,7 @@ std::vector<Incarnation> Sessions::ForgetIdle(int64_t now_ms) {
   for (const auto& [worker, session] : sessions_) {
     if (now_ms - session.last_contact_ms > limits::kSessionIdleMaxMs) forgotten.push_back(worker);
   }
-  for (const Incarnation worker : forgotten) {
-    sessions_.erase(worker);
-    forgotten_max_ = std::max(forgotten_max_, worker);
-  }
+  for (const Incarnation worker : forgotten) Forget(worker);
   return forgotten;
 }
 

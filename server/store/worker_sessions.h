@@ -1,14 +1,18 @@
 // The sessions of the workers that this ps knows, and the last contact of each.
 //
-// A session is opened by EnsureTables and kept alive by any call. A push without a session is refused, so a worker that
-// was forgotten (with its marks of applied pushes) can never apply a push twice.
+// A session is opened by EnsureTables and kept alive by any call. It ends when the coordinator tells that its worker
+// has left or died, or after limits::kSessionIdleMaxMs without a call. A push without a session is refused, so a worker
+// that was forgotten (with its marks of applied pushes) can never apply a push twice.
 //
 // Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,9 +29,9 @@ class Sessions {
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
   explicit Sessions(WallClock wall_clock = std::chrono::system_clock::now) : wall_clock_(std::move(wall_clock)) {}
 
-  // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it was forgotten before; RESOURCE_EXHAUSTED if
-  // there are too many. INVALID_ARGUMENT if the incarnation is of a time so far ahead of the wall clock that, once the
-  // session was forgotten, it would keep later workers out.
+  // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it has ended or was forgotten before;
+  // RESOURCE_EXHAUSTED if there are too many. INVALID_ARGUMENT if the incarnation is of a time so far ahead of the wall
+  // clock that, once the session was forgotten, it would keep later workers out.
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
@@ -37,14 +41,26 @@ class Sessions {
   // Notes any other call. Does nothing for callers without a session.
   void Contact(Incarnation worker, int64_t now_ms);
 
-  // Restores a session that an earlier life of this ps, or another ps, knew, with contact now. False if it is known.
-  bool Restore(Incarnation worker, int64_t now_ms);
-  // Ends the session of `worker`: it, and each below it without a session, may have been forgotten.
+  // Restores a session that an earlier life of this ps knew, with contact now. Not if the worker has ended.
+  void Restore(Incarnation worker, int64_t now_ms);
+  // Takes over a session that another ps knows. False if it is known here, or may have been forgotten: with it went the
+  // marks of the worker's pushes, which may still come again.
+  bool Adopt(Incarnation worker, int64_t now_ms);
+  // Forgets the session of `worker`: it, and each below it without a session, may have been forgotten.
   void RestoreForgotten(Incarnation worker);
   // The same for workers without a session; ends none.
   void RaiseForgotten(Incarnation worker);
+
+  // Ends the session of a worker that has left or died: it never comes back. Returns whether it had one.
+  bool End(Incarnation worker);
+  void RestoreEnded(std::span<const Incarnation> workers);
+  // A number that grows when sessions end or are forgotten; while it stays the same, those that were there still are.
+  uint64_t ends() const { return ends_.load(std::memory_order_acquire); }
+  bool IsOpen(Incarnation worker) const;
+
   struct Known {
     std::vector<Incarnation> open;
+    std::vector<Incarnation> ended;  // Above forgotten_max.
     Incarnation forgotten_max = 0;
   };
   Known known() const;
@@ -63,13 +79,23 @@ class Sessions {
     uint64_t refused = 0;
   };
 
+  static constexpr size_t kEndedMax = 16384;
+
+  void Forget(Incarnation worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RaiseTo(Incarnation forgotten_max) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteEnded(Incarnation worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const WallClock wall_clock_;
 
+  std::atomic<uint64_t> ends_{0};
   mutable Mutex mu_;
   absl::flat_hash_map<Incarnation, Session> sessions_ ABSL_GUARDED_BY(mu_);
   // The newest forgotten. Incarnations grow over time, so a worker that is not above it, and has no session, may have
   // been forgotten too.
   Incarnation forgotten_max_ ABSL_GUARDED_BY(mu_) = 0;
+  // The workers above forgotten_max_ that have left or died, the newest kEndedMax. One that starts slowly is not taken
+  // for forgotten because younger ones have come and gone meanwhile.
+  std::set<Incarnation> ended_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::server

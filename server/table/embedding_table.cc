@@ -21,14 +21,36 @@ EmbeddingTable::~EmbeddingTable() = default;
 void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) { EmbeddingReader(wanted, now_ms).Run(); }
 
 void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
-                           Evictions* evictions, bool ends_step) {
-  const Update update{now_ms, version, evictions};
+                           Evictions* evictions, bool takes_new, bool ends_step) {
+  const Update update{now_ms, version, evictions, takes_new};
   const Optimizer::Step step = table_->StepFor(updates_, {}, 0);
   if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
     ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);
   });
   CountBytes();
+}
+
+uint64_t EmbeddingTable::BytesFor(ByteView keys, size_t count) const {
+  size_t rows = 0;
+  rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
+    for (size_t i = 0; i < batch.count; ++i) {
+      if (batch.rows[i] == kNoRow && policy_.MayAdmit(LoadAt<Key>(batch.keys, i))) ++rows;
+    }
+  });
+  rows = std::min(rows, policy_.rows_max() - std::min(policy_.rows_max(), rows_.size()));
+  if (rows == 0) return 0;
+  const uint64_t usage = policy_.tracks_usage() ? rows_.PagesFor(rows) * layout().rows() * sizeof(Usage) : 0;
+  return rows_.BytesFor(rows) + usage;
+}
+
+uint64_t EmbeddingTable::BytesAtMost(const Table& table, size_t count) {
+  constexpr uint64_t kIndexBytesPerRow = 32;
+  constexpr uint64_t kIndexBytesLeast = 1024;
+  if (count == 0) return 0;
+  const PageLayout layout(table);
+  const uint64_t page = RowStore::PageBytes(layout) + layout.rows() * (sizeof(Usage) + sizeof(RowId));
+  return ((count >> layout.rows_log2) + 2) * page + count * kIndexBytesPerRow + kIndexBytesLeast;
 }
 
 void EmbeddingTable::ApplyBatch(const RowStore::Batch& batch, ByteView gradients, const Optimizer::Step& step,
@@ -69,6 +91,10 @@ void EmbeddingTable::UpdateRows(const Optimizer::Step& step, std::span<const Row
 RowId EmbeddingTable::FindOrInsert(Key key, const Update& update) {
   const RowId row = rows_.Find(key);
   if (row != kNoRow) return row;
+  if (!update.takes_new) {
+    table_->counters().turned_away.fetch_add(1, std::memory_order_relaxed);
+    return kNoRow;
+  }
   if (policy_.Admit(key, update.version)) return Insert(key, update);
   table_->counters().not_admitted.fetch_add(1, std::memory_order_relaxed);
   return kNoRow;

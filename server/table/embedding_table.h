@@ -51,10 +51,18 @@ class EmbeddingTable {
 
   // Applies gradients ([count, dim] unaligned floats) to the rows of `count` unaligned keys, as part of the update that
   // makes the shard's version `version`. New keys get a row if they are admitted. The rows that make room for them are
-  // noted in `evictions`, or, in a replay, taken from there; null: they are not noted. Unless it `ends_step`, the next
-  // Apply is of the same push and takes the same step of the schedule.
+  // noted in `evictions`, or, in a replay, taken from there; null: they are not noted. Unless `takes_new`, keys without
+  // a row are turned away. Unless it `ends_step`, the next Apply is of the same push and takes the same step of the
+  // schedule.
   void Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
-             Evictions* evictions = nullptr, bool ends_step = true);
+             Evictions* evictions = nullptr, bool takes_new = true, bool ends_step = true);
+  // Bytes that the table would grow by with the rows of those of `count` unaligned keys that have none: none that an
+  // eviction makes room for, or that the admission still holds back.
+  uint64_t BytesFor(ByteView keys, size_t count) const;
+  // At least that for `count` keys, whatever the shard holds, but for an index that grows: see kIndexGrowthPerRow.
+  static uint64_t BytesAtMost(const Table& table, size_t count);
+  // An index that grows does so by at most this for each of its rows.
+  static constexpr uint64_t kIndexGrowthPerRow = 8;
 
   // Evicts rows that outlived their TTL, at most `keys_max`, as the update `version`, and notes them in `evictions`
   // (may be null). False, and nothing changed, if there were none.
@@ -118,6 +126,7 @@ class EmbeddingTable {
     uint64_t now_ms = 0;
     Version version = 0;
     Evictions* evictions = nullptr;
+    bool takes_new = true;
   };
   void ApplyBatch(const RowStore::Batch& batch, ByteView gradients, const Optimizer::Step& step, const Update& update);
   void UpdateRows(const Optimizer::Step& step, std::span<const RowUpdate> rows) const;

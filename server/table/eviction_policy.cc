@@ -55,6 +55,13 @@ bool EvictionPolicy::Admit(Key key, Version version) {
   return true;
 }
 
+bool EvictionPolicy::MayAdmit(Key key) const {
+  const uint32_t count_min = table_->spec().embedding().admission().count_min();
+  if (count_min <= 1) return true;
+  const auto seen = candidates_.find(key);
+  return seen != candidates_.end() && seen->second + 1 >= count_min;
+}
+
 void EvictionPolicy::ForgetSomeCandidates() {
   // Halving keeps the order among the frequent and drops those seen once.
   for (auto it = candidates_.begin(); it != candidates_.end();) {

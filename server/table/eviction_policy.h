@@ -55,6 +55,8 @@ class EvictionPolicy {
 
   // Whether a key without a row gets one by the update `version`; counts it.
   bool Admit(Key key, Version version);
+  // Whether the next Admit of the key may be true.
+  bool MayAdmit(Key key) const;
 
   // The next two REQUIRE: tracks_usage().
   void Use(RowId row, uint64_t now_ms) {

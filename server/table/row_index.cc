@@ -16,11 +16,17 @@ void RowIndex::Grow() {
   const LargeMemory old = std::move(memory_);
   const auto* const begin = static_cast<const Bucket*>(old.get());
   const Bucket* const end = begin + bucket_count_;
-  Allocate(static_cast<uint32_t>(bucket_count_ + bucket_count_ / 4 + 1));
+  Allocate(static_cast<uint32_t>(Grown(bucket_count_)));
   // Homes keep their order, so that the new buckets are filled from front to back.
   for (const Bucket* bucket = begin; bucket != end; ++bucket) {
     for (uint32_t i = 0; i < bucket->used; ++i) Insert(bucket->keys[i], bucket->numbers[i] - 1);
   }
+}
+
+size_t RowIndex::BytesWith(size_t keys) const {
+  uint64_t buckets = bucket_count_;
+  while (keys * 100 > buckets * kSlots * kLoadMaxPercent) buckets = Grown(buckets);
+  return buckets * sizeof(Bucket);
 }
 
 void RowIndex::Reserve(size_t keys) {

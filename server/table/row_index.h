@@ -56,8 +56,9 @@ class RowIndex {
   size_t size() const { return size_; }
   // Slots; only Grow and Reserve change it.
   size_t capacity() const { return bucket_count_ * kSlots; }
-  // Bytes that the index takes.
+  // Bytes that the index takes; and will take when it has so many keys.
   size_t bytes() const { return bucket_count_ * sizeof(Bucket); }
+  size_t BytesWith(size_t keys) const;
 
  private:
   static constexpr uint32_t kSlots = 5;
@@ -76,6 +77,7 @@ class RowIndex {
   // Of the low half of Mix64: its top bits chose the shard.
   uint32_t HomeOf(Key key) const { return static_cast<uint32_t>((Mix64(key) & 0xffffffff) * bucket_count_ >> 32); }
   uint32_t Next(uint32_t b) const { return b + 1 == bucket_count_ ? 0 : b + 1; }
+  static uint64_t Grown(uint64_t buckets) { return buckets + buckets / 4 + 1; }
   void Allocate(uint32_t buckets);
 
   uint64_t bucket_count_ = 0;  // Below 2^32.

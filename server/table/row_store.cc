@@ -11,8 +11,13 @@ RowStore::RowStore(const PageLayout& layout, RowIndex index, std::vector<Page> p
     : layout_(layout), index_(std::move(index)), pages_(std::move(pages)), free_(std::move(free)) {}
 
 uint64_t RowStore::bytes() const {
-  const uint64_t page_bytes = layout_.bytes() + Buffer::kAlignment + sizeof(Page);
-  return pages_.size() * page_bytes + index_.bytes() + free_.capacity() * sizeof(RowId);
+  return pages_.size() * PageBytes(layout_) + index_.bytes() + free_.capacity() * sizeof(RowId);
+}
+
+uint64_t RowStore::BytesFor(size_t rows) const {
+  const size_t pages = PagesFor(rows);
+  const size_t free_list = pages == 0 ? 0 : std::max<size_t>(free_.capacity(), layout_.rows()) - free_.capacity();
+  return pages * PageBytes(layout_) + index_.BytesWith(size() + rows) - index_.bytes() + free_list * sizeof(RowId);
 }
 
 void RowStore::FindRows(Batch* batch) const {

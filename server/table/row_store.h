@@ -50,6 +50,13 @@ class RowStore {
   size_t size() const { return index_.size(); }
   // Bytes that it takes, pages with what the allocator adds.
   uint64_t bytes() const;
+  // Pages that so many more rows need; and bytes, the pages' and the index's.
+  size_t PagesFor(size_t rows) const {
+    return rows <= free_.size() ? 0 : (rows - free_.size() + layout_.rows() - 1) >> layout_.rows_log2;
+  }
+  uint64_t BytesFor(size_t rows) const;
+  // Bytes of a page, with what the allocator adds.
+  static uint64_t PageBytes(const PageLayout& layout) { return layout.bytes() + Buffer::kAlignment + sizeof(Page); }
   // Rows, since this store was made.
   uint64_t erased() const { return erased_; }
 

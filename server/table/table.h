@@ -60,7 +60,9 @@ class Table {
     std::atomic<uint64_t> updates{0};
     std::atomic<uint64_t> evicted{0};
     std::atomic<uint64_t> not_admitted{0};
-    std::atomic<uint64_t> pushes{0};  // Since the last broadcast by count.
+    std::atomic<uint64_t> turned_away{0};
+    std::atomic<uint64_t> reserved{0};  // Bytes that pushes under way may add.
+    std::atomic<uint64_t> pushes{0};    // Since the last broadcast by count.
 
     // Calls f(name, value) with each of them that is a figure of admin.proto's TableStatus, by that name.
     template <typename F>
@@ -71,6 +73,7 @@ class Table {
       f("updates", updates.load());
       f("evicted", evicted.load());
       f("not_admitted", not_admitted.load());
+      f("turned_away", turned_away.load());
     }
   };
   Counters& counters() { return counters_; }

@@ -27,7 +27,7 @@ constexpr char kConfig[] =
     "coordinator: {lease_ms: 10000, join_timeout_ms: 120000}\n"
     "server: {executors: 2, log_segment_bytes: 262144}\n"
     "checkpoint: {every_ms: 3000, keep: 2, full_every: 3}\n"
-    "worker: {pushes_in_flight_max: 16, call_timeout_ms: 2000, retry_timeout_ms: 86400000}\n";
+    "worker: {pushes_in_flight_max: 16, call_timeout_ms: 2000, retry_timeout_ms: 21600000}\n";
 
 // The value of `key` in a line of a log: "… port=7000 …"; 0 if it is not there.
 int NumberIn(absl::string_view line, absl::string_view key) {

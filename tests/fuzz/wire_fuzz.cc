@@ -26,6 +26,9 @@
 
 namespace {
 
+namespace server = lodestone::server;
+namespace worker = lodestone::worker;
+
 constexpr uint32_t kShards = 4;
 constexpr uint64_t kSharedBytes = lodestone::kSharedMemoryHead + 4096;
 
@@ -172,10 +175,10 @@ std::string CheckAnswers(const lodestone::v1::ExchangeResponse& header, lodeston
 
 // What comes of the calls of one message of Exchange, the stream's first, and of the same message again.
 std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodestone::Payload& payload) {
-  const auto list_bytes = std::make_shared<std::atomic<size_t>>(0);
+  const auto pool = std::make_shared<lodestone::server::KeyListPool>();
   std::string outcome;
   {
-    lodestone::server::KeyListCache lists(list_bytes, 4 << 10);
+    lodestone::server::KeyListCache lists(pool, 4 << 10);
     for (const lodestone::server::SharedUse use :
          {lodestone::server::SharedUse::kRead, lodestone::server::SharedUse::kCopied}) {
       lodestone::Payload rest = payload;
@@ -189,10 +192,10 @@ std::string CheckCalls(const lodestone::v1::ExchangeRequest& header, const lodes
         outcome += Check(call.has_push() ? call.push().parts() : call.pull().parts(), request.payload.bytes(),
                          request.key_bytes());
       }
-      if (*list_bytes > 4 << 10) std::abort();
+      if (pool->bytes() > 4 << 10) std::abort();
     }
   }
-  if (*list_bytes != 0) std::abort();
+  if (pool->bytes() != 0) std::abort();
   return outcome;
 }
 

@@ -1,11 +1,12 @@
 #include "worker/client/table_creator.h"
 
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/client/server_sessions.h"
-#include "worker/rpc/connection.h"
 #include "worker/rpc/server_channel.h"
 
 namespace lodestone::worker {
@@ -42,31 +43,64 @@ absl::StatusOr<TableHandle> MakeHandle(const v1::TableSpec& spec, const v1::Ensu
 
 }  // namespace
 
-absl::StatusOr<v1::EnsureTablesResponse> TableCreator::EnsureTablesOn(uint32_t server,
-                                                                      const v1::EnsureTablesRequest& request) const {
-  v1::Call call;
-  *call.mutable_ensure_tables() = request;
-  LODESTONE_ASSIGN_OR_RETURN(Connection::Answer answer,
-                             CallAndWait(servers_.channels[server].get(), std::move(call), "creation of tables"));
-  v1::EnsureTablesResponse response = std::move(*answer.header.mutable_ensure_tables());
-  if (response.tables_size() == request.tables_size()) return response;
+// The answers of servers that are asked at the same time.
+class TableCreator::Answers {
+ public:
+  explicit Answers(size_t servers) : left_(servers), answers_(servers) {}
+
+  void Set(size_t i, absl::StatusOr<Connection::Answer> answer) {
+    MutexLock lock(&mu_);
+    answers_[i] = std::move(answer);
+    if (--left_ == 0) ended_.NotifyAll();
+  }
+  // When all are there.
+  std::vector<absl::StatusOr<Connection::Answer>> Take() {
+    MutexLock lock(&mu_);
+    while (left_ > 0) ended_.Wait(&mu_);
+    return std::move(answers_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar ended_;
+  size_t left_ ABSL_GUARDED_BY(mu_);
+  std::vector<absl::StatusOr<Connection::Answer>> answers_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::StatusOr<v1::EnsureTablesResponse> TableCreator::ResponseOf(uint32_t server, size_t tables,
+                                                                  absl::StatusOr<Connection::Answer> answer) const {
+  LODESTONE_RETURN_IF_ERROR(answer.status());
+  v1::EnsureTablesResponse response = std::move(*answer->header.mutable_ensure_tables());
+  if (response.tables_size() == static_cast<int>(tables)) return response;
   return absl::InternalError(absl::StrCat(servers_.channels[server]->peer(), " answered for ", response.tables_size(),
-                                          " tables, asked were ", request.tables_size()));
+                                          " tables, asked were ", tables));
 }
 
 absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::vector<v1::TableSpec>& specs) const {
-  v1::EnsureTablesRequest request;
-  request.set_worker_incarnation(servers_.incarnation);
-  for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
+  std::vector<uint32_t> asked;
+  for (uint32_t server = 0; server < servers_.channels.size(); ++server) {
+    if (!IsOut(*servers_.map(), server)) asked.push_back(server);
+  }
+  Answers answers(asked.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    ServerChannel::Request request{.call = {}, .what = "creation of tables"};
+    v1::EnsureTablesRequest& ensure = *request.call.mutable_ensure_tables();
+    ensure.set_worker_incarnation(servers_.incarnation);
+    for (const v1::TableSpec& spec : specs) *ensure.add_tables() = spec;
+    servers_.channels[asked[i]]->Call(
+        std::move(request), [&answers, i](absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
+          answers.Set(i, std::move(answer));
+        });
+  }
+  std::vector<absl::StatusOr<Connection::Answer>> taken = answers.Take();
   std::vector<TableHandle> tables;
   std::set<uint32_t> created;
-  for (uint32_t server = 0; server < servers_.channels.size(); ++server) {
-    if (IsOut(*servers_.map(), server)) continue;
-    const absl::StatusOr<v1::EnsureTablesResponse> response = EnsureTablesOn(server, request);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const absl::StatusOr<v1::EnsureTablesResponse> response = ResponseOf(asked[i], specs.size(), std::move(taken[i]));
     if (absl::IsAborted(response.status())) continue;  // It is out by now.
     LODESTONE_RETURN_IF_ERROR(response.status());
-    LODESTONE_RETURN_IF_ERROR(AddHandles(server, specs, *response, &tables));
-    created.insert(server);
+    LODESTONE_RETURN_IF_ERROR(AddHandles(asked[i], specs, *response, &tables));
+    created.insert(asked[i]);
   }
   if (created.empty()) return absl::UnavailableError("creation of tables: all servers are away");
   servers_.sessions->Add(specs, created);

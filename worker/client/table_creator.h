@@ -14,6 +14,7 @@
 #include "proto/table.pb.h"
 #include "worker/client/server_set.h"
 #include "worker/client/table_handle.h"
+#include "worker/rpc/connection.h"
 
 namespace lodestone::worker {
 
@@ -24,12 +25,15 @@ class TableCreator {
  public:
   explicit TableCreator(ServerSet servers) : servers_(std::move(servers)) {}
 
-  // As Client::EnsureTables. Blocks. Adds the tables to the sessions.
+  // As Client::EnsureTables, of all servers at once. Blocks. Adds the tables to the sessions.
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) const;
 
  private:
-  absl::StatusOr<v1::EnsureTablesResponse> EnsureTablesOn(uint32_t server,
-                                                          const v1::EnsureTablesRequest& request) const;
+  class Answers;
+
+  // What `server` said of `tables` tables.
+  absl::StatusOr<v1::EnsureTablesResponse> ResponseOf(uint32_t server, size_t tables,
+                                                      absl::StatusOr<Connection::Answer> answer) const;
   // Merges the answer of `server` into `tables`, which has those of the servers before it, or nothing.
   absl::Status AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,
                           const v1::EnsureTablesResponse& response, std::vector<TableHandle>* tables) const;

@@ -299,21 +299,4 @@ void ServerChannel::Report() {
   idle_.NotifyAll();
 }
 
-absl::StatusOr<Connection::Answer> CallAndWait(ServerChannel* channel, v1::Call call, std::string what) {
-  struct {
-    Mutex mu;
-    CondVar done;
-    std::optional<absl::StatusOr<Connection::Answer>> answer ABSL_GUARDED_BY(mu);
-  } wait;
-  ServerChannel::Request request{.call = std::move(call), .what = std::move(what)};
-  channel->Call(std::move(request), [&wait](absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
-    MutexLock lock(&wait.mu);
-    wait.answer = std::move(answer);
-    wait.done.NotifyAll();
-  });
-  MutexLock lock(&wait.mu);
-  while (!wait.answer.has_value()) wait.done.Wait(&wait.mu);
-  return *std::move(wait.answer);
-}
-
 }  // namespace lodestone::worker

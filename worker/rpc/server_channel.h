@@ -114,7 +114,4 @@ class ServerChannel {
   Timer::Id report_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Sends `call` and waits for the answer.
-absl::StatusOr<Connection::Answer> CallAndWait(ServerChannel* channel, v1::Call call, std::string what);
-
 }  // namespace lodestone::worker

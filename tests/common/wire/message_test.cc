@@ -110,6 +110,20 @@ TEST(Wire, TwoPayloadsAreRefusedWithTheOffset) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("byte 5: two payloads"));
 }
 
+// Regression: 64 MiB of empty parts became 3.4 GB before anything was checked.
+TEST(Wire, ALongHeaderIsRefusedBeforeItIsParsed) {
+  std::string bytes;
+  for (int i = 0; i < 500; ++i) bytes += std::string("\x22\x00", 2);  // Field 4, parts, of no bytes.
+  const grpc::Slice slice(bytes);
+  v1::PushRequest header;
+  Payload payload;
+  ASSERT_TRUE(ParseMessage(grpc::ByteBuffer(&slice, 1), &header, &payload, SIZE_MAX, 1000).ok());
+  EXPECT_EQ(header.parts_size(), 500);
+  const absl::Status status = ParseMessage(grpc::ByteBuffer(&slice, 1), &header, &payload, SIZE_MAX, 999);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1000 bytes beside the payload; the limit is 999"));
+}
+
 TEST(Wire, RandomBytesNeverDoMoreThanFail) {
   constexpr unsigned kSeed = 99;
   SCOPED_TRACE(kSeed);

@@ -106,6 +106,36 @@ TEST_F(MembershipTest, GivesEachProcessItsIndexAnIncarnationAndALease) {
   EXPECT_EQ(worker->incarnation(), 101);
 }
 
+TEST_F(MembershipTest, TellsEachServerOnceOfWorkersThatHaveLeftOrDied) {
+  const Incarnation server = Join(Server(0, "a:1"));
+  uint64_t from = 0;
+  const auto ended = [&]() -> std::vector<Incarnation> {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(server);
+    request.set_workers_ended_from(from);
+    const auto response = members_.Heartbeat(request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    from = response->workers_ended_to();
+    return {response->workers_ended().begin(), response->workers_ended().end()};
+  };
+  const Incarnation leaves = Join(Worker(1));
+  const Incarnation dies = Join(Worker(2));
+  EXPECT_THAT(ended(), IsEmpty());
+  ASSERT_TRUE(Beat(leaves, /*leaving=*/true).ok());
+  EXPECT_THAT(ended(), ElementsAre(leaves));
+  EXPECT_THAT(ended(), IsEmpty());
+  time_.AdvanceMs(kLeaseMs / 2);
+  ASSERT_TRUE(Beat(server).ok());
+  time_.AdvanceMs(kLeaseMs / 2);
+  members_.TakeExpired();
+  EXPECT_THAT(ended(), ElementsAre(dies));
+  from = 0;  // A ps that was started again.
+  EXPECT_THAT(ended(), ElementsAre(leaves, dies));
+  EXPECT_THAT(ended(), IsEmpty());
+  from += 1'000'000'000;  // Another coordinator told it, whose clock was ahead.
+  EXPECT_THAT(ended(), ElementsAre(leaves, dies));
+}
+
 TEST_F(MembershipTest, IncarnationsGrowOverARestartOfTheCoordinator) {
   const auto before = std::chrono::system_clock::now();
   const Incarnation first = FirstIncarnation(before);

@@ -67,11 +67,11 @@ class KeyListCacheTest : public ::testing::Test {
 
   static size_t ListBytes() { return KeyListMemory<Payload>::BytesOf({1, 7, kCount}); }
 
-  const std::shared_ptr<std::atomic<size_t>> bytes_of_all_ = std::make_shared<std::atomic<size_t>>(0);
+  const std::shared_ptr<KeyListPool> pool_ = std::make_shared<KeyListPool>();
 };
 
 TEST_F(KeyListCacheTest, RemembersAListThatCameWithItsKeys) {
-  KeyListCache lists(bytes_of_all_);
+  KeyListCache lists(pool_);
   EXPECT_FALSE(Refer(&lists, 5));
   EXPECT_EQ(Send(&lists, 5), v1::Answer::REMEMBERED);
   EXPECT_TRUE(Refer(&lists, 5));
@@ -80,7 +80,7 @@ TEST_F(KeyListCacheTest, RemembersAListThatCameWithItsKeys) {
 }
 
 TEST_F(KeyListCacheTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
-  KeyListCache lists(bytes_of_all_);
+  KeyListCache lists(pool_);
   RequestPayload numbers = PayloadOf(KeysFrom(5));
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_TRUE(lists.Take(ListOf(5, v1::KeyList::IN_PARTS), &numbers, &outcome).ok());
@@ -91,7 +91,7 @@ TEST_F(KeyListCacheTest, TakesNothingFromACallWhoseKeysAreInItsParts) {
 }
 
 TEST_F(KeyListCacheTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNotKnow) {
-  KeyListCache lists(bytes_of_all_);
+  KeyListCache lists(pool_);
   for (const uint32_t count : {kCount + 1, UINT32_MAX}) {
     RequestPayload numbers = PayloadOf(KeysFrom(5));
     v1::Answer::Keys outcome = v1::Answer::NO_LIST;
@@ -103,39 +103,55 @@ TEST_F(KeyListCacheTest, RefusesWhatIsLongerThanThePayloadAndPlacesThatItDoesNot
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;
   EXPECT_EQ(lists.Take(ListOf(5, static_cast<v1::KeyList::Place>(9)), &numbers, &outcome).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(*bytes_of_all_, 0);
+  EXPECT_EQ(pool_->bytes(), 0);
 }
 
 TEST_F(KeyListCacheTest, AStreamKeepsToItsOwnLimit) {
-  KeyListCache lists(bytes_of_all_, 3 * ListBytes());
+  KeyListCache lists(pool_, 3 * ListBytes());
   for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&lists, name), v1::Answer::REMEMBERED);
   EXPECT_TRUE(Refer(&lists, 1));
   EXPECT_EQ(Send(&lists, 4), v1::Answer::REMEMBERED);
   EXPECT_FALSE(Refer(&lists, 2));
   for (const Key name : {1, 3, 4}) EXPECT_TRUE(Refer(&lists, name));
-  EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
-  KeyListCache small(bytes_of_all_, ListBytes() - 1);
+  EXPECT_EQ(pool_->bytes(), 3 * ListBytes());
+  KeyListCache small(pool_, ListBytes() - 1);
   EXPECT_EQ(Send(&small, 1), v1::Answer::NOT_REMEMBERED);
-  EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
+  EXPECT_EQ(pool_->bytes(), 3 * ListBytes());
 }
 
 TEST_F(KeyListCacheTest, AllStreamsTogetherKeepToTheirLimitAndGiveBackWhatTheyTook) {
-  KeyListCache one(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
+  const auto pool = std::make_shared<KeyListPool>(4 * ListBytes());
+  KeyListCache one(pool);
   {
-    KeyListCache other(bytes_of_all_, 100 * ListBytes(), 3 * ListBytes());
-    for (const Key name : {1, 2, 3}) EXPECT_EQ(Send(&other, name), v1::Answer::REMEMBERED);
-    EXPECT_EQ(Send(&one, 1), v1::Answer::NOT_REMEMBERED);  // It has nothing to forget.
-    EXPECT_EQ(Send(&other, 4), v1::Answer::REMEMBERED);
-    EXPECT_FALSE(Refer(&other, 1));
-    EXPECT_TRUE(Refer(&other, 4));
-    EXPECT_EQ(*bytes_of_all_, 3 * ListBytes());
+    KeyListCache other(pool);
+    for (Key name = 1; name <= 10; ++name) {
+      EXPECT_EQ(Send(&one, name), v1::Answer::REMEMBERED);
+      EXPECT_EQ(Send(&other, name), v1::Answer::REMEMBERED);
+      EXPECT_LE(pool->bytes(), 4 * ListBytes());
+    }
+    for (const Key name : {9, 10}) {
+      EXPECT_TRUE(Refer(&one, name));
+      EXPECT_TRUE(Refer(&other, name));
+    }
   }
-  EXPECT_EQ(*bytes_of_all_, 0);
-  EXPECT_EQ(Send(&one, 1), v1::Answer::REMEMBERED);
+  EXPECT_EQ(pool->bytes(), 2 * ListBytes());
+}
+
+// Regression: the first streams held all of it, for ever.
+TEST_F(KeyListCacheTest, ASilentStreamMakesRoomForOneThatHoldsLess) {
+  const auto pool = std::make_shared<KeyListPool>(4 * ListBytes());
+  KeyListCache silent(pool);
+  for (const Key name : {1, 2, 3, 4}) EXPECT_EQ(Send(&silent, name), v1::Answer::REMEMBERED);
+  KeyListCache late(pool);
+  EXPECT_EQ(Send(&late, 1), v1::Answer::REMEMBERED);
+  EXPECT_EQ(Send(&late, 2), v1::Answer::REMEMBERED);
+  for (const Key name : {1, 2}) EXPECT_TRUE(Refer(&late, name));
+  for (const Key name : {3, 4}) EXPECT_TRUE(Refer(&silent, name)) << "what it used last";
+  EXPECT_LE(pool->bytes(), 4 * ListBytes());
 }
 
 TEST_F(KeyListCacheTest, AListThatIsForgottenStaysWithTheCallsThatUseIt) {
-  KeyListCache lists(bytes_of_all_, ListBytes());
+  KeyListCache lists(pool_, ListBytes());
   EXPECT_EQ(Send(&lists, 1), v1::Answer::REMEMBERED);
   RequestPayload numbers;
   v1::Answer::Keys outcome = v1::Answer::NO_LIST;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <latch>
 #include <memory>
 #include <random>
@@ -101,6 +102,15 @@ class ServiceTest : public StoreTest {
     return stub_->Push(&context, request, response == nullptr ? &ignored : response);
   }
 
+  // A pull that needs no executor.
+  grpc::Status PullDense() {
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), kLayout, std::nullopt);
+    grpc::ClientContext context;
+    v1::PullResponse response;
+    return stub_->Pull(&context, pull.header, &response);
+  }
+
   // What both tables hold; all elements must be the same.
   float PullValue() {
     grpc::ClientContext context;
@@ -188,6 +198,122 @@ TEST_F(ServiceTest, APushPullWhosePayloadDoesNotFitChangesNothing) {
     const grpc::Status status = stub_->PushPull(&context, request, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
   }
+  EXPECT_EQ(PullValue(), 0);
+}
+
+// Regression: the push was applied, and the answer was the pull's error.
+TEST_F(ServiceTest, APushPullWhosePullCannotBeAnsweredAppliesNoPush) {
+  const auto push_pull = [&](const std::function<void(v1::PullRequest*)>& change) {
+    v1::PushPullRequest request;
+    *request.mutable_push() = MakePush(1, 2);
+    *request.mutable_pull() = MakePull();
+    change(request.mutable_pull());
+    request.set_payload(request.push().payload() + request.pull().payload());
+    request.mutable_push()->clear_payload();
+    request.mutable_pull()->clear_payload();
+    grpc::ClientContext context;
+    v1::PushPullResponse response;
+    return stub_->PushPull(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(push_pull([](auto* pull) { pull->mutable_parts(0)->set_table(12345); }), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(push_pull([](auto* pull) { pull->mutable_parts(0)->add_blocks(0); }), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(push_pull([](auto* pull) { pull->mutable_payload()->pop_back(); }), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(PullValue(), 0);
+  EXPECT_EQ(push_pull([](auto*) {}), grpc::StatusCode::OK);
+  EXPECT_EQ(PullValue(), 2);
+}
+
+// An executor that is busy until Release.
+class BusyExecutor {
+ public:
+  explicit BusyExecutor(Executor* executor)
+      : executor_(executor), thread_([this] {
+          executor_->Submit([this] {
+            busy_.count_down();
+            released_.wait();
+          });
+        }) {
+    busy_.wait();
+  }
+  void Release() {
+    released_.count_down();
+    thread_.join();
+  }
+  void AwaitQueued() const {
+    while (executor_->queue_length() == 0) std::this_thread::yield();
+  }
+
+ private:
+  std::latch busy_{1};
+  std::latch released_{1};
+  Executor* const executor_;
+  std::thread thread_;
+};
+
+// Regression: each held a thread that serves calls, until none was left, not even for heartbeats.
+TEST_F(ServiceTest, CallsAreAnsweredHoweverManyWaitForTablesToBeMade) {
+  constexpr Incarnation kMakers = 20;
+  BusyExecutor busy(&store_->shards().executors()[0]);
+  std::vector<std::thread> makers;
+  for (Incarnation maker = 1; maker <= kMakers; ++maker) {
+    makers.emplace_back([&, maker] {
+      v1::EnsureTablesRequest request;
+      request.set_worker_incarnation(kWorker + maker);
+      *request.add_tables() = AddingDense("made_later", kElements, kBlockElements);
+      grpc::ClientContext context;
+      v1::EnsureTablesResponse response;
+      const grpc::Status status = stub_->EnsureTables(&context, request, &response);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    });
+  }
+  while (store_->sessions().known().open.size() < 1 + kMakers) std::this_thread::yield();
+  busy.AwaitQueued();
+  EXPECT_TRUE(PullDense().ok());
+  v1::EnsureTablesRequest exists;
+  exists.set_worker_incarnation(kWorker);
+  *exists.add_tables() = AddingDense("dense", kElements, kBlockElements);
+  {
+    grpc::ClientContext context;
+    v1::EnsureTablesResponse response;
+    EXPECT_TRUE(stub_->EnsureTables(&context, exists, &response).ok());
+    EXPECT_EQ(response.server_incarnation(), kServerIncarnation);
+  }
+  busy.Release();
+  for (std::thread& maker : makers) maker.join();
+}
+
+// Regression: gRPC ended it with CANCELLED, which retry policies do not try again.
+TEST_F(ServiceTest, ACallUnderWayEndsWithUnavailableWhenThePsEnds) {
+  BusyExecutor busy(&store_->shards().executors()[0]);
+  grpc::Status pushed;
+  std::thread pusher([&] { pushed = Push(MakePush(1, 1)); });
+  busy.AwaitQueued();
+  service_->Drain(/*grace_ms=*/0);
+  pusher.join();
+  EXPECT_EQ(pushed.error_code(), grpc::StatusCode::UNAVAILABLE) << pushed.error_message();
+  EXPECT_EQ(Push(MakePush(2, 1)).error_code(), grpc::StatusCode::UNAVAILABLE) << "a later one";
+  busy.Release();
+}
+
+TEST_F(ServiceTest, ACallMayEndByItselfWhileThePsEnds) {
+  BusyExecutor busy(&store_->shards().executors()[0]);
+  grpc::Status pushed;
+  std::thread pusher([&] { pushed = Push(MakePush(1, 1)); });
+  busy.AwaitQueued();
+  std::thread drain([&] { service_->Drain(/*grace_ms=*/60'000); });
+  while (PullDense().error_code() != grpc::StatusCode::UNAVAILABLE) std::this_thread::yield();
+  busy.Release();
+  pusher.join();
+  EXPECT_TRUE(pushed.ok()) << pushed.error_message();
+  drain.join();
+}
+
+// Regression: it was inflated whole before its size was looked at.
+TEST_F(ServiceTest, ACompressedMessageIsNotTaken) {
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::PushResponse response;
+  EXPECT_EQ(stub_->Push(&context, MakePush(1, 2), &response).error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(PullValue(), 0);
 }
 

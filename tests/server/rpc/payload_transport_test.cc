@@ -30,7 +30,7 @@ class PayloadTransportTest : public ::testing::Test {
  protected:
   PayloadTransportTest()
       : memory_(*SharedMemory::Make(kMemoryBytes)),
-        transport_("a client", std::make_shared<std::atomic<size_t>>(0), [] { return SharedUse::kCopied; }) {}
+        transport_("a client", std::make_shared<KeyListPool>(), [] { return SharedUse::kCopied; }) {}
 
   // A pull that offers the memory; its answer.
   v1::Answer Offer(PayloadTransport* transport) {
@@ -124,7 +124,7 @@ TEST_F(PayloadTransportTest, ACallWhosePayloadIsNotFoundIsAnsweredWithWhatIsKnow
 }
 
 TEST_F(PayloadTransportTest, WithoutAPolicySharedMemoryIsRefused) {
-  PayloadTransport transport("a client", std::make_shared<std::atomic<size_t>>(0), nullptr);
+  PayloadTransport transport("a client", std::make_shared<KeyListPool>(), nullptr);
   transport.BeginMessage();
   EXPECT_EQ(Offer(&transport).shared_memory(), v1::Answer::REFUSED);
   v1::Call call;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "gmock/gmock.h"
+#include "server/shard/shard.h"
 #include "server/table/norm_guard.h"
 #include "tests/server/store/store_fixture.h"
 
@@ -517,6 +518,32 @@ TEST_F(StoreTest, AnIdleSessionIsForgottenAndItsWorkerCannotPushAgain) {
   EXPECT_EQ(Floats(PullBlocks(tables->tables(0).id(), layout).at(0).second)[0], 1.0f);
 }
 
+TEST_F(StoreTest, TheSessionOfAWorkerThatHasEndedIsOverAndItsMarksGo) {
+  Make();
+  const BlockLayout layout{10, 10};
+  const auto tables = Ensure({AddingDense("d", 10, 10)});
+  ASSERT_TRUE(tables.ok());
+  const auto push_of = [&](Sequence sequence, Incarnation worker) {
+    auto push = NewPush(sequence, worker);
+    push.AddDense(tables->tables(0).id(), layout, 1.0f);
+    return push;
+  };
+  ASSERT_TRUE(Ensure({}, kWorker + 1).ok());
+  ASSERT_TRUE(Push(push_of(1, kWorker)).ok());
+  ASSERT_TRUE(Push(push_of(1, kWorker + 1)).ok());
+  store_->EndSessions({{kWorker}});
+  ASSERT_TRUE(Ensure({AddingDense("made_after_that", 1, 0)}, /*worker=*/0).ok());
+  EXPECT_EQ(Push(push_of(1, kWorker)).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Ensure({}, kWorker).status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto again = Push(push_of(1, kWorker + 1));
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->shards(0).duplicate());
+  const ShardId shard = ShardOfBlock(tables->tables(0).id(), 0, kShards);
+  size_t windows = 0;
+  store_->shards().Run(shard, [&](Shard* owned) { windows = owned->CollectState(nullptr).windows.size(); });
+  EXPECT_EQ(windows, 1u);
+}
+
 TEST_F(StoreTest, TheBroadcastListenerIsCalledEachTimeATableHadItsPushes) {
   Make();
   v1::TableSpec spec = AddingDense("d", 10, 10);
@@ -632,7 +659,7 @@ TEST_F(StoreTest, TheBroadcastListenerIsCalledOnceForAllTablesOfAPushThatAreDue)
 TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
   Make();
   v1::TableSpec small = AddingRows("full", 2);
-  small.set_memory_max_bytes(1);  // A first push may come in.
+  small.set_memory_max_bytes(1);
   const BlockLayout layout{1000, 64};
   const auto tables = Ensure({AddingDense("d", 1000, 64), AddingRows("r", 2), small});
   ASSERT_TRUE(tables.ok()) << tables.status();
@@ -661,7 +688,7 @@ TEST_F(StoreTest, AnAppliedPushIsOneUpdateOfEachTableThatItTouches) {
   EXPECT_EQ(Push(not_finite).status().code(), absl::StatusCode::kInvalidArgument);
 
   absl::Status refused;
-  uint64_t let_in = 0;  // Before the table took any memory.
+  uint64_t let_in = 0;
   for (Sequence sequence = 4; refused.ok() && sequence < 100; ++sequence) {
     auto push = NewPush(sequence);
     push.AddRows(rows, 2, many, true);

@@ -82,5 +82,51 @@ TEST(Sessions, TakeIncarnationsOfThisMachinesClock) {
   EXPECT_EQ(sessions.Open(std::numeric_limits<Incarnation>::max(), 0).code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Regression: it was opened again, without the marks of its pushes, which could then be applied twice.
+TEST_F(SessionsTest, ASessionThatWasForgottenIsNotTakenOverFromAnotherPs) {
+  const Incarnation worker = Joined();
+  ASSERT_TRUE(Open(worker).ok());
+  Advance(kIdleMaxMs + 1);
+  ASSERT_THAT(sessions_.ForgetIdle(now_ms_), ElementsAre(worker));
+  EXPECT_FALSE(sessions_.Adopt(worker, now_ms_));
+  EXPECT_TRUE(absl::IsFailedPrecondition(sessions_.Push(worker, 1, 1, now_ms_)));
+  EXPECT_TRUE(sessions_.Adopt(worker + 1, now_ms_)) << "was never here";
+  EXPECT_FALSE(sessions_.Adopt(worker + 1, now_ms_)) << "is known";
+}
+
+TEST_F(SessionsTest, TheSessionOfAWorkerThatHasEndedIsNotOpenedAgain) {
+  const Incarnation worker = Joined();
+  ASSERT_TRUE(Open(worker).ok());
+  EXPECT_TRUE(sessions_.End(worker));
+  EXPECT_FALSE(sessions_.End(worker));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Open(worker)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(sessions_.Push(worker, 1, 1, now_ms_)));
+  EXPECT_FALSE(sessions_.Adopt(worker, now_ms_));
+  sessions_.Restore(worker, now_ms_);
+  EXPECT_FALSE(sessions_.IsOpen(worker));
+  EXPECT_THAT(sessions_.known().ended, ElementsAre(worker));
+}
+
+TEST_F(SessionsTest, AWorkerThatIsSlowToOpenItsSessionMayDoSoAfterYoungerOnesHaveEnded) {
+  const Incarnation slow = Joined();
+  for (Incarnation younger = slow + 1; younger < slow + 1000; ++younger) {
+    ASSERT_TRUE(Open(younger).ok());
+    sessions_.End(younger);
+  }
+  EXPECT_TRUE(Open(slow).ok());
+}
+
+// Regression: workers that crash again and again filled a ps with sessions, and nobody could join for six hours.
+TEST_F(SessionsTest, SessionsThatEndMakeRoomForOthers) {
+  Incarnation worker = Joined();
+  for (size_t i = 0; i < 2 * limits::kSessionsMax; ++i) {
+    ASSERT_TRUE(Open(++worker).ok());
+    sessions_.End(worker);
+  }
+  EXPECT_TRUE(sessions_.known().open.empty());
+  EXPECT_LE(sessions_.known().ended.size(), limits::kSessionsMax);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Open(Joined()))) << "long forgotten, and still not reopened";
+}
+
 }  // namespace
 }  // namespace lodestone::server

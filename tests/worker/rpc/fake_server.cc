@@ -228,7 +228,7 @@ class FakeReactor final : public grpc::ServerGenericBidiReactor {
       return absl::OkStatus();
     }
     const int forgettings = lists_->forgettings;
-    if (!remembered_.has_value() || forgettings != forgettings_) remembered_.emplace(lists_->bytes);
+    if (!remembered_.has_value() || forgettings != forgettings_) remembered_.emplace(lists_->pool);
     forgettings_ = forgettings;
     ++(place == v1::KeyList::IN_PARTS ? lists_->in_parts
        : place == v1::KeyList::FIRST  ? lists_->first

@@ -21,6 +21,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
 #include "proto/parameter_server.pb.h"
+#include "server/rpc/key_list_cache.h"
 
 namespace lodestone::worker {
 
@@ -32,7 +33,7 @@ struct FakeLists {
   std::atomic<int> first{0};
   std::atomic<int> remembered{0};
   std::atomic<int> forgotten{0};  // Of `remembered`.
-  const std::shared_ptr<std::atomic<size_t>> bytes = std::make_shared<std::atomic<size_t>>(0);
+  const std::shared_ptr<server::KeyListPool> pool = std::make_shared<server::KeyListPool>();
 };
 
 // One call. What is done to a call that the client has given up has no effect.

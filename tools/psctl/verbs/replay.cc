@@ -116,6 +116,7 @@ absl::StatusOr<std::string> WriteInto(const std::string& into, const server::Rec
     manifest->set_seed(options.cluster.seed());
     manifest->set_lineage(result.report.lineage);
     for (v1::TableSpec& spec : store->tables().specs()) *manifest->add_tables() = std::move(spec);
+    manifest->set_tables_known(true);
   };
   LODESTONE_ASSIGN_OR_RETURN(const server::CheckpointWriter::Result written,
                              writer->Write(path.filename().string(), source));

@@ -1,0 +1,110 @@
+#include "common/config/table_check.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/config/field_range.h"
+#include "common/config/yaml_scalar.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "google/protobuf/util/field_comparator.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace lodestone {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::UnknownField;
+using google::protobuf::util::DefaultFieldComparator;
+using google::protobuf::util::MessageDifferencer;
+
+std::string Below(const std::string& path, const std::string& name) {
+  return path.empty() ? name : absl::StrCat(path, ".", name);
+}
+
+// "optimizer: field 10" or "embedding.eviction.policy: value 7": the first thing that this program does not know.
+std::optional<std::string> FirstUnknown(const Message& message, const std::string& path) {
+  const google::protobuf::UnknownFieldSet& unknown = message.GetReflection()->GetUnknownFields(message);
+  if (!unknown.empty()) {
+    const UnknownField& first = unknown.field(0);
+    const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByNumber(first.number());
+    // Of an enum, a value without a name is kept as an unknown field.
+    if (field != nullptr && field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM &&
+        first.type() == UnknownField::TYPE_VARINT) {
+      return absl::StrCat(Below(path, field->name()), ": value ", first.varint());
+    }
+    return absl::StrCat(path.empty() ? "" : absl::StrCat(path, ": "), "field ", first.number());
+  }
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const FieldDescriptor* const field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) continue;
+    auto found = FirstUnknown(message.GetReflection()->GetMessage(message, field), Below(path, field->name()));
+    if (found.has_value()) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void CheckOptimizer(const v1::Optimizer& optimizer, const std::string& path, std::vector<ConfigProblem>* problems) {
+  const v1::Adagrad& adagrad = optimizer.adagrad();
+  if (optimizer.has_adagrad() && adagrad.epsilon() == 0 && adagrad.initial_accumulator() == 0) {
+    problems->push_back({path + ".adagrad.epsilon", "must be above 0 where initial_accumulator is 0"});
+  }
+  if (optimizer.has_ftrl() && !(optimizer.learning_rate() > 0)) {
+    problems->push_back({path + ".learning_rate", "must be above 0 for ftrl, which divides by it"});
+  }
+}
+
+void CheckInitializer(const v1::Initializer& initializer, bool is_embedding, const std::string& path,
+                      std::vector<ConfigProblem>* problems) {
+  if (initializer.has_uniform() && initializer.uniform().low() > initializer.uniform().high()) {
+    problems->push_back({path + ".uniform.low", "must not be above high"});
+  }
+  if (is_embedding && (initializer.has_xavier() || initializer.has_he())) {
+    problems->push_back({absl::StrCat(path, ".", initializer.has_he() ? "he" : "xavier"),
+                         "is for dense tables only: the rows of an embedding have no fan-in"});
+  }
+}
+
+absl::Status CheckTableSpec(const v1::TableSpec& spec) {
+  LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
+  std::vector<ConfigProblem> problems;
+  CheckRanges(spec, "", &problems);
+  CheckOptimizer(spec.optimizer(), "optimizer", &problems);
+  CheckInitializer(spec.initializer(), spec.has_embedding(), "initializer", &problems);
+  if (problems.empty()) return absl::OkStatus();
+  const auto text = [](std::string* out, const ConfigProblem& problem) {
+    absl::StrAppend(out, problem.path, ": ", problem.what);
+  };
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", Quote(spec.name()), ": ", absl::StrJoin(problems, "; ", text)));
+}
+
+absl::Status CheckKnown(const v1::TableSpec& spec) {
+  const std::optional<std::string> unknown = FirstUnknown(spec, "");
+  if (!unknown.has_value()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("table ", Quote(spec.name()), ": ", *unknown,
+                                               " is not known to this program; use one that is as new as the one "
+                                               "that sent or wrote it"));
+}
+
+std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b) {
+  v1::TableSpec known_a = a;
+  v1::TableSpec known_b = b;
+  known_a.DiscardUnknownFields();
+  known_b.DiscardUnknownFields();
+  std::string differences;
+  DefaultFieldComparator comparator;
+  comparator.set_treat_nan_as_equal(true);
+  MessageDifferencer differencer;
+  differencer.set_field_comparator(&comparator);
+  differencer.set_message_field_comparison(MessageDifferencer::EQUIVALENT);
+  differencer.ReportDifferencesToString(&differences);
+  return differencer.Compare(known_a, known_b) ? "" : differences;
+}
+
+}  // namespace lodestone

@@ -1,0 +1,71 @@
+// The unary calls of a service that are under way, so that a ps that ends can answer them itself: gRPC would end them
+// with CANCELLED, which no client's policy tries again.
+//
+// Thread-safe. It must outlive the gRPC server.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace lodestone::server {
+
+class UnaryCalls;
+
+// A call until it is finished. Whoever finishes it first does; what comes later is dropped.
+class UnaryCall {
+ public:
+  UnaryCall(UnaryCalls* calls, grpc::ServerUnaryReactor* reactor) : calls_(calls), reactor_(reactor) {}
+
+  // `fill` writes the response, which must not be touched otherwise.
+  template <typename Fill>
+  void Finish(const absl::Status& status, const Fill& fill) {
+    grpc::ServerUnaryReactor* reactor = nullptr;
+    {
+      MutexLock lock(&mu_);
+      if (reactor_ == nullptr) return;
+      fill();
+      reactor = reactor_;
+      reactor_ = nullptr;
+    }
+    End(reactor, status);
+  }
+  void Finish(const absl::Status& status) {
+    Finish(status, [] {});
+  }
+
+ private:
+  void End(grpc::ServerUnaryReactor* reactor, const absl::Status& status);
+
+  UnaryCalls* const calls_;
+  Mutex mu_;
+  grpc::ServerUnaryReactor* reactor_ ABSL_GUARDED_BY(mu_);  // gRPC's; null once the call is finished.
+};
+
+class UnaryCalls {
+ public:
+  // Begins the call of `reactor`. Null during and after Drain: it is finished with UNAVAILABLE already.
+  std::shared_ptr<UnaryCall> Begin(grpc::ServerUnaryReactor* reactor);
+
+  // From now on calls end with UNAVAILABLE: new ones at once, those under way if they have not ended by themselves in
+  // `grace_ms`. Returns when all have ended, and, within that time, none has come for a moment: gRPC would cut those
+  // that are on their way when it stops.
+  void Drain(int64_t grace_ms);
+
+ private:
+  friend class UnaryCall;
+  void Remove(UnaryCall* call);
+
+  Mutex mu_;
+  CondVar changed_;
+  absl::flat_hash_map<UnaryCall*, std::weak_ptr<UnaryCall>> calls_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  std::chrono::steady_clock::time_point newest_ ABSL_GUARDED_BY(mu_);  // When the last call began.
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,92 @@
+#include "server/store/push_admission.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/store/shard_set.h"
+
+namespace lodestone::server {
+
+bool PushAdmission::AdmitAtOnce(PushCall* call) const {
+  if (!call->guards.ok()) return false;
+  for (Table* const table : call->tables) {
+    if (table->is_dense() || !budget_->Bounds(*table)) continue;
+    uint64_t bytes = 0;
+    for (const ShardPush& push : call->shards) {
+      for (const PartView& part : push.parts) {
+        if (part.table == table) bytes += EmbeddingTable::BytesAtMost(*table, part.row_count);
+      }
+    }
+    const uint64_t rows = table->counters().rows.load(std::memory_order_relaxed);
+    if (call->room.Add(table, bytes, rows * EmbeddingTable::kIndexGrowthPerRow).ok()) continue;
+    call->room.Release();
+    return false;
+  }
+  return true;
+}
+
+void PushAdmission::Decide(const std::shared_ptr<PushCall>& call, std::function<void(absl::Status)> done) const {
+  Executors& executors = shards_->executors();
+  std::vector<std::vector<ShardPush*>> by_executor = call->ByExecutor(executors.size());
+  const auto asked = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
+  call->executors_left.store(static_cast<size_t>(asked), std::memory_order_relaxed);
+  const auto then = std::make_shared<std::function<void(absl::Status)>>(std::move(done));
+  for (size_t e = 0; e < executors.size(); ++e) {
+    if (by_executor[e].empty()) continue;
+    executors[e].Submit([this, call, then, pushes = std::move(by_executor[e])] {
+      Ask(*call, pushes);
+      if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) (*then)(Judge(call.get()));
+    });
+  }
+}
+
+void PushAdmission::Ask(const PushCall& call, std::span<ShardPush* const> pushes) const {
+  for (ShardPush* const push : pushes) {
+    push->bytes_needed.assign(push->parts.size(), 0);
+    if (!shards_->Owns(push->shard->id())) continue;  // It is refused when it is to be applied.
+    push->duplicate = push->shard->HasApplied(call.header.worker_incarnation(), call.header.sequence());
+    if (push->duplicate) continue;
+    for (size_t i = 0; i < push->parts.size(); ++i) {
+      const PartView& part = push->parts[i];
+      if (part.table->is_dense() || !budget_->Bounds(*part.table)) continue;
+      push->bytes_needed[i] = push->shard->RowsOf(*part.table)->BytesFor(part.keys, part.row_count);
+    }
+  }
+}
+
+absl::Status PushAdmission::Judge(PushCall* call) const {
+  const bool accepted_before =
+      std::any_of(call->shards.begin(), call->shards.end(), [](const ShardPush& push) { return push.duplicate; });
+  if (accepted_before) {  // In full, or in part: then the rest follows.
+    for (const ShardPush& push : call->shards) {
+      for (size_t i = 0; i < push.parts.size(); ++i) call->room.AddAnyway(push.parts[i].table, push.bytes_needed[i]);
+    }
+    return absl::OkStatus();
+  }
+  LODESTONE_RETURN_IF_ERROR(call->guards);
+  // First those that would refuse the push.
+  for (const auto when_full : {v1::Admission::REFUSE_PUSH, v1::Admission::TURN_AWAY}) {
+    for (Table* const table : call->tables) {
+      if (table->is_dense() || table->spec().embedding().admission().when_full() != when_full) continue;
+      for (ShardPush& push : call->shards) LODESTONE_RETURN_IF_ERROR(MakeRoom(call, &push, table));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PushAdmission::MakeRoom(PushCall* call, ShardPush* push, Table* table) const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < push->parts.size(); ++i) {
+    if (push->parts[i].table == table) bytes += push->bytes_needed[i];
+  }
+  const absl::Status status = call->room.Add(table, bytes);
+  if (status.ok() || table->spec().embedding().admission().when_full() == v1::Admission::REFUSE_PUSH) return status;
+  for (PartView& part : push->parts) {
+    if (part.table == table) part.takes_new = false;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestone::server

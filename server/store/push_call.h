@@ -1,0 +1,70 @@
+// A push on its way through a ps: what it is and what has become of it so far.
+//
+// Thread safety: each step of the way says who may use what (push_path.h). Ownership: shared by the executors'
+// messages.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/parameter_server.pb.h"
+#include "server/shard/part_view.h"
+#include "server/shard/shard.h"
+#include "server/store/memory_budget.h"
+#include "server/store/request_payload.h"
+#include "server/store/request_view.h"
+
+namespace lodestone::server {
+
+// One shard's share of a push.
+struct ShardPush {
+  Shard* shard = nullptr;
+  size_t executor = 0;  // The shard's.
+  std::vector<PartView> parts;
+  absl::StatusOr<Shard::PushResult> result = Shard::PushResult{};
+  // Where it was asked (push_admission.h): whether the shard has applied it before, and what each part's new rows take.
+  bool duplicate = false;
+  std::vector<uint64_t> bytes_needed;
+};
+
+// The outcome of the share of a push that one executor has.
+struct ExecutorShare {
+  absl::Status log;        // Whether what it applied is durable,
+  absl::Status replica;    // and whether followers hold it.
+  int64_t taken_ns = 0;    // When the executor took it,
+  int64_t applied_ns = 0;  // and when that was done.
+};
+
+struct PushCall {
+  explicit PushCall(MemoryBudget* budget) : room(budget) {}
+
+  int64_t arrived_ns = 0;
+  int64_t now_ms = 0;
+  uint64_t session_ends = 0;  // Sessions::ends() when the worker's was found.
+  v1::PushRequest header;
+  RequestPayload payload;
+  std::vector<ShardPush> shards;
+  std::vector<Table*> tables;             // Distinct.
+  std::vector<Table*> counted;            // Of them, those of which no later message of the push has more.
+  absl::Status guards;                    // Their verdict,
+  std::vector<GuardedNorm> norms;         // and what they learn once it is applied.
+  MemoryReservation room;                 // For its new rows, until it is applied.
+  std::atomic<size_t> executors_left{0};  // That have not asked, or not applied their shares yet.
+  std::vector<ExecutorShare> shares;      // By executor.
+  std::atomic<size_t> ends_left{0};       // Of executors, their logs and followers.
+  std::function<void(absl::StatusOr<v1::PushResponse>)> done;
+
+  // The shards' shares by executor; empty for executors without one.
+  std::vector<std::vector<ShardPush*>> ByExecutor(size_t executors) {
+    std::vector<std::vector<ShardPush*>> by_executor(executors);
+    for (ShardPush& push : shards) by_executor[push.executor].push_back(&push);
+    return by_executor;
+  }
+};
+
+}  // namespace lodestone::server
