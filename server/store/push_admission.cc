@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/store/push_call.h"
 #include "server/store/shard_set.h"
 
 namespace lodestone::server {

@@ -13,12 +13,14 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "server/store/push_call.h"
 
 namespace lodestone::server {
 
 class MemoryBudget;
 class ShardSet;
+class Table;
+struct PushCall;
+struct ShardPush;
 
 class PushAdmission {
  public:

@@ -15,6 +15,7 @@
 #include "server/shard/spread.h"
 #include "server/store/commit_log.h"
 #include "server/store/logged_evictions.h"
+#include "server/store/push_call.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"

@@ -23,7 +23,6 @@
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/store/push_admission.h"
-#include "server/store/push_call.h"
 #include "server/store/rate_meter.h"
 #include "server/store/request_payload.h"
 
@@ -34,6 +33,9 @@ class CommitLog;
 class ServingGate;
 class Sessions;
 class ShardSet;
+struct ExecutorShare;
+struct PushCall;
+struct ShardPush;
 
 class PushPath {
  public:
