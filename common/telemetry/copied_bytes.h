@@ -1,6 +1,6 @@
-// The counter of payload bytes that this process copies in user space between its memory and a socket, for benchmarks: at
-// a ps near 0 per byte of a dense table, and 1 per byte of a row that is pulled, since rows lie apart; at a client near 0
-// per byte pushed and 1 per byte pulled.
+// The counter of payload bytes that this process copies in user space between its memory and a socket, for benchmarks:
+// at a ps near 0 per byte of a dense table, and 1 per byte of a row that is pulled, since rows lie apart; at a client
+// near 0 per byte pushed and 1 per byte pulled.
 #pragma once
 
 #include "common/telemetry/metrics.h"

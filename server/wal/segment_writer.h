@@ -21,8 +21,11 @@
 
 #include "absl/status/status.h"
 #include "common/io/file.h"
-#include "common/io/record_file.h"
 #include "proto/log.pb.h"
+
+namespace lodestone {
+class RecordBuilder;
+}  // namespace lodestone
 
 namespace lodestone::server {
 

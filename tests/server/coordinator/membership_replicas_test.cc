@@ -243,8 +243,9 @@ TEST_F(ReplicasTest, TheEndOfALeaseGivesTheShardsToThoseInSyncAndLeavesTheOthers
   EXPECT_EQ(map.TermOf(7), 0);
   EXPECT_FALSE(map.InSync(0)) << "server 1 followed it";
   EXPECT_TRUE(map.InSync(2)) << "server 1 has nothing to do with it";
-  EXPECT_THAT(members_->TakeFailovers(),
-              ElementsAre("ps 1 (host:2) is out; its shards: 1 to ps 0, 1 to ps 2, 2 without an owner, waiting for it"));
+  EXPECT_THAT(
+      members_->TakeFailovers(),
+      ElementsAre("ps 1 (host:2) is out; its shards: 1 to ps 0, 1 to ps 2, 2 without an owner, waiting for it"));
   EXPECT_THAT(members_->TakeFailovers(), IsEmpty());
   EXPECT_TRUE(map.Away(1));
 }

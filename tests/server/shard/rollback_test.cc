@@ -155,13 +155,16 @@ TEST_F(ShardRollbackTest, WhatDoesNotFitChangesNothing) {
     change(&records);
     return records;
   };
-  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->back().payload.pop_back(); }), 0), HasSubstr("bytes, not"));
-  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->push_back(r->front()); }), 0), HasSubstr("is there twice"));
+  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->back().payload.pop_back(); }), 0),
+              HasSubstr("bytes, not"));
+  EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->push_back(r->front()); }), 0),
+              HasSubstr("is there twice"));
   EXPECT_THAT(ErrorOf(changed(dense, [&](TableRecords* r) { r->push_back(rows[0]); }), 0), HasSubstr("two tables"));
   EXPECT_THAT(ErrorOf(changed(dense, [](TableRecords* r) { r->back().message.mutable_window(); }), 0),
               HasSubstr("no block"));
   EXPECT_THAT(
-      ErrorOf(changed(dense, [](TableRecords* r) { r->resize(1), r->back().message.mutable_block()->set_table(3); }), 0),
+      ErrorOf(changed(dense, [](TableRecords* r) { r->resize(1), r->back().message.mutable_block()->set_table(3); }),
+              0),
       HasSubstr("no dense table with id 3"));
   EXPECT_THAT(ErrorOf(dense, 1), HasSubstr("the records are of table id"));
   EXPECT_THAT(ErrorOf(dense, 0, /*versions_ahead=*/2), HasSubstr("updates between them are missing"));
