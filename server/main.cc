@@ -65,7 +65,9 @@ absl::Status Run(const v1::Config& config, const std::string& address_file, cons
                                outcome.status = std::move(status);
                                pthread_kill(main_thread, kFailedSignal);
                              }));
-  if (!address_file.empty()) LODESTONE_RETURN_IF_ERROR(ReplaceFile(address_file, process->address() + "\n"));
+  if (!address_file.empty())
+    LODESTONE_RETURN_IF_ERROR(
+        Annotate(ReplaceFile(address_file, process->address() + "\n"), "cannot write --address-file"));
   for (;;) {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0) continue;

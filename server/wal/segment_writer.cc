@@ -87,6 +87,8 @@ RecordBuilder SegmentWriter::Mark() const {
   return RecordBuilder(record, {});
 }
 
+uint64_t SegmentWriter::mark_bytes() const { return options_.sync && !fresh() ? Mark().bytes() : 0; }
+
 absl::Status SegmentWriter::Seal() {
   if (!file_.has_value()) return absl::OkStatus();
   LODESTONE_RETURN_IF_ERROR(Mend());

@@ -54,7 +54,7 @@ class SegmentWriter {
   absl::Status Seal();
 
   // What Write adds to a group of records.
-  uint64_t mark_bytes() const { return options_.sync && !fresh() ? Mark().bytes() : 0; }
+  uint64_t mark_bytes() const;
 
   // Of the segment: its number, its header's bytes, what counts of it, and whether it has been begun and has no records
   // yet.

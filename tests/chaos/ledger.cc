@@ -9,11 +9,11 @@
 namespace lodestone::chaos {
 namespace {
 
-constexpr size_t kFindingsMax = 20;
+constexpr size_t kLedgerFindingsMax = 20;
 constexpr float kFloatExact = 1 << (kDigitBits * kDigitsPerFloat);  // Integers below it are floats.
 
 void Find(std::string what, Verdict* verdict) {
-  if (verdict->findings.size() < kFindingsMax) verdict->findings.push_back(std::move(what));
+  if (verdict->findings.size() < kLedgerFindingsMax) verdict->findings.push_back(std::move(what));
 }
 
 std::string Range(int64_t least, int64_t most) {
