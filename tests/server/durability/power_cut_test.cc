@@ -134,7 +134,7 @@ TEST_P(PowerCutTest, WhatWasBeingWrittenIsLeftOutWhicheverPartsOfItAreThere) {
 }
 
 TEST_P(PowerCutTest, WithoutSyncAnythingMayBeMissingAndTheRestIsServed) {
-  if (GetParam() == "MACHINE") GTEST_SKIP() << "syncs";
+  if (GetParam() == "MACHINE") GTEST_SKIP() << "about logs without sync";
   config_.mutable_server()->set_log_segment_bytes(4096);
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
@@ -162,7 +162,7 @@ TEST_P(PowerCutTest, WithoutSyncAnythingMayBeMissingAndTheRestIsServed) {
 }
 
 TEST_P(PowerCutTest, DamageToWhatWasSyncedStopsTheStartAndNothingIsAdvisedThatWouldLoseIt) {
-  if (GetParam() == "PROCESS") GTEST_SKIP() << "nothing was";
+  if (GetParam() == "PROCESS") GTEST_SKIP() << "about logs that were synced";
   const Ps ps = StartWell(config_);
   EnsureTables(ps);
   PushMany(ps, 1, 10);

@@ -402,7 +402,7 @@ TEST_P(LogOfAnEarlierBoot, WhatAMarkSaysToBeOnTheDiskIsNeverLeftOut) {
 }
 
 TEST_P(LogOfAnEarlierBoot, WithoutSyncAnyPartOfItMayBeMissing) {
-  if (GetParam()) GTEST_SKIP() << "is about logs without sync";
+  if (GetParam()) GTEST_SKIP() << "about logs without sync";
   const auto expect = [&](uint64_t least) {
     const LogContent content = Read("now");
     EXPECT_TRUE(content.status.ok()) << content.status;
