@@ -40,10 +40,15 @@ absl::Status ShardContents::CheckFollows(Version next) const {
 
 const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms, std::unique_ptr<DenseTable> dense) {
   if (table->is_dense()) {
+    // A shard that was freed has its tables still.
+    if (const auto there = contents_.dense.find(table->id()); there != contents_.dense.end())
+      return there->second.get();
     if (dense == nullptr) dense = std::make_unique<DenseTable>(table, contents_.id);
     return contents_.dense.emplace(table->id(), std::move(dense)).first->second.get();
   }
-  contents_.rows.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
+  if (!contents_.rows.contains(table->id())) {
+    contents_.rows.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
+  }
   return nullptr;
 }
 

@@ -183,24 +183,36 @@ TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
 
 TEST_F(TakeoverTest, AShardThatAPsNeitherOwnsNorFollowsIsFreedOnceAllHaveTwoCopies) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
-  const auto bytes = [this] {
+  const auto count = [this](auto figure) {
     v1::StatusResponse status;
     b().store->FillStatus(&status);
     uint64_t sum = 0;
-    for (const v1::TableStatus& table : status.tables()) sum += table.bytes();
+    for (const v1::TableStatus& table : status.tables()) sum += (table.*figure)();
     return sum;
   };
-  const uint64_t before = bytes();
-  ASSERT_GT(before, 0);
-  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
-    for (int shard = 0; shard < route->followers_size(); ++shard) {
-      route->set_followers(shard, 0);
-      route->set_in_sync(shard, false);
-    }
-  }));
+  const uint64_t bytes = count(&v1::TableStatus::bytes);
+  const uint64_t blocks = count(&v1::TableStatus::blocks);
+  ASSERT_GT(bytes, 0);
+  const auto follow = [this](uint32_t follower) {
+    const ShardMap map = coordinator_.Change([follower](v1::RouteResponse* route) {
+      for (int shard = 0; shard < route->followers_size(); ++shard) {
+        route->set_followers(shard, follower);
+        route->set_in_sync(shard, false);
+      }
+    });
+    a().replication->SetMap(map);
+    b().replication->SetMap(map);
+  };
+  follow(0);
   b().replication->FreeOthers();
   ASSERT_TRUE(coordinator_.Await([this] { return b().store->shards().adopted().empty(); }));
-  EXPECT_LT(bytes(), before / 10);
+  EXPECT_LT(count(&v1::TableStatus::bytes), bytes / 10);
+  EXPECT_EQ(count(&v1::TableStatus::blocks), 0);
+
+  follow(2);  // The second ps.
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync() && InSyncShards(a()) == kShards; }));
+  ExpectSame(&a(), &b());
+  EXPECT_EQ(count(&v1::TableStatus::blocks), blocks);
 }
 
 }  // namespace
