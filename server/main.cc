@@ -24,7 +24,8 @@
 namespace lodestone::server {
 namespace {
 
-// Wakes main when the ps cannot get ready. Stays blocked for good: a ps that is stopped while it gets ready does not.
+// The signal that wakes main when the ps cannot get ready. It is never unblocked: it would end a ps that is stopped
+// before it is ready.
 constexpr int kFailedSignal = SIGUSR1;
 
 sigset_t SetOf(std::initializer_list<int> signals) {

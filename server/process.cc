@@ -342,8 +342,8 @@ absl::StatusOr<ShardMap> ServerProcess::AwaitNothingLost(ShardMap map) {
     if (lost != known) {
       known = lost;
       const std::string why = absl::StrCat(
-          name_, " was started anew without what ", lost, " of ", map.shards(),
-          " shards held (another server.data_dir, or none), and serves nothing until an operator decides: start it "
+          name_, " was restarted without the data of ", lost, " of ", map.shards(),
+          " shards (another server.data_dir, or none), and serves nothing until an operator decides: start it "
           "with its former folder, or `psctl promote` a ps that holds a copy, or `psctl accept-loss ",
           identity_.index, "`; `psctl status` of the coordinator's ps says which");
       LODESTONE_LOG(ERROR, "server", "{}", why);

@@ -47,14 +47,14 @@ std::vector<std::string> UnservedLines(const ClusterOptions& options, const Memb
                                       " has of them, perhaps nothing"));
       lines.push_back(absl::StrCat(lost.size(), " of ", options.shards, " shards are lost and not served: ps ",
                                    place.index,
-                                   " was started anew without what they held (another server.data_dir, or "
+                                   " was restarted without their data (another server.data_dir, or "
                                    "none). Start it with its former folder; or ",
                                    absl::StrJoin(remedies, "; or ")));
     }
     const std::vector<std::string> promotions = Promotions(members, away);
     if (promotions.empty()) continue;
     lines.push_back(absl::StrCat(away.size(), " of ", options.shards, " shards are not served: ps ", place.index,
-                                 " is away. Start it again; or, if it is gone for good, ",
+                                 " is away. Start it again; or, if it cannot come back, ",
                                  absl::StrJoin(promotions, "; or ")));
   }
   return lines;

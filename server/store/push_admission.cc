@@ -12,16 +12,11 @@ namespace lodestone::server {
 
 bool PushAdmission::AdmitAtOnce(PushCall* call) const {
   if (!call->guards.ok()) return false;
-  for (Table* const table : call->tables) {
+  for (size_t i = 0; i < call->tables.size(); ++i) {
+    Table* const table = call->tables[i];
     if (table->is_dense() || !budget_->Bounds(*table)) continue;
-    uint64_t bytes = 0;
-    for (const ShardPush& push : call->shards) {
-      for (const PartView& part : push.parts) {
-        if (part.table == table) bytes += EmbeddingTable::BytesAtMost(*table, part.row_count);
-      }
-    }
     const uint64_t rows = table->counters().rows.load(std::memory_order_relaxed);
-    if (call->room.Add(table, bytes, rows * EmbeddingTable::kIndexGrowthPerRow).ok()) continue;
+    if (call->room.Add(table, call->bytes_at_most[i], rows * EmbeddingTable::kIndexGrowthPerRow).ok()) continue;
     call->room.Release();
     return false;
   }
@@ -30,14 +25,14 @@ bool PushAdmission::AdmitAtOnce(PushCall* call) const {
 
 void PushAdmission::Decide(const std::shared_ptr<PushCall>& call, std::function<void(absl::Status)> done) const {
   Executors& executors = shards_->executors();
-  std::vector<std::vector<ShardPush*>> by_executor = call->ByExecutor(executors.size());
-  const auto asked = std::count_if(by_executor.begin(), by_executor.end(), [](const auto& p) { return !p.empty(); });
+  const auto asked = std::count_if(call->by_executor.begin(), call->by_executor.end(),
+                                   [](const auto& pushes) { return !pushes.empty(); });
   call->executors_left.store(static_cast<size_t>(asked), std::memory_order_relaxed);
   const auto then = std::make_shared<std::function<void(absl::Status)>>(std::move(done));
   for (size_t e = 0; e < executors.size(); ++e) {
-    if (by_executor[e].empty()) continue;
-    executors[e].Submit([this, call, then, pushes = std::move(by_executor[e])] {
-      Ask(*call, pushes);
+    if (call->by_executor[e].empty()) continue;
+    executors[e].Submit([this, call, then, e] {
+      Ask(*call, call->by_executor[e]);
       if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) (*then)(Judge(call.get()));
     });
   }

@@ -48,23 +48,18 @@ struct PushCall {
   uint64_t session_ends = 0;  // Sessions::ends() when the worker's was found.
   v1::PushRequest header;
   RequestPayload payload;
-  std::vector<ShardPush> shards;
-  std::vector<Table*> tables;             // Distinct.
-  std::vector<Table*> counted;            // Of them, those of which no later message of the push has more.
-  absl::Status guards;                    // Their verdict,
-  std::vector<GuardedNorm> norms;         // and what they learn once it is applied.
-  MemoryReservation room;                 // For its new rows, until it is applied.
-  std::atomic<size_t> executors_left{0};  // That have not asked, or not applied their shares yet.
-  std::vector<ExecutorShare> shares;      // By executor.
-  std::atomic<size_t> ends_left{0};       // Of executors, their logs and followers.
+  std::vector<ShardPush> shards;                     // Complete when the call is prepared.
+  std::vector<std::vector<ShardPush*>> by_executor;  // Of them; empty for executors without one.
+  std::vector<Table*> tables;                        // Distinct.
+  std::vector<uint64_t> bytes_at_most;               // By table: what its rows would take if all of them were new.
+  std::vector<Table*> counted;                       // Of them, those of which no later message of the push has more.
+  absl::Status guards;                               // Their verdict,
+  std::vector<GuardedNorm> norms;                    // and what they learn once it is applied.
+  MemoryReservation room;                            // For its new rows, until it is applied.
+  std::atomic<size_t> executors_left{0};             // That have not asked, or not applied their shares yet.
+  std::vector<ExecutorShare> shares;                 // By executor.
+  std::atomic<size_t> ends_left{0};                  // Of executors, their logs and followers.
   std::function<void(absl::StatusOr<v1::PushResponse>)> done;
-
-  // The shards' shares by executor; empty for executors without one.
-  std::vector<std::vector<ShardPush*>> ByExecutor(size_t executors) {
-    std::vector<std::vector<ShardPush*>> by_executor(executors);
-    for (ShardPush& push : shards) by_executor[push.executor].push_back(&push);
-    return by_executor;
-  }
 };
 
 }  // namespace lodestone::server

@@ -6,7 +6,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
@@ -107,11 +106,16 @@ absl::Status PushPath::Prepare(PushCall* call) {
                              ViewParts(PartKind::kPush, header.parts(), call->payload.payload.bytes(),
                                        call->payload.key_bytes(), *map, shards_->roles()));
   absl::flat_hash_map<ShardId, size_t> group_of;
-  absl::flat_hash_set<Table*> tables;
+  absl::flat_hash_map<Table*, size_t> place_of;
   for (const PartView& view : views) {
-    if (tables.insert(view.table).second) {
+    const auto [place, is_first] = place_of.try_emplace(view.table, call->tables.size());
+    if (is_first) {
       call->tables.push_back(view.table);
+      call->bytes_at_most.push_back(0);
       if (view.last_for_ps) call->counted.push_back(view.table);
+    }
+    if (!view.table->is_dense()) {
+      call->bytes_at_most[place->second] += EmbeddingTable::BytesAtMost(*view.table, view.row_count);
     }
     const auto [group, inserted] = group_of.try_emplace(view.shard, call->shards.size());
     if (inserted) {
@@ -121,15 +125,17 @@ absl::Status PushPath::Prepare(PushCall* call) {
     }
     call->shards[group->second].parts.push_back(view);
   }
-  LODESTONE_RETURN_IF_ERROR(CheckQueues(call->ByExecutor(shards_->executors().size())));
+  call->by_executor.resize(shards_->executors().size());
+  for (ShardPush& push : call->shards) call->by_executor[push.executor].push_back(&push);
+  LODESTONE_RETURN_IF_ERROR(CheckQueues(*call));
   LODESTONE_RETURN_IF_ERROR(CheckFinite(views));
   call->guards = JudgeGuards(views, &call->norms);
   return absl::OkStatus();
 }
 
-absl::Status PushPath::CheckQueues(const std::vector<std::vector<ShardPush*>>& by_executor) const {
-  for (size_t e = 0; e < by_executor.size(); ++e) {
-    if (!by_executor[e].empty()) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
+absl::Status PushPath::CheckQueues(const PushCall& call) const {
+  for (size_t e = 0; e < call.by_executor.size(); ++e) {
+    if (!call.by_executor[e].empty()) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
   }
   return absl::OkStatus();
 }
@@ -137,16 +143,14 @@ absl::Status PushPath::CheckQueues(const std::vector<std::vector<ShardPush*>>& b
 void PushPath::Run(const std::shared_ptr<PushCall>& call) {
   bytes_.fetch_add(call->payload.size(), std::memory_order_relaxed);
   Executors& executors = shards_->executors();
-  std::vector<std::vector<ShardPush*>> by_executor = call->ByExecutor(executors.size());
   std::vector<Share> shares;
   for (size_t e = 0; e < executors.size(); ++e) {
-    if (by_executor[e].empty()) continue;
+    if (call->by_executor[e].empty()) continue;
     size_t rows = 0;
-    for (const ShardPush* push : by_executor[e]) {
+    for (const ShardPush* push : call->by_executor[e]) {
       for (const PartView& part : push->parts) rows += part.row_count;
     }
-    shares.push_back(
-        {&executors[e], rows, [this, call, e, pushes = std::move(by_executor[e])] { Apply(call, e, pushes); }});
+    shares.push_back({&executors[e], rows, [this, call, e] { Apply(call, e, call->by_executor[e]); }});
   }
   if (shares.empty()) return Finish(call.get(), nullptr);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);

@@ -71,7 +71,7 @@ class PushPath {
  private:
   absl::Status Prepare(PushCall* call);
   // RESOURCE_EXHAUSTED if an executor that the push needs has too much to do.
-  absl::Status CheckQueues(const std::vector<std::vector<ShardPush*>>& by_executor) const;
+  absl::Status CheckQueues(const PushCall& call) const;
   void Run(const std::shared_ptr<PushCall>& call);
   // On executor `e`: applies and commits the parts of `pushes`, whose shards it owns.
   void Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<ShardPush* const> pushes);

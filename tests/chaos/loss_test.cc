@@ -13,8 +13,7 @@ TEST(Loss, AKilledPsWithoutADataDirIsNoticed) {
   const Report report = RunShortly("memory", options);
   EXPECT_FALSE(report.ok());
   // The coordinator, if it lives, lets nobody read what is left.
-  EXPECT_TRUE(report.verdict.lost > 0 || absl::StrContains(report.failure, "was started anew without"))
-      << report.failure;
+  EXPECT_TRUE(report.verdict.lost > 0 || absl::StrContains(report.failure, "was restarted without")) << report.failure;
   EXPECT_EQ(report.verdict.doubled, 0);
 }
 

@@ -172,7 +172,8 @@ TEST_F(LostShardsTest, APsWithoutAFolderThatIsStartedAnewServesNothingUntilTheLo
   EXPECT_THAT(StatusOf(0).cluster().unserved(0), HasSubstr("4 of 8 shards are lost and not served: ps 1 was started"));
   Await([this] { return StatusOf(1).waits_size() == 1; });
   EXPECT_EQ(StatusOf(1).waits(0).who(), "ps 1");
-  EXPECT_THAT(StatusOf(1).waits(0).what(), HasSubstr("an operator: ps 1 was started anew without what 4 of 8 shards"));
+  EXPECT_THAT(StatusOf(1).waits(0).what(),
+              HasSubstr("an operator: ps 1 was restarted without the data of 4 of 8 shards"));
   const grpc::Status refused = Ensure(1);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(refused.error_message(), HasSubstr("`psctl accept-loss 1`"));

@@ -134,7 +134,7 @@ TEST_F(LostShardsTest, AnOwnerThatComesBackWithAnotherFolderHasLostItsShardsUnti
   EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2));
   EXPECT_THAT(Map().LostBy(1), IsEmpty());
   ASSERT_THAT(Lines(), SizeIs(1));
-  EXPECT_THAT(Lines()[0], HasSubstr("2 of 4 shards are lost and not served: ps 0 was started anew"));
+  EXPECT_THAT(Lines()[0], HasSubstr("2 of 4 shards are lost and not served: ps 0 was restarted without"));
   EXPECT_THAT(Lines()[0], HasSubstr("`psctl accept-loss 0`"));
 
   ASSERT_NO_FATAL_FAILURE(Restart());

@@ -58,8 +58,9 @@ int RunAcceptLoss(const LostShardsOptions& options) { return Run("accept-loss", 
 
 const Verb kPromoteVerb = {
     "promote",
-    "Makes a ps the owner of the shards that nobody serves and of which it holds a copy. Their owner is away for good, "
-    "or was started anew without what they held; what the copies lack is lost. `psctl status` says which ps holds what",
+    "Makes a ps the owner of the shards that are not served and of which it holds a copy. Their owner cannot come "
+    "back, "
+    "or was restarted without their data; what the copies lack is lost. `psctl status` says which ps holds what",
     "  psctl promote 1 --address ps0:7000                     ps 1 goes on with its copies of what nobody serves\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = Declare(command, "server.index of the ps that holds copies; several: one after the other");
@@ -68,7 +69,7 @@ const Verb kPromoteVerb = {
 
 const Verb kAcceptLossVerb = {
     "accept-loss",
-    "Has a ps serve the shards that it has lost, from what it has of them. It was started anew without what they held, "
+    "Has a ps serve the shards that it has lost, from what it has of them. It was restarted without their data, "
     "and no copy is to be promoted; what it had before and has no more is lost. `psctl status` says which ps that is",
     "  psctl accept-loss 0 --address ps0:7000                 ps 0 goes on without what it has lost\n",
     [](CLI::App* command) -> Verb::Run {
