@@ -169,7 +169,7 @@ TEST_F(LostShardsTest, APsWithoutAFolderThatIsStartedAnewServesNothingUntilTheLo
   ps_[1].reset();
   ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/false));
   AwaitUnserved(1);
-  EXPECT_THAT(StatusOf(0).cluster().unserved(0), HasSubstr("4 of 8 shards are lost and not served: ps 1 was started"));
+  EXPECT_THAT(StatusOf(0).cluster().unserved(0), HasSubstr("4 of 8 shards are lost and not served: ps 1 was restarted"));
   Await([this] { return StatusOf(1).waits_size() == 1; });
   EXPECT_EQ(StatusOf(1).waits(0).who(), "ps 1");
   EXPECT_THAT(StatusOf(1).waits(0).what(),
