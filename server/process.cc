@@ -11,6 +11,7 @@
 #include "common/base/nonce.h"
 #include "common/base/status.h"
 #include "common/http/monitoring.h"
+#include "common/io/machine_limits.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/coordinator_channel.h"
 #include "common/telemetry/log.h"
@@ -21,7 +22,6 @@
 #include "grpcpp/server_builder.h"
 #include "server/checkpoint/manifest.h"
 #include "server/listen.h"
-#include "server/machine_memory.h"
 #include "server/monitoring/ps_metrics.h"
 #include "server/replication/replication.h"
 
@@ -41,8 +41,7 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   Store::Options options;
   options.seed = config.cluster().seed();
   options.shards = config.cluster().shards();
-  options.executors =
-      config.server().executors() > 0 ? config.server().executors() : std::max(1u, std::thread::hardware_concurrency());
+  options.executors = config.server().executors() > 0 ? config.server().executors() : MachineCores();
   options.memory_max_bytes = config.server().memory_max_bytes();
   if (options.memory_max_bytes == 0) {
     // Nine tenths of what there is: a table beyond it is refused, not the process killed.

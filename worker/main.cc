@@ -21,6 +21,7 @@
 #include "common/config/options.h"
 #include "common/http/monitoring.h"
 #include "common/io/file.h"
+#include "common/io/machine_limits.h"
 #include "common/rpc/tuning.h"
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"
@@ -125,8 +126,7 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
 absl::Status Run(const v1::Config& config, const std::string& summary_path, SignalWatch* signals) {
   // Some products' bits depend on how many threads share them.
   const uint32_t threads = config.worker().deterministic() ? 1 : config.worker().threads();
-  kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads)
-                                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads) : static_cast<int>(MachineCores()));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> device, OpenDevice(config.worker()));
   const SteadyTime time;
   std::unique_ptr<WorkerHttp> http;  // Null if it has no HTTP port.

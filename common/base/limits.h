@@ -41,7 +41,7 @@ inline constexpr uint64_t kFollowBytesTarget = 1 << 20;  // Small updates are se
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.
 inline constexpr uint64_t kPullBytesMax = 256 << 20;    // Values in one pull's answer.
-inline constexpr size_t kDeltaBytesTarget = 1 << 20;    // Deltas are cut at about this size.
+inline constexpr size_t kDeltaBytesTarget = 4 << 20;    // Deltas are cut at about this size.
 inline constexpr size_t kPackBytesTarget = 512 << 10;   // Calls are packed into one message of Exchange up to this.
 inline constexpr size_t kExchangeCallsMax = 1024;       // In one message; unanswered before a ps reads no further.
 inline constexpr size_t kExchangeBytesMax = 256 << 20;  // Of unanswered calls and unwritten answers, the same.

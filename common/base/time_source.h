@@ -1,6 +1,8 @@
 // Time as an injected dependency, so that tests move it by hand.
 #pragma once
 
+#include <time.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,16 +16,18 @@ class TimeSource {
   virtual int64_t NowMs() const = 0;
 };
 
-// The machine's steady clock.
+// The machine's clock since it was started (CLOCK_BOOTTIME). It also counts while the machine is suspended, so that a
+// lease that ended meanwhile has ended.
 class SteadyTime final : public TimeSource {
  public:
   int64_t NowMs() const override {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
+    timespec now{};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
   }
 };
 
-// Milliseconds since 1970: the wall clock when this was made, and the steady clock from there on. What is kept on disk
+// Milliseconds since 1970: the wall clock when this was made, and SteadyTime from there on. What is kept on disk
 // counts by it, so that it means the same after a restart.
 class AnchoredTime final : public TimeSource {
  public:

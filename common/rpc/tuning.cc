@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/mutex.h"
+#include "common/io/machine_limits.h"
 #include "common/rpc/callback_threads.h"
 #include "grpc/grpc.h"
 #include "grpc/support/time.h"
@@ -33,7 +33,7 @@ class CallbackQueue {
     MutexLock lock(&mu_);
     if (users_++ == 0) {
       queue_ = std::make_unique<grpc::CompletionQueue>();
-      const size_t pollers = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, kPollersMax);
+      const size_t pollers = std::clamp<size_t>(MachineCores() / 2, 1, kPollersMax);
       threads_ = std::make_unique<CallbackThreads>([queue = queue_->cq()] { return NextCallback(queue); }, pollers,
                                                    kCallbackStuckMs);
     }

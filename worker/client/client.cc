@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/base/timer.h"
+#include "common/io/machine_limits.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/local_socket.h"
 #include "common/security/credentials.h"
@@ -43,7 +43,7 @@ class ClientImpl final : public Client {
  public:
   ClientImpl(const v1::Config& config, std::function<void(const v1::WorkerProgress&)> on_progress)
       : config_(config), on_progress_(std::move(on_progress)) {
-    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, kThreadsMax);
+    const size_t threads = std::clamp<size_t>(MachineCores() / 2, 1, kThreadsMax);
     for (size_t i = 0; i < threads; ++i) threads_.push_back(std::make_unique<ConnectionThread>());
   }
   ~ClientImpl() override;

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "CLI/App.hpp"
@@ -14,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
+#include "common/io/machine_limits.h"
 #include "common/io/record_file.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -134,7 +134,7 @@ absl::StatusOr<Result> Replay(const ReplayOptions& options) {
   server::Store::Options store_options;
   store_options.seed = recovery.cluster.seed();
   store_options.shards = recovery.cluster.shards();
-  store_options.executors = std::max(1u, std::thread::hardware_concurrency());
+  store_options.executors = MachineCores();
   store_options.time = &time;
   server::Store store(store_options);
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<ShardId> shards, ShardsToRebuild(recovery));

@@ -1,35 +1,52 @@
-#include "server/machine_memory.h"
+#include "common/io/machine_limits.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 
-namespace lodestone::server {
+namespace lodestone {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kMachineBytes = uint64_t{64} << 30;
 
-// A made-up machine of 64 GiB, as a tree of files.
-class MachineMemory : public ::testing::Test {
+// A made-up machine, as a tree of files.
+class MachineTree : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     root_ = std::filesystem::path(std::getenv("TEST_TMPDIR")) / test->name();
     std::filesystem::remove_all(root_);
-    Write("/proc/meminfo", "MemTotal:       67108864 kB\nMemFree:         1024 kB\n");
   }
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_.string() + path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  uint64_t Bytes() const { return MachineMemoryBytes(root_.string()); }
 
   std::filesystem::path root_;
+};
+
+// One of 64 GiB.
+class MachineMemory : public MachineTree {
+ protected:
+  void SetUp() override {
+    MachineTree::SetUp();
+    Write("/proc/meminfo", "MemTotal:       67108864 kB\nMemFree:         1024 kB\n");
+  }
+  uint64_t Bytes() const { return MachineMemoryBytes(root_.string()); }
+};
+
+class Cores : public MachineTree {
+ protected:
+  uint32_t Count() const { return MachineCores(root_.string()); }
+  // Those that this process may run on: no quota gives more.
+  const uint32_t all_ = std::max(1u, std::thread::hardware_concurrency());
 };
 
 TEST_F(MachineMemory, IsAllOfTheMachinesWithoutControlGroups) { EXPECT_EQ(Bytes(), kMachineBytes); }
@@ -97,7 +114,46 @@ TEST_F(MachineMemory, IsKnownWithoutProcToo) {
   EXPECT_GT(Bytes(), 16 * kMiB);
 }
 
+TEST_F(Cores, AreAllThatTheProcessMayRunOnWithoutControlGroups) { EXPECT_EQ(Count(), all_); }
+
+TEST_F(Cores, AreTheQuotaOfTheLowestGroupOnTheWayUp) {
+  Write("/proc/self/cgroup", "0::/pods/a\n");
+  Write("/sys/fs/cgroup/pods/a/cpu.max", "max 100000\n");
+  EXPECT_EQ(Count(), all_);
+  Write("/sys/fs/cgroup/pods/cpu.max", "100000 100000\n");
+  EXPECT_EQ(Count(), 1u);
+}
+
+TEST_F(Cores, APartOfACoreIsOne) {
+  Write("/proc/self/cgroup", "0::/\n");
+  Write("/sys/fs/cgroup/cpu.max", "10000 100000\n");
+  EXPECT_EQ(Count(), 1u);
+}
+
+TEST_F(Cores, AreRoundedUp) {
+  Write("/proc/self/cgroup", "0::/\n");
+  Write("/sys/fs/cgroup/cpu.max", "150000 100000\n");
+  EXPECT_EQ(Count(), std::min(all_, 2u));
+}
+
+TEST_F(Cores, AreThoseOfVersion1) {
+  Write("/proc/self/cgroup", "5:cpu,cpuacct:/docker/4f2a\n4:memory:/docker/4f2a\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Count(), all_);
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+  EXPECT_EQ(Count(), 1u);
+}
+
+TEST_F(Cores, WhatIsNoQuotaLimitsNothing) {
+  Write("/proc/self/cgroup", "0::/a\n");
+  for (const char* text : {"", "many 100000\n", "0 100000\n", "100000 0\n", "-1 100000\n", "100000\n"}) {
+    Write("/sys/fs/cgroup/a/cpu.max", text);
+    EXPECT_EQ(Count(), all_) << text;
+  }
+}
+
 TEST(ThisMachinesMemory, IsKnown) { EXPECT_GT(MachineMemoryBytes(), 16 * kMiB); }
 
 }  // namespace
-}  // namespace lodestone::server
+}  // namespace lodestone
