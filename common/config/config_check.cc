@@ -31,10 +31,19 @@ void CheckTarget(const std::string& path, const std::string& target, Problems* p
   }
 }
 
+// An address to listen at, or none.
+void CheckHttpListen(const std::string& path, const std::string& address, Problems* problems) {
+  if (address.empty()) return;
+  const absl::StatusOr<HostPort> listen = ParseHostPort(address);
+  if (!listen.ok()) problems->push_back({path, std::string(listen.status().message())});
+}
+
 void CheckAddresses(const v1::Config& config, Problems* problems) {
   const v1::ServerConfig& server = config.server();
   const absl::StatusOr<HostPort> listen = ParseHostPort(server.listen());
   if (!listen.ok()) problems->push_back({"server.listen", std::string(listen.status().message())});
+  CheckHttpListen("server.http_listen", server.http_listen(), problems);
+  CheckHttpListen("worker.http_listen", config.worker().http_listen(), problems);
   if (!server.advertise().empty()) {
     const absl::StatusOr<HostPort> advertise = ParseHostPort(server.advertise());
     if (!advertise.ok()) {

@@ -17,6 +17,14 @@ std::string Fold(std::string_view name) {
   return folded;
 }
 
+struct Synonym {
+  std::string_view word;
+  std::string_view field;
+};
+constexpr Synonym kSynonyms[] = {{"lr", "learning_rate"},     {"lr_rate", "learning_rate"}, {"bs", "batch_size"},
+                                 {"batchsize", "batch_size"}, {"epoch", "epochs"},          {"dim", "embedding_dim"},
+                                 {"layers", "hidden"},        {"hidden_units", "hidden"}};
+
 }  // namespace
 
 int EditDistance(std::string_view a, std::string_view b) {
@@ -55,6 +63,13 @@ std::string Nearest(std::string_view name, const std::vector<std::string>& valid
   }
   const int allowed = std::max(1, static_cast<int>(std::max(name.size(), best.size())) * 2 / 5);
   return best_distance <= allowed ? best : "";
+}
+
+std::string WithoutSynonym(const std::string& name) {
+  const std::string folded = Fold(name);
+  const auto* found = std::find_if(std::begin(kSynonyms), std::end(kSynonyms),
+                                   [&](const Synonym& synonym) { return synonym.word == folded; });
+  return found == std::end(kSynonyms) ? name : std::string(found->field);
 }
 
 }  // namespace lodestone

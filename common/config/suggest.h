@@ -15,4 +15,7 @@ int EditDistance(std::string_view a, std::string_view b);
 // empty if none is near enough to be a likely slip.
 std::string Nearest(std::string_view name, const std::vector<std::string>& valid);
 
+// The field's name for what other programs call `name`, "learning_rate" for "lr"; `name` itself if it is no such word.
+std::string WithoutSynonym(const std::string& name);
+
 }  // namespace lodestone

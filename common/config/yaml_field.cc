@@ -33,12 +33,17 @@ std::string WrongType(const YamlNode& node, std::string_view expected) {
   return absl::StrCat("expected ", std::string(expected), ", got the string ", Quote(node.text));
 }
 
+// By the unit in the field's name.
+Units UnitsOf(const FieldDescriptor& field) {
+  if (field.name().find("_bytes") != std::string::npos) return Units::kBytes;
+  return field.name().ends_with("_ms") ? Units::kMilliseconds : Units::kNone;
+}
+
 // A whole number within [Int's limits] and the field's range.
 template <typename Int>
 std::string ReadInteger(const YamlNode& node, const FieldDescriptor& field, Int* value) {
-  const bool size_units = field.name().find("_bytes") != std::string::npos;
   if (node.quoted) return WrongType(node, "a whole number");
-  const absl::StatusOr<Integer> integer = ParseInteger(node.text, size_units);
+  const absl::StatusOr<Integer> integer = ParseInteger(node.text, UnitsOf(field));
   constexpr Int kMin = std::numeric_limits<Int>::min();
   constexpr Int kMax = std::numeric_limits<Int>::max();
   const std::string bounds = BoundsText(field, absl::StrCat(kMin), absl::StrCat(kMax));

@@ -74,7 +74,8 @@ void RemoveOlderEntry(const FieldDescriptor& field, Message* message) {
 }
 
 // "unknown field", with the name that was meant or the place where a field of that name is.
-std::string UnknownField(const Descriptor& type, const Descriptor& root, const std::string& name) {
+std::string UnknownField(const Descriptor& type, const Descriptor& root, const std::string& written) {
+  const std::string name = WithoutSynonym(written);
   const std::string suggestion = Suggestion(name, NamesOf(type));
   if (suggestion.find("did you mean") == std::string::npos) {
     const std::string elsewhere = FindBelow(root, name);
@@ -103,6 +104,8 @@ class YamlReader::Walk {
     ++depth_;
     if (node.kind == Kind::kMap) {
       ReadFields(node, path, message);
+    } else if (const FieldDescriptor* chosen = ChoiceOf(node, *message->GetDescriptor())) {
+      message->GetReflection()->MutableMessage(message, chosen);
     } else if (node.kind != Kind::kNull) {
       Error(node.mark, path, NotAMapping(node, *message->GetDescriptor()));
     }
@@ -209,11 +212,15 @@ class YamlReader::Walk {
     read(tree.root() == nullptr ? YamlNode() : *tree.root());
   }
 
+  // The choice of a oneof that a node names, "adam" for {adam: {}}; null if it names none.
+  static const FieldDescriptor* ChoiceOf(const YamlNode& node, const Descriptor& type) {
+    if (node.kind != Kind::kScalar) return nullptr;
+    const FieldDescriptor* named = type.FindFieldByName(node.text);
+    return named != nullptr && named->message_type() != nullptr && named->real_containing_oneof() != nullptr ? named
+                                                                                                             : nullptr;
+  }
+
   static std::string NotAMapping(const YamlNode& node, const Descriptor& type) {
-    const FieldDescriptor* named = node.kind == Kind::kScalar ? type.FindFieldByName(node.text) : nullptr;
-    if (named != nullptr && named->message_type() != nullptr) {
-      return absl::StrCat("expected a mapping, got ", Quote(node.text), " (write {", node.text, ": {}})");
-    }
     const std::vector<std::string> names = NamesOf(type);
     return absl::StrCat("expected a mapping", names.empty() ? " (an empty one: {})" : " with ",
                         absl::StrJoin(names, ", "), "; got ", Describe(node));

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -21,19 +22,27 @@ struct Unit {
   uint64_t factor;
 };
 // Longer names first where one ends in another.
-constexpr std::array<Unit, 13> kUnits = {{{"KiB", 1ull << 10},
-                                          {"MiB", 1ull << 20},
-                                          {"GiB", 1ull << 30},
-                                          {"TiB", 1ull << 40},
-                                          {"Ki", 1ull << 10},
-                                          {"Mi", 1ull << 20},
-                                          {"Gi", 1ull << 30},
-                                          {"Ti", 1ull << 40},
-                                          {"kB", 1000ull},
-                                          {"KB", 1000ull},
-                                          {"MB", 1000'000ull},
-                                          {"GB", 1000'000'000ull},
-                                          {"TB", 1000'000'000'000ull}}};
+constexpr std::array<Unit, 13> kByteUnits = {{{"KiB", 1ull << 10},
+                                              {"MiB", 1ull << 20},
+                                              {"GiB", 1ull << 30},
+                                              {"TiB", 1ull << 40},
+                                              {"Ki", 1ull << 10},
+                                              {"Mi", 1ull << 20},
+                                              {"Gi", 1ull << 30},
+                                              {"Ti", 1ull << 40},
+                                              {"kB", 1000ull},
+                                              {"KB", 1000ull},
+                                              {"MB", 1000'000ull},
+                                              {"GB", 1000'000'000ull},
+                                              {"TB", 1000'000'000'000ull}}};
+constexpr std::array<Unit, 5> kTimeUnits = {
+    {{"ms", 1ull}, {"s", 1000ull}, {"min", 60'000ull}, {"h", 3600'000ull}, {"d", 86400'000ull}}};
+
+std::span<const Unit> UnitsOf(Units units) {
+  if (units == Units::kBytes) return kByteUnits;
+  if (units == Units::kMilliseconds) return kTimeUnits;
+  return {};
+}
 
 // A decimal text taken apart: +-digits * 10^exponent.
 struct Decimal {
@@ -101,12 +110,11 @@ std::optional<Decimal> ParseDecimal(std::string_view text) {
   return decimal;
 }
 
-absl::Status NotAnInteger(std::string_view text, bool size_units) {
-  if (size_units) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a number of bytes such as 4096 or 64MiB, got ", Quote(text)));
-  }
-  return absl::InvalidArgumentError(absl::StrCat("expected a whole number, got ", Quote(text)));
+absl::Status NotAnInteger(std::string_view text, Units units) {
+  std::string_view expected = "a whole number";
+  if (units == Units::kBytes) expected = "a number of bytes such as 4096 or 64MiB";
+  if (units == Units::kMilliseconds) expected = "a time such as 250 (milliseconds), 10s, 5min or 2h";
+  return absl::InvalidArgumentError(absl::StrCat("expected ", std::string(expected), ", got ", Quote(text)));
 }
 
 absl::Status TooLarge(std::string_view text) {
@@ -114,27 +122,27 @@ absl::Status TooLarge(std::string_view text) {
 }
 
 // decimal * factor, exactly.
-absl::StatusOr<Integer> ToInteger(const Decimal& decimal, uint64_t factor, std::string_view text, bool size_units) {
+absl::StatusOr<Integer> ToInteger(const Decimal& decimal, uint64_t factor, std::string_view text, Units units) {
   if (decimal.digits.empty()) return Integer{};
   if (decimal.exponent > 20 || decimal.digits.size() > 39) {
-    return decimal.exponent < 0 ? NotAnInteger(text, size_units) : TooLarge(text);
+    return decimal.exponent < 0 ? NotAnInteger(text, units) : TooLarge(text);
   }
   unsigned __int128 value = factor;
   const auto limit = static_cast<unsigned __int128>(std::numeric_limits<uint64_t>::max());
   // Digits times the factor, then the power of ten; a product that would not fit 128 bits is out of range anyway.
   unsigned __int128 digits = 0;
   for (const char c : decimal.digits) {
-    if (digits > limit) return decimal.exponent < 0 ? NotAnInteger(text, size_units) : TooLarge(text);
+    if (digits > limit) return decimal.exponent < 0 ? NotAnInteger(text, units) : TooLarge(text);
     digits = digits * 10 + static_cast<unsigned>(c - '0');
   }
-  if (digits > limit) return decimal.exponent < 0 ? NotAnInteger(text, size_units) : TooLarge(text);
+  if (digits > limit) return decimal.exponent < 0 ? NotAnInteger(text, units) : TooLarge(text);
   value *= digits;
   for (int64_t i = 0; i < decimal.exponent; ++i) {
     if (value > limit) return TooLarge(text);
     value *= 10;
   }
   for (int64_t i = 0; i > decimal.exponent; --i) {
-    if (value % 10 != 0) return NotAnInteger(text, size_units);
+    if (value % 10 != 0) return NotAnInteger(text, units);
     value /= 10;
   }
   if (value > limit) return TooLarge(text);
@@ -144,7 +152,7 @@ absl::StatusOr<Integer> ToInteger(const Decimal& decimal, uint64_t factor, std::
 absl::StatusOr<Integer> ParseHex(std::string_view digits, bool negative, std::string_view text) {
   Integer integer{negative, 0};
   if (digits.empty() || !std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit)) {
-    return NotAnInteger(text, false);
+    return NotAnInteger(text, Units::kNone);
   }
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), integer.magnitude, 16);
   if (error != std::errc()) return TooLarge(text);
@@ -161,29 +169,26 @@ std::string ShortestTextOf(Float value) {
 
 }  // namespace
 
-absl::StatusOr<Integer> ParseInteger(std::string_view text, bool size_units) {
+absl::StatusOr<Integer> ParseInteger(std::string_view text, Units units) {
   std::string_view number = text;
   uint64_t factor = 1;
-  if (size_units) {
-    for (const Unit& unit : kUnits) {
-      if (number.ends_with(unit.name)) {
-        factor = unit.factor;
-        number.remove_suffix(unit.name.size());
-        while (number.ends_with(' ')) number.remove_suffix(1);
-        break;
-      }
-    }
+  for (const Unit& unit : UnitsOf(units)) {
+    if (!number.ends_with(unit.name) || number.find("0x") != std::string_view::npos) continue;
+    factor = unit.factor;
+    number.remove_suffix(unit.name.size());
+    while (number.ends_with(' ')) number.remove_suffix(1);
+    break;
   }
   const std::optional<std::string> plain = WithoutUnderscores(number);
-  if (!plain) return NotAnInteger(text, size_units);
+  if (!plain) return NotAnInteger(text, units);
   std::string_view digits = *plain;
   const bool negative = TakeSign(&digits);
   if (factor == 1 && (digits.starts_with("0x") || digits.starts_with("0X"))) {
     return ParseHex(digits.substr(2), negative, text);
   }
   const std::optional<Decimal> decimal = ParseDecimal(*plain);
-  if (!decimal) return NotAnInteger(text, size_units);
-  return ToInteger(*decimal, factor, text, size_units);
+  if (!decimal) return NotAnInteger(text, units);
+  return ToInteger(*decimal, factor, text, units);
 }
 
 absl::StatusOr<double> ParseNumber(std::string_view text) {

@@ -16,10 +16,13 @@ struct Integer {
   uint64_t magnitude = 0;
 };
 
-// Reads 42, -7, 1_000_000, 0xff, or what is whole though written otherwise: 1e6, 2.50e2, 3.0. With `size_units` also
-// 64KiB, 1.5 GiB (or Ki, Mi, Gi, Ti; binary) and 10MB (kB, MB, GB, TB; decimal). InvalidArgument: not a number, or not
-// whole; OutOfRange: beyond +-(2^64 - 1).
-absl::StatusOr<Integer> ParseInteger(std::string_view text, bool size_units);
+// The units that may stand behind a number: none; of bytes, 64KiB, 1.5 GiB (or Ki, Mi, Gi, Ti; binary) and 10MB (kB,
+// MB, GB, TB; decimal); of time, 250ms, 10s, 5min, 2h and 1d, the number being milliseconds.
+enum class Units { kNone, kBytes, kMilliseconds };
+
+// Reads 42, -7, 1_000_000, 0xff, or what is whole though written otherwise: 1e6, 2.50e2, 3.0, with a unit of `units`.
+// InvalidArgument: not a number, or not whole; OutOfRange: beyond +-(2^64 - 1).
+absl::StatusOr<Integer> ParseInteger(std::string_view text, Units units);
 
 // Reads a decimal number: 1, -0.5, .5, 1e-3, 1_000.5. InvalidArgument: not a number, or inf or nan; OutOfRange: beyond
 // the finite doubles.

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
@@ -104,6 +105,9 @@ Json ValueSchema(const FieldDescriptor& field, std::string* description) {
   if (IsBytes(field)) {
     schema["type"] = {"integer", "string"};
     schema["pattern"] = "^[0-9_.eE+]+ ?([KMGT]iB?|[kKMGT]B)?$";
+  } else if (field.name().ends_with("_ms")) {
+    schema["type"] = {"integer", "string"};
+    schema["pattern"] = "^[0-9_.eE+]+ ?(ms|s|min|h|d)?$";
   }
   AddBounds(field, &schema);
   return schema;
@@ -167,17 +171,23 @@ Json MessageSchema(const Descriptor& type) {
   Json properties = Json::object();
   for (int i = 0; i < type.field_count(); ++i) properties[type.field(i)->name()] = FieldSchema(*type.field(i));
   schema["properties"] = properties;
-  // Of each oneof at most one member: no two of them are there.
+  // Of each oneof at most one member: no two of them are there. The name alone stands for one with its defaults.
   Json pairs = Json::array();
+  std::vector<std::string> choices;
   for (int i = 0; i < type.real_oneof_decl_count(); ++i) {
     const OneofDescriptor& oneof = *type.oneof_decl(i);
     for (int a = 0; a < oneof.field_count(); ++a) {
+      if (oneof.field(a)->message_type() != nullptr) choices.push_back(oneof.field(a)->name());
       for (int b = a + 1; b < oneof.field_count(); ++b) {
         pairs.push_back({{"required", {oneof.field(a)->name(), oneof.field(b)->name()}}});
       }
     }
   }
   if (!pairs.empty()) schema["not"] = {{"anyOf", pairs}};
+  if (!choices.empty()) {
+    schema["type"].push_back("string");
+    schema["pattern"] = absl::StrCat("^(", absl::StrJoin(choices, "|"), ")$");
+  }
   return schema;
 }
 

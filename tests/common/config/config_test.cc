@@ -100,6 +100,12 @@ TEST(Config, ReadsEveryKindOfField) {
   EXPECT_FALSE(config.has_worker());
 }
 
+TEST(Config, TakesTheNameOfAChoiceForTheChoiceWithItsDefaults) {
+  const v1::Config config = Parsed("model: {optimizer: adam}\ncoordinator: {lease_ms: 5s}");
+  EXPECT_TRUE(config.model().optimizer().has_adam());
+  EXPECT_EQ(config.coordinator().lease_ms(), 5000u);
+}
+
 TEST(Config, TakesAnEmptyTextForAllDefaults) {
   for (const char* const text : {"", "\n", "# only a comment\n", "---\n", "{}\n", "\xef\xbb\xbf"}) {
     EXPECT_TRUE(MessageDifferencer::Equals(Parsed(text), v1::Config())) << text;

@@ -13,8 +13,8 @@ namespace lodestone {
 namespace {
 
 // "17", "-3", or the name of the error's code.
-std::string Whole(const std::string& text, bool size_units = false) {
-  const absl::StatusOr<Integer> integer = ParseInteger(text, size_units);
+std::string Whole(const std::string& text, Units units = Units::kNone) {
+  const absl::StatusOr<Integer> integer = ParseInteger(text, units);
   if (!integer.ok()) return absl::StatusCodeToString(integer.status().code());
   std::string shown;
   if (integer->negative) shown.push_back('-');
@@ -52,21 +52,36 @@ TEST(ParseInteger, TellsWhatIsTooLarge) {
                                  "99999999999999999999999999999999999999999999"}) {
     EXPECT_EQ(Whole(text), "OUT_OF_RANGE") << text;
   }
-  EXPECT_EQ(Whole("16777216TiB", true), "OUT_OF_RANGE");
+  EXPECT_EQ(Whole("16777216TiB", Units::kBytes), "OUT_OF_RANGE");
+}
+
+TEST(ParseInteger, TakesTimesWithUnits) {
+  EXPECT_EQ(Whole("250", Units::kMilliseconds), "250");
+  EXPECT_EQ(Whole("250ms", Units::kMilliseconds), "250");
+  EXPECT_EQ(Whole("10s", Units::kMilliseconds), "10000");
+  EXPECT_EQ(Whole("1.5 s", Units::kMilliseconds), "1500");
+  EXPECT_EQ(Whole("5min", Units::kMilliseconds), "300000");
+  EXPECT_EQ(Whole("2h", Units::kMilliseconds), "7200000");
+  EXPECT_EQ(Whole("1d", Units::kMilliseconds), "86400000");
+  EXPECT_EQ(Whole("0x1d", Units::kMilliseconds), "29");
+  for (const char* text : {"s", "10m", "10sec", "0.3ms", "1KiB", "10 s s"}) {
+    EXPECT_EQ(Whole(text, Units::kMilliseconds), "INVALID_ARGUMENT") << text;
+  }
+  EXPECT_EQ(Whole("10s"), "INVALID_ARGUMENT");
 }
 
 TEST(ParseInteger, TakesSizesWithUnits) {
-  EXPECT_EQ(Whole("4096", true), "4096");
-  EXPECT_EQ(Whole("64KiB", true), "65536");
-  EXPECT_EQ(Whole("64 Ki", true), "65536");
-  EXPECT_EQ(Whole("1.5GiB", true), "1610612736");
-  EXPECT_EQ(Whole("2Mi", true), "2097152");
-  EXPECT_EQ(Whole("1TiB", true), "1099511627776");
-  EXPECT_EQ(Whole("10MB", true), "10000000");
-  EXPECT_EQ(Whole("1kB", true), "1000");
-  EXPECT_EQ(Whole("0.3KiB", true), "INVALID_ARGUMENT");  // 307.2 bytes.
-  EXPECT_EQ(Whole("KiB", true), "INVALID_ARGUMENT");
-  EXPECT_EQ(Whole("64K", true), "INVALID_ARGUMENT");  // 1000 or 1024?
+  EXPECT_EQ(Whole("4096", Units::kBytes), "4096");
+  EXPECT_EQ(Whole("64KiB", Units::kBytes), "65536");
+  EXPECT_EQ(Whole("64 Ki", Units::kBytes), "65536");
+  EXPECT_EQ(Whole("1.5GiB", Units::kBytes), "1610612736");
+  EXPECT_EQ(Whole("2Mi", Units::kBytes), "2097152");
+  EXPECT_EQ(Whole("1TiB", Units::kBytes), "1099511627776");
+  EXPECT_EQ(Whole("10MB", Units::kBytes), "10000000");
+  EXPECT_EQ(Whole("1kB", Units::kBytes), "1000");
+  EXPECT_EQ(Whole("0.3KiB", Units::kBytes), "INVALID_ARGUMENT");  // 307.2 bytes.
+  EXPECT_EQ(Whole("KiB", Units::kBytes), "INVALID_ARGUMENT");
+  EXPECT_EQ(Whole("64K", Units::kBytes), "INVALID_ARGUMENT");  // 1000 or 1024?
 }
 
 TEST(ParseNumber, TakesDecimals) {

@@ -1,4 +1,4 @@
-"""Tests of tools/bench/bench.py: tables, comparison, cost model, Google Benchmark's results."""
+"""Tests of the Python programs of tools/bench: tables, comparison, cost model, Google Benchmark's results."""
 
 import contextlib
 import io
@@ -7,44 +7,47 @@ import tempfile
 import unittest
 
 import bench
+import cost_model
+import google_benchmark
+import report
 
 
 def row(name, **values):
-    return bench.Row(name.partition("/")[0], name, "GB/s", "", {
+    return report.Row(name.partition("/")[0], name, "GB/s", "", {
         metric: {"median": value[0], "min": value[1], "max": value[2]} for metric, value in values.items()})
 
 
-def report(*rows):
-    made = bench.Report()
+def report_of(*rows):
+    made = report.Report()
     made.rows = list(rows)
     return made
 
 
-EXAMPLE = bench.Row("dense", "dense/push/1MiB/depth8/clients1", "GB/s", "s/GB",
+EXAMPLE = report.Row("dense", "dense/push/1MiB/depth8/clients1", "GB/s", "s/GB",
                     {"rate": [3.5, 4, 3.25], "client_cpu": [0.3, 0.25, 0.2], "ratio": [0.875, 1, 0.75]})
-SHORT = bench.Row("train", "train/x", "samples/s", "", {"rate": [12000, 13000, 12345]})
+SHORT = report.Row("train", "train/x", "samples/s", "", {"rate": [12000, 13000, 12345]})
 
 
 class Statistics(unittest.TestCase):
     def test_a_spread_is_the_middle_value_and_the_range(self):
-        self.assertEqual(bench.spread_of([9, 1, 4, 7, 2]), (4, 1, 9))
-        self.assertEqual(bench.spread_of([8, 2, 4, 100]).median, 6)
-        self.assertEqual(bench.spread_of([5]), (5, 5, 5))
+        self.assertEqual(report.spread_of([9, 1, 4, 7, 2]), (4, 1, 9))
+        self.assertEqual(report.spread_of([8, 2, 4, 100]).median, 6)
+        self.assertEqual(report.spread_of([5]), (5, 5, 5))
 
     def test_files_of_before_have_spreads_already(self):
-        self.assertEqual(bench.spread_of({"median": 4, "min": 1, "max": 9}), (4, 1, 9))
+        self.assertEqual(report.spread_of({"median": 4, "min": 1, "max": 9}), (4, 1, 9))
 
     def test_numbers_have_three_significant_digits(self):
         for value, text in ((0, "0"), (0.04567, "0.0457"), (4.054, "4.05"), (16.44, "16.4"), (135.2, "135"),
                             (2870.4, "2870"), (-1.5, "-1.50")):
-            self.assertEqual(bench.number_text(value), text)
+            self.assertEqual(report.number_text(value), text)
 
 
 class Reports(unittest.TestCase):
     GOOD = '{"bench": "dense", "name": "dense/x", "unit": "GB/s", "values": {"rate": [1, 2, 3]}}'
 
     def test_lines_become_the_machine_and_rows(self):
-        read = bench.parse_report(['{"machine": {"CPU": "fast"}}', self.GOOD, ""], "x")
+        read = report.parse_report(['{"machine": {"CPU": "fast"}}', self.GOOD, ""], "x")
         self.assertEqual(read.machine, {"CPU": "fast"})
         self.assertEqual([(each.bench, each.name, each.values["rate"].median) for each in read.rows],
                          [("dense", "dense/x", 2)])
@@ -52,32 +55,32 @@ class Reports(unittest.TestCase):
     def test_the_line_that_is_no_row_is_named(self):
         for lines, words in (([self.GOOD, '{"bench": 3}'], "old.json:2:"), ([self.GOOD, "nonsense"], "old.json:2:"),
                              ([self.GOOD, "[]"], "old.json:2:"), ([], "no rows")):
-            with self.assertRaisesRegex(bench.Failure, words):
-                bench.parse_report(lines, "old.json")
+            with self.assertRaisesRegex(report.Failure, words):
+                report.parse_report(lines, "old.json")
 
     def test_the_file_that_is_not_there_is_named(self):
-        with self.assertRaisesRegex(bench.Failure, "/no/such: cannot be read"):
-            bench.read_report("/no/such")
+        with self.assertRaisesRegex(report.Failure, "/no/such: cannot be read"):
+            report.read_report("/no/such")
 
     def test_metrics_have_keys_and_titles_of_their_own(self):
         for column in (0, 1):
-            self.assertEqual(len({metric[column] for metric in bench.METRICS}), len(bench.METRICS))
+            self.assertEqual(len({metric[column] for metric in report.METRICS}), len(report.METRICS))
 
 
 class Tables(unittest.TestCase):
     def test_columns_are_aligned_and_those_that_no_row_has_are_left_out(self):
         self.assertEqual(
-            bench.to_table([EXAMPLE, SHORT]),
+            report.to_table([EXAMPLE, SHORT]),
             "                                      unit                 rate  client             x limit  CPU unit\n"
             "dense/push/1MiB/depth8/clients1       GB/s     3.50 (3.25-4.00)   0.250  0.875 (0.750-1.00)      s/GB\n"
             "train/x                          samples/s  12345 (12000-13000)                                      \n")
-        self.assertEqual(bench.to_table([]), "")
+        self.assertEqual(report.to_table([]), "")
 
     def test_markdown_has_a_table_for_each_bench_and_names_the_machine(self):
-        made = report(EXAMPLE, SHORT)
+        made = report_of(EXAMPLE, SHORT)
         made.machine = {"cores": "2", "CPU": "fast"}
         self.assertEqual(
-            bench.to_markdown(made), "Measured on: CPU fast; cores 2.\n\n"
+            report.to_markdown(made), "Measured on: CPU fast; cores 2.\n\n"
             "| dense | unit | rate | client | x limit | CPU unit |\n|---|---:|---:|---:|---:|---:|\n"
             "| dense/push/1MiB/depth8/clients1 | GB/s | 3.50 (3.25-4.00) | 0.250 | 0.875 (0.750-1.00) | s/GB |\n\n"
             "| train | unit | rate |\n|---|---:|---:|\n| train/x | samples/s | 12345 (12000-13000) |\n")
@@ -85,7 +88,7 @@ class Tables(unittest.TestCase):
 
 class Comparison(unittest.TestCase):
     def judge(self, metric, before, after):
-        differences = bench.compare(report(row("dense/x", **{metric: before})), report(row("dense/x", **{metric: after})))
+        differences = report.compare(report_of(row("dense/x", **{metric: before})), report_of(row("dense/x", **{metric: after})))
         self.assertEqual([difference.metric for difference in differences], [metric])
         return differences[0].verdict
 
@@ -108,51 +111,51 @@ class Comparison(unittest.TestCase):
 
     def test_the_ratio_to_the_limit_counts_where_both_runs_have_one(self):
         # The machine was half as fast, the ratio stayed.
-        before = report(row("dense/x", rate=(4, 4, 4), ratio=(0.9, 0.88, 0.92)))
-        differences = bench.compare(before, report(row("dense/x", rate=(2, 2, 2), ratio=(0.9, 0.88, 0.92))))
+        before = report_of(row("dense/x", rate=(4, 4, 4), ratio=(0.9, 0.88, 0.92)))
+        differences = report.compare(before, report_of(row("dense/x", rate=(2, 2, 2), ratio=(0.9, 0.88, 0.92))))
         self.assertEqual([(each.metric, each.verdict) for each in differences], [("ratio", "same")])
-        differences = bench.compare(before, report(row("dense/x", rate=(2, 2, 2))))
+        differences = report.compare(before, report_of(row("dense/x", rate=(2, 2, 2))))
         self.assertEqual([(each.metric, each.verdict) for each in differences], [("rate", "worse")])
 
     def test_rows_that_are_missing_or_new_are_named_and_count_as_neither(self):
         value = {"rate": (4, 4, 4)}
-        differences = bench.compare(report(row("dense/a", **value), row("dense/b", **value)),
-                                    report(row("dense/b", **value), row("dense/c", **value)))
+        differences = report.compare(report_of(row("dense/a", **value), row("dense/b", **value)),
+                                    report_of(row("dense/b", **value), row("dense/c", **value)))
         self.assertEqual([(each.name, each.verdict) for each in differences],
                          [("dense/a", "missing"), ("dense/b", "same"), ("dense/c", "new")])
-        text = bench.comparison_text(differences)
+        text = report.comparison_text(differences)
         self.assertIn("missing  dense/a\n", text)
         self.assertIn("new      dense/c\n", text)
 
     def test_benches_that_were_not_run_again_are_left_out(self):
         value = {"rate": (4, 4, 4)}
-        self.assertEqual(len(bench.compare(report(row("dense/a", **value), row("train/a", **value)),
-                                           report(row("dense/a", **value)))), 1)
+        self.assertEqual(len(report.compare(report_of(row("dense/a", **value), row("train/a", **value)),
+                                           report_of(row("dense/a", **value)))), 1)
 
     def test_the_text_says_what_is_worse_and_counts_the_rest(self):
-        differences = bench.compare(report(row("dense/a", rate=(4, 3.9, 4.1)), row("dense/b", rate=(4, 3, 4.1))),
-                                    report(row("dense/a", rate=(2, 1.9, 2.1)), row("dense/b", rate=(3.5, 3, 4))))
-        self.assertEqual(bench.comparison_text(differences),
+        differences = report.compare(report_of(row("dense/a", rate=(4, 3.9, 4.1)), row("dense/b", rate=(4, 3, 4.1))),
+                                    report_of(row("dense/a", rate=(2, 1.9, 2.1)), row("dense/b", rate=(3.5, 3, 4))))
+        self.assertEqual(report.comparison_text(differences),
                          "WORSE    dense/a: rate 4.00 (3.90-4.10) -> 2.00 (1.90-2.10), x 0.500\n"
                          "1 worse, 0 better, 0 the same, 1 within noise, 0 missing, 0 new\n")
 
 
-PUSH = bench.Cost(20e-6, 0.3e-9, 50e-9)
-PULL = bench.Cost(10e-6, 0.2e-9, 30e-9)
+PUSH = cost_model.Cost(20e-6, 0.3e-9, 50e-9)
+PULL = cost_model.Cost(10e-6, 0.2e-9, 30e-9)
 SIZES = {"4KiB": 4096, "64KiB": 65536, "1MiB": 1 << 20, "4MiB": 4 << 20}
 
 
 def measured(push, pull):
     """Rows as `dense` and `embedding` write them, of operations with known costs; the server takes twice as much."""
-    made = bench.Report()
+    made = report.Report()
 
     def add(name, seconds, amount):
-        made.rows.append(bench.Row("dense", name, "GB/s", "s/GB",
+        made.rows.append(report.Row("dense", name, "GB/s", "s/GB",
                                    {"client_cpu": [seconds / amount], "server_cpu": [2 * seconds / amount]}))
 
     for text, size in SIZES.items():
         for operation, cost in (("push", push), ("pull", pull)):
-            add("dense/%s/%s/depth8/clients1" % (operation, text), cost.of(bench.messages_of(size), size), 1e-9 * size)
+            add("dense/%s/%s/depth8/clients1" % (operation, text), cost.of(cost_model.messages_of(size), size), 1e-9 * size)
     size = 4096 * (8 + 64)
     add("embedding/push/1000Krows/dim16/depth4", push.of(1, size, 4096), 1e-6 * 4096)
     add("embedding/pull/1000Krows/dim16/depth4", pull.of(1, size, 4096), 1e-6 * 4096)
@@ -162,26 +165,26 @@ def measured(push, pull):
 
 class CostModel(unittest.TestCase):
     def test_the_costs_that_made_the_points_are_found(self):
-        truth = bench.Cost(20e-6, 0.3e-9, 0)
-        cost = bench.fit_cost([(bench.messages_of(size), size, truth.of(bench.messages_of(size), size))
+        truth = cost_model.Cost(20e-6, 0.3e-9, 0)
+        cost = cost_model.fit_cost([(cost_model.messages_of(size), size, truth.of(cost_model.messages_of(size), size))
                                for size in SIZES.values()])
         # The normal equations lose about the square of the columns' condition (1e3) to the double's 1e-16.
         self.assertAlmostEqual(cost.per_message / truth.per_message, 1, delta=1e-9)
         self.assertAlmostEqual(cost.per_byte / truth.per_byte, 1, delta=1e-9)
 
     def test_no_cost_is_below_zero(self):
-        falling = bench.fit_cost([(1, 1e3, 2e-3), (1, 1e6, 1e-3)])
+        falling = cost_model.fit_cost([(1, 1e3, 2e-3), (1, 1e6, 1e-3)])
         self.assertEqual(falling.per_byte, 0)
         self.assertGreater(falling.per_message, 0)
-        steep = bench.fit_cost([(1, 1e3, 1e-7), (1, 1e6, 1e-3)])
+        steep = cost_model.fit_cost([(1, 1e3, 1e-7), (1, 1e6, 1e-3)])
         self.assertEqual(steep.per_message, 0)
         self.assertGreater(steep.per_byte, 0)
 
     def test_messages_are_cut_at_two_mebibytes(self):
-        self.assertEqual([bench.messages_of(size) for size in (0, 2 << 20, (2 << 20) + 1, 64 << 20)], [1, 1, 2, 32])
+        self.assertEqual([cost_model.messages_of(size) for size in (0, 2 << 20, (2 << 20) + 1, 64 << 20)], [1, 1, 2, 32])
 
     def test_both_sides_costs_are_found_and_those_of_keys(self):
-        model = bench.fit_model(measured(PUSH, PULL))
+        model = cost_model.fit_model(measured(PUSH, PULL))
         for (operation, side, field), expected in {("push", "client", "per_byte"): PUSH.per_byte,
                                                    ("push", "server", "per_message"): 2 * PUSH.per_message,
                                                    ("pull", "client", "per_key"): PULL.per_key,
@@ -189,14 +192,14 @@ class CostModel(unittest.TestCase):
             self.assertAlmostEqual(getattr(model[operation, side], field) / expected, 1, delta=1e-9)
 
     def test_rows_that_it_needs_are_named(self):
-        with self.assertRaisesRegex(bench.Failure, "dense/push/{4KiB,64KiB,1MiB,4MiB}/depth8/clients1"):
-            bench.fit_model(report(measured(PUSH, PULL).rows[0]))
+        with self.assertRaisesRegex(report.Failure, "dense/push/{4KiB,64KiB,1MiB,4MiB}/depth8/clients1"):
+            cost_model.fit_model(report_of(measured(PUSH, PULL).rows[0]))
 
     def test_links_and_cores_are_divided_among_workers_and_servers(self):
-        model = {(operation, side): bench.Cost(0, cost, 0) for (operation, side), cost in {
+        model = {(operation, side): cost_model.Cost(0, cost, 0) for (operation, side), cost in {
             ("push", "client"): 1e-9, ("push", "server"): 2e-9, ("pull", "client"): 3e-9,
             ("pull", "server"): 4e-9}.items()}
-        limits, memory = bench.predict(model, dense_bytes=1e8, link=1e10, cores=10)
+        limits, memory = cost_model.predict(model, dense_bytes=1e8, link=1e10, cores=10)
         # A server gets 100 workers * 5 MB = 500 MB a step and spends (2 + 4) ns on each byte of push and pull.
         for limit, expected in (("a server's link", 20), ("a server's cores", 10 / (500e6 * 6e-9)),
                                 ("a worker's link", 100), ("a worker's cores", 10 / (100e6 * 4e-9))):
@@ -204,16 +207,16 @@ class CostModel(unittest.TestCase):
         self.assertAlmostEqual(memory, 100 * 4 * 5e6, delta=1)
 
     def test_points_that_were_not_fitted_are_checked_or_named(self):
-        text = bench.model_markdown(measured(PUSH, PULL))
+        text = cost_model.model_markdown(measured(PUSH, PULL))
         # 3 * (20 + 10 + (0.3 + 0.2) * 65.536) us.
         self.assertIn("| dense/push-pull/64KiB/depth8/clients1 | 188 | 188 | +0 % |", text)
         self.assertIn("| dense/push/1MiB/depth8/clients4 | not measured | 1004 |  |", text)
 
 
 def of_google(*runs):
-    made = bench.Report()
-    for line in bench.lines_of_google_benchmark("optimizer", {"benchmarks": list(runs)}):
-        bench.add_line(made, line)
+    made = report.Report()
+    for line in google_benchmark.lines_of_google_benchmark("optimizer", {"benchmarks": list(runs)}):
+        report.add_line(made, line)
     return made.rows
 
 
@@ -246,7 +249,7 @@ class GoogleBenchmark(unittest.TestCase):
         self.assertNotIn("ratio", rows[1].values)
 
     def test_a_benchmarks_own_error_is_said(self):
-        with self.assertRaisesRegex(bench.Failure, "Find/8: no memory"):
+        with self.assertRaisesRegex(report.Failure, "Find/8: no memory"):
             of_google({"name": "Find/8", "run_name": "Find/8", "run_type": "iteration", "error_occurred": True,
                        "error_message": "no memory"})
 
@@ -290,7 +293,7 @@ echo '{"benchmarks": [{"run_name": "Find/8", "items_per_second": 2e6}]}' >$out
         code, out, _ = self.run_with("dense", "--json", path)
         self.assertEqual(code, 0)
         self.assertIn("dense/a  GB/s  4.05 (4.00-4.10)", out)
-        self.assertEqual(bench.read_report(path).rows[0].values["rate"], (4.05, 4, 4.1))
+        self.assertEqual(report.read_report(path).rows[0].values["rate"], (4.05, 4, 4.1))
 
     def test_programs_of_google_benchmark_run_by_name(self):
         code, out, _ = self.run_with("index")

@@ -102,7 +102,7 @@ void WriteKernelsTest(const std::string& suite, const std::string& text) {
 void MakeFolder() {
   int exit_code = 0;
   RunShell(absl::StrCat("rm -rf ", Folder(), " && mkdir -p ", Folder(), "/bin ", Folder(),
-                        "/tools/bench && cp -L tools/gpu_check ", Folder(), " && cp -L tools/bench/bench.py ", Folder(),
+                        "/tools/bench && cp -L tools/gpu_check ", Folder(), " && cp -L tools/bench/*.py ", Folder(),
                         "/tools/bench"),
            &exit_code);
   ASSERT_EQ(exit_code, 0);
