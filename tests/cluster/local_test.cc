@@ -75,7 +75,7 @@ TEST(PsctlLocal, SharesTheCoresAmongTheWorkersIfToldTo) {
 }
 
 TEST(PsctlLocal, PrintsATableAndPrefixesTheLogs) {
-  std::vector<std::string> arguments = Small();
+  std::vector<std::string> arguments = Small({"--verbose"});
   arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
   PsctlRun run(arguments);
   EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
@@ -137,6 +137,18 @@ TEST(PsctlLocal, QuietPrintsTheResultOnly) {
   EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
   EXPECT_THAT(run.output(), Not(HasSubstr(" | ")));
   EXPECT_THAT(run.output(), HasSubstr("best reachable"));
+}
+
+TEST(PsctlLocal, PrintsWhatTheProcessesLogOnlyIfItIsAsked) {
+  for (const bool verbose : {false, true}) {
+    std::vector<std::string> arguments =
+        Small(verbose ? std::vector<std::string>{"--verbose"} : std::vector<std::string>{});
+    arguments.insert(arguments.begin(), {"local", ProjectFile("configs/local.yaml")});
+    PsctlRun run(arguments);
+    EXPECT_EQ(run.WaitForEnd(), "ended") << run.output();
+    EXPECT_THAT(run.output(), HasSubstr("psctl: ps 0 is at "));
+    EXPECT_EQ(run.output().find(" INFO ") != std::string::npos, verbose) << run.output();
+  }
 }
 
 TEST(PsctlLocal, PrintsTheResultAsJsonIfToldTo) {

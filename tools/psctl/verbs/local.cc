@@ -1,6 +1,5 @@
 #include "tools/psctl/verbs/local.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "common/base/status.h"
 #include "common/base/time_source.h"
 #include "common/config/config.h"
+#include "common/io/machine_limits.h"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/client/client_security.h"
 #include "tools/psctl/local/local_cluster.h"
@@ -68,11 +68,6 @@ absl::StatusOr<std::string> ProgramOf(const std::string& given, absl::string_vie
   if (!given.empty()) return given;
   LODESTONE_ASSIGN_OR_RETURN(const std::string folder, OwnFolder());
   return FindProgram(folder, role, built);
-}
-
-uint32_t Cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
 // Where the process `index` of those of its kind listens for HTTP: the first as configured, the others on a free port
@@ -175,7 +170,7 @@ class LocalRun {
         Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
       }
       if (config_.worker().threads() == 0) {
-        Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, Cores() / workers))});
+        Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, MachineCores() / workers))});
       }
       LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kWorker, absl::StrCat("worker ", i), argv));
     }
@@ -185,8 +180,8 @@ class LocalRun {
   std::vector<std::string> CommonArguments(const std::string& program) const {
     std::vector<std::string> argv = {program, "--config", options_.config_path};
     for (const std::string& set : options_.sets) Append(&argv, {"--set", set});
-    // The bar shows what INFO lines would say.
-    if (console_.terminal() && !config_.log().has_level()) Append(&argv, {"--set", "log.level=WARN"});
+    // The progress shows what INFO lines would say.
+    if (!options_.verbose && !config_.log().has_level()) Append(&argv, {"--set", "log.level=WARN"});
     return argv;
   }
 
@@ -288,7 +283,11 @@ const Verb kLocalVerb = {
           ->add_option("--worker-binary", options->worker_binary,
                        "The worker program (default: lodestone-worker beside psctl)")
           ->type_name("FILE");
-      command->add_flag("--quiet", options->quiet, "Prints errors and the result only");
+      CLI::Option* quiet = command->add_flag("--quiet", options->quiet, "Prints errors and the result only");
+      command
+          ->add_flag("--verbose", options->verbose,
+                     "Prints all that the processes log; without it warnings and errors, or what log.level says")
+          ->excludes(quiet);
       AddJson(command, &options->json, "Prints the result as JSON");
       return [options] { return RunLocal(*options); };
     }};

@@ -15,6 +15,7 @@ struct LocalOptions {
   std::string ps_binary;          // Empty: beside psctl.
   std::string worker_binary;      // Likewise.
   bool quiet = false;             // Print errors and the result only.
+  bool verbose = false;           // Print all that the processes log, not only warnings and errors.
   bool json = false;              // Print the result as JSON.
 };
 
