@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/numbers_text.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/wire/shard_map.h"
 
@@ -169,7 +170,7 @@ void ShardAssignment::NewEpoch() {
 }
 
 ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
-  if (!in_sync_[shard]) return Fate::kStays;
+  if (!in_sync_[shard] && !(Planted(Defect::kLaggingFollowerPromoted) && followers_[shard] > 0)) return Fate::kStays;
   const MemberPlace& follower = members_.servers()[followers_[shard] - 1];
   if (!members_.Alive(follower)) {
     in_sync_[shard] = false;

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "common/base/limits.h"
+#include "common/base/planted_defect.h"
 #include "common/base/types.h"
 
 namespace lodestone::server {
@@ -25,6 +26,7 @@ class SequenceWindow {
   // What `sequence` is. REQUIRES: sequence > 0.
   Verdict Check(Sequence sequence) const {
     if (sequence > newest_) return Verdict::kNew;
+    if (Planted(Defect::kWindowForgottenTooSoon) && newest_ - sequence >= 2) return Verdict::kNew;
     if (newest_ - sequence >= limits::kSequenceWindow) return Verdict::kTooOld;
     return applied_[sequence % limits::kSequenceWindow] ? Verdict::kDuplicate : Verdict::kNew;
   }

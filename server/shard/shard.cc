@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 
 namespace lodestone::server {
@@ -57,6 +58,7 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   SequenceWindow& window = contents_.windows[worker];
   switch (window.Check(sequence)) {
     case SequenceWindow::Verdict::kDuplicate:
+      if (Planted(Defect::kDuplicateFilterOff)) break;
       return PushResult{version(), true};
     case SequenceWindow::Verdict::kTooOld:
       return absl::OutOfRangeError(absl::StrCat("push sequence ", sequence, " on shard ", contents_.id,

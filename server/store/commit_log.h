@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/planted_defect.h"
 #include "proto/admin.pb.h"
 #include "proto/log.pb.h"
 #include "server/store/replica_sink.h"
@@ -65,6 +66,10 @@ class CommitLog {
     }
     ShardLog* const log = LogOf(executor);
     if (log == nullptr) return;
+    if (Planted(Defect::kAckBeforeLog)) {
+      done(CommitEnd::kLog, absl::OkStatus());
+      return log->Append(records, std::move(keep), nullptr);
+    }
     log->Append(records, std::move(keep), [done](const absl::Status& status) { done(CommitEnd::kLog, status); });
   }
   // Stamps and appends records that no caller waits for. On the shard's executor.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "server/shard/shard.h"
 #include "server/store/delta_builder.h"
@@ -87,6 +88,7 @@ void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::op
     if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
     // Rows remember the low half of their version only.
     if (base.has_value() && source.version() - *base >= uint64_t{1} << 31) base.reset();
+    if (Planted(Defect::kBroadcastSkipsVersion) && base.has_value() && *base < source.version()) ++*base;
     auto snapshot = source.Collect(wanted, base.has_value() ? &*base : nullptr);
     if (!snapshot.has_value()) {
       base.reset();

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/telemetry/copied_bytes.h"
 #include "common/telemetry/metrics.h"
@@ -33,6 +34,10 @@ struct RowRun {
   size_t slice = 0;  // Of the payload.
   uint64_t at = 0;   // In the buffer of rows, in floats; they go on until the next run.
 };
+
+bool MayAnswer(const ShardSet& shards, ShardId shard) {
+  return shards.Owns(shard) || Planted(Defect::kStaleOwnerAnswers);
+}
 
 }  // namespace
 
@@ -155,7 +160,7 @@ void PullPath::ReadRows(Call* call, size_t e) {
   uint64_t values = 0;
   for (const size_t i : call->row_parts[e]) {
     const PartView& view = call->views[i];
-    if (!shards_->Owns(view.shard)) continue;  // Finish refuses the pull then.
+    if (!MayAnswer(*shards_, view.shard)) continue;  // Finish refuses the pull then.
     Shard& shard = *shards_->Get(view.shard);
     wanted.push_back({shard.RowsOf(*view.table), view.keys, view.row_count, call->rows->floats() + call->rows_at[i]});
     call->values.header.set_shard_versions(static_cast<int>(i), shard.version());
@@ -169,7 +174,7 @@ void PullPath::Finish(Call* call, int64_t taken_ns) {
   // What was read before a shard went counts; what may have been read after that does not.
   absl::Status status = gate_->CheckServing();
   for (const PartView& view : call->views) {
-    if (status.ok() && !shards_->Owns(view.shard)) status = NotOwned(view.shard);
+    if (status.ok() && !MayAnswer(*shards_, view.shard)) status = NotOwned(view.shard);
   }
   if (!status.ok()) return call->done(std::move(status));
   for (size_t r = 0; r < call->row_runs.size(); ++r) {

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
 #include "server/shard/part_view.h"
@@ -41,6 +42,12 @@ ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartVie
   v1::LoggedPush& push = *record.message.mutable_push();
   push.set_worker(header.worker_incarnation());
   push.set_sequence(header.sequence());
+  if (Planted(Defect::kMarkNotLogged)) {
+    // A mark that is no worker's, so that the log can be read.
+    static std::atomic<uint64_t> next{static_cast<uint64_t>(NowNs())};
+    push.set_worker(1);
+    push.set_sequence(next.fetch_add(1, std::memory_order_relaxed));
+  }
   for (const PartView& part : parts) {
     *push.add_parts() = header.parts(part.index);
     if (!part.takes_new && absl::c_find(push.full_tables(), part.table->id()) == push.full_tables().end()) {

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
+#include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/wire/message.h"
 #include "common/wire/shard_map.h"
@@ -146,7 +147,9 @@ absl::StatusOr<std::vector<PartView>> ViewParts(PartKind kind, const Parts& part
       return absl::InvalidArgumentError(
           absl::StrCat("part ", i, ": there is no shard ", parts[i].shard(), " of ", roles.shards()));
     }
-    if (roles.Of(parts[i].shard()) < least) return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
+    const bool stale = kind == PartKind::kPull && Planted(Defect::kStaleOwnerAnswers);
+    if (roles.Of(parts[i].shard()) < least && !stale)
+      return Annotate(NotOwned(parts[i].shard()), absl::StrCat("part ", i));
     uint64_t part_bytes = 0;
     LODESTONE_ASSIGN_OR_RETURN(const TableEntry* const entry, FindTable(i, parts[i], tables));
     LODESTONE_RETURN_IF_ERROR(ViewHeader(kind, i, parts[i], *entry, &view, &part_bytes));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/planted_defect.h"
 #include "server/table/embedding_reader.h"
 #include "server/table/embedding_restore.h"
 
@@ -226,6 +227,10 @@ void EmbeddingTable::CommitRestored(Version version) {
 }
 
 void EmbeddingTable::CommitRollback(Version version, uint64_t now_ms) {
+  if (Planted(Defect::kRollbackKeepsRows)) {
+    AbandonRestored();
+    return rows_.StampAll(version);
+  }
   updates_ = 0;
   rows_ = RowStore(PageLayout(*table_));
   policy_ = EvictionPolicy(table_, layout(), now_ms);
