@@ -49,6 +49,9 @@ class UnaryCall {
 
 class UnaryCalls {
  public:
+  // After the server has ended. Waits for calls that are leaving.
+  ~UnaryCalls() { MutexLock lock(&mu_); }
+
   // Begins the call of `reactor`. Null during and after Drain: it is finished with UNAVAILABLE already.
   std::shared_ptr<UnaryCall> Begin(grpc::ServerUnaryReactor* reactor);
 

@@ -16,6 +16,7 @@ const char* __tsan_default_suppressions() {
          "race:libabsl\n"
          "race:^grpc::\n"
          "race:^grpc_core::\n"
+         "race_top:common/rpc/tuning.cc\n"  // The functor that gRPC hands over.
          "thread:grpc_core::Thread\n"
          "called_from_lib:libgrpc.so\n"
          "called_from_lib:libgrpc++.so\n"

@@ -1,5 +1,6 @@
 #include "server/rpc/admin_service.h"
 
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <memory>
@@ -117,7 +118,7 @@ TEST(AdminService, RefusesANameThatIsNoneBeforeAnythingElse) {
   };
   v1::CheckpointResponse response;
   EXPECT_EQ(AdminServer(handlers).Checkpoint("../up", &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  bool called = false;
+  std::atomic<bool> called = false;
   handlers.checkpoint = [&](const std::string&) -> absl::StatusOr<v1::CheckpointResponse> {
     called = true;
     return v1::CheckpointResponse();
