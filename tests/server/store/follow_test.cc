@@ -1,4 +1,5 @@
 // What a store makes of updates that another ps, or an earlier life, has made.
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -224,6 +225,30 @@ TEST_F(FollowingTest, APushForAShardOfAnotherPsIsAbortedThoughTheWorkerIsNotKnow
   };
   EXPECT_TRUE(absl::IsAborted(push(1)));
   EXPECT_TRUE(absl::IsFailedPrecondition(push(kShard)));
+}
+
+// The values are here still, and may be behind those of the new owner.
+TEST_F(FollowingTest, APullOfAShardThatWasGivenAwayIsAborted) {
+  Adopt();
+  ASSERT_TRUE(store_->tables().Ensure(AddingRows("rows", 2)).ok());
+  store_->Serve({});
+  Key key = 0;
+  while (ShardOfKey(key, 2) != kShard) ++key;
+  const auto pull = [this, key](bool rows) {
+    v1::PullRequest header;
+    v1::Part* const part = header.add_parts();
+    part->set_shard(kShard);
+    part->set_table(rows ? TableIdOf("rows") : table_);
+    if (!rows) part->add_blocks(block_);
+    if (rows) part->set_row_count(1);
+    std::promise<absl::Status> status;
+    store_->pulls().Pull(std::move(header), rows ? Payload({grpc::Slice(&key, sizeof(key))}) : Payload(),
+                         [&status](const auto& values) { status.set_value(values.status()); });
+    return status.get_future().get();
+  };
+  for (const bool rows : {false, true}) EXPECT_TRUE(pull(rows).ok()) << pull(rows);
+  store_->shards().Disown(kShard);
+  for (const bool rows : {false, true}) EXPECT_TRUE(absl::IsAborted(pull(rows))) << pull(rows);
 }
 
 TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
