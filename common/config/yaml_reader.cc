@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/suggest.h"
 #include "common/config/yaml_field.h"
 #include "common/config/yaml_scalar.h"
 #include "common/config/yaml_tree.h"
