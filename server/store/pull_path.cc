@@ -1,5 +1,6 @@
 #include "server/store/pull_path.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -35,6 +36,12 @@ struct RowRun {
   uint64_t at = 0;   // In the buffer of rows, in floats; they go on until the next run.
 };
 
+// Blocks of a part in a pull's answer.
+struct BlockPart {
+  size_t part = 0;
+  size_t slice = 0;  // Of the payload: the first block's.
+};
+
 bool MayAnswer(const ShardSet& shards, ShardId shard) {
   return shards.Owns(shard) || Planted(Defect::kStaleOwnerAnswers);
 }
@@ -56,6 +63,8 @@ struct PullPath::Call {
   std::vector<uint64_t> rows_at;               // By part: where its rows begin.
   std::vector<RowRun> row_runs;                // Ascending.
   std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
+  // The same of blocks that are to be of one cut with the rows; without that they are read at once.
+  std::vector<std::vector<BlockPart>> block_parts;
   std::atomic<size_t> executors_left{0};
   Done done;
 };
@@ -80,7 +89,8 @@ absl::StatusOr<std::shared_ptr<PullPath::Call>> PullPath::Check(v1::PullRequest 
 absl::Status PullPath::CheckQueues(const Call& call) const {
   std::vector<bool> needed(shards_->executors().size());
   for (const PartView& view : call.views) {
-    if (!view.table->is_dense()) needed[shards_->ExecutorOf(view.shard)] = true;  // Blocks are read where they lie.
+    // Blocks are read where they lie, unless they are to be of one cut.
+    if (!view.table->is_dense() || call.header.one_cut()) needed[shards_->ExecutorOf(view.shard)] = true;
   }
   for (size_t e = 0; e < needed.size(); ++e) {
     if (needed[e]) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
@@ -106,19 +116,22 @@ void PullPath::PrepareAnswer(Call* call) {
   std::vector<grpc::Slice>& payload = call->values.payload;
   call->rows_at.resize(call->views.size());
   call->row_parts.resize(shards_->executors().size());
+  call->block_parts.resize(shards_->executors().size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
     out->set_shard(view.shard);
     out->set_table(view.table->id());
-    header.add_shard_versions(shards_->VersionOf(view.shard));
+    header.add_shard_versions(0);
     if (view.table->is_dense()) {
-      for (const BlockIndex block : view.blocks) {
-        DenseTable::BlockValue value = view.dense->Read(block);
-        out->add_blocks(block);
-        out->add_block_versions(value.version);
-        const size_t bytes = value.values->size_bytes();
-        payload.push_back(SliceOf(std::move(value.values), bytes));
+      const size_t slice = payload.size();
+      payload.resize(slice + view.blocks.size());
+      out->mutable_blocks()->Assign(view.blocks.begin(), view.blocks.end());
+      out->mutable_block_versions()->Resize(static_cast<int>(view.blocks.size()), 0);
+      if (call->header.one_cut()) {
+        call->block_parts[shards_->ExecutorOf(view.shard)].push_back({i, slice});
+      } else {
+        ReadBlocks(call, i, slice);
       }
     } else {
       out->set_row_count(static_cast<uint32_t>(view.row_count));
@@ -138,11 +151,14 @@ void PullPath::Run(const std::shared_ptr<Call>& call) {
   Executors& executors = shards_->executors();
   std::vector<Share> shares;
   for (size_t e = 0; e < executors.size(); ++e) {
-    if (call->row_parts[e].empty()) continue;
+    if (call->row_parts[e].empty() && call->block_parts[e].empty()) continue;
     size_t rows = 0;
     for (const size_t i : call->row_parts[e]) rows += call->views[i].row_count;
     shares.push_back({&executors[e], rows, [this, call, e] {
                         const int64_t taken_ns = NowNs();
+                        for (const BlockPart& part : call->block_parts[e]) {
+                          ReadBlocks(call.get(), part.part, part.slice);
+                        }
                         ReadRows(call.get(), e);
                         const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
                         if (last) Finish(call.get(), taken_ns);
@@ -153,7 +169,22 @@ void PullPath::Run(const std::shared_ptr<Call>& call) {
   Spread(std::move(shares));
 }
 
+void PullPath::ReadBlocks(Call* call, size_t part, size_t slice) {
+  const PartView& view = call->views[part];
+  v1::Part* const out = call->values.header.mutable_parts(static_cast<int>(part));
+  Version newest = shards_->VersionOf(view.shard);
+  for (size_t i = 0; i < view.blocks.size(); ++i) {
+    DenseTable::BlockValue value = view.dense->Read(view.blocks[i]);
+    out->set_block_versions(static_cast<int>(i), value.version);
+    newest = std::max(newest, value.version);  // A push may be applied meanwhile.
+    const size_t bytes = value.values->size_bytes();
+    call->values.payload[slice + i] = SliceOf(std::move(value.values), bytes);
+  }
+  call->values.header.set_shard_versions(static_cast<int>(part), newest);
+}
+
 void PullPath::ReadRows(Call* call, size_t e) {
+  if (call->row_parts[e].empty()) return;
   std::call_once(call->rows_once, [call] { call->rows = BufferRef::New(call->row_values * sizeof(float)); });
   std::vector<EmbeddingTable::Wanted> wanted;
   wanted.reserve(call->row_parts[e].size());

@@ -60,6 +60,8 @@ class PullPath {
   absl::Status CheckQueues(const Call& call) const;
   // Answers for each part: blocks by reference, and for rows where in the answer they will lie.
   void PrepareAnswer(Call* call);
+  // Reads the blocks of a part into the answer's slices from `slice` on. For one cut on the shard's executor.
+  void ReadBlocks(Call* call, size_t part, size_t slice);
   // On executor `e`: reads the rows of its shards.
   void ReadRows(Call* call, size_t e);
   // `taken_ns`: when the executor that was done last took its share; 0 if there is none.

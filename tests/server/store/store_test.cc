@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <latch>
 #include <limits>
 #include <map>
 #include <random>
@@ -453,6 +454,55 @@ TEST_F(StoreTest, RowsOfAdjacentPartsOfAPullLieInOneSlice) {
     EXPECT_EQ(last[i], static_cast<float>(order[i]));
   }
   EXPECT_EQ(std::vector<float>(last.end() - 4, last.end()), std::vector<float>(4, 7.0f));
+}
+
+// Each push adds 1 to every block, and so makes one version of every shard.
+TEST_F(StoreTest, APullBesidePushesTellsAVersionThatIsNotOlderThanItsValuesAndShowsOneCutIfItIsAsked) {
+  Make();
+  constexpr uint64_t kElements = 64;
+  constexpr uint32_t kBlock = 2;  // 32 blocks: four in each shard.
+  const auto tables = Ensure({AddingDense("d", kElements, kBlock), AddingRows("r", 1)});
+  ASSERT_TRUE(tables.ok());
+  const TableId dense = tables->tables(0).id();
+  const TableId rows = tables->tables(1).id();
+  std::vector<std::pair<Key, float>> keys;
+  for (Key key = 0; key < 100; ++key) keys.emplace_back(key, 1.0f);
+  std::atomic<bool> ends = false;
+  std::latch first(1);
+  std::thread pusher([&] {
+    for (Sequence sequence = 1; !ends.load(); ++sequence) {
+      auto push = NewPush(sequence);
+      push.AddDense(dense, {kElements, kBlock}, 1.0f);
+      push.AddRows(rows, 1, keys, true);
+      EXPECT_TRUE(Push(push).ok());
+      if (sequence == 1) first.count_down();
+    }
+  });
+  first.wait();
+  for (int i = 0; i < 2000; ++i) {
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.header.set_one_cut(i % 2 == 0);
+    pull.AddDense(dense, {kElements, kBlock}, std::nullopt);
+    pull.AddRows(rows, 1, keys, false);
+    const auto values = Pull(pull);
+    ASSERT_TRUE(values.ok()) << values.status();
+    const std::vector<float> floats = Floats(Concatenate(values->payload));
+    size_t at = 0;
+    for (int p = 0; p < values->header.parts_size(); ++p) {
+      const v1::Part& part = values->header.parts(p);
+      const uint64_t told = values->header.shard_versions(p);
+      for (const uint64_t version : part.block_versions()) EXPECT_LE(version, told);
+      const size_t count = part.row_count() + part.blocks_size() * kBlock;
+      if (i % 2 == 0) {
+        EXPECT_EQ(told, values->header.shard_versions(0 + p % (values->header.parts_size() / 2))) << "blocks and rows";
+        for (size_t v = at; v < at + count; ++v) ASSERT_EQ(floats[v], static_cast<float>(told)) << "part " << p;
+      }
+      at += count;
+    }
+    ASSERT_EQ(at, floats.size());
+  }
+  ends = true;
+  pusher.join();
 }
 
 TEST_F(StoreTest, APullWhoseAnswerWouldBeTooLargeIsRefused) {
