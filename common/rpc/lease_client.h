@@ -113,6 +113,9 @@ class LeaseClient {
   void KeepLease();
   absl::Status RenewLease();
   absl::Status FollowRoute();
+  // The pauses after a heartbeat, and a request of the map, that failed.
+  int64_t NextRetryMs();
+  int64_t RouteRetryMs() const;
   // Whether `status` means the end; then on_lost has run.
   bool IsLost(const absl::Status& status);
   // Until the next heartbeat or request of the map is due.
@@ -159,6 +162,7 @@ class LeaseClient {
   int64_t next_route_ms_ = kNever;  // When to fetch the map.
   int64_t route_fetched_ms_ = 0;
   bool route_failed_ = false;  // The newest attempt at a map.
+  int64_t retry_ms_ = 0;       // The last pause of NextRetryMs; 0: the coordinator has answered since.
   int64_t held_since_ms_ = 0;  // The coordinator first said that the place is held; 0: it has not.
   int64_t wait_logged_ms_ = 0;
   int64_t reconnected_ms_ = 0;
