@@ -176,7 +176,10 @@ absl::StatusOr<int64_t> Election::CreateKey(int64_t lease) {
   if (outcome.done) return outcome.revision;
   const std::optional<EtcdClient::Value>& found = outcome.found[0];
   // With our lease it is ours: the answer of an earlier attempt was lost.
-  return found.has_value() && found->lease == lease ? found->created : 0;
+  if (found.has_value() && found->lease == lease) return found->created;
+  // Its death would not be noticed before it is known.
+  if (found.has_value() && events_.on_other_elected) events_.on_other_elected(found->bytes, found->lease);
+  return 0;
 }
 
 absl::Status Election::Serve(int64_t term, const EtcdClient::Lease& lease, int64_t lease_end_ms) {
