@@ -25,6 +25,7 @@ constexpr int64_t kRetryMs = 1000;  // Between two attempts once there is a map.
 // The same where the coordinator is elected, so that the next may be there at once.
 constexpr int64_t kFirstRetryMs = 100;
 constexpr int64_t kRouteRetryMs = 250;
+constexpr int64_t kRouteWantedMs = 2000;    // So long a newer map is asked for after one was requested.
 constexpr int64_t kReconnectSliceMs = 100;  // While the coordinator cannot be reached, requests are seen this often.
 constexpr int64_t kWaitLogMs = 1000;        // Between two logs of waits that differ.
 constexpr int64_t kSameWaitLogMs = 5000;    // The same of a wait that stays the same.
@@ -150,7 +151,10 @@ void LeaseClient::HandleRequests() {
   MutexLock lock(&mu_);
   // There is no hurry to ask a coordinator that did not answer.
   const int64_t pause_ms = route_failed_ ? RouteRetryMs() : options_.route_request_ms_min;
-  if (route_requested_) next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + pause_ms);
+  if (route_requested_) {
+    route_requested_ms_ = time_.NowMs();
+    next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + pause_ms);
+  }
   if (heartbeat_requested_) next_heartbeat_ms_ = 0;
   route_requested_ = false;
   heartbeat_requested_ = false;
@@ -219,7 +223,14 @@ absl::Status LeaseClient::FollowRoute() {
   LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, std::move(fetched));
   route_failed_ = false;
   next_route_ms_ = kNever;
-  if (map.epoch() <= epoch_ && !joined_again_) return absl::OkStatus();
+  if (map.epoch() <= epoch_ && !joined_again_) {
+    // Who cannot reach a ps asks again only after its own pauses, which grow.
+    if (route_fetched_ms_ - route_requested_ms_ < kRouteWantedMs) {
+      next_route_ms_ = route_fetched_ms_ + options_.route_request_ms_min;
+    }
+    return absl::OkStatus();
+  }
+  route_requested_ms_ = kLongAgo;
   LODESTONE_LOG(INFO, "lease", "the shard map is new epoch={}", map.epoch());
   epoch_ = map.epoch();
   delegate_.on_route(map);
