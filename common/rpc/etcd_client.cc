@@ -15,15 +15,15 @@ namespace lodestone {
 namespace {
 
 // Reconnection is left to our own retries.
-constexpr int kReconnectBackoffMinMs = 50;
-constexpr int kReconnectBackoffMaxMs = 500;
+constexpr int kEtcdReconnectMsMin = 50;
+constexpr int kEtcdReconnectMsMax = 500;
 
 // No keepalive: etcd takes the pings of a connection without calls for an attack, and every call has a deadline.
 grpc::ChannelArguments EtcdChannelSettings() {
   grpc::ChannelArguments settings;
   settings.SetMaxReceiveMessageSize(-1);
-  settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectBackoffMinMs);
-  settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectBackoffMaxMs);
+  settings.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kEtcdReconnectMsMin);
+  settings.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kEtcdReconnectMsMax);
   settings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   settings.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

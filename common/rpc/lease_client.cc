@@ -20,8 +20,12 @@ namespace {
 
 constexpr int64_t kCallTimeoutMsMin = 1000;
 constexpr int64_t kCallTimeoutMsMax = 5000;
-constexpr int64_t kLeaseMsMin = 3;          // Less cannot be renewed in time.
-constexpr int64_t kRetryMs = 1000;          // Between two attempts once there is a map.
+constexpr int64_t kLeaseMsMin = 3;  // Less cannot be renewed in time.
+constexpr int64_t kRetryMs = 1000;  // Between two attempts once there is a map.
+// The same where the coordinator is elected, so that the next may be there at once.
+constexpr int64_t kFirstRetryMs = 100;
+constexpr int64_t kRouteRetryMs = 250;
+constexpr int64_t kRouteWantedMs = 2000;    // So long a newer map is asked for after one was requested.
 constexpr int64_t kReconnectSliceMs = 100;  // While the coordinator cannot be reached, requests are seen this often.
 constexpr int64_t kWaitLogMs = 1000;        // Between two logs of waits that differ.
 constexpr int64_t kSameWaitLogMs = 5000;    // The same of a wait that stays the same.
@@ -146,8 +150,11 @@ int64_t LeaseClient::PauseMs() const {
 void LeaseClient::HandleRequests() {
   MutexLock lock(&mu_);
   // There is no hurry to ask a coordinator that did not answer.
-  const int64_t pause_ms = route_failed_ ? std::min(kRetryMs, lease_ms_ / 3) : options_.route_request_ms_min;
-  if (route_requested_) next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + pause_ms);
+  const int64_t pause_ms = route_failed_ ? RouteRetryMs() : options_.route_request_ms_min;
+  if (route_requested_) {
+    route_requested_ms_ = time_.NowMs();
+    next_route_ms_ = std::min(next_route_ms_, route_fetched_ms_ + pause_ms);
+  }
   if (heartbeat_requested_) next_heartbeat_ms_ = 0;
   route_requested_ = false;
   heartbeat_requested_ = false;
@@ -185,18 +192,45 @@ absl::Status LeaseClient::RenewLease() {
     LODESTONE_LOG(WARN, "lease", "the lease is lost; joins again: {}", status.ToString());
   }
   if (incarnation_ == 0) status = Join(kCallTimeoutMsMax);
-  if (!status.ok()) next_heartbeat_ms_ = time_.NowMs() + std::min(kRetryMs, lease_ms_ / 3);
+  if (status.ok()) {
+    retry_ms_ = 0;
+  } else {
+    next_heartbeat_ms_ = time_.NowMs() + NextRetryMs();
+  }
   return status;
+}
+
+int64_t LeaseClient::RouteRetryMs() const {
+  return std::min(coordinator_->is_fixed() ? kRetryMs : kRouteRetryMs, lease_ms_ / 3);
+}
+
+int64_t LeaseClient::NextRetryMs() {
+  const int64_t longest_ms = std::min(kRetryMs, lease_ms_ / 3);
+  if (coordinator_->is_fixed()) return longest_ms;
+  retry_ms_ = std::clamp(2 * retry_ms_, kFirstRetryMs, kRetryMs);
+  return std::min(retry_ms_, longest_ms);
 }
 
 absl::Status LeaseClient::FollowRoute() {
   route_fetched_ms_ = time_.NowMs();
-  next_route_ms_ = route_fetched_ms_ + std::min(kRetryMs, lease_ms_ / 3);
+  next_route_ms_ = route_fetched_ms_ + RouteRetryMs();
   route_failed_ = true;
-  LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, FetchRoute(call_timeout_ms()));
+  absl::StatusOr<ShardMap> fetched = FetchRoute(call_timeout_ms());
+  if (absl::IsUnavailable(fetched.status()) && !coordinator_->is_fixed()) {
+    // There may be another coordinator by now, which has to hear of this process.
+    next_heartbeat_ms_ = std::min(next_heartbeat_ms_, time_.NowMs());
+  }
+  LODESTONE_ASSIGN_OR_RETURN(const ShardMap map, std::move(fetched));
   route_failed_ = false;
   next_route_ms_ = kNever;
-  if (map.epoch() <= epoch_ && !joined_again_) return absl::OkStatus();
+  if (map.epoch() <= epoch_ && !joined_again_) {
+    // Who cannot reach a ps asks again only after its own pauses, which grow.
+    if (route_fetched_ms_ - route_requested_ms_ < kRouteWantedMs) {
+      next_route_ms_ = route_fetched_ms_ + options_.route_request_ms_min;
+    }
+    return absl::OkStatus();
+  }
+  route_requested_ms_ = kLongAgo;
   LODESTONE_LOG(INFO, "lease", "the shard map is new epoch={}", map.epoch());
   epoch_ = map.epoch();
   delegate_.on_route(map);

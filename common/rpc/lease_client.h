@@ -89,7 +89,8 @@ class LeaseClient {
   // How long a call may take that leaves time for others before the lease ends.
   int64_t call_timeout_ms() const;
 
-  // Let the map be fetched, or a heartbeat be sent, at once. No effect before the first map.
+  // Let the map be fetched, or a heartbeat be sent, at once; the map again and again for a while, until there is a
+  // newer one. No effect before the first map.
   void RequestRoute();
   void RequestHeartbeat();
 
@@ -113,6 +114,9 @@ class LeaseClient {
   void KeepLease();
   absl::Status RenewLease();
   absl::Status FollowRoute();
+  // The pauses after a heartbeat, and a request of the map, that failed.
+  int64_t NextRetryMs();
+  int64_t RouteRetryMs() const;
   // Whether `status` means the end; then on_lost has run.
   bool IsLost(const absl::Status& status);
   // Until the next heartbeat or request of the map is due.
@@ -136,6 +140,7 @@ class LeaseClient {
   void SetWait(const std::string& what);
 
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kLongAgo = std::numeric_limits<int64_t>::min() / 2;
 
   // Constant after construction.
   const Options options_;
@@ -158,8 +163,10 @@ class LeaseClient {
   int64_t next_heartbeat_ms_ = 0;
   int64_t next_route_ms_ = kNever;  // When to fetch the map.
   int64_t route_fetched_ms_ = 0;
-  bool route_failed_ = false;  // The newest attempt at a map.
-  int64_t held_since_ms_ = 0;  // The coordinator first said that the place is held; 0: it has not.
+  int64_t route_requested_ms_ = kLongAgo;  // By RequestRoute, and no newer one since.
+  bool route_failed_ = false;              // The newest attempt at a map.
+  int64_t retry_ms_ = 0;                   // The last pause of NextRetryMs; 0: the coordinator has answered since.
+  int64_t held_since_ms_ = 0;              // The coordinator first said that the place is held; 0: it has not.
   int64_t wait_logged_ms_ = 0;
   int64_t reconnected_ms_ = 0;
 

@@ -1,15 +1,22 @@
 #include "server/coordinator/elected_coordinator.h"
 
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/incarnation.h"
 #include "common/base/status.h"
+#include "common/base/time_source.h"
 #include "common/rpc/grpc_status.h"
 #include "server/coordinator/service.h"
 
 namespace lodestone::server {
+namespace {
+
+constexpr int64_t kGoneMsMax = 5000;  // So long it counts for the next that is elected that the last one was dead.
+
+}  // namespace
 
 class ElectedCoordinator::Use {
  public:
@@ -32,8 +39,16 @@ class ElectedCoordinator::Use {
 
 ElectedCoordinator::ElectedCoordinator(Options options)
     : options_(std::move(options)),
-      election_(options_.election, {[this](int64_t term, const auto& state) { return OnElected(term, state); },
-                                    [this](int64_t, const absl::Status&) { EndService(); }}) {}
+      election_(
+          options_.election,
+          {.on_elected = [this](int64_t term, const auto& state) { return OnElected(term, state); },
+           .on_deposed = [this](int64_t, const absl::Status&) { EndService(); },
+           .on_other_elected = [this](const std::string& address, int64_t lease) { OnOtherElected(address, lease); }}),
+      watch_([this](std::span<ProcessWatch::Gone> gone) {
+        for (const ProcessWatch::Gone& one : gone) {
+          OnGone(one.process.address, static_cast<int64_t>(one.process.life));
+        }
+      }) {}
 
 ElectedCoordinator::~ElectedCoordinator() { Shutdown(); }
 
@@ -47,13 +62,39 @@ absl::Status ElectedCoordinator::OnElected(int64_t term, std::optional<v1::Coord
       membership, [this, term](const v1::CoordinatorState& fresh) { return election_.Save(term, fresh); },
       [this, term] { return election_.Leads(term); }, options_.access);
   if (state.has_value()) LODESTONE_RETURN_IF_ERROR(service->Restore(*state));
+  std::string gone;
   {
     MutexLock lock(&mu_);
     if (shut_down_) return absl::CancelledError("the ps ends");
+    if (SteadyTime().NowMs() - gone_ms_ < kGoneMsMax) gone = gone_;
     service_ = std::move(service);
+  }
+  if (!gone.empty()) {
+    const Use use(this);
+    if (use.service() != nullptr) use.service()->NoteGoneAt(gone);
   }
   if (options_.on_change) options_.on_change(true);
   return absl::OkStatus();
+}
+
+void ElectedCoordinator::OnOtherElected(const std::string& address, int64_t lease) {
+  MutexLock lock(&mu_);
+  if (lease == watched_) return;
+  watched_ = lease;
+  gone_.clear();
+  watch_.Watch({{static_cast<uint64_t>(lease), address}});
+}
+
+void ElectedCoordinator::OnGone(const std::string& address, int64_t lease) {
+  {
+    MutexLock lock(&mu_);
+    if (lease != watched_) return;
+    gone_ = address;
+    gone_ms_ = SteadyTime().NowMs();
+  }
+  election_.NoteGone(lease);
+  const Use use(this);
+  if (use.service() != nullptr) use.service()->NoteGoneAt(address);
 }
 
 void ElectedCoordinator::EndService() {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/rpc/process_watch.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
@@ -82,6 +83,10 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* PassOn(Method<Request, Response> method, grpc::CallbackServerContext* context,
                                    const Request* request, Response* response);
 
+  // Another ps is elected: watches its process.
+  void OnOtherElected(const std::string& address, int64_t lease);
+  // The process of one that was elected is gone.
+  void OnGone(const std::string& address, int64_t lease);
   absl::Status NotElected() const;
   absl::Status OnElected(int64_t term, std::optional<v1::CoordinatorState> state);
   void EndService();
@@ -94,8 +99,14 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
   std::unique_ptr<CoordinatorService> service_ ABSL_GUARDED_BY(mu_);  // Null outside of this ps's terms.
   mutable int uses_ ABSL_GUARDED_BY(mu_) = 0;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  std::string gone_ ABSL_GUARDED_BY(mu_);     // Where the last one that was elected was, if it is dead.
+  int64_t gone_ms_ ABSL_GUARDED_BY(mu_) = 0;  // When that was found.
+  int64_t watched_ ABSL_GUARDED_BY(mu_) = 0;  // The lease of the one that is watched; 0: none.
 
-  Election election_;  // Last: its thread uses all of the above. Synchronises itself.
+  // Synchronise themselves. Their threads use all of the above, and each other: the election's has ended when the watch
+  // goes.
+  Election election_;
+  ProcessWatch watch_;  // On the ps that is elected, or was last, unless it is this one.
 };
 
 }  // namespace lodestone::server

@@ -109,7 +109,7 @@ void Election::FillStatus(v1::StatusResponse* status) const {
 bool Election::Pause(int64_t ms) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
   MutexLock lock(&mu_);
-  while (!stopped_ && deposed_.ok() && changed_.WaitUntil(&mu_, until)) {
+  while (!stopped_ && deposed_.ok() && !hurried_ && changed_.WaitUntil(&mu_, until)) {
   }
   return !stopped_;
 }
@@ -126,9 +126,37 @@ void Election::Run() {
 }
 
 absl::Status Election::RunOnce() {
+  {
+    MutexLock lock(&mu_);
+    hurried_ = false;
+  }
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<EtcdClient::Value> found, etcd_.Get(coordinator_key_));
   SetLeader(found.has_value() ? found->bytes : "");
-  return found.has_value() ? absl::OkStatus() : Campaign();
+  if (!found.has_value()) return Campaign();
+  if (IsGone(*found)) {
+    LODESTONE_LOG(WARN, "election", "the ps that served the coordinator is dead, and its lease is ended at={}",
+                  found->bytes);
+    const absl::Status ended = etcd_.Revoke(found->lease);
+    if (!ended.ok() && !absl::IsNotFound(ended)) return ended;
+    return Campaign();
+  }
+  if (events_.on_other_elected) events_.on_other_elected(found->bytes, found->lease);
+  return absl::OkStatus();
+}
+
+bool Election::IsGone(const EtcdClient::Value& elected) {
+  if (elected.lease == 0) return false;
+  // An earlier life of this ps, or an attempt whose answer was lost: nobody else can listen at its address.
+  if (elected.bytes == address_) return true;
+  MutexLock lock(&mu_);
+  return elected.lease == gone_lease_;
+}
+
+void Election::NoteGone(int64_t lease) {
+  MutexLock lock(&mu_);
+  gone_lease_ = lease;
+  hurried_ = term_ == 0;
+  changed_.NotifyAll();
 }
 
 absl::Status Election::Campaign() {
@@ -148,7 +176,10 @@ absl::StatusOr<int64_t> Election::CreateKey(int64_t lease) {
   if (outcome.done) return outcome.revision;
   const std::optional<EtcdClient::Value>& found = outcome.found[0];
   // With our lease it is ours: the answer of an earlier attempt was lost.
-  return found.has_value() && found->lease == lease ? found->created : 0;
+  if (found.has_value() && found->lease == lease) return found->created;
+  // Its death would not be noticed before it is known.
+  if (found.has_value() && events_.on_other_elected) events_.on_other_elected(found->bytes, found->lease);
+  return 0;
 }
 
 absl::Status Election::Serve(int64_t term, const EtcdClient::Lease& lease, int64_t lease_end_ms) {
@@ -157,6 +188,7 @@ absl::Status Election::Serve(int64_t term, const EtcdClient::Lease& lease, int64
     term_ = term;
     lease_end_ms_ = lease_end_ms;
     state_open_ = false;
+    hurried_ = false;
   }
   SetLeader(address_);
   absl::Status status;

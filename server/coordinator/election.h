@@ -9,6 +9,9 @@
 // Whether the lease lasts is counted here, from when the last renewal that was answered was sent: it never ends later
 // here than in etcd.
 //
+// Where the leader is found to be dead before its lease ends (NoteGone), the lease is revoked: so the key goes too, and
+// should that process live after all, it learns of it when it renews.
+//
 // Thread-safe. A thread of its own runs for election, renews the lease and makes the callbacks.
 #pragma once
 
@@ -44,6 +47,9 @@ class Election {
     std::function<absl::Status(int64_t term, const std::optional<v1::CoordinatorState>& state)> on_elected;
     // It is not any more: the next may serve already. Follows each on_elected that returned OK, but for Stop.
     std::function<void(int64_t term, const absl::Status& reason)> on_deposed;
+    // Another ps is elected, with this lease of etcd's, and serves at `address`. Called with each look at etcd. May be
+    // null.
+    std::function<void(const std::string& address, int64_t lease)> on_other_elected = nullptr;
   };
   Election(Options options, Events events);
   // Begins to run, for a ps that others reach at `address`. Call once.
@@ -61,6 +67,8 @@ class Election {
 
   // The address of the leader, as far as is known; "" if there is none.
   std::string leader() const;
+  // The process that was elected with `lease` is dead: the lease is ended, if it still leads, and another is elected.
+  void NoteGone(int64_t lease);
   // What keeps this ps from etcd, or from the election; OK: nothing. FillStatus adds it to the waits.
   absl::Status health() const;
   void FillStatus(v1::StatusResponse* status) const;
@@ -74,6 +82,8 @@ class Election {
   // finding out.
   absl::Status RunOnce();
   absl::Status Campaign();
+  // Whether who is elected is dead, as far as is known here.
+  bool IsGone(const EtcdClient::Value& elected);
   // The term; 0 if another was first.
   absl::StatusOr<int64_t> CreateKey(int64_t lease);
   // From the key's creation to the end of the term.
@@ -111,6 +121,8 @@ class Election {
   int64_t state_revision_ ABSL_GUARDED_BY(mu_) = 0;  // Of the state that was last read or written.
   bool state_open_ ABSL_GUARDED_BY(mu_) = false;     // A Save of this term has failed and may have been done.
   std::string leader_ ABSL_GUARDED_BY(mu_);
+  int64_t gone_lease_ ABSL_GUARDED_BY(mu_) = 0;  // Of NoteGone; 0: none.
+  bool hurried_ ABSL_GUARDED_BY(mu_) = false;    // NoteGone was called since the last look at etcd.
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   int64_t ill_since_ms_ ABSL_GUARDED_BY(mu_) = 0;  // Since when health_ is not OK.
 

@@ -28,6 +28,7 @@ struct MemberPlace {
   std::optional<v1::ServerData> data;  // Servers: as it said in Join.
   int64_t last_contact_ms = 0;
   bool left = false;
+  bool gone = false;  // Its process was found dead before its lease ended.
   bool expiry_told = false;
   bool silent = false;                               // Restored, and not heard of since: its progress is of then.
   uint64_t report_sequence = 0;                      // The greatest of its reports.

@@ -53,7 +53,8 @@ MemberTable::MemberTable(const ClusterOptions* options, EventQueue* events)
 }
 
 bool MemberTable::Alive(const MemberPlace& place) const {
-  return place.incarnation != 0 && !place.left && options_.time->NowMs() - place.last_contact_ms < options_.lease_ms;
+  return place.incarnation != 0 && !place.left && !place.gone &&
+         options_.time->NowMs() - place.last_contact_ms < options_.lease_ms;
 }
 
 double MemberTable::SecondsSinceContact(const MemberPlace& place) const {
@@ -61,6 +62,7 @@ double MemberTable::SecondsSinceContact(const MemberPlace& place) const {
 }
 
 std::string MemberTable::LastHeard(const MemberPlace& place) const {
+  if (place.gone) return absl::StrCat("nobody listens at ", place.address, " any more");
   return absl::StrFormat("%s %.1f s ago",
                          place.silent ? "not heard of since the coordinator was started again" : "last heard of",
                          SecondsSinceContact(place));
@@ -94,6 +96,10 @@ absl::Status MemberTable::CheckAlive(Incarnation incarnation) const {
   const MemberPlace& place = *found;
   if (Alive(place)) return absl::OkStatus();
   if (place.left) return absl::FailedPreconditionError(absl::StrCat(Describe(place), " has left the cluster"));
+  if (place.gone) {
+    return absl::FailedPreconditionError(absl::StrCat("the lease of ", Describe(place), " was ended: its process was ",
+                                                      "taken for dead, as its address refused connections"));
+  }
   return absl::FailedPreconditionError(
       absl::StrFormat("the lease of %s has ended: it was not heard of for %.1f s and its lease is %.1f s",
                       Describe(place), SecondsSinceContact(place), options_.lease_ms / 1000.0));
@@ -233,6 +239,8 @@ void MemberTable::FillEnded(uint64_t from, v1::HeartbeatResponse* response) cons
   response->mutable_workers_ended()->Add(begin, begin + static_cast<ptrdiff_t>(told));
   response->set_workers_ended_to(from + told);
 }
+
+void MemberTable::NoteGone(MemberPlace* place) { place->gone = true; }
 
 bool MemberTable::HeardOf(MemberPlace* place) {
   place->last_contact_ms = options_.time->NowMs();

@@ -71,6 +71,8 @@ class MemberTable {
   void RenewAll();
   // Renews the lease. Returns whether the process had been silent since it was restored.
   bool HeardOf(MemberPlace* place);
+  // Its process is gone: its lease has ended. REQUIRES: it lives.
+  void NoteGone(MemberPlace* place);
   // Takes over what a heartbeat reports.
   void Record(MemberPlace* place, const v1::HeartbeatRequest& request);
 

@@ -119,11 +119,27 @@ absl::StatusOr<v1::ReportSyncResponse> Membership::ReportSync(const v1::ReportSy
   return response;
 }
 
+bool Membership::NoteGone(Incarnation incarnation, int64_t ended_ms) {
+  MemberPlace* const place = members_.Find(incarnation);
+  if (place == nullptr || place->role != v1::ROLE_SERVER || !members_.Alive(*place)) return false;
+  if (options_.time->NowMs() - place->last_contact_ms < ended_ms) return false;
+  members_.NoteGone(place);
+  return true;
+}
+
+void Membership::NoteGoneAt(const std::string& address) {
+  for (const MemberPlace& server : members_.servers()) {
+    if (server.address != address || !server.silent || !members_.Alive(server)) continue;
+    members_.NoteGone(members_.Find(server.incarnation));
+  }
+}
+
 std::vector<std::string> Membership::TakeExpired() {
   std::vector<std::string> lines;
   members_.Expire([&](const MemberPlace& place) {
-    lines.push_back(absl::StrFormat("%s was not heard of for %.1f s", members_.Describe(place),
-                                    members_.SecondsSinceContact(place)));
+    lines.push_back(place.gone ? absl::StrCat(members_.Describe(place), " is dead: ", members_.LastHeard(place))
+                               : absl::StrFormat("%s was not heard of for %.1f s", members_.Describe(place),
+                                                 members_.SecondsSinceContact(place)));
     if (place.role == v1::ROLE_SERVER) shards_.TakeOut(place);
   });
   if (!lines.empty()) shards_.AssignFollowers();

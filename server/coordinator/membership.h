@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/coordinator_state.pb.h"
@@ -57,6 +58,12 @@ class Membership {
 
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
+
+  // The process of a ps was found dead, `ended_ms` after the last sign of its life: its lease ends now. False: it has
+  // been heard of since, and goes on; or it is not known any more.
+  bool NoteGone(Incarnation incarnation, int64_t ended_ms);
+  // The same of the ps at `address` that served the coordinator before this life of it, unless it has been heard of.
+  void NoteGoneAt(const std::string& address);
 
   // The coordinator itself has stood still: what was sent meanwhile is still to be read, so that nobody's silence means
   // anything. Everybody gets a whole lease.

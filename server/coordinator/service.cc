@@ -83,10 +83,21 @@ CoordinatorService::CoordinatorService(const Membership::Options& options, Save 
               .changed_since = [this](uint64_t changes) { return ChangedSince(changes); },
               .finish = [this](grpc::ServerUnaryReactor* call,
                                const absl::Status& status) { call->Finish(Told(status)); }}),
-      timer_([this] { RunTimer(); }) {}
+      timer_([this] { RunTimer(); }) {
+  if (!options.watches_processes) return;
+  auto watch = std::make_unique<ProcessWatch>([this](std::span<ProcessWatch::Gone> gone) { NoteGone(gone); });
+  MutexLock lock(&mu_);
+  watch_ = std::move(watch);
+}
 
 CoordinatorService::~CoordinatorService() {
   Shutdown();
+  std::unique_ptr<ProcessWatch> watch;
+  {
+    MutexLock lock(&mu_);
+    watch = std::move(watch_);
+  }
+  watch.reset();
   timer_.join();
   MutexLock lock(&mu_);
   while (await_calls_ > 0) await_call_gone_.Wait(&mu_);
@@ -351,6 +362,35 @@ void CoordinatorService::NoticeStall() {
   LODESTONE_LOG(WARN, "coordinator", "this process stood still; every member gets a whole lease ms={}", gap_ms);
 }
 
+void CoordinatorService::WatchServers() {
+  const MemberTable& members = membership_.members();
+  if (watch_ == nullptr || watched_changes_ == members.changes()) return;
+  watched_changes_ = members.changes();
+  std::vector<ProcessWatch::Process> living;
+  for (const MemberPlace& server : members.servers()) {
+    if (members.Alive(server)) living.push_back({server.incarnation, server.address});
+  }
+  watch_->Watch(std::move(living));
+}
+
+void CoordinatorService::NoteGone(std::span<ProcessWatch::Gone> gone) {
+  {
+    MutexLock lock(&mu_);
+    for (ProcessWatch::Gone& one : gone) {
+      one.doubted = !MayLead() || !membership_.NoteGone(one.process.life, one.ended_ms);
+    }
+  }
+  CheckTime();
+}
+
+void CoordinatorService::NoteGoneAt(const std::string& address) {
+  {
+    MutexLock lock(&mu_);
+    if (MayLead()) membership_.NoteGoneAt(address);
+  }
+  CheckTime();
+}
+
 void CoordinatorService::LogExpired() {
   NoticeStall();
   const uint64_t epoch_before = membership_.shards().epoch();
@@ -367,6 +407,7 @@ void CoordinatorService::Settle(uint64_t epoch_before) {
     LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.shards().epoch());
   }
   saver_.SaveSoon(membership_.changes());
+  WatchServers();
 }
 
 void CoordinatorService::CheckTime() {

@@ -4,6 +4,8 @@
 // lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends, and looks at the
 // time often enough to notice that this process stood still (stopped, swapped out): then no lease ends for it.
 //
+// A ps whose process dies while its machine lives is noticed by a ProcessWatch, and loses its lease at once.
+//
 // With somewhere to save the state, no answer contains what another life of the coordinator would not know: answers
 // with news (Join, Route, ReportSync, leaving) wait for the StateSaver. If the state cannot be saved they are
 // UNAVAILABLE; a process that then asks again gets the same place.
@@ -18,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
+#include "common/rpc/process_watch.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
@@ -80,6 +84,11 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   // it is time. Happens by itself; for tests that move the time by hand.
   void CheckTime();
 
+  // Processes of servers, by incarnation, are gone: their leases end now, unless they have been heard of since.
+  void NoteGone(std::span<ProcessWatch::Gone> gone);
+  // As Membership::NoteGoneAt.
+  void NoteGoneAt(const std::string& address);
+
   // Ends all held calls with UNAVAILABLE, and refuses further ones. What has changed is saved once more.
   void Shutdown();
 
@@ -101,6 +110,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   bool Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Renews all leases if this process has stood still since the last call. To be called before a lease is judged.
   void NoticeStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the servers watched that live now.
+  void WatchServers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a call may have changed beside its answer: logs failovers, passes events on, and has the state saved.
   // `epoch_before` the call.
@@ -150,10 +161,12 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   size_t await_calls_ ABSL_GUARDED_BY(mu_) = 0;  // That exist, held or ended.
   CondVar await_call_gone_;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchServers.
 
   // Last: their threads use all of the above.
   StateSaver saver_;  // Synchronises itself; may be called with mu_ held.
   std::thread timer_;
+  std::unique_ptr<ProcessWatch> watch_ ABSL_GUARDED_BY(mu_);  // Null: no process is watched.
 };
 
 }  // namespace lodestone::server

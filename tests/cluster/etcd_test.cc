@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/time_source.h"
 #include "common/rpc/etcd_client.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/ps_cluster.h"
@@ -175,6 +177,16 @@ class EtcdTest : public ::testing::Test {
     EXPECT_TRUE(WaitFor([&] { return (elected = Elected()).has_value() && *elected != former; }));
     return elected.value_or(former);
   }
+  // Shards whose follower has everything.
+  uint32_t InSync() {
+    uint32_t in_sync = 0;
+    for (uint32_t server = 0; server < cluster_->servers(); ++server) {
+      if (!cluster_->Listens(server)) continue;
+      const auto status = cluster_->StatusOf(server, kStatusMs);
+      if (status.ok()) in_sync += status->replication().shards_in_sync();
+    }
+    return in_sync;
+  }
   // Each push of each worker counts once.
   void EndAndCheckSums() {
     const int64_t end = LastClock() + 20;
@@ -217,6 +229,31 @@ TEST_F(EtcdTest, WhenThePsThatServesTheCoordinatorDiesAnotherDoesAndItsShardsGoT
       run.WaitForEnd();
       return absl::StrContains(run.output(), event);
     })) << event;
+  }
+  EndAndCheckSums();
+}
+
+TEST_F(EtcdTest, WhenTheProcessThatServesTheCoordinatorDiesNobodyWaitsForItsLease) {
+  constexpr int64_t kDeadLeaseMs = 60'000;  // Of the coordinator's place, and of the members.
+  Start(1, 3, {"cluster.replicas=2", absl::StrCat("coordinator.lease_ms=", kDeadLeaseMs)});
+  ASSERT_FALSE(HasFatalFailure());
+  const SteadyTime time;
+  for (int deaths = 0; deaths < 2; ++deaths) {
+    const std::optional<uint32_t> elected = Elected();
+    ASSERT_TRUE(elected.has_value());
+    const int64_t from_ms = time.NowMs();
+    cluster_->Kill(*elected);
+    AwaitOther(*elected);
+    const int64_t elected_ms = time.NowMs() - from_ms;
+    AwaitClocks(2 * kLead);
+    const int64_t served_ms = time.NowMs() - from_ms;
+    std::printf(
+        "from the death of the ps that serves the coordinator: another is elected after %lld ms, and its shards "
+        "are served after %lld ms\n",
+        static_cast<long long>(elected_ms), static_cast<long long>(served_ms));
+    EXPECT_LT(served_ms, kDeadLeaseMs / 2);
+    ASSERT_TRUE(cluster_->Start(*elected).ok());
+    EXPECT_TRUE(WaitFor([&] { return InSync() == cluster_->config().cluster().shards(); }));
   }
   EndAndCheckSums();
 }

@@ -29,6 +29,12 @@ void ServerSessions::Add(const std::vector<v1::TableSpec>& specs, const std::set
   }
 }
 
+void ServerSessions::Forget(uint32_t server) {
+  MutexLock lock(&mu_);
+  servers_[server].forgotten = true;
+  servers_[server].open.store(false, std::memory_order_release);
+}
+
 void ServerSessions::Open(uint32_t server, Done done) {
   if (IsOpen(server)) return done(absl::OkStatus());
   ServerChannel::Request message;
@@ -37,6 +43,7 @@ void ServerSessions::Open(uint32_t server, Done done) {
     std::vector<Done>& waiting = servers_[server].waiting;
     waiting.push_back(std::move(done));
     if (waiting.size() > 1) return;
+    servers_[server].forgotten = false;
     *message.call.mutable_ensure_tables() = request_;
   }
   message.what = "opening of the session";
@@ -52,7 +59,8 @@ void ServerSessions::OnAnswer(uint32_t server, int tables, const absl::Status& s
   {
     MutexLock lock(&mu_);
     waiting.swap(servers_[server].waiting);
-    if (status.ok() && tables == request_.tables_size()) servers_[server].open.store(true, std::memory_order_release);
+    const bool knows = status.ok() && tables == request_.tables_size() && !servers_[server].forgotten;
+    if (knows) servers_[server].open.store(true, std::memory_order_release);
   }
   LODESTONE_LOG(INFO, "client", "opened a session peer={} result={}", channels_[server]->peer(), status.ToString());
   for (const Done& done : waiting) done(status);

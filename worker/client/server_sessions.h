@@ -43,7 +43,7 @@ class ServerSessions {
   bool IsOpen(uint32_t server) const { return servers_[server].open.load(std::memory_order_acquire); }
 
   // Closes the session of `server`, which may have lost it.
-  void Forget(uint32_t server) { servers_[server].open.store(false, std::memory_order_release); }
+  void Forget(uint32_t server);
 
   // Sends `server` all tables, if its session is not open, and calls `done` when it knows them.
   using Done = std::function<void(const absl::Status&)>;
@@ -52,7 +52,9 @@ class ServerSessions {
  private:
   struct Server {
     std::atomic<bool> open{false};
-    std::vector<Done> waiting;  // Guarded by mu_. Not empty: a call is in flight.
+    // Guarded by mu_.
+    std::vector<Done> waiting;  // Not empty: a call is in flight.
+    bool forgotten = false;     // Since that was sent: its answer may be that of a former life.
   };
 
   void OnAnswer(uint32_t server, int tables, const absl::Status& status);

@@ -40,7 +40,8 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
   }
   grpc::Status Route(grpc::ServerContext*, const v1::RouteRequest*, v1::RouteResponse* response) override {
     MutexLock lock(&mu_);
-    response->set_epoch(1);
+    ++routes_;
+    response->set_epoch(epoch_);
     response->add_servers()->set_address("host:1");
     for (int shard = 0; shard < 4; ++shard) response->add_owners(0);
     return route_status_;
@@ -60,6 +61,14 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
     MutexLock lock(&mu_);
     route_status_ = std::move(status);
   }
+  void SetEpoch(uint64_t epoch) {
+    MutexLock lock(&mu_);
+    epoch_ = epoch;
+  }
+  int routes() {
+    MutexLock lock(&mu_);
+    return routes_;
+  }
   std::vector<v1::JoinRequest> joins() {
     MutexLock lock(&mu_);
     return joins_;
@@ -75,6 +84,8 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
   grpc::Status next_join_status_ ABSL_GUARDED_BY(mu_);
   grpc::Status heartbeat_status_ ABSL_GUARDED_BY(mu_);
   grpc::Status route_status_ ABSL_GUARDED_BY(mu_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 1;  // Of the map; heartbeats always tell of 1.
+  int routes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::HeartbeatRequest> beats_ ABSL_GUARDED_BY(mu_);
 };
@@ -160,6 +171,16 @@ TEST_F(LeaseClientTest, GivesUpWithTheLastReasonAfterTheJoinTimeout) {
   const absl::Status status = Start().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("coordinator fake:1: waiting for 1 of 1 servers"));
+}
+
+TEST_F(LeaseClientTest, ANewerMapThatWasRequestedOnceIsAskedForUntilItIsThere) {
+  options_.route_request_ms_min = 1;
+  ASSERT_TRUE(Start().ok());
+  const int before = coordinator_.routes();
+  client_->RequestRoute();
+  while (coordinator_.routes() < before + 5) std::this_thread::yield();
+  coordinator_.SetEpoch(2);
+  while (client_->epoch() < 2) std::this_thread::yield();
 }
 
 TEST_F(LeaseClientTest, AnErrorThatStaysIsNotWaitedOut) {

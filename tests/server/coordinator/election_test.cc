@@ -226,6 +226,37 @@ TEST_F(ElectionTest, AnotherTakesOverFromOneThatCannotRenewItsLease) {
   EXPECT_TRUE(second->Leads(told.term));
 }
 
+TEST_F(ElectionTest, AnotherTakesOverAtOnceFromOneThatIsFoundDeadWhichLearnsOfItIfItLives) {
+  if (!StartEtcd(1)) return;
+  Candidate first("ps-0:7000", etcd_->endpoints(), kShortLeaseMs);
+  const Candidate::Told told = first.AwaitElected();
+  ASSERT_TRUE(first->Save(told.term, StateOf(3)).ok());
+  Candidate second("ps-1:7000", etcd_->endpoints(), 3'600'000);
+  const std::optional<EtcdClient::Value> leader = Leader();
+  ASSERT_TRUE(leader.has_value());
+  second->NoteGone(leader->lease + 1);  // Another's.
+  while (second->leader() != "ps-0:7000") std::this_thread::yield();
+  EXPECT_FALSE(second.was_elected());
+  second->NoteGone(leader->lease);
+  const Candidate::Told next = second.AwaitElected();
+  ASSERT_TRUE(next.state.has_value());
+  EXPECT_EQ(next.state->epoch(), 3u);
+  EXPECT_FALSE(first->Save(told.term, StateOf(4)).ok());
+  EXPECT_FALSE(first.AwaitDeposed().ok());
+  EXPECT_FALSE(first->Leads(told.term));
+  EXPECT_TRUE(second->Leads(next.term));
+}
+
+TEST_F(ElectionTest, ThePsThatWasElectedDoesNotWaitForTheLeaseOfItsFormerLife) {
+  if (!StartEtcd(1)) return;
+  const auto lease = client_->Grant(3600);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const std::string key = EtcdCoordinatorKey("test");
+  ASSERT_TRUE(client_->PutIf({}, key, "ps-0:7000", lease->id).ok());
+  Candidate ps("ps-0:7000", etcd_->endpoints(), 3'600'000);
+  EXPECT_GT(ps.AwaitElected().term, 0);
+}
+
 TEST_F(ElectionTest, OneThatDoesNotKnowThatItWasDeposedChangesNothing) {
   ASSERT_TRUE(StartEtcd(1));
   const ManualTime stopped;  // As of a process that was stopped: it does not see its lease end.

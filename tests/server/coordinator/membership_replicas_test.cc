@@ -19,6 +19,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr uint32_t kLeaseMs = 1000;
@@ -329,6 +330,70 @@ TEST_F(ReplicasTest, IfBothEndAtOnceTheOwnerKeepsTheShard) {
   EXPECT_THAT(InSync(), IsEmpty());
   Join(2);
   EXPECT_EQ(Owners(), InitialOwners(kShards, 3));
+}
+
+TEST_F(ReplicasTest, APsWhoseProcessIsGoneIsOutBeforeItsLeaseEnds) {
+  SyncAll();
+  time_.AdvanceMs(300);
+  EXPECT_TRUE(members_->NoteGone(lives_[1], 200));
+  EXPECT_THAT(members_->TakeExpired(), ElementsAre(HasSubstr("nobody listens at host:2")));
+  const ShardMap map = Map();
+  EXPECT_TRUE(map.Away(1));
+  EXPECT_THAT(map.ShardsOf(1), IsEmpty());
+  EXPECT_THAT(Beat(1).message(), HasSubstr("refused connections"));
+  EXPECT_FALSE(members_->NoteGone(lives_[1], 0)) << "that life is over";
+  Join(1);
+  EXPECT_TRUE(Beat(1).ok());
+}
+
+TEST_F(ReplicasTest, WithOneReplicaThePlaceOfAProcessThatIsGoneIsFreeAtOnce) {
+  Begin(2, 1);
+  time_.AdvanceMs(300);
+  EXPECT_TRUE(members_->NoteGone(lives_[1], 200));
+  EXPECT_THAT(members_->TakeExpired(), SizeIs(1));
+  v1::JoinRequest request;
+  request.set_role(v1::ROLE_SERVER);
+  request.set_address("elsewhere:1");
+  request.set_index_plus_one(2);
+  request.set_cluster("test");
+  request.set_shards(kShards);
+  EXPECT_TRUE(members_->Join(request).ok());
+}
+
+TEST_F(ReplicasTest, OneThatWasHeardOfAfterItsConnectionEndedIsNotGone) {
+  SyncAll();
+  time_.AdvanceMs(300);
+  ASSERT_TRUE(Beat(1).ok());
+  time_.AdvanceMs(100);
+  EXPECT_FALSE(members_->NoteGone(lives_[1], 101));
+  EXPECT_THAT(members_->TakeExpired(), IsEmpty());
+  EXPECT_TRUE(Beat(1).ok());
+}
+
+TEST_F(ReplicasTest, OfTwoThatAreGoneTogetherTheOwnersKeepTheirShards) {
+  SyncAll();
+  const v1::RouteResponse before = *members_->shards().Route();
+  time_.AdvanceMs(300);
+  EXPECT_TRUE(members_->NoteGone(lives_[0], 200));
+  EXPECT_TRUE(members_->NoteGone(lives_[1], 200));
+  members_->TakeExpired();
+  const v1::RouteResponse after = *members_->shards().Route();
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    const bool both = before.owners(shard) < 2 && before.followers(shard) < 3;
+    EXPECT_EQ(after.owners(shard), both ? before.owners(shard) : 2) << shard;
+  }
+}
+
+TEST_F(ReplicasTest, ThePsThatServedTheCoordinatorAndIsGoneIsOutUnlessItIsHeardOf) {
+  SyncAll();
+  Restart();
+  ASSERT_TRUE(Beat(1).ok());
+  members_->NoteGoneAt("host:2");
+  EXPECT_THAT(members_->TakeExpired(), IsEmpty()) << "it was heard of";
+  members_->NoteGoneAt("host:3");
+  EXPECT_THAT(members_->TakeExpired(), SizeIs(1));
+  EXPECT_THAT(Map().ShardsOf(1), Not(IsEmpty()));
+  EXPECT_TRUE(Map().Away(2));
 }
 
 TEST_F(ReplicasTest, TheStatusCountsWhoIsInSync) {

@@ -1,5 +1,10 @@
 #include "server/coordinator/service.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <latch>
 #include <memory>
@@ -8,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/channel.h"
@@ -121,6 +127,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     options.lease_ms = lease_ms;
     options.time = time;
     options.stall_time = stall_time_;
+    options.watches_processes = watches_;
     service_ = std::make_unique<CoordinatorService>(options, std::move(save));
     if (state != nullptr) {
       const absl::Status restored = service_->Restore(*state);
@@ -133,6 +140,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   const TimeSource* stall_time_ = nullptr;
+  bool watches_ = false;
 
   // Ends this life of the coordinator; returns what it knew.
   v1::CoordinatorState Stop() {
@@ -492,6 +500,42 @@ TEST_F(FollowersServiceTest, WhenALeaseEndsTheFollowersTakeOverAndHeartbeatsTell
   EXPECT_EQ(route.owners(0), 1);
   EXPECT_EQ(route.owners(2), 0) << "its follower was not in sync";
   EXPECT_TRUE(route.servers(0).away());
+}
+
+TEST_F(FollowersServiceTest, WhenAProcessDiesTheFollowersTakeOverWithoutWaitingForItsLease) {
+  // Its listening socket, and what the coordinator connects to, as far as it matters here.
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  watches_ = true;
+  Start(&manual_, 1000, disk_.save());
+  v1::JoinResponse joined;
+  ASSERT_TRUE(Join(Server(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)), 0), &joined).ok());
+  ps0_ = joined.incarnation();
+  ps1_ = JoinServer(1);
+  ASSERT_TRUE(Report(true, &accepted_).ok());
+  const uint64_t epoch = disk_.state().epoch();
+  const int connection = accept(listener, nullptr, nullptr);
+  ASSERT_GE(connection, 0);
+  manual_.AdvanceMs(900);
+  ASSERT_TRUE(Beat(ps1_, 0).ok());
+  disk_.SetStalled(true);
+  const int attempts = disk_.attempts();
+  close(connection);
+  close(listener);
+  disk_.AwaitAttempts(attempts + 1);
+  uint64_t told = 0;
+  ASSERT_TRUE(Beat(ps1_, 0, false, &told).ok());
+  EXPECT_EQ(told, epoch) << "nobody hears of it before it is saved";
+  disk_.SetStalled(false);
+  AwaitNewerMap(epoch);
+  EXPECT_EQ(disk_.state().owners(0), 1u);
+  EXPECT_EQ(Beat(ps0_, 0).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(FollowersServiceTest, WhoLeavesHearsThatItsShardsAreInOtherHandsOnceThatIsSaved) {

@@ -1,0 +1,72 @@
+// A watch on processes by their listening sockets: tells one that has died from one that cannot be reached.
+//
+// It keeps a TCP connection to each process, on which it says nothing. When that ends it connects again. Where the
+// process was seen listening and its machine now refuses connections, several times in a row, the process is gone.
+// Nothing else means anything: no time-out, no machine that cannot be reached, no connection that is taken (the kernel
+// takes those of a process that is stopped; and another process at the same address announces itself).
+//
+// Thread-safe. A thread of its own does everything; names are looked up on further ones, as that may take long.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+
+namespace lodestone {
+
+class ProcessWatch {
+ public:
+  // One life of a process, and where it listens, host:port.
+  struct Process {
+    uint64_t life = 0;
+    std::string address;
+    bool operator==(const Process&) const = default;
+  };
+  // One that is gone.
+  struct Gone {
+    Process process;
+    int64_t ended_ms = 0;  // How long ago its connection ended.
+    bool doubted = false;  // Set by who is told and knows that it lives: it is watched on. The others are not.
+  };
+  // Those that ended together are told of together. Runs on the watch's thread, and may call Watch.
+  using OnGone = std::function<void(std::span<Gone>)>;
+
+  explicit ProcessWatch(OnGone on_gone);
+  // No OnGone runs after it.
+  ~ProcessWatch();
+  ProcessWatch(const ProcessWatch&) = delete;
+  ProcessWatch& operator=(const ProcessWatch&) = delete;
+
+  // Watches these from now on. What was seen of those that were watched already, the same lives at the same addresses,
+  // still counts.
+  void Watch(std::vector<Process> processes);
+
+ private:
+  class Target;
+
+  void Run();
+  // Takes over what Watch was called with; false: the watch ends.
+  bool TakeOrders(std::vector<std::unique_ptr<Target>>* targets);
+  // Tells of those that are gone, and drops them.
+  void TellGone(std::vector<std::unique_ptr<Target>>* targets) const;
+
+  // Constant.
+  const OnGone on_gone_;
+  const int wake_;  // An eventfd.
+
+  Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool ordered_ ABSL_GUARDED_BY(mu_) = false;  // There is something new in processes_.
+  std::vector<Process> processes_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace lodestone

@@ -1,0 +1,228 @@
+#include "common/rpc/process_watch.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "gtest/gtest.h"
+#include "tests/common/rpc/reserved_port.h"
+
+namespace lodestone {
+namespace {
+
+constexpr int kAwaitMs = 60'000;  // What is waited for comes at once, or the test fails.
+
+// The sockets of a process that listens: what the kernel does with them when it dies is what Die does.
+class Listener {
+ public:
+  explicit Listener(int family = AF_INET, int port = 0) : family_(family), fd_(socket(family, SOCK_STREAM, 0)) {
+    const int on = 1;
+    setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_storage address{};
+    auto* const v4 = reinterpret_cast<sockaddr_in*>(&address);
+    auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address);
+    address.ss_family = static_cast<sa_family_t>(family);
+    if (family == AF_INET) {
+      v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      v4->sin_port = htons(static_cast<uint16_t>(port));
+    } else {
+      v6->sin6_addr = in6addr_loopback;
+      v6->sin6_port = htons(static_cast<uint16_t>(port));
+    }
+    socklen_t size = family == AF_INET ? sizeof(*v4) : sizeof(*v6);
+    listens_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd_, 16) == 0 &&
+               getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    port_ = ntohs(family == AF_INET ? v4->sin_port : v6->sin6_port);
+  }
+  ~Listener() { Die(); }
+
+  bool listens() const { return listens_; }
+  int port() const { return port_; }
+  std::string address() const { return absl::StrCat(family_ == AF_INET ? "127.0.0.1:" : "[::1]:", port_); }
+  // Takes the next connection; false if none comes.
+  bool Accept() {
+    pollfd wait{fd_, POLLIN, 0};
+    if (poll(&wait, 1, kAwaitMs) != 1) return false;
+    taken_.push_back(accept(fd_, nullptr, nullptr));
+    return taken_.back() >= 0;
+  }
+  // Closes the connections that it took.
+  void HangUp() {
+    for (const int fd : std::exchange(taken_, {})) close(fd);
+  }
+  void Die() {
+    HangUp();
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
+  }
+
+ private:
+  const int family_;
+  int fd_;
+  bool listens_ = false;
+  int port_ = 0;
+  std::vector<int> taken_;
+};
+
+// Who was told to be gone.
+class Deaths {
+ public:
+  // Says of the first `doubts` deaths that they are none.
+  explicit Deaths(int doubts = 0) : doubts_(doubts) {}
+  ProcessWatch::OnGone Note() {
+    return [this](std::span<ProcessWatch::Gone> gone) {
+      MutexLock lock(&mu_);
+      ++calls_;
+      for (ProcessWatch::Gone& one : gone) {
+        one.doubted = doubts_-- > 0;
+        lives_.push_back(one.process.life);
+        EXPECT_GE(one.ended_ms, 0);
+      }
+      changed_.NotifyAll();
+    };
+  }
+  // The lives that were told, sorted, once there are this many.
+  std::vector<uint64_t> Await(size_t count) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kAwaitMs);
+    MutexLock lock(&mu_);
+    while (lives_.size() < count && changed_.WaitUntil(&mu_, until)) {
+    }
+    std::sort(lives_.begin(), lives_.end());
+    return lives_;
+  }
+  int calls() {
+    MutexLock lock(&mu_);
+    return calls_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<uint64_t> lives_ ABSL_GUARDED_BY(mu_);
+  int calls_ ABSL_GUARDED_BY(mu_) = 0;
+  int doubts_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST(ProcessWatchTest, AProcessWhosePortRefusesConnectionsIsGone) {
+  Listener listener;
+  ASSERT_TRUE(listener.listens());
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{7, listener.address()}});
+  ASSERT_TRUE(listener.Accept());
+  listener.Die();
+  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{7});
+}
+
+TEST(ProcessWatchTest, NamesAndIpV6AreWatchedToo) {
+  Listener named;
+  Listener v6(AF_INET6);
+  if (!v6.listens()) GTEST_SKIP() << "this machine has no IPv6";
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{1, absl::StrCat("localhost:", named.port())}, {2, v6.address()}});
+  ASSERT_TRUE(named.Accept());
+  ASSERT_TRUE(v6.Accept());
+  named.Die();
+  v6.Die();
+  EXPECT_EQ(deaths.Await(2), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(ProcessWatchTest, AConnectionThatEndsAloneMeansNothing) {
+  Listener listener, other;
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{1, listener.address()}, {2, other.address()}});
+  ASSERT_TRUE(other.Accept());
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_TRUE(listener.Accept());
+    listener.HangUp();
+  }
+  ASSERT_TRUE(listener.Accept());
+  other.Die();
+  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{2});
+}
+
+// As one that is stopped: its kernel takes connections, and nobody answers.
+TEST(ProcessWatchTest, AProcessThatDoesNotAnswerIsNotGoneNorIsOneThatWasNeverSeen) {
+  Listener silent;
+  const ReservedPort nobody;
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  // For several times as long as it takes to be gone, or to try again.
+  for (uint64_t life = 10; life < 20; ++life) {
+    Listener dies;
+    watch.Watch({{1, silent.address()}, {2, nobody.address()}, {life, dies.address()}});
+    ASSERT_TRUE(dies.Accept());
+    dies.Die();
+    ASSERT_EQ(deaths.Await(life - 9).back(), life);
+  }
+  EXPECT_EQ(deaths.Await(10).front(), 10u);
+}
+
+TEST(ProcessWatchTest, AnotherProcessThatListensThereMeansNothing) {
+  Listener listener, other;
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{1, listener.address()}, {2, other.address()}});
+  ASSERT_TRUE(listener.Accept());
+  ASSERT_TRUE(other.Accept());
+  listener.Die();
+  Listener next(AF_INET, listener.port());
+  ASSERT_TRUE(next.listens());
+  ASSERT_TRUE(next.Accept());
+  other.Die();
+  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{2});
+}
+
+TEST(ProcessWatchTest, OneThatIsKnownToLiveIsWatchedOn) {
+  Listener listener;
+  Deaths deaths(2);
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{7, listener.address()}});
+  ASSERT_TRUE(listener.Accept());
+  listener.Die();
+  EXPECT_EQ(deaths.Await(3), (std::vector<uint64_t>{7, 7, 7}));
+}
+
+TEST(ProcessWatchTest, ThoseThatEndTogetherAreToldTogether) {
+  std::vector<std::unique_ptr<Listener>> listeners;
+  std::vector<ProcessWatch::Process> processes;
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  for (uint64_t life = 1; life <= 3; ++life) {
+    listeners.push_back(std::make_unique<Listener>());
+    processes.push_back({life, listeners.back()->address()});
+  }
+  watch.Watch(processes);
+  for (const auto& listener : listeners) ASSERT_TRUE(listener->Accept());
+  for (const auto& listener : listeners) listener->Die();
+  EXPECT_EQ(deaths.Await(3), (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(deaths.calls(), 1);
+}
+
+TEST(ProcessWatchTest, WhatWasSeenOfAProcessCountsWhenOthersComeAndGo) {
+  Listener listener, other;
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{1, listener.address()}});
+  ASSERT_TRUE(listener.Accept());
+  listener.Die();
+  watch.Watch({{1, listener.address()}, {2, other.address()}});
+  ASSERT_TRUE(other.Accept());
+  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{1});
+}
+
+}  // namespace
+}  // namespace lodestone
