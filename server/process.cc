@@ -243,12 +243,12 @@ absl::Status ServerProcess::Listen() {
   builder.RegisterService(&parameters_);
   builder.RegisterService(&admin_);
   if (replication_ != nullptr) builder.RegisterService(replication_->service());
-  grpc::Service* const coordinator = coordinator_.service();
-  if (coordinator != nullptr) builder.RegisterService(coordinator);
+  coordinator_.Register(&builder);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", config.listen(), ": gRPC could not bind it"));
   }
+  coordinator_.Listen();
   {
     MutexLock lock(&mu_);
     identity_.address = AdvertisedAddress(config.listen(), config.advertise(), port);
@@ -281,7 +281,7 @@ std::unique_ptr<CoordinatorChannel> ServerProcess::ConnectCoordinator() {
   if (coordinator_.always()) config.mutable_coordinator()->set_address(identity_.address);
   return std::make_unique<CoordinatorChannel>(config, [this](const std::string& address) {
     const uint32_t message_max_bytes = config_.server().message_max_bytes();
-    const bool own = coordinator_.service() != nullptr && address == identity_.address;
+    const bool own = coordinator_.may_serve() && address == identity_.address;
     return own ? security_->OwnChannel(server_.get(), ChannelSettings(message_max_bytes))
                : MakeChannel(address, message_max_bytes, security_->credentials());
   });
@@ -497,6 +497,7 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
     const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms);
     parameters_.Drain(grace_ms);
     server_->Shutdown(deadline);
+    coordinator_.StopListening();
     LODESTONE_LOG(INFO, "server", "has shut down address={}", identity_.address);
   }
   if (ticks_.joinable()) ticks_.join();

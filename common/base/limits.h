@@ -26,6 +26,8 @@ inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas,
 // Disk.
 inline constexpr uint64_t kLogQueueBytesMax = 64 << 20;                // Waiting for a log before back-pressure.
 inline constexpr int64_t kLogRetryMs = 1000;                           // Until a log that failed is tried again.
+inline constexpr int64_t kLogCommitSlowMs = 5;                         // A commit that takes longer is slow.
+inline constexpr int64_t kLogCommitCalmMs = 1000;                      // After the last slow one they are fast again.
 inline constexpr size_t kEvictedKeysAtOnceMax = 8 << 20;               // Of a shard, in one record of its log.
 inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;            // Message of a record in a file.
 inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payload of a record in a file.

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -19,6 +20,10 @@ CallbackThreads::CallbackThreads(Next next, size_t pollers, int64_t stuck_ms)
 
 CallbackThreads::~CallbackThreads() {
   for (std::thread& thread : threads_) thread.join();
+}
+
+bool CallbackThreads::busy() const {
+  return std::all_of(turns_.begin(), turns_.end(), [](const auto& turn) { return turn->steps.load() % 2 == 1; });
 }
 
 void CallbackThreads::Run(Turn* turn) {

@@ -31,6 +31,9 @@ class CallbackThreads {
   CallbackThreads(const CallbackThreads&) = delete;
   CallbackThreads& operator=(const CallbackThreads&) = delete;
 
+  // Whether each of the threads that poll is in a callback at the moment.
+  bool busy() const;
+
  private:
   // The right to poll. Its holder counts up when a callback begins and when it has ended; it may be taken over
   // in between, by counting in the holder's place.

@@ -46,6 +46,10 @@ class CallbackQueue {
     threads_.reset();
     queue_.reset();
   }
+  bool busy() {
+    MutexLock lock(&mu_);
+    return threads_ != nullptr && threads_->busy();
+  }
 
  private:
   Mutex mu_;
@@ -67,6 +71,8 @@ void TuneLibraries() {
   mallopt(M_TOP_PAD, 16 << 20);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
+
+bool CallbackThreadsAreBusy() { return Callbacks().busy(); }
 
 }  // namespace lodestone
 

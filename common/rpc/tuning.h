@@ -15,4 +15,7 @@ namespace lodestone {
 // Turns off the search for lock cycles that Debian's build of Abseil makes at every lock of gRPC's.
 void TuneLibraries();
 
+// Whether all threads that run gRPC's callbacks run one at the moment, so that nobody waits for messages. Thread-safe.
+bool CallbackThreadsAreBusy();
+
 }  // namespace lodestone

@@ -7,6 +7,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status.h"
 #include "common/io/file.h"
+#include "common/rpc/tuning.h"
 #include "server/coordinator/state_file.h"
 
 namespace lodestone::server {
@@ -96,9 +97,18 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
   return kept;
 }
 
-grpc::Service* CoordinatorHost::service() {
-  if (own_.has_value()) return &*own_;
-  return elected_.has_value() ? &*elected_ : nullptr;
+void CoordinatorHost::Register(grpc::ServerBuilder* builder) {
+  if (own_.has_value()) control_.emplace(&*own_, &*own_, CallbackThreadsAreBusy);
+  if (elected_.has_value()) control_.emplace(&*elected_, &*elected_, CallbackThreadsAreBusy);
+  if (control_.has_value()) control_->Register(builder);
+}
+
+void CoordinatorHost::Listen() {
+  if (control_.has_value()) control_->Start();
+}
+
+void CoordinatorHost::StopListening() {
+  if (control_.has_value()) control_->Shutdown();
 }
 
 void CoordinatorHost::Start(const std::string& address) {

@@ -12,11 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/time_source.h"
-#include "grpcpp/impl/codegen/service_type.h"
+#include "grpcpp/server_builder.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/auth/access.h"
+#include "server/coordinator/control_service.h"
 #include "server/coordinator/elected_coordinator.h"
 #include "server/coordinator/service.h"
 
@@ -38,8 +39,13 @@ class CoordinatorHost {
   // there is none). Leases begin here: call it just before calls can come. DATA_LOSS and so on if it cannot be used.
   // With `access`, which may be null, calls in the name of a server need the role admin.
   absl::Status Prepare(std::optional<Checkpoints> checkpoints, Access* access);
-  // What to register; null if this ps never serves the coordinator.
-  grpc::Service* service();
+  // Whether this ps may serve the coordinator, now or once it is elected.
+  bool may_serve() const { return own_.has_value() || elected_.has_value(); }
+  // Registers the service, if it may; Listen takes calls from then on, and StopListening returns when all have ended.
+  // REQUIRES: the gRPC server has been made; has shut down.
+  void Register(grpc::ServerBuilder* builder);
+  void Listen();
+  void StopListening();
   // Begins to serve, or to run for election, for a ps that others reach at `address`.
   void Start(const std::string& address);
 
@@ -72,6 +78,7 @@ class CoordinatorHost {
   // At most one of them.
   std::optional<CoordinatorService> own_;
   std::optional<ElectedCoordinator> elected_;
+  std::optional<ControlService> control_;  // Of that one.
 };
 
 }  // namespace lodestone::server

@@ -130,6 +130,31 @@ grpc::ServerUnaryReactor* ElectedCoordinator::PassOn(Method<Request, Response> m
   return reactor;
 }
 
+template <typename Request, typename Response>
+void ElectedCoordinator::PassOn(Handler<Request, Response> handler, const grpc::ServerContextBase& context,
+                                const Request& request, Response* response, Done done) {
+  {
+    const Use use(this);
+    if (use.service() != nullptr) return (use.service()->*handler)(context, request, response, std::move(done));
+  }
+  done(NotElected());
+}
+
+void ElectedCoordinator::HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
+                                         v1::HeartbeatResponse* response, Done done) {
+  PassOn(&ControlMethods::HandleHeartbeat, context, request, response, std::move(done));
+}
+
+void ElectedCoordinator::HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request,
+                                     v1::RouteResponse* response, Done done) {
+  PassOn(&ControlMethods::HandleRoute, context, request, response, std::move(done));
+}
+
+void ElectedCoordinator::HandleReportSync(const grpc::ServerContextBase& context, const v1::ReportSyncRequest& request,
+                                          v1::ReportSyncResponse* response, Done done) {
+  PassOn(&ControlMethods::HandleReportSync, context, request, response, std::move(done));
+}
+
 absl::Status ElectedCoordinator::NotElected() const {
   const std::string leader = election_.leader();
   return absl::UnavailableError(leader.empty() ? "no ps serves the coordinator at the moment"

@@ -19,6 +19,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/auth/access.h"
+#include "server/coordinator/control_methods.h"
 #include "server/coordinator/election.h"
 #include "server/coordinator/membership.h"
 
@@ -26,7 +27,7 @@ namespace lodestone::server {
 
 class CoordinatorService;
 
-class ElectedCoordinator final : public v1::Coordinator::CallbackService {
+class ElectedCoordinator final : public v1::Coordinator::CallbackService, public ControlMethods {
  public:
   struct Options {
     Membership::Options membership;  // But for first_incarnation, which is that of each election.
@@ -54,6 +55,12 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
                                   v1::RouteResponse* response) override;
   grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
                                        v1::ReportSyncResponse* response) override;
+  void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
+                       v1::HeartbeatResponse* response, Done done) override;
+  void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,
+                   Done done) override;
+  void HandleReportSync(const grpc::ServerContextBase& context, const v1::ReportSyncRequest& request,
+                        v1::ReportSyncResponse* response, Done done) override;
 
   // As CoordinatorService's; UNAVAILABLE, naming who is elected, if this ps is not.
   void Promote(const v1::PromoteRequest& request, std::function<void(absl::StatusOr<v1::PromoteResponse>)> done);
@@ -82,6 +89,11 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService {
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* PassOn(Method<Request, Response> method, grpc::CallbackServerContext* context,
                                    const Request* request, Response* response);
+  template <typename Request, typename Response>
+  using Handler = void (ControlMethods::*)(const grpc::ServerContextBase&, const Request&, Response*, Done);
+  template <typename Request, typename Response>
+  void PassOn(Handler<Request, Response> handler, const grpc::ServerContextBase& context, const Request& request,
+              Response* response, Done done);
 
   // Another ps is elected: watches its process.
   void OnOtherElected(const std::string& address, int64_t lease);

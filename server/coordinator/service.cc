@@ -163,7 +163,7 @@ bool CoordinatorService::IsServer(Incarnation incarnation) const {
   return place != nullptr && place->role == v1::ROLE_SERVER;
 }
 
-absl::StatusOr<std::shared_ptr<Caller>> CoordinatorService::AdminOf(const grpc::CallbackServerContext& context,
+absl::StatusOr<std::shared_ptr<Caller>> CoordinatorService::AdminOf(const grpc::ServerContextBase& context,
                                                                     const char* method, const char* what) const {
   LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<Caller> caller, access_->Identify(CallOf(context)));
   LODESTONE_RETURN_IF_ERROR(caller->CheckRole(v1::Identity::ADMIN, method, what));
@@ -222,11 +222,17 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
                                                         const v1::HeartbeatRequest* request,
                                                         v1::HeartbeatResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (access_ != nullptr && (request->has_server() || IsServer(request->incarnation()))) {
-    const auto admin = AdminOf(*context, kHeartbeatMethod, "Heartbeat of a server");
+  HandleHeartbeat(*context, *request, response,
+                  [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
+  return reactor;
+}
+
+void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
+                                         v1::HeartbeatResponse* response, Done done) {
+  if (access_ != nullptr && (request.has_server() || IsServer(request.incarnation()))) {
+    const auto admin = AdminOf(context, kHeartbeatMethod, "Heartbeat of a server");
     if (!admin.ok()) {
-      reactor->Finish(ToGrpc(admin.status()));
-      return reactor;
+      return done(admin.status());
     }
   }
   absl::Status status;
@@ -237,7 +243,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
     const uint64_t epoch_before = membership_.shards().epoch();
     const bool worked = AnyWorkerWorks(membership_.members());
     NoticeStall();
-    auto beat = membership_.Heartbeat(*request);
+    auto beat = membership_.Heartbeat(request);
     status = beat.status();
     if (!worked && AnyWorkerWorks(membership_.members())) wake_timer_.NotifyOne();  // The history begins.
     if (beat.ok()) {
@@ -245,17 +251,16 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
       response->set_route_epoch(saver_.EpochToTell(beat->route_epoch()));
       answered = TakeAnswered();
     }
-    if (status.ok() && request->leaving()) {
-      LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.members().NameOf(request->incarnation()));
+    if (status.ok() && request.leaving()) {
+      LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.members().NameOf(request.incarnation()));
     }
     Settle(epoch_before);
-    if (status.ok() && request->leaving()) {
-      waits = WaitsForSave(reactor, AllSaved(), &status);
+    if (status.ok() && request.leaving()) {
+      waits = WaitsForSave(done, AllSaved(), &status);
     }
   }
   for (HeldCall* const call : answered) call->FinishNow();
-  if (!waits) reactor->Finish(Told(status));
-  return reactor;
+  if (!waits) done(OrNotLeading(status));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerContext*,
@@ -281,9 +286,15 @@ grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerCon
   return call;
 }
 
-grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext* context, const v1::RouteRequest*,
-                                                    v1::RouteResponse* response) {
+grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext* context,
+                                                    const v1::RouteRequest* request, v1::RouteResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  HandleRoute(*context, *request, response, [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
+  return reactor;
+}
+
+void CoordinatorService::HandleRoute(const grpc::ServerContextBase&, const v1::RouteRequest&,
+                                     v1::RouteResponse* response, Done done) {
   absl::Status status;
   bool waits = false;
   {
@@ -291,30 +302,35 @@ grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext*
     auto route = membership_.shards().Route();
     status = route.status();
     if (route.ok()) *response = *std::move(route);
-    waits = WaitsForSave(reactor, AllSaved() || saver_.IsRouteSaved(membership_.shards().changes()), &status);
+    waits = WaitsForSave(done, AllSaved() || saver_.IsRouteSaved(membership_.shards().changes()), &status);
   }
-  if (!waits) reactor->Finish(Told(status));
-  return reactor;
+  if (!waits) done(OrNotLeading(status));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerContext* context,
                                                          const v1::ReportSyncRequest* request,
                                                          v1::ReportSyncResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  HandleReportSync(*context, *request, response,
+                   [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
+  return reactor;
+}
+
+void CoordinatorService::HandleReportSync(const grpc::ServerContextBase&, const v1::ReportSyncRequest& request,
+                                          v1::ReportSyncResponse* response, Done done) {
   absl::Status status;
   bool waits = false;
   {
     MutexLock lock(&mu_);
     LogExpired();
     const uint64_t epoch_before = membership_.shards().epoch();
-    auto told = membership_.ReportSync(*request);
+    auto told = membership_.ReportSync(request);
     status = told.status();
     if (told.ok()) *response = *std::move(told);
     Settle(epoch_before);
-    waits = WaitsForSave(reactor, AllSaved(), &status);
+    waits = WaitsForSave(done, AllSaved(), &status);
   }
-  if (!waits) reactor->Finish(Told(status));
-  return reactor;
+  if (!waits) done(OrNotLeading(status));
 }
 
 bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) {

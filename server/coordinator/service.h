@@ -36,6 +36,7 @@
 #include "proto/coordinator_state.pb.h"
 #include "server/auth/access.h"
 #include "server/auth/authorized_caller.h"
+#include "server/coordinator/control_methods.h"
 #include "server/coordinator/history.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/state_saver.h"
@@ -44,7 +45,7 @@
 
 namespace lodestone::server {
 
-class CoordinatorService final : public v1::Coordinator::CallbackService {
+class CoordinatorService final : public v1::Coordinator::CallbackService, public ControlMethods {
  public:
   using Save = StateSaver::Save;
   // Whether this process may still speak for the cluster. Once it may not, it never may again.
@@ -72,6 +73,12 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
                                   v1::RouteResponse* response) override;
   grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
                                        v1::ReportSyncResponse* response) override;
+  void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
+                       v1::HeartbeatResponse* response, Done done) override;
+  void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,
+                   Done done) override;
+  void HandleReportSync(const grpc::ServerContextBase& context, const v1::ReportSyncRequest& request,
+                        v1::ReportSyncResponse* response, Done done) override;
 
   // What an operator decides, as Membership's: `done` gets the answer once it is saved, perhaps within the call.
   // UNAVAILABLE if it cannot be, or if this process does not lead any more.
@@ -121,7 +128,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::optional<int64_t> NextWakeMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunTimer();
   // The caller, if it may speak in the name of a server; otherwise PERMISSION_DENIED that says `what` it may not do.
-  absl::StatusOr<std::shared_ptr<Caller>> AdminOf(const grpc::CallbackServerContext& context, const char* method,
+  absl::StatusOr<std::shared_ptr<Caller>> AdminOf(const grpc::ServerContextBase& context, const char* method,
                                                   const char* what) const;
   // Whether a process is a server, of this life of the cluster.
   bool IsServer(Incarnation incarnation) const;
@@ -131,6 +138,10 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   bool WaitsForSave(grpc::ServerUnaryReactor* call, bool saved, absl::Status* status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return status->ok() && !saved && saver_.Hold(call, status);
+  }
+  bool WaitsForSave(const Done& done, bool saved, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto tell = [this, done](const absl::Status& told) { done(OrNotLeading(told)); };
+    return status->ok() && !saved && saver_.Hold(tell, status);
   }
   std::optional<StateSaver::Snapshot> ChangedSince(uint64_t changes) const;
   bool MayLead() const { return leads_ == nullptr || leads_(); }

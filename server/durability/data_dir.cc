@@ -157,6 +157,7 @@ std::vector<std::pair<uint32_t, std::string>> DataDir::FormerLogs() const {
 absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> DataDir::OpenLogs(size_t count) const {
   std::vector<std::unique_ptr<ShardLog>> logs;
   if (!has_log()) return logs;
+  const auto pace = std::make_shared<CommitPace>();
   for (size_t i = 0; i < count; ++i) {
     ShardLog::Options options;
     options.segments.dir = log_dir();
@@ -164,6 +165,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> DataDir::OpenLogs(size_t 
     options.segments.header.set_log(static_cast<uint32_t>(i));
     options.segments.sync = durability_ == v1::ClusterConfig::MACHINE;
     options.segment_bytes_max = config_.server().log_segment_bytes();
+    options.pace = pace;
     LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<ShardLog> log, ShardLog::Open(std::move(options)));
     logs.push_back(std::move(log));
   }

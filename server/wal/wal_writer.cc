@@ -28,7 +28,10 @@ absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(Options options) {
   return log;
 }
 
-ShardLog::ShardLog(Options options) : options_(std::move(options)), writer_(options_.segments) {}
+ShardLog::ShardLog(Options options)
+    : options_(std::move(options)),
+      pace_(options_.pace != nullptr ? options_.pace : std::make_shared<CommitPace>()),
+      writer_(options_.segments) {}
 
 ShardLog::~ShardLog() {
   std::thread thread;
@@ -160,7 +163,7 @@ uint64_t ShardLog::Enqueue(std::span<Item> items) {
     }
     UpdateWell();
     if (busy_) return before;  // Whoever it is sees to it.
-    if (options_.segments.sync || !failure_.ok()) {
+    if (options_.segments.sync || !failure_.ok() || pace_->IsSlow(NowNs())) {
       WakeThread();
       return before;
     }
@@ -232,7 +235,7 @@ void ShardLog::Commit() {
 
 absl::Status ShardLog::CommitGroup() {
   if (writing_.front().begins_segment) {
-    if (!writer_.fresh()) LODESTONE_RETURN_IF_ERROR(writer_.Begin());
+    if (!writer_.fresh()) LODESTONE_RETURN_IF_ERROR(BeginSegment());
     NoteCommit(0, 0);
     writing_.pop_front();
     return absl::OkStatus();
@@ -250,12 +253,8 @@ absl::Status ShardLog::CommitGroup() {
     records += more > 0;
     ++items;
   }
-  if (items == 0) return writer_.Begin();
-  if (records > 0) {
-    const int64_t start_ns = NowNs();
-    LODESTONE_RETURN_IF_ERROR(writer_.Write(pieces_, bytes));
-    commit_metric.ObserveNs(NowNs() - start_ns);
-  }
+  if (items == 0) return BeginSegment();
+  if (records > 0) LODESTONE_RETURN_IF_ERROR(WritePieces(bytes));
   NoteCommit(records, bytes);
   for (; items > 0; --items) {
     const Done done = std::move(writing_.front().done);
@@ -263,6 +262,24 @@ absl::Status ShardLog::CommitGroup() {
     if (done != nullptr) done(absl::OkStatus());
   }
   return absl::OkStatus();
+}
+
+absl::Status ShardLog::BeginSegment() {
+  const int64_t began_ns = NowNs();
+  pace_->Begin(options_.segments.header.log(), began_ns);
+  const absl::Status status = writer_.Begin();
+  pace_->End(options_.segments.header.log(), began_ns, NowNs());
+  return status;
+}
+
+absl::Status ShardLog::WritePieces(uint64_t bytes) {
+  const int64_t began_ns = NowNs();
+  pace_->Begin(options_.segments.header.log(), began_ns);
+  const absl::Status status = writer_.Write(pieces_, bytes);
+  const int64_t ended_ns = NowNs();
+  pace_->End(options_.segments.header.log(), began_ns, ended_ns);
+  if (status.ok()) commit_metric.ObserveNs(ended_ns - began_ns);
+  return status;
 }
 
 void ShardLog::NoteCommit(uint64_t records, uint64_t bytes) {

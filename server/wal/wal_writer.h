@@ -1,7 +1,8 @@
 // The log of the shards of one executor: records are appended in order, made durable in groups, and told of when they
 // are. A group is all that came while the one before was being written. With `sync` it is on the disk before anybody
 // is told, and a thread of the log's own writes; without, the operating system has it (it survives the process), and
-// whoever appends to an idle log writes himself, so that no hand-off between threads is paid.
+// whoever appends to an idle log writes himself, so that no hand-off between threads is paid; while commits are slow
+// (CommitPace), its own thread does.
 //
 // A log that cannot be written (no space left, a broken disk) refuses: health() says why, and whoever waits or comes is
 // told UNAVAILABLE. What was appended stays in memory, since it has been applied: it is tried again every retry_ms, and
@@ -32,6 +33,7 @@
 #include "common/base/mutex.h"
 #include "common/io/record_file.h"
 #include "proto/log.pb.h"
+#include "server/wal/commit_pace.h"
 #include "server/wal/segment_writer.h"
 
 namespace lodestone::server {
@@ -43,6 +45,7 @@ class ShardLog {
     uint64_t segment_bytes_max = 256 << 20;  // A longer record has a segment of its own.
     uint64_t queue_bytes_max = limits::kLogQueueBytesMax;
     int64_t retry_ms = limits::kLogRetryMs;
+    std::shared_ptr<CommitPace> pace;  // Of all logs of the folder; null: one of its own.
   };
   // Begins the log's first segment. ALREADY_EXISTS if there is one of this generation.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(Options options);
@@ -110,6 +113,9 @@ class ShardLog {
   std::deque<Item> TakeQueue();
   void Commit();
   absl::Status CommitGroup();
+  // Begins the next segment, or writes pieces_, and tells the pace how long that took.
+  absl::Status BeginSegment();
+  absl::Status WritePieces(uint64_t bytes);
   void NoteCommit(uint64_t records, uint64_t bytes);
   void Fail(const absl::Status& status);
   void Refuse(std::deque<Item> items);
@@ -121,6 +127,7 @@ class ShardLog {
 
   const Options options_;
 
+  const std::shared_ptr<CommitPace> pace_;
   std::atomic<bool> well_{true};
 
   // Owned by whoever set busy_.

@@ -17,6 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/random.h"
 #include "common/io/file.h"
+#include "common/telemetry/histogram.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/wal/log_files.h"
@@ -31,10 +32,12 @@ using testing::IsEmpty;
 using testing::Le;
 
 constexpr int64_t kNeverMs = 1'000'000'000;
+constexpr int64_t kNeverNs = kNeverMs * 1'000'000;
 
 std::unique_ptr<ShardLog> OpenLog(const std::string& dir, ShardLog::Options options = {}) {
   options.segments.dir = dir;
   if (options.segments.header.generation() == 0) options.segments.header = LogHeader();
+  if (options.pace == nullptr) options.pace = std::make_shared<CommitPace>(CommitPace::Options{.slow_ns = kNeverNs});
   auto log = ShardLog::Open(std::move(options));
   EXPECT_TRUE(log.ok()) << log.status();
   return *std::move(log);
@@ -207,6 +210,76 @@ struct SmallDisk {
     return calls;
   }
 };
+
+// A disk whose writes can be made to hang.
+struct HangingDisk {
+  std::atomic<bool> hangs{false};
+  std::latch hung{1};  // The first write that hangs does.
+  std::latch goes_on{1};
+
+  FileCalls Calls() {
+    FileCalls calls = FileCalls::System();
+    calls.writev = [this](int fd, const iovec* pieces, int count) {
+      if (hangs.exchange(false)) {
+        hung.count_down();
+        goes_on.wait();
+      }
+      return ::writev(fd, pieces, count);
+    };
+    return calls;
+  }
+};
+
+TEST(ShardLog, AfterASlowCommitWhoeverAppendsDoesNotWaitForTheDisk) {
+  const std::string dir = LogFolder();
+  HangingDisk disk;
+  ShardLog::Options options;
+  options.segments.calls = disk.Calls();
+  options.pace =
+      std::make_shared<CommitPace>(CommitPace::Options{.slow_ns = -1, .calm_ns = kNeverNs});  // Each is slow.
+  const auto log = OpenLog(dir, options);
+  EXPECT_TRUE(AppendAndWait(log.get(), 0).ok());
+  disk.hangs = true;
+  std::latch told(1);
+  std::thread::id told_on;
+  AppendNumber(log.get(), 1, [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    told_on = std::this_thread::get_id();
+    told.count_down();
+  });
+  disk.hung.wait();
+  EXPECT_FALSE(told.try_wait());
+  AppendNumber(log.get(), 2);
+  disk.goes_on.count_down();
+  told.wait();
+  EXPECT_NE(told_on, std::this_thread::get_id());
+  EXPECT_TRUE(SyncAndWait(log.get()).ok());
+  ExpectRecords(dir, 3);
+}
+
+TEST(ShardLog, WhileTheWriteOfOneLogHangsNobodyWaitsForAnother) {
+  const std::string dir = LogFolder(), other_dir = LogFolder();
+  HangingDisk disk, other_disk;
+  ShardLog::Options options;
+  options.pace = std::make_shared<CommitPace>(CommitPace::Options{.slow_ns = 1000, .calm_ns = kNeverNs});
+  options.segments.header = LogHeader();
+  options.segments.calls = disk.Calls();
+  const auto log = OpenLog(dir, options);
+  options.segments.header.set_log(1);
+  options.segments.calls = other_disk.Calls();
+  const auto other = OpenLog(other_dir, options);
+  disk.hangs = other_disk.hangs = true;
+  std::thread appender([&] { AppendNumber(log.get(), 0); });
+  disk.hung.wait();
+  while (!options.pace->IsSlow(NowNs())) std::this_thread::yield();
+  AppendNumber(other.get(), 0);
+  other_disk.hung.wait();
+  disk.goes_on.count_down();
+  other_disk.goes_on.count_down();
+  appender.join();
+  EXPECT_TRUE(SyncAndWait(log.get()).ok());
+  EXPECT_TRUE(SyncAndWait(other.get()).ok());
+}
 
 class ShardLogFailure : public testing::TestWithParam<bool> {
  protected:
