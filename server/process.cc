@@ -211,7 +211,10 @@ void ServerProcess::StartReplication() {
   dependencies.credentials = security_->credentials();
   dependencies.access = security_->access();
   if (storage_ != nullptr) {
+    dependencies.updates = [this] { return storage_->updates(); };
     storage_->checkpointer().SetListener([this] { replication_->ConfirmOnDisk(); });
+    storage_->checkpointer().KeepMarks(
+        [this](ShardId shard, Version version) { return replication_->MarkAt(shard, version); });
   }
   replication_ = std::make_unique<Replication>(config_, std::move(dependencies), &store_);
 }
@@ -370,7 +373,7 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
   if (replication_ != nullptr) replication_->Prepare(map);
   if (storage_ != nullptr) {
     std::vector<ShardId> copies;
-    if (replication_ != nullptr) copies = replication_->UnservedElsewhere(map);
+    if (replication_ != nullptr) copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards, copies));
   } else {
     store_.OwnShards(shards);

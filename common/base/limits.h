@@ -37,8 +37,12 @@ inline constexpr size_t kCheckpointFilesOpenMax = 64;                  // Writte
 // Followers.
 inline constexpr uint64_t kFollowQueueBytesMax =
     256 << 20;  // Updates that followers which count have not confirmed, before back-pressure.
-inline constexpr uint64_t kFollowBytesAhead = 8 << 20;   // Of a state, sent before the follower takes them.
-inline constexpr uint64_t kFollowBytesTarget = 1 << 20;  // Small updates are sent together up to this.
+inline constexpr uint64_t kFollowBytesAhead = 8 << 20;     // Of a state, sent before the follower takes them.
+inline constexpr uint64_t kFollowBytesTarget = 1 << 20;    // Small updates are sent together up to this.
+inline constexpr uint64_t kCopyBytesPerSecond = 64 << 20;  // States and logs for followers, while pushes come.
+inline constexpr int64_t kCatchUpHoldMs = 15 * 60'000;     // Segments of a log stay for a follower so long at most,
+inline constexpr uint64_t kCatchUpHoldBytes = uint64_t{8} << 30;  // and while the log grows by no more than this.
+inline constexpr uint64_t kCatchUpLookBytes = 256 << 20;  // Of a log, looked through for a follower, whatever it holds.
 
 // Wire.
 inline constexpr size_t kMessagePartsMax = 1 << 20;     // Parts in one message.

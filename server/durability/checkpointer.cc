@@ -31,7 +31,8 @@ Checkpointer::Checkpointer(const v1::Config& config, const DataDir* dir, const T
       events_(events),
       written_states_(config.cluster().shards()),
       written_versions_(config.cluster().shards()),
-      collected_states_(config.cluster().shards()) {}
+      collected_states_(config.cluster().shards()),
+      collected_(config.cluster().shards()) {}
 
 Checkpointer::~Checkpointer() = default;
 
@@ -82,6 +83,7 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
       const bool builds =
           !base_states_.empty() && store_->shards().StateGeneration(shard) == base_states_.front()[shard];
       collected_states_[shard] = store_->shards().StateGeneration(shard);
+      collected_[shard] = {held->version(), mark_at_ ? mark_at_(shard, held->version()) : 0};
       state = held->CollectState(builds ? after : nullptr);
     });
     if (state.has_value()) return *std::move(state);
@@ -132,6 +134,13 @@ void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   manifest->mutable_sessions()->Add(sessions.open.begin(), sessions.open.end());
   manifest->set_forgotten_max(sessions.forgotten_max);
   manifest->mutable_ended_sessions()->Add(sessions.ended.begin(), sessions.ended.end());
+  for (ShardId shard = 0; shard < collected_.size(); ++shard) {
+    if (collected_[shard].mark == 0) continue;
+    v1::ServerManifest::NewestUpdate& newest = *manifest->add_newest_updates();
+    newest.set_shard(shard);
+    newest.set_version(collected_[shard].version);
+    newest.set_mark(collected_[shard].mark);
+  }
   if (coordinator_) manifest->set_coordinator(coordinator_().SerializeAsString());
 }
 
@@ -159,15 +168,19 @@ void Checkpointer::NoteFailure(const std::string& name, const absl::Status& stat
 
 void Checkpointer::DropSegments(std::vector<uint64_t> rolled) {
   rolled_.push_back(std::move(rolled));
+  v1::StorageStatus status;
+  store_->log().FillStatus(&status);
+  const bool held = updates_ != nullptr && updates_->Held(status.log_bytes());
   uint64_t keep_from = base_generation_;  // The checkpoint before this one was written in an earlier start.
   if (rolled_.size() == kCheckpointsWithLog) {
-    store_->log().DropBefore(rolled_.front());
+    // The next checkpoint drops those too.
+    if (!held) store_->log().DropBefore(rolled_.front());
     rolled_.pop_front();
     keep_from = dir_->generation();
   }
-  if (dir_->path().empty() || keep_from == 0) return;
-  const absl::Status status = RemoveSegmentsBefore(dir_->log_dir(), keep_from);
-  if (!status.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status.ToString());
+  if (held || dir_->path().empty() || keep_from == 0) return;
+  const absl::Status status_of_files = RemoveSegmentsBefore(dir_->log_dir(), keep_from);
+  if (!status_of_files.ok()) LODESTONE_LOG(WARN, "storage", "old log segments stay: {}", status_of_files.ToString());
 }
 
 bool Checkpointer::Changed() const {

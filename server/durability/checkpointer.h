@@ -25,6 +25,7 @@
 #include "proto/coordinator_state.pb.h"
 #include "server/durability/data_dir.h"
 #include "server/monitoring/event_log.h"
+#include "server/wal/update_log.h"
 
 namespace lodestone::server {
 
@@ -39,6 +40,9 @@ class Checkpointer {
 
   // Has checkpoints keep what `state` returns of the coordinator.
   void KeepCoordinator(std::function<v1::CoordinatorState()> state) { coordinator_ = std::move(state); }
+  // Has checkpoints keep what `mark_at` returns: the mark of the update that made a shard's version, or 0. It is called
+  // on the shard's executor.
+  void KeepMarks(std::function<uint64_t(ShardId, Version)> mark_at) { mark_at_ = std::move(mark_at); }
   // Is called after each periodic checkpoint, on the thread that wrote it.
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
   // What the newest checkpoint of any ps keeps of the coordinator; nullopt if none does. DATA_LOSS, naming it.
@@ -49,6 +53,8 @@ class Checkpointer {
   // What the shards were brought back from: the versions in their checkpoints (by shard), and the oldest start of this
   // ps whose checkpoint was used (0: unknown).
   void StartFrom(std::vector<Version> versions, uint64_t base_generation);
+  // Log segments stay while `updates` is held. It must outlive the thread that calls Write.
+  void KeepHeldSegmentsOf(UpdateLog* updates) { updates_ = updates; }
 
   // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
@@ -68,7 +74,7 @@ class Checkpointer {
   // Notes that the shards of `manifest` are in a checkpoint.
   void NoteWritten(const v1::ServerManifest& manifest, bool periodic);
   void NoteFailure(const std::string& name, const absl::Status& status);
-  // Deletes the segments that the last two checkpoints make superfluous.
+  // Deletes the segments that the last two checkpoints make superfluous; those that are held, later.
   void DropSegments(std::vector<uint64_t> rolled);
   void AddEvent(absl::string_view kind, absl::string_view text) const;
 
@@ -81,16 +87,19 @@ class Checkpointer {
   // Constant after Open.
   std::function<v1::CoordinatorState()> coordinator_;  // Empty: the coordinator is elsewhere.
   std::function<void()> listener_;                     // May be empty.
+  std::function<uint64_t(ShardId, Version)> mark_at_;  // May be empty.
   Store* store_ = nullptr;
 
   std::vector<std::atomic<uint64_t>>
       written_states_;  // By shard: ShardSet::StateGeneration in the newest periodic checkpoint.
 
   // Owned by the thread that calls Write.
+  UpdateLog* updates_ = nullptr;
   uint64_t base_generation_ = 0;
   std::deque<std::vector<uint64_t>> rolled_;  // Where each log was rolled for the newest checkpoints.
   std::vector<Version> written_versions_;     // By shard: of the newest checkpoint.
   std::vector<uint64_t> collected_states_;    // By shard: ShardSet::StateGeneration in the one that is being written.
+  std::vector<MarkedVersion> collected_;      // By shard: the update that made what is in it.
   // The same of the newest periodic ones, at most checkpoint.keep: the first is what the next one builds on.
   std::deque<std::vector<uint64_t>> base_states_;
   bool failing_ = false;  // The last periodic one failed.

@@ -77,6 +77,7 @@ class RecoveryRun {
   struct ShardState {
     ShardHistory history;
     bool replays = false;                     // In this pass over the logs.
+    MarkedVersion newest;                     // In the logs, of its history.
     std::optional<uint64_t> base_generation;  // Of its checkpoint: the start of this ps that wrote it; 0: another ps.
   };
 
@@ -102,6 +103,8 @@ class RecoveryRun {
   absl::Status UnlessCopy(ShardId shard, const absl::Status& status);
   // Whether a record that belongs is applied in this pass.
   bool IsReplayed(const v1::LogRecord& record);
+  // Remembers the record as the shard's newest update, if it is.
+  void NoteNewest(const v1::LogRecord& record);
   // FAILED_PRECONDITION if a shard that has come beyond options_.until could not be brought to it.
   absl::Status CheckReached() const;
   // Windows of workers whose sessions ended, which a replay may have made again; and rollbacks whose end was not
@@ -192,6 +195,10 @@ absl::Status RecoveryRun::LoadShard(ShardId shard) {
   shards_[shard].history.StartFrom(manifest.lineage());
   report_.base_versions[shard] = (*state)->files.version;
   report_.lineage = std::max(report_.lineage, manifest.lineage());
+  for (const auto& update : manifest.newest_updates()) {
+    const bool made = update.shard() == shard && update.version() == (*state)->files.version;
+    if (made) shards_[shard].newest = {update.version(), update.mark()};
+  }
   const bool own = manifest.server() == options_.cluster.server();
   shards_[shard].base_generation = own ? manifest.generation() : 0;
   const std::vector<Incarnation> sessions(manifest.sessions().begin(), manifest.sessions().end());
@@ -277,7 +284,9 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
           record.version() > 0 ? UnlessCopy(record.shard(), replayed.status()) : replayed.status(), reader->place()));
       continue;
     }
-    if (!*replayed || record.version() == 0) continue;
+    if (record.version() == 0) continue;
+    NoteNewest(record);
+    if (!*replayed) continue;
     ++applied;
     bytes += payload.size();
   }
@@ -305,6 +314,7 @@ bool RecoveryRun::BeginAgain() {
     if (!state.replays) continue;
     any = true;
     state.base_generation.reset();
+    state.newest = {};
     MutexLock lock(&mu_);
     report_.base_versions[shard] = 0;
     report_.notes.push_back(absl::StrCat("shard ", shard, ": ", state.history.BeginAgain(options_.lineage)));
@@ -362,6 +372,12 @@ bool RecoveryRun::IsReplayed(const v1::LogRecord& record) {
   return state.replays && state.history.Takes(record, *store_->shards().Get(record.shard()));
 }
 
+void RecoveryRun::NoteNewest(const v1::LogRecord& record) {
+  const Shard& shard = *store_->shards().Get(record.shard());
+  if (record.version() != shard.version() || record.term() > shard.term()) return;
+  shards_[record.shard()].newest = {record.version(), MarkOf(record)};
+}
+
 absl::Status RecoveryRun::UnlessCopy(ShardId shard, const absl::Status& status) {
   const ShardRole role = store_->shards().RoleOf(shard);
   if (absl::IsCancelled(status) || role == ShardRole::kNone || role == ShardRole::kOwns) return status;
@@ -384,6 +400,7 @@ void RecoveryRun::NoteBases() {
     report_.shards_from_checkpoints += base.has_value();
     oldest = std::min(oldest.value_or(std::numeric_limits<uint64_t>::max()), base.value_or(0));
   }
+  for (const ShardState& state : shards_) report_.newest.push_back(state.newest);
   // Without shards too: what is followed from now on has its log in this start's.
   report_.base_generation = oldest.value_or(0);
 }

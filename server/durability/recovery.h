@@ -18,6 +18,7 @@
 #include "common/base/types.h"
 #include "common/io/file.h"
 #include "proto/log.pb.h"
+#include "server/wal/update_mark.h"
 
 namespace lodestone::server {
 
@@ -51,6 +52,7 @@ struct RecoveryReport {
   uint64_t base_generation = 0;  // Of this server, the oldest start whose checkpoint is used; 0: unknown.
   uint64_t shards_from_checkpoints = 0;
   std::vector<Version> base_versions;  // By shard: what its checkpoint had; 0: it has none.
+  std::vector<MarkedVersion> newest;   // By shard: the update that made its version, if the log has that.
   uint64_t records = 0;                // Of logs, applied.
   uint64_t record_bytes = 0;           // Their payloads'.
   bool cut_damage = false;             // The log was damaged, and what followed was left out (cut_damaged_log).

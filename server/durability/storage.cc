@@ -94,6 +94,11 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
     LODESTONE_LOG(INFO, "storage", "is back shards_from_checkpoints={} log_records={} log_bytes={} seconds={:.2f}",
                   report.shards_from_checkpoints, report.records, report.record_bytes, seconds);
   }
+  if (!logs.empty()) {
+    updates_ = std::make_unique<UpdateLog>(dir_->log_dir(), dir_->Header(), report.newest);
+    checkpointer_.KeepHeldSegmentsOf(updates_.get());
+    open_updates_.store(updates_.get(), std::memory_order_release);  // Before followers can ask for anything.
+  }
   store->Serve(std::move(logs));
   SetWait("");
   {

@@ -27,6 +27,7 @@
 #include "server/durability/data_dir.h"
 #include "server/durability/table_rollback.h"
 #include "server/monitoring/event_log.h"
+#include "server/wal/update_log.h"
 
 namespace lodestone::server {
 
@@ -49,6 +50,8 @@ class Storage {
 
   const DataDir& dir() const { return *dir_; }
   Checkpointer& checkpointer() { return checkpointer_; }
+  // What the logs keep on the disk; null before Recover, and where there is no log. Lives as long as this. Any thread.
+  UpdateLog* updates() const { return open_updates_.load(std::memory_order_acquire); }
 
   // Brings back the shards as they were, however the life before ended, and serves them; and of `copies`, shards of
   // others that nobody serves, what is on the disk, as followed ones. DATA_LOSS, naming file and
@@ -97,6 +100,8 @@ class Storage {
   const FileCalls calls_;
 
   std::atomic<bool> stop_{false};
+  std::unique_ptr<UpdateLog> updates_;  // Made by Recover.
+  std::atomic<UpdateLog*> open_updates_{nullptr};
   Checkpointer checkpointer_;
   TableRollback rollback_;
 

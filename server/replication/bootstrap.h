@@ -1,39 +1,55 @@
-// The beginning of one follower's stream: sends it what comes before the updates (sessions, tables, and the state of
-// each shard that it does not hold) on a thread of its own.
+// The beginning of one follower's stream: sends it what comes before the updates, on a thread of its own. That is
+// sessions, tables, and of each shard what it lacks: updates that are kept in memory, else those that the log of this
+// ps has on the disk (catch_up.h), else the state.
 //
-// The replicator, the store and the thread outlive what is sent; the destructor waits for the thread.
+// What it is made of and the stream outlive what is sent; the destructor waits for the thread.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/replication.pb.h"
-#include "server/replication/follow_stream.h"
-#include "server/shard/shard.h"
 
 namespace lodestone::server {
 
+class CopyPace;
+class FollowStream;
+class NewestUpdates;
 class Replicator;
 class Store;
+class UpdateLog;
 
 class Bootstrap {
  public:
-  Bootstrap(Replicator* replicator, const Store* store, std::shared_ptr<FollowStream> stream, v1::FollowStart start);
+  // Where what is sent comes from, and how.
+  struct Sources {
+    Replicator* replicator = nullptr;
+    Store* store = nullptr;
+    const NewestUpdates* newest = nullptr;
+    CopyPace* pace = nullptr;
+    int64_t stalled_ms_max = 0;                // A stream that takes nothing for so long is cut off.
+    std::function<UpdateLog*()> updates = {};  // Of this ps; empty, or null: it keeps no log, or has none yet.
+  };
+  Bootstrap(Sources sources, std::shared_ptr<FollowStream> stream, v1::FollowStart start);
   ~Bootstrap() { thread_.join(); }
 
   // Whether the destructor returns at once.
   bool done() const { return done_.load(); }
 
  private:
-  void Run();
+  absl::Status Run();
   // Sessions and tables.
   void SendCatalog();
-  absl::Status SendState(const Shard::State& state);
+  // The shards that neither memory nor the log brings up.
+  absl::StatusOr<std::vector<v1::ShardPosition>> SendUpdates();
+  absl::Status SendState(const v1::ShardPosition& position);
 
-  Replicator* const replicator_;
-  const Store* const store_;
+  const Sources sources_;
   const std::shared_ptr<FollowStream> stream_;
   const v1::FollowStart start_;
   std::atomic<bool> done_{false};

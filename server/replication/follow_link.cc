@@ -11,6 +11,7 @@
 #include "grpcpp/impl/codegen/rpc_method.h"
 #include "server/shard/content_checksum.h"
 #include "server/shard/shard.h"
+#include "server/wal/update_log.h"
 
 namespace lodestone::server {
 namespace {
@@ -83,6 +84,9 @@ absl::Status Follower::Link::RunStream() {
   start.set_server(options_.server);
   start.set_incarnation(incarnation_);
   start.set_owner(owner_);
+  if (const UpdateLog* const log = options_.updates ? options_.updates() : nullptr; log != nullptr) {
+    start.set_lineage(log->header().lineage());
+  }
   for (const ShardId shard : shards_) *start.add_follows() = PositionOf(shard);
   absl::Status status;
   {
@@ -171,6 +175,7 @@ v1::ShardPosition Follower::Link::PositionOf(ShardId shard) const {
     position.set_term(followed->term());
     position.set_version(followed->version());
   });
+  position.set_mark(newest_->MarkAt(shard, position.version()));
   return position;
 }
 
@@ -208,15 +213,10 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
     case v1::FollowItem::kState:
       if (!state_of_.has_value()) return absl::InternalError("a piece of a state that has not begun");
       return store_->replayer().RestoreRecord(*state_of_, item.state(), Together(payload.bytes(), &copy_));
-    case v1::FollowItem::kStateEnds: {
-      const v1::ShardPosition& end = item.state_ends();
-      if (state_of_ != end.shard()) return absl::InternalError("the state of a shard ends that has not begun");
-      state_of_.reset();
-      LODESTONE_RETURN_IF_ERROR(store_->replayer().FinishState(end.shard(), end.version(), end.term()));
-      if (options_.on_state) options_.on_state(end.shard());
-      touched_.push_back(end.shard());
-      return absl::OkStatus();
-    }
+    case v1::FollowItem::kStateEnds:
+      return EndState(item.state_ends());
+    case v1::FollowItem::kCaughtUp:
+      return TakeCaughtUp(item.caught_up());
     case v1::FollowItem::kSessions: {
       const std::vector<Incarnation> open(item.sessions().open().begin(), item.sessions().open().end());
       const std::vector<Incarnation> ended(item.sessions().ended().begin(), item.sessions().ended().end());
@@ -228,21 +228,51 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
       *record.mutable_table() = item.table();
       return store_->replayer().ReplayFollowed(record, Payload());
     }
-    case v1::FollowItem::kChecksum: {
+    case v1::FollowItem::kChecksum:
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.checksum().shard()));
-      Shard::State state;
-      store_->shards().Run(item.checksum().shard(), [&state](Shard* shard) { state = shard->CollectState(nullptr); });
-      v1::FollowAcks::Checksum* const answer = acks->add_checksums();
-      answer->set_id(item.checksum().id());
-      answer->set_shard(state.shard);
-      answer->set_version(state.version);
-      answer->set_checksum(ContentChecksum(state));
+      TakeChecksum(item.checksum(), acks);
       return absl::OkStatus();
-    }
     case v1::FollowItem::WHAT_NOT_SET:
       break;
   }
   return absl::UnimplementedError("the owner sends what this program does not know");
+}
+
+absl::Status Follower::Link::EndState(const v1::ShardPosition& end) {
+  if (state_of_ != end.shard()) return absl::InternalError("the state of a shard ends that has not begun");
+  state_of_.reset();
+  LODESTONE_RETURN_IF_ERROR(store_->replayer().FinishState(end.shard(), end.version(), end.term()));
+  newest_->Set(end.shard(), {end.version(), end.mark()});
+  if (options_.on_state) options_.on_state(end.shard());
+  touched_.push_back(end.shard());
+  return absl::OkStatus();
+}
+
+absl::Status Follower::Link::TakeCaughtUp(const v1::FollowItem::CaughtUp& caught_up) {
+  const v1::ShardPosition& wanted = caught_up.position();
+  LODESTONE_RETURN_IF_ERROR(CheckFollowed(wanted.shard()));
+  const v1::ShardPosition here = PositionOf(wanted.shard());
+  if (here.version() != wanted.version() || here.mark() != wanted.mark()) {
+    anew_.insert(wanted.shard());
+    return absl::DataLossError(absl::StrCat("shard ", wanted.shard(), " is at version ", here.version(), " of term ",
+                                            here.term(), ", and should have been brought up to version ",
+                                            wanted.version(), " of term ", wanted.term()));
+  }
+  std::vector<Incarnation> workers(caught_up.workers().begin(), caught_up.workers().end());
+  std::sort(workers.begin(), workers.end());
+  store_->shards().Run(wanted.shard(), [&workers](Shard* followed) { followed->ForgetWorkersBut(workers); });
+  touched_.push_back(wanted.shard());
+  return absl::OkStatus();
+}
+
+void Follower::Link::TakeChecksum(const v1::FollowItem::ChecksumRequest& question, v1::FollowAcks* acks) {
+  Shard::State state;
+  store_->shards().Run(question.shard(), [&state](Shard* shard) { state = shard->CollectState(nullptr); });
+  v1::FollowAcks::Checksum* const answer = acks->add_checksums();
+  answer->set_id(question.id());
+  answer->set_shard(state.shard);
+  answer->set_version(state.version);
+  answer->set_checksum(ContentChecksum(state));
 }
 
 absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Payload& payload) {
@@ -257,6 +287,7 @@ absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Paylo
   touched_.push_back(record.shard());
   const Version before = store_->shards().VersionOf(record.shard());
   absl::Status status = store_->replayer().ReplayFollowed(record, payload);
+  if (status.ok() && record.version() > before) newest_->Set(record.shard(), {record.version(), MarkOf(record)});
   if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
   // Whatever went wrong with its content: the next stream brings all of it again. What is here is whole still, and may
   // be all that there is, unless some of the update was applied.

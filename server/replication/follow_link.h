@@ -28,16 +28,18 @@
 #include "proto/replication.pb.h"
 #include "server/replication/follower.h"
 #include "server/replication/logged_positions.h"
+#include "server/replication/newest_updates.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
 
 class Follower::Link {
  public:
-  Link(const Options& options, Store* store, uint32_t owner, std::string address, Incarnation owner_incarnation,
-       std::vector<ShardId> shards)
+  Link(const Options& options, Store* store, NewestUpdates* newest, uint32_t owner, std::string address,
+       Incarnation owner_incarnation, std::vector<ShardId> shards)
       : options_(options),
         store_(store),
+        newest_(newest),
         owner_(owner),
         address_(std::move(address)),
         owner_incarnation_(owner_incarnation),
@@ -88,12 +90,16 @@ class Follower::Link {
   absl::Status TakeMessage(const grpc::ByteBuffer& message, v1::FollowAcks* acks);
   absl::Status TakeItem(const v1::FollowItem& item, const Payload& payload, v1::FollowAcks* acks);
   absl::Status TakeRecord(const v1::LogRecord& record, const Payload& payload);
+  absl::Status TakeCaughtUp(const v1::FollowItem::CaughtUp& caught_up);
+  absl::Status EndState(const v1::ShardPosition& end);
+  void TakeChecksum(const v1::FollowItem::ChecksumRequest& question, v1::FollowAcks* acks);
   absl::Status CheckFollowed(ShardId shard) const;
   v1::ShardPosition PositionOf(ShardId shard) const;
   bool Pause(int64_t ms);
 
   const Options& options_;
   Store* const store_;
+  NewestUpdates* const newest_;
   const uint32_t owner_;
   const std::string address_;
   const Incarnation owner_incarnation_;

@@ -18,11 +18,12 @@ FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload, 
   return piece;
 }
 
-FollowPieceRef MakePiece(const ShardLog::Record& record, const std::shared_ptr<const void>& keep) {
+FollowPieceRef MakePiece(const v1::LogRecord& record, std::span<const ByteView> views,
+                         const std::shared_ptr<const void>& keep) {
   v1::FollowItem item;
-  *item.mutable_record() = record.message;
+  *item.mutable_record() = record;
   std::vector<grpc::Slice> payload;
-  for (ByteView rest : record.payload) {
+  for (ByteView rest : views) {
     while (!rest.empty()) {
       const ByteView::Run run = rest.front();
       rest.Take(run.size);
@@ -33,7 +34,7 @@ FollowPieceRef MakePiece(const ShardLog::Record& record, const std::shared_ptr<c
       payload.push_back(OwnedSlice(run.data, run.size, keep));
     }
   }
-  return MakePiece(std::move(item), std::move(payload), record.message.version());
+  return MakePiece(std::move(item), std::move(payload), record.version());
 }
 
 }  // namespace lodestone::server

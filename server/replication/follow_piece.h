@@ -6,12 +6,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "common/base/byte_view.h"
 #include "common/base/types.h"
 #include "grpcpp/support/slice.h"
 #include "proto/replication.pb.h"
-#include "server/wal/wal_writer.h"
 
 namespace lodestone::server {
 
@@ -26,6 +27,7 @@ using FollowPieceRef = std::shared_ptr<const FollowPiece>;
 // Fills in what follows from the rest: payload_bytes and bytes.
 FollowPieceRef MakePiece(v1::FollowItem item, std::vector<grpc::Slice> payload = {}, Version version = 0);
 // An update. Its payload stays where it lies as long as `keep` does; null: it is copied.
-FollowPieceRef MakePiece(const ShardLog::Record& record, const std::shared_ptr<const void>& keep);
+FollowPieceRef MakePiece(const v1::LogRecord& record, std::span<const ByteView> payload,
+                         const std::shared_ptr<const void>& keep);
 
 }  // namespace lodestone::server

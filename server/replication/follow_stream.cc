@@ -1,5 +1,6 @@
 #include "server/replication/follow_stream.h"
 
+#include <chrono>
 #include <utility>
 
 #include "common/base/limits.h"
@@ -33,18 +34,36 @@ void FollowStream::End(absl::Status status, bool now) {
   Pump();
 }
 
-void FollowStream::Send(FollowPieceRef piece) {
+void FollowStream::Queue(FollowPieceRef piece) {
   MutexLock lock(&mu_);
   if (end_.has_value()) return;
   queue_bytes_ += piece->bytes;
   queue_.push_back(std::move(piece));
-  if (!writing_) Pump();
 }
 
-bool FollowStream::WaitForRoom() {
-  MutexLock lock(&mu_);
-  while (!end_.has_value() && queue_bytes_ > limits::kFollowBytesAhead) changed_.Wait(&mu_);
-  return !end_.has_value();
+void FollowStream::Flush() {
+  {
+    MutexLock lock(&mu_);
+    if (writing_ || finishing_ || queue_.empty()) return;
+    Pack();
+    writing_ = true;  // The stream does not end before the write has.
+    writing_since_ms_ = time_.NowMs();
+  }
+  StartWrite(&outgoing_);
+}
+
+bool FollowStream::WaitForRoom(int64_t stalled_ms_max) {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (end_.has_value()) return false;
+      if (queue_bytes_ <= limits::kFollowBytesAhead) return true;
+      const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(stalled_ms_max);
+      changed_.WaitUntil(&mu_, until);
+      if (!writing_ || time_.NowMs() - writing_since_ms_ <= stalled_ms_max) continue;
+    }
+    End(absl::DeadlineExceededError("the follower takes nothing"), /*now=*/true);
+  }
 }
 
 uint64_t FollowStream::waiting_bytes() const {
@@ -93,12 +112,6 @@ void FollowStream::Pump() {
   if (!reading_ && !end_.has_value()) {
     reading_ = true;
     StartRead(&incoming_);
-  }
-  if (!writing_ && !queue_.empty()) {
-    Pack();
-    writing_ = true;
-    writing_since_ms_ = time_.NowMs();
-    StartWrite(&outgoing_);
   }
   if (end_.has_value() && !writing_) {
     finishing_ = true;
@@ -150,8 +163,9 @@ void FollowStream::OnWriteDone(bool ok) {
     MutexLock lock(&mu_);
     writing_ = false;
     outgoing_.Clear();
-    if (ok) return Pump();
+    if (ok) Pump();
   }
+  if (ok) return Flush();
   End(absl::UnavailableError("the follower is gone"));
   MutexLock lock(&mu_);
   Pump();

@@ -1,14 +1,19 @@
 // A follower's stream, at the owner's end: items go out in order, several in a message, as fast as they are taken.
 //
+// Writes start without any lock: StartWrite usually sends at once, which takes time. So a piece that is queued under a
+// lock is flushed after it (QueuedSends).
+//
 // Thread-safe. Keeps itself alive while gRPC works for it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,10 +46,17 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void End(absl::Status status, bool now = false);
   void Revoke(const absl::Status& why) override { End(why, /*now=*/true); }
 
-  // Sends a piece after those before. Nothing happens once the stream ends.
-  void Send(FollowPieceRef piece);
-  // Waits until little waits to be sent; false once the stream ends.
-  bool WaitForRoom();
+  // Queues a piece after those before; Flush is to follow. Nothing happens once the stream ends.
+  void Queue(FollowPieceRef piece);
+  // Starts to write what is queued, unless a write is under way, which is followed by it. The caller holds no lock.
+  void Flush();
+  void Send(FollowPieceRef piece) {
+    Queue(std::move(piece));
+    Flush();
+  }
+  // Waits until little waits to be sent; false once the stream ends. It ends if a write takes longer than
+  // `stalled_ms_max`.
+  bool WaitForRoom(int64_t stalled_ms_max);
   // Bytes that wait to be sent, and that were handed to gRPC so far.
   uint64_t waiting_bytes() const;
   uint64_t sent_bytes() const;
@@ -66,7 +78,7 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnDone() override;
 
  private:
-  // Starts whatever can be started now: a read, a write, the end.
+  // Starts whatever can be started now, but for writes: a read, the end.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Pack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -92,6 +104,26 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   int64_t writing_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);  // What the stream is to end with.
+};
+
+// Streams that got pieces while a lock was held, which are flushed by the destructor: to be declared above the lock.
+// Not thread-safe.
+class QueuedSends {
+ public:
+  QueuedSends() = default;
+  QueuedSends(const QueuedSends&) = delete;
+  QueuedSends& operator=(const QueuedSends&) = delete;
+  ~QueuedSends() {
+    for (const auto& stream : streams_) stream->Flush();
+  }
+
+  void Queue(const std::shared_ptr<FollowStream>& stream, FollowPieceRef piece) {
+    stream->Queue(std::move(piece));
+    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
+  }
+
+ private:
+  std::vector<std::shared_ptr<FollowStream>> streams_;  // Few.
 };
 
 }  // namespace lodestone::server

@@ -9,7 +9,8 @@
 
 namespace lodestone::server {
 
-Follower::Follower(Options options, Store* store) : options_(std::move(options)), store_(store) {}
+Follower::Follower(Options options, Store* store, NewestUpdates* newest)
+    : options_(std::move(options)), store_(store), newest_(newest) {}
 
 Follower::~Follower() { Stop(); }
 
@@ -41,8 +42,8 @@ void Follower::SetMap(const ShardMap& map) {
       if (!status.ok()) problem = status.ToString();
     }
     std::erase_if(shards, [this](ShardId shard) { return store_->shards().RoleOf(shard) < ShardRole::kFollowing; });
-    auto fresh =
-        std::make_shared<Link>(options_, store_, owner, map.AddressOf(owner), map.IncarnationOf(owner), shards);
+    auto fresh = std::make_shared<Link>(options_, store_, newest_, owner, map.AddressOf(owner),
+                                        map.IncarnationOf(owner), shards);
     MutexLock lock(&mu_);
     links_[owner] = std::move(fresh);
   }

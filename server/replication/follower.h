@@ -1,7 +1,8 @@
 // The follower's side of replication: keeps copies of shards that other ps own, by what those send.
 //
 // One link, with a thread and a connection of its own, for each ps that is followed. What a link gets is applied in
-// order and confirmed at once; a link that breaks is made again, and goes on where it was if its owner still knows.
+// order and confirmed at once; a link that breaks is made again, and goes on where it was if its owner still knows, in
+// memory or in its log: so does one of a ps that comes back with its folder.
 //
 // Thread-safe, but for SetMap and Stop, which one thread calls. The store must outlive it.
 #pragma once
@@ -21,7 +22,9 @@
 
 namespace lodestone::server {
 
+class NewestUpdates;
 class Store;
+class UpdateLog;
 
 class Follower {
  public:
@@ -35,9 +38,11 @@ class Follower {
     std::function<void(ShardId)> on_state = {};  // A shard's state was taken: what is on disk of it is old. Any thread.
     // Whether the disk has a shard's state, so that it may be confirmed. Null: it need not. Any thread.
     std::function<bool(ShardId)> on_disk = {};
-    CredentialsRef credentials = nullptr;  // What owners are called with.
+    CredentialsRef credentials = nullptr;      // What owners are called with.
+    std::function<UpdateLog*()> updates = {};  // See Bootstrap::Sources.
   };
-  Follower(Options options, Store* store);
+  // `newest` gets the updates of followed shards, and must outlive it.
+  Follower(Options options, Store* store, NewestUpdates* newest);
   ~Follower();
 
   // Follows what `map` says that this ps follows. When it returns, nothing is applied any more to other shards.
@@ -57,6 +62,7 @@ class Follower {
 
   const Options options_;
   Store* const store_;
+  NewestUpdates* const newest_;
 
   mutable Mutex mu_;
   std::map<uint32_t, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mu_);  // By the owner's index.

@@ -20,12 +20,12 @@ std::optional<int64_t> OwnedShard::waiting_since_ms() const {
   return waits_.front().since_ms;
 }
 
-void OwnedShard::Append(const FollowPieceRef& piece) {
+void OwnedShard::Append(const FollowPieceRef& piece, QueuedSends* sends) {
   unconfirmed_.push_back(piece);
   unconfirmed_bytes_ += piece->bytes;
   BytesOfAll().fetch_add(piece->bytes, std::memory_order_relaxed);
   if (sync_.sending_state()) return;  // FinishState sends it.
-  if (stream_ != nullptr) stream_->Send(piece);
+  if (stream_ != nullptr) sends->Queue(stream_, piece);
   if (!sync_.counts() && all_->others.load(std::memory_order_relaxed) > all_->others_max) DropUnconfirmed(UINT64_MAX);
 }
 
@@ -54,11 +54,18 @@ void OwnedShard::OnReleased(SettledAcks* settled) {
   if (stream_ == nullptr) DropUnconfirmed(UINT64_MAX);
 }
 
+std::optional<Version> OwnedShard::oldest_kept() const {
+  if (unconfirmed_.empty()) return std::nullopt;
+  return unconfirmed_.front()->version;
+}
+
+bool OwnedShard::Resumes(Incarnation follower, Version position) const {
+  return sync_.Resumes(follower, position, oldest_kept());
+}
+
 ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stream, Version position,
-                                       SettledAcks* settled) {
-  std::optional<Version> oldest_kept;
-  if (!unconfirmed_.empty()) oldest_kept = unconfirmed_.front()->version;
-  const ShardSync::Attached attached = sync_.Attach(stream->server(), stream->incarnation(), position, oldest_kept);
+                                       SettledAcks* settled, QueuedSends* sends) {
+  const ShardSync::Attached attached = sync_.Attach(stream->server(), stream->incarnation(), position, oldest_kept());
   if (attached == ShardSync::Attached::kCountsStill) return attached;
   if (stream_ != stream) EndStream(absl::UnavailableError("the follower has another stream now"));
   stream_ = stream;
@@ -69,14 +76,20 @@ ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stre
   // What it confirmed last may have been lost with the former stream, and nothing need follow.
   Confirm(position, settled);
   for (const FollowPieceRef& piece : unconfirmed_) {
-    if (piece->version > position) stream->Send(piece);
+    if (piece->version > position) sends->Queue(stream, piece);
   }
   return attached;
 }
 
-void OwnedShard::FinishState(const FollowPieceRef& end) {
-  stream_->Send(end);
-  for (const FollowPieceRef& piece : unconfirmed_) stream_->Send(piece);
+void OwnedShard::FinishState(FollowPieceRef end, QueuedSends* sends) {
+  sends->Queue(stream_, std::move(end));
+  for (const FollowPieceRef& piece : unconfirmed_) sends->Queue(stream_, piece);
+  sync_.StateSent();
+}
+
+void OwnedShard::FinishUpdates(FollowPieceRef end, QueuedSends* sends) {
+  for (const FollowPieceRef& piece : unconfirmed_) sends->Queue(stream_, piece);
+  sends->Queue(stream_, std::move(end));
   sync_.StateSent();
 }
 

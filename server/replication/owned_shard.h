@@ -47,7 +47,7 @@ class OwnedShard {
 
   // Sends an update to the follower, and keeps it until it is confirmed, or for a follower that does not count, while
   // there is room. REQUIRES: sync().KeepsUpdates().
-  void Append(const FollowPieceRef& piece);
+  void Append(const FollowPieceRef& piece, QueuedSends* sends);
   // Has `ack` wait for the follower's confirmation of `version`.
   void Await(Version version, int64_t now_ms, PendingAckRef ack);
   // The follower has applied all up to `version`.
@@ -58,9 +58,14 @@ class OwnedShard {
   void OnReleased(SettledAcks* settled);
 
   // As ShardSync::Attach, and ends the stream before. One that resumes is sent what it lacks.
-  ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, SettledAcks* settled);
-  // Sends `end` and the updates that came while the state was being sent.
-  void FinishState(const FollowPieceRef& end);
+  ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, SettledAcks* settled,
+                             QueuedSends* sends);
+  // Whether Attach would find ShardSync::Attached::kResumes.
+  bool Resumes(Incarnation follower, Version position) const;
+  // Sends `end` and the updates that came while the state was being sent; or these first, and then `end`, to a follower
+  // that got updates instead of a state.
+  void FinishState(FollowPieceRef end, QueuedSends* sends);
+  void FinishUpdates(FollowPieceRef end, QueuedSends* sends);
   void Detach(int64_t now_ms);
   void EndStream(const absl::Status& status, bool now = false);
   // Whether its stream, which does not count, lags without end: what waits to be sent is more than `bytes_max`.
@@ -74,6 +79,7 @@ class OwnedShard {
   };
 
   void DropUnconfirmed(Version up_to);
+  std::optional<Version> oldest_kept() const;
   std::atomic<uint64_t>& BytesOfAll() { return counted_ ? all_->counting : all_->others; }
   // After sync_ may have begun or ceased to count.
   void Recount();

@@ -5,22 +5,24 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
-#include "server/store/replica_sink.h"
 
 namespace lodestone::server {
 
 class PendingAck {
  public:
+  using Done = std::function<void(const absl::Status&)>;  // ReplicaSink::Done.
+
   // It waits for one more. REQUIRES: not all have been settled.
   void Add() { left_.fetch_add(1, std::memory_order_relaxed); }
   // What is called when all are settled. Call once, before the last is.
-  void SetDone(ReplicaSink::Done done) { done_ = std::move(done); }
+  void SetDone(Done done) { done_ = std::move(done); }
   // Settles one; the last calls done with the first error, or OK.
   void Settle(const absl::Status& status);
 
@@ -28,7 +30,7 @@ class PendingAck {
   std::atomic<size_t> left_{1};
   Mutex mu_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
-  ReplicaSink::Done done_;
+  Done done_;
 };
 using PendingAckRef = std::shared_ptr<PendingAck>;
 

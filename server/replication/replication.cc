@@ -27,6 +27,7 @@ Replicator::Options ReplicatorOptions(const v1::Config& config, const Replicatio
   options.ask_route = dependencies.ask_route;
   options.may_serve = std::move(may_serve);
   options.access = dependencies.access;
+  options.updates = dependencies.updates;
   return options;
 }
 
@@ -41,6 +42,7 @@ Follower::Options FollowerOptions(const v1::Config& config, const Replication::D
   options.on_state = dependencies.on_state;
   options.on_disk = dependencies.on_disk;
   options.credentials = dependencies.credentials;
+  options.updates = dependencies.updates;
   return options;
 }
 
@@ -63,8 +65,9 @@ Replication::Replication(const v1::Config& config, Dependencies dependencies, St
       shards_(config.cluster().shards()),
       dependencies_(std::move(dependencies)),
       store_(store),
-      replicator_(ReplicatorOptions(config, dependencies_, [this] { return CheckLease(); }), store),
-      follower_(FollowerOptions(config, dependencies_), store),
+      newest_(shards_, dependencies_.updates),
+      replicator_(ReplicatorOptions(config, dependencies_, [this] { return CheckLease(); }), store, &newest_),
+      follower_(FollowerOptions(config, dependencies_), store, &newest_),
       service_(std::make_unique<Service>(&replicator_)) {
   store->log().SetReplicas(&replicator_);
   store->gate().SetCheck([this] { return CheckLease(); });
@@ -89,13 +92,15 @@ void Replication::Prepare(const ShardMap& map) {
   map_ = map;
 }
 
-std::vector<ShardId> Replication::UnservedElsewhere(const ShardMap& map) const {
-  std::vector<ShardId> unserved;
+std::vector<ShardId> Replication::CopiesToBringBack(const ShardMap& map, bool has_log) const {
+  std::vector<ShardId> copies;
   for (ShardId shard = 0; shard < shards_; ++shard) {
     const uint32_t owner = map.OwnerOf(shard);
-    if (owner != server_ && (map.Lost(shard) || map.Away(owner))) unserved.push_back(shard);
+    if (owner == server_) continue;
+    const bool unserved = map.Lost(shard) || map.Away(owner);
+    if (unserved || (has_log && map.FollowerOf(shard) == server_)) copies.push_back(shard);
   }
-  return unserved;
+  return copies;
 }
 
 std::vector<v1::ShardCopy> Replication::Copies() const {

@@ -24,6 +24,7 @@
 #include "proto/replication.grpc.pb.h"
 #include "server/auth/access.h"
 #include "server/replication/follower.h"
+#include "server/replication/newest_updates.h"
 #include "server/replication/replicator.h"
 
 namespace lodestone::server {
@@ -43,6 +44,7 @@ class Replication {
     std::function<bool(ShardId)> on_disk;     // The disk has what was taken of it; null: it need not.
     CredentialsRef credentials;               // What owners are called with.
     Access* access = nullptr;                 // Checks the callers of followers; null: any may follow.
+    std::function<UpdateLog*()> updates;      // The log of this ps, once it is open; empty, or null: it keeps none.
   };
   // Whether shards have followers by this configuration.
   static bool IsWanted(const v1::Config& config) { return config.cluster().replicas() > 1; }
@@ -52,9 +54,10 @@ class Replication {
 
   // The shards that this ps is to bring back and own, before it does.
   void Prepare(const ShardMap& map);
-  // The shards of others that nobody serves by `map`: their owner is away, or has lost them. A copy on the disk of this
-  // ps may be the newest that there is.
-  std::vector<ShardId> UnservedElsewhere(const ShardMap& map) const;
+  // The shards of others of which a copy on the disk of this ps is to be brought back by `map`. Those that nobody
+  // serves, since their owner is away or has lost them: that copy may be the newest that there is. And, with a log,
+  // those that this ps follows: it goes on from there.
+  std::vector<ShardId> CopiesToBringBack(const ShardMap& map, bool has_log) const;
   // The shards of others that are whole here, and hold something.
   std::vector<v1::ShardCopy> Copies() const;
   // It has, and serves them: from now on the newest map that SetMap was given is followed.
@@ -70,6 +73,9 @@ class Replication {
 
   v1::Replication::Service* service() { return service_.get(); }
   absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return replicator_.Verify(); }
+
+  // The mark of the update that made a shard's version; 0: it is not known, or that is not its newest.
+  uint64_t MarkAt(ShardId shard, Version version) const { return newest_.MarkAt(shard, version); }
 
   // The disk has more than before: Dependencies::on_disk.
   void ConfirmOnDisk() { follower_.ConfirmOnDisk(); }
@@ -93,7 +99,8 @@ class Replication {
   const SteadyTime time_;
   std::atomic<bool> losing_{false};  // A map that was not followed yet gives shards of this ps to others.
 
-  // Synchronise themselves. The first asks CheckLease from the start, and so stands below what that needs.
+  // Synchronise themselves. The second asks CheckLease from the start, and so stands below what that needs.
+  NewestUpdates newest_;
   Replicator replicator_;
   Follower follower_;
   std::unique_ptr<v1::Replication::Service> service_;

@@ -15,14 +15,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,8 +32,11 @@
 #include "proto/coordinator.pb.h"
 #include "proto/replication.grpc.pb.h"
 #include "server/auth/access.h"
+#include "server/replication/copy_pace.h"
 #include "server/replication/follow_stream.h"
-#include "server/replication/owned_shard.h"
+#include "server/replication/follow_streams.h"
+#include "server/replication/newest_updates.h"
+#include "server/replication/owned_shards.h"
 #include "server/replication/pending_ack.h"
 #include "server/replication/replica_verifier.h"
 #include "server/shard/shard.h"
@@ -44,8 +44,8 @@
 
 namespace lodestone::server {
 
-class Bootstrap;
 class Store;
+class UpdateLog;
 
 class Replicator final : public ReplicaSink {
  public:
@@ -64,8 +64,12 @@ class Replicator final : public ReplicaSink {
     std::function<void()> ask_route;          // The shard map seems to be old.
     std::function<absl::Status()> may_serve;  // Not OK: the lease has ended, and nothing can be acknowledged.
     Access* access = nullptr;                 // Checks the caller of a follower; null: any may follow.
+    std::function<UpdateLog*()> updates;      // See Bootstrap::Sources.
+    // At which followers are sent states and logs while pushes come; 0: unlimited.
+    uint64_t copy_bytes_per_second = limits::kCopyBytesPerSecond;
   };
-  Replicator(Options options, Store* store);
+  // `newest` gets the updates of owned shards, and must outlive it.
+  Replicator(Options options, Store* store, NewestUpdates* newest);
   ~Replicator() override;
 
   // This ps owns the shard from now on (before the store takes updates for it), or not any more (after it took the last
@@ -87,13 +91,26 @@ class Replicator final : public ReplicaSink {
   absl::Status OnAcks(FollowStream* stream, const v1::FollowAcks& acks);
   void OnClosed(FollowStream* stream);
 
-  // For bootstraps. Begins to send a shard's updates: those after `position` if that is known to be the shard's past;
-  // otherwise `state` is what is to be sent first, and FinishState follows. Waits until the follower before has left.
-  // UNAVAILABLE if the stream has ended or the shard has another owner.
-  absl::Status Attach(const std::shared_ptr<FollowStream>& stream, const v1::ShardPosition& position,
-                      std::optional<Shard::State>* state);
+  // For bootstraps, about one shard; UNAVAILABLE if the stream has ended or the shard has another owner. Resume sends
+  // its updates from `position` on, if those are kept in memory. Otherwise, false, it has the follower before leave.
+  absl::StatusOr<bool> Resume(const std::shared_ptr<FollowStream>& stream, const v1::ShardPosition& position);
+  // Begins to keep its updates, to be sent once what is wanted has been; waits until the follower before has left.
+  enum class Wanted {
+    kUpdates,  // Those up to Attached::version; FinishUpdates follows.
+    kState,    // Attached::state; FinishState follows.
+  };
+  struct Attached {
+    bool resumes = false;  // Nothing need be sent nor finished: the updates from `position` on have been kept.
+    Version version = 0;
+    uint64_t mark = 0;  // Of the update that made it; 0: unknown.
+    std::optional<Shard::State> state;
+  };
+  absl::StatusOr<Attached> Attach(const std::shared_ptr<FollowStream>& stream, const v1::ShardPosition& position,
+                                  Wanted wanted);
   // Sends `end`, and the updates that came meanwhile. UNAVAILABLE if the follower has another stream now.
-  absl::Status FinishState(const std::shared_ptr<FollowStream>& stream, ShardId shard, const FollowPieceRef& end);
+  absl::Status FinishState(const std::shared_ptr<FollowStream>& stream, ShardId shard, FollowPieceRef end);
+  // Sends the updates that came meanwhile, and where the shard is now.
+  absl::Status FinishUpdates(const std::shared_ptr<FollowStream>& stream, ShardId shard);
 
   // Admin.VerifyReplicas.
   absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return verifier_.Verify(); }
@@ -105,41 +122,34 @@ class Replicator final : public ReplicaSink {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  // As Attach, without waiting; false if the follower before counts still. On the shard's executor.
-  absl::StatusOr<bool> TryAttach(const std::shared_ptr<FollowStream>& stream, const v1::ShardPosition& position,
-                                 const Shard& shard, std::optional<Shard::State>* state);
-  // FAILED_PRECONDITION if `start` is of another cluster; INVALID_ARGUMENT if it comes twice; UNAVAILABLE if this ps
-  // does not own what is followed.
-  absl::Status CheckStart(const FollowStream& stream, const v1::FollowStart& start) const;
+  // As Attach, without waiting; nullopt if the follower before counts still. On the shard's executor.
+  absl::StatusOr<std::optional<Attached>> TryAttach(const std::shared_ptr<FollowStream>& stream,
+                                                    const v1::ShardPosition& position, Wanted wanted,
+                                                    const Shard& shard);
+  // UNAVAILABLE if the stream has ended or the shard has another owner.
+  absl::Status CheckAttaches(const FollowStream& stream, ShardId shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  FollowStreams::Options OptionsOfStreams();
   std::optional<ReplicaVerifier::Asked> AskFollower(ShardId shard, v1::FollowItem item);
 
   void RunReports();
   // Makes a report; false if not all of it was taken.
   bool Report(const v1::ReportSyncRequest& request);
-  bool CollectReports(v1::ReportSyncRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch, SettledAcks* settled)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Follows up on what time brings: impatience, a lease that has ended, followers that lag without end.
-  void CheckTime(SettledAcks* settled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Leave(OwnedShard* owned, const char* why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LogLeaving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
   const Options options_;
   Store* const store_;
+  NewestUpdates* const newest_;
   const SteadyTime time_;
 
   // Synchronise themselves.
   UnconfirmedBytes unconfirmed_;
+  CopyPace pace_;
   ReplicaVerifier verifier_;  // Called without mu_: it takes that under its own lock.
+  FollowStreams streams_;
 
   mutable Mutex mu_;
   CondVar changed_;  // Something for the thread of reports to do, or for a bootstrap to go on.
-  std::vector<OwnedShard> shards_ ABSL_GUARDED_BY(mu_);  // By id.
-  std::vector<std::shared_ptr<FollowStream>> streams_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<Bootstrap>> bootstraps_ ABSL_GUARDED_BY(mu_);
-  std::map<std::pair<uint32_t, const char*>, size_t> leaving_ ABSL_GUARDED_BY(mu_);  // To be logged: shards.
+  OwnedShards shards_ ABSL_GUARDED_BY(mu_);
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::string report_error_ ABSL_GUARDED_BY(mu_);  // Of the last report; empty: it went well.
   std::thread reports_;

@@ -5,11 +5,15 @@
 
 namespace lodestone::server {
 
-ShardSync::Attached ShardSync::Attach(uint32_t server, Incarnation follower, Version position,
-                                      std::optional<Version> oldest_kept) {
+bool ShardSync::Resumes(Incarnation follower, Version position, std::optional<Version> oldest_kept) const {
   // What the follower has confirmed, and what came after it, is this owner's past.
   const bool known = follower_ == follower && confirmed_ > 0 && position >= confirmed_ && position <= appended_;
-  const bool resumes = known && (oldest_kept.has_value() ? *oldest_kept <= position + 1 : position == appended_);
+  return known && (oldest_kept.has_value() ? *oldest_kept <= position + 1 : position == appended_);
+}
+
+ShardSync::Attached ShardSync::Attach(uint32_t server, Incarnation follower, Version position,
+                                      std::optional<Version> oldest_kept) {
+  const bool resumes = Resumes(follower, position, oldest_kept);
   if (!resumes && counts()) return Attached::kCountsStill;
   attached_ = true;
   sending_state_ = !resumes;

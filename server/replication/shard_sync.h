@@ -48,6 +48,8 @@ class ShardSync {
     kNeedsState,   // It is to be sent the state, then the updates.
     kCountsStill,  // Nothing happens: the follower before counts, which must have left first.
   };
+  // Whether Attach would find kResumes.
+  bool Resumes(Incarnation follower, Version position, std::optional<Version> oldest_kept) const;
   Attached Attach(uint32_t server, Incarnation follower, Version position, std::optional<Version> oldest_kept);
   void StateSent() { sending_state_ = false; }
   void Detach(int64_t now_ms);

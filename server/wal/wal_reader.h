@@ -52,8 +52,9 @@ class LogReader {
 
   // The next record; false at the end. The payload is valid until the next call. DATA_LOSS if it is damaged.
   absl::StatusOr<bool> Next(v1::LogRecord* record, ByteView* payload);
-  // Where the last record lies, for messages.
+  // Where the last record lies, for messages; and its segment. REQUIRES for that: there was one.
   std::string place() const;
+  const SegmentId& segment() const { return segments_[opened_ - 1]; }
 
   // What was left out at the log's end.
   struct Cut {

@@ -64,7 +64,12 @@ class Node {
       EXPECT_TRUE(opened.ok()) << opened.status();
       if (opened.ok()) storage = *std::move(opened);
     }
+    dependencies.updates = [this] { return storage == nullptr ? nullptr : storage->updates(); };
     replication = std::make_unique<Replication>(config, std::move(dependencies), store.get());
+    if (storage != nullptr) {
+      storage->checkpointer().KeepMarks(
+          [this](ShardId shard, Version version) { return replication->MarkAt(shard, version); });
+    }
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -87,7 +92,8 @@ class Node {
     const ShardMap map = coordinator_->map();
     replication->Prepare(map);
     if (storage != nullptr) {
-      const absl::Status recovered = storage->Recover(store.get(), map.ShardsOf(index_));
+      const absl::Status recovered =
+          storage->Recover(store.get(), map.ShardsOf(index_), replication->CopiesToBringBack(map, /*has_log=*/true));
       ASSERT_TRUE(recovered.ok()) << recovered;
     } else {
       store->OwnShards(map.ShardsOf(index_));

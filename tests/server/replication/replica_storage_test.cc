@@ -4,8 +4,12 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "server/checkpoint/shard_file.h"
 #include "server/shard/shard.h"
+#include "server/shard/table_state.h"
+#include "server/wal/update_log.h"
 #include "tests/server/replication/replica_fixture.h"
 
 namespace lodestone::server {
@@ -22,7 +26,9 @@ class ReplicaStorageTest : public ReplicaFixture {
     nodes_.clear();
     std::filesystem::remove_all(root_);
   }
-  std::string DataDir(uint32_t /*index*/) const override { return root_.string(); }
+  std::string DataDir(uint32_t index) const override {
+    return own_folders_ ? absl::StrCat(root_.string(), "/", index) : root_.string();
+  }
 
   // The second ps owns all, with what it has confirmed; the first one has not heard of it.
   ShardMap PromoteSecond() {
@@ -43,6 +49,58 @@ class ReplicaStorageTest : public ReplicaFixture {
       const Pushed pushed = PushTo(owner, s, static_cast<float>(s)).get();
       ASSERT_TRUE(pushed.ok()) << pushed.status();
     }
+  }
+  // Ends a ps, which writes all of its log but no checkpoint; no follower counts any more.
+  void End(uint32_t index) {
+    nodes_[index].reset();
+    const ShardMap map = NobodyInSync();
+    if (nodes_[1 - index] != nullptr) nodes_[1 - index]->replication->SetMap(map);
+  }
+  // Starts it again, as a new life. `term`: of the shards that it owns.
+  void Restart(uint32_t index, uint64_t term = 0) {
+    nodes_[index] = std::make_unique<Node>(&coordinator_, index, kShards, kLong, DataDir(index));
+    nodes_[index]->SetIncarnation(1000 + ++lives_);
+    if (term > 0) nodes_[index]->store->shards().SetTerms(std::vector<uint64_t>(kShards, term));
+    const ShardMap map = coordinator_.Change([](v1::RouteResponse*) {});
+    nodes_[index]->Begin();
+    nodes_[index]->replication->SetMap(map);
+    nodes_[1 - index]->replication->SetMap(map);
+  }
+  ShardMap NobodyInSync() {
+    return coordinator_.Change([](v1::RouteResponse* route) {
+      for (int shard = 0; shard < route->in_sync_size(); ++shard) route->set_in_sync(shard, false);
+    });
+  }
+  void AwaitInSync(Node* owner) {
+    ASSERT_TRUE(coordinator_.Await([&] { return coordinator_.AllInSync() && InSyncShards(*owner) == kShards; }));
+  }
+  // The rows of a shard as they are: several records.
+  static std::shared_ptr<TablePart> RowsPart(Node* node, ShardId shard) {
+    auto part = std::make_shared<TablePart>();
+    part->table = TableIdOf("dense");
+    node->store->shards().Run(shard, [&](Shard* held) {
+      const Shard::State state = held->CollectState(nullptr);
+      for (const auto& dense : state.dense) {
+        if (dense.table->id() != part->table) continue;
+        VisitRecords(dense, [&](const v1::CheckpointRecord& message, std::span<const ByteView> payload) {
+          TablePart::Record& record = part->records.emplace_back();
+          record.message = message;
+          for (const ByteView& view : payload) {
+            record.payload.append(reinterpret_cast<const char*>(view.contiguous()), view.size());
+          }
+          return absl::OkStatus();
+        }).IgnoreError();
+      }
+    });
+    return part;
+  }
+  static size_t Windows(Node* node) {
+    size_t windows = 0;
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      node->store->shards().Run(
+          shard, [&windows](Shard* held) { windows = std::max(windows, held->CollectState(nullptr).windows.size()); });
+    }
+    return windows;
   }
   static void Checkpoint(Node* node) {
     const auto written = node->storage->Checkpoint("");
@@ -74,6 +132,8 @@ class ReplicaStorageTest : public ReplicaFixture {
   }
 
   std::filesystem::path root_;
+  bool own_folders_ = false;  // Each ps sees its own checkpoints alone.
+  Incarnation lives_ = 0;
 };
 
 TEST_F(ReplicaStorageTest, AFollowerBringsBackWhatItFollowedFromItsCheckpointAndLog) {
@@ -203,6 +263,169 @@ TEST_F(ReplicaStorageTest, AFollowerConfirmsAnUpdateOnlyOnceItsLogHasIt) {
   release.count_down();
   for (std::thread& writer : writers) writer.join();
   EXPECT_TRUE(push.get().ok());
+}
+
+TEST_F(ReplicaStorageTest, AFollowersNewLifeInTheMapCostsNoState) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 8));
+  ExpectSame(&a(), &b());
+  const int states = b().states_taken;
+  // The coordinator ended its lease: it counts no more, and joins anew.
+  b().SetIncarnation(1000);
+  const ShardMap map = NobodyInSync();
+  a().replication->SetMap(map);
+  ASSERT_NO_FATAL_FAILURE(PushMany(9, 12));
+  b().replication->SetMap(map);
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  ASSERT_NO_FATAL_FAILURE(PushMany(13, 14));
+  ExpectSame(&a(), &b());
+  EXPECT_EQ(b().states_taken, states) << "its owner's log has all that it lacks";
+}
+
+TEST_F(ReplicaStorageTest, AFollowersNewLifeInTheMapCostsNoStateWhereNothingHasHappenedSinceItsState) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  const int states = b().states_taken;
+  b().SetIncarnation(1000);
+  const ShardMap map = NobodyInSync();
+  a().replication->SetMap(map);
+  b().replication->SetMap(map);
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, states);
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 5));
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(ReplicaStorageTest, AFollowerThatComesBackWithItsFolderGetsWhatItLacksFromItsOwnersLog) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  ExpectSame(&a(), &b());
+  End(1);
+  Checkpoint(&a());  // Into the folder of both: it is the newest that the follower finds.
+  // Pieces of one update, a table and a worker that it does not know, and one that is forgotten meanwhile.
+  constexpr Incarnation kOther = kWorker + 1;
+  Ensure(&a(), {AddingRows("later", 3)}, kOther);
+  ASSERT_TRUE(PushTo(&a(), 1, 1, kOther).get().ok());
+  const auto rolled = a().store->replayer().RollBack(1, RowsPart(&a(), 1));
+  ASSERT_TRUE(rolled.ok()) << rolled.status();
+  ASSERT_NO_FATAL_FAILURE(PushMany(7, 20));
+  const std::vector<Incarnation> ended = {kOther};
+  a().store->EndSessions(ended);
+  ASSERT_NO_FATAL_FAILURE(PushMany(21, 25));
+  ASSERT_TRUE(coordinator_.Await([this] { return Windows(&a()) == 1; }));
+  ASSERT_NO_FATAL_FAILURE(Restart(1));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, 0);
+  ExpectSame(&a(), &b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(26, 28));
+  ExpectSame(&a(), &b());
+  // And what it has now, it brings back.
+  const std::vector<uint64_t> held = Content(&a());
+  const auto recovered = EndAndRecover(1);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(*recovered, held);
+}
+
+TEST_F(ReplicaStorageTest, AFollowerCatchesUpWhilePushesGoOn) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 5));
+  ExpectSame(&a(), &b());
+  Sequence sequence = 5;
+  for (int round = 0; round < 3; ++round) {
+    End(1);
+    ASSERT_NO_FATAL_FAILURE(PushMany(sequence + 1, sequence + 50));
+    sequence += 50;
+    ASSERT_NO_FATAL_FAILURE(Restart(1));
+    while (!coordinator_.AllInSync()) {
+      const Pushed pushed = PushTo(&a(), ++sequence, 1).get();
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+    }
+    ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+    EXPECT_EQ(b().states_taken, 0) << "in round " << round;
+    ExpectSame(&a(), &b());
+  }
+}
+
+TEST_F(ReplicaStorageTest, WhereTheOwnersLogDoesNotReachBackAFollowerGetsTheState) {
+  own_folders_ = true;
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Checkpoint(&b());
+  End(1);
+  for (Sequence s = 4; s <= 8; ++s) {
+    ASSERT_NO_FATAL_FAILURE(PushMany(s, s));
+    Checkpoint(&a());
+  }
+  ASSERT_NO_FATAL_FAILURE(Restart(1));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, static_cast<int>(kShards));
+  ASSERT_NO_FATAL_FAILURE(PushMany(9, 10));
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(ReplicaStorageTest, AnOwnersNewLifeKnowsWhatItsFollowersHaveFromItsLog) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  ExpectSame(&a(), &b());
+  const int states = b().states_taken;
+  End(0);
+  ASSERT_NO_FATAL_FAILURE(Restart(0, /*term=*/7));
+  Ensure(&a(), {});
+  ASSERT_NO_FATAL_FAILURE(PushMany(7, 9));
+  b().replication->SetMap(coordinator_.map());
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, states);
+  ASSERT_NO_FATAL_FAILURE(PushMany(10, 11));
+  ExpectSame(&a(), &b());
+}
+
+TEST_F(ReplicaStorageTest, AFormerOwnerThatComesBackGetsWhatItLacksFromItsSuccessorsLog) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  End(0);
+  PromoteSecond();
+  PushManyTo(&b(), 7, 9);
+  ASSERT_NO_FATAL_FAILURE(Restart(0));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&b()));
+  EXPECT_EQ(a().states_taken, 0);
+  PushManyTo(&b(), 10, 11);
+  ExpectSame(&b(), &a());
+}
+
+TEST_F(ReplicaStorageTest, AFormerOwnerThatLoggedInVainGetsTheStateOfItsSuccessor) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  PromoteSecond();
+  const auto lost = PushInVain(7, 8);
+  End(0);
+  PushManyTo(&b(), 7, 12);
+  ASSERT_NO_FATAL_FAILURE(Restart(0));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&b()));
+  EXPECT_EQ(a().states_taken, static_cast<int>(kShards));
+  PushManyTo(&b(), 13, 14);
+  ExpectSame(&b(), &a());
+}
+
+TEST_F(ReplicaStorageTest, SegmentsThatAreHeldStayUntilTheCheckpointAfterThat) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const auto segments = [this] {
+    size_t count = 0;
+    for (const auto& file : std::filesystem::directory_iterator(a().storage->updates()->dir())) {
+      count += file.is_regular_file();
+    }
+    return count;
+  };
+  std::optional<UpdateLog::Hold> hold(a().storage->updates());
+  for (Sequence s = 1; s <= 5; ++s) {
+    ASSERT_NO_FATAL_FAILURE(PushMany(s, s));
+    Checkpoint(&a());
+  }
+  const size_t held = segments();
+  EXPECT_GE(held, 10u) << "two logs, and a segment of each per checkpoint";
+  hold.reset();
+  ASSERT_NO_FATAL_FAILURE(PushMany(6, 6));
+  Checkpoint(&a());
+  EXPECT_LT(segments(), held);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class ReplicatorTest : public ::testing::Test {
     options.patience_ms = patience_ms;
     options.report = [this](const v1::ReportSyncRequest& request) { return coordinator_.Report(0, request); };
     options.ask_route = [] {};
-    replicator_ = std::make_unique<Replicator>(std::move(options), store_.get());
+    replicator_ = std::make_unique<Replicator>(std::move(options), store_.get(), &newest_);
     store_->log().SetReplicas(replicator_.get());
     service_ = std::make_unique<Service>(replicator_.get());
     grpc::ServerBuilder builder;
@@ -105,6 +105,7 @@ class ReplicatorTest : public ::testing::Test {
   uint32_t shards_ = 1;
   FakeCoordinator coordinator_{kManyShards, 2};
   std::unique_ptr<Store> store_;
+  NewestUpdates newest_{kManyShards, nullptr};
   std::unique_ptr<Replicator> replicator_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<grpc::Server> server_;
@@ -192,6 +193,31 @@ TEST_F(ReplicatorTest, AFollowerThatDoesNotCountYetNeverHoldsUpItsOwnerAndCounts
   }
   for (ShardId shard = 0; shard < kManyShards; ++shard) raw.Ack(shard, store_->shards().VersionOf(shard));
   EXPECT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync(); }));
+}
+
+TEST_F(ReplicatorTest, ACopyIsKnownByTheUpdateThatMadeItAndNotByItsVersionAlone) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
+  ASSERT_TRUE(Push(1).get().ok());
+  const uint64_t mark = newest_.MarkAt(0, 1);
+  ASSERT_NE(mark, 0u);
+  v1::FollowStart start = RawFollower::StartOf(kFollower, 1, {{0, 1}});
+  start.mutable_follows(0)->set_mark(mark + 1);
+  RawFollower other(address_);
+  other.Start(start);
+  ASSERT_TRUE(other.ReadUntil(v1::FollowItem::kStateEnds)) << "it is of another history";
+  other.Leave().IgnoreError();
+  start.mutable_follows(0)->set_mark(mark);
+  start.set_lineage(2);
+  RawFollower older(address_);
+  older.Start(start);
+  ASSERT_TRUE(older.ReadUntil(v1::FollowItem::kStateEnds)) << "it went back to a checkpoint, and its owner did not";
+  older.Leave().IgnoreError();
+  start.clear_lineage();
+  RawFollower raw(address_);
+  raw.Start(start);
+  ASSERT_TRUE(raw.ReadUntil(v1::FollowItem::kCaughtUp));
+  raw.Ack(0, 1);
+  EXPECT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
 }
 
 }  // namespace

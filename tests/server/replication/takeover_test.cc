@@ -77,12 +77,24 @@ TEST_F(TakeoverTest, ANewerMapThatComesBeforeTheShardsAreBackIsNotForgotten) {
   ExpectSame(&a(), &b());
 }
 
-TEST_F(TakeoverTest, AnotherLifeOfAFollowerGetsTheWholeState) {
+TEST_F(TakeoverTest, WithoutALogAnotherLifeOfAFollowerThatLacksUpdatesGetsTheWholeState) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   const std::vector<uint64_t> states = States();
   const Incarnation former = b().incarnation();
   b().SetIncarnation(former + 1);
-  const ShardMap map = coordinator_.Change([](v1::RouteResponse*) {});
+  const ShardMap alone = coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) {
+      route->set_followers(shard, 0);
+      route->set_in_sync(shard, false);
+    }
+  });
+  b().replication->SetMap(alone);
+  a().replication->SetMap(alone);
+  ASSERT_TRUE(coordinator_.Await([this] { return StatusOf(b()).replication().shards_following() == 0; }));
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 4));
+  const ShardMap map = coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->followers_size(); ++shard) route->set_followers(shard, 2);
+  });
   a().replication->SetMap(map);
   b().replication->SetMap(map);
   ASSERT_TRUE(coordinator_.Await([&] {
@@ -91,7 +103,7 @@ TEST_F(TakeoverTest, AnotherLifeOfAFollowerGetsTheWholeState) {
     }
     return coordinator_.AllInSync() && InSyncShards(a()) == kShards;
   }));
-  ASSERT_NO_FATAL_FAILURE(PushMany(4, 6));
+  ASSERT_NO_FATAL_FAILURE(PushMany(5, 6));
   ExpectSame(&a(), &b());
 }
 

@@ -1,0 +1,119 @@
+#include "server/replication/owned_shards.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "common/telemetry/log.h"
+
+namespace lodestone::server {
+
+OwnedShards::OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes* unconfirmed) : limits_(limits) {
+  shards_.reserve(shards);
+  for (uint32_t shard = 0; shard < shards; ++shard) shards_.emplace_back(unconfirmed);
+}
+
+bool OwnedShards::KeepUpdates() const {
+  return std::any_of(shards_.begin(), shards_.end(),
+                     [](const OwnedShard& owned) { return owned.sync().KeepsUpdates(); });
+}
+
+void OwnedShards::CheckTime(int64_t now_ms, const absl::Status& may_serve, SettledAcks* settled) {
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
+    OwnedShard& owned = shards_[shard];
+    if (!owned.owned()) continue;
+    if (owned.IsHopeless(limits_.stalled_ms_max, limits_.queue_bytes_max)) {
+      owned.EndStream(absl::UnavailableError("the follower is too far behind; it is to begin again"), /*now=*/true);
+      owned.Detach(now_ms);
+    }
+    if (!owned.sync().counts()) continue;
+    if (!may_serve.ok()) owned.SettleAll(may_serve, settled);
+    const char* const why = owned.sync().WhyLate(now_ms, owned.waiting_since_ms(), limits_.patience_ms);
+    if (why != nullptr) Leave(shard, why);
+  }
+}
+
+void OwnedShards::Leave(ShardId shard, const char* why) {
+  ShardSync& sync = shards_[shard].sync();
+  sync.Leave();
+  leaving_[{sync.server(), why}] += 1;
+}
+
+void OwnedShards::LogLeaving() {
+  for (const auto& [of, shards] : std::exchange(leaving_, {})) {
+    LODESTONE_LOG(WARN, "replication", "a follower is to count no more ps={} shards={} reason={}", of.first, shards,
+                  of.second);
+  }
+}
+
+void OwnedShards::Detach(const FollowStream* stream, int64_t now_ms) {
+  for (OwnedShard& owned : shards_) {
+    if (owned.stream().get() == stream) owned.Detach(now_ms);
+  }
+}
+
+void OwnedShards::SettleAll(const absl::Status& status, SettledAcks* settled) {
+  for (OwnedShard& owned : shards_) owned.SettleAll(status, settled);
+}
+
+bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
+    if (!shards_[shard].owned()) continue;
+    const std::optional<ShardSync::Report> taken = shards_[shard].sync().TakeReport();
+    if (!taken.has_value()) continue;
+    auto* const report = request->add_reports();
+    report->set_shard(shard);
+    report->set_in_sync(taken->in_sync);
+    report->set_follower(taken->follower);
+  }
+  return request->reports_size() > 0;
+}
+
+bool OwnedShards::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch,
+                              SettledAcks* settled) {
+  OwnedShard& owned = shards_[report.shard()];
+  switch (owned.sync().OnReport(report.in_sync(), accepted, epoch)) {
+    case ShardSync::Outcome::kNothing:
+      return false;
+    case ShardSync::Outcome::kReleased:
+      owned.OnReleased(settled);
+      return true;
+    case ShardSync::Outcome::kRejected:  // The map says which follower or owner it is.
+      owned.EndStream(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
+      if (owned.sync().state() == ShardSync::State::kJoining) Leave(report.shard(), "the coordinator knows another");
+      return false;
+  }
+  return false;
+}
+
+void OwnedShards::FillStatus(v1::ReplicationStatus* status) const {
+  std::map<uint32_t, v1::FollowerStatus> followers;
+  for (const OwnedShard& owned : shards_) {
+    if (!owned.owned()) continue;
+    const ShardSync& sync = owned.sync();
+    const bool in_sync = sync.state() == ShardSync::State::kInSync;
+    const bool alone = sync.state() == ShardSync::State::kAlone || sync.state() == ShardSync::State::kLeaving;
+    status->set_shards_in_sync(status->shards_in_sync() + in_sync);
+    status->set_shards_alone(status->shards_alone() + alone);
+    if (owned.stream() == nullptr) continue;
+    v1::FollowerStatus& follower = followers[sync.server()];
+    follower.set_server(sync.server());
+    follower.set_shards(follower.shards() + 1);
+    follower.set_shards_in_sync(follower.shards_in_sync() + in_sync);
+    follower.set_lag_records(follower.lag_records() + owned.unconfirmed());
+    follower.set_lag_bytes(follower.lag_bytes() + owned.unconfirmed_bytes());
+    follower.set_bytes(owned.stream()->sent_bytes());
+  }
+  for (auto& [server, follower] : followers) *status->add_followers() = std::move(follower);
+}
+
+std::optional<OwnedShards::Waiting> OwnedShards::OldestWait() const {
+  std::optional<Waiting> oldest;
+  for (const OwnedShard& owned : shards_) {
+    const std::optional<int64_t> since_ms = owned.waiting_since_ms();
+    if (!owned.owned() || !since_ms.has_value()) continue;
+    if (!oldest.has_value() || *since_ms < oldest->since_ms) oldest = Waiting{*since_ms, owned.sync().server()};
+  }
+  return oldest;
+}
+
+}  // namespace lodestone::server
