@@ -65,6 +65,7 @@ class Member {
   void Leave() { lease_.Leave(); }
   Incarnation incarnation() const { return lease_.incarnation(); }
   int64_t lease_ends_ms() const { return lease_.lease_ends_ms(); }
+  bool displaced() const { return lease_.displaced(); }
   void AskRoute() { lease_.RequestRoute(); }
   void AskHeartbeat() { lease_.RequestHeartbeat(); }
 

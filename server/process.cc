@@ -137,7 +137,11 @@ absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Co
 
 absl::Status ServerProcess::StartParts() {
   LODESTONE_ASSIGN_OR_RETURN(storage_, Storage::Open(config_, &time_, &events_));
-  if (Replication::IsWanted(config_)) StartReplication();
+  if (Replication::IsWanted(config_)) {
+    StartReplication();
+  } else {
+    store_.gate().SetCheck([this] { return CheckPlace(); });
+  }
   LODESTONE_RETURN_IF_ERROR(PrepareCoordinator());
   status_.emplace(StatusSources());
   LODESTONE_RETURN_IF_ERROR(Listen());
@@ -445,6 +449,13 @@ void ServerProcess::OnCoordinator(bool serves) {
   server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves);
   if (coordinator_.always()) return;
   AddEvent("elected", serves ? "serves the coordinator from now on" : "does not serve the coordinator any more");
+}
+
+absl::Status ServerProcess::CheckPlace() const {
+  const Member* const member = lease_of_.load(std::memory_order_acquire);
+  if (member == nullptr || !member->displaced()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("another process is ", name_, " now; this one, at ", identity_.address,
+                                         ", lacks what that one got, and serves nothing any more: end it"));
 }
 
 void ServerProcess::RunTicks() {

@@ -93,6 +93,9 @@ class ServerProcess {
   // Has the health service say what is so now.
   void TellHealth();
   void OnCoordinator(bool serves);
+  // Of a ps whose shards have no followers, and which serves them also without a lease: ABORTED once another process
+  // has its place.
+  absl::Status CheckPlace() const;
   void AddEvent(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
   void RunTicks();
   std::shared_ptr<Member> MemberNow() const;

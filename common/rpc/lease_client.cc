@@ -169,7 +169,9 @@ void LeaseClient::KeepLease() {
     if (time_.NowMs() >= next_route_ms_) route = FollowRoute();
     if (IsLost(route) || leaving()) return;
     if (!lease.ok()) {
-      SetWait(absl::StrCat(options_.without_lease, ": ", lease.message()));
+      SetWait(absl::StrCat(
+          displaced_ ? "another process has its place, and it serves nothing any more; end it" : options_.without_lease,
+          ": ", lease.message()));
     } else if (!route.ok()) {
       SetWait(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()));
     } else {
@@ -192,6 +194,10 @@ absl::Status LeaseClient::RenewLease() {
     LODESTONE_LOG(WARN, "lease", "the lease is lost; joins again: {}", status.ToString());
   }
   if (incarnation_ == 0) status = Join(kCallTimeoutMsMax);
+  if (absl::IsAlreadyExists(status) && !displaced_.exchange(true)) {
+    LODESTONE_LOG(ERROR, "lease", "another process has the place of this one, which is to be ended: {}",
+                  status.ToString());
+  }
   if (status.ok()) {
     retry_ms_ = 0;
   } else {
@@ -257,6 +263,7 @@ absl::Status LeaseClient::Join(int64_t timeout_ms) {
   v1::JoinRequest request = join_;
   // A coordinator that has lost its state learns by it that there was a map.
   if (epoch_ > 0 && request.has_data()) request.mutable_data()->set_served(true);
+  if (request.role() == v1::ROLE_SERVER) request.set_former_incarnation(former_incarnation_);
   v1::JoinResponse response;
   const int64_t sent_ms = time_.NowMs();
   LODESTONE_RETURN_IF_ERROR(Call(timeout_ms, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
@@ -267,6 +274,7 @@ absl::Status LeaseClient::Join(int64_t timeout_ms) {
   NoteLease(sent_ms + lease_ms_);
   index_ = response.index();
   incarnation_ = response.incarnation();
+  former_incarnation_ = response.incarnation();
   next_heartbeat_ms_ = time_.NowMs() + HeartbeatPeriodMs();
   next_route_ms_ = 0;
   LODESTONE_LOG(INFO, "lease", "joined coordinator={} index={} incarnation={} lease_ms={}", coordinator_address(),

@@ -81,6 +81,8 @@ class LeaseClient {
   // As the coordinator gave them. incarnation is 0 before it has, and while a process that joins again has no lease.
   Incarnation incarnation() const { return incarnation_.load(std::memory_order_acquire); }
   uint32_t index() const { return index_.load(std::memory_order_acquire); }
+  // Another process has taken the place of this one, which had lost its lease: what it holds is out of date, for ever.
+  bool displaced() const { return displaced_.load(std::memory_order_acquire); }
   // The newest map's; 0 before the first.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
   // When, on SteadyTime's clock, the lease ends if nothing more is heard: it began for the coordinator no earlier than
@@ -155,10 +157,12 @@ class LeaseClient {
   std::atomic<int64_t> lease_ms_;
   std::atomic<int64_t> lease_ends_ms_{0};
   std::atomic<uint64_t> epoch_{0};
+  std::atomic<bool> displaced_{false};
 
   // Owned by the thread; after it has ended, by Leave.
-  bool is_lost_ = false;       // The lease is, and the process does not join again.
-  bool joined_again_ = false;  // And on_route has not returned since.
+  Incarnation former_incarnation_ = 0;  // The newest that it had.
+  bool is_lost_ = false;                // The lease is, and the process does not join again.
+  bool joined_again_ = false;           // And on_route has not returned since.
   int64_t lease_end_known_ms_ = 0;
   int64_t next_heartbeat_ms_ = 0;
   int64_t next_route_ms_ = kNever;  // When to fetch the map.

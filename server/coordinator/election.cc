@@ -131,9 +131,10 @@ absl::Status Election::RunOnce() {
     hurried_ = false;
   }
   LODESTONE_ASSIGN_OR_RETURN(const std::optional<EtcdClient::Value> found, etcd_.Get(coordinator_key_));
+  const bool is_start = !std::exchange(looked_, true);
   SetLeader(found.has_value() ? found->bytes : "");
   if (!found.has_value()) return Campaign();
-  if (IsGone(*found)) {
+  if (IsGone(*found, is_start)) {
     LODESTONE_LOG(WARN, "election", "the ps that served the coordinator is dead, and its lease is ended at={}",
                   found->bytes);
     const absl::Status ended = etcd_.Revoke(found->lease);
@@ -144,10 +145,10 @@ absl::Status Election::RunOnce() {
   return absl::OkStatus();
 }
 
-bool Election::IsGone(const EtcdClient::Value& elected) {
+bool Election::IsGone(const EtcdClient::Value& elected, bool is_start) {
   if (elected.lease == 0) return false;
-  // An earlier life of this ps, or an attempt whose answer was lost: nobody else can listen at its address.
-  if (elected.bytes == address_) return true;
+  // At its start, an earlier life of this ps: nobody else can listen at its address. Later it would be its successor.
+  if (is_start && elected.bytes == address_) return true;
   MutexLock lock(&mu_);
   return elected.lease == gone_lease_;
 }

@@ -82,8 +82,8 @@ class Election {
   // finding out.
   absl::Status RunOnce();
   absl::Status Campaign();
-  // Whether who is elected is dead, as far as is known here.
-  bool IsGone(const EtcdClient::Value& elected);
+  // Whether who is elected is dead, as far as is known here. `is_start`: this is the first look at etcd.
+  bool IsGone(const EtcdClient::Value& elected, bool is_start);
   // The term; 0 if another was first.
   absl::StatusOr<int64_t> CreateKey(int64_t lease);
   // From the key's creation to the end of the term.
@@ -107,6 +107,8 @@ class Election {
   const std::string coordinator_key_;
   const std::string state_key_;
   std::string address_;  // Constant after Start.
+
+  bool looked_ = false;  // Owned by the thread: at etcd.
 
   // Synchronise themselves. Renewals have connections of their own, so that they wait for nothing.
   EtcdClient etcd_;

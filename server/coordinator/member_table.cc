@@ -160,6 +160,13 @@ absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::Join
         is_server ? "cluster.servers" : "cluster.workers", " is ", places.size(), ", and indices start at 0"));
   }
   MemberPlace& place = places[index];
+  const bool displaced = request.former_incarnation() != 0 && request.former_incarnation() < place.incarnation &&
+                         request.token() != place.token;
+  if (displaced) {
+    return absl::AlreadyExistsError(absl::StrCat("index ", index, " is no longer that of incarnation ",
+                                                 request.former_incarnation(), ": ", Describe(place),
+                                                 " has taken its place since"));
+  }
   const bool succeeds = request.predecessor() != 0 && request.predecessor() == place.token;
   const bool comes_back = is_server && (succeeds || place.address == request.address());
   if (!Alive(place) || comes_back) return &place;

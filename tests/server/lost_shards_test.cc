@@ -169,7 +169,8 @@ TEST_F(LostShardsTest, APsWithoutAFolderThatIsStartedAnewServesNothingUntilTheLo
   ps_[1].reset();
   ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/false));
   AwaitUnserved(1);
-  EXPECT_THAT(StatusOf(0).cluster().unserved(0), HasSubstr("4 of 8 shards are lost and not served: ps 1 was restarted"));
+  EXPECT_THAT(StatusOf(0).cluster().unserved(0),
+              HasSubstr("4 of 8 shards are lost and not served: ps 1 was restarted"));
   Await([this] { return StatusOf(1).waits_size() == 1; });
   EXPECT_EQ(StatusOf(1).waits(0).who(), "ps 1");
   EXPECT_THAT(StatusOf(1).waits(0).what(),
@@ -195,6 +196,48 @@ TEST_F(LostShardsTest, APsWithoutAFolderThatHeldNothingHasLostNothing) {
   ps_[1].reset();
   ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/false));
   EXPECT_TRUE(ps_[1]->WaitUntilReady().ok());
+}
+
+// B18 of the review of durability: without followers a ps serves also without a lease.
+TEST_F(LostShardsTest, APsWhosePlaceAnotherProcessTookServesNothingAnyMore) {
+  ASSERT_NO_FATAL_FAILURE(Start(0, 1, /*keeps=*/false));
+  ASSERT_NO_FATAL_FAILURE(Start(1, 1, /*keeps=*/false));
+  ASSERT_TRUE(ps_[0]->WaitUntilReady().ok());
+  ASSERT_TRUE(ps_[1]->WaitUntilReady().ok());
+  ASSERT_TRUE(Ensure(0).ok());
+  ASSERT_TRUE(Ensure(1).ok());
+  ASSERT_NO_FATAL_FAILURE(PushToAll(1));
+  const v1::RouteResponse route = Route();
+  Key key = 0;
+  while (route.owners(static_cast<int>(ShardOfKey(key, kShards))) != 1) ++key;
+  EXPECT_EQ(Row(1, key), 1);
+
+  // Another process says that it is where ps 1 is, as after a machine was given up and its address given away.
+  v1::JoinRequest request;
+  request.set_role(v1::ROLE_SERVER);
+  request.set_cluster(v1::Config().cluster().name());
+  request.set_shards(kShards);
+  request.set_index_plus_one(2);
+  request.set_address(ps_[1]->address());
+  request.set_token(4711);
+  v1::JoinResponse joined;
+  {
+    grpc::ClientContext context;
+    const grpc::Status status = StubOf<v1::Coordinator>(0)->Join(&context, request, &joined);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  grpc::Status pulled;
+  Await([&] {
+    grpc::ClientContext context;
+    v1::PullResponse response;
+    pulled = StubOf<v1::ParameterServer>(1)->Pull(&context, RequestOf<v1::PullRequest>(key), &response);
+    return !pulled.ok();
+  });
+  EXPECT_EQ(pulled.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(pulled.error_message(), HasSubstr("another process is ps 1 now"));
+  Await([&] { return StatusOf(1).waits_size() == 1; });
+  EXPECT_THAT(StatusOf(1).waits(0).what(), HasSubstr("serves nothing any more"));
+  EXPECT_EQ(Route().servers(1).incarnation(), joined.incarnation()) << "nor does it take its place back";
 }
 
 TEST_F(LostShardsTest, AfterTheOnlyOwnersFolderIsGoneTheOthersStaleCopyIsKeptAndServedOnceItIsPromoted) {

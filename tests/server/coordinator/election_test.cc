@@ -257,6 +257,21 @@ TEST_F(ElectionTest, ThePsThatWasElectedDoesNotWaitForTheLeaseOfItsFormerLife) {
   EXPECT_GT(ps.AwaitElected().term, 0);
 }
 
+TEST_F(ElectionTest, OneThatWasReplacedAtItsOwnAddressDoesNotTakeThePlaceBack) {
+  if (!StartEtcd(1)) return;
+  Candidate zombie("ps-0:7000", etcd_->endpoints(), kShortLeaseMs);
+  const int64_t former = zombie.AwaitElected().term;
+  while (!Leader().has_value()) std::this_thread::yield();
+  Candidate next("ps-0:7000", etcd_->endpoints(), 3'600'000);
+  const int64_t term = next.AwaitElected().term;
+  EXPECT_GT(term, former);
+  EXPECT_FALSE(zombie.AwaitDeposed().ok());
+  // It has looked at etcd again, and lets the other be.
+  while (zombie->leader() != "ps-0:7000") std::this_thread::yield();
+  EXPECT_EQ(Leader()->created, term);
+  EXPECT_TRUE(next->Leads(term));
+}
+
 TEST_F(ElectionTest, OneThatDoesNotKnowThatItWasDeposedChangesNothing) {
   ASSERT_TRUE(StartEtcd(1));
   const ManualTime stopped;  // As of a process that was stopped: it does not see its lease end.

@@ -358,6 +358,21 @@ TEST_F(MembershipTest, AServerThatComesBackAtItsOwnAddressNeedNotWaitForItsOldLe
   EXPECT_EQ(members_.shards().Route()->epoch(), 2);
 }
 
+TEST_F(MembershipTest, AServerThatLostItsPlaceToAnotherProcessNeverTakesItBack) {
+  v1::JoinRequest first = Server(0, "a:1"), second = Server(0, "a:1");
+  first.set_token(1);
+  second.set_token(2);
+  first.set_former_incarnation(Join(first));
+  const Incarnation taken = Join(second);
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.Join(first).status())) << "by its address";
+  first.set_predecessor(2);
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.Join(first).status())) << "by its folder";
+  time_.AdvanceMs(kLeaseMs);
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.Join(first).status())) << "it lacks what the other got";
+  second.set_former_incarnation(taken);
+  EXPECT_NE(Join(second), 0) << "which only lost its lease";
+}
+
 TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
   v1::JoinRequest former = Server(1, "b:2");
   former.set_token(7);

@@ -7,6 +7,7 @@
 
 #include "common/base/timer.h"
 #include "common/rpc/channel.h"
+#include "common/wire/ps_name.h"
 #include "gtest/gtest.h"
 #include "tests/worker/rpc/fake_cluster.h"
 #include "worker/rpc/connection.h"
@@ -27,7 +28,8 @@ TEST(ServerSessionsTest, AnAnswerThatComesAfterTheServerWasForgottenDoesNotOpenI
   Timer timer;
   std::vector<std::unique_ptr<Connection>> connections;
   connections.push_back(std::make_unique<Connection>(
-      "ps 0", MakeChannel(cluster.config().coordinator().address(), kMessageBytes), thread.queue(), &timer,
+      PsName(0, cluster.config().cluster().name()),
+      MakeChannel(cluster.config().coordinator().address(), kMessageBytes), thread.queue(), &timer,
       /*call_timeout_ms=*/60'000, kMessageBytes));
   std::vector<std::unique_ptr<ServerChannel>> channels;
   channels.push_back(std::make_unique<ServerChannel>(
