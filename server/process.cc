@@ -51,6 +51,11 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
   return options;
 }
 
+uint64_t CallMemoryBytes(const v1::Config& config) {
+  return std::max(StoreOptions(config, nullptr).memory_max_bytes / limits::kCallMemoryParts,
+                  limits::kCallMemoryMessages * config.server().message_max_bytes());
+}
+
 absl::Status CheckConfig(const v1::Config& config) {
   const v1::ServerConfig& server = config.server();
   LODESTONE_RETURN_IF_ERROR(CheckAddresses(server.listen(), server.advertise()));
@@ -88,12 +93,13 @@ ServerProcess::ServerProcess(const v1::Config& config, std::function<void(absl::
       events_(&time_),
       refused_(name_, &time_, &events_),
       store_(StoreOptions(config, &time_)),
+      call_memory_(CallMemoryBytes(config), &time_),
       broadcaster_(&store_, config.server().subscribers_max()),
       coordinator_(config, &time_, [this](bool serves) { OnCoordinator(serves); }),
       exchange_(&store_, &broadcaster_, identity_.incarnation = DrawNonce(),
                 PsName(config.server().index(), config.cluster().name()), security_->access(),
-                SharedUseOf(config, security_.get(), &store_)),
-      parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation, security_->access()),
+                SharedUseOf(config, security_.get(), &store_), &call_memory_),
+      parameters_(&store_, &broadcaster_, &exchange_, identity_.incarnation, security_->access(), &call_memory_),
       admin_(AdminHandlers()) {
   store_.pushes().SetRefusalListener(
       [this](Incarnation worker, const absl::Status& why) { refused_.Note(worker, why); });
@@ -174,6 +180,7 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.identity = [this] { return IdentityNow(); };
   sources.member = [this] { return MemberNow(); };
   sources.add_waits = [this](v1::StatusResponse* status) {
+    call_memory_.FillStatus(name_, status);
     MutexLock lock(&mu_);
     if (serving_ && !synced_ && to_sync_ > 0) {
       v1::WaitStatus* const wait = status->add_waits();

@@ -35,6 +35,7 @@
 #include "server/monitoring/event_log.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/broadcaster.h"
+#include "server/rpc/call_memory.h"
 #include "server/rpc/exchange.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/process_identity.h"
@@ -133,6 +134,7 @@ class ServerProcess {
   RefusedPushes refused_;
   Store store_;
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
+  CallMemory call_memory_;
   Broadcaster broadcaster_;
   std::unique_ptr<Replication> replication_;  // Where shards have followers.
   CoordinatorHost coordinator_;

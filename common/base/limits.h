@@ -51,6 +51,8 @@ inline constexpr size_t kDeltaBytesTarget = 4 << 20;    // Deltas are cut at abo
 inline constexpr size_t kPackBytesTarget = 512 << 10;   // Calls are packed into one message of Exchange up to this.
 inline constexpr size_t kExchangeCallsMax = 1024;       // In one message; unanswered before a ps reads no further.
 inline constexpr size_t kExchangeBytesMax = 256 << 20;  // Of unanswered calls and unwritten answers, the same.
+inline constexpr uint64_t kCallMemoryParts = 16;        // Of server.memory_max_bytes, one is for calls; at least
+inline constexpr uint64_t kCallMemoryMessages = 4;      // this many messages of server.message_max_bytes.
 inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold of AwaitClock.
 
 // Coordinator, with etcd.

@@ -54,6 +54,11 @@ constexpr Row<Server> kServerRows[] = {
     {"lodestone_ps_broadcast_pinned_bytes",
      "Bytes of values that broadcasts under way keep in memory; what pushes change meanwhile is there twice.", kGauge,
      [](const Server& s) -> double { return s.broadcast_pinned_bytes(); }},
+    {"lodestone_ps_call_memory_bytes",
+     "Bytes of requests that are being handled and of answers that are not written yet.", kGauge,
+     [](const Server& s) -> double { return s.call_bytes(); }},
+    {"lodestone_ps_call_memory_limit_bytes", "Bytes that those may take; beyond it streams are read in turn.", kGauge,
+     [](const Server& s) -> double { return s.call_bytes_max(); }},
     {"lodestone_ps_security_warning", "Whether something of its security is worth a look: psctl status says what.",
      kGauge, [](const Server& s) -> double { return !s.security_warning().empty(); }},
 };

@@ -33,6 +33,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange::Open(grpc
   services.store = store_;
   services.broadcaster = broadcaster_;
   services.incarnation = incarnation_;
+  services.memory = memory_;
   if (access_ != nullptr) services.timer = access_->timer();
   if (caller == nullptr) services.shared_use = shared_use_;
   services.key_list_pool = key_list_pool_;

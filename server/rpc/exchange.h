@@ -2,10 +2,10 @@
 // as the unary methods (parameter_service.h) for a fraction of their CPU time.
 //
 // A stream continues to be read while its calls run, until limits::kExchangeCallsMax of them or
-// limits::kExchangeBytesMax are unanswered; then the connection's flow control holds the client back. The answers that
-// a message's calls get at once go together into one message, and so do those that arrive during a write. (The rows
-// that a pull copies count from the copy on: the executors' work adds at most kExchangeCallsMax answers of
-// limits::kPullBytesMax.) Repeated lists of keys are cached per stream (key_list_cache.h).
+// limits::kExchangeBytesMax are unanswered, or there is no room in the memory that all calls of the ps share
+// (call_memory.h); then the connection's flow control holds the client back. Pulls wait for room for their answers. The
+// answers that a message's calls get at once go together into one message, and so do those that arrive during a write.
+// Repeated lists of keys are cached per stream (key_list_cache.h).
 //
 // Thread-safe. Store and Broadcaster must outlive it, and it must outlive the gRPC server.
 #pragma once
@@ -30,6 +30,7 @@
 namespace lodestone::server {
 
 class Broadcaster;
+class CallMemory;
 class ExchangeStream;
 class Store;
 
@@ -38,15 +39,16 @@ class Exchange {
   // `incarnation`: of this ps process, for EnsureTables. `name`: of this ps (common/wire/ps_name.h); a stream that
   // means another ps is ended with UNAVAILABLE before anything is read from it. `access`: authorizes callers; null:
   // every call is allowed. It must outlive the gRPC server. `shared_use`: the policy for memory that clients offer,
-  // asked for each message; null: it is refused.
+  // asked for each message; null: it is refused. `memory`: what all calls may take; null: the streams' own bounds only.
   Exchange(Store* store, Broadcaster* broadcaster, Incarnation incarnation, std::string name = "",
-           Access* access = nullptr, std::function<SharedUse()> shared_use = nullptr)
+           Access* access = nullptr, std::function<SharedUse()> shared_use = nullptr, CallMemory* memory = nullptr)
       : store_(store),
         broadcaster_(broadcaster),
         incarnation_(incarnation),
         name_(std::move(name)),
         access_(access),
-        shared_use_(std::move(shared_use)) {}
+        shared_use_(std::move(shared_use)),
+        memory_(memory) {}
 
   // The reactor of a new stream, owned by gRPC.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
@@ -63,6 +65,7 @@ class Exchange {
   const std::string name_;
   Access* const access_;
   const std::function<SharedUse()> shared_use_;
+  CallMemory* const memory_;
 
   // Of the streams' caches; calls may keep a stream longer than this lives.
   const std::shared_ptr<KeyListPool> key_list_pool_ = std::make_shared<KeyListPool>();

@@ -4,7 +4,8 @@
 
 namespace lodestone::server {
 
-ExchangeFlow::Actions ExchangeFlow::Next(bool hold, grpc::ByteBuffer* message, std::vector<uint64_t>* tags) {
+ExchangeFlow::Actions ExchangeFlow::Next(bool hold, bool may_read, grpc::ByteBuffer* message,
+                                         std::vector<uint64_t>* tags) {
   Actions actions;
   if (finished_) return actions;
   hold &= !outbox_.full();
@@ -14,7 +15,7 @@ ExchangeFlow::Actions ExchangeFlow::Next(bool hold, grpc::ByteBuffer* message, s
     *message = outbox_.Pack(tags);
     writing_bytes_ -= outbox_.bytes();
   }
-  if (!reading_ && !ending() && !full() && suspensions_ == 0) actions.read = reading_ = true;
+  if (may_read && WantsRead()) actions.read = reading_ = true;
   if (idle() && ending()) {
     finished_ = true;
     actions.finish = end_.value_or(absl::OkStatus());
@@ -24,7 +25,7 @@ ExchangeFlow::Actions ExchangeFlow::Next(bool hold, grpc::ByteBuffer* message, s
 
 bool ExchangeFlow::full() const {
   return calls_ >= limits::kExchangeCallsMax ||
-         call_bytes_ + writing_bytes_ + outbox_.bytes() >= limits::kExchangeBytesMax;
+         call_bytes_ + expected_bytes_ + unwritten_bytes() >= limits::kExchangeBytesMax;
 }
 
 bool ExchangeFlow::idle() const {

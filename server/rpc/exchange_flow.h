@@ -30,7 +30,15 @@ class ExchangeFlow {
   };
   // `hold`: answers that do not fill a message wait, because more are about to follow. Sets `message` and `tags`, the
   // tags of its items, if there is something to write.
-  Actions Next(bool hold, grpc::ByteBuffer* message, std::vector<uint64_t>* tags);
+  // `may_read`: there is room for a message.
+  Actions Next(bool hold, bool may_read, grpc::ByteBuffer* message, std::vector<uint64_t>* tags);
+  // Whether to read, if there is room.
+  bool WantsRead() const { return !finished_ && !reading_ && !ending() && !full() && suspensions_ == 0; }
+  // What counts in the memory for calls: unanswered ones and unwritten answers. Deltas do not: subscribers share them,
+  // and they are counted as what broadcasts pin.
+  size_t held_bytes() const { return call_bytes_ + answer_bytes(); }
+  // Those of answers, also of those that are about to come.
+  size_t answer_bytes() const { return expected_bytes_ + (subscriptions_ > 0 ? 0 : unwritten_bytes()); }
 
   // The read under way is over; OnReadClosed: the client sends no more, or is gone.
   void OnRead() { reading_ = false; }
@@ -41,7 +49,9 @@ class ExchangeFlow {
 
   // Calls were received whose requests occupy `bytes` until they are answered.
   void AddCalls(size_t calls, size_t bytes);
-  // A call is answered by `item`.
+  // A call will be answered by this much; or, negative, is about to be.
+  void Expect(int64_t bytes) { expected_bytes_ += bytes; }
+  // A call is answered by `frame`.
   void AddAnswer(Frame frame, size_t request_bytes);
   // A call becomes a subscription: it is not answered until it is a call again. Deltas go out meanwhile.
   void BeginSubscription();
@@ -60,6 +70,7 @@ class ExchangeFlow {
 
  private:
   bool full() const;
+  size_t unwritten_bytes() const { return writing_bytes_ + outbox_.bytes(); }
   bool idle() const;
 
   bool reading_ = false;
@@ -71,6 +82,7 @@ class ExchangeFlow {
   std::optional<absl::Status> end_;  // The status to end with.
   size_t calls_ = 0;                 // Unanswered, without subscriptions.
   size_t call_bytes_ = 0;            // That their requests occupy.
+  size_t expected_bytes_ = 0;        // Of answers to calls under way.
   size_t subscriptions_ = 0;
   size_t writing_bytes_ = 0;  // Of the write under way.
   Outbox outbox_{limits::kPackBytesTarget};

@@ -48,12 +48,24 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     stream_->mu_.Lock();
   }
   ~Step() ABSL_UNLOCK_FUNCTION() {
-    const ExchangeFlow::Actions actions = stream_->flow_.Next(hold_, &stream_->outgoing_, &stream_->written_tags_);
+    const bool may_read = stream_->MayRead();
+    const ExchangeFlow::Actions actions =
+        stream_->flow_.Next(hold_, may_read, &stream_->outgoing_, &stream_->written_tags_);
+    CallMemory* const memory = stream_->services_.memory;
+    const size_t given = memory == nullptr ? 0 : stream_->Count();
+    const bool waits = stream_->waits_;
     if (actions.read) stream_->StartRead(&stream_->incoming_);
     if (actions.finish.has_value()) stream_->Finish(ToGrpc(*actions.finish));
-    stream_->mu_.Unlock();
+    ExchangeStream* const stream = stream_;
+    stream->mu_.Unlock();
     // Usually sends at once, which takes time. The stream does not end before the write is done.
-    if (actions.write) stream_->StartWrite(&stream_->outgoing_);
+    if (actions.write) stream->StartWrite(&stream->outgoing_);
+    // From here on the stream may be gone.
+    if (given > 0) {
+      memory->Give(given);
+    } else if (waits) {
+      memory->Settle();
+    }
   }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -79,6 +91,47 @@ void ExchangeStream::Start(const absl::Status& end) {
   if (!end.ok()) flow_.End(end);
 }
 
+bool ExchangeStream::MayRead() {
+  if (services_.memory == nullptr) return true;
+  if (!flow_.WantsRead()) return false;
+  const bool has_turn = std::exchange(may_read_, false);
+  if (has_turn || flow_.held_bytes() == 0) {
+    waits_ = false;
+    return true;
+  }
+  if (waits_) return false;
+  const uint64_t turn = ++turn_;
+  const size_t bytes = message_bytes_;
+  const auto on_turn = [weak = weak_from_this(), memory = services_.memory, turn, bytes] {
+    const auto stream = weak.lock();
+    if (stream == nullptr) return memory->Give(bytes);
+    stream->OnTurn(turn, bytes);
+  };
+  waits_ = !services_.memory->Ask(bytes, on_turn);
+  if (waits_) return false;
+  read_bytes_ = bytes;
+  counted_bytes_ += bytes;
+  return true;
+}
+
+void ExchangeStream::OnTurn(uint64_t turn, size_t bytes) {
+  Step step(this);
+  if (messages_ > 0) step.Hold();
+  counted_bytes_ += bytes;
+  // It may have read meanwhile, because all that it held had gone: then nothing is left to wait for.
+  if (!waits_ || turn != turn_) return;
+  waits_ = false;
+  may_read_ = true;
+  read_bytes_ = bytes;
+}
+
+size_t ExchangeStream::Count() {
+  const uint64_t held = done_ ? 0 : flow_.held_bytes() + read_bytes_;
+  const uint64_t counted = std::exchange(counted_bytes_, held);
+  if (held > counted) services_.memory->Take(held - counted);
+  return held < counted ? counted - held : 0;
+}
+
 void ExchangeStream::End(const absl::Status& status) {
   {
     Step step(this);
@@ -100,6 +153,7 @@ void ExchangeStream::OnReadDone(bool ok) {
   if (!ok) {
     {
       Step step(this);
+      read_bytes_ = 0;
       flow_.OnRead();
       flow_.OnReadClosed();
     }
@@ -133,10 +187,14 @@ void ExchangeStream::OnCancel() {
 }
 
 void ExchangeStream::OnDone() {
+  size_t given = 0;
   {
     MutexLock lock(&mu_);
     done_ = true;
+    waits_ = false;
+    if (services_.memory != nullptr) given = Count();
   }
+  if (given > 0) services_.memory->Give(given);
   self_.reset();
 }
 
@@ -145,6 +203,8 @@ void ExchangeStream::RunMessage(const grpc::ByteBuffer& message) {
   {
     Step step(this);  // The next message is received while this one's calls run.
     flow_.OnRead();
+    read_bytes_ = 0;
+    message_bytes_ = message.Length();
     if (!calls.ok()) {
       flow_.End(calls.status());
     } else {
@@ -193,13 +253,7 @@ void ExchangeStream::RunCall(ReceivedCall received) {
                                      }));
       return;
     case v1::Call::kPull:
-      services_.store->pulls().Pull(
-          std::move(*call.mutable_pull()), *std::move(received.payload),
-          answer([](PullPath::Values* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
-            out->mutable_pull()->Swap(&result->header);
-            values->swap(result->payload);
-          }));
-      return;
+      return RunPull(route, std::move(*call.mutable_pull()), *std::move(received.payload));
     case v1::Call::kPushPull:
       RunPushPull(services_.store, std::move(*call.mutable_push_pull()), *std::move(received.payload),
                   answer([](PushPullValues* result, v1::Answer* out, std::vector<grpc::Slice>* values) {
@@ -224,6 +278,38 @@ void ExchangeStream::RunCall(ReceivedCall received) {
   }
   AnswerError(route, absl::UnimplementedError(
                          "the call has no request that this ps knows; use a ps that is as new as the client"));
+}
+
+void ExchangeStream::RunPull(const AnswerRoute& route, v1::PullRequest request, RequestPayload payload) {
+  PullPath& pulls = services_.store->pulls();
+  auto checked = pulls.Check(std::move(request), std::move(payload));
+  if (!checked.ok()) return AnswerError(route, checked.status());
+  const size_t bytes = PullPath::AnswerBytes(**checked);
+  const auto run = [self = shared_from_this(), route, call = *std::move(checked), bytes] {
+    self->Expect(bytes);
+    self->services_.store->pulls().Read(call, [self, route, bytes](absl::StatusOr<PullPath::Values> result) {
+      if (!result.ok()) return self->AnswerError(route, result.status(), bytes);
+      v1::Answer answer;
+      answer.mutable_pull()->Swap(&result->header);
+      self->Answer(route, std::move(answer), std::move(result->payload), bytes);
+    });
+  };
+  CallMemory* const memory = services_.memory;
+  bool alone = true;
+  {
+    MutexLock lock(&mu_);
+    alone = flow_.answer_bytes() == 0;
+  }
+  // One answer of each stream has room: what others do not read holds nobody up.
+  if (memory != nullptr && alone) memory->Take(bytes);
+  if (memory == nullptr || alone || memory->Ask(bytes, run)) return run();
+  memory->Settle();
+}
+
+void ExchangeStream::Expect(size_t bytes) {
+  MutexLock lock(&mu_);
+  flow_.Expect(static_cast<int64_t>(bytes));
+  if (services_.memory != nullptr) counted_bytes_ += bytes;
 }
 
 absl::Status ExchangeStream::CheckCall(const v1::Call& call, size_t request_bytes) {
@@ -312,19 +398,21 @@ void ExchangeStream::CancelSubscriptions(const absl::Status& status) {
   for (const auto& subscriber : subscribers) subscriber->Cancel(status);
 }
 
-void ExchangeStream::Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values) {
+void ExchangeStream::Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values,
+                            size_t expected_bytes) {
   route.Complete(&answer, &values);
   Frame frame(answer, std::move(values), kNoTag, answer.shared_bytes());
   Step step(this);
   if (running == this) step.Hold();
+  flow_.Expect(-static_cast<int64_t>(expected_bytes));
   flow_.AddAnswer(std::move(frame), route.request_bytes());
 }
 
-void ExchangeStream::AnswerError(const AnswerRoute& route, const absl::Status& status) {
+void ExchangeStream::AnswerError(const AnswerRoute& route, const absl::Status& status, size_t expected_bytes) {
   v1::Answer answer;
   answer.set_code(static_cast<uint32_t>(status.code()));
   answer.set_error(std::string(status.message()));
-  Answer(route, std::move(answer), {});
+  Answer(route, std::move(answer), {}, expected_bytes);
 }
 
 }  // namespace lodestone::server

@@ -21,6 +21,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/auth/authorized_caller.h"
 #include "server/auth/revocable.h"
+#include "server/rpc/call_memory.h"
 #include "server/rpc/call_reader.h"
 #include "server/rpc/exchange_flow.h"
 
@@ -38,6 +39,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     Store* store = nullptr;
     Broadcaster* broadcaster = nullptr;
     Incarnation incarnation = 0;                 // Of this ps.
+    CallMemory* memory = nullptr;                // Null: without bounds but the stream's own.
     Timer* timer = nullptr;                      // Null if callers have no quotas.
     std::function<SharedUse()> shared_use;       // As PayloadTransport.
     std::shared_ptr<KeyListPool> key_list_pool;  // As KeyListCache.
@@ -69,12 +71,25 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status CheckCall(const v1::Call& call, size_t request_bytes);
   void RunSubscribe(const AnswerRoute& route, const v1::SubscribeRequest& request);
 
+  // A pull waits until there is room for its answer.
+  void RunPull(const AnswerRoute& route, v1::PullRequest request, RequestPayload payload);
+  // There is room for `bytes` of answers, which are on their way from now on.
+  void Expect(size_t bytes);
+
+  // Whether there is room to read on, or the stream holds nothing. If not, the stream waits for its turn.
+  bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The stream has waited for its turn the `turn`-th time, and has it now; `bytes` count.
+  void OnTurn(uint64_t turn, size_t bytes);
+  // Makes what is counted in the ps's memory what the stream holds, and returns what is to be given back.
+  size_t Count() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Sends what this thread has answered of a message so far.
   void Flush();
 
   // Sends a call's result and its values, or its error.
-  void Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values);
-  void AnswerError(const AnswerRoute& route, const absl::Status& status);
+  // `expected_bytes`: of those that Expect was told of for this call.
+  void Answer(const AnswerRoute& route, v1::Answer answer, std::vector<grpc::Slice> values, size_t expected_bytes = 0);
+  void AnswerError(const AnswerRoute& route, const absl::Status& status, size_t expected_bytes = 0);
   // Sends a delta of the subscription `id`.
   void SendDelta(uint64_t id, v1::Delta delta, std::vector<grpc::Slice> payload);
   void CancelSubscriptions(const absl::Status& status);
@@ -96,6 +111,12 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   ExchangeFlow flow_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);  // Of the write under way.
   size_t messages_ ABSL_GUARDED_BY(mu_) = 0;                 // Whose calls are being run: Flush follows.
+  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu_) = 0;          // In Services::memory, with those of the read under way.
+  size_t read_bytes_ ABSL_GUARDED_BY(mu_) = 0;               // Of the read under way, for as long as it is.
+  size_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;            // Of the last message: the next may be as long.
+  uint64_t turn_ ABSL_GUARDED_BY(mu_) = 0;                   // That the stream waits for, or has had.
+  bool waits_ ABSL_GUARDED_BY(mu_) = false;                  // For it.
+  bool may_read_ ABSL_GUARDED_BY(mu_) = false;               // It has it, and has not read yet.
   bool done_ ABSL_GUARDED_BY(mu_) = false;                   // gRPC does not use the stream any more.
   bool revoked_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint64_t, std::shared_ptr<DeltaWriter>> subscriptions_ ABSL_GUARDED_BY(mu_);  // By call id.

@@ -120,7 +120,7 @@ grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerCon
 
 grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const reactor = new CountedReactor(memory_, request->Length());
   const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
   if (call == nullptr) return reactor;
   v1::PushRequest header;
@@ -147,7 +147,7 @@ grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* co
 
 grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const reactor = new CountedReactor(memory_, request->Length());
   const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
   if (call == nullptr) return reactor;
   v1::PullRequest header;
@@ -161,18 +161,34 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
     call->Finish(status);
     return reactor;
   }
-  store_->pulls().Pull(std::move(header), std::move(payload),
-                       [call, response](absl::StatusOr<PullPath::Values> values) {
-                         call->Finish(values.status(), [&] {
-                           if (values.ok()) *response = BuildMessage(values->header, values->payload);
-                         });
-                       });
+  auto checked = store_->pulls().Check(std::move(header), std::move(payload));
+  if (!checked.ok()) {
+    call->Finish(checked.status());
+    return reactor;
+  }
+  const size_t bytes = PullPath::AnswerBytes(**checked);
+  const auto run = [this, call, response, reactor, bytes, checked = *std::move(checked)] {
+    // Of a call that ps has ended meanwhile the reactor is gone.
+    bool counted = memory_ == nullptr;
+    if (!counted) call->With([&] { reactor->Own(bytes), counted = true; });
+    if (!counted) return memory_->Give(bytes);
+    store_->pulls().Read(checked, [call, response](absl::StatusOr<PullPath::Values> values) {
+      call->Finish(values.status(), [&] {
+        if (values.ok()) *response = BuildMessage(values->header, values->payload);
+      });
+    });
+  };
+  if (memory_ == nullptr || memory_->Ask(bytes, run)) {
+    run();
+  } else {
+    memory_->Settle();
+  }
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const reactor = new CountedReactor(memory_, request->Length());
   const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
   if (call == nullptr) return reactor;
   v1::PushPullRequest header;
@@ -188,9 +204,11 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
     return reactor;
   }
   RunPushPull(store_, std::move(header), std::move(payload),
-              [access = access_, call, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
-                Finish(access, call, values.status(), hold_ms, [response, values] {
-                  if (values.ok()) *response = BuildMessage(values->header, values->payload);
+              [access = access_, call, response, reactor, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
+                Finish(access, call, values.status(), hold_ms, [response, reactor, values] {
+                  if (!values.ok()) return;
+                  *response = BuildMessage(values->header, values->payload);
+                  reactor->Add(response->Length());
                 });
               });
   return reactor;

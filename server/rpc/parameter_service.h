@@ -20,6 +20,7 @@
 namespace lodestone::server {
 
 class Broadcaster;
+class CallMemory;
 class Exchange;
 class Store;
 
@@ -34,10 +35,15 @@ using ParameterServerBase = v1::ParameterServer::WithCallbackMethod_EnsureTables
 class ParameterService final : public internal::ParameterServerBase {
  public:
   // `incarnation`: of this ps process, for EnsureTables. `access`: authorizes callers; null: every call is allowed. It
-  // must outlive the gRPC server.
+  // must outlive the gRPC server, and so must `memory`: what all calls may take; null: without bounds.
   ParameterService(Store* store, Broadcaster* broadcaster, lodestone::server::Exchange* exchange,
-                   Incarnation incarnation, Access* access = nullptr)
-      : store_(store), broadcaster_(broadcaster), exchange_(exchange), incarnation_(incarnation), access_(access) {}
+                   Incarnation incarnation, Access* access = nullptr, CallMemory* memory = nullptr)
+      : store_(store),
+        broadcaster_(broadcaster),
+        exchange_(exchange),
+        incarnation_(incarnation),
+        access_(access),
+        memory_(memory) {}
 
   // Ends the unary calls, as UnaryCalls. The stream of Exchange and the subscriptions have their own ends.
   void Drain(int64_t grace_ms) { unary_calls_.Drain(grace_ms); }
@@ -63,6 +69,7 @@ class ParameterService final : public internal::ParameterServerBase {
   lodestone::server::Exchange* const exchange_;
   const Incarnation incarnation_;
   Access* const access_;
+  CallMemory* const memory_;
   UnaryCalls unary_calls_;  // Synchronises itself.
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/rpc/grpc_status.h"
+#include "server/rpc/call_memory.h"
 
 namespace lodestone::server {
 namespace {
@@ -18,6 +19,20 @@ absl::Status Ending() {
 }
 
 }  // namespace
+
+CountedReactor::CountedReactor(CallMemory* memory, size_t bytes) : memory_(memory), bytes_(bytes) {
+  if (memory_ != nullptr) memory_->Take(bytes);
+}
+
+void CountedReactor::Add(size_t bytes) {
+  if (memory_ != nullptr) memory_->Take(bytes);
+  bytes_ += bytes;
+}
+
+void CountedReactor::OnDone() {
+  if (memory_ != nullptr) memory_->Give(bytes_);
+  delete this;
+}
 
 void UnaryCall::End(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
   calls_->Remove(this);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -15,7 +16,24 @@
 
 namespace lodestone::server {
 
+class CallMemory;
 class UnaryCalls;
+
+// The reactor of a unary call whose bytes count. Owned by gRPC until OnDone.
+class CountedReactor final : public grpc::ServerUnaryReactor {
+ public:
+  // `memory` may be null.
+  CountedReactor(CallMemory* memory, size_t bytes);
+  // More bytes count until the call has ended. REQUIRES: it has not finished.
+  void Add(size_t bytes);
+  // The same of bytes that count already.
+  void Own(size_t bytes) { bytes_ += bytes; }
+  void OnDone() override;
+
+ private:
+  CallMemory* const memory_;
+  size_t bytes_;
+};
 
 // A call until it is finished. Whoever finishes it first does; what comes later is dropped.
 class UnaryCall {
@@ -37,6 +55,12 @@ class UnaryCall {
   }
   void Finish(const absl::Status& status) {
     Finish(status, [] {});
+  }
+  // Runs `use`, unless the call is finished.
+  template <typename Use>
+  void With(const Use& use) {
+    MutexLock lock(&mu_);
+    if (reactor_ != nullptr) use();
   }
 
  private:

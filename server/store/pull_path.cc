@@ -104,6 +104,12 @@ void PullPath::Read(const std::shared_ptr<Call>& call, Done done) {
   Run(call);
 }
 
+size_t PullPath::AnswerBytes(const Call& call) {
+  size_t values = 0;
+  for (const PartView& view : call.views) values += view.values;
+  return values * sizeof(float);
+}
+
 void PullPath::Pull(v1::PullRequest header, RequestPayload payload, Done done) {
   absl::StatusOr<std::shared_ptr<Call>> call = Check(std::move(header), std::move(payload));
   if (!call.ok()) return done(call.status());

@@ -48,6 +48,8 @@ class PullPath {
   struct Call;
   absl::StatusOr<std::shared_ptr<Call>> Check(v1::PullRequest header, RequestPayload payload);
   void Read(const std::shared_ptr<Call>& call, Done done);
+  // Bytes of the values in its answer.
+  static size_t AnswerBytes(const Call& call);
 
   // About once a second, for the status: measures the rate.
   void SampleRate(int64_t now_ms) { rate_.Sample(now_ms, pulls_.load()); }

@@ -56,6 +56,7 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
   if (!table.ok()) return table.status();
   auto entry = std::make_shared<TableEntry>();
   entry->table = *std::move(table);
+  entry->table->counters().all_bytes = &table_bytes_;
   if (spec.guard().norm_max_factor() > 0) {
     entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
   }
@@ -67,7 +68,7 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
     LODESTONE_RETURN_IF_ERROR(room.Add(entry->table.get(), bytes));
   }
   LODESTONE_RETURN_IF_ERROR(AddToShards(entry.get()));
-  entry->table->counters().bytes.fetch_add(bytes, std::memory_order_relaxed);
+  entry->table->counters().AddBytes(bytes);
   return entry;
 }
 
@@ -155,7 +156,7 @@ absl::Status Catalog::AddShard(ShardId shard) {
       if (dense != nullptr) table->dense[shard] = dense;
     });
     if (!entry->table->is_dense()) continue;
-    entry->table->counters().bytes.fetch_add(DenseTable::BytesNeeded(*entry->table, shard), std::memory_order_relaxed);
+    entry->table->counters().AddBytes(DenseTable::BytesNeeded(*entry->table, shard));
   }
   shards_->SetRole(shard, ShardRole::kFollowing);
   return absl::OkStatus();
@@ -170,7 +171,7 @@ void Catalog::RemoveShard(ShardId shard) {
   });
   for (const auto& [id, entry] : *tables()) {
     if (!entry->table->is_dense()) continue;
-    entry->table->counters().bytes.fetch_sub(DenseTable::BytesNeeded(*entry->table, shard), std::memory_order_relaxed);
+    entry->table->counters().AddBytes(-DenseTable::BytesNeeded(*entry->table, shard));
   }
 }
 

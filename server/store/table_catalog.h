@@ -3,6 +3,7 @@
 // Thread-safe. A TableMap that was handed out never changes; new tables appear in the next one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,7 +39,7 @@ class Catalog {
   // All pointers must outlive the catalog.
   Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
       : options_(options), gate_(gate), shards_(shards), log_(log), budget_(options.memory_max_bytes, [this] {
-          return totals().second;
+          return table_bytes_.load(std::memory_order_relaxed);
         }) {}
 
   std::shared_ptr<const TableMap> tables() const;
@@ -91,7 +92,8 @@ class Catalog {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
-  MemoryBudget budget_;  // Synchronises itself.
+  std::atomic<uint64_t> table_bytes_{0};  // Of all tables: a walk over them would cost each push of new rows.
+  MemoryBudget budget_;                   // Synchronises itself.
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;

@@ -243,7 +243,7 @@ void EmbeddingTable::CommitRollback(Version version, uint64_t now_ms) {
 void EmbeddingTable::CountBytes() {
   const uint64_t bytes = rows_.bytes() + policy_.bytes();
   Table::Counters& counters = table_->counters();
-  counters.bytes.fetch_add(bytes - counted_bytes_, std::memory_order_relaxed);  // Wraps to a subtraction if it shrank.
+  counters.AddBytes(bytes - counted_bytes_);  // Wraps to a subtraction if it shrank.
   counters.rows.fetch_add(rows_.size() - counted_rows_, std::memory_order_relaxed);
   counted_bytes_ = bytes;
   counted_rows_ = rows_.size();

@@ -55,6 +55,7 @@ class Table {
   // What is counted, over all shards of this ps.
   struct Counters {
     std::atomic<uint64_t> bytes{0};
+    std::atomic<uint64_t>* all_bytes = nullptr;  // Of all tables together; set before anything is counted. May be null.
     std::atomic<uint64_t> blocks{0};
     std::atomic<uint64_t> rows{0};
     std::atomic<uint64_t> updates{0};
@@ -63,6 +64,13 @@ class Table {
     std::atomic<uint64_t> turned_away{0};
     std::atomic<uint64_t> reserved{0};  // Bytes that pushes under way may add.
     std::atomic<uint64_t> pushes{0};    // Since the last broadcast by count.
+
+    // Adds to the bytes; wraps to a subtraction.
+    void AddBytes(uint64_t more) {
+      if (more == 0) return;
+      bytes.fetch_add(more, std::memory_order_relaxed);
+      if (all_bytes != nullptr) all_bytes->fetch_add(more, std::memory_order_relaxed);
+    }
 
     // Calls f(name, value) with each of them that is a figure of admin.proto's TableStatus, by that name.
     template <typename F>

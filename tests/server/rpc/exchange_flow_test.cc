@@ -26,7 +26,7 @@ class ExchangeFlowTest : public ::testing::Test {
     if (payload_bytes > 0) payload.emplace_back(std::string(payload_bytes, 'x'));
     return Frame(answer, std::move(payload), tag);
   }
-  ExchangeFlow::Actions Next(bool hold = false) { return flow_.Next(hold, &message_, &tags_); }
+  ExchangeFlow::Actions Next(bool hold = false) { return flow_.Next(hold, true, &message_, &tags_); }
   // Receives `calls` calls that occupy `bytes` together.
   void Receive(size_t calls, size_t bytes = 0) {
     flow_.OnRead();

@@ -1,6 +1,7 @@
 #include "server/rpc/exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -26,6 +27,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "server/rpc/broadcaster.h"
+#include "server/rpc/call_memory.h"
 #include "server/rpc/parameter_service.h"
 #include "server/store/store.h"
 #include "tests/server/store/store_fixture.h"
@@ -48,9 +50,10 @@ class ExchangeTest : public StoreTest {
   void SetUp() override {
     Make();
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
-    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation, PsName(1, "here"));
-    service_ =
-        std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
+    exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation, PsName(1, "here"),
+                                           nullptr, nullptr, &memory_);
+    service_ = std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation,
+                                                  nullptr, &memory_);
     grpc::ServerBuilder builder;
     ApplyServerSettings(&builder, 64 << 20);
     int port = 0;
@@ -188,6 +191,8 @@ class ExchangeTest : public StoreTest {
     return values;
   }
 
+  SteadyTime clock_;
+  CallMemory memory_{256 << 10, &clock_};
   std::unique_ptr<Broadcaster> broadcaster_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<ParameterService> service_;
@@ -538,6 +543,85 @@ TEST_F(ExchangeTest, AStreamThatMeansAnotherPsIsTurnedAwayBeforeAnythingIsDone) 
   const auto answers = Ask(push);
   EXPECT_EQ(answers.at(1).code(), 0u);
   EXPECT_FALSE(answers.at(1).push().shards(0).duplicate());
+}
+
+TEST_F(ExchangeTest, StreamsShareTheMemoryForCallsAndEachHasItsTurn) {
+  constexpr int kStreams = 64, kPushes = 40;
+  std::vector<v1::ExchangeRequest> pushes(kPushes);
+  for (int p = 0; p < kPushes; ++p) AddPush(1 + p, 1.0f, &pushes[p]);
+  const uint64_t message_bytes = pushes[0].ByteSizeLong();
+  ASSERT_GT(kStreams * kPushes * message_bytes, 2 * memory_.bytes_max());
+
+  for (int s = 0; s < kStreams; ++s) {
+    ASSERT_TRUE(
+        Ensure({AddingDense("dense", kElements, kBlockElements), AddingRows("rows", kDim)}, kWorker + 1 + s).ok());
+  }
+  // All executors are held up.
+  Executors& executors = store_->shards().executors();
+  std::latch held(static_cast<ptrdiff_t>(executors.size())), go_on(1);
+  std::vector<std::thread> threads;
+  for (size_t e = 0; e < executors.size(); ++e) {
+    threads.emplace_back([&, e] {
+      executors[e].Submit([&] {
+        held.count_down();
+        go_on.wait();
+      });
+    });
+  }
+  held.wait();
+  std::atomic<int> finished{0};
+  for (int s = 0; s < kStreams; ++s) {
+    threads.emplace_back([&, s] {
+      grpc::ClientContext context;
+      const auto stream = stub_->Exchange(&context);
+      std::thread reader([&] {
+        v1::ExchangeResponse response;
+        for (int answers = 0; answers < kPushes && stream->Read(&response);) {
+          for (const v1::Answer& answer : response.answers()) EXPECT_EQ(answer.code(), 0u) << answer.error();
+          answers += response.answers_size();
+          if (answers == kPushes) ++finished;
+        }
+      });
+      for (v1::ExchangeRequest push : pushes) {
+        push.mutable_calls(0)->mutable_push()->set_worker_incarnation(kWorker + 1 + s);
+        if (!stream->Write(push)) break;
+      }
+      reader.join();
+      stream->WritesDone();
+      EXPECT_TRUE(stream->Finish().ok());
+    });
+  }
+  while (memory_.waiting() < kStreams) std::this_thread::yield();
+  EXPECT_LE(memory_.bytes(), memory_.bytes_max() + kStreams * message_bytes);
+  go_on.count_down();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(finished, kStreams);
+  while (memory_.bytes() > 0) std::this_thread::yield();
+  EXPECT_EQ(memory_.waiting(), 0u);
+}
+
+TEST_F(ExchangeTest, PullsThatNobodyReadsWaitForTheMemory) {
+  constexpr int kPullsMax = 1'000'000;
+  const uint64_t answer_bytes = kElements * sizeof(float);
+  grpc::ClientContext context;
+  const auto stream = stub_->Exchange(&context);
+  int written = 0, answers = 0;
+  std::thread writer([&] {
+    v1::ExchangeRequest request;
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddDense(dense(), {kElements, kBlockElements}, std::nullopt);
+    pull.header.set_worker_incarnation(kWorker);
+    Add(pull, &request, &v1::Call::mutable_pull);
+    while (memory_.waiting() == 0 && written < kPullsMax && stream->Write(request)) ++written;
+    stream->WritesDone();
+  });
+  while (memory_.waiting() == 0) std::this_thread::yield();
+  EXPECT_LE(memory_.bytes(), memory_.bytes_max() + 4 * answer_bytes);
+  for (v1::ExchangeResponse response; stream->Read(&response);) answers += response.answers_size();
+  writer.join();
+  EXPECT_EQ(answers, written);
+  EXPECT_TRUE(stream->Finish().ok());
+  while (memory_.bytes() > 0) std::this_thread::yield();
 }
 
 TEST_F(ExchangeTest, DrainingAnswersWhatItHasReadAndEndsTheStream) {

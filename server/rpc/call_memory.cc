@@ -1,0 +1,59 @@
+#include "server/rpc/call_memory.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestone::server {
+
+bool CallMemory::Ask(uint64_t bytes, std::function<void()> go_on) {
+  if (waiting_.load() == 0) {
+    const uint64_t before = bytes_.fetch_add(bytes);
+    if (before == 0 || before + bytes <= bytes_max_) return true;
+    bytes_.fetch_sub(bytes);
+  }
+  MutexLock lock(&mu_);
+  waiters_.push_back({bytes, time_->NowMs(), std::move(go_on)});
+  waiting_.store(waiters_.size());
+  return false;
+}
+
+bool CallMemory::Fits(uint64_t bytes) const {
+  const uint64_t held = bytes_.load();
+  return held == 0 || held + bytes <= bytes_max_;
+}
+
+void CallMemory::Give(uint64_t bytes) {
+  bytes_.fetch_sub(bytes);
+  Settle();
+}
+
+void CallMemory::Settle() {
+  // Whoever waits is seen here, or its own Settle sees what was given.
+  while (waiting_.load() > 0) {
+    Waiter next;
+    {
+      MutexLock lock(&mu_);
+      if (waiters_.empty() || !Fits(waiters_.front().bytes)) return;
+      next = std::move(waiters_.front());
+      waiters_.pop_front();
+      waiting_.store(waiters_.size());
+      bytes_.fetch_add(next.bytes);
+    }
+    next.go_on();
+  }
+}
+
+void CallMemory::FillStatus(const std::string& who, v1::StatusResponse* status) const {
+  status->mutable_server()->set_call_bytes(bytes());
+  status->mutable_server()->set_call_bytes_max(bytes_max_);
+  MutexLock lock(&mu_);
+  if (waiters_.empty()) return;
+  v1::WaitStatus* const wait = status->add_waits();
+  wait->set_who(who);
+  wait->set_what(absl::StrCat("room for calls: ", waiters_.size(), " wait while those under way take ", bytes(), " of ",
+                              bytes_max_, " bytes"));
+  wait->set_seconds(static_cast<double>(time_->NowMs() - waiters_.front().since_ms) / 1000);
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,65 @@
+// The bytes that a ps holds for calls: requests that are being handled, and answers that are not written yet. All
+// streams share one budget; who finds no room waits, and gets it in the order of asking, so that each has its turn.
+//
+// What has been received counts whether there is room or not, and a stream that holds nothing may always receive a
+// message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
+// for room first.
+//
+// Thread-safe. Callbacks run on the thread of whoever makes room, without a lock of this class.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone::server {
+
+class CallMemory {
+ public:
+  // `time` must outlive this.
+  CallMemory(uint64_t bytes_max, const TimeSource* time) : bytes_max_(bytes_max), time_(time) {}
+  CallMemory(const CallMemory&) = delete;
+  CallMemory& operator=(const CallMemory&) = delete;
+
+  // True: `bytes` count from now on. False: there is no room, or others wait; `go_on` is called once they count.
+  // Whoever gets false calls Settle when it holds no lock.
+  bool Ask(uint64_t bytes, std::function<void()> go_on);
+  // Counts, room or not.
+  void Take(uint64_t bytes) { bytes_.fetch_add(bytes); }
+  // Gives back, and lets those go on who have room now. REQUIRES: the caller holds no lock that a callback may take.
+  void Give(uint64_t bytes);
+  // Lets those go on who have room now, as Give.
+  void Settle();
+
+  uint64_t bytes_max() const { return bytes_max_; }
+  uint64_t bytes() const { return bytes_.load(); }
+  size_t waiting() const { return waiting_.load(); }
+
+  // Sets server.call_bytes and call_bytes_max, and adds those that wait to the waits, as of the ps called `who`.
+  void FillStatus(const std::string& who, v1::StatusResponse* status) const;
+
+ private:
+  struct Waiter {
+    uint64_t bytes = 0;
+    int64_t since_ms = 0;
+    std::function<void()> go_on;
+  };
+  bool Fits(uint64_t bytes) const;
+
+  const uint64_t bytes_max_;
+  const TimeSource* const time_;
+  std::atomic<uint64_t> bytes_{0};
+  std::atomic<size_t> waiting_{0};  // waiters_.size().
+
+  mutable Mutex mu_;
+  std::deque<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,91 @@
+#include "server/rpc/call_memory.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "common/base/time_source.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestone::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CallMemoryTest : public ::testing::Test {
+ protected:
+  // Asks, in the name of `who`.
+  bool Ask(uint64_t bytes, int who) {
+    const bool room = memory_.Ask(bytes, [this, who] { turns_.push_back(who); });
+    if (!room) memory_.Settle();
+    return room;
+  }
+
+  SteadyTime time_;
+  CallMemory memory_{100, &time_};
+  std::vector<int> turns_;
+};
+
+TEST_F(CallMemoryTest, GivesRoomInTheOrderOfAsking) {
+  EXPECT_TRUE(Ask(60, 1));
+  EXPECT_FALSE(Ask(50, 2));
+  EXPECT_FALSE(Ask(10, 3)) << "it would fit, but has come later";
+  EXPECT_FALSE(Ask(60, 4));
+  memory_.Give(60);
+  EXPECT_THAT(turns_, ElementsAre(2, 3));
+  EXPECT_EQ(memory_.bytes(), 60u);
+  memory_.Give(50);
+  EXPECT_THAT(turns_, ElementsAre(2, 3, 4));
+  EXPECT_EQ(memory_.waiting(), 0u);
+}
+
+TEST_F(CallMemoryTest, WhatIsLongerThanAllRoomHasItAlone) {
+  EXPECT_TRUE(Ask(10, 1));
+  EXPECT_FALSE(Ask(1000, 2));
+  EXPECT_THAT(turns_, IsEmpty());
+  memory_.Give(10);
+  EXPECT_THAT(turns_, ElementsAre(2));
+  EXPECT_FALSE(Ask(1, 3));
+}
+
+TEST_F(CallMemoryTest, TheStatusSaysWhoWaits) {
+  Ask(100, 1);
+  Ask(1, 2);
+  v1::StatusResponse status;
+  memory_.FillStatus("ps 3", &status);
+  EXPECT_EQ(status.server().call_bytes(), 100u);
+  EXPECT_EQ(status.server().call_bytes_max(), 100u);
+  ASSERT_EQ(status.waits_size(), 1);
+  EXPECT_EQ(status.waits(0).who(), "ps 3");
+  EXPECT_THAT(status.waits(0).what(), HasSubstr("room for calls: 1 wait while those under way take 100 of 100 bytes"));
+}
+
+TEST_F(CallMemoryTest, NobodyIsForgottenThoughManyAskAndGiveAtOnce) {
+  constexpr int kThreads = 4, kTimes = 5000;
+  std::atomic<int> had{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kTimes; ++i) {
+        const auto use = [&] {
+          ++had;
+          memory_.Give(60);
+        };
+        if (memory_.Ask(60, use)) {
+          use();
+        } else {
+          memory_.Settle();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(had, kThreads * kTimes);
+  EXPECT_EQ(memory_.bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace lodestone::server
