@@ -50,6 +50,11 @@ bool CatchUp::IsPast(const v1::ShardPosition& position) {
 }
 
 absl::StatusOr<std::vector<v1::ShardPosition>> CatchUp::Run(const std::vector<v1::ShardPosition>& positions) {
+  for (const v1::ShardPosition& position : positions) {
+    v1::FollowItem item;
+    *item.mutable_catch_up_begins() = position;
+    stream_->Send(MakePiece(std::move(item)));
+  }
   LODESTONE_RETURN_IF_ERROR(RunRounds(positions));
   std::vector<v1::ShardPosition> rest;
   std::vector<std::pair<v1::ShardPosition, Version>> attached;  // What is kept begins behind the version.
@@ -61,7 +66,10 @@ absl::StatusOr<std::vector<v1::ShardPosition>> CatchUp::Run(const std::vector<v1
     }
     LODESTONE_ASSIGN_OR_RETURN(const Replicator::Attached now,
                                sources_.replicator->Attach(stream_, position, Replicator::Wanted::kUpdates));
-    if (now.resumes) continue;
+    if (now.resumes) {
+      LODESTONE_RETURN_IF_ERROR(sources_.replicator->FinishUpdates(stream_, position.shard()));
+      continue;
+    }
     attached.emplace_back(position, now.version);
     if (now.version != VersionNow(position)) upto[position.shard()] = now.version;
   }

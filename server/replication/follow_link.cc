@@ -72,6 +72,7 @@ absl::Status Follower::Link::RunStream() {
     context_ = &context;
   }
   state_of_.reset();
+  catching_up_.clear();
   const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel_);
   const std::unique_ptr<Stream> stream(
       grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(channel_.get(), method,
@@ -124,6 +125,7 @@ absl::Status Follower::Link::RunStream() {
 LoggedPositions::Positions Follower::Link::PositionsOf(std::span<const ShardId> shards) const {
   LoggedPositions::Positions positions;
   for (const ShardId shard : shards) {
+    if (catching_up_.contains(shard)) continue;
     if (store_->shards().RoleOf(shard) == ShardRole::kFollows) positions.push_back(PositionOf(shard));
   }
   return positions;
@@ -208,6 +210,7 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.state_begins().shard()));
       store_->replayer().ClearState(item.state_begins().shard());
       anew_.erase(item.state_begins().shard());
+      catching_up_.erase(item.state_begins().shard());
       state_of_ = item.state_begins().shard();
       return absl::OkStatus();
     case v1::FollowItem::kState:
@@ -215,6 +218,10 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
       return store_->replayer().RestoreRecord(*state_of_, item.state(), Together(payload.bytes(), &copy_));
     case v1::FollowItem::kStateEnds:
       return EndState(item.state_ends());
+    case v1::FollowItem::kCatchUpBegins:
+      LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.catch_up_begins().shard()));
+      catching_up_.insert(item.catch_up_begins().shard());
+      return absl::OkStatus();
     case v1::FollowItem::kCaughtUp:
       return TakeCaughtUp(item.caught_up());
     case v1::FollowItem::kSessions: {
@@ -261,6 +268,7 @@ absl::Status Follower::Link::TakeCaughtUp(const v1::FollowItem::CaughtUp& caught
   std::vector<Incarnation> workers(caught_up.workers().begin(), caught_up.workers().end());
   std::sort(workers.begin(), workers.end());
   store_->shards().Run(wanted.shard(), [&workers](Shard* followed) { followed->ForgetWorkersBut(workers); });
+  catching_up_.erase(wanted.shard());
   touched_.push_back(wanted.shard());
   return absl::OkStatus();
 }

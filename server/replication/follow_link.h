@@ -113,6 +113,7 @@ class Follower::Link {
   std::vector<ShardId> touched_;     // By the message that is being taken.
   std::optional<ShardId> state_of_;  // Whose state is coming.
   std::set<ShardId> anew_;           // Whose state is to come, whatever is here.
+  std::set<ShardId> catching_up_;    // That get what they lack: they are confirmed when all of it is here.
 
   Mutex write_mu_;
   Stream* stream_ ABSL_GUARDED_BY(write_mu_) = nullptr;  // Open, and takes what is written.

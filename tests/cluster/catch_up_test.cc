@@ -39,6 +39,7 @@ class CatchUpTest : public testing::Test {
     options.folder = absl::StrCat(getenv("TEST_TMPDIR"), "/catch_up");
     std::filesystem::create_directories(options.folder);
     options.data_dir = absl::StrCat(options.folder, "/data");
+    options.own_disks = true;  // Or a checkpoint of ps 0 might bring ps 1 up.
     options.servers = kPair;
     options.sets = {"cluster.replicas=2", "coordinator.lease_ms=2000", "server.http_listen=127.0.0.1:0"};
     auto cluster = PsCluster::Create(options);
