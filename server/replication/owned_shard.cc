@@ -1,5 +1,6 @@
 #include "server/replication/owned_shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/shard/shard.h"
@@ -20,6 +21,12 @@ std::optional<int64_t> OwnedShard::waiting_since_ms() const {
   return waits_.front().since_ms;
 }
 
+std::optional<int64_t> OwnedShard::silent_since_ms(int64_t patience_ms) const {
+  if (waits_.empty()) return std::nullopt;
+  const int64_t oldest_ms = waits_.front().since_ms;
+  return std::clamp(confirmed_ms_, oldest_ms, oldest_ms + patience_ms);
+}
+
 void OwnedShard::Append(const FollowPieceRef& piece, QueuedSends* sends) {
   unconfirmed_.push_back(piece);
   unconfirmed_bytes_ += piece->bytes;
@@ -33,7 +40,8 @@ void OwnedShard::Await(Version version, int64_t now_ms, PendingAckRef ack) {
   waits_.push_back({version, now_ms, std::move(ack)});
 }
 
-void OwnedShard::Confirm(Version version, SettledAcks* settled) {
+void OwnedShard::Confirm(Version version, int64_t now_ms, SettledAcks* settled) {
+  if (version > sync_.confirmed()) confirmed_ms_ = now_ms;
   sync_.Confirm(version);
   Recount();
   DropUnconfirmed(sync_.confirmed());
@@ -63,7 +71,7 @@ bool OwnedShard::Resumes(Incarnation follower, Version position) const {
   return sync_.Resumes(follower, position, oldest_kept());
 }
 
-ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stream, Version position,
+ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stream, Version position, int64_t now_ms,
                                        SettledAcks* settled, QueuedSends* sends) {
   const ShardSync::Attached attached = sync_.Attach(stream->server(), stream->incarnation(), position, oldest_kept());
   if (attached == ShardSync::Attached::kCountsStill) return attached;
@@ -74,7 +82,7 @@ ShardSync::Attached OwnedShard::Attach(const std::shared_ptr<FollowStream>& stre
     return attached;
   }
   // What it confirmed last may have been lost with the former stream, and nothing need follow.
-  Confirm(position, settled);
+  Confirm(position, now_ms, settled);
   for (const FollowPieceRef& piece : unconfirmed_) {
     if (piece->version > position) sends->Queue(stream, piece);
   }

@@ -42,6 +42,9 @@ class OwnedShard {
   const std::shared_ptr<FollowStream>& stream() const { return stream_; }  // Null: nothing is sent.
   size_t unconfirmed() const { return unconfirmed_.size(); }
   uint64_t unconfirmed_bytes() const { return unconfirmed_bytes_; }
+  // Since when the follower has confirmed nothing while acknowledgements wait; at most `patience_ms` later than the
+  // oldest of these began, so that none waits for long behind others.
+  std::optional<int64_t> silent_since_ms(int64_t patience_ms) const;
   // Of the oldest acknowledgement that waits.
   std::optional<int64_t> waiting_since_ms() const;
 
@@ -51,15 +54,15 @@ class OwnedShard {
   // Has `ack` wait for the follower's confirmation of `version`.
   void Await(Version version, int64_t now_ms, PendingAckRef ack);
   // The follower has applied all up to `version`.
-  void Confirm(Version version, SettledAcks* settled);
+  void Confirm(Version version, int64_t now_ms, SettledAcks* settled);
   // Settles all that wait.
   void SettleAll(const absl::Status& status, SettledAcks* settled);
   // After sync() has become alone again.
   void OnReleased(SettledAcks* settled);
 
   // As ShardSync::Attach, and ends the stream before. One that resumes is sent what it lacks.
-  ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, SettledAcks* settled,
-                             QueuedSends* sends);
+  ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, int64_t now_ms,
+                             SettledAcks* settled, QueuedSends* sends);
   // Whether Attach would find ShardSync::Attached::kResumes.
   bool Resumes(Incarnation follower, Version position) const;
   // Sends `end` and the updates that came while the state was being sent; or these first, and then `end`, to a follower
@@ -92,6 +95,7 @@ class OwnedShard {
   std::deque<FollowPieceRef> unconfirmed_;  // While sync_.KeepsUpdates().
   uint64_t unconfirmed_bytes_ = 0;
   std::deque<Wait> waits_;
+  int64_t confirmed_ms_ = 0;  // When the follower confirmed more than before.
 };
 
 }  // namespace lodestone::server

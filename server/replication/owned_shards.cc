@@ -6,6 +6,13 @@
 #include "common/telemetry/log.h"
 
 namespace lodestone::server {
+namespace {
+
+// A push waits at most so much longer for a follower that goes on confirming those before it: over a slow link a
+// follower that has just caught up has a queue to work off.
+constexpr int64_t kPatiencesOfOneWait = 3;
+
+}  // namespace
 
 OwnedShards::OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes* unconfirmed) : limits_(limits) {
   shards_.reserve(shards);
@@ -27,7 +34,8 @@ void OwnedShards::CheckTime(int64_t now_ms, const absl::Status& may_serve, Settl
     }
     if (!owned.sync().counts()) continue;
     if (!may_serve.ok()) owned.SettleAll(may_serve, settled);
-    const char* const why = owned.sync().WhyLate(now_ms, owned.waiting_since_ms(), limits_.patience_ms);
+    const char* const why = owned.sync().WhyLate(
+        now_ms, owned.silent_since_ms(kPatiencesOfOneWait * limits_.patience_ms), limits_.patience_ms);
     if (why != nullptr) Leave(shard, why);
   }
 }

@@ -205,7 +205,7 @@ absl::StatusOr<std::optional<Replicator::Attached>> Replicator::TryAttach(const 
   LODESTONE_RETURN_IF_ERROR(CheckAttaches(*stream, shard.id()));
   OwnedShard& owned = shards_[shard.id()];
   owned.sync().SetAppended(std::max(owned.sync().appended(), shard.version()));
-  const ShardSync::Attached how = owned.Attach(stream, position.version(), &settled, &sends);
+  const ShardSync::Attached how = owned.Attach(stream, position.version(), time_.NowMs(), &settled, &sends);
   changed_.NotifyAll();
   if (how == ShardSync::Attached::kCountsStill) {
     if (owned.sync().state() != ShardSync::State::kLeaving) shards_.Leave(shard.id(), "another copy begins");
@@ -256,6 +256,7 @@ absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks
   for (const auto& answer : acks.checksums()) verifier_.OnAnswer(stream, answer.id(), answer.checksum());
   SettledAcks settled;
   MutexLock lock(&mu_);
+  const int64_t now_ms = time_.NowMs();
   for (const v1::ShardPosition& applied : acks.applied()) {
     if (applied.shard() >= shards_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("there is no shard ", applied.shard()));
@@ -267,7 +268,7 @@ absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks
                                                      owned.sync().appended(), " here, and its follower says ",
                                                      applied.version()));
     }
-    owned.Confirm(applied.version(), &settled);
+    owned.Confirm(applied.version(), now_ms, &settled);
     if (owned.sync().ReadyToJoin()) changed_.NotifyAll();
   }
   return absl::OkStatus();

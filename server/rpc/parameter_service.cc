@@ -166,23 +166,13 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
     call->Finish(checked.status());
     return reactor;
   }
-  const size_t bytes = PullPath::AnswerBytes(**checked);
-  const auto run = [this, call, response, reactor, bytes, checked = *std::move(checked)] {
-    // Of a call that ps has ended meanwhile the reactor is gone.
-    bool counted = memory_ == nullptr;
-    if (!counted) call->With([&] { reactor->Own(bytes), counted = true; });
-    if (!counted) return memory_->Give(bytes);
-    store_->pulls().Read(checked, [call, response](absl::StatusOr<PullPath::Values> values) {
-      call->Finish(values.status(), [&] {
-        if (values.ok()) *response = BuildMessage(values->header, values->payload);
-      });
+  // Counts, room or not: calls that waited for it with their requests in memory could hold each other up for ever.
+  call->With([&] { reactor->Add(PullPath::AnswerBytes(**checked)); });
+  store_->pulls().Read(*std::move(checked), [call, response](absl::StatusOr<PullPath::Values> values) {
+    call->Finish(values.status(), [&] {
+      if (values.ok()) *response = BuildMessage(values->header, values->payload);
     });
-  };
-  if (memory_ == nullptr || memory_->Ask(bytes, run)) {
-    run();
-  } else {
-    memory_->Settle();
-  }
+  });
   return reactor;
 }
 

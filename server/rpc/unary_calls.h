@@ -26,8 +26,6 @@ class CountedReactor final : public grpc::ServerUnaryReactor {
   CountedReactor(CallMemory* memory, size_t bytes);
   // More bytes count until the call has ended. REQUIRES: it has not finished.
   void Add(size_t bytes);
-  // The same of bytes that count already.
-  void Own(size_t bytes) { bytes_ += bytes; }
   void OnDone() override;
 
  private:

@@ -62,7 +62,7 @@ int HttpPortIn(const std::string& output, const std::string& name) {
 class MonitoredCluster {
  public:
   MonitoredCluster()
-      : run_({"local", ProjectFile("configs/local.yaml"), "--set", "train.epochs=1000000", "--set",
+      : run_({"local", ProjectFile("configs/local.yaml"), "--verbose", "--set", "train.epochs=1000000", "--set",
               "data.generated.train_samples=4000", "--set", "data.generated.test_samples=1000", "--set",
               "server.http_listen=127.0.0.1:0", "--set", "worker.http_listen=127.0.0.1:0", "--set",
               absl::StrCat("server.data_dir=", TestFile(testing::UnitTest::GetInstance()->current_test_info()->name())),

@@ -1,10 +1,12 @@
 #include "server/replication/shard_sync.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/replication/owned_shard.h"
 
 namespace lodestone::server {
 namespace {
@@ -234,6 +236,23 @@ TEST(ShardSyncTest, IsPatientOnlyForSoLong) {
     EXPECT_EQ(sync.WhyLate(1000, std::nullopt, kPatience), nullptr);
     EXPECT_EQ(sync.WhyLate(1001, std::nullopt, kPatience) != nullptr, impatient);
   }
+}
+
+TEST(OwnedShard, AFollowerThatGoesOnConfirmingIsNotSilentAndNoPushWaitsForLongBehindOthers) {
+  UnconfirmedBytes bytes;
+  OwnedShard owned(&bytes);
+  owned.Reset(true);
+  EXPECT_EQ(owned.silent_since_ms(30), std::nullopt);
+  owned.sync().SetAppended(9);
+  owned.Await(9, 100, nullptr);
+  EXPECT_EQ(owned.silent_since_ms(30), 100);
+  SettledAcks settled;
+  owned.Confirm(5, 120, &settled);
+  EXPECT_EQ(owned.silent_since_ms(30), 120);
+  owned.Confirm(5, 125, &settled);
+  EXPECT_EQ(owned.silent_since_ms(30), 120) << "nothing new";
+  owned.Confirm(6, 200, &settled);
+  EXPECT_EQ(owned.silent_since_ms(30), 130);
 }
 
 }  // namespace
