@@ -591,7 +591,8 @@ TEST_F(ExchangeTest, StreamsShareTheMemoryForCallsAndEachHasItsTurn) {
       EXPECT_TRUE(stream->Finish().ok());
     });
   }
-  while (memory_.waiting() < kStreams) std::this_thread::yield();
+  // The memory takes less than half of all, so some streams may have sent all of theirs; the others wait.
+  while (memory_.waiting() < kStreams / 3) std::this_thread::yield();
   EXPECT_LE(memory_.bytes(), memory_.bytes_max() + kStreams * message_bytes);
   go_on.count_down();
   for (std::thread& thread : threads) thread.join();
