@@ -230,7 +230,7 @@ absl::Status LeaseClient::FollowRoute() {
   route_failed_ = false;
   next_route_ms_ = kNever;
   if (map.epoch() <= epoch_ && !joined_again_) {
-    // Who cannot reach a ps asks again only after its own pauses, which grow.
+    // A caller that cannot reach a ps asks again only after its own pauses, which grow.
     if (route_fetched_ms_ - route_requested_ms_ < kRouteWantedMs) {
       next_route_ms_ = route_fetched_ms_ + options_.route_request_ms_min;
     }

@@ -202,7 +202,7 @@ void ProcessWatch::Target::Connect(int64_t now_ms) {
 
 void ProcessWatch::Target::OnConnected(int64_t now_ms) {
   if (IsToItself(fd_)) {
-    const linger at_once{1, 0};  // Whoever is to listen there gets the port.
+    const linger at_once{1, 0};  // The port is free at once for a listener.
     setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     return OnFailed(ECONNREFUSED, now_ms);
   }

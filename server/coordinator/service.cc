@@ -252,7 +252,7 @@ void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context,
       answered = TakeAnswered();
     }
     if (status.ok() && request.leaving()) {
-      LODESTONE_LOG(INFO, "coordinator", "{} left in good order", membership_.members().NameOf(request.incarnation()));
+      LODESTONE_LOG(INFO, "coordinator", "left who={}", membership_.members().NameOf(request.incarnation()));
     }
     Settle(epoch_before);
     if (status.ok() && request.leaving()) {

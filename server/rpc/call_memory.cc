@@ -29,7 +29,7 @@ void CallMemory::Give(uint64_t bytes) {
 }
 
 void CallMemory::Settle() {
-  // Whoever waits is seen here, or its own Settle sees what was given.
+  // A waiter is seen here, or its own Settle sees what was given.
   while (waiting_.load() > 0) {
     Waiter next;
     {

@@ -1,11 +1,11 @@
 // The bytes that a ps holds for calls: requests that are being handled, and answers that are not written yet. All
-// streams share one budget; who finds no room waits, and gets it in the order of asking, so that each has its turn.
+// streams share one budget; a stream that finds no room waits for it in the order of asking, so that each has its turn.
 //
 // What has been received counts whether there is room or not, and a stream that holds nothing may always receive a
 // message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
 // for room first.
 //
-// Thread-safe. Callbacks run on the thread of whoever makes room, without a lock of this class.
+// Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class CallMemory {
   CallMemory& operator=(const CallMemory&) = delete;
 
   // True: `bytes` count from now on. False: there is no room, or others wait; `go_on` is called once they count.
-  // Whoever gets false calls Settle when it holds no lock.
+  // After false the caller calls Settle once it holds no lock.
   bool Ask(uint64_t bytes, std::function<void()> go_on);
   // Counts, room or not.
   void Take(uint64_t bytes) { bytes_.fetch_add(bytes); }

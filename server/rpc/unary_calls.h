@@ -33,7 +33,7 @@ class CountedReactor final : public grpc::ServerUnaryReactor {
   size_t bytes_;
 };
 
-// A call until it is finished. Whoever finishes it first does; what comes later is dropped.
+// A call until it is finished. The first Finish counts; later ones are dropped.
 class UnaryCall {
  public:
   UnaryCall(UnaryCalls* calls, grpc::ServerUnaryReactor* reactor) : calls_(calls), reactor_(reactor) {}

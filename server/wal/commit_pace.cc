@@ -17,7 +17,7 @@ void CommitPace::End(uint32_t log, int64_t began_ns, int64_t now_ns) {
   slots_[log % kSlots].since_ns.store(0, std::memory_order_relaxed);
   if (now_ns - began_ns > options_.slow_ns) return NoteSlow(now_ns, now_ns - began_ns);
   if (!slow_.load(std::memory_order_relaxed) || now_ns - slow_at_ns_.load() <= options_.calm_ns) return;
-  if (slow_.exchange(false)) LODESTONE_LOG(INFO, "log", "commits are fast again: whoever appends writes");
+  if (slow_.exchange(false)) LODESTONE_LOG(INFO, "log", "commits are fast again: the appending thread writes");
 }
 
 bool CommitPace::IsSlow(int64_t now_ns) {

@@ -1,9 +1,9 @@
-// The pace of the commits to the logs of one folder: decides whether whoever appends may still write himself.
+// The pace of the commits to the logs of one folder: decides whether the appending thread may still write itself.
 //
 // A write(2) that only fills the page cache takes microseconds, until the kernel makes writers wait for the disk: then
-// it takes some tenths of a second, or, on a file system of the network that is away, for ever. Who appends serves
-// everybody. So once a commit was slow, or has been under way for that long, the logs' own threads write, until commits
-// are fast again.
+// it takes some tenths of a second, or, on a file system of the network that is away, for ever. The appending thread
+// serves all clients. So once a commit was slow, or has been under way for that long, the logs' own threads write,
+// until commits are fast again.
 //
 // Thread-safe. Shared by the logs of one folder, which outlive no commit that they have begun.
 #pragma once

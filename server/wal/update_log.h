@@ -1,6 +1,6 @@
 // The updates that the logs of a ps keep on the disk, to be read again for copies that lack some of them.
 //
-// Thread-safe. Whoever reads holds the segments meanwhile: checkpoints then let them stay, for a bounded time and up to
+// Thread-safe. A reader holds the segments meanwhile: checkpoints then let them stay, for a bounded time and up to
 // a bounded size.
 #pragma once
 

@@ -44,7 +44,7 @@ int ComplainAboutMissing(absl::string_view verb, const ClusterReport& report);
 nlohmann::ordered_json ToJson(const ClusterReport& report);
 
 // What the verbs that show a cluster take.
-struct ClusterOptions {
+struct ReportOptions {
   std::string address = "127.0.0.1:7000";
   bool json = false;
   int timeout_ms = 5000;

@@ -84,13 +84,13 @@ ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) 
   return view;
 }
 
-void RateMeter::Observe(double seconds, uint64_t count) {
+void SampleRate::Observe(double seconds, uint64_t count) {
   if (count == 0) window_.clear();  // The time before the first is nobody's speed.
   window_.emplace_back(seconds, count);
   while (window_.size() > 2 && window_.front().first < seconds - kRateWindowSeconds) window_.pop_front();
 }
 
-double RateMeter::per_second() const {
+double SampleRate::per_second() const {
   if (window_.size() < 2) return 0;
   const double seconds = window_.back().first - window_.front().first;
   if (seconds <= 0 || window_.back().second < window_.front().second) return 0;

@@ -31,7 +31,7 @@ struct ClusterView {
 ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected);
 
 // Measures the speed of a count over the last seconds.
-class RateMeter {
+class SampleRate {
  public:
   // The count was `count` at `seconds` of some clock. Times must not decrease.
   void Observe(double seconds, uint64_t count);

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 // Asks the cluster, prints what `text` or `json` makes of it, and says what is missing.
 template <typename Text, typename ToJson>
-int RunListing(absl::string_view verb, const ClusterOptions& options, const Text& text, const ToJson& json) {
+int RunListing(absl::string_view verb, const ReportOptions& options, const Text& text, const ToJson& json) {
   if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
     return FailUsage(verb, address.message());
   }
@@ -159,16 +159,16 @@ Rows WaitRows(const std::vector<ClusterWait>& waits) {
   return rows;
 }
 
-int RunTables(const ClusterOptions& options) { return RunListing("tables", options, TablesText, TablesJson); }
-int RunWorkers(const ClusterOptions& options) { return RunListing("workers", options, WorkersText, WorkersJson); }
-int RunWaits(const ClusterOptions& options) { return RunListing("waits", options, WaitsText, WaitsJson); }
+int RunTables(const ReportOptions& options) { return RunListing("tables", options, TablesText, TablesJson); }
+int RunWorkers(const ReportOptions& options) { return RunListing("workers", options, WorkersText, WorkersJson); }
+int RunWaits(const ReportOptions& options) { return RunListing("waits", options, WaitsText, WaitsJson); }
 
 namespace {
 
 // The verbs differ in what they run only.
-template <int (*kRun)(const ClusterOptions&)>
+template <int (*kRun)(const ReportOptions&)>
 Verb::Run DeclareListing(CLI::App* command) {
-  const auto options = std::make_shared<ClusterOptions>();
+  const auto options = std::make_shared<ReportOptions>();
   AddAddress(command, &options->address);
   AddJson(command, &options->json);
   AddTimeout(command, &options->timeout_ms);

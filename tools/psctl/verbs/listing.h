@@ -34,9 +34,9 @@ Rows WaitRows(const std::vector<ClusterWait>& waits);
 
 // Each runs its verb, with the result on standard output; returns the exit code (exit_code.h): 1 if a ps that lives did
 // not answer.
-int RunTables(const ClusterOptions& options);
-int RunWorkers(const ClusterOptions& options);
-int RunWaits(const ClusterOptions& options);
+int RunTables(const ReportOptions& options);
+int RunWorkers(const ReportOptions& options);
+int RunWaits(const ReportOptions& options);
 
 extern const Verb kTablesVerb;
 extern const Verb kWorkersVerb;

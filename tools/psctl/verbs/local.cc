@@ -240,7 +240,7 @@ class LocalRun {
   std::optional<StatusPoller> poller_;
   std::string coordinator_;            // Its address.
   std::map<std::string, int> colors_;  // By process name.
-  RateMeter rate_;
+  SampleRate rate_;
   bool page_shown_ = false;
   std::optional<v1::Phase> shown_phase_;
   int64_t shown_ms_ = 0;

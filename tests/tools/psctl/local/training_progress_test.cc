@@ -70,8 +70,8 @@ TEST(ClusterView, StartsWithNobody) {
   EXPECT_EQ(ProgressLine(view, 0), "starting  0 of 2 workers");
 }
 
-TEST(RateMeter, MeasuresTheLastSecondsOnly) {
-  RateMeter meter;
+TEST(SampleRate, MeasuresTheLastSecondsOnly) {
+  SampleRate meter;
   EXPECT_EQ(meter.per_second(), 0);
   meter.Observe(0, 0);
   EXPECT_EQ(meter.per_second(), 0);
@@ -81,15 +81,15 @@ TEST(RateMeter, MeasuresTheLastSecondsOnly) {
   EXPECT_EQ(meter.per_second(), 10) << "the fast first second has left the window";
 }
 
-TEST(RateMeter, TheTimeBeforeTheFirstDoesNotCount) {
-  RateMeter meter;
+TEST(SampleRate, TheTimeBeforeTheFirstDoesNotCount) {
+  SampleRate meter;
   for (int second = 0; second <= 4; ++second) meter.Observe(second, 0);
   meter.Observe(5, 1000);
   EXPECT_EQ(meter.per_second(), 1000);
 }
 
-TEST(RateMeter, ACountThatFallsGivesNoRate) {
-  RateMeter meter;
+TEST(SampleRate, ACountThatFallsGivesNoRate) {
+  SampleRate meter;
   meter.Observe(0, 100);
   meter.Observe(1, 50);
   EXPECT_EQ(meter.per_second(), 0);
