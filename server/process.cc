@@ -1,17 +1,14 @@
 #include "server/process.h"
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host_port.h"
 #include "common/base/nonce.h"
 #include "common/base/status.h"
 #include "common/http/monitoring.h"
-#include "common/io/machine_limits.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/coordinator_channel.h"
 #include "common/telemetry/log.h"
@@ -23,6 +20,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/listen.h"
 #include "server/monitoring/ps_metrics.h"
+#include "server/process_options.h"
 #include "server/replication/replication.h"
 
 namespace lodestone::server {
@@ -31,56 +29,6 @@ namespace {
 constexpr std::chrono::milliseconds kTickPeriod{1000};
 constexpr int kSyncThreadsMax = 8;   // Only reflection uses gRPC's synchronous threads.
 constexpr int kSyncPollMs = 60'000;  // An idle one wakes this often.
-
-// Health is asked for by these names, and by "" for the ps as a whole.
-constexpr char kParameterServerName[] = "lodestone.v1.ParameterServer";
-constexpr char kCoordinatorName[] = "lodestone.v1.Coordinator";
-constexpr char kAdminName[] = "lodestone.v1.Admin";
-
-Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
-  Store::Options options;
-  options.seed = config.cluster().seed();
-  options.shards = config.cluster().shards();
-  options.executors = config.server().executors() > 0 ? config.server().executors() : MachineCores();
-  options.memory_max_bytes = config.server().memory_max_bytes();
-  if (options.memory_max_bytes == 0) {
-    // Nine tenths of what there is: a table beyond it is refused, not the process killed.
-    options.memory_max_bytes = MachineMemoryBytes() / 10 * 9;
-  }
-  options.time = time;
-  return options;
-}
-
-uint64_t CallMemoryBytes(const v1::Config& config) {
-  return std::max(StoreOptions(config, nullptr).memory_max_bytes / limits::kCallMemoryParts,
-                  limits::kCallMemoryMessages * config.server().message_max_bytes());
-}
-
-absl::Status CheckConfig(const v1::Config& config) {
-  const v1::ServerConfig& server = config.server();
-  LODESTONE_RETURN_IF_ERROR(CheckAddresses(server.listen(), server.advertise()));
-  if (!server.http_listen().empty()) {
-    LODESTONE_RETURN_IF_ERROR(Annotate(ParseHostPort(server.http_listen()).status(), "server.http_listen"));
-  }
-  if (server.index() >= config.cluster().servers()) {
-    return absl::InvalidArgumentError(absl::StrCat("server.index is ", server.index(), ", and cluster.servers is ",
-                                                   config.cluster().servers(), ": indices start at 0"));
-  }
-  if (server.index() > 0 && config.coordinator().address().empty() && config.coordinator().etcd().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "server.index is ", server.index(),
-        ": coordinator.address must be the host:port of the ps with index 0 (or coordinator.etcd be set)"));
-  }
-  return absl::OkStatus();
-}
-
-// How memory that workers of this machine offer is used; null: it is refused.
-std::function<SharedUse()> SharedUseOf(const v1::Config& config, Security* security, const Store* store) {
-  // Nothing but the call vouches for its maker.
-  const bool asks = security->access() != nullptr || security->serves_by_tls();
-  if (!config.cluster().shared_memory() || asks) return nullptr;
-  return [store] { return store->log().ReadsAfterAnswers() ? SharedUse::kCopied : SharedUse::kRead; };
-}
 
 }  // namespace
 
@@ -91,8 +39,10 @@ ServerProcess::ServerProcess(const v1::Config& config, std::function<void(absl::
       on_ready_(std::move(on_ready)),
       security_(std::move(security)),
       events_(&time_),
+      readiness_(name_, &time_),
       refused_(name_, &time_, &events_),
       store_(StoreOptions(config, &time_)),
+      lost_shards_(config.server().index(), &time_, &store_.gate()),
       call_memory_(CallMemoryBytes(config), &time_),
       broadcaster_(&store_, config.server().subscribers_max()),
       coordinator_(config, &time_, [this](bool serves) { OnCoordinator(serves); }),
@@ -134,7 +84,7 @@ ServerProcess::~ServerProcess() { Shutdown(0); }
 
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const v1::Config& config,
                                                                     std::function<void(absl::Status)> on_ready) {
-  LODESTONE_RETURN_IF_ERROR(CheckConfig(config));
+  LODESTONE_RETURN_IF_ERROR(CheckProcessConfig(config));
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Open(config));
   std::unique_ptr<ServerProcess> process(new ServerProcess(config, std::move(on_ready), std::move(security)));
   LODESTONE_RETURN_IF_ERROR(process->StartParts());
@@ -181,18 +131,8 @@ StatusReporter::Sources ServerProcess::StatusSources() {
   sources.member = [this] { return MemberNow(); };
   sources.add_waits = [this](v1::StatusResponse* status) {
     call_memory_.FillStatus(name_, status);
-    MutexLock lock(&mu_);
-    if (serving_ && !synced_ && to_sync_ > 0) {
-      v1::WaitStatus* const wait = status->add_waits();
-      wait->set_who(name_);
-      wait->set_what(absl::StrCat(to_sync_, " shards that it owns or follows to have two copies"));
-      wait->set_seconds(static_cast<double>(time_.NowMs() - began_ms_) / 1000);
-    }
-    if (lost_.empty()) return;
-    v1::WaitStatus* const wait = status->add_waits();
-    wait->set_who(name_);
-    wait->set_what(absl::StrCat("an operator: ", lost_));
-    wait->set_seconds(static_cast<double>(time_.NowMs() - lost_since_ms_) / 1000);
+    readiness_.FillStatus(status);
+    lost_shards_.FillStatus(status);
   };
   return sources;
 }
@@ -267,7 +207,7 @@ absl::Status ServerProcess::Listen() {
     MutexLock lock(&mu_);
     identity_.address = AdvertisedAddress(config.listen(), config.advertise(), port);
   }
-  SetServing(false);
+  readiness_.Tell(server_->GetHealthCheckService());
   LODESTONE_LOG(INFO, "server", "listens on={} port={} address={}", config.listen(), port, identity_.address);
   return absl::OkStatus();
 }
@@ -276,18 +216,12 @@ absl::Status ServerProcess::StartHttp() {
   const std::string& listen = config_.server().http_listen();
   if (listen.empty()) return absl::OkStatus();
   LODESTONE_ASSIGN_OR_RETURN(
-      http_, HttpServer::Start(listen, status_->HttpPaths([this] { return Readiness(); }), security_->http()));
+      http_, HttpServer::Start(listen, status_->HttpPaths([this] { return readiness_.Check(); }), security_->http()));
   const std::string http = HttpAddress(listen, identity_.address, http_->port());
   LODESTONE_LOG(INFO, "server", "answers HTTP on={} port={} address={}", listen, http_->port(), http);
   MutexLock lock(&mu_);
   identity_.http = http;
   return absl::OkStatus();
-}
-
-absl::Status ServerProcess::Readiness() const {
-  MutexLock lock(&mu_);
-  if (stopping_) return absl::UnavailableError("this ps ends");
-  return serving_ && synced_ ? absl::OkStatus() : absl::UnavailableError("");
 }
 
 std::unique_ptr<CoordinatorChannel> ServerProcess::ConnectCoordinator() {
@@ -335,45 +269,14 @@ void ServerProcess::OnRoute(absl::StatusOr<ShardMap> map) {
   if (!map.ok()) return SetReady(map.status());
   // On a thread of its own, because the member's has the lease to renew.
   begin_ = std::thread([this, map = *std::move(map)] {
-    const absl::StatusOr<ShardMap> own = AwaitNothingLost(map);
+    const absl::StatusOr<ShardMap> own = lost_shards_.Await(map, storage_ != nullptr && storage_->dir().cut_short());
     SetReady(own.ok() ? Begin(*own) : own.status());
   });
 }
 
 void ServerProcess::OnMap(const ShardMap& map) {
   if (replication_ != nullptr) replication_->SetMap(map);
-  MutexLock lock(&mu_);
-  newest_map_ = map;
-  changed_.NotifyAll();
-}
-
-absl::StatusOr<ShardMap> ServerProcess::AwaitNothingLost(ShardMap map) {
-  size_t known = 0;
-  for (;;) {
-    const size_t lost = map.LostBy(identity_.index).size();
-    if (lost == 0) break;
-    if (lost != known) {
-      known = lost;
-      const std::string why = absl::StrCat(
-          name_, " was restarted without the data of ", lost, " of ", map.shards(),
-          " shards (another server.data_dir, or none), and serves nothing until an operator decides: start it "
-          "with its former folder, or `psctl promote` a ps that holds a copy, or `psctl accept-loss ",
-          identity_.index, "`; `psctl status` of the coordinator's ps says which");
-      LODESTONE_LOG(ERROR, "server", "{}", why);
-      store_.gate().SetReason(why);
-      MutexLock lock(&mu_);
-      if (lost_.empty()) lost_since_ms_ = time_.NowMs();
-      lost_ = why;
-    }
-    MutexLock lock(&mu_);
-    while (!stopping_ && (!newest_map_.has_value() || newest_map_->epoch() <= map.epoch())) changed_.Wait(&mu_);
-    if (stopping_) return absl::CancelledError("the ps shuts down");
-    map = *newest_map_;
-  }
-  store_.gate().SetReason("");
-  MutexLock lock(&mu_);
-  lost_.clear();
-  return map;
+  lost_shards_.SetMap(map);
 }
 
 absl::Status ServerProcess::Begin(const ShardMap& map) {
@@ -390,12 +293,7 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
     store_.OwnShards(shards);
   }
   if (replication_ != nullptr) replication_->Begin();
-  {
-    MutexLock lock(&mu_);
-    synced_ = replication_ == nullptr;
-    began_ms_ = time_.NowMs();
-  }
-  SetServing(true);
+  readiness_.Begin(/*wants_copies=*/replication_ != nullptr);
   if (replication_ != nullptr) MemberNow()->AskHeartbeat();
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();
@@ -410,40 +308,9 @@ void ServerProcess::SetReady(absl::Status status) {
   if (on_ready_) on_ready_(std::move(status));
 }
 
-void ServerProcess::SetServing(bool serving) {
-  {
-    MutexLock lock(&mu_);
-    serving_ = serving;
-  }
-  TellHealth();
-}
-
-void ServerProcess::TellHealth() {
-  MutexLock in_turn(&health_mu_);
-  bool ready = false, serving = false;
-  {
-    MutexLock lock(&mu_);
-    serving = serving_;
-    ready = serving_ && synced_;
-  }
-  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
-  health->SetServingStatus("", ready);
-  health->SetServingStatus(kParameterServerName, serving);
-  health->SetServingStatus(kAdminName, true);  // Answers from the start.
-}
-
 void ServerProcess::OnHeartbeat(const v1::HeartbeatResponse& response) {
   if (replication_ != nullptr && response.all_in_sync()) replication_->FreeOthers();
-  {
-    MutexLock lock(&mu_);
-    // The answer is to a heartbeat after the map that this ps began with: it counts the shards of that.
-    if (!serving_ || synced_ || stopping_) return;
-    to_sync_ = response.shards_to_sync();
-    if (to_sync_ > 0) return;
-    synced_ = true;
-  }
-  LODESTONE_LOG(INFO, "server", "is ready: all that it owns and follows has two copies, as far as there are servers");
-  TellHealth();
+  readiness_.NoteToSync(response.shards_to_sync());
 }
 
 absl::Status ServerProcess::WaitUntilReady() {
@@ -453,7 +320,7 @@ absl::Status ServerProcess::WaitUntilReady() {
 }
 
 void ServerProcess::OnCoordinator(bool serves) {
-  server_->GetHealthCheckService()->SetServingStatus(kCoordinatorName, serves);
+  readiness_.SetCoordinator(serves);
   if (coordinator_.always()) return;
   AddEvent("elected", serves ? "serves the coordinator from now on" : "does not serve the coordinator any more");
 }
@@ -485,7 +352,7 @@ void ServerProcess::CheckDisk() {
   const bool well = !absl::IsUnavailable(health);  // That too much waits for the log passes by itself.
   if (well != disk_failing_) return;
   disk_failing_ = !well;
-  SetServing(well);
+  readiness_.SetServing(well);
   if (well) {
     AddEvent("disk", "pushes can be made durable again, and are taken");
     LODESTONE_LOG(INFO, "server", "pushes can be made durable again, and are taken");
@@ -506,7 +373,8 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
     was_ready = ready_.has_value();
     changed_.NotifyAll();
   }
-  if (server_ != nullptr) server_->GetHealthCheckService()->Shutdown();
+  readiness_.Stop();
+  lost_shards_.Stop();
   if (storage_ != nullptr && !was_ready) storage_->Stop();
   if (storage_ != nullptr) storage_->StopRollback();
   if (member != nullptr) member->Leave();
@@ -523,7 +391,8 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   }
   if (ticks_.joinable()) ticks_.join();
   if (begin_.joinable()) begin_.join();
-  store_.shards().executors().Drain();  // Sweeps may be left, which know what is gone before the store is.
+  store_.StopSweeps();
+  store_.shards().executors().Drain();  // What is left knows what is gone before the store is.
   if (storage_ != nullptr) storage_->Close();
   if (http_ != nullptr) http_->Stop();
 }

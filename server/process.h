@@ -32,7 +32,9 @@
 #include "server/coordinator/coordinator_host.h"
 #include "server/coordinator_client.h"
 #include "server/durability/storage.h"
+#include "server/lost_shards_wait.h"
 #include "server/monitoring/event_log.h"
+#include "server/readiness.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/broadcaster.h"
 #include "server/rpc/call_memory.h"
@@ -81,18 +83,11 @@ class ServerProcess {
   void OnRoute(absl::StatusOr<ShardMap> map);
   // A newer map than those before.
   void OnMap(const ShardMap& map);
-  // The newest map that says of no shard that this ps has lost it. Waits for an operator, if need be; CANCELLED if the
-  // ps ends first.
-  absl::StatusOr<ShardMap> AwaitNothingLost(ShardMap map);
   // Brings the shards back and serves them.
   absl::Status Begin(const ShardMap& map);
   void SetReady(absl::Status status);
   void CheckDisk();
-  // Whether calls are taken. That the ps is ready, for those who end others by it, comes once it is in sync.
-  void SetServing(bool serving);
   void OnHeartbeat(const v1::HeartbeatResponse& response);
-  // Has the health service say what is so now.
-  void TellHealth();
   void OnCoordinator(bool serves);
   // Of a ps whose shards have no followers, and which serves them also without a lease: ABORTED once another process
   // has its place.
@@ -102,7 +97,6 @@ class ServerProcess {
   std::shared_ptr<Member> MemberNow() const;
 
   absl::Status StartHttp();
-  absl::Status Readiness() const;
   ProcessIdentity IdentityNow() const;
   StatusReporter::Sources StatusSources();
 
@@ -111,28 +105,21 @@ class ServerProcess {
   const std::string name_;  // "ps 1".
   const std::function<void(absl::Status)> on_ready_;
 
-  Mutex health_mu_;  // One after the other tells. Stands above mu_.
   mutable Mutex mu_;
   CondVar changed_;
   std::string local_socket_;  // Its name; empty if there is none. Constant after Listen.
   ProcessIdentity identity_;  // Constant after Start; until then, calls that come already see it under mu_.
   std::optional<absl::Status> ready_ ABSL_GUARDED_BY(mu_);
-  std::optional<ShardMap> newest_map_ ABSL_GUARDED_BY(mu_);  // Of OnMap.
-  std::string lost_ ABSL_GUARDED_BY(mu_);                    // What AwaitNothingLost waits for; empty: nothing.
-  int64_t lost_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
-  // What it owns and follows had two copies, once since it began; and how many shards had not, as far as is known.
-  bool synced_ ABSL_GUARDED_BY(mu_) = false;
-  uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t began_ms_ ABSL_GUARDED_BY(mu_) = 0;
-  bool serving_ ABSL_GUARDED_BY(mu_) = false;  // Calls are taken.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Synchronise themselves. Each uses only what stands above it; what gRPC calls outlives the gRPC server.
   AnchoredTime time_;
   const std::unique_ptr<Security> security_;
   EventLog events_;
+  Readiness readiness_;
   RefusedPushes refused_;
   Store store_;
+  LostShardsWait lost_shards_;
   std::unique_ptr<Storage> storage_;  // Null if nothing is kept on disk; constant after Start.
   CallMemory call_memory_;
   Broadcaster broadcaster_;

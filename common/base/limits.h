@@ -12,6 +12,9 @@ inline constexpr size_t kSessionsMax = 16384;               // Worker sessions p
 inline constexpr int64_t kSessionIdleMaxMs = 6 * 3600'000;  // A session without any call for this long is forgotten.
 inline constexpr size_t kExecutorQueueMax = 4096;           // Messages waiting per executor before back-pressure.
 
+// Worker: what is on its way.
+inline constexpr uint64_t kPushBytesInFlightMax = 256 << 20;  // Of unacknowledged pushes of one client, to all ps.
+
 // Server: shape of tables.
 inline constexpr size_t kTablesMax = 4096;                        // Tables per ps.
 inline constexpr size_t kTableNameBytesMax = 200;                 // Length of a table's name.
@@ -28,7 +31,6 @@ inline constexpr uint64_t kLogQueueBytesMax = 64 << 20;                // Waitin
 inline constexpr int64_t kLogRetryMs = 1000;                           // Until a log that failed is tried again.
 inline constexpr int64_t kLogCommitSlowMs = 5;                         // A commit that takes longer is slow.
 inline constexpr int64_t kLogCommitCalmMs = 1000;                      // After the last slow one they are fast again.
-inline constexpr size_t kEvictedKeysAtOnceMax = 8 << 20;               // Of a shard, in one record of its log.
 inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;            // Message of a record in a file.
 inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payload of a record in a file.
 inline constexpr size_t kCheckpointNameBytesMax = 100;                 // Length of a checkpoint's name.

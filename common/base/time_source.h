@@ -1,8 +1,6 @@
 // Time as an injected dependency, so that tests move it by hand.
 #pragma once
 
-#include <time.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,11 +18,7 @@ class TimeSource {
 // lease that ended meanwhile has ended.
 class SteadyTime final : public TimeSource {
  public:
-  int64_t NowMs() const override {
-    timespec now{};
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-  }
+  int64_t NowMs() const override;  // In a simulation, of its clock.
 };
 
 // Milliseconds since 1970: the wall clock when this was made, and SteadyTime from there on. What is kept on disk

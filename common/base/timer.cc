@@ -80,7 +80,7 @@ void Timer::Run() {
         }
         const int64_t left_ms = functions_.begin()->first.first - time_->NowMs();
         if (left_ms <= 0) break;
-        changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(left_ms));
+        changed_.WaitForMs(&mu_, left_ms);
       }
     }
     CheckTime();

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
 #include "common/base/time_source.h"
 
 namespace lodestone {
@@ -57,7 +57,7 @@ class Timer {
   Id last_id_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::thread thread_;  // Last: it uses all of the above.
+  Thread thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace lodestone

@@ -91,6 +91,11 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
                                             " needs server.data_dir, the folder that the logs are kept in")});
   }
   const bool replicated = config.cluster().replicas() > 1;
+  const bool in_memory = durability == v1::ClusterConfig::MEMORY || (!has_data_dir && !replicated);
+  if (config.cluster().reads() == v1::ClusterConfig::DURABLE && in_memory) {
+    problems->push_back(
+        {"cluster.reads", "durable needs server.data_dir or cluster.replicas: 2: in memory nothing is"});
+  }
   if (replicated && durability != v1::ClusterConfig::REPLICA && durability != v1::ClusterConfig::AUTO) {
     problems->push_back({"cluster.durability", "must be replica (or auto) where cluster.replicas is 2"});
   }

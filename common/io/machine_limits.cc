@@ -19,10 +19,9 @@ namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
-// Where the tree of control groups of cgroup v2 is, alone and beside those of v1.
-constexpr const char* kUnified = "/sys/fs/cgroup";
-constexpr const char* kUnifiedBesideV1 = "/sys/fs/cgroup/unified";
-constexpr const char* kV1 = "/sys/fs/cgroup";  // One tree per controller below it.
+// Where control groups are: the one tree of cgroup v2, or those of v1, one per controller below it.
+constexpr const char* kGroups = "/sys/fs/cgroup";
+constexpr const char* kUnifiedBesideV1 = "/sys/fs/cgroup/unified";  // The tree of v2, if there are both.
 
 std::vector<std::string> LinesOf(const std::string& path) {
   std::ifstream file(path);
@@ -76,9 +75,9 @@ uint64_t LimitOfGroups(const std::string& root, const std::string& controller, L
     const std::vector<std::string> controllers = absl::StrSplit(fields[1], ',');
     if (fields[0] == "0" && fields[1].empty()) {
       lowest = std::min(
-          {lowest, LowestLimit(root + kUnified, group, unified), LowestLimit(root + kUnifiedBesideV1, group, unified)});
+          {lowest, LowestLimit(root + kGroups, group, unified), LowestLimit(root + kUnifiedBesideV1, group, unified)});
     } else if (std::find(controllers.begin(), controllers.end(), controller) != controllers.end()) {
-      lowest = std::min(lowest, LowestLimit(absl::StrCat(root, kV1, "/", controller), group, v1));
+      lowest = std::min(lowest, LowestLimit(absl::StrCat(root, kGroups, "/", controller), group, v1));
     }
   }
   return lowest;

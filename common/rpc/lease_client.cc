@@ -27,8 +27,6 @@ constexpr int64_t kFirstRetryMs = 100;
 constexpr int64_t kRouteRetryMs = 250;
 constexpr int64_t kRouteWantedMs = 2000;    // So long a newer map is asked for after one was requested.
 constexpr int64_t kReconnectSliceMs = 100;  // While the coordinator cannot be reached, requests are seen this often.
-constexpr int64_t kWaitLogMs = 1000;        // Between two logs of waits that differ.
-constexpr int64_t kSameWaitLogMs = 5000;    // The same of a wait that stays the same.
 
 std::string PeerName() {
   char host[256] = "";
@@ -99,7 +97,7 @@ absl::StatusOr<ShardMap> LeaseClient::AwaitRoute() {
   for (;;) {
     absl::StatusOr<ShardMap> map = TryRoute(deadline_ms - time_.NowMs());
     if (map.ok()) {
-      SetWait("");
+      wait_.Set("", epoch_ > 0);
       epoch_ = map->epoch();
       next_route_ms_ = kNever;
       return map;
@@ -112,7 +110,7 @@ absl::StatusOr<ShardMap> LeaseClient::AwaitRoute() {
       return absl::DeadlineExceededError(absl::StrCat("gave up after ", options_.join_timeout_ms,
                                                       " ms (coordinator.join_timeout_ms): ", last.message()));
     }
-    SetWait(std::string(map.status().message()));
+    wait_.Set(std::string(map.status().message()), epoch_ > 0);
     int64_t pause_ms = std::min({backoff.NextMs(), options_.poll_ms_max, deadline_ms - now_ms});
     if (incarnation_ != 0) {
       pause_ms = std::min(pause_ms, std::max(limits::kRetryBackoffMinMs, next_heartbeat_ms_ - now_ms));
@@ -133,9 +131,12 @@ absl::StatusOr<ShardMap> LeaseClient::TryRoute(int64_t left_ms) {
 }
 
 absl::StatusOr<ShardMap> LeaseClient::FetchRoute(int64_t timeout_ms) {
+  v1::RouteRequest request;
+  request.set_role(join_.role());
+  request.set_incarnation(incarnation_);
   v1::RouteResponse route;
   LODESTONE_RETURN_IF_ERROR(Call(timeout_ms, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-    return stub->Route(context, v1::RouteRequest(), &route);
+    return stub->Route(context, request, &route);
   }));
   LODESTONE_ASSIGN_OR_RETURN(ShardMap map, ShardMap::FromProto(route));
   // An older one is of no use, whatever it says.
@@ -169,13 +170,15 @@ void LeaseClient::KeepLease() {
     if (time_.NowMs() >= next_route_ms_) route = FollowRoute();
     if (IsLost(route) || leaving()) return;
     if (!lease.ok()) {
-      SetWait(absl::StrCat(
-          displaced_ ? "another process has its place, and it serves nothing any more; end it" : options_.without_lease,
-          ": ", lease.message()));
+      wait_.Set(absl::StrCat(displaced_ ? "another process has its place, and it serves nothing any more; end it"
+                                        : options_.without_lease,
+                             ": ", lease.message()),
+                epoch_ > 0);
     } else if (!route.ok()) {
-      SetWait(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()));
+      wait_.Set(absl::StrCat("goes on with the shard map of epoch ", epoch_.load(), " for now: ", route.message()),
+                epoch_ > 0);
     } else {
-      SetWait("");
+      wait_.Set("", epoch_ > 0);
     }
   }
 }
@@ -386,36 +389,6 @@ bool LeaseClient::Pause(int64_t ms) {
     const std::chrono::milliseconds slice(std::clamp<int64_t>(left_ms, 1, kReconnectSliceMs));
     if (unreachable->channel->WaitForConnected(std::chrono::system_clock::now() + slice)) return true;
   }
-}
-
-void LeaseClient::SetWait(const std::string& what) {
-  const int64_t now_ms = time_.NowMs();
-  bool is_new = false;
-  {
-    MutexLock lock(&mu_);
-    is_new = wait_ != what;
-    if (is_new && (wait_.empty() || what.empty())) wait_since_ms_ = now_ms;
-    wait_ = what;
-  }
-  if (what.empty()) {
-    if (is_new && wait_logged_ms_ > 0)
-      LODESTONE_LOG(INFO, "lease", "{}", epoch_ > 0 ? "the coordinator answers again" : "the wait is over");
-    wait_logged_ms_ = 0;
-    return;
-  }
-  if (now_ms - wait_logged_ms_ < (is_new ? kWaitLogMs : kSameWaitLogMs)) return;
-  wait_logged_ms_ = now_ms;
-  if (epoch_ > 0) {
-    LODESTONE_LOG(WARN, "lease", "{}", what);
-  } else {
-    LODESTONE_LOG(INFO, "lease", "waiting for={}", what);
-  }
-}
-
-std::optional<LeaseClient::Wait> LeaseClient::wait() const {
-  MutexLock lock(&mu_);
-  if (wait_.empty()) return std::nullopt;
-  return Wait{wait_, static_cast<double>(time_.NowMs() - wait_since_ms_) / 1000.0};
 }
 
 std::string LeaseClient::coordinator_address() const {

@@ -25,6 +25,7 @@
 #include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "common/rpc/coordinator_channel.h"
+#include "common/rpc/lease_wait.h"
 #include "common/wire/shard_map.h"
 #include "grpcpp/client_context.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -62,11 +63,7 @@ class LeaseClient {
     // The lease is lost; nothing more is sent.
     std::function<void(const absl::Status&)> on_lost;
   };
-  // What a process waits for.
-  struct Wait {
-    std::string what;
-    double seconds = 0;
-  };
+  using Wait = LeaseWait::Wait;
 
   // Starts joining.
   LeaseClient(Options options, Delegate delegate, std::unique_ptr<CoordinatorChannel> coordinator);
@@ -101,7 +98,7 @@ class LeaseClient {
   absl::Status Call(int64_t timeout_ms, const CoordinatorCall& call);
 
   // What keeps the process from its first map, or from its lease.
-  std::optional<Wait> wait() const;
+  std::optional<Wait> wait() const { return wait_.Get(); }
   // Where the coordinator was last; empty if it was nowhere yet.
   std::string coordinator_address() const;
 
@@ -138,8 +135,6 @@ class LeaseClient {
   // Null unless the coordinator cannot be reached and it is time to try.
   CoordinatorChannel::ConnectionPtr TryToReconnect();
   bool leaving() const;
-  // Notes what is waited for, empty for nothing; logs it when it is new, and from time to time.
-  void SetWait(const std::string& what);
 
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   static constexpr int64_t kLongAgo = std::numeric_limits<int64_t>::min() / 2;
@@ -171,7 +166,6 @@ class LeaseClient {
   bool route_failed_ = false;              // The newest attempt at a map.
   int64_t retry_ms_ = 0;                   // The last pause of NextRetryMs; 0: the coordinator has answered since.
   int64_t held_since_ms_ = 0;              // The coordinator first said that the place is held; 0: it has not.
-  int64_t wait_logged_ms_ = 0;
   int64_t reconnected_ms_ = 0;
 
   mutable Mutex mu_;
@@ -180,8 +174,7 @@ class LeaseClient {
   bool route_requested_ ABSL_GUARDED_BY(mu_) = false;
   bool heartbeat_requested_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);  // In progress.
-  std::string wait_ ABSL_GUARDED_BY(mu_);
-  int64_t wait_since_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  LeaseWait wait_;                                                // Synchronises itself.
 
   std::thread thread_;  // Last: it uses all of the above.
 };

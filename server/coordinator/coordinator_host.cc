@@ -93,6 +93,8 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
     kept->clear_undecided();
     kept->clear_lost();
     kept->clear_lost_folders();
+    kept->clear_equal_copies();
+    kept->set_owners_unknown(true);
   }
   return kept;
 }

@@ -180,27 +180,10 @@ grpc::ServerUnaryReactor* ElectedCoordinator::Join(grpc::CallbackServerContext* 
   return PassOn(&CoordinatorService::Join, context, request, response);
 }
 
-grpc::ServerUnaryReactor* ElectedCoordinator::Heartbeat(grpc::CallbackServerContext* context,
-                                                        const v1::HeartbeatRequest* request,
-                                                        v1::HeartbeatResponse* response) {
-  return PassOn(&CoordinatorService::Heartbeat, context, request, response);
-}
-
 grpc::ServerUnaryReactor* ElectedCoordinator::AwaitClock(grpc::CallbackServerContext* context,
                                                          const v1::AwaitClockRequest* request,
                                                          v1::AwaitClockResponse* response) {
   return PassOn(&CoordinatorService::AwaitClock, context, request, response);
-}
-
-grpc::ServerUnaryReactor* ElectedCoordinator::Route(grpc::CallbackServerContext* context,
-                                                    const v1::RouteRequest* request, v1::RouteResponse* response) {
-  return PassOn(&CoordinatorService::Route, context, request, response);
-}
-
-grpc::ServerUnaryReactor* ElectedCoordinator::ReportSync(grpc::CallbackServerContext* context,
-                                                         const v1::ReportSyncRequest* request,
-                                                         v1::ReportSyncResponse* response) {
-  return PassOn(&CoordinatorService::ReportSync, context, request, response);
 }
 
 v1::CoordinatorState ElectedCoordinator::State() const {

@@ -47,14 +47,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;
-  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
-                                      v1::HeartbeatResponse* response) override;
   grpc::ServerUnaryReactor* AwaitClock(grpc::CallbackServerContext* context, const v1::AwaitClockRequest* request,
                                        v1::AwaitClockResponse* response) override;
-  grpc::ServerUnaryReactor* Route(grpc::CallbackServerContext* context, const v1::RouteRequest* request,
-                                  v1::RouteResponse* response) override;
-  grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
-                                       v1::ReportSyncResponse* response) override;
   void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                        v1::HeartbeatResponse* response, Done done) override;
   void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,

@@ -40,6 +40,8 @@ class MemberTable {
   uint64_t changes() const { return changes_; }
 
   bool Alive(const MemberPlace& place) const;
+  // Whether the holder's life has ended for good: whatever comes, it does not get its lease back.
+  bool HasEnded(const MemberPlace& place) const { return place.left || place.expiry_told; }
   double SecondsSinceContact(const MemberPlace& place) const;
   // "worker 1 (host:4711)".
   std::string Describe(const MemberPlace& place) const;

@@ -27,9 +27,13 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
   }
   const bool is_server = place->role == v1::ROLE_SERVER;
   if (members_.EndLife(*place) && is_server) shards_.TakeOut(*place);
-  const std::optional<v1::ServerData> former = place->data;
-  const bool same_process = members_.Occupy(place, request);
-  if (is_server) shards_.ServerJoined(*place, !same_process, former);
+  ShardAssignment::Start start;
+  start.former = place->data;
+  start.continues = start.former.has_value() && start.former->folder() != 0 && request.has_data() &&
+                    request.data().folder() == start.former->folder() && request.predecessor() != 0 &&
+                    request.predecessor() == place->token;
+  start.anew = !members_.Occupy(place, request);
+  if (is_server) shards_.ServerJoined(*place, start);
   return AnswerTo(*place);
 }
 
@@ -65,6 +69,15 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
   if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
   return response;
+}
+
+absl::StatusOr<v1::RouteResponse> Membership::Route(const v1::RouteRequest& request) {
+  absl::StatusOr<v1::RouteResponse> route = shards_.Route();
+  // What clients hear of it has no owner acknowledge anything. One that does not say what it is may be an owner.
+  if (!route.ok() || request.role() == v1::ROLE_WORKER) return route;
+  const MemberPlace* const place = members_.Find(request.incarnation());
+  shards_.NoteTold(place != nullptr && place->role == v1::ROLE_SERVER ? place : nullptr);
+  return route;
 }
 
 absl::StatusOr<v1::PromoteResponse> Membership::Promote(const v1::PromoteRequest& request) {

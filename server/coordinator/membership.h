@@ -73,6 +73,10 @@ class Membership {
   // shard; ABORTED: later ones have come. To be sent to the owner after it is saved: it acts on it.
   absl::StatusOr<v1::ReportSyncResponse> ReportSync(const v1::ReportSyncRequest& request);
 
+  // The shard map for a process, as ShardAssignment::Route, which a ps may act on from now on. To be sent after it is
+  // saved.
+  absl::StatusOr<v1::RouteResponse> Route(const v1::RouteRequest& request);
+
   // What an operator decides of shards that nobody serves: Admin.Promote and Admin.AcceptLoss, to be answered after it
   // is saved. FAILED_PRECONDITION too while there is no shard map.
   absl::StatusOr<v1::PromoteResponse> Promote(const v1::PromoteRequest& request);

@@ -24,7 +24,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
                                    {"followers in sync or not", state.in_sync_size()},
                                    {"shards decided or not", state.undecided_size()},
                                    {"shards lost or not", state.lost_size()},
-                                   {"folders of lost shards", state.lost_folders_size()}}) {
+                                   {"folders of lost shards", state.lost_folders_size()},
+                                   {"equal copies", state.equal_copies_size()}}) {
     if (size != 0 && size != shards) return Broken(size, " ", what, " where ", shards, " shards have owners");
   }
   for (const uint64_t term : state.terms()) {
@@ -34,6 +35,10 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
     const uint32_t follower = state.followers().empty() ? 0 : state.followers(shard);
     const bool in_sync = !state.in_sync().empty() && state.in_sync(shard);
     const bool undecided = !state.undecided().empty() && state.undecided(shard);
+    const uint32_t equal = state.equal_copies().empty() ? 0 : state.equal_copies(shard);
+    if (equal > state.servers() || equal == state.owners(shard) + 1) {
+      return Broken("shard ", shard, " of server ", state.owners(shard), " has an equal copy at server ", equal - 1);
+    }
     if (follower > state.servers() || follower == state.owners(shard) + 1) {
       return Broken("shard ", shard, " of server ", state.owners(shard), " is followed by server ", follower - 1,
                     " where there are ", state.servers());

@@ -5,9 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
@@ -18,7 +15,6 @@ namespace {
 
 constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker.
 constexpr size_t kUnsavedPerPlaceMax = 4;  // Answers that wait for the state to be saved, per place.
-constexpr size_t kWaitsShownMax = 64;      // In a status.
 // Parts of a lease: between two looks at the time at most, and that are a stall if it was longer. Members renew theirs
 // each third of it: what is left of one after a shorter stall is enough for what waits to be read.
 constexpr int64_t kLooksPerLease = 4;
@@ -29,54 +25,18 @@ constexpr char kHeartbeatMethod[] = "/lodestone.v1.Coordinator/Heartbeat";
 
 }  // namespace
 
-// One call of AwaitClock. Owned by gRPC until OnDone. `request` and `response` live as long.
-class CoordinatorService::HeldCall final : public grpc::ServerUnaryReactor {
- public:
-  HeldCall(CoordinatorService* service, const v1::AwaitClockRequest* request, v1::AwaitClockResponse* response)
-      : service_(service),
-        request_(request),
-        response_(response),
-        since_ms_(service->time_->NowMs()),
-        deadline_ms_(since_ms_ + std::min(request->timeout_ms(), limits::kAwaitTimeoutMaxMs)) {}
-
-  const v1::AwaitClockRequest& request() const { return *request_; }
-  v1::AwaitClockResponse* response() { return response_; }
-  int64_t since_ms() const { return since_ms_; }
-  int64_t deadline_ms() const { return deadline_ms_; }
-
-  // Set by who removed the call from the held ones, and used by it to finish.
-  void set_end(absl::Status end) { end_ = std::move(end); }
-  void FinishNow() { Finish(service_->Told(end_)); }
-
-  void OnCancel() override {
-    if (service_->Forget(this)) Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone"));
-  }
-  void OnDone() override {
-    CoordinatorService* const service = service_;
-    delete this;
-    service->NoteAwaitCallGone();
-  }
-
- private:
-  CoordinatorService* const service_;
-  const v1::AwaitClockRequest* const request_;
-  v1::AwaitClockResponse* const response_;
-  const int64_t since_ms_;
-  const int64_t deadline_ms_;
-  absl::Status end_;
-};
-
 CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads, Access* access)
     : time_(options.time),
       stall_time_(options.stall_time != nullptr ? options.stall_time : &steady_),
       lease_ms_(options.lease_ms),
-      held_max_(kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax),
       leads_(std::move(leads)),
       access_(access),
       events_(options.time),
       membership_(options),
       history_(options.time),
       looked_ms_(stall_time_->NowMs()),
+      clock_calls_(options.time, kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax,
+                   [this](const absl::Status& status) { return Told(status); }),
       saver_({.time = options.time,
               .waiting_max = kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers),
               .save = std::move(save),
@@ -99,13 +59,6 @@ CoordinatorService::~CoordinatorService() {
   }
   watch.reset();
   timer_.join();
-  MutexLock lock(&mu_);
-  while (await_calls_ > 0) await_call_gone_.Wait(&mu_);
-}
-
-void CoordinatorService::NoteAwaitCallGone() {
-  MutexLock lock(&mu_);
-  if (--await_calls_ == 0) await_call_gone_.NotifyAll();
 }
 
 absl::Status CoordinatorService::OrNotLeading(const absl::Status& status) const {
@@ -218,15 +171,6 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
   return reactor;
 }
 
-grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerContext* context,
-                                                        const v1::HeartbeatRequest* request,
-                                                        v1::HeartbeatResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  HandleHeartbeat(*context, *request, response,
-                  [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
-  return reactor;
-}
-
 void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                                          v1::HeartbeatResponse* response, Done done) {
   if (access_ != nullptr && (request.has_server() || IsServer(request.incarnation()))) {
@@ -237,7 +181,7 @@ void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context,
   }
   absl::Status status;
   bool waits = false;
-  std::vector<HeldCall*> answered;
+  ClockCalls::Answered answered;
   {
     MutexLock lock(&mu_);
     const uint64_t epoch_before = membership_.shards().epoch();
@@ -249,7 +193,7 @@ void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context,
     if (beat.ok()) {
       *response = *beat;
       response->set_route_epoch(saver_.EpochToTell(beat->route_epoch()));
-      answered = TakeAnswered();
+      answered = clock_calls_.TakeAnswered(membership_.members());
     }
     if (status.ok() && request.leaving()) {
       LODESTONE_LOG(INFO, "coordinator", "left who={}", membership_.members().NameOf(request.incarnation()));
@@ -259,61 +203,37 @@ void CoordinatorService::HandleHeartbeat(const grpc::ServerContextBase& context,
       waits = WaitsForSave(done, AllSaved(), &status);
     }
   }
-  for (HeldCall* const call : answered) call->FinishNow();
+  clock_calls_.Finish(answered);
   if (!waits) done(OrNotLeading(status));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerContext*,
                                                          const v1::AwaitClockRequest* request,
                                                          v1::AwaitClockResponse* response) {
-  auto* const call = new HeldCall(this, request, response);
-  std::vector<HeldCall*> answered;
+  grpc::ServerUnaryReactor* const call = clock_calls_.Hold(request, response);
+  ClockCalls::Answered answered;
   {
     MutexLock lock(&mu_);
-    ++await_calls_;
-    if (shut_down_ || held_.size() >= held_max_) {
-      call->set_end(shut_down_ ? absl::UnavailableError("the coordinator shuts down")
-                               : absl::ResourceExhaustedError(
-                                     absl::StrCat("the coordinator holds ", held_.size(), " calls, its limit")));
-      answered.push_back(call);
-    } else {
-      held_.insert(call);
-      answered = TakeAnswered();
-      wake_timer_.NotifyOne();
-    }
+    NoticeStall();
+    answered = clock_calls_.TakeAnswered(membership_.members());
+    wake_timer_.NotifyOne();
   }
-  for (HeldCall* const other : answered) other->FinishNow();
+  clock_calls_.Finish(answered);
   return call;
 }
 
-grpc::ServerUnaryReactor* CoordinatorService::Route(grpc::CallbackServerContext* context,
-                                                    const v1::RouteRequest* request, v1::RouteResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  HandleRoute(*context, *request, response, [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
-  return reactor;
-}
-
-void CoordinatorService::HandleRoute(const grpc::ServerContextBase&, const v1::RouteRequest&,
+void CoordinatorService::HandleRoute(const grpc::ServerContextBase&, const v1::RouteRequest& request,
                                      v1::RouteResponse* response, Done done) {
   absl::Status status;
   bool waits = false;
   {
     MutexLock lock(&mu_);
-    auto route = membership_.shards().Route();
+    auto route = membership_.Route(request);
     status = route.status();
     if (route.ok()) *response = *std::move(route);
     waits = WaitsForSave(done, AllSaved() || saver_.IsRouteSaved(membership_.shards().changes()), &status);
   }
   if (!waits) done(OrNotLeading(status));
-}
-
-grpc::ServerUnaryReactor* CoordinatorService::ReportSync(grpc::CallbackServerContext* context,
-                                                         const v1::ReportSyncRequest* request,
-                                                         v1::ReportSyncResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  HandleReportSync(*context, *request, response,
-                   [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
-  return reactor;
 }
 
 void CoordinatorService::HandleReportSync(const grpc::ServerContextBase&, const v1::ReportSyncRequest& request,
@@ -331,43 +251,6 @@ void CoordinatorService::HandleReportSync(const grpc::ServerContextBase&, const 
     waits = WaitsForSave(done, AllSaved(), &status);
   }
   if (!waits) done(OrNotLeading(status));
-}
-
-bool CoordinatorService::Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) {
-  const Incarnation asker = call->request().incarnation();
-  if (asker != 0) {
-    if (absl::Status alive = membership_.members().CheckAlive(asker); !alive.ok()) {
-      call->set_end(std::move(alive));
-      return true;
-    }
-  }
-  if (clocks.Reached(asker, call->request().clock())) {
-    call->response()->set_reached(true);
-    return true;
-  }
-  if (now_ms < call->deadline_ms()) return false;
-  for (std::string& line : WorkersBehind(membership_.members(), asker, call->request().clock())) {
-    call->response()->add_waiting_for(std::move(line));
-  }
-  return true;
-}
-
-std::vector<CoordinatorService::HeldCall*> CoordinatorService::TakeAnswered() {
-  std::vector<HeldCall*> answered;
-  if (held_.empty()) return answered;
-  NoticeStall();
-  const LowestClocks clocks = LowestClocksOf(membership_.members());
-  const int64_t now_ms = time_->NowMs();
-  for (HeldCall* const call : held_) {
-    if (Answer(call, clocks, now_ms)) answered.push_back(call);
-  }
-  for (HeldCall* const call : answered) held_.erase(call);
-  return answered;
-}
-
-bool CoordinatorService::Forget(HeldCall* call) {
-  MutexLock lock(&mu_);
-  return held_.erase(call) > 0;
 }
 
 void CoordinatorService::NoticeStall() {
@@ -427,14 +310,14 @@ void CoordinatorService::Settle(uint64_t epoch_before) {
 }
 
 void CoordinatorService::CheckTime() {
-  std::vector<HeldCall*> answered;
+  ClockCalls::Answered answered;
   {
     MutexLock lock(&mu_);
     LogExpired();
     AddToHistory();
-    answered = TakeAnswered();
+    answered = clock_calls_.TakeAnswered(membership_.members());
   }
-  for (HeldCall* const call : answered) call->FinishNow();
+  clock_calls_.Finish(answered);
 }
 
 std::optional<int64_t> CoordinatorService::NextWakeMs() const {
@@ -442,8 +325,8 @@ std::optional<int64_t> CoordinatorService::NextWakeMs() const {
   if (const auto history_ms = history_.NextMs(AnyWorkerWorks(membership_.members())); history_ms.has_value()) {
     next_ms = std::min(next_ms.value_or(*history_ms), *history_ms);
   }
-  for (const HeldCall* const call : held_) {
-    next_ms = std::min(next_ms.value_or(call->deadline_ms()), call->deadline_ms());
+  if (const auto end_ms = clock_calls_.NextEndMs(); end_ms.has_value()) {
+    next_ms = std::min(next_ms.value_or(*end_ms), *end_ms);
   }
   return next_ms;
 }
@@ -470,19 +353,13 @@ void CoordinatorService::RunTimer() {
 }
 
 void CoordinatorService::Shutdown() {
-  std::vector<HeldCall*> ended;
   {
     MutexLock lock(&mu_);
     shut_down_ = true;
-    ended.assign(held_.begin(), held_.end());
-    held_.clear();
     wake_timer_.NotifyAll();
     saver_.Stop();
   }
-  for (HeldCall* const call : ended) {
-    call->set_end(absl::UnavailableError("the coordinator shuts down"));
-    call->FinishNow();
-  }
+  clock_calls_.Shutdown();
 }
 
 void CoordinatorService::AddToHistory() {
@@ -498,19 +375,8 @@ v1::HistoryResponse CoordinatorService::TellHistory() const {
 void CoordinatorService::FillStatus(v1::StatusResponse* status) const {
   MutexLock lock(&mu_);
   *status->mutable_cluster() = membership_.Status();
-  const int64_t now_ms = time_->NowMs();
   saver_.FillStatus(status);
-  size_t shown = 0;
-  for (const HeldCall* const call : held_) {
-    if (++shown > kWaitsShownMax) break;
-    const Incarnation asker = call->request().incarnation();
-    v1::WaitStatus* const wait = status->add_waits();
-    wait->set_who(asker == 0 ? "an observer" : membership_.members().NameOf(asker));
-    wait->set_what(
-        absl::StrCat("clock ", call->request().clock(), ": ",
-                     absl::StrJoin(WorkersBehind(membership_.members(), asker, call->request().clock()), "; ")));
-    wait->set_seconds(static_cast<double>(now_ms - call->since_ms()) / 1000.0);
-  }
+  clock_calls_.FillStatus(membership_.members(), status);
 }
 
 }  // namespace lodestone::server

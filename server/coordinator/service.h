@@ -1,8 +1,9 @@
-// The Coordinator service: Membership behind gRPC, and the held calls of AwaitClock.
+// The Coordinator service: Membership behind gRPC. The methods of ControlMethods are called through ControlService, the
+// others are callbacks.
 //
-// AwaitClock holds calls without a thread each: whatever may end one (progress, a worker that leaves, the end of a
-// lease, its timeout) checks those that are held. One thread sleeps until the next lease or hold ends, and looks at the
-// time often enough to notice that this process stood still (stopped, swapped out): then no lease ends for it.
+// Whatever may end a held call of AwaitClock (progress, a worker that leaves, the end of a lease, its timeout) checks
+// those that are held (ClockCalls). One thread sleeps until the next lease or hold ends, and looks at the time often
+// enough to notice that this process stood still (stopped, swapped out): then no lease ends for it.
 //
 // A ps whose process dies while its machine lives is noticed by a ProcessWatch, and loses its lease at once.
 //
@@ -25,7 +26,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
@@ -36,11 +36,11 @@
 #include "proto/coordinator_state.pb.h"
 #include "server/auth/access.h"
 #include "server/auth/authorized_caller.h"
+#include "server/coordinator/clock_calls.h"
 #include "server/coordinator/control_methods.h"
 #include "server/coordinator/history.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/state_saver.h"
-#include "server/coordinator/worker_clocks.h"
 #include "server/monitoring/event_log.h"
 
 namespace lodestone::server {
@@ -65,14 +65,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;
-  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
-                                      v1::HeartbeatResponse* response) override;
   grpc::ServerUnaryReactor* AwaitClock(grpc::CallbackServerContext* context, const v1::AwaitClockRequest* request,
                                        v1::AwaitClockResponse* response) override;
-  grpc::ServerUnaryReactor* Route(grpc::CallbackServerContext* context, const v1::RouteRequest* request,
-                                  v1::RouteResponse* response) override;
-  grpc::ServerUnaryReactor* ReportSync(grpc::CallbackServerContext* context, const v1::ReportSyncRequest* request,
-                                       v1::ReportSyncResponse* response) override;
   void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                        v1::HeartbeatResponse* response, Done done) override;
   void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,
@@ -106,15 +100,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   v1::HistoryResponse TellHistory() const;
 
  private:
-  class HeldCall;
-
   template <typename Request, typename Response>
   void Decide(absl::StatusOr<Response> (Membership::*decide)(const Request&), const Request& request,
               Decided<Response> done);
-  // Removes the held calls that can be answered and writes their answers; the caller finishes them without the lock.
-  std::vector<HeldCall*> TakeAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether `call` can be answered; then it is.
-  bool Answer(HeldCall* call, const LowestClocks& clocks, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Renews all leases if this process has stood still since the last call. To be called before a lease is judged.
   void NoticeStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the servers watched that live now.
@@ -148,16 +136,12 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   // The status that the caller of a method gets that ended with `status`.
   absl::Status OrNotLeading(const absl::Status& status) const;
   grpc::Status Told(const absl::Status& status) const;
-  void NoteAwaitCallGone();
-  // Removes `call`; false if it is no longer held.
-  bool Forget(HeldCall* call);
 
   // Constant after construction.
   const SteadyTime steady_;
   const TimeSource* const time_;
   const TimeSource* const stall_time_;
   const int64_t lease_ms_;
-  const size_t held_max_;
   const Leads leads_;
   Access* const access_;
 
@@ -167,12 +151,11 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   CondVar wake_timer_;
   Membership membership_ ABSL_GUARDED_BY(mu_);
   History history_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<HeldCall*> held_ ABSL_GUARDED_BY(mu_);
-  int64_t looked_ms_ ABSL_GUARDED_BY(mu_);       // NoticeStall's last call, by stall_time_.
-  size_t await_calls_ ABSL_GUARDED_BY(mu_) = 0;  // That exist, held or ended.
-  CondVar await_call_gone_;
+  int64_t looked_ms_ ABSL_GUARDED_BY(mu_);  // NoticeStall's last call, by stall_time_.
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchServers.
+
+  ClockCalls clock_calls_;  // Synchronises itself; may be called with mu_ held.
 
   // Last: their threads use all of the above.
   StateSaver saver_;  // Synchronises itself; may be called with mu_ held.

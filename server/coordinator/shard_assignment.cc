@@ -10,11 +10,12 @@
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/wire/shard_map.h"
+#include "server/coordinator/follower_choice.h"
+#include "server/coordinator/shard_route.h"
 
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kNamesMax = 16;      // Named in one message.
 constexpr size_t kShardRunsMax = 32;  // Of shards that moved, named in one event.
 
 }  // namespace
@@ -26,15 +27,15 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       owners_(InitialOwners(options_.shards, options_.servers)),
       terms_(options_.shards),
       lost_(options_.shards),
-      lost_folders_(options_.shards) {
+      lost_folders_(options_.shards),
+      equal_(options_.shards) {
   if (!options_.replicated()) return;
   followers_ = InitialFollowers(options_.shards, options_.servers);
   in_sync_.assign(options_.shards, false);
   undecided_.assign(options_.shards, false);
 }
 
-void ShardAssignment::ServerJoined(const MemberPlace& server, bool starts,
-                                   const std::optional<v1::ServerData>& former) {
+void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start) {
   const bool was_mapped = mapped_;
   mapped_ = mapped_ || std::all_of(members_.servers().begin(), members_.servers().end(),
                                    [&](const MemberPlace& p) { return members_.Alive(p); });
@@ -43,10 +44,11 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, bool starts,
   if (!was_mapped && epoch_ > 0) terms_.assign(options_.shards, epoch_ + 1);
   // What a ps had applied but not acknowledged when it ended may be gone: its versions will be other updates'.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (was_mapped && starts && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
+    if (was_mapped && start.anew && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
   }
-  if (!was_mapped && epoch_ == 0) FindLostAnew();
-  if (was_mapped && starts) FindLost(server, former);
+  if (!was_mapped && (epoch_ == 0 || owners_unknown_)) FindLostAnew();
+  if (was_mapped && start.anew) FindLost(server, start.former);
+  if (was_mapped && options_.replicated()) JudgeEqual(server, start);
   NewEpoch();
   AssignFollowers();
 }
@@ -58,7 +60,8 @@ void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index) continue;
     if (lost_[shard]) {
-      if (folder != 0 && folder == lost_folders_[shard]) lost_[shard] = false;  // Nothing was served since.
+      // Nothing was served since.
+      if (folder != 0 && folder == lost_folders_[shard] && !IsIncomplete(shard, former)) lost_[shard] = false;
     } else if (former.has_value() && (folder == 0 || folder != former->folder()) &&
                (former->folder() != 0 || former->held())) {
       Lose(shard, former->folder());
@@ -153,6 +156,7 @@ absl::StatusOr<uint32_t> ShardAssignment::AcceptLoss(const MemberPlace& server) 
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index || !lost_[shard]) continue;
     lost_[shard] = false;
+    equal_.Forget(shard);
     terms_[shard] = epoch_ + 1;
     ++count;
   }
@@ -167,6 +171,7 @@ absl::StatusOr<uint32_t> ShardAssignment::AcceptLoss(const MemberPlace& server) 
 void ShardAssignment::NewEpoch() {
   ++epoch_;
   ++changes_;
+  owners_unknown_ = owners_unknown_ && (!mapped_ || HasLost());  // Until all is decided.
 }
 
 ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
@@ -175,11 +180,16 @@ ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
   if (!members_.Alive(follower)) {
     in_sync_[shard] = false;
     undecided_[shard] = false;
+    equal_.Note(shard, follower.index);
     ++changes_;
     return Fate::kStays;
   }
   if (!follower.silent) {
+    // Where it is open who is to own the shard, another life of the owner may hold less than the one that ended.
+    const bool equal = in_sync_[shard] && !lost_[shard] && !undecided_[shard];
+    const uint32_t former = owners_[shard];
     Promote(shard);
+    if (equal) equal_.Note(shard, former);
     return Fate::kMoves;
   }
   if (!undecided_[shard]) ++changes_;
@@ -194,6 +204,7 @@ void ShardAssignment::Promote(ShardId shard) {
   in_sync_[shard] = false;
   undecided_[shard] = false;
   lost_[shard] = false;
+  equal_.Forget(shard);
   terms_[shard] = epoch_ + 1;
 }
 
@@ -203,6 +214,7 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
     if (followers_[shard] != server.index + 1 || !in_sync_[shard]) continue;
     in_sync_[shard] = false;
     undecided_[shard] = false;
+    equal_.Note(shard, server.index);
     ++changes_;
   }
   std::map<uint32_t, std::vector<ShardId>> moved;  // By the follower.
@@ -211,8 +223,9 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (owners_[shard] != server.index) continue;
     const uint32_t follower = followers_[shard] - 1;
-    const Fate fate = Decide(shard);
-    if (fate == Fate::kMoves) moved[follower].push_back(shard);
+    Fate fate = Decide(shard);
+    if (fate == Fate::kStays && PromoteEqual(shard, nullptr)) fate = Fate::kMoves;
+    if (fate == Fate::kMoves) moved[owners_[shard]].push_back(shard);
     if (fate == Fate::kWaits) ++waiting[follower];
     if (fate == Fate::kStays) ++stay;
   }
@@ -250,28 +263,7 @@ void ShardAssignment::AssignFollowers() {
   if (!mapped_ || !options_.replicated()) return;
   std::vector<bool> alive(members_.servers().size());
   for (const MemberPlace& place : members_.servers()) alive[place.index] = members_.Alive(place);
-  std::vector<uint32_t> held(members_.servers().size());  // Shards, by who owns or follows them.
-  for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    ++held[owners_[shard]];
-    if (followers_[shard] > 0) ++held[followers_[shard] - 1];
-  }
-  bool changed = false;
-  for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    const uint32_t former = followers_[shard];
-    // One that is dead and in sync has not been taken out yet.
-    if (former > 0 && (alive[former - 1] || in_sync_[shard])) continue;
-    uint32_t best = 0;  // Index plus one.
-    for (uint32_t server = 0; server < held.size(); ++server) {
-      if (!alive[server] || server == owners_[shard]) continue;
-      if (best == 0 || held[server] < held[best - 1]) best = server + 1;
-    }
-    if (best == 0) continue;
-    if (former > 0) --held[former - 1];
-    ++held[best - 1];
-    followers_[shard] = best;
-    changed = true;
-  }
-  if (changed) NewEpoch();
+  if (ChooseFollowers(owners_, alive, in_sync_, &followers_)) NewEpoch();
 }
 
 bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report) {
@@ -280,11 +272,11 @@ bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncReque
   if (!options_.replicated()) return !report.in_sync();
   if (undecided_[shard]) return false;  // The shard is no longer its own, or else Route will say that it is.
   const MemberPlace* const follower = followers_[shard] > 0 ? &members_.servers()[followers_[shard] - 1] : nullptr;
-  if (report.in_sync()) {
-    if (follower == nullptr || follower->incarnation != report.follower() || !members_.Alive(*follower)) return false;
-  } else if (report.follower() != 0 && (follower == nullptr || follower->incarnation != report.follower())) {
-    return true;  // What is not the follower is not in sync, and nothing is said of the one that is.
-  }
+  const bool is_other = follower == nullptr || follower->incarnation != report.follower();
+  if (report.in_sync() && (is_other || !members_.Alive(*follower))) return false;
+  equal_.Forget(shard);
+  // What is not the follower is not in sync, and nothing is said of the one that is.
+  if (!report.in_sync() && report.follower() != 0 && is_other) return true;
   if (in_sync_[shard] != report.in_sync()) ++changes_;
   in_sync_[shard] = report.in_sync();
   return true;
@@ -296,52 +288,65 @@ void ShardAssignment::NoteMoved(uint32_t from, uint32_t to, const std::vector<Sh
                 absl::StrCat(shards, NumbersText(moved, kShardRunsMax), " to ps ", to));
 }
 
-absl::Status ShardAssignment::CheckMapped() const {
-  if (mapped_) return absl::OkStatus();
-  std::vector<uint32_t> missing;
-  for (const MemberPlace& place : members_.servers()) {
-    if (!members_.Alive(place)) missing.push_back(place.index);
+absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const { return RouteOf(members_, *this); }
+
+void ShardAssignment::NoteTold(const MemberPlace* server) {
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (server != nullptr && owners_[shard] != server->index) continue;
+    if (!lost_[shard] && !members_.HasEnded(members_.servers()[owners_[shard]])) equal_.Forget(shard);
   }
-  std::string names = absl::StrJoin(missing.begin(), missing.begin() + std::min(missing.size(), kNamesMax), ", ");
-  if (missing.size() > kNamesMax) absl::StrAppend(&names, ", ...");
-  return absl::UnavailableError(absl::StrCat("waiting for ", missing.size(), " of ", members_.servers().size(),
-                                             " servers: index ", names,
-                                             missing.size() == 1 ? " has not joined" : " have not joined"));
 }
 
-absl::Status ShardAssignment::CheckDecided() const {
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> open;  // How many shards, by follower and owner.
-  for (ShardId shard = 0; shard < undecided_.size(); ++shard) {
-    if (undecided_[shard]) ++open[{followers_[shard] - 1, owners_[shard]}];
-  }
-  if (open.empty()) return absl::OkStatus();
-  std::vector<std::string> lines;
-  for (const auto& [pair, count] : open) {
-    const MemberPlace& follower = members_.servers()[pair.first];
-    lines.push_back(absl::StrCat(members_.Describe(follower), ", ", members_.LastHeard(follower), ", may own ", count,
-                                 " of the shards of ps ", pair.second));
-  }
-  return absl::UnavailableError(absl::StrCat("waiting for followers that had all: ", absl::StrJoin(lines, "; ")));
+bool ShardAssignment::IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const {
+  return lost_[shard] && data.has_value() && data->folder() != 0 && data->folder() == lost_folders_[shard];
 }
 
-absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const {
-  LODESTONE_RETURN_IF_ERROR(CheckMapped());
-  LODESTONE_RETURN_IF_ERROR(CheckDecided());
-  v1::RouteResponse response;
-  response.set_epoch(epoch_);
-  for (const MemberPlace& place : members_.servers()) {
-    v1::RouteResponse::Server* const server = response.add_servers();
-    server->set_address(place.address);
-    server->set_incarnation(place.incarnation);
-    server->set_away(!members_.Alive(place));
-    server->set_local_socket(place.local_socket);
+bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
+  if (equal_.HolderOf(shard) == 0) return false;
+  const MemberPlace& holder = members_.servers()[equal_.HolderOf(shard) - 1];
+  if (!members_.Alive(holder) || holder.silent) return false;
+  // One that runs already has brought back what it follows.
+  if (&holder != begins && followers_[shard] != holder.index + 1) return false;
+  followers_[shard] = holder.index + 1;
+  Promote(shard);
+  return true;
+}
+
+void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) {
+  const bool proves = start.anew && start.continues && server.data->whole();
+  const bool lacks = start.anew && server.data.has_value() && server.data->has_whole() && !server.data->whole();
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<ShardId>> moved;  // By the former owner and the new one.
+  uint32_t cut_short = 0;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    const MemberPlace& owner = members_.servers()[owners_[shard]];
+    const bool incomplete = IsIncomplete(shard, owner.data);
+    if (equal_.IsWith(server.index, shard) && !proves && (start.anew || !incomplete)) {
+      equal_.Forget(shard);
+      if (incomplete) {  // Then neither is known to be whole: the owner goes on.
+        lost_[shard] = false;
+        terms_[shard] = epoch_ + 1;
+      }
+    }
+    const bool open = equal_.HolderOf(shard) != 0 || (!undecided_.empty() && undecided_[shard]);
+    if (owner.index == server.index && lacks && open && !lost_[shard]) {
+      Lose(shard, server.data->folder());
+      ++cut_short;
+    }
+    if (!lost_[shard] && !members_.HasEnded(owner)) continue;
+    if (PromoteEqual(shard, start.anew ? &server : nullptr)) moved[{owner.index, owners_[shard]}].push_back(shard);
   }
-  response.mutable_owners()->Add(owners_.begin(), owners_.end());
-  response.mutable_followers()->Add(followers_.begin(), followers_.end());
-  response.mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
-  if (HasTerms()) response.mutable_terms()->Add(terms_.begin(), terms_.end());
-  if (HasLost()) response.mutable_lost()->Add(lost_.begin(), lost_.end());
-  return response;
+  for (const auto& [pair, shards] : moved) {
+    failovers_.push_back(absl::StrCat("ps ", pair.second,
+                                      " holds all that was acknowledged; to it of the shards of ps ", pair.first, ": ",
+                                      shards.size()));
+    NoteMoved(pair.first, pair.second, shards);
+  }
+  if (cut_short == 0) return;
+  const std::string text =
+      absl::StrCat("may lack the end of ", cut_short, " of its shards, as its machine went down; another ps has it");
+  events_->Note("lost", server, text);
+  failovers_.push_back(
+      absl::StrCat(members_.Describe(server), " ", text, ", and they are not served before it is back"));
 }
 
 bool ShardAssignment::HasTerms() const {
@@ -350,12 +355,15 @@ bool ShardAssignment::HasTerms() const {
 
 void ShardAssignment::Save(v1::CoordinatorState* state) const {
   state->set_epoch(epoch_);
+  state->set_owners_unknown(owners_unknown_);
   if (!mapped_) return;
   state->mutable_owners()->Add(owners_.begin(), owners_.end());
   if (HasTerms()) state->mutable_terms()->Add(terms_.begin(), terms_.end());
   state->mutable_followers()->Add(followers_.begin(), followers_.end());
   state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
   state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
+  equal_.Save([this](ShardId shard) { return lost_[shard] || members_.HasEnded(members_.servers()[owners_[shard]]); },
+              state->mutable_equal_copies());
   if (!HasLost()) return;
   state->mutable_lost()->Add(lost_.begin(), lost_.end());
   state->mutable_lost_folders()->Add(lost_folders_.begin(), lost_folders_.end());
@@ -363,7 +371,9 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
 
 void ShardAssignment::Restore(const v1::CoordinatorState& state) {
   epoch_ = state.epoch();
-  if (state.servers() != options_.servers || state.owners().empty()) return;
+  if (state.servers() != options_.servers) return;
+  owners_unknown_ = state.owners_unknown();
+  if (state.owners().empty()) return;
   mapped_ = true;
   owners_.assign(state.owners().begin(), state.owners().end());
   if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
@@ -384,6 +394,7 @@ void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
   followers_.assign(state.followers().begin(), state.followers().end());
   if (!state.in_sync().empty()) in_sync_.assign(state.in_sync().begin(), state.in_sync().end());
   if (!state.undecided().empty()) undecided_.assign(state.undecided().begin(), state.undecided().end());
+  equal_.Restore(state.equal_copies());
 }
 
 }  // namespace lodestone::server

@@ -10,10 +10,13 @@
 // saved, that it does not count any more. A follower that is not known to live may be dead, and its next life may lack
 // what the owner has: while that is open, so is who owns the shard.
 //
+// Where both end together, the one that comes back serves the shard, if it has all that was acknowledged (EqualCopies).
+// An owner that may lack the end of what it had, as its machine went down, waits for another server that has it whole.
+//
 // A shard whose owner comes back without what it held (another data folder, or none) is lost: nobody serves it until a
 // life with the former folder joins (unless it kept nothing and had no tables), or an operator accepts the loss or
-// promotes another copy. So it is with all shards that may have been another server's when a coordinator without any
-// state meets servers that have served before.
+// promotes another copy. So it is with all shards that may have been another server's when a coordinator that has lost
+// its state, or knows of it only what checkpoints keep, meets servers that have served before.
 //
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
@@ -30,6 +33,7 @@
 #include "proto/coordinator.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/coordinator/cluster_options.h"
+#include "server/coordinator/equal_copies.h"
 #include "server/coordinator/event_queue.h"
 #include "server/coordinator/member_table.h"
 
@@ -54,16 +58,33 @@ class ShardAssignment {
   const std::vector<uint32_t>& owners() const { return owners_; }
   const std::vector<uint32_t>& followers() const { return followers_; }
   const std::vector<bool>& in_sync() const { return in_sync_; }
+  const std::vector<bool>& undecided() const { return undecided_; }
+  const std::vector<bool>& lost() const { return lost_; }
+  const std::vector<uint64_t>& terms() const { return terms_; }
+  const EqualCopies& equal() const { return equal_; }
+  // Whether the coordinator has lost its state, but for what checkpoints keep of it, which is not the owners.
+  bool owners_unknown() const { return owners_unknown_; }
+  bool HasTerms() const;
+  bool HasLost() const;
   bool IsLost(ShardId shard) const { return lost_[shard]; }
+  // Whether a shard is lost only as `data`, what its owner keeps it in, may lack its end, which another server has.
+  bool IsIncomplete(ShardId shard, const std::optional<v1::ServerData>& data) const;
   // Whether nobody serves the shard: it is lost, or its owner is away.
   bool IsUnserved(ShardId shard) const;
   uint32_t unserved() const;
   // The shards that `server` owns or follows whose two servers live and that are not in sync.
   uint32_t ToSync(const MemberPlace& server) const;
 
-  // A server has joined. `starts`: with an empty memory, not after it has lost its lease. `former`: what the life
-  // before kept its data in; nullopt: unknown.
-  void ServerJoined(const MemberPlace& server, bool starts, const std::optional<v1::ServerData>& former);
+  // How a life of a server begins.
+  struct Start {
+    bool anew = false;                     // With an empty memory, not after the process has lost its lease.
+    bool continues = false;                // In the folder that the life before had, and had last.
+    std::optional<v1::ServerData> former;  // What the life before kept its data in; nullopt: unknown.
+  };
+  // A server has joined.
+  void ServerJoined(const MemberPlace& server, const Start& start);
+  // A present life of `server` (null: of any) is told a map, or is just about to be.
+  void NoteTold(const MemberPlace* server);
   // A life of `server` ends: its shards go to the followers that are in sync, and it is in sync with no owner.
   void TakeOut(const MemberPlace& server);
   // A server that was restored lives: the shards that waited for it become its own.
@@ -106,13 +127,14 @@ class ShardAssignment {
   void FindLostAnew();
   void Lose(ShardId shard, uint64_t folder);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
-  bool HasLost() const;
+  // What the join of `server` means for equal copies: it may bring one back, or need one.
+  void JudgeEqual(const MemberPlace& server, const Start& start);
+  // Makes the server with an equal copy the owner if it is there: it `begins` just now (null: none does), or follows
+  // the shard. REQUIRES: the owner's life has ended, or the shard is lost.
+  bool PromoteEqual(ShardId shard, const MemberPlace* begins);
   // `moved`: the shards of ps `from` that ps `to` owns now.
   void NoteMoved(uint32_t from, uint32_t to, const std::vector<ShardId>& moved);
   void NewEpoch();
-  absl::Status CheckMapped() const;
-  absl::Status CheckDecided() const;
-  bool HasTerms() const;
   void RestoreFollowers(const v1::CoordinatorState& state);
 
   const ClusterOptions& options_;
@@ -121,6 +143,7 @@ class ShardAssignment {
   uint64_t changes_ = 0;
   uint64_t epoch_ = 0;
   bool mapped_ = false;
+  bool owners_unknown_ = false;  // The map that was lost with the coordinator's state may have had others.
   // By shard.
   std::vector<uint32_t> owners_;
   std::vector<uint64_t> terms_;      // The epoch at which it got another owner.
@@ -128,7 +151,9 @@ class ShardAssignment {
   std::vector<bool> in_sync_;
   std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
   std::vector<bool> lost_;
-  std::vector<uint64_t> lost_folders_;  // Of those that are lost, the ServerData.folder that has them; 0: none.
+  // Of those that are lost, the ServerData.folder that has them; 0: none. That of the owner's own: IsIncomplete.
+  std::vector<uint64_t> lost_folders_;
+  EqualCopies equal_;
   std::vector<std::string> failovers_;  // TakeFailovers.
 };
 

@@ -1,12 +1,22 @@
 #include "server/coordinator/unserved_shards.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace lodestone::server {
 namespace {
+
+// "ps 2": those with equal copies.
+std::string HoldersOf(const ShardAssignment& shards, const std::vector<ShardId>& incomplete) {
+  std::set<std::string> holders;
+  for (const ShardId shard : incomplete) {
+    holders.insert(absl::StrCat("ps ", static_cast<int64_t>(shards.equal().HolderOf(shard)) - 1));
+  }
+  return absl::StrJoin(holders, " and ");
+}
 
 // "`psctl promote 1` makes ps 1 their owner, which holds copies of 32 of them, up to version 812", for each that does.
 std::vector<std::string> Promotions(const MemberTable& members, const std::vector<ShardId>& unserved) {
@@ -36,20 +46,34 @@ std::vector<std::string> UnservedLines(const ClusterOptions& options, const Memb
   std::vector<std::string> lines;
   if (!shards.mapped()) return lines;
   for (const MemberPlace& place : members.servers()) {
-    std::vector<ShardId> lost, away;
+    std::vector<ShardId> lost, away, incomplete;
     for (ShardId shard = 0; shard < options.shards; ++shard) {
       if (shards.owners()[shard] != place.index || !shards.IsUnserved(shard)) continue;
-      (shards.IsLost(shard) ? lost : away).push_back(shard);
+      const bool ends_early = shards.IsIncomplete(shard, place.data) && shards.equal().HolderOf(shard) != 0;
+      (ends_early ? incomplete : shards.IsLost(shard) ? lost : away).push_back(shard);
+    }
+    if (!incomplete.empty()) {
+      const std::string holders = HoldersOf(shards, incomplete);
+      lines.push_back(
+          absl::StrCat(incomplete.size(), " of ", options.shards, " shards are not served: the machine of ps ",
+                       place.index, " went down, and the end of what it had of them may be missing; ", holders,
+                       " has them whole. Start ", holders, "; or, if it cannot come back, `psctl accept-loss ",
+                       place.index, "` goes on with what ps ", place.index, " has"));
     }
     if (!lost.empty()) {
       std::vector<std::string> remedies = Promotions(members, lost);
       remedies.push_back(absl::StrCat("`psctl accept-loss ", place.index, "` goes on with what ps ", place.index,
                                       " has of them, perhaps nothing"));
-      lines.push_back(absl::StrCat(lost.size(), " of ", options.shards, " shards are lost and not served: ps ",
-                                   place.index,
-                                   " was restarted without their data (another server.data_dir, or "
-                                   "none). Start it with its former folder; or ",
-                                   absl::StrJoin(remedies, "; or ")));
+      const std::string why =
+          shards.owners_unknown()
+              ? absl::StrCat("the coordinator has lost its state, and does not know whether they were those of ps ",
+                             place.index,
+                             " (another coordinator.etcd, or server.data_dir of ps 0). Start it with the former one")
+              : absl::StrCat("ps ", place.index,
+                             " was restarted without their data (another server.data_dir, or none). Start it with its "
+                             "former folder");
+      lines.push_back(absl::StrCat(lost.size(), " of ", options.shards, " shards are lost and not served: ", why,
+                                   "; or ", absl::StrJoin(remedies, "; or ")));
     }
     const std::vector<std::string> promotions = Promotions(members, away);
     if (promotions.empty()) continue;

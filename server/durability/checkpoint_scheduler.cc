@@ -7,16 +7,16 @@ namespace lodestone::server {
 namespace {
 
 // Soon waits for so long for more to come: states come one shard after the other.
-constexpr std::chrono::milliseconds kSoon(100);
+constexpr int64_t kSoonMs = 100;
 // Until a checkpoint that was wanted soon, and failed, is tried again.
-constexpr std::chrono::milliseconds kAgain(1000);
+constexpr int64_t kAgainMs = 1000;
 
 }  // namespace
 
 void CheckpointScheduler::Start() {
   MutexLock lock(&mu_);
   started_ = true;
-  thread_ = std::thread([this] { RunThread(); });
+  thread_ = Thread([this] { RunThread(); });
 }
 
 absl::Status CheckpointScheduler::Run(std::function<absl::Status()> run) {
@@ -32,8 +32,8 @@ absl::Status CheckpointScheduler::Run(std::function<absl::Status()> run) {
 
 void CheckpointScheduler::Soon() {
   MutexLock lock(&mu_);
-  if (soon_at_.has_value()) return;
-  soon_at_ = Clock::now() + kSoon;
+  if (soon_at_ms_.has_value()) return;
+  soon_at_ms_ = time_.NowMs() + kSoonMs;
   changed_.NotifyAll();
 }
 
@@ -51,37 +51,37 @@ bool CheckpointScheduler::Close() {
 }
 
 void CheckpointScheduler::RunThread() {
-  auto next = Clock::now() + period_;
+  int64_t next_ms = time_.NowMs() + period_.count();
   MutexLock lock(&mu_);
   while (!closing_) {
-    std::optional<Clock::time_point> wake = soon_at_;
-    if (period_.count() > 0) wake = std::min(next, wake.value_or(next));
-    const bool due = wake.has_value() && Clock::now() >= *wake;
+    std::optional<int64_t> wake_ms = soon_at_ms_;
+    if (period_.count() > 0) wake_ms = std::min(next_ms, wake_ms.value_or(next_ms));
+    const bool due = wake_ms.has_value() && time_.NowMs() >= *wake_ms;
     if (jobs_.empty() && !due) {
-      if (wake.has_value()) {
-        changed_.WaitUntil(&mu_, *wake);
+      if (wake_ms.has_value()) {
+        changed_.WaitForMs(&mu_, *wake_ms - time_.NowMs());
       } else {
         changed_.Wait(&mu_);
       }
       continue;
     }
     Job* job = nullptr;
-    const bool soon = soon_at_.has_value();
+    const bool soon = soon_at_ms_.has_value();
     if (!jobs_.empty()) {
       job = jobs_.front();
       jobs_.pop_front();
     } else {
-      soon_at_.reset();
+      soon_at_ms_.reset();
     }
     mu_.Unlock();
     absl::Status result = job != nullptr ? job->run() : checkpoint_();
     mu_.Lock();
-    if (job == nullptr && soon && !result.ok()) soon_at_ = Clock::now() + kAgain;
+    if (job == nullptr && soon && !result.ok()) soon_at_ms_ = time_.NowMs() + kAgainMs;
     if (job != nullptr) {
       job->result = std::move(result);
       changed_.NotifyAll();
     }
-    if (due) next = Clock::now() + period_;
+    if (due) next_ms = time_.NowMs() + period_.count();
   }
 }
 

@@ -4,14 +4,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
+#include "common/base/time_source.h"
 
 namespace lodestone::server {
 
@@ -32,8 +34,6 @@ class CheckpointScheduler {
   bool Close();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Job {
     std::function<absl::Status()> run;
     std::optional<absl::Status> result;
@@ -42,15 +42,16 @@ class CheckpointScheduler {
   void RunThread();
 
   const std::chrono::milliseconds period_;
+  const SteadyTime time_;
   const std::function<absl::Status()> checkpoint_;
 
   Mutex mu_;
   CondVar changed_;
   bool started_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<Clock::time_point> soon_at_ ABSL_GUARDED_BY(mu_);  // See Soon.
-  std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);                     // Of callers that wait; results are guarded too.
-  std::thread thread_;
+  std::optional<int64_t> soon_at_ms_ ABSL_GUARDED_BY(mu_);  // See Soon.
+  std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);              // Of callers that wait; results are guarded too.
+  Thread thread_;
 };
 
 }  // namespace lodestone::server

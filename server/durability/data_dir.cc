@@ -15,6 +15,8 @@
 #include "common/base/version.h"
 #include "common/io/boot_id.h"
 #include "common/io/record_file.h"
+#include "server/wal/segment_name.h"
+#include "server/wal/wal_reader.h"
 
 namespace lodestone::server {
 namespace {
@@ -95,6 +97,9 @@ absl::Status DataDir::LoadState() {
   if (state_.seed() != cluster.seed()) return differs("cluster.seed", state_.seed(), cluster.seed());
   former_token_ = state_.member_token();
   served_ = state_.generation() > 0;
+  if (served_ && has_log() && !state_.boot().empty()) {
+    whole_ = (state_.closed() || state_.boot() == BootId()) && !config_.server().cut_damaged_log();
+  }
   if (state_.folder() == 0) state_.set_folder(DrawNonce());
   state_.set_member_token(DrawNonce());
   return SaveState();
@@ -103,6 +108,7 @@ absl::Status DataDir::LoadState() {
 v1::ServerData DataDir::data() const {
   v1::ServerData data;
   data.set_served(served_);
+  if (whole_.has_value()) data.set_whole(*whole_);
   data.set_folder(path_.empty() ? StableHash(checkpoint_dir_) | 1 : state_.folder());
   return data;
 }
@@ -110,6 +116,26 @@ v1::ServerData DataDir::data() const {
 void DataDir::SetLineage(uint64_t lineage, uint64_t generation) {
   state_.set_lineage(lineage);
   state_.set_generation(generation);
+}
+
+void DataDir::SetBegun() {
+  state_.set_boot(has_log() ? BootId() : "");
+  state_.set_closed(false);
+}
+
+absl::Status DataDir::NoteClosed() {
+  if (!has_log()) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(log_dir()));
+  for (const LogSegments& log : logs) {
+    if (log.front().generation != generation()) continue;
+    for (const SegmentId& segment : log) {
+      LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(SegmentPath(log_dir(), segment), O_RDONLY));
+      LODESTONE_RETURN_IF_ERROR(file.Sync());
+    }
+  }
+  LODESTONE_RETURN_IF_ERROR(SyncFolder(log_dir()));
+  state_.set_closed(true);
+  return SaveState();
 }
 
 void DataDir::SetServers() {
@@ -154,7 +180,7 @@ std::vector<std::pair<uint32_t, std::string>> DataDir::FormerLogs() const {
   return logs;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> DataDir::OpenLogs(size_t count) const {
+absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> DataDir::OpenLogs(size_t count, const FileCalls& calls) const {
   std::vector<std::unique_ptr<ShardLog>> logs;
   if (!has_log()) return logs;
   const auto pace = std::make_shared<CommitPace>();
@@ -165,11 +191,21 @@ absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> DataDir::OpenLogs(size_t 
     options.segments.header.set_log(static_cast<uint32_t>(i));
     options.segments.sync = durability_ == v1::ClusterConfig::MACHINE;
     options.segment_bytes_max = config_.server().log_segment_bytes();
+    options.segments.calls = calls;
     options.pace = pace;
     LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<ShardLog> log, ShardLog::Open(std::move(options)));
     logs.push_back(std::move(log));
   }
   return logs;
+}
+
+absl::Status DataDir::RemoveLogsBefore(uint64_t generation) const {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(log_dir()));
+  for (const LogSegments& log : logs) {
+    if (log.front().generation >= generation) continue;
+    for (const SegmentId& segment : log) LODESTONE_RETURN_IF_ERROR(RemoveFile(SegmentPath(log_dir(), segment)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lodestone::server

@@ -45,6 +45,8 @@ class DataDir {
   uint64_t former_token() const { return former_token_; }
   // What a Join says of it. Where only checkpoints are kept, their folder stands for it.
   v1::ServerData data() const;
+  // Whether it may lack the end of what was in it.
+  bool cut_short() const { return whole_.has_value() && !*whole_; }
   uint64_t lineage() const { return state_.lineage(); }
   uint64_t generation() const { return state_.generation(); }
   // The logs of this generation and of those before have been sealed (LogReader::Seal).
@@ -61,6 +63,11 @@ class DataDir {
   void SetSealed(uint64_t generation) { state_.set_sealed_generation(generation); }
   // The ps has come back with the configuration's servers and replicas.
   void SetServers();
+  // Its logs are written from now on, in this boot of the machine.
+  void SetBegun();
+  // The ps ends, and nothing writes to its logs any more: waits until the disk has them, and notes that in the state
+  // file.
+  absl::Status NoteClosed();
   void SetLoaded(const std::string& checkpoint) { state_.set_loaded(checkpoint); }
   // Replaces the state file. OK, and nothing is written, where there is no folder.
   absl::Status SaveState();
@@ -69,8 +76,10 @@ class DataDir {
   v1::SegmentHeader Header() const;
   // The log folders in server.data_dir of servers beyond cluster.servers, by index.
   std::vector<std::pair<uint32_t, std::string>> FormerLogs() const;
-  // The logs that this life appends to; none without a log.
-  absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> OpenLogs(size_t count) const;
+  // The logs that this life appends to by `calls`; none without a log.
+  absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> OpenLogs(size_t count, const FileCalls& calls) const;
+  // Deletes the log segments of older starts than `generation`.
+  absl::Status RemoveLogsBefore(uint64_t generation) const;
 
  private:
   explicit DataDir(const v1::Config& config);
@@ -87,7 +96,8 @@ class DataDir {
   // Constant once recovered.
   std::optional<File> lock_;
   uint64_t former_token_ = 0;
-  bool served_ = false;  // A former life served from the folder.
+  bool served_ = false;        // A former life served from the folder.
+  std::optional<bool> whole_;  // ServerData.whole
   v1::ServerState state_;
 };
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,10 +15,10 @@
 #include "common/base/time_source.h"
 #include "common/io/file.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/durability/saved_states.h"
 #include "server/durability/shard_history.h"
 #include "server/shard/shard.h"
 #include "server/store/store.h"
-#include "server/wal/segment_name.h"
 #include "server/wal/wal_reader.h"
 
 namespace lodestone::server {
@@ -50,7 +49,7 @@ class RecoveryRun {
       : options_(options),
         store_(store),
         adopted_(options.cluster.shards()),
-        newest_(options.cluster.shards(), {options.lineage, 0, 0}),
+        saved_(options.cluster.shards(), options.lineage),
         shards_(options.cluster.shards()) {
     for (ShardState& state : shards_) state.history.StartFrom(options.lineage);
     for (const ShardId shard : store->shards().adopted()) adopted_[shard] = shards_[shard].replays = true;
@@ -60,7 +59,11 @@ class RecoveryRun {
 
   absl::StatusOr<RecoveryReport> Run() {
     LODESTONE_RETURN_IF_ERROR(LoadCheckpoints());
-    LODESTONE_RETURN_IF_ERROR(CheckFormerServers());
+    for (const auto& [server, dir] : options_.former_log_dirs) {
+      v1::SegmentHeader expected = options_.cluster;
+      expected.set_server(server);
+      LODESTONE_RETURN_IF_ERROR(saved_.CheckLogs({dir, expected, options_.cut_damaged_log}));
+    }
     LODESTONE_RETURN_IF_ERROR(WithDamage(ReplayLogs()));
     while (BeginAgain()) {
       LODESTONE_RETURN_IF_ERROR(LoadShards());
@@ -94,9 +97,6 @@ class RecoveryRun {
   // Replays the logs of one generation side by side: each shard's records are all in one of them.
   absl::Status ReplayGeneration(const std::vector<LogSegments>& logs);
   absl::Status ReplayLog(const LogSegments& log);
-  absl::Status CheckFormerServers();
-  // FAILED_PRECONDITION if no checkpoint has this update of a shard that is another server's now.
-  absl::Status CheckSaved(const v1::LogRecord& record, uint64_t lineage) const;
   // Whether the record belongs to what the shard started from, or an error if the shard lacks that.
   absl::StatusOr<bool> Belongs(const v1::LogRecord& record, uint64_t lineage) const;
   // OK instead of `status`, which is about a shard, if the shard is a copy of another's: that copy does not count then.
@@ -120,9 +120,8 @@ class RecoveryRun {
   const RecoveryOptions& options_;
   Store* const store_;
   std::optional<CheckpointReader> reader_;
-  std::vector<bool> adopted_;                            // By shard.
-  using Rank = std::tuple<uint64_t, uint64_t, Version>;  // Lineage, term and version.
-  std::vector<Rank> newest_;                             // By shard: in the newest checkpoint.
+  std::vector<bool> adopted_;  // By shard.
+  SavedStates saved_;
   std::vector<ShardState> shards_;  // Each is changed by the thread alone that loads it or replays its log.
   bool first_pass_ = true;
 
@@ -136,11 +135,11 @@ absl::Status RecoveryRun::LoadCheckpoints() {
   LODESTONE_ASSIGN_OR_RETURN(reader_, CheckpointReader::Open(options_.checkpoint_dir, options_.checkpoint));
   const v1::SegmentHeader& cluster = options_.cluster;
   LODESTONE_RETURN_IF_ERROR(reader_->CheckCluster(cluster.cluster(), cluster.shards(), cluster.seed()));
-  for (ShardId shard = 0; shard < newest_.size(); ++shard) {
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
     const std::vector<CheckpointReader::State> states = reader_->StatesOf(shard);
     if (states.empty()) continue;
     if (states[0].files.version > options_.until) shards_[shard].history.LeaveOutNewest(states[0].files.term);
-    newest_[shard] = {states[0].manifest().lineage(), states[0].files.term, states[0].files.version};
+    saved_.Note(shard, {states[0].manifest().lineage(), states[0].files.term, states[0].files.version});
     if (!options_.checkpoint.empty()) continue;
     // Also that of shards of others: what this ps writes of those that it may get must not seem to be of before.
     MutexLock lock(&mu_);
@@ -273,7 +272,7 @@ absl::Status RecoveryRun::ReplayLog(const LogSegments& log) {
     }
     if (record.version() > 0 && !adopted_[record.shard()]) {
       if (!options_.has_followers || options_.servers_changed) {
-        LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, lineage), reader->place()));
+        LODESTONE_RETURN_IF_ERROR(Annotate(saved_.Check(record, lineage), reader->place()));
       }
       continue;
     }
@@ -321,35 +320,6 @@ bool RecoveryRun::BeginAgain() {
     store_->shards().Run(shard, [](Shard* owned) { owned->Reset(static_cast<uint64_t>(AnchoredTime().NowMs())); });
   }
   return any;
-}
-
-absl::Status RecoveryRun::CheckSaved(const v1::LogRecord& record, uint64_t lineage) const {
-  if (Rank(lineage, record.term(), record.version()) <= newest_[record.shard()]) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the log holds version ", record.version(), " of shard ", record.shard(),
-                   ", which no checkpoint has, and with this cluster.servers the shard is another server's: start with "
-                   "as many servers as before and end them in good order first"));
-}
-
-absl::Status RecoveryRun::CheckFormerServers() {
-  for (const auto& [server, dir] : options_.former_log_dirs) {
-    LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(dir));
-    for (const LogSegments& log : logs) {
-      v1::SegmentHeader expected = options_.cluster;
-      expected.set_server(server);
-      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LogReader> reader,
-                                 LogReader::Open({dir, expected, options_.cut_damaged_log}, log));
-      v1::LogRecord record;
-      ByteView payload;
-      while (true) {
-        LODESTONE_ASSIGN_OR_RETURN(const bool there, reader->Next(&record, &payload));
-        if (!there) break;
-        if (record.version() == 0 || record.shard() >= newest_.size()) continue;
-        LODESTONE_RETURN_IF_ERROR(Annotate(CheckSaved(record, reader->header()->lineage()), reader->place()));
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> RecoveryRun::Belongs(const v1::LogRecord& record, uint64_t lineage) const {
@@ -419,15 +389,6 @@ void RecoveryRun::ForgetRemains() {
 
 absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store) {
   return RecoveryRun(options, store).Run();
-}
-
-absl::Status RemoveSegmentsBefore(const std::string& dir, uint64_t generation) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<LogSegments> logs, ListLogs(dir));
-  for (const LogSegments& log : logs) {
-    if (log.front().generation >= generation) continue;
-    for (const SegmentId& segment : log) LODESTONE_RETURN_IF_ERROR(RemoveFile(SegmentPath(dir, segment)));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace lodestone::server

@@ -64,7 +64,4 @@ struct RecoveryReport {
 // naming the shard, if it has come beyond options.until and what is left does not reach back to there.
 absl::StatusOr<RecoveryReport> Recover(const RecoveryOptions& options, Store* store);
 
-// Deletes the log segments in `dir` that are of older starts than `generation`.
-absl::Status RemoveSegmentsBefore(const std::string& dir, uint64_t generation);
-
 }  // namespace lodestone::server

@@ -8,7 +8,7 @@
 namespace lodestone::server {
 
 bool ShardHistory::Takes(const v1::LogRecord& record, const Shard& shard) {
-  if (fork_.has_value()) return false;
+  if (fork_.has_value() || HasEnded(record.term(), record.version())) return false;
   const bool begins_term = record.has_previous_term() && record.term() > shard.term();
   if (!begins_term || record.previous_term() != shard.term() || record.version() > shard.version()) return true;
   // A follower of what the shard was restored from took over at an earlier version: it had all that was acknowledged.

@@ -25,14 +25,14 @@ class ShardHistory {
   void StartFrom(uint64_t lineage) { lineage_ = lineage; }
   uint64_t lineage() const { return lineage_; }
 
-  // Whether a record is to be replayed on the shard: not if it shows that the shard was brought back to a history that
-  // ended before, and nothing of the log after that.
+  // Whether a record is to be replayed on the shard: not if it is of a history that has ended before it, nor if it
+  // shows that the shard was brought back to such a one, and nothing of the log after that.
   bool Takes(const v1::LogRecord& record, const Shard& shard);
   // Whether it has come to such a record.
   bool forked() const { return fork_.has_value(); }
   // Begins again, from a state that is not of that history, and returns what to tell of it. REQUIRES: forked().
   std::string BeginAgain(uint64_t lineage);
-  // Whether a state of this term and version is of a history that has been found to have ended before it.
+  // Whether a state, or a record, of this term and version is of a history that has been found to have ended before it.
   bool HasEnded(uint64_t term, Version version) const;
 
   // A record of the shard was left out since it is beyond the version that is wanted.

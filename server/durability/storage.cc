@@ -87,7 +87,7 @@ absl::Status Storage::Recover(Store* store, const std::vector<ShardId>& shards, 
   for (const std::string& note : report.notes) LODESTONE_LOG(WARN, "storage", "{}", note);
   LODESTONE_RETURN_IF_ERROR(BeginLife(report, store));
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ShardLog>> logs,
-                             dir_->OpenLogs(store->shards().executors().size()));
+                             dir_->OpenLogs(store->shards().executors().size(), calls_));
   if (!goes_back) checkpointer_.StartFrom(report.base_versions, report.base_generation);
   const double seconds = SecondsBetween(start_ms, time_->NowMs());
   if (report.shards_from_checkpoints > 0 || report.records > 0) {
@@ -126,9 +126,10 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
                       : std::string("a checkpoint in place of the damaged log"));
     LODESTONE_RETURN_IF_ERROR(checkpointer_.Write("").status());
   }
-  if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(RemoveSegmentsBefore(dir_->log_dir(), dir_->generation()));
+  if (report.cut_damage) LODESTONE_RETURN_IF_ERROR(dir_->RemoveLogsBefore(dir_->generation()));
   if (goes_back) dir_->SetLoaded(load);
   dir_->SetServers();
+  dir_->SetBegun();
   return dir_->SaveState();
 }
 
@@ -180,9 +181,13 @@ void Storage::Stop() {
 
 void Storage::Close() {
   rollback_.Stop();
-  if (!scheduler_.Close()) return;
-  if (stop_.load() || !config_.checkpoint().at_exit() || !checkpointer_.Changed()) return;
-  checkpointer_.Write("").IgnoreError();  // Has been logged.
+  if (!scheduler_.Close() || stop_.load()) return;
+  if (config_.checkpoint().at_exit() && checkpointer_.Changed()) {
+    checkpointer_.Write("").IgnoreError();  // Has been logged.
+  }
+  if (absl::Status closed = dir_->NoteClosed(); !closed.ok()) {
+    LODESTONE_LOG(WARN, "storage", "its end is not noted: {}", closed.ToString());
+  }
 }
 
 absl::Status Storage::health() const {

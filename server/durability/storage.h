@@ -42,7 +42,7 @@ class Storage {
     return !config.server().data_dir().empty() || !config.checkpoint().dir().empty();
   }
   // Null if not IsWanted. Errors as DataDir::Open. `time` (the store's) and `events` (may be null; gets checkpoints and
-  // rollbacks) must outlive it. `calls`: by which the logs of former lives are synced.
+  // rollbacks) must outlive it. `calls`: by which logs are written and synced.
   static absl::StatusOr<std::unique_ptr<Storage>> Open(const v1::Config& config, const TimeSource* time,
                                                        EventLog* events = nullptr,
                                                        FileCalls calls = FileCalls::System());

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/simulation.h"
 #include "proto/replication.pb.h"
 
 namespace lodestone::server {
@@ -53,7 +53,7 @@ class Bootstrap {
   const std::shared_ptr<FollowStream> stream_;
   const v1::FollowStart start_;
   std::atomic<bool> done_{false};
-  std::thread thread_;  // Last: it uses all of the above.
+  Thread thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace lodestone::server

@@ -1,8 +1,6 @@
 #include "server/replication/copy_pace.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "server/replication/follow_stream.h"
 
@@ -33,7 +31,8 @@ bool CopyPace::Await(const FollowStream& stream, uint64_t bytes, uint64_t hurry)
         return true;
       }
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(debt_ms, kLookEveryMs)));
+    MutexLock lock(&mu_);
+    paused_.WaitForMs(&mu_, std::min(debt_ms, kLookEveryMs));
   }
 }
 

@@ -30,6 +30,7 @@ class CopyPace {
   std::atomic<int64_t> updated_ms_{0};
 
   Mutex mu_;
+  CondVar paused_;                           // Nobody notifies it.
   TokenBucket tokens_ ABSL_GUARDED_BY(mu_);  // Bytes.
 };
 

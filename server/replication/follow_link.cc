@@ -1,14 +1,12 @@
 #include "server/replication/follow_link.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/retry.h"
 #include "common/base/status.h"
-#include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
-#include "grpcpp/impl/codegen/rpc_method.h"
+#include "server/optimizer/arithmetic.h"
 #include "server/shard/content_checksum.h"
 #include "server/shard/shard.h"
 #include "server/wal/update_log.h"
@@ -17,7 +15,6 @@ namespace lodestone::server {
 namespace {
 
 constexpr int64_t kLogEveryMs = 3'000;  // A link that stays broken is spoken of this often.
-constexpr char kMethod[] = "/lodestone.v1.Replication/Follow";
 
 // Bytes of `view`, which are in `*copy` if they do not lie together.
 std::span<const uint8_t> Together(const ByteView& view, std::vector<uint8_t>* copy) {
@@ -49,34 +46,29 @@ void Follower::Link::Run() {
     }
     if (now_ms - start_ms > 1000) backoff.Reset();
     options_.ask_route();
-    Reconnect(channel_.get());
+    place_->Reconnect();
     if (!Pause(std::min<int64_t>(backoff.NextMs(), 500))) return;
   }
 }
 
 bool Follower::Link::Pause(int64_t ms) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  const int64_t until_ms = time_.NowMs() + ms;
   MutexLock lock(&mu_);
-  while (!stopping_ && changed_.WaitUntil(&mu_, until)) {
-  }
+  while (!stopping_ && time_.NowMs() < until_ms) changed_.WaitForMs(&mu_, until_ms - time_.NowMs());
   return !stopping_;
 }
 
 absl::Status Follower::Link::RunStream() {
   logged_->Begin();
   LODESTONE_RETURN_IF_ERROR(AwaitLogs(store_));  // What is said to be here at the start counts as confirmed.
-  grpc::ClientContext context;
+  const std::unique_ptr<FollowCall> call = place_->Call();
   {
     MutexLock lock(&mu_);
-    if (stopping_) return absl::CancelledError("the ps ends");
-    context_ = &context;
+    call_ = call.get();
+    if (stopping_) call->TryCancel();
   }
   state_of_.reset();
   catching_up_.clear();
-  const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel_);
-  const std::unique_ptr<Stream> stream(
-      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(channel_.get(), method,
-                                                                                            &context));
   v1::FollowRequest request;
   v1::FollowStart& start = *request.mutable_start();
   start.set_cluster(options_.cluster);
@@ -85,6 +77,8 @@ absl::Status Follower::Link::RunStream() {
   start.set_server(options_.server);
   start.set_incarnation(incarnation_);
   start.set_owner(owner_);
+  start.set_arithmetic(ArithmeticFingerprint());
+  start.set_machine(ArithmeticName());
   if (const UpdateLog* const log = options_.updates ? options_.updates() : nullptr; log != nullptr) {
     start.set_lineage(log->header().lineage());
   }
@@ -93,11 +87,11 @@ absl::Status Follower::Link::RunStream() {
   {
     MutexLock lock(&write_mu_);
     not_on_disk_.clear();
-    stream_ = stream->Write(BuildMessage(request, {})) ? stream.get() : nullptr;
+    stream_ = call->Write(BuildMessage(request, {})) ? call.get() : nullptr;
   }
   grpc::ByteBuffer message;
   // To the end, also when nothing can be confirmed any more: Finish waits for ever while there is something to read.
-  while (status.ok() && stream->Read(&message)) {
+  while (status.ok() && call->Read(&message)) {
     {
       MutexLock lock(&mu_);
       broken_.clear();
@@ -114,10 +108,10 @@ absl::Status Follower::Link::RunStream() {
     MutexLock lock(&write_mu_);
     stream_ = nullptr;
   }
-  if (!status.ok()) context.TryCancel();
-  const absl::Status ended = FromCall(stream->Finish());
+  if (!status.ok()) call->TryCancel();
+  const absl::Status ended = call->Finish();
   MutexLock lock(&mu_);
-  context_ = nullptr;
+  call_ = nullptr;
   if (!status.ok()) return status;
   return ended.ok() ? absl::UnavailableError("the owner ended the stream") : ended;
 }

@@ -4,29 +4,27 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
-#include "common/rpc/channel.h"
 #include "common/wire/message.h"
-#include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/support/sync_stream.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "proto/admin.pb.h"
 #include "proto/replication.pb.h"
+#include "server/replication/follow_call.h"
 #include "server/replication/follower.h"
+#include "server/replication/grpc_follow_call.h"
 #include "server/replication/logged_positions.h"
 #include "server/replication/newest_updates.h"
 #include "server/store/store.h"
@@ -44,8 +42,7 @@ class Follower::Link {
         address_(std::move(address)),
         owner_incarnation_(owner_incarnation),
         shards_(std::move(shards)),
-        // A block with its state may be longer than any message of a worker.
-        channel_(MakeChannel(address_, std::numeric_limits<int32_t>::max(), options.credentials)),
+        place_(options.open ? options.open(address_) : OverGrpc(address_, options.credentials)),
         incarnation_(options.incarnation()),
         confirmations_([this] { ConfirmLogged(); }),
         thread_([this] { Run(); }) {}
@@ -60,7 +57,7 @@ class Follower::Link {
       MutexLock lock(&mu_);
       if (stopping_) return;
       stopping_ = true;
-      if (context_ != nullptr) context_->TryCancel();
+      if (call_ != nullptr) call_->TryCancel();
       changed_.NotifyAll();
     }
     thread_.join();
@@ -72,8 +69,6 @@ class Follower::Link {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
-
   void Run();
   // Where the shards are that are whole here. On the thread that takes what comes.
   LoggedPositions::Positions PositionsOf(std::span<const ShardId> shards) const;
@@ -103,9 +98,9 @@ class Follower::Link {
   const uint32_t owner_;
   const std::string address_;
   const Incarnation owner_incarnation_;
-  const std::vector<ShardId> shards_;  // Ascending.
-  const std::shared_ptr<grpc::Channel> channel_;
-  const Incarnation incarnation_;  // Of this ps.
+  const std::vector<ShardId> shards_;         // Ascending.
+  const std::unique_ptr<FollowPlace> place_;  // Used by the thread.
+  const Incarnation incarnation_;             // Of this ps.
   const SteadyTime time_;
 
   // Owned by the thread.
@@ -116,7 +111,7 @@ class Follower::Link {
   std::set<ShardId> catching_up_;    // That get what they lack: they are confirmed when all of it is here.
 
   Mutex write_mu_;
-  Stream* stream_ ABSL_GUARDED_BY(write_mu_) = nullptr;  // Open, and takes what is written.
+  FollowCall* stream_ ABSL_GUARDED_BY(write_mu_) = nullptr;  // Open, and takes what is written.
   // By shard: to be confirmed when its state is.
   std::map<ShardId, v1::ShardPosition> not_on_disk_ ABSL_GUARDED_BY(write_mu_);
 
@@ -126,12 +121,12 @@ class Follower::Link {
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the stream that is open.
+  FollowCall* call_ ABSL_GUARDED_BY(mu_) = nullptr;  // Whose stream is open.
   std::string broken_ ABSL_GUARDED_BY(mu_) = "it has not answered yet";
   int64_t broken_since_ms_ ABSL_GUARDED_BY(mu_) = time_.NowMs();
 
-  std::thread confirmations_;  // Runs ConfirmLogged. It and the next one use all of the above.
-  std::thread thread_;
+  Thread confirmations_;  // Runs ConfirmLogged. It and the next one use all of the above.
+  Thread thread_;
 };
 
 }  // namespace lodestone::server

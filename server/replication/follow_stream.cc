@@ -1,10 +1,8 @@
 #include "server/replication/follow_stream.h"
 
-#include <chrono>
 #include <utility>
 
 #include "common/base/limits.h"
-#include "common/rpc/grpc_status.h"
 #include "common/telemetry/metrics.h"
 #include "common/wire/message.h"
 #include "server/replication/replicator.h"
@@ -25,7 +23,7 @@ void FollowStream::Start(const absl::Status& end) {
 
 void FollowStream::End(absl::Status status, bool now) {
   MutexLock lock(&mu_);
-  if (now && writing_ && !finishing_) context_->TryCancel();
+  if (now && writing_ && !finishing_) wire_->TryCancel();
   if (end_.has_value()) return;
   end_ = std::move(status);
   queue_.clear();
@@ -49,7 +47,7 @@ void FollowStream::Flush() {
     writing_ = true;  // The stream does not end before the write has.
     writing_since_ms_ = time_.NowMs();
   }
-  StartWrite(&outgoing_);
+  wire_->StartWrite(&outgoing_);
 }
 
 bool FollowStream::WaitForRoom(int64_t stalled_ms_max) {
@@ -58,8 +56,7 @@ bool FollowStream::WaitForRoom(int64_t stalled_ms_max) {
       MutexLock lock(&mu_);
       if (end_.has_value()) return false;
       if (queue_bytes_ <= limits::kFollowBytesAhead) return true;
-      const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(stalled_ms_max);
-      changed_.WaitUntil(&mu_, until);
+      changed_.WaitForMs(&mu_, stalled_ms_max);
       if (!writing_ || time_.NowMs() - writing_since_ms_ <= stalled_ms_max) continue;
     }
     End(absl::DeadlineExceededError("the follower takes nothing"), /*now=*/true);
@@ -111,11 +108,11 @@ void FollowStream::Pump() {
   if (finishing_) return;
   if (!reading_ && !end_.has_value()) {
     reading_ = true;
-    StartRead(&incoming_);
+    wire_->StartRead(&incoming_);
   }
   if (end_.has_value() && !writing_) {
     finishing_ = true;
-    Finish(ToGrpc(*end_));
+    wire_->Finish(*end_);
   }
 }
 

@@ -1,9 +1,9 @@
 // A follower's stream, at the owner's end: items go out in order, several in a message, as fast as they are taken.
 //
-// Writes start without any lock: StartWrite usually sends at once, which takes time. So a piece that is queued under a
-// lock is flushed after it (QueuedSends).
+// Writes start without any lock: Wire::StartWrite usually sends at once, which takes time. So a piece that is queued
+// under a lock is flushed after it (QueuedSends).
 //
-// Thread-safe. Keeps itself alive while gRPC works for it.
+// Thread-safe. Keeps itself alive while its wire works for it.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,7 @@
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
-#include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/slice.h"
 #include "proto/replication.pb.h"
 #include "server/auth/revocable.h"
@@ -32,12 +30,20 @@ namespace lodestone::server {
 
 class Replicator;
 
-class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                           public Revocable,
-                           public std::enable_shared_from_this<FollowStream> {
+class FollowStream final : public Revocable, public std::enable_shared_from_this<FollowStream> {
  public:
-  FollowStream(Replicator* replicator, grpc::CallbackServerContext* context)
-      : replicator_(replicator), context_(context) {}
+  // What the stream goes over: gRPC (follow_streams.cc), or a simulation. At most one read and one write are under way.
+  // OnDone is the last that it calls, after Finish; nothing is called within these functions.
+  class Wire {
+   public:
+    virtual ~Wire() = default;
+    virtual void StartRead(grpc::ByteBuffer* message) = 0;         // OnReadDone follows,
+    virtual void StartWrite(const grpc::ByteBuffer* message) = 0;  // and OnWriteDone.
+    virtual void Finish(const absl::Status& status) = 0;
+    virtual void TryCancel() = 0;
+  };
+  // `wire` must live until OnDone.
+  FollowStream(Replicator* replicator, Wire* wire) : replicator_(replicator), wire_(wire) {}
 
   // Call once. Unless `end` is OK, nothing is read, and the stream ends with it.
   void Start(const absl::Status& end);
@@ -71,11 +77,11 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   uint32_t server() const;
   Incarnation incarnation() const;
 
-  // gRPC's.
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
+  // The wire's: what was started has ended, the follower is gone, all has ended.
+  void OnReadDone(bool ok);
+  void OnWriteDone(bool ok);
+  void OnCancel();
+  void OnDone();
 
  private:
   // Starts whatever can be started now, but for writes: a read, the end.
@@ -83,11 +89,11 @@ class FollowStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Pack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Replicator* const replicator_;
-  grpc::CallbackServerContext* const context_;
+  Wire* const wire_;
   const SteadyTime time_;
   const int64_t opened_ms_ = time_.NowMs();
 
-  // gRPC's.
+  // The wire's.
   std::shared_ptr<FollowStream> self_;  // From Start to OnDone.
   grpc::ByteBuffer incoming_;           // Belongs to the read under way.
   grpc::ByteBuffer outgoing_;           // Belongs to the write under way.

@@ -5,11 +5,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/base/utf8.h"
+#include "common/rpc/grpc_status.h"
+#include "common/telemetry/log.h"
+#include "common/telemetry/metrics.h"
 #include "server/auth/authorized_caller.h"
+#include "server/optimizer/arithmetic.h"
 #include "server/store/store.h"
 
 namespace lodestone::server {
 namespace {
+
+constexpr size_t kMachineBytesMax = 128;
+
+CounterMetric unlike_metric("lodestone_ps_replication_unlike_followers_total",
+                            "Streams of followers whose arithmetic gives other bits than that of this ps.");
 
 // Whether the caller that opens `stream` may follow; the stream ends once it may not any more. `access` may be null.
 absl::Status CheckCaller(Access* access, const grpc::CallbackServerContext& context,
@@ -24,6 +34,39 @@ absl::Status CheckCaller(Access* access, const grpc::CallbackServerContext& cont
 
 absl::Status NoMore() { return absl::UnavailableError("the ps shuts down"); }
 
+// The follower's copies may differ from their owner's in last bits.
+void NoteUnlike(const v1::FollowStart& start) {
+  unlike_metric.Add(1);
+  LODESTONE_LOG(WARN, "replication",
+                "ps {} computes other bits than this ps, which it follows: copies may differ in last bits; run both on "
+                "like machines and libraries, and see `psctl verify --live` there={} here={}",
+                start.server(), std::string(Utf8Prefix(start.machine(), kMachineBytesMax)), ArithmeticName());
+}
+
+// gRPC's end of a stream. Owned by gRPC until OnDone.
+class GrpcWire final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public FollowStream::Wire {
+ public:
+  explicit GrpcWire(grpc::CallbackServerContext* context) : context_(context) {}
+  void SetStream(std::shared_ptr<FollowStream> stream) { stream_ = std::move(stream); }
+
+  void StartRead(grpc::ByteBuffer* message) override { ServerBidiReactor::StartRead(message); }
+  void StartWrite(const grpc::ByteBuffer* message) override { ServerBidiReactor::StartWrite(message); }
+  void Finish(const absl::Status& status) override { ServerBidiReactor::Finish(ToGrpc(status)); }
+  void TryCancel() override { context_->TryCancel(); }
+
+  void OnReadDone(bool ok) override { stream_->OnReadDone(ok); }
+  void OnWriteDone(bool ok) override { stream_->OnWriteDone(ok); }
+  void OnCancel() override { stream_->OnCancel(); }
+  void OnDone() override {
+    stream_->OnDone();
+    delete this;
+  }
+
+ private:
+  grpc::CallbackServerContext* const context_;
+  std::shared_ptr<FollowStream> stream_;  // Set before anything is started.
+};
+
 }  // namespace
 
 void FollowStreams::Join() {
@@ -33,15 +76,26 @@ void FollowStreams::Join() {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* FollowStreams::Open(grpc::CallbackServerContext* context) {
-  auto stream = std::make_shared<FollowStream>(replicator_, context);
-  absl::Status end = CheckCaller(options_.access, *context, stream);
+  auto* const wire = new GrpcWire(context);
+  const auto stream = std::make_shared<FollowStream>(replicator_, wire);
+  wire->SetStream(stream);
+  Begin(stream, CheckCaller(options_.access, *context, stream));
+  return wire;
+}
+
+std::shared_ptr<FollowStream> FollowStreams::Open(FollowStream::Wire* wire) {
+  auto stream = std::make_shared<FollowStream>(replicator_, wire);
+  Begin(stream, absl::OkStatus());
+  return stream;
+}
+
+void FollowStreams::Begin(const std::shared_ptr<FollowStream>& stream, absl::Status end) {
   {
     MutexLock lock(&mu_);
     streams_.push_back(stream);
     if (shut_down_) end = NoMore();
   }
   stream->Start(end);
-  return stream.get();
 }
 
 absl::Status FollowStreams::CheckStart(const FollowStream& stream, const v1::FollowStart& start) const {
@@ -70,6 +124,7 @@ absl::Status FollowStreams::CheckStart(const FollowStream& stream, const v1::Fol
 
 absl::Status FollowStreams::OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start) {
   LODESTONE_RETURN_IF_ERROR(CheckStart(*stream, start));
+  if (start.arithmetic() != 0 && start.arithmetic() != ArithmeticFingerprint()) NoteUnlike(start);
   stream->SetFollower(start.server(), start.incarnation());
   MutexLock lock(&mu_);
   if (shut_down_) return NoMore();

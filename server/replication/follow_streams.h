@@ -37,8 +37,9 @@ class FollowStreams {
   FollowStreams(Options options, Replicator* replicator, const Store* store)
       : options_(std::move(options)), replicator_(replicator), store_(store) {}
 
-  // Replication.Follow.
+  // Replication.Follow, over gRPC, or another wire.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
+  std::shared_ptr<FollowStream> Open(FollowStream::Wire* wire);
   // A stream's first message. After an error the stream is to end with it.
   absl::Status OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start);
   void OnClosed(const FollowStream* stream);
@@ -54,6 +55,7 @@ class FollowStreams {
   void Join();
 
  private:
+  void Begin(const std::shared_ptr<FollowStream>& stream, absl::Status end);
   // FAILED_PRECONDITION if `start` is of another cluster; INVALID_ARGUMENT if it comes twice; UNAVAILABLE if this ps
   // does not own what is followed.
   absl::Status CheckStart(const FollowStream& stream, const v1::FollowStart& start) const;

@@ -19,6 +19,7 @@
 #include "common/security/credentials.h"
 #include "common/wire/shard_map.h"
 #include "proto/admin.pb.h"
+#include "server/replication/follow_call.h"
 
 namespace lodestone::server {
 
@@ -39,6 +40,7 @@ class Follower {
     // Whether the disk has a shard's state, so that it may be confirmed. Null: it need not. Any thread.
     std::function<bool(ShardId)> on_disk = {};
     CredentialsRef credentials = nullptr;      // What owners are called with.
+    OpenFollowCall open = {};                  // How owners are called; empty: by gRPC.
     std::function<UpdateLog*()> updates = {};  // See Bootstrap::Sources.
   };
   // `newest` gets the updates of followed shards, and must outlive it.

@@ -36,13 +36,13 @@ void OwnedShards::CheckTime(int64_t now_ms, const absl::Status& may_serve, Settl
     if (!may_serve.ok()) owned.SettleAll(may_serve, settled);
     const char* const why = owned.sync().WhyLate(
         now_ms, owned.silent_since_ms(kPatiencesOfOneWait * limits_.patience_ms), limits_.patience_ms);
-    if (why != nullptr) Leave(shard, why);
+    if (why != nullptr) Leave(shard, why, /*late=*/true);
   }
 }
 
-void OwnedShards::Leave(ShardId shard, const char* why) {
+void OwnedShards::Leave(ShardId shard, const char* why, bool late) {
   ShardSync& sync = shards_[shard].sync();
-  sync.Leave();
+  sync.Leave(late);
   leaving_[{sync.server(), why}] += 1;
 }
 

@@ -42,6 +42,7 @@ Follower::Options FollowerOptions(const v1::Config& config, const Replication::D
   options.on_state = dependencies.on_state;
   options.on_disk = dependencies.on_disk;
   options.credentials = dependencies.credentials;
+  options.open = dependencies.open;
   options.updates = dependencies.updates;
   return options;
 }
@@ -71,7 +72,7 @@ Replication::Replication(const v1::Config& config, Dependencies dependencies, St
       service_(std::make_unique<Service>(&replicator_)) {
   store->log().SetReplicas(&replicator_);
   store->gate().SetCheck([this] { return CheckLease(); });
-  thread_ = std::thread([this] { Run(); });
+  thread_ = Thread([this] { Run(); });
 }
 
 Replication::~Replication() { Shutdown(); }
@@ -176,6 +177,8 @@ void Replication::Apply(const ShardMap& map) {
   for (const ShardId shard : lost) {
     store_->shards().Disown(shard);
     replicator_.Disown(shard);
+    // Nobody serves it: what this ps has of it stays the copy that an operator may promote.
+    if (map.Lost(shard)) store_->shards().SetRole(shard, ShardRole::kFollows);
   }
   follower_.SetMap(map);  // From here on only this ps changes the shards that it has won.
   for (ShardId shard = 0; shard < shards_; ++shard) {

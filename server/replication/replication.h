@@ -8,12 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "common/security/credentials.h"
@@ -43,6 +43,7 @@ class Replication {
     std::function<void(ShardId)> on_state;    // A shard's state was taken from another ps.
     std::function<bool(ShardId)> on_disk;     // The disk has what was taken of it; null: it need not.
     CredentialsRef credentials;               // What owners are called with.
+    OpenFollowCall open;                      // How owners are called; empty: by gRPC.
     Access* access = nullptr;                 // Checks the callers of followers; null: any may follow.
     std::function<UpdateLog*()> updates;      // The log of this ps, once it is open; empty, or null: it keeps none.
   };
@@ -72,6 +73,8 @@ class Replication {
   absl::Status CheckLease() const;
 
   v1::Replication::Service* service() { return service_.get(); }
+  // Replication.Follow over another wire than gRPC.
+  std::shared_ptr<FollowStream> Follow(FollowStream::Wire* wire) { return replicator_.Open(wire); }
   absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return replicator_.Verify(); }
 
   // The mark of the update that made a shard's version; 0: it is not known, or that is not its newest.
@@ -112,7 +115,7 @@ class Replication {
   bool free_others_ ABSL_GUARDED_BY(mu_) = false;     // Asked for, and not done.
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace lodestone::server

@@ -1,7 +1,6 @@
 #include "server/replication/replicator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,9 +13,9 @@
 namespace lodestone::server {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery(20);  // At what time brings, while there is a follower.
-constexpr std::chrono::milliseconds kReportPause(100);
-constexpr std::chrono::milliseconds kAttachPause(100);
+constexpr int64_t kLookEveryMs = 20;  // At what time brings, while there is a follower.
+constexpr int64_t kReportPauseMs = 100;
+constexpr int64_t kAttachPauseMs = 100;
 
 absl::Status Moved(ShardId shard) {
   return absl::AbortedError(absl::StrCat("shard ", shard, " has another owner now: the shard map says which"));
@@ -34,7 +33,7 @@ Replicator::Replicator(Options options, Store* store, NewestUpdates* newest)
       streams_(OptionsOfStreams(), this, store),
       shards_(options_.shards, {options_.patience_ms, options_.stalled_ms_max, options_.queue_bytes_max},
               &unconfirmed_) {
-  reports_ = std::thread([this] { RunReports(); });
+  reports_ = Thread([this] { RunReports(); });
 }
 
 FollowStreams::Options Replicator::OptionsOfStreams() {
@@ -89,7 +88,7 @@ void Replicator::SetMap(const ShardMap& map) {
 
 void Replicator::Append(std::span<const ShardLog::Record> records, const std::shared_ptr<const void>& keep) {
   QueuedSends sends;
-  pace_.NoteUpdate();
+  if (!records.empty()) pace_.NoteUpdate();  // Reads that wait to be durable append nothing.
   for (const ShardLog::Record& record : records) {
     if (record.message.version() == 0) {
       if (!streams_.empty()) streams_.Queue(MakePiece(record.message, record.payload, keep), &sends);
@@ -149,6 +148,13 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(gr
   return stream;
 }
 
+std::shared_ptr<FollowStream> Replicator::Open(FollowStream::Wire* wire) {
+  std::shared_ptr<FollowStream> stream = streams_.Open(wire);
+  MutexLock lock(&mu_);
+  changed_.NotifyAll();  // It may never start.
+  return stream;
+}
+
 absl::Status Replicator::OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start) {
   return streams_.OnStart(stream, start);
 }
@@ -191,7 +197,7 @@ absl::StatusOr<Replicator::Attached> Replicator::Attach(const std::shared_ptr<Fo
     MutexLock lock(&mu_);
     const OwnedShard& owned = shards_[position.shard()];
     while (!shut_down_ && !stream->ended() && owned.owned() && owned.sync().counts()) {
-      changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + kAttachPause);
+      changed_.WaitForMs(&mu_, kAttachPauseMs);
     }
   }
 }
@@ -307,11 +313,11 @@ void Replicator::RunReports() {
       settled.Run();
       const bool well = !reports || Report(request);
       mu_.Lock();
-      if (!well && !shut_down_) changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + kReportPause);
+      if (!well && !shut_down_) changed_.WaitForMs(&mu_, kReportPauseMs);
     } else if (streams_.empty() && !shards_.KeepUpdates()) {
       changed_.Wait(&mu_);
     } else {
-      changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + kLookEvery);
+      changed_.WaitForMs(&mu_, kLookEveryMs);
     }
   }
   mu_.Unlock();

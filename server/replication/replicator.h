@@ -19,12 +19,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/limits.h"
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "common/wire/shard_map.h"
@@ -84,8 +84,9 @@ class Replicator final : public ReplicaSink {
   void Await(std::span<const Position> positions, Done done) override;
   absl::Status health() const override;
 
-  // Replication.Follow.
+  // Replication.Follow, over gRPC, or another wire.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Open(grpc::CallbackServerContext* context);
+  std::shared_ptr<FollowStream> Open(FollowStream::Wire* wire);
   // For streams. After an error of these the stream is to end with it.
   absl::Status OnStart(const std::shared_ptr<FollowStream>& stream, const v1::FollowStart& start);
   absl::Status OnAcks(FollowStream* stream, const v1::FollowAcks& acks);
@@ -152,7 +153,7 @@ class Replicator final : public ReplicaSink {
   OwnedShards shards_ ABSL_GUARDED_BY(mu_);
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::string report_error_ ABSL_GUARDED_BY(mu_);  // Of the last report; empty: it went well.
-  std::thread reports_;
+  Thread reports_;
 };
 
 }  // namespace lodestone::server

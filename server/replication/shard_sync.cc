@@ -86,6 +86,7 @@ void ShardSync::Release() {
   state_ = State::kAlone;
   told_ = false;
   in_sync_epoch_ = 0;
+  if (std::exchange(late_, false) && attached_ && !sending_state_ && confirmed_ >= appended_) Confirm(confirmed_);
 }
 
 }  // namespace lodestone::server

@@ -7,7 +7,8 @@
 //   Leaving  The follower is to count no more; acknowledgements wait until the coordinator knows that.
 //
 //   Alone -> Joining (Confirm) -> InSync (a report is accepted) -> Leaving (Leave) -> Alone (a report is accepted, or a
-//   newer map says so). Joining -> Leaving (Leave; Detach if there was no report).
+//   newer map says so). Joining -> Leaving (Leave; Detach if there was no report). Alone -> Joining also at once, if
+//   the follower left because it was late, and has confirmed all meanwhile: it would not say so again.
 //
 // Not thread-safe: belongs to an OwnedShard.
 #pragma once
@@ -56,8 +57,11 @@ class ShardSync {
 
   // The follower has applied all up to `version`.
   void Confirm(Version version);
-  // The follower is to count no more. REQUIRES: counts().
-  void Leave() { state_ = State::kLeaving; }
+  // The follower is to count no more; `late`: until it has all again. REQUIRES: counts().
+  void Leave(bool late = false) {
+    state_ = State::kLeaving;
+    late_ = late;
+  }
   // Why a follower that counts is to leave, as time passes; null: it stays. `waiting_since_ms`: of the oldest update
   // that waits for it.
   const char* WhyLate(int64_t now_ms, std::optional<int64_t> waiting_since_ms, int64_t patience_ms) const;
@@ -95,6 +99,7 @@ class ShardSync {
   Version mark_ = 0;            // kJoining: what it must confirm before it counts.
   bool told_ = false;           // The coordinator has, or is just getting, the report that it counts.
   bool reporting_ = false;      // A report is under way.
+  bool late_ = false;           // kLeaving: because it was late.
   uint64_t in_sync_epoch_ = 0;  // The map's, when the coordinator took that it counts.
   int64_t lost_since_ms_ = 0;   // Since when it is not attached.
 };

@@ -1,6 +1,7 @@
 #include "server/rpc/shared_snapshots.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace lodestone::server {
@@ -31,7 +32,7 @@ void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscrip
     }
     began = entry.began;
   }
-  if (snapshot != nullptr) return done(std::move(snapshot), began > since);
+  if (snapshot != nullptr) return done(DeltaPath::SharedSnapshot(std::move(snapshot)), began > since);
   deltas_->Snapshot(shard, subscription,
                     [self = shared_from_this(), key = std::move(key), began](const auto& collected) {
                       self->OnCollected(key, began, collected);
@@ -39,18 +40,24 @@ void SharedSnapshots::Get(ShardId shard, const DeltaPath::Subscription& subscrip
 }
 
 void SharedSnapshots::OnCollected(const Key& key, uint64_t began,
-                                  const std::shared_ptr<const DenseSnapshot>& snapshot) {
+                                  const absl::StatusOr<DeltaPath::SharedSnapshot>& snapshot) {
   std::vector<Waiter> waiters;
   {
     MutexLock lock(&mu_);
     const auto entry = entries_.find(key);
-    if (entry == entries_.end() || entry->second.began != began) return;  // A newer one is under way for all.
-    waiters.swap(entry->second.waiters);
-    if (snapshot == nullptr) {
-      entries_.erase(entry);
-    } else {
+    if (entry == entries_.end()) return;
+    std::vector<Waiter>& all = entry->second.waiters;
+    if (entry->second.began == began) {
+      waiters.swap(all);
       entry->second.collecting = false;
-      entry->second.snapshot = snapshot;
+      if (snapshot.ok()) entry->second.snapshot = *snapshot;
+      if (!snapshot.ok()) entries_.erase(entry);
+    } else if (snapshot.ok()) {
+      // A newer one is under way, for those that this one began too early for.
+      const auto served = std::stable_partition(all.begin(), all.end(),
+                                                [began](const Waiter& waiter) { return waiter.since >= began; });
+      waiters.assign(std::make_move_iterator(served), std::make_move_iterator(all.end()));
+      all.erase(served, all.end());
     }
   }
   for (const Waiter& waiter : waiters) waiter.done(snapshot, began > waiter.since);

@@ -30,9 +30,9 @@ class SharedSnapshots : public std::enable_shared_from_this<SharedSnapshots> {
   uint64_t Now() const;
 
   // Calls `done`, perhaps from within, else on an executor's thread, with a snapshot of the subscription's dense tables
-  // on `shard` that began after `since`, or `any` that somebody still uses; `newer`: it began after `since`. Null: the
-  // shard was lost to another owner.
-  using Done = std::function<void(std::shared_ptr<const DenseSnapshot>, bool newer)>;
+  // on `shard` that began after `since`, or `any` that is still in use; `newer`: it began after `since`. Errors
+  // as DeltaPath::Snapshot's.
+  using Done = std::function<void(absl::StatusOr<DeltaPath::SharedSnapshot>, bool newer)>;
   void Get(ShardId shard, const DeltaPath::Subscription& subscription, uint64_t since, bool any, Done done);
 
  private:
@@ -56,8 +56,7 @@ class SharedSnapshots : public std::enable_shared_from_this<SharedSnapshots> {
     std::vector<Waiter> waiters;
   };
 
-  void Collect(const Key& key, uint64_t began, const DeltaPath::Subscription& subscription);
-  void OnCollected(const Key& key, uint64_t began, const std::shared_ptr<const DenseSnapshot>& snapshot);
+  void OnCollected(const Key& key, uint64_t began, const absl::StatusOr<DeltaPath::SharedSnapshot>& snapshot);
   // Drops the entries of which nobody holds the snapshot, if there are many entries.
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

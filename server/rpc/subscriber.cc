@@ -217,25 +217,31 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
   if (options_.dense && (checked || !from.has_value())) {
     // An anchor may be what somebody is being sent already; the next round brings what came since.
     return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(),
-                           [self, shard_index](const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer) {
-                             self->OnSnapshot(shard_index, snapshot, newer);
+                           [self, shard_index](absl::StatusOr<DeltaPath::SharedSnapshot> snapshot, bool newer) {
+                             if (!snapshot.ok()) return self->OnCollectFailed(snapshot.status());
+                             self->OnSnapshot(shard_index, *snapshot, newer);
                            });
   }
-  store_->deltas().Collect(shard, options_.subscription, from, [self, shard_index](ShardChange change) {
+  store_->deltas().Collect(shard, options_.subscription, from, [self, shard_index](absl::StatusOr<ShardChange> change) {
+    if (!change.ok()) return self->OnCollectFailed(change.status());
     struct Pinned {
       ShardChange change;
       PinnedBytes bytes;
     };
     uint64_t bytes = 0;
-    for (const ShardChange::Piece& piece : change.pieces) bytes += piece.payload_bytes;
+    for (const ShardChange::Piece& piece : change->pieces) bytes += piece.payload_bytes;
     const auto pinned =
-        std::shared_ptr<const Pinned>(new Pinned{std::move(change), {self->store_->deltas().pinned(), bytes}});
+        std::shared_ptr<const Pinned>(new Pinned{*std::move(change), {self->store_->deltas().pinned(), bytes}});
     self->OnChange(shard_index, {pinned, &pinned->change});
   });
 }
 
+void Subscriber::OnCollectFailed(const absl::Status& status) {
+  // That a shard moved ends the stream, as it does all others; the subscriber comes again, to its new owner.
+  Cancel(absl::IsAborted(status) ? absl::UnavailableError(status.message()) : status);
+}
+
 void Subscriber::OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer) {
-  if (snapshot == nullptr) return;  // The stream ends.
   std::optional<Version> from;
   {
     MutexLock lock(&mu_);

@@ -85,6 +85,7 @@ class Subscriber : public std::enable_shared_from_this<Subscriber> {
   void PackMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the change of a shard collected, or takes it from a snapshot. Without the lock.
   void Collect(size_t shard_index, const std::optional<DeltaPath::Held>& from, bool checked, uint64_t since);
+  void OnCollectFailed(const absl::Status& status);
   void OnSnapshot(size_t shard_index, const std::shared_ptr<const DenseSnapshot>& snapshot, bool newer);
   void OnChange(size_t shard_index, std::shared_ptr<const ShardChange> change);
 

@@ -1,7 +1,6 @@
 #include "server/shard/executor.h"
 
 #include <algorithm>
-#include <latch>
 #include <utility>
 
 #include "common/telemetry/metrics.h"
@@ -16,7 +15,7 @@ HistogramMetric wait_metric(
 }  // namespace
 
 Executor::~Executor() {
-  std::thread thread;
+  Thread thread;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -58,12 +57,12 @@ bool Executor::LeaveToThread(Message* message, bool even_if_idle) {
 }
 
 void Executor::SubmitAndWait(Message message) {
-  std::latch done(1);
+  Countdown done(1);
   Submit([&] {
     message();
-    done.count_down();
+    done.CountDown();
   });
-  done.wait();
+  done.Wait();
 }
 
 size_t Executor::queue_length() const {
@@ -78,7 +77,7 @@ Executor::Stats Executor::stats() const {
 
 void Executor::HandOver() {
   handed_ = true;
-  if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
+  if (!thread_.joinable()) thread_ = Thread([this] { RunThread(); });
 }
 
 void Executor::RunThread() {

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <thread>
 
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
 
 namespace lodestone::server {
 
@@ -71,7 +71,7 @@ class Executor {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t executed_ ABSL_GUARDED_BY(mu_) = 0;
   size_t queue_length_max_ ABSL_GUARDED_BY(mu_) = 0;
-  std::thread thread_ ABSL_GUARDED_BY(mu_);
+  Thread thread_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::server

@@ -156,14 +156,25 @@ void Shard::ForgetWorkersBut(std::span<const Incarnation> keep) {
                  [keep](const auto& window) { return !std::binary_search(keep.begin(), keep.end(), window.first); });
 }
 
-bool Shard::EvictExpired(uint64_t now_ms, Evictions* evictions) {
+std::vector<SweepShare> Shard::BeginSweep() {
+  std::vector<SweepShare> shares;
+  for (auto& [id, table] : contents_.rows) {
+    if (const size_t rows = table->BeginSweep(); rows > 0) shares.push_back({id, rows});
+  }
+  return shares;
+}
+
+bool Shard::EvictExpired(uint64_t now_ms, std::vector<SweepShare>* left, Evictions* evictions) {
   const Version next = version() + 1;
   bool any = false;
-  size_t left = limits::kEvictedKeysAtOnceMax;  // The next sweep takes the rest.
-  for (auto& [id, table] : contents_.rows) {
-    const size_t rows = table->rows();
-    any |= table->EvictExpired(now_ms, next, evictions, left);
-    left -= rows - table->rows();
+  for (size_t room = kSweepStepRows; room > 0 && !left->empty();) {
+    SweepShare& share = left->back();
+    const size_t rows = std::min(room, share.rows);
+    const auto table = contents_.rows.find(share.table);
+    if (table != contents_.rows.end()) any |= table->second->EvictExpired(now_ms, next, evictions, rows);
+    room -= rows;
+    share.rows -= rows;
+    if (share.rows == 0) left->pop_back();
   }
   if (any) contents_.version.store(next, std::memory_order_release);
   return any;

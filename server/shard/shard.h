@@ -46,6 +46,12 @@ struct ShardContents {
   absl::Status CheckFollows(Version next) const;
 };
 
+// How many rows of a table a sweep is to look at.
+struct SweepShare {
+  TableId table = 0;
+  size_t rows = 0;
+};
+
 class Shard {
  public:
   explicit Shard(ShardId id) : contents_(id) {}
@@ -90,9 +96,11 @@ class Shard {
   void ForgetWorker(Incarnation worker) { contents_.windows.erase(worker); }
   // Forgets the windows of all workers but `keep`, ascending.
   void ForgetWorkersBut(std::span<const Incarnation> keep);
-  // Evicts rows that outlived their TTL, as one update, and notes them in `evictions` (may be null). False, and nothing
-  // changed, if there were none.
-  bool EvictExpired(uint64_t now_ms, Evictions* evictions = nullptr);
+  // The sweep for rows that outlived their TTL, one of which is made each second: what of each table it is to look at,
+  // and a step of it, which looks at some thousands of rows and takes them off `left`. A step is one update, or none if
+  // it finds no such rows (false); it notes them in `evictions` (may be null).
+  std::vector<SweepShare> BeginSweep();
+  bool EvictExpired(uint64_t now_ms, std::vector<SweepShare>* left, Evictions* evictions = nullptr);
 
   // Applies what was logged as the update `version`; the parts of a push have been checked, and `evictions` says what
   // made room then. DATA_LOSS, naming the shard, if it does not follow on version(), or goes another way than when it
@@ -150,6 +158,9 @@ class Shard {
   bool Holds(TableId table) const;
 
  private:
+  // Of all tables, that a step of a sweep looks at: 0.05 ms if all of them stay, 1 or 2 if all go.
+  static constexpr size_t kSweepStepRows = 8 << 10;
+
   void ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version version, Evictions* evictions);
 
   ShardContents contents_;

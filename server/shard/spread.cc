@@ -2,7 +2,8 @@
 
 #include <time.h>
 
-#include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "common/telemetry/histogram.h"
@@ -19,21 +20,35 @@ int64_t ThreadCpuNs() {
   return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0 ? now.tv_sec * 1'000'000'000 + now.tv_nsec : 0;
 }
 
+void SubmitAll(std::span<Share> shares) {
+  for (Share& share : shares) share.executor->Submit(std::move(share.run));
+}
+
 }  // namespace
 
 void Spread(std::vector<Share> shares, bool (*idle)()) {
-  // The last one stays here, and those that are handed over begin before the others run.
-  const auto is_large = [](const Share& share) { return share.rows >= kShareRowsLarge; };
-  if (!shares.empty() && std::any_of(shares.begin(), shares.end() - 1, is_large) && idle()) {
-    for (size_t i = 0; i + 1 < shares.size(); ++i) {
-      if (!is_large(shares[i])) continue;
-      shares[i].executor->SubmitToThread(std::move(shares[i].run));
-      shares[i].executor = nullptr;
+  // The last group stays here, and those that are handed over begin before it runs.
+  std::vector<size_t> ends;  // Of the groups before it.
+  size_t rows = 0;
+  for (size_t i = 0; i + 1 < shares.size(); ++i) {
+    rows += shares[i].rows;
+    if (rows < kGroupRowsMin) continue;
+    ends.push_back(i + 1);
+    rows = 0;
+  }
+  size_t begin = 0;
+  if (!ends.empty() && idle()) {
+    for (const size_t end : ends) {
+      Executor* const first = shares[begin].executor;
+      first->SubmitToThread([group = std::vector<Share>(std::make_move_iterator(shares.begin() + begin),
+                                                        std::make_move_iterator(shares.begin() + end))]() mutable {
+        group[0].run();
+        SubmitAll(std::span(group).subspan(1));
+      });
+      begin = end;
     }
   }
-  for (Share& share : shares) {
-    if (share.executor != nullptr) share.executor->Submit(std::move(share.run));
-  }
+  SubmitAll(std::span(shares).subspan(begin));
 }
 
 bool HasIdled() {

@@ -1,8 +1,9 @@
 // The distribution of one call's shares, each the work of some shards, to their executors.
 //
 // An idle executor runs its share on the thread that submits it, one share after the other: a busy ps wants no hand-off
-// between threads. In an idle ps other cores would have nothing to do meanwhile; there, all large shares but one go to
-// their executors' threads, and run at the same time.
+// between threads. In an idle ps other cores would have nothing to do meanwhile; there, the shares are cut into groups
+// that are worth a hand-off, and each group but the last goes to the thread of its first executor, so that they run at
+// the same time, however many executors there are. (That executor is busy until its group is done.)
 //
 // Thread-safe.
 #pragma once
@@ -14,9 +15,9 @@
 
 namespace lodestone::server {
 
-// From here on a share is large: it takes some 40 us, and to wake a thread a tenth of that. Dense values do not count:
-// to update them takes the memory's bandwidth rather than a core's time.
-inline constexpr size_t kShareRowsLarge = 1024;
+// From here on a group of shares is worth a thread of its own: it takes some 40 us, and to wake a thread a tenth of
+// that. Dense values do not count: to update them takes the memory's bandwidth rather than a core's time.
+inline constexpr size_t kGroupRowsMin = 1024;
 
 struct Share {
   Executor* executor = nullptr;

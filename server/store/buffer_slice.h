@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/wire/owned_slice.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 
 namespace lodestone::server {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_wait.h"
@@ -10,6 +11,27 @@
 
 namespace lodestone::server {
 namespace {
+
+// The ends of a commit that one caller waits for.
+class JoinedEnds {
+ public:
+  JoinedEnds(size_t ends, CommitLog::Done done) : left_(ends), done_(std::move(done)) {}
+
+  void End(const absl::Status& status) {
+    {
+      MutexLock lock(&mu_);
+      if (first_error_.ok()) first_error_ = status;
+      if (--left_ > 0) return;
+    }
+    done_(first_error_);
+  }
+
+ private:
+  Mutex mu_;
+  size_t left_ ABSL_GUARDED_BY(mu_);
+  absl::Status first_error_;  // Guarded by mu_ until all have ended.
+  const CommitLog::Done done_;
+};
 
 std::vector<ShardLog::Record> RecordsOf(const v1::LogRecord& record) {
   std::vector<ShardLog::Record> records(1);
@@ -35,6 +57,13 @@ void CommitLog::Stamp(Shard* shard, uint64_t now_ms, std::span<ShardLog::Record>
     if (term != former) record.message.set_previous_term(former);
   }
   if (term != former) shard->BeginTerm(term);
+}
+
+void CommitLog::AwaitCommitted(size_t executor, std::span<const ReplicaSink::Position> positions, Done done) {
+  if (!HasLogOrFollowers()) return done(absl::OkStatus());
+  auto ends_left = std::make_shared<JoinedEnds>(ends(), std::move(done));
+  Append(executor, {}, positions, nullptr,
+         [ends_left](CommitEnd, const absl::Status& status) { ends_left->End(status); });
 }
 
 void CommitLog::AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records) {

@@ -72,6 +72,11 @@ class CommitLog {
     }
     log->Append(records, std::move(keep), [done](const absl::Status& status) { done(CommitEnd::kLog, status); });
   }
+  // Calls `done` once, perhaps within the call, when nothing that was applied to shards of one executor up to
+  // `positions` could be taken back any more: the log has it, and so have the followers. Otherwise with the error of
+  // either. On that executor.
+  using Done = std::function<void(const absl::Status&)>;
+  void AwaitCommitted(size_t executor, std::span<const ReplicaSink::Position> positions, Done done);
   // Stamps and appends records that no caller waits for. On the shard's executor.
   void AppendUnawaited(Shard* shard, uint64_t now_ms, std::vector<ShardLog::Record> records);
 

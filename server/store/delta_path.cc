@@ -9,14 +9,26 @@
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "server/shard/shard.h"
+#include "server/store/commit_log.h"
 #include "server/store/delta_builder.h"
 #include "server/store/dense_snapshot.h"
+#include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
 #include "server/store/table_catalog.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
+namespace {
+
+// Drops the optimizer's state: kept for a while, it would have each update make fresh state.
+void DropState(Shard::Snapshot* snapshot) {
+  for (Shard::Snapshot::DensePart& part : snapshot->dense) {
+    for (DenseTable::BlockState& block : part.blocks) block.state = {};
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<DeltaPath::Subscription> DeltaPath::MakeSubscription(const v1::SubscribeRequest& request) const {
   LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
@@ -59,30 +71,35 @@ std::vector<ShardId> DeltaPath::ShardsOf(const Subscription& subscription) const
   return shards;
 }
 
+void DeltaPath::AwaitShown(ShardId shard, std::function<void(const absl::Status&)> done) {
+  if (!committed_only_) return done(absl::OkStatus());
+  const ReplicaSink::Position position{shard, shards_->VersionOf(shard)};
+  log_->AwaitCommitted(shards_->ExecutorOf(shard), {&position, 1}, std::move(done));
+}
+
 void DeltaPath::Snapshot(ShardId shard, const Subscription& subscription,
-                         std::function<void(std::shared_ptr<const DenseSnapshot>)> done) {
+                         std::function<void(absl::StatusOr<SharedSnapshot>)> done) {
   std::vector<const Table*> wanted = Wanted(subscription);
   std::erase_if(wanted, [](const Table* table) { return !table->is_dense(); });
   Executor& executor = shards_->executors()[shards_->ExecutorOf(shard)];
   executor.Submit([this, shard, wanted = std::move(wanted), done = std::move(done)] {
-    if (!shards_->Owns(shard)) return done(nullptr);
+    if (!shards_->Owns(shard)) return done(NotOwned(shard));
     const Shard& source = *shards_->Get(shard);
     Shard::Snapshot snapshot = *source.Collect(wanted, nullptr);  // Dense tables remember all.
-    for (Shard::Snapshot::DensePart& part : snapshot.dense) {
-      // Kept for a while, it would have each update make fresh state.
-      for (DenseTable::BlockState& block : part.blocks) block.state = {};
-    }
-    done(std::make_shared<const DenseSnapshot>(std::move(snapshot), source.term(), pinned_));
+    DropState(&snapshot);
+    SharedSnapshot shared = std::make_shared<const DenseSnapshot>(std::move(snapshot), source.term(), pinned_);
+    AwaitShown(shard, [shared = std::move(shared), done](const absl::Status& status) {
+      done(status.ok() ? shared : absl::StatusOr<SharedSnapshot>(status));
+    });
   });
 }
 
 void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
-                        std::function<void(ShardChange)> done) {
+                        std::function<void(absl::StatusOr<ShardChange>)> done) {
   std::vector<const Table*> wanted = Wanted(subscription);
   Executor& executor = shards_->executors()[shards_->ExecutorOf(shard)];
   executor.Submit([this, shard, wanted = std::move(wanted), from, done = std::move(done)] {
-    // What is here may be half of another owner's; the stream ends.
-    if (!shards_->Owns(shard)) return;
+    if (!shards_->Owns(shard)) return done(NotOwned(shard));  // What is here may be half of another owner's.
     const Shard& source = *shards_->Get(shard);
     std::optional<Version> base;
     if (from.has_value() && source.Includes(from->term, from->version)) base = from->version;
@@ -97,10 +114,14 @@ void DeltaPath::Collect(ShardId shard, const Subscription& subscription, std::op
     const auto assemble = [base, term = source.term()](const Shard::Snapshot& what) {
       return AssembleChange(what, base, term, limits::kDeltaBytesTarget);
     };
-    if (snapshot->rows.empty()) return done(assemble(*snapshot));
-    // Copying rows takes longer than the executor should be away.
-    shards_->executors().background().Submit(
-        [snapshot = *std::move(snapshot), assemble, done] { done(assemble(snapshot)); });
+    DropState(&*snapshot);
+    const auto kept = std::make_shared<const Shard::Snapshot>(*std::move(snapshot));
+    AwaitShown(shard, [this, kept, assemble, done](const absl::Status& status) {
+      if (!status.ok()) return done(status);
+      if (kept->rows.empty()) return done(assemble(*kept));
+      // Copying rows takes longer than the executor should be away.
+      shards_->executors().background().Submit([kept, assemble, done] { done(assemble(*kept)); });
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 // The way of a shard's change to a subscriber: a snapshot taken by the shard's executor, and the deltas built from it.
 //
-// Thread-safe. Callbacks run on the calling thread, an executor's or the background one, and must be quick.
+// Thread-safe. Callbacks run on the calling thread, an executor's, the background one or, where reads wait to be
+// durable, a log's or a follower's stream's, and must be quick.
 //
 // Ownership: a change keeps what it refers to alive; all pointers must outlive the executors.
 #pragma once
@@ -20,6 +21,7 @@
 namespace lodestone::server {
 
 class Catalog;
+class CommitLog;
 class DenseSnapshot;
 class ServingGate;
 class ShardSet;
@@ -27,8 +29,9 @@ class Table;
 
 class DeltaPath {
  public:
-  DeltaPath(const ServingGate* gate, ShardSet* shards, const Catalog* catalog)
-      : gate_(gate), shards_(shards), catalog_(catalog) {}
+  // With `committed_only` a change is handed out once nothing of it could be taken back by a death.
+  DeltaPath(const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog, bool committed_only)
+      : gate_(gate), shards_(shards), log_(log), catalog_(catalog), committed_only_(committed_only) {}
 
   // What a subscriber wants of each shard.
   struct Subscription {
@@ -53,25 +56,31 @@ class DeltaPath {
   };
   // Calls `done` with the change of `shard` since `from` (nullopt: an anchor), taken at one version of the shard. If
   // the past is no longer known (evicted keys forgotten, or an update of another owner's that was lost with it), an
-  // anchor is returned instead. `done` is never called if the shard is lost to another owner meanwhile. REQUIRES: the
+  // anchor is returned instead. ABORTED if the shard is lost to another owner meanwhile; with `committed_only`,
+  // UNAVAILABLE if its updates cannot be made durable now. REQUIRES: the
   // shard is here.
   void Collect(ShardId shard, const Subscription& subscription, std::optional<Held> from,
-               std::function<void(ShardChange)> done);
+               std::function<void(absl::StatusOr<ShardChange>)> done);
 
   // Calls `done` with all blocks of the subscription's dense tables on `shard` at one version, for any number of
-  // subscribers; null if the shard is lost to another owner meanwhile. REQUIRES: the shard is here.
+  // subscribers; errors as Collect's. REQUIRES: the shard is here.
+  using SharedSnapshot = std::shared_ptr<const DenseSnapshot>;
   void Snapshot(ShardId shard, const Subscription& subscription,
-                std::function<void(std::shared_ptr<const DenseSnapshot>)> done);
+                std::function<void(absl::StatusOr<SharedSnapshot>)> done);
 
   // Counts the bytes of values that snapshots, and changes that subscribers hold, keep in memory.
   const PinnedBytes::Counter& pinned() const { return pinned_; }
 
  private:
   std::vector<const Table*> Wanted(const Subscription& subscription) const;
+  // Calls `done` when what the shard holds now may be shown. On its executor.
+  void AwaitShown(ShardId shard, std::function<void(const absl::Status&)> done);
 
   const ServingGate* const gate_;
   ShardSet* const shards_;
+  CommitLog* const log_;
   const Catalog* const catalog_;
+  const bool committed_only_;
   const PinnedBytes::Counter pinned_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 

@@ -24,10 +24,9 @@ void Executors::Drain() {
   background_->SubmitAndWait([] {});
 }
 
-void Executors::Stop() {
-  executors_.clear();  // Their last messages may still hand something to the background.
-  background_.reset();
-}
+void Executors::Stop() { executors_.clear(); }
+
+void Executors::StopBackground() { background_.reset(); }
 
 void Executors::FillStatus(v1::StatusResponse* status) const {
   for (const auto& executor : executors_) {

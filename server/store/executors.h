@@ -28,8 +28,11 @@ class Executors {
   absl::Status CheckQueue(size_t executor) const;
   // Waits until all that was submitted has run. REQUIRES: no thread submits meanwhile.
   void Drain();
-  // Runs what is queued, and ends the executors. REQUIRES: every submission from outside has returned.
+  // Runs what is queued, and ends the executors, but for the background one. REQUIRES: every submission from outside
+  // has returned.
   void Stop();
+  // The same of the background one. REQUIRES: nothing submits to it any more.
+  void StopBackground();
   // Fills executors.
   void FillStatus(v1::StatusResponse* status) const;
 

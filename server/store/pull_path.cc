@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "common/base/mutex.h"
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "common/telemetry/copied_bytes.h"
@@ -12,6 +13,7 @@
 #include "server/shard/shard.h"
 #include "server/shard/spread.h"
 #include "server/store/buffer_slice.h"
+#include "server/store/commit_log.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
@@ -26,7 +28,7 @@ HistogramMetric pull_duration_metric("lodestone_ps_pull_duration_seconds",
 constexpr char kPullStage[] = "lodestone_ps_pull_stage_duration_seconds";
 constexpr char kPullStages[] =
     "What the time of a pull of rows went by, in the share of it that was done last: queue, until the executor took "
-    "it; read.";
+    "it; read, and, with cluster.reads durable, until what was read is durable.";
 HistogramMetric pull_queue_metric(kPullStage, kPullStages, {{"stage", "queue"}});
 HistogramMetric pull_read_metric(kPullStage, kPullStages, {{"stage", "read"}});
 
@@ -63,11 +65,17 @@ struct PullPath::Call {
   std::vector<uint64_t> rows_at;               // By part: where its rows begin.
   std::vector<RowRun> row_runs;                // Ascending.
   std::vector<std::vector<size_t>> row_parts;  // By executor: indices of parts.
-  // The same of blocks that are to be of one cut with the rows; without that they are read at once.
+  // The same of blocks that are read in turn with the rows; others are read at once.
   std::vector<std::vector<BlockPart>> block_parts;
   std::atomic<size_t> executors_left{0};
+  Mutex mu;
+  absl::Status not_committed ABSL_GUARDED_BY(mu);  // Why what was read may be taken back; OK: it may not.
   Done done;
 };
+
+bool PullPath::ReadsBlocksInTurn(const Call& call) const {
+  return call.header.one_cut() || (committed_only_ && log_->HasLogOrFollowers());
+}
 
 absl::StatusOr<std::shared_ptr<PullPath::Call>> PullPath::Check(v1::PullRequest header, RequestPayload payload) {
   LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
@@ -89,8 +97,7 @@ absl::StatusOr<std::shared_ptr<PullPath::Call>> PullPath::Check(v1::PullRequest 
 absl::Status PullPath::CheckQueues(const Call& call) const {
   std::vector<bool> needed(shards_->executors().size());
   for (const PartView& view : call.views) {
-    // Blocks are read where they lie, unless they are to be of one cut.
-    if (!view.table->is_dense() || call.header.one_cut()) needed[shards_->ExecutorOf(view.shard)] = true;
+    if (!view.table->is_dense() || ReadsBlocksInTurn(call)) needed[shards_->ExecutorOf(view.shard)] = true;
   }
   for (size_t e = 0; e < needed.size(); ++e) {
     if (needed[e]) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
@@ -123,6 +130,7 @@ void PullPath::PrepareAnswer(Call* call) {
   call->rows_at.resize(call->views.size());
   call->row_parts.resize(shards_->executors().size());
   call->block_parts.resize(shards_->executors().size());
+  const bool in_turn = ReadsBlocksInTurn(*call);
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
@@ -134,7 +142,7 @@ void PullPath::PrepareAnswer(Call* call) {
       payload.resize(slice + view.blocks.size());
       out->mutable_blocks()->Assign(view.blocks.begin(), view.blocks.end());
       out->mutable_block_versions()->Resize(static_cast<int>(view.blocks.size()), 0);
-      if (call->header.one_cut()) {
+      if (in_turn) {
         call->block_parts[shards_->ExecutorOf(view.shard)].push_back({i, slice});
       } else {
         ReadBlocks(call, i, slice);
@@ -160,19 +168,38 @@ void PullPath::Run(const std::shared_ptr<Call>& call) {
     if (call->row_parts[e].empty() && call->block_parts[e].empty()) continue;
     size_t rows = 0;
     for (const size_t i : call->row_parts[e]) rows += call->views[i].row_count;
-    shares.push_back({&executors[e], rows, [this, call, e] {
-                        const int64_t taken_ns = NowNs();
-                        for (const BlockPart& part : call->block_parts[e]) {
-                          ReadBlocks(call.get(), part.part, part.slice);
-                        }
-                        ReadRows(call.get(), e);
-                        const bool last = call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
-                        if (last) Finish(call.get(), taken_ns);
-                      }});
+    shares.push_back({&executors[e], rows, [this, call, e] { RunShare(call, e); }});
   }
   if (shares.empty()) return Finish(call.get(), 0);
   call->executors_left.store(shares.size(), std::memory_order_relaxed);
   Spread(std::move(shares));
+}
+
+void PullPath::RunShare(const std::shared_ptr<Call>& call, size_t e) {
+  const int64_t taken_ns = NowNs();
+  for (const BlockPart& part : call->block_parts[e]) ReadBlocks(call.get(), part.part, part.slice);
+  ReadRows(call.get(), e);
+  if (!committed_only_) return EndShare(call.get(), taken_ns, absl::OkStatus());
+  std::vector<ReplicaSink::Position> read;
+  absl::Status owned;
+  const auto add = [&](size_t part) {
+    const ShardId shard = call->views[part].shard;
+    if (!shards_->Owns(shard)) owned = NotOwned(shard);  // It was not read, and may be owned again by Finish.
+    read.push_back({shard, shards_->VersionOf(shard)});
+  };
+  for (const BlockPart& part : call->block_parts[e]) add(part.part);
+  for (const size_t part : call->row_parts[e]) add(part);
+  if (!owned.ok()) return EndShare(call.get(), taken_ns, owned);
+  log_->AwaitCommitted(e, read,
+                       [this, call, taken_ns](const absl::Status& status) { EndShare(call.get(), taken_ns, status); });
+}
+
+void PullPath::EndShare(Call* call, int64_t taken_ns, const absl::Status& status) {
+  if (!status.ok()) {
+    MutexLock lock(&call->mu);
+    call->not_committed = status;
+  }
+  if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call, taken_ns);
 }
 
 void PullPath::ReadBlocks(Call* call, size_t part, size_t slice) {
@@ -212,6 +239,10 @@ void PullPath::Finish(Call* call, int64_t taken_ns) {
   absl::Status status = gate_->CheckServing();
   for (const PartView& view : call->views) {
     if (status.ok() && !MayAnswer(*shards_, view.shard)) status = NotOwned(view.shard);
+  }
+  if (status.ok() && committed_only_) {
+    MutexLock lock(&call->mu);
+    status = call->not_committed;
   }
   if (!status.ok()) return call->done(std::move(status));
   for (size_t r = 0; r < call->row_runs.size(); ++r) {

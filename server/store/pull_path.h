@@ -1,7 +1,8 @@
 // The way of a pull through a ps: checked, dense blocks referenced where they lie, rows read by the executors of their
 // shards, answered.
 //
-// Thread-safe. Callbacks run on the calling thread or on an executor's, and must be quick.
+// Thread-safe. Callbacks run on the calling thread, an executor's, the background one or, where reads wait to be
+// durable, a log's or a follower's stream's, and must be quick.
 //
 // Ownership: slices of an answer keep what they point into alive; all pointers must outlive the executors.
 #pragma once
@@ -25,15 +26,24 @@
 namespace lodestone::server {
 
 class Catalog;
+class CommitLog;
 class ServingGate;
 class Sessions;
 class ShardSet;
 
 class PullPath {
  public:
-  PullPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, const Catalog* catalog,
-           Sessions* sessions)
-      : time_(time), gate_(gate), shards_(shards), catalog_(catalog), sessions_(sessions) {}
+  // With `committed_only` a pull is answered once nothing that it read could be taken back by a death; it then waits
+  // for logs and followers as a push does. Otherwise it may read what is applied and not yet acknowledged.
+  PullPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog,
+           Sessions* sessions, bool committed_only)
+      : time_(time),
+        gate_(gate),
+        shards_(shards),
+        log_(log),
+        catalog_(catalog),
+        sessions_(sessions),
+        committed_only_(committed_only) {}
 
   // The answer without its payload, and the payload as slices in order.
   struct Values {
@@ -58,11 +68,16 @@ class PullPath {
 
  private:
   void Run(const std::shared_ptr<Call>& call);
+  // Whether blocks are read by the executors of their shards, too.
+  bool ReadsBlocksInTurn(const Call& call) const;
+  // On executor `e`: reads its share, and ends it once that may be shown.
+  void RunShare(const std::shared_ptr<Call>& call, size_t e);
+  void EndShare(Call* call, int64_t taken_ns, const absl::Status& status);
   // RESOURCE_EXHAUSTED if an executor that the pull needs has too much to do.
   absl::Status CheckQueues(const Call& call) const;
   // Answers for each part: blocks by reference, and for rows where in the answer they will lie.
   void PrepareAnswer(Call* call);
-  // Reads the blocks of a part into the answer's slices from `slice` on. For one cut on the shard's executor.
+  // Reads the blocks of a part into the answer's slices from `slice` on. On the shard's executor if ReadsBlocksInTurn.
   void ReadBlocks(Call* call, size_t part, size_t slice);
   // On executor `e`: reads the rows of its shards.
   void ReadRows(Call* call, size_t e);
@@ -73,8 +88,10 @@ class PullPath {
   const TimeSource* const time_;
   const ServingGate* const gate_;
   ShardSet* const shards_;
+  CommitLog* const log_;
   const Catalog* const catalog_;
   Sessions* const sessions_;
+  const bool committed_only_;
 
   // Synchronise themselves.
   std::atomic<uint64_t> pulls_{0};

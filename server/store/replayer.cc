@@ -260,7 +260,7 @@ void Replayer::AddSessions(std::span<const Incarnation> open, Incarnation forgot
   for (const Incarnation worker : open) {
     if (!sessions_->Adopt(worker, now_ms)) continue;
     record.set_session_opened(worker);
-    AppendToLog(record);
+    log_->AppendToOneUnawaited(record);  // For this ps's own followers, too: the worker may push here from now on.
   }
   sessions_->RaiseForgotten(forgotten_max);
 }

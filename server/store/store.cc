@@ -29,8 +29,8 @@ Store::Store(const Options& options)
       log_(&gate_, &shards_),
       tables_({options.seed, options.memory_max_bytes, options.time}, &gate_, &shards_, &log_),
       pushes_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
-      pulls_(options.time, &gate_, &shards_, &tables_, &sessions_),
-      deltas_(&gate_, &shards_, &tables_),
+      pulls_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_, options.committed_reads),
+      deltas_(&gate_, &shards_, &log_, &tables_, options.committed_reads),
       replayer_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
       sweeper_(&gate_, &shards_, &log_, &tables_, &sessions_),
       slow_work_(std::make_unique<Executor>(Executor::Mode::kThread)) {}
@@ -42,7 +42,8 @@ Store::~Store() {
   }
   slow_work_.reset();
   shards_.executors().Stop();  // Their last messages may still append to the logs.
-  log_.Close();                // Runs what waited to be durable.
+  log_.Close();                // Runs what waited to be durable, which may hand something to the background.
+  shards_.executors().StopBackground();
 }
 
 void Store::Serve(std::vector<std::unique_ptr<ShardLog>> logs) {

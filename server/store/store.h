@@ -44,6 +44,7 @@ class Store {
     uint32_t executors = 1;
     uint64_t memory_max_bytes = 0;  // 0: no limit.
     const TimeSource* time = nullptr;
+    bool committed_reads = false;  // Pulls and deltas show only what no death could take back: cluster.reads.
   };
   explicit Store(const Options& options);
   ~Store();  // Runs what is queued, then stops the executors and closes the logs.
@@ -82,6 +83,8 @@ class Store {
   // the log may be slow.
   void EndSessions(std::span<const Incarnation> workers);
 
+  // Tick sweeps no more: see Sweeper::Stop.
+  void StopSweeps() { sweeper_.Stop(); }
   // About once a second: evicts what has outlived its TTL, forgets idle sessions, measures rates.
   void Tick();
 

@@ -21,10 +21,25 @@ void Sweeper::Tick(int64_t now_ms) {
   const std::shared_ptr<const TableMap> map = catalog_->tables();
   bool expires = false;
   for (const auto& [id, entry] : *map) expires |= entry->table->spec().embedding().eviction().ttl_ms() > 0;
-  if (!expires) return;
+  if (!expires || stopped_.load() || sweeping_.load() > 0) return;
   for (const ShardId shard : shards_->owned()) {
-    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, now_ms] { EvictExpired(shard, now_ms); });
+    sweeping_.fetch_add(1);
+    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, now_ms] {
+      auto shares = std::make_shared<std::vector<SweepShare>>();
+      if (shards_->Owns(shard)) *shares = shards_->Get(shard)->BeginSweep();
+      SweepStep(shard, now_ms, shares);
+    });
   }
+}
+
+void Sweeper::SweepStep(ShardId shard, int64_t now_ms, const std::shared_ptr<std::vector<SweepShare>>& left) {
+  if (left->empty() || stopped_.load() || !shards_->Owns(shard)) {
+    sweeping_.fetch_sub(1);
+    return;
+  }
+  EvictExpired(shard, now_ms, left.get());
+  shards_->executors()[shards_->ExecutorOf(shard)].Submit(
+      [this, shard, now_ms, left] { SweepStep(shard, now_ms, left); });
 }
 
 void Sweeper::EndSessions(std::span<const Incarnation> workers) {
@@ -52,12 +67,11 @@ void Sweeper::ForgetWorkers(std::vector<Incarnation> workers, std::span<const In
   }
 }
 
-void Sweeper::EvictExpired(ShardId shard, int64_t now_ms) {
-  if (!shards_->Owns(shard)) return;
+void Sweeper::EvictExpired(ShardId shard, int64_t now_ms, std::vector<SweepShare>* left) {
   Shard* const owned = shards_->Get(shard);
-  if (!log_->health().ok() || !gate_->CheckServing().ok()) return;  // The next sweep will find the same rows.
+  if (!log_->health().ok() || !gate_->CheckServing().ok()) return left->clear();  // Later sweeps will find these rows.
   Evictions evictions;
-  if (!owned->EvictExpired(now_ms, &evictions) || !log_->HasLogOrFollowers()) return;
+  if (!owned->EvictExpired(now_ms, left, &evictions) || !log_->HasLogOrFollowers()) return;
   std::vector<ShardLog::Record> records(1);
   v1::LoggedExpiry& expiry = *records[0].message.mutable_expiry();
   for (const EvictedKeys& group : evictions.groups()) *expiry.add_evicted() = ToProto(group);

@@ -3,7 +3,10 @@
 // Thread-safe. All pointers must outlive the executors.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,6 +19,7 @@ class CommitLog;
 class ServingGate;
 class Sessions;
 class ShardSet;
+struct SweepShare;
 
 class Sweeper {
  public:
@@ -24,6 +28,9 @@ class Sweeper {
 
   // About once a second. Does nothing before the gate opens. Rows go in updates of their own, on the executors.
   void Tick(int64_t now_ms);
+  // No sweep begins any more, and one under way ends after the step that an executor is taking: once the executors have
+  // been drained after this, none uses anything outside.
+  void Stop() { stopped_.store(true); }
 
   // Ends the sessions of workers that have left or died, with the marks of their pushes.
   void EndSessions(std::span<const Incarnation> workers);
@@ -31,13 +38,17 @@ class Sweeper {
  private:
   // Logs that sessions are over, and lets the owned shards forget the marks; `log`: of these.
   void ForgetWorkers(std::vector<Incarnation> workers, std::span<const Incarnation> log, bool ended);
-  void EvictExpired(ShardId shard, int64_t now_ms);
+  // Takes a step of a sweep over a shard, and has the next taken after what came meanwhile. On the shard's executor.
+  void SweepStep(ShardId shard, int64_t now_ms, const std::shared_ptr<std::vector<SweepShare>>& left);
+  void EvictExpired(ShardId shard, int64_t now_ms, std::vector<SweepShare>* left);
 
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
   const Catalog* const catalog_;
   Sessions* const sessions_;
+  std::atomic<size_t> sweeping_{0};  // Shards whose sweep goes on.
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace lodestone::server

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <latch>
 #include <string>
 #include <thread>
 #include <utility>
@@ -81,15 +80,15 @@ absl::Status Catalog::AddToShards(TableEntry* entry) {
   const std::vector<ShardId> shards = shards_->adopted();
   std::vector<std::unique_ptr<DenseTable>> parts = MakeParts(entry->table.get(), shards);
   const uint64_t now_ms = options_.time->NowMs();
-  std::latch added(static_cast<ptrdiff_t>(shards.size()));
+  Countdown added(static_cast<int64_t>(shards.size()));
   for (size_t i = 0; i < shards.size(); ++i) {
     shards_->executors()[shards_->ExecutorOf(shards[i])].Submit([&, i] {
       const DenseTable* dense = shards_->Get(shards[i])->AddTable(entry->table.get(), now_ms, std::move(parts[i]));
       if (dense != nullptr) entry->dense[shards[i]] = dense;
-      added.count_down();
+      added.CountDown();
     });
   }
-  added.wait();
+  added.Wait();
   return absl::OkStatus();
 }
 

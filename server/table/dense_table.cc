@@ -40,7 +40,8 @@ uint64_t DenseTable::BytesNeeded(const Table& table, ShardId shard) {
   if (blocks == 0) return 0;
   const auto block_bytes = [&table](uint64_t n) {
     const uint64_t state = table.state_layout().FloatsFor(n) * sizeof(float);
-    return n * sizeof(float) + Buffer::kAlignment + (state > 0 ? state + Buffer::kAlignment : 0) + sizeof(Slot);
+    return n * sizeof(float) + CountedBuffer::kAlignment + (state > 0 ? state + CountedBuffer::kAlignment : 0) +
+           sizeof(Slot);
   };
   const BlockIndex last = static_cast<BlockIndex>(first + (blocks - 1) * table.shards());
   return (blocks - 1) * block_bytes(table.layout().block_elements) + block_bytes(table.layout().ElementsOf(last));

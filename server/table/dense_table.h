@@ -19,7 +19,7 @@
 #include "common/base/mutex.h"
 #include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 #include "server/table/table.h"
 
 namespace lodestone::server {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 #include "server/table/eviction_policy.h"
 #include "server/table/page_layout.h"
 #include "server/table/row_store.h"

@@ -24,6 +24,7 @@ void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) { Emb
 void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint64_t now_ms, Version version,
                            Evictions* evictions, bool takes_new, bool ends_step) {
   const Update update{now_ms, version, evictions, takes_new};
+  if (policy_.tracks_usage()) policy_.NoteTime(now_ms);
   const Optimizer::Step step = table_->StepFor(updates_, {}, 0);
   if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
@@ -121,7 +122,7 @@ void EmbeddingTable::MakeRoom(const Update& update) {
     }
     return;
   }
-  std::vector<Key> keys = policy_.ColdestKeys(rows_, update.now_ms);
+  std::vector<Key> keys = policy_.ColdestKeys(rows_, update.now_ms, rows_.erased());
   EvictKeys(keys, update.version);
   if (evictions != nullptr) evictions->Note({table_->id(), std::move(keys)});
 }
@@ -145,8 +146,8 @@ void EmbeddingTable::NoteEvicted(Key key, Version version) {
   table_->counters().evicted.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version, Evictions* evictions, size_t keys_max) {
-  std::vector<Key> keys = policy_.ExpiredKeys(rows_, now_ms, keys_max);
+bool EmbeddingTable::EvictExpired(uint64_t now_ms, Version version, Evictions* evictions, size_t rows_max) {
+  std::vector<Key> keys = policy_.ExpiredKeys(rows_, now_ms, rows_max);
   if (keys.empty()) return false;
   EvictKeys(keys, version);
   CountBytes();

@@ -17,7 +17,7 @@
 #include "common/base/limits.h"
 #include "common/base/types.h"
 #include "proto/checkpoint.pb.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 #include "server/table/eviction_policy.h"
 #include "server/table/evictions.h"
 #include "server/table/page_layout.h"
@@ -64,10 +64,11 @@ class EmbeddingTable {
   // An index that grows does so by at most this for each of its rows.
   static constexpr uint64_t kIndexGrowthPerRow = 8;
 
-  // Evicts rows that outlived their TTL, at most `keys_max`, as the update `version`, and notes them in `evictions`
-  // (may be null). False, and nothing changed, if there were none.
-  bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr,
-                    size_t keys_max = limits::kEvictedKeysAtOnceMax);
+  // Evicts the rows that outlived their TTL among the next `rows_max` (rounded up to pages; the calls come round), as
+  // the update `version`, and notes them in `evictions` (may be null). False, and nothing changed, if there were none.
+  bool EvictExpired(uint64_t now_ms, Version version, Evictions* evictions = nullptr, size_t rows_max = SIZE_MAX);
+  // A sweep begins, one of which is made each second: how many rows it is to look at; 0: none.
+  size_t BeginSweep() { return policy_.BeginSweep(rows_); }
   // Evicts these rows, as EvictExpired did when the update `version` was applied first. DATA_LOSS if one is not there.
   absl::Status ReplayExpiry(std::span<const Key> keys, Version version);
 

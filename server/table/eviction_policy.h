@@ -58,6 +58,10 @@ class EvictionPolicy {
   // Whether the next Admit of the key may be true.
   bool MayAdmit(Key key) const;
 
+  // Rows are used, or looked through, at `now_ms`. A clock that has run far since a restored table was last used may be
+  // wrong: rows go by their TTL only once the table has been here for that long again.
+  void NoteTime(uint64_t now_ms);
+
   // The next two REQUIRE: tracks_usage().
   void Use(RowId row, uint64_t now_ms) {
     Usage& usage = usage_[row >> rows_log2_][row & ((1u << rows_log2_) - 1)];
@@ -67,10 +71,16 @@ class EvictionPolicy {
   // The first use of a new row.
   void UseNew(RowId row, uint64_t now_ms);
 
-  // The rows that make room in a full table: those that were least frequently or least recently used.
-  std::vector<Key> ColdestKeys(const RowStore& rows, uint64_t now_ms) const;
-  // The rows that outlived their TTL; some of them if there are more than `keys_max`.
-  std::vector<Key> ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t keys_max) const;
+  // The rows that make room in a full table: those that were least frequently or least recently used among all rows,
+  // or, in a large table, among those of some thousands of places drawn by `draw`; a sixteenth of them, so that each
+  // call is short.
+  std::vector<Key> ColdestKeys(const RowStore& rows, uint64_t now_ms, uint64_t draw) const;
+  // A sweep begins, one of which is made each second: how many rows it is to look at, whole pages, so that each row is
+  // looked at within half of its TTL or a minute. 0: none this time, or there is no TTL.
+  size_t BeginSweep(const RowStore& rows);
+  // Those that outlived their TTL among the next `rows_max` rows, rounded up to pages, which begin behind those of the
+  // call before.
+  std::vector<Key> ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max);
 
  private:
   static constexpr uint64_t kTickMs = 16;  // Resolution of last-used stamps: 2^32 of them are 795 days.
@@ -85,7 +95,11 @@ class EvictionPolicy {
   uint32_t TickOf(uint64_t now_ms) const {
     return static_cast<uint32_t>((std::max(now_ms, made_ms_) - made_ms_) / kTickMs);
   }
+  uint64_t TtlTicks() const;
   void ForgetSomeCandidates();
+  // Calls visit(key, row) for the rows that ColdestKeys compares.
+  template <typename Visit>
+  void ForEachCompared(const RowStore& rows, uint64_t draw, const Visit& visit) const;
 
   // Constant after construction.
   const Table* table_;
@@ -94,6 +108,11 @@ class EvictionPolicy {
   size_t rows_max_;
   uint64_t made_ms_;
 
+  size_t sweep_page_ = 0;       // That the next ExpiredKeys begins with.
+  uint64_t sweeps_ = 0;         // Begun; tables begin with different numbers, so that small ones take turns.
+  uint32_t newest_tick_ = 0;    // Of NoteTime, and of what was restored.
+  bool restored_ = false;       // And not looked through since.
+  uint64_t kept_until_ms_ = 0;  // No row goes by its TTL before.
   std::vector<PageUsage> usage_;
   Candidates candidates_;
 };

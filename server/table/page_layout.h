@@ -5,14 +5,14 @@
 #include <cstdint>
 
 #include "common/base/types.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 
 namespace lodestone::server {
 
 class Table;
 
-// A page is one Buffer: the keys of its rows, the version (its low half) at which each last changed, then the rows:
-// values, then optimizer state.
+// A page is one CountedBuffer: the keys of its rows, the version (its low half) at which each last changed, then the
+// rows: values, then optimizer state.
 struct PageLayout {
   explicit PageLayout(const Table& table);
 

@@ -15,7 +15,7 @@
 #include "common/base/byte_view.h"
 #include "common/base/types.h"
 #include "common/wire/message.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 #include "server/table/page_layout.h"
 #include "server/table/row_index.h"
 
@@ -56,7 +56,9 @@ class RowStore {
   }
   uint64_t BytesFor(size_t rows) const;
   // Bytes of a page, with what the allocator adds.
-  static uint64_t PageBytes(const PageLayout& layout) { return layout.bytes() + Buffer::kAlignment + sizeof(Page); }
+  static uint64_t PageBytes(const PageLayout& layout) {
+    return layout.bytes() + CountedBuffer::kAlignment + sizeof(Page);
+  }
   // Rows, since this store was made.
   uint64_t erased() const { return erased_; }
 
@@ -94,15 +96,17 @@ class RowStore {
   size_t PageOf(RowId row) const { return row >> layout_.rows_log2; }
   uint32_t PlaceOf(RowId row) const { return row & (layout_.rows() - 1); }
 
-  // Calls visit(key, row) for all rows, by number.
+  // Calls visit(key, row) for all rows of a page, or of its places from `begin` on and before `end`, by number.
   template <typename Visit>
-  void ForEachRow(const Visit& visit) const {
-    for (size_t p = 0; p < pages_.size(); ++p) {
-      const uint32_t* const changed = layout_.Changed(pages_[p].buffer);
-      const Key* const keys = layout_.Keys(pages_[p].buffer);
-      for (uint32_t i = 0; i < layout_.rows(); ++i) {
-        if (changed[i] != 0) visit(keys[i], static_cast<RowId>((p << layout_.rows_log2) + i));
-      }
+  void ForEachRowOf(size_t page, const Visit& visit) const {
+    ForEachRowOf(page, 0, layout_.rows(), visit);
+  }
+  template <typename Visit>
+  void ForEachRowOf(size_t page, uint32_t begin, uint32_t end, const Visit& visit) const {
+    const uint32_t* const changed = layout_.Changed(pages_[page].buffer);
+    const Key* const keys = layout_.Keys(pages_[page].buffer);
+    for (uint32_t i = begin; i < end; ++i) {
+      if (changed[i] != 0) visit(keys[i], static_cast<RowId>((page << layout_.rows_log2) + i));
     }
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/simulation.h"
 #include "common/base/status.h"
 #include "common/io/file.h"
 #include "common/telemetry/log.h"
@@ -18,6 +19,12 @@ namespace {
 HistogramMetric commit_metric("lodestone_ps_log_commit_duration_seconds",
                               "How long it takes to write a group of records, and with cluster.durability: machine to "
                               "have it on the disk.");
+
+// What commits are timed by: NowNs, or in a simulation, its clock.
+int64_t CommitClockNs() {
+  const Simulation* const simulation = Simulation::Current();
+  return simulation == nullptr ? NowNs() : simulation->NowMs() * 1'000'000;
+}
 
 }  // namespace
 
@@ -34,7 +41,7 @@ ShardLog::ShardLog(Options options)
       writer_(options_.segments) {}
 
 ShardLog::~ShardLog() {
-  std::thread thread;
+  Thread thread;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -163,7 +170,7 @@ uint64_t ShardLog::Enqueue(std::span<Item> items) {
     }
     UpdateWell();
     if (busy_) return before;  // Whoever it is sees to it.
-    if (options_.segments.sync || !failure_.ok() || pace_->IsSlow(NowNs())) {
+    if (options_.segments.sync || !failure_.ok() || pace_->IsSlow(CommitClockNs())) {
       WakeThread();
       return before;
     }
@@ -177,20 +184,20 @@ uint64_t ShardLog::Enqueue(std::span<Item> items) {
 }
 
 void ShardLog::WakeThread() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
+  if (!thread_.joinable()) thread_ = Thread([this] { RunThread(); });
   wake_.NotifyOne();
 }
 
 void ShardLog::RunThread() {
   mu_.Lock();
   while (!stopping_) {
-    const bool retry = !failure_.ok() && std::chrono::steady_clock::now() >= retry_at_;
+    const bool retry = !failure_.ok() && time_.NowMs() >= retry_at_ms_;
     if (busy_ || (queue_.empty() && failure_.ok())) {
       wake_.Wait(&mu_);
       continue;
     }
     if (queue_.empty() && !retry) {
-      wake_.WaitUntil(&mu_, retry_at_);
+      wake_.WaitForMs(&mu_, retry_at_ms_ - time_.NowMs());
       continue;
     }
     const bool commit = failure_.ok() || retry;
@@ -265,18 +272,18 @@ absl::Status ShardLog::CommitGroup() {
 }
 
 absl::Status ShardLog::BeginSegment() {
-  const int64_t began_ns = NowNs();
+  const int64_t began_ns = CommitClockNs();
   pace_->Begin(options_.segments.header.log(), began_ns);
   const absl::Status status = writer_.Begin();
-  pace_->End(options_.segments.header.log(), began_ns, NowNs());
+  pace_->End(options_.segments.header.log(), began_ns, CommitClockNs());
   return status;
 }
 
 absl::Status ShardLog::WritePieces(uint64_t bytes) {
-  const int64_t began_ns = NowNs();
+  const int64_t began_ns = CommitClockNs();
   pace_->Begin(options_.segments.header.log(), began_ns);
   const absl::Status status = writer_.Write(pieces_, bytes);
-  const int64_t ended_ns = NowNs();
+  const int64_t ended_ns = CommitClockNs();
   pace_->End(options_.segments.header.log(), began_ns, ended_ns);
   if (status.ok()) commit_metric.ObserveNs(ended_ns - began_ns);
   return status;
@@ -303,7 +310,7 @@ void ShardLog::Fail(const absl::Status& status) {
     MutexLock lock(&mu_);
     fresh = failure_.ok();
     failure_ = failure;
-    retry_at_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.retry_ms);
+    retry_at_ms_ = time_.NowMs() + options_.retry_ms;
     UpdateWell();
   }
   if (fresh) LODESTONE_LOG(ERROR, "log", "pushes are refused until the log can be written error={}", status.ToString());

@@ -16,14 +16,12 @@
 #include <sys/uio.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +29,8 @@
 #include "common/base/byte_view.h"
 #include "common/base/limits.h"
 #include "common/base/mutex.h"
+#include "common/base/simulation.h"
+#include "common/base/time_source.h"
 #include "common/io/record_file.h"
 #include "proto/log.pb.h"
 #include "server/wal/commit_pace.h"
@@ -126,6 +126,7 @@ class ShardLog {
   std::string PathOf(uint64_t number) const;
 
   const Options options_;
+  const SteadyTime time_;
 
   const std::shared_ptr<CommitPace> pace_;
   std::atomic<bool> well_{true};
@@ -140,14 +141,14 @@ class ShardLog {
   std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // Somebody writes, or tells whoever waits.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status failure_ ABSL_GUARDED_BY(mu_);  // Why the log cannot be written; OK: it can.
-  std::chrono::steady_clock::time_point retry_at_ ABSL_GUARDED_BY(mu_);
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);        // Why the log cannot be written; OK: it can.
+  int64_t retry_at_ms_ ABSL_GUARDED_BY(mu_) = 0;     // On SteadyTime's clock.
   uint64_t appended_ ABSL_GUARDED_BY(mu_) = 0;       // Records.
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of records, in queue_ and writing_.
   uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;      // Records.
   uint64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Segment> segments_ ABSL_GUARDED_BY(mu_);  // On disk; the last one is being written.
-  std::thread thread_ ABSL_GUARDED_BY(mu_);            // Started when it is first needed.
+  Thread thread_ ABSL_GUARDED_BY(mu_);                 // Started when it is first needed.
 };
 
 }  // namespace lodestone::server

@@ -131,6 +131,10 @@ void AddOptions(CommandLine* line, CLI::App* app) {
   app->add_option("--dir", line->dir, "Folder for everything that is written; made, or empty (default: a new one)");
   app->add_flag("--keep", line->keep, "Keep the folder also if all went well");
   app->add_option("--ps-binary", run->ps_binary, "The ps program (default: as built)");
+  app->add_option("--other-ps-binary", run->other_ps_binary,
+                  "The ps program of another version: half of the ps begin with it, and every ps that is started again "
+                  "changes its version (tools/skew)")
+      ->check(CLI::ExistingFile);
 }
 
 // Follows from --durability.

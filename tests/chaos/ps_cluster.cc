@@ -76,7 +76,8 @@ PsCluster::~PsCluster() {
 absl::Status PsCluster::Start(uint32_t server) {
   Ps& ps = ps_[server];
   LODESTONE_CHECK(ps.child == nullptr);
-  std::vector<std::string> argv = {options_.ps_binary, "--config", config_file_};
+  const bool other = !options_.other_ps_binary.empty() && (server + ps.starts++) % 2 == 1;
+  std::vector<std::string> argv = {other ? options_.other_ps_binary : options_.ps_binary, "--config", config_file_};
   std::vector<std::string> sets = options_.sets;
   sets.push_back(absl::StrCat("server.index=", server));
   if (!options_.data_dir.empty()) sets.push_back(absl::StrCat("server.data_dir=", DataDirOf(server)));

@@ -28,6 +28,9 @@ class PsCluster {
  public:
   struct Options {
     std::string ps_binary;
+    // Of another version; then each start of a ps takes the version that its life before did not have, and the first
+    // ones are mixed. Empty: there is one version.
+    std::string other_ps_binary;
     std::string folder;      // For what the ps write and say; exists.
     std::string data_dir;    // server.data_dir; empty: they keep nothing.
     bool own_disks = false;  // Each has its own folder in data_dir instead, with all that is its.
@@ -100,6 +103,7 @@ class PsCluster {
     std::vector<std::unique_ptr<TcpProxy>> proxies;  // One or two.
     size_t proxy = 0;                                // That is in use.
     std::ofstream log;
+    uint32_t starts = 0;
     int port = 0;  // Where the process listens; 0: not yet.
     bool serves = false;
     bool may_end = false;

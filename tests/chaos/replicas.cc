@@ -41,9 +41,11 @@ absl::StatusOr<ShardMap> Replicas::Map() {
   if (!cluster_->Listens(0)) return absl::UnavailableError("ps 0 does not run");
   grpc::ClientContext context;
   context.set_deadline(In(kAnswerMs));
+  v1::RouteRequest request;
+  request.set_role(v1::ROLE_WORKER);
   v1::RouteResponse response;
   const auto stub = v1::Coordinator::NewStub(ChannelTo(0));
-  LODESTONE_RETURN_IF_ERROR(FromGrpc(stub->Route(&context, v1::RouteRequest(), &response)));
+  LODESTONE_RETURN_IF_ERROR(FromGrpc(stub->Route(&context, request, &response)));
   return ShardMap::FromProto(response);
 }
 

@@ -71,6 +71,7 @@ void ChaosRun::FillReport(const absl::Status& status) {
 PsCluster::Options ChaosRun::ClusterOptions() const {
   PsCluster::Options options;
   options.ps_binary = options_.ps_binary;
+  options.other_ps_binary = options_.other_ps_binary;
   options.folder = options_.folder;
   if (options_.durable) options.data_dir = DataDir();
   options.own_disks = options_.replicas;

@@ -51,7 +51,8 @@ struct RunOptions {
   uint64_t disk_mb = 0;        // It is on a disk of its own (SmallDisk) of this size; 0: it is not.
   std::vector<std::string> sets;
   std::string ps_binary;
-  std::string folder;  // Exists, and is empty.
+  std::string other_ps_binary;  // As PsCluster's.
+  std::string folder;           // Exists, and is empty.
   int64_t patience_ms = 90'000;
   // Counted up when the run shall end: once for an end with an audit, once more for one without. May be null.
   const std::atomic<int>* interrupts = nullptr;

@@ -1,102 +1,38 @@
 // Real ps that die or freeze while followers hold their shards: every acknowledged push is there exactly once.
 #include <signal.h>
-#include <stdlib.h>
 
 #include <atomic>
-#include <chrono>
 #include <filesystem>
-#include <functional>
-#include <memory>
-#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/rpc/channel.h"
-#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "proto/admin.grpc.pb.h"
-#include "tests/chaos/ps_cluster.h"
-#include "worker/client/client.h"
+#include "tests/cluster/replicas_fixture.h"
 
 namespace lodestone {
 namespace {
 
-using chaos::PsCluster;
-
-constexpr uint32_t kServers = 3;
-constexpr uint32_t kShards = 16;
-constexpr uint64_t kElements = 1000;
 constexpr Key kKeys = 200;
 
-// Three ps, each shard with a follower, and one client that pushes ones.
-class FailoverTest : public testing::Test {
+// Three ps, and one client that pushes ones.
+class FailoverTest : public ReplicasFixture {
  protected:
   void SetUp() override {
-    PsCluster::Options options;
-    options.ps_binary = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/server/ps");
-    options.folder =
-        absl::StrCat(getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(options.folder);
-    options.data_dir = absl::StrCat(options.folder, "/data");
-    options.servers = kServers;
-    options.sets = {"cluster.replicas=2", "coordinator.lease_ms=2000"};
-    auto cluster = PsCluster::Create(options);
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
-    cluster_ = *std::move(cluster);
-    for (uint32_t server = 0; server < kServers; ++server) {
-      ASSERT_TRUE(cluster_->Start(server).ok());
-      ASSERT_TRUE(Await([&] { return cluster_->Listens(server); }));
-    }
-    ASSERT_TRUE(Await([this] { return AllInSync(); }));
-    Connect();
+    ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/3, {"coordinator.lease_ms=2000"}));
+    ASSERT_NO_FATAL_FAILURE(AwaitAllInSync());
+    ASSERT_NO_FATAL_FAILURE(Connect({DenseOnes(), RowOnes()}));
+    for (Key key = 0; key < kKeys; ++key) keys_.push_back(key);
+    pusher_ = std::thread([this] { PushOnes(); });
   }
   void TearDown() override {
-    if (client_ == nullptr) return;
+    if (!pusher_.joinable()) return;
     done_ = true;
     Await([this] { return pusher_ended_.load(); });
     pusher_.join();
     client_.reset();
   }
 
-  // Passes on what the ps say until `condition` holds; false if it never does.
-  bool Await(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      cluster_->Pump(20);
-    }
-    return true;
-  }
-  void Connect() {
-    // On a thread of its own: somebody has to read what the ps say.
-    std::atomic<bool> connected{false};
-    std::thread thread([&] {
-      auto client = worker::Client::Connect(cluster_->config());
-      EXPECT_TRUE(client.ok()) << client.status();
-      if (client.ok()) client_ = *std::move(client);
-      connected = true;
-    });
-    EXPECT_TRUE(Await([&] { return connected.load(); }));
-    thread.join();
-    ASSERT_NE(client_, nullptr);
-    std::vector<v1::TableSpec> specs(2);
-    specs[0].set_name("dense");
-    specs[0].mutable_dense()->add_dims(kElements);
-    specs[0].mutable_dense()->set_block_elements(16);
-    specs[1].set_name("rows");
-    specs[1].mutable_embedding()->set_dim(1);
-    for (v1::TableSpec& spec : specs) {
-      spec.mutable_optimizer()->mutable_sgd();
-      spec.mutable_optimizer()->set_learning_rate(-1);
-      spec.mutable_initializer()->mutable_zeros();
-    }
-    const auto tables = client_->EnsureTables(specs);
-    ASSERT_TRUE(tables.ok()) << tables.status();
-    tables_ = *tables;
-    for (Key key = 0; key < kKeys; ++key) keys_.push_back(key);
-    pusher_ = std::thread([this] { PushOnes(); });
-  }
   void PushOnes() {
     const std::vector<float> ones(kElements, 1.0f);
     for (Clock clock = 1; !done_; ++clock) {
@@ -139,39 +75,6 @@ class FailoverTest : public testing::Test {
     EXPECT_EQ(rows, std::vector<float>(kKeys, sum));
   }
 
-  v1::StatusResponse StatusOf(uint32_t server) {
-    const auto status = cluster_->StatusOf(server, 1000);
-    return status.ok() ? *status : v1::StatusResponse();
-  }
-  bool AllInSync() {
-    uint32_t in_sync = 0;
-    for (uint32_t server = 0; server < kServers; ++server) {
-      if (cluster_->Listens(server)) in_sync += StatusOf(server).replication().shards_in_sync();
-    }
-    return in_sync == kShards;
-  }
-  // All shards have a follower, which holds the same.
-  void ExpectReplicasEqual() {
-    uint32_t shards = 0;
-    for (uint32_t server = 0; server < kServers; ++server) {
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-      v1::VerifyReplicasResponse response;
-      const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(server)), 64 << 20));
-      const grpc::Status status = stub->VerifyReplicas(&context, v1::VerifyReplicasRequest(), &response);
-      ASSERT_TRUE(status.ok()) << status.error_message();
-      for (const auto& shard : response.shards()) {
-        ++shards;
-        EXPECT_EQ(shard.missing(), "") << "shard " << shard.shard();
-        EXPECT_EQ(shard.owner_checksum(), shard.follower_checksum()) << "shard " << shard.shard();
-      }
-    }
-    EXPECT_EQ(shards, kShards);
-  }
-
-  std::unique_ptr<PsCluster> cluster_;
-  std::unique_ptr<worker::Client> client_;
-  std::vector<worker::TableHandle> tables_;
   std::vector<Key> keys_;
   std::atomic<bool> done_{false};
   std::atomic<bool> pusher_ended_{false};
@@ -210,6 +113,22 @@ TEST_F(FailoverTest, OneAfterTheOtherMayDie) {
   EXPECT_TRUE(cluster_->TakeDeaths().empty());
 }
 
+TEST_F(FailoverTest, IfTwoDieTogetherTheOneThatComesBackAloneServesWhatBothHeld) {
+  for (const uint32_t back : {2u, 1u, 2u}) {
+    const uint32_t gone = 3 - back;
+    ASSERT_TRUE(AwaitPushes(50));
+    cluster_->Kill(gone);
+    cluster_->Kill(back);
+    ASSERT_TRUE(cluster_->Start(back).ok());
+    ASSERT_TRUE(AwaitPushes(50)) << "ps " << back << " is back alone";
+    ASSERT_TRUE(cluster_->Start(gone).ok());
+    ASSERT_TRUE(Await([&] { return cluster_->Listens(gone) && AllInSync(); }));
+  }
+  ExpectExact();
+  ExpectReplicasEqual();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
 TEST_F(FailoverTest, APsThatWasFrozenForLongerThanItsLeaseAcknowledgesNothingAfterIt) {
   ASSERT_TRUE(AwaitPushes(100));
   cluster_->Signal(1, SIGSTOP);
@@ -217,6 +136,8 @@ TEST_F(FailoverTest, APsThatWasFrozenForLongerThanItsLeaseAcknowledgesNothingAft
   EXPECT_TRUE(client_->shard_map()->ShardsOf(1).empty());
   cluster_->Signal(1, SIGCONT);
   ASSERT_TRUE(AwaitPushes(100));
+  // Until it has heard of it, it takes what it owned for in sync.
+  ASSERT_TRUE(Await([this] { return cluster_->StatusOf(1, 1000).ok() && StatusOf(1).server().shards_owned() == 0; }));
   ASSERT_TRUE(Await([this] { return AllInSync(); })) << "it follows again";
   EXPECT_EQ(StatusOf(1).server().shards_owned(), 0u);
   ExpectExact();

@@ -28,6 +28,8 @@ METRICS = [
     ("p99_ratio", "x p99", LOWER, "what 99 % of operations did not exceed / the limit's, run by run"),
     ("server_cpu_ratio", "x server", LOWER, "CPU time of the server / the limit's server's, run by run"),
     ("extra_mb", "extra MB", LOWER, "resident memory of the server at most, beyond that before the first run"),
+    ("least_share", "least share", HIGHER, "operations of the client that had the fewest / their mean"),
+    ("server_mb", "ps MB", LOWER, "resident memory of the server when the last run had ended"),
     ("memory_ratio", "x memory", LOWER, "that / the size of the blocks that were updated meanwhile"),
 ]
 BETTER = {key: better for key, _, better, _ in METRICS}

@@ -27,20 +27,6 @@ HistogramMetric pull_metric("lodestone_worker_pull_duration_seconds",
 // only wait, with their deadlines running.
 constexpr size_t kMessagesPerServerMax = 8;
 
-// Indices of `messages` such that servers take turns.
-std::vector<size_t> TakeTurns(const std::vector<ShardMessage>& messages) {
-  std::vector<std::pair<size_t, size_t>> turns;  // Turn of the message's server, index.
-  for (size_t i = 0, turn = 0; i < messages.size(); ++i) {
-    turn = i > 0 && messages[i].server == messages[i - 1].server ? turn + 1 : 0;
-    turns.emplace_back(turn, i);
-  }
-  std::sort(turns.begin(), turns.end());
-  std::vector<size_t> order;
-  order.reserve(turns.size());
-  for (const auto& [turn, index] : turns) order.push_back(index);
-  return order;
-}
-
 // Names of the tables in `message`.
 std::string TablesOf(const ShardMessage& message) {
   std::set<std::string> names;
@@ -117,7 +103,7 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
       std::max<size_t>(1, std::min(messages->size(), kMessagesPerServerMax * servers_.channels.size()));
   {
     MutexLock lock(&operation->mu);
-    for (size_t index : TakeTurns(*messages)) {
+    for (size_t index : ServersInTurn(*messages)) {
       operation->messages.push_back({std::move((*messages)[index]), map->epoch()});
     }
   }

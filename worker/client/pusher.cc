@@ -147,9 +147,9 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
     release = std::make_shared<Release>(this, operation);
   }
   absl::Status status;
-  for (size_t m = 0; m < routing.messages.size(); ++m) {
+  for (const size_t m : ServersInTurn(routing.messages)) {
     const ShardMessage& message = routing.messages[m];
-    const absl::StatusOr<Sequence> sequence = window_.NextSequence(window_timeout_ms_);
+    const absl::StatusOr<Sequence> sequence = window_.NextSequence(message.ValueBytes(), window_timeout_ms_);
     if (!sequence.ok()) {
       status = sequence.status();
       break;

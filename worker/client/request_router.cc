@@ -213,6 +213,25 @@ size_t ShardMessage::Part::ValueCount() const {
   return count;
 }
 
+size_t ShardMessage::ValueBytes() const {
+  size_t values = 0;
+  for (const Part& part : parts) values += part.ValueCount();
+  return values * sizeof(float);
+}
+
+std::vector<size_t> ServersInTurn(const std::vector<ShardMessage>& messages) {
+  std::vector<std::pair<size_t, size_t>> turns;  // Turn of the message's server, index.
+  for (size_t i = 0, turn = 0; i < messages.size(); ++i) {
+    turn = i > 0 && messages[i].server == messages[i - 1].server ? turn + 1 : 0;
+    turns.emplace_back(turn, i);
+  }
+  std::sort(turns.begin(), turns.end());
+  std::vector<size_t> order;
+  order.reserve(turns.size());
+  for (const auto& [turn, index] : turns) order.push_back(index);
+  return order;
+}
+
 void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1::Part>* parts) {
   parts->Reserve(parts->size() + static_cast<int>(message.parts.size()));
   for (const ShardMessage::Part& part : message.parts) {

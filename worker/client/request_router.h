@@ -32,6 +32,8 @@ struct ShardMessage {
     // Floats of the values of all its blocks or rows.
     size_t ValueCount() const;
   };
+  // Of the values of all its parts.
+  size_t ValueBytes() const;
 
   uint32_t server = 0;
   std::vector<Part> parts;
@@ -70,6 +72,9 @@ class RequestRouter {
   const ShardMap& map_;
   const MessageLimits limits_;
 };
+
+// Indices of `messages` such that servers take turns, and those to one server keep their order.
+std::vector<size_t> ServersInTurn(const std::vector<ShardMessage>& messages);
 
 // Appends the descriptions of the message's parts, as its header has them.
 void AddParts(const ShardMessage& message, google::protobuf::RepeatedPtrField<v1::Part>* parts);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/random.h"
 #include "common/base/types.h"
 #include "proto/config.pb.h"
 
@@ -50,10 +51,21 @@ class Dataset {
 // Whether labels are classes or numbers (squared loss).
 enum class LabelKind { kClass, kNumber };
 
-// Which part of the training data a worker keeps: the samples whose index i over all files has i % count == index.
+// Which part of the training data a worker keeps. Of each `count` samples in a row every partition has one, in an order
+// that is drawn anew each time: a fair sample, whatever period the file has (labels that alternate, a row per slot).
+// Generated samples, which are drawn independently, take turns instead.
 struct Partition {
   uint32_t index = 0;
   uint32_t count = 1;
+  uint64_t seed = 1;  // LoadData sets it to cluster.seed.
+
+  // Whether the sample is of this partition; `sample` is its index over all files.
+  bool Has(uint64_t sample) const {
+    return count == 1 || (sample + RandomBits(StreamSeed(seed, kStream), sample / count) % count) % count == index;
+  }
+
+ private:
+  static constexpr uint64_t kStream = 0x70617274;
 };
 
 struct LoadedData {

@@ -237,7 +237,7 @@ class Reader {
           ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t byte, const IdxPair& from, uint64_t i) {
             float label = 0;
             LODESTONE_RETURN_IF_ERROR(find(image, byte, from, i, &label));
-            if (index++ % partition.count == partition.index) dataset->Append(label, image);
+            if (partition.Has(index++)) dataset->Append(label, image);
             return CheckMemory(config_, bytes_before + dataset->bytes());
           }));
       progress_.FileDone();

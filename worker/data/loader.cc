@@ -101,6 +101,7 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
   if (partition.count == 0 || partition.index >= partition.count) {
     return absl::InvalidArgumentError(absl::StrCat("partition ", partition.index, " of ", partition.count));
   }
+  partition.seed = config.cluster().seed();
   const Format::Format format = config.data().format();
   const bool generated = format == Format::GENERATED || (format == Format::AUTO && config.data().train().empty());
   try {

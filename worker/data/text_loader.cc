@@ -202,7 +202,7 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
       return absl::OkStatus();
     }
     standardizer.Add(line.numeric);
-    if (index++ % partition.count != partition.index) return absl::OkStatus();
+    if (!partition.Has(index++)) return absl::OkStatus();
     train->Append(label, line);
     return CheckMemory(config, train->bytes());
   }));

@@ -71,7 +71,7 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
            At<float>(labels)};
 }
 
-void DeviceBatch::Upload(std::span<const kernels::Buffer<float>> rows) {
+void DeviceBatch::Upload(std::span<const kernels::ScratchArray<float>> rows) {
   using kernels::Queue;
   backend_->CopyIn(Queue::kCopy, packed_.size() * sizeof(uint32_t), packed_.data(), words_.data());
   for (size_t t = 0; t < rows_.size(); ++t) {

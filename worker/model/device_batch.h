@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/buffer.h"
 #include "kernels/feature_order.h"
+#include "kernels/scratch_array.h"
 #include "worker/model/keyed_batch.h"
 
 namespace lodestone::worker {
@@ -25,7 +25,7 @@ class DeviceBatch {
   // REQUIRES: nothing queued uses the batch before any more.
   void Pack(const KeyedBatch& keyed, std::span<const size_t> row_floats);
   // Starts the copies of the batch and of the rows, which must stay as they are until they were computed from.
-  void Upload(std::span<const kernels::Buffer<float>> rows);
+  void Upload(std::span<const kernels::ScratchArray<float>> rows);
   // What is queued to compute from now on finds the batch and its rows there.
   void Await();
 
@@ -46,11 +46,11 @@ class DeviceBatch {
   const bool ordered_;
   const uint32_t mark_;  // Behind the copies.
   kernels::FeatureOrderArrays order_arrays_;
-  kernels::FeatureOrder order_;               // On the device.
-  std::vector<uint32_t> pieces_;              // The arrays one after another, until it is known how long they are.
-  kernels::Buffer<uint32_t> packed_;          // The same in memory that the device can fetch from.
-  kernels::Buffer<uint32_t> words_;           // On the device.
-  std::vector<kernels::Buffer<float>> rows_;  // On the device.
+  kernels::FeatureOrder order_;             // On the device.
+  std::vector<uint32_t> pieces_;            // The arrays one after another, until it is known how long they are.
+  kernels::ScratchArray<uint32_t> packed_;  // The same in memory that the device can fetch from.
+  kernels::ScratchArray<uint32_t> words_;   // On the device.
+  std::vector<kernels::ScratchArray<float>> rows_;  // On the device.
   BatchView view_;
 };
 

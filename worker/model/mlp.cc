@@ -46,7 +46,7 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
       float* const own = gradients_[i].Resize(n);
       if (dy != own) backend_->Copy(n, dy, own);
       if (Drops(i)) backend_->Dropout(n, dropout_, StreamSeed(*dropout_seed_, i), own);
-      const kernels::Buffer<float>& kept = kernels::NeedsInput(layer.activation) ? inputs_[i] : outputs_[i];
+      const kernels::ScratchArray<float>& kept = kernels::NeedsInput(layer.activation) ? inputs_[i] : outputs_[i];
       backend_->ActivateBackward(layer.activation, n, kept.data(), own);
       backend_->ColumnSums(rows, layer.out, own, gradients[--tensor]);
       dy = own;

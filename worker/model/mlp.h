@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/buffer.h"
+#include "kernels/scratch_array.h"
 #include "worker/model/model_plan.h"
 
 namespace lodestone::worker {
@@ -43,9 +43,9 @@ class Mlp {
   size_t tensor_count_ = 0;
   // Of the last Forward.
   std::optional<uint64_t> dropout_seed_;
-  std::vector<kernels::Buffer<float>> inputs_;     // Of each layer's activation, where the backward pass needs them.
-  std::vector<kernels::Buffer<float>> outputs_;    // Of each layer.
-  std::vector<kernels::Buffer<float>> gradients_;  // With respect to outputs_.
+  std::vector<kernels::ScratchArray<float>> inputs_;  // Of each layer's activation, where the backward pass needs them.
+  std::vector<kernels::ScratchArray<float>> outputs_;    // Of each layer.
+  std::vector<kernels::ScratchArray<float>> gradients_;  // With respect to outputs_.
 };
 
 }  // namespace lodestone::worker

@@ -18,8 +18,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/buffer.h"
 #include "kernels/cpu_backend.h"
+#include "kernels/scratch_array.h"
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
 #include "worker/data/dataset.h"
@@ -89,19 +89,19 @@ class Model {
   int linear_ = -1;
   int embedding_ = -1;
   kernels::Backend* const backend_;
-  kernels::Buffer<float> prior_;  // plan_.prior, in the backend's memory.
+  kernels::ScratchArray<float> prior_;  // plan_.prior, in the backend's memory.
 
   // Scratch of the last batch.
   Mlp mlp_;
   Mlp bottom_;
-  kernels::Buffer<float> logits_;      // [samples, outputs]
-  kernels::Buffer<float> dlogits_;     // [samples, outputs]
-  kernels::Buffer<float> sums_;        // [samples, embedding_dim]: the second-order term's
-  kernels::Buffer<float> mlp_input_;   // [samples, mlp in]
-  kernels::Buffer<float> dmlp_input_;  // [samples, mlp in]
-  kernels::Buffer<float> vectors_;     // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
-  kernels::Buffer<float> dvectors_;    // [samples, 1 + fields, embedding_dim]
-  kernels::Buffer<float> dbottom_;     // [samples, embedding_dim]
+  kernels::ScratchArray<float> logits_;      // [samples, outputs]
+  kernels::ScratchArray<float> dlogits_;     // [samples, outputs]
+  kernels::ScratchArray<float> sums_;        // [samples, embedding_dim]: the second-order term's
+  kernels::ScratchArray<float> mlp_input_;   // [samples, mlp in]
+  kernels::ScratchArray<float> dmlp_input_;  // [samples, mlp in]
+  kernels::ScratchArray<float> vectors_;     // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
+  kernels::ScratchArray<float> dvectors_;    // [samples, 1 + fields, embedding_dim]
+  kernels::ScratchArray<float> dbottom_;     // [samples, embedding_dim]
 };
 
 }  // namespace lodestone::worker

@@ -16,15 +16,18 @@ namespace {
 
 constexpr char kMethod[] = "/lodestone.v1.ParameterServer/Exchange";
 
+// A call may wait for its answer for so many times the time-out from when a younger one was answered.
+constexpr int64_t kTimeoutsPerCallMax = 3;
+
 // What a message has beside its calls: the payload's field number and length.
 constexpr size_t kMessageHeadBytes = 16;
-int64_t NowMs() { return SteadyTime().NowMs(); }
 
 }  // namespace
 
 Connection::Stream::Stream(Connection* owner)
     : owner_(owner),
       timer_(owner->timer_),
+      time_(owner->time_),
       call_timeout_ms_(owner->call_timeout_ms_),
       codec_(owner->ps_, owner->shared_bytes_, owner->shared_refused_),
       outbox_(std::min(limits::kPackBytesTarget, owner->message_max_bytes_ - kMessageHeadBytes)) {}
@@ -48,6 +51,8 @@ bool Connection::Stream::Send(v1::Call* call, const CallPayload& payload, bool m
     // What was shared is lost: it is the stream's.
     if (ending_ || fault_.has_value()) return false;
     Frame frame = codec_.Encode(++last_id_, payload, call, &waiting->encoding);
+    waiting->queued_ms = time_->NowMs();
+    if (waiting_.size() == subscriptions_) moved_ms_ = waiting->queued_ms;
     if (waiting->on_delta) ++subscriptions_;
     waiting_.emplace(last_id_, std::move(*waiting));
     outbox_.Add(std::move(frame));
@@ -84,31 +89,43 @@ void Connection::Stream::Finish() {
   if (!starting_write_) stream_->Finish(&status_, finished_.Begin(shared_from_this()));
 }
 
-void Connection::Stream::WatchDeadline() {
-  if (deadline_timer_ != 0) return;
-  for (const auto& [id, waiting] : waiting_) {
-    if (waiting.deadline_ms == 0) continue;
-    const int64_t left_ms = std::max<int64_t>(1, waiting.deadline_ms - NowMs());
-    deadline_timer_ = timer_->After(left_ms, [weak = weak_from_this()] {
-      if (const auto stream = weak.lock(); stream != nullptr) stream->OnDeadline();
-    });
-    return;
-  }
+Connection::Stream::Waitings::iterator Connection::Stream::Oldest() {
+  return std::find_if(waiting_.begin(), waiting_.end(), [](const auto& call) { return !call.second.on_delta; });
 }
 
-void Connection::Stream::OnDeadline() {
+std::optional<int64_t> Connection::Stream::DeadlineMs() {
+  const auto oldest = Oldest();
+  if (oldest == waiting_.end()) return std::nullopt;
+  const int64_t deadline_ms = moved_ms_ + call_timeout_ms_;
+  const int64_t overtaken_ms = oldest->second.overtaken_ms;
+  return overtaken_ms == 0 ? deadline_ms : std::min(deadline_ms, overtaken_ms + kTimeoutsPerCallMax * call_timeout_ms_);
+}
+
+void Connection::Stream::WatchDeadline() {
+  if (deadline_timer_ != 0) return;
+  const std::optional<int64_t> deadline_ms = DeadlineMs();
+  if (!deadline_ms.has_value()) return;
+  deadline_timer_ = timer_->After(std::max<int64_t>(1, *deadline_ms - time_->NowMs()), [weak = weak_from_this()] {
+    if (const auto stream = weak.lock(); stream != nullptr) stream->CheckTime();
+  });
+}
+
+void Connection::Stream::CheckTime() {
   MutexLock lock(&mu_);
+  if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
   deadline_timer_ = 0;
-  const int64_t now_ms = NowMs();
-  for (const auto& [id, waiting] : waiting_) {
-    if (waiting.deadline_ms == 0) continue;
-    if (waiting.deadline_ms <= now_ms && !fault_.has_value()) {
-      fault_ = absl::DeadlineExceededError(absl::StrCat("no answer within ", call_timeout_ms_, " ms"));
-      context_.TryCancel();
-    }
-    break;  // The others are younger.
+  if (fault_.has_value()) return;
+  if (const std::optional<int64_t> deadline_ms = DeadlineMs();
+      deadline_ms.has_value() && *deadline_ms <= time_->NowMs()) {
+    const bool still = moved_ms_ + call_timeout_ms_ <= time_->NowMs();
+    fault_ =
+        absl::DeadlineExceededError(still ? absl::StrCat("no answer within ", call_timeout_ms_, " ms")
+                                          : absl::StrCat("no answer within ", kTimeoutsPerCallMax * call_timeout_ms_,
+                                                         " ms, though younger calls were answered"));
+    context_.TryCancel();
+    return;
   }
-  if (!fault_.has_value()) WatchDeadline();
+  WatchDeadline();
 }
 
 void Connection::Stream::OnStarted(bool ok) {
@@ -119,6 +136,7 @@ void Connection::Stream::OnStarted(bool ok) {
       return Finish();
     }
     open_ = true;
+    moved_ms_ = time_->NowMs();
     stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   }
   Pump();
@@ -129,6 +147,7 @@ void Connection::Stream::OnWritten(bool ok) {
   {
     MutexLock lock(&mu_);
     writing_ = false;
+    moved_ms_ = time_->NowMs();
   }
   Pump();
 }
@@ -142,6 +161,7 @@ void Connection::Stream::OnRead(bool ok) {
   const grpc::ByteBuffer message = std::exchange(incoming_, {});
   {
     MutexLock lock(&mu_);
+    moved_ms_ = time_->NowMs();
     stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   }
   if (absl::Status status = RunAnswers(message); !status.ok()) return Cancel(status);
@@ -182,6 +202,9 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload, b
       waiting = std::move(found->second);
       waiting_.erase(found);
       if (waiting.on_delta) --subscriptions_;
+      const auto oldest = Oldest();
+      const bool overtakes = oldest != waiting_.end() && oldest->first < answer.id();
+      if (overtakes && oldest->second.overtaken_ms == 0) oldest->second.overtaken_ms = moved_ms_;
       codec_.Learn(answer, waiting.encoding);
     }
   }
@@ -210,9 +233,9 @@ void Connection::Stream::OnFinished(bool) {
     if (deadline_timer_ != 0) timer_->Cancel(deadline_timer_);
   }
   if (status.ok()) status = absl::UnavailableError("the ps ended the stream");
-  const int64_t now_ms = NowMs();
+  const int64_t now_ms = time_->NowMs();
   for (const auto& [id, waiting] : failed) {
-    const bool too_young = absl::IsDeadlineExceeded(status) && waiting.deadline_ms > now_ms;
+    const bool too_young = absl::IsDeadlineExceeded(status) && waiting.queued_ms + call_timeout_ms_ > now_ms;
     waiting.done(too_young ? absl::UnavailableError(absl::StrCat("another call got ", status.message())) : status);
   }
   failed.clear();  // What the callbacks hold goes before the connection may.
@@ -248,20 +271,19 @@ void Connection::Start(v1::Call* call, const CallPayload& payload, Waiting waiti
 }
 
 void Connection::Send(v1::Call* call, const CallPayload& payload, Done done) {
-  Start(call, payload, {.done = std::move(done), .on_delta = nullptr, .deadline_ms = NowMs() + call_timeout_ms_});
+  Start(call, payload, {.done = std::move(done), .on_delta = nullptr});
 }
 
 void Connection::Subscribe(v1::Call* call, OnDelta on_delta, Done done) {
   Start(call, {}, {.done = std::move(done), .on_delta = std::move(on_delta)});
 }
 
+void Connection::CheckTime() {
+  if (const std::shared_ptr<Stream> stream = newest(); stream != nullptr) stream->CheckTime();
+}
+
 void Connection::Reset(const absl::Status& status) {
-  std::shared_ptr<Stream> stream;
-  {
-    MutexLock lock(&mu_);
-    stream = stream_;
-  }
-  if (stream != nullptr) stream->Cancel(status);
+  if (const std::shared_ptr<Stream> stream = newest(); stream != nullptr) stream->Cancel(status);
 }
 
 void Connection::Close() {

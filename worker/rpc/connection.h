@@ -3,8 +3,10 @@
 // Thread-safe. Callbacks run on the thread of the completion queue (or the calling thread, once closed), must be quick,
 // and must not wait for another call.
 //
-// A call that is not answered in time ends the stream and all of its calls, because a connection that does not answer
-// is not worth waiting for. The next call opens another stream.
+// A connection on which calls wait and nothing moves for the call's time-out (no message is taken by the network, no
+// answer comes) is not worth waiting for: the stream ends with all of its calls, and the next call opens another one.
+// So does one that leaves a call unanswered for three times as long while others are answered. What waits behind other
+// messages on a slow link is not late.
 #pragma once
 
 #include <atomic>
@@ -20,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/time_source.h"
 #include "common/base/timer.h"
 #include "common/wire/message.h"
 #include "grpcpp/channel.h"
@@ -34,16 +37,18 @@ class Connection {
   // A ConnectionThread runs the completions of `queue`; it and `timer` must outlive this. `ps`: the name of the server
   // (common/wire/ps_name.h); another one at the end of `channel` answers UNAVAILABLE. `message_max_bytes`: the limit of
   // a call and of a packed message. `shared_bytes`: the memory that each stream offers to share (frame_codec.h), until
-  // one offer is refused; 0: none.
+  // one offer is refused; 0: none. `time` (null: SteadyTime's) must outlive this.
   Connection(std::string ps, std::shared_ptr<grpc::Channel> channel, grpc::CompletionQueue* queue, Timer* timer,
-             int64_t call_timeout_ms, size_t message_max_bytes, size_t shared_bytes = 0)
+             int64_t call_timeout_ms, size_t message_max_bytes, size_t shared_bytes = 0,
+             const TimeSource* time = nullptr)
       : ps_(std::move(ps)),
         channel_(std::move(channel)),
         queue_(queue),
         timer_(timer),
         call_timeout_ms_(call_timeout_ms),
         message_max_bytes_(message_max_bytes),
-        shared_bytes_(shared_bytes) {}
+        shared_bytes_(shared_bytes),
+        time_(time != nullptr ? time : &steady_) {}
   // Closes.
   ~Connection() { Close(); }
   Connection(const Connection&) = delete;
@@ -67,6 +72,9 @@ class Connection {
   using OnDelta = std::function<absl::Status(const v1::Delta&, const Payload&)>;
   void Subscribe(v1::Call* call, OnDelta on_delta, Done done);
 
+  // Looks whether calls are late. Happens by itself; for tests that move the time by hand.
+  void CheckTime();
+
   // Ends the calls in flight with `status`. Later ones open another stream.
   void Reset(const absl::Status& status);
 
@@ -78,6 +86,10 @@ class Connection {
   struct Waiting;
 
   void Start(v1::Call* call, const CallPayload& payload, Waiting waiting);
+  std::shared_ptr<Stream> newest() {
+    MutexLock lock(&mu_);
+    return stream_;
+  }
 
   // Constant.
   const std::string ps_;
@@ -87,6 +99,8 @@ class Connection {
   const int64_t call_timeout_ms_;
   const size_t message_max_bytes_;
   const size_t shared_bytes_;
+  const SteadyTime steady_;
+  const TimeSource* const time_;
   const std::shared_ptr<std::atomic<bool>> shared_refused_ = std::make_shared<std::atomic<bool>>(false);
 
   Mutex mu_;

@@ -28,8 +28,9 @@ namespace lodestone::worker {
 // The state of a call that waits for its answer.
 struct Connection::Waiting {
   Done done;
-  OnDelta on_delta;         // Subscriptions only.
-  int64_t deadline_ms = 0;  // 0: none.
+  OnDelta on_delta;          // Subscriptions only, which may take for ever.
+  int64_t queued_ms = 0;     // When it came.
+  int64_t overtaken_ms = 0;  // When a younger call was answered and this was the oldest; 0: none was.
   FrameCodec::Encoding encoding;
 };
 
@@ -45,6 +46,8 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
 
   // Ends the stream, its calls with `status`.
   void Cancel(const absl::Status& status);
+  // Ends the stream if a call is late.
+  void CheckTime();
 
  private:
   using Event = StreamCompletion<Stream>;
@@ -54,7 +57,6 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnFinished(bool ok);
-  void OnDeadline();
 
   absl::Status RunAnswers(const grpc::ByteBuffer& message);
   // `more`: others of the same message follow.
@@ -65,10 +67,16 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   // half of the unanswered calls wait: with all of them in one message, either end would idle while the other works.
   bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has CheckTime called when a call may be late, unless it will be anyway.
   void WatchDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The call that came first, of those that wait for one answer; the end of waiting_: none does.
+  Waitings::iterator Oldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // When a call will be late if nothing moves; nullopt: none waits.
+  std::optional<int64_t> DeadlineMs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Connection* const owner_;  // Lives until OnFinished.
   Timer* const timer_;
+  const TimeSource* const time_;
   const int64_t call_timeout_ms_;
   FrameCodec codec_;  // Encode and Learn: guarded by mu_.
 
@@ -92,7 +100,8 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
-  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order of their deadlines.
+  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order in which they came.
+  int64_t moved_ms_ ABSL_GUARDED_BY(mu_) = 0;          // When a message was taken or came, or a call ended idleness.
   size_t subscriptions_ ABSL_GUARDED_BY(mu_) = 0;      // Of those.
   Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.
 };

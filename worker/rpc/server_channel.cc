@@ -64,6 +64,12 @@ struct ServerChannel::Pending {
   Pending(const RetryPolicy& policy, const TimeSource* time, uint64_t seed, Request sent)
       : request(std::move(sent)), retry(policy, time, seed, request.started_ms) {}
 
+  // The attempt under way has ended without an answer.
+  void EndAttempt() {
+    retry.EndAttempt();
+    request.started_ms = retry.started_ms();
+  }
+
   Request request;
   Done done;
   std::list<std::unique_ptr<Pending>>::iterator self;
@@ -122,6 +128,7 @@ void ServerChannel::Follow(std::shared_ptr<const ShardMap> map) {
       if (call->claimed.load()) continue;
       const absl::Status misplaced = CheckPlace(call->request.call, options_.server, *map);
       if (misplaced.ok() || call->claimed.exchange(true)) continue;
+      if (call->pause == 0) call->EndAttempt();
       turned.push_back({Annotate(misplaced, absl::StrCat(call->request.what, " to ", place->peer)),
                         CopyOf(call->request), std::move(call->done)});
       // Otherwise an attempt is in flight, or about to be: its end forgets the call.
@@ -177,6 +184,7 @@ void ServerChannel::Attempt(Pending* call) {
     place = place_;
     connection = place->connections[next_connection_++ % place->connections.size()].get();
     call->redirects = redirects_;
+    call->retry.BeginAttempt();
   }
   // The payload is referenced, not copied, so that it can be sent again.
   connection->Send(&call->request.call, call->request.payload,
@@ -202,6 +210,7 @@ void ServerChannel::OnFailure(Pending* call, absl::Status status) {
   {
     MutexLock lock(&mu_);
     if (call->claimed.load()) return Forget(call);
+    call->EndAttempt();
     call->last_error = status;
     if (cancelled_) {
       status = absl::CancelledError("the client is closing");

@@ -60,7 +60,7 @@ class ServerChannel {
     CallPayload payload;       // Released before `done` gets a successful answer.
     std::string what;          // Names the call in errors.
     uint64_t epoch = 0;        // Of the shard map that routed it to this ps.
-    int64_t started_ms = 0;    // Of its first attempt, at any ps (SteadyTime); 0: none yet.
+    int64_t started_ms = 0;    // Of its first attempt, at any ps (SteadyTime), as far as it counts; 0: none yet.
     uint32_t turned_back = 0;  // How often it has ended with ABORTED.
   };
   // Gets the answer and the request, which it may take if the answer is an error.

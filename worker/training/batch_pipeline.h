@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "kernels/backend.h"
-#include "kernels/buffer.h"
 #include "kernels/cpu_backend.h"
+#include "kernels/scratch_array.h"
 #include "worker/client/client.h"
 #include "worker/data/dataset.h"
 #include "worker/model/device_batch.h"
@@ -32,9 +32,9 @@ class BatchPipeline {
   // A batch with the rows of its keys.
   struct Item {
     KeyedBatch keyed;
-    std::vector<kernels::Buffer<float>> rows;  // Per row table: [keys, dim].
-    ShardVersions versions;                    // At which the rows were read; empty without row tables or keys.
-    std::unique_ptr<DeviceBatch> device;       // On its way to the device; null if the CPU computes.
+    std::vector<kernels::ScratchArray<float>> rows;  // Per row table: [keys, dim].
+    ShardVersions versions;                          // At which the rows were read; empty without row tables or keys.
+    std::unique_ptr<DeviceBatch> device;             // On its way to the device; null if the CPU computes.
   };
 
   // Fills `indices` with the samples of the next batch; false after the last. Called by the pipeline's thread.

@@ -77,7 +77,7 @@ void Compute::CopyChanged(const Parameters& parameters) {
 void Compute::StartGradients(const BatchPipeline::Item& item, const Parameters& parameters, uint64_t dropout_seed) {
   Take(item, parameters);
   const bool on_host = backend_->on_host();
-  std::vector<kernels::Buffer<float>>& gradients = gradients_[(finished_ + 1) % gradients_.size()];
+  std::vector<kernels::ScratchArray<float>>& gradients = gradients_[(finished_ + 1) % gradients_.size()];
   for (size_t t = 0; t < tables_->size(); ++t) {
     if (t >= dense_count_) gradients[t].Resize(item.rows[t - dense_count_].size());
     outputs_[t] = on_host ? gradients[t].data() : device_gradients_[t].Resize(gradients[t].size());

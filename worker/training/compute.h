@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/buffer.h"
+#include "kernels/scratch_array.h"
 #include "worker/client/table_handle.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
@@ -55,15 +55,15 @@ class Compute {
   GradientPointers outputs_;
   // Per table, in the host's memory: of the last step and of the one under way. The CPU finishes as it starts, and has
   // one of them.
-  std::vector<std::vector<kernels::Buffer<float>>> gradients_;
+  std::vector<std::vector<kernels::ScratchArray<float>>> gradients_;
   size_t finished_ = 0;
-  kernels::Buffer<float> predictions_;  // In the host's memory.
-  kernels::Buffer<double> loss_;        // In the host's memory.
+  kernels::ScratchArray<float> predictions_;  // In the host's memory.
+  kernels::ScratchArray<double> loss_;        // In the host's memory.
   // Empty if the backend works on the host's memory.
-  std::vector<kernels::Buffer<float>> dense_;             // Per dense table.
-  std::vector<kernels::Buffer<float>> device_gradients_;  // Per table.
-  kernels::Buffer<float> device_predictions_;
-  kernels::Buffer<double> device_loss_;
+  std::vector<kernels::ScratchArray<float>> dense_;             // Per dense table.
+  std::vector<kernels::ScratchArray<float>> device_gradients_;  // Per table.
+  kernels::ScratchArray<float> device_predictions_;
+  kernels::ScratchArray<double> device_loss_;
   uint64_t copied_stamp_ = 0;  // Of the dense values (Parameters::stamp).
 };
 

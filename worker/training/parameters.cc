@@ -79,21 +79,28 @@ class Parameters::Staging {
   }
 
   // Calls block(table, block, version, values, count) for each block that waits, and shard(shard, version) for each
-  // shard whose version came since the last Take.
+  // shard whose version came since the last Take. Others may bring blocks between two of these calls: what they bring
+  // is newer than the versions that are told.
   template <typename BlockFn, typename ShardFn>
   void Take(const std::vector<ShardId>& shards, BlockFn block_fn, ShardFn shard_fn) {
-    MutexLock lock(&mu_);
-    for (const auto& [t, block] : waiting_) {
+    std::vector<std::pair<uint32_t, BlockIndex>> blocks;
+    std::vector<std::pair<size_t, Version>> confirmed;
+    {
+      MutexLock lock(&mu_);
+      blocks.swap(waiting_);
+      for (size_t i = 0; i < shards.size(); ++i) {
+        if (confirmed_[shards[i]]) confirmed.emplace_back(i, versions_[shards[i]]);
+        confirmed_[shards[i]] = false;
+      }
+    }
+    for (const auto& [t, block] : blocks) {
+      MutexLock lock(&mu_);
       Table& table = tables_[t];
       const uint64_t offset = uint64_t{block} * table.layout.block_elements;
       block_fn(t, block, table.versions[block], table.values.data() + offset, offset, table.layout.ElementsOf(block));
       table.waiting[block] = false;
     }
-    waiting_.clear();
-    for (size_t i = 0; i < shards.size(); ++i) {
-      if (confirmed_[shards[i]]) shard_fn(i, versions_[shards[i]]);
-      confirmed_[shards[i]] = false;
-    }
+    for (const auto& [i, version] : confirmed) shard_fn(i, version);
   }
 
  private:

@@ -69,6 +69,22 @@ TEST(Retry, CountsTheTimeFromWhereItIsSaidToHaveBegun) {
       << "the shortest pause is longer than what is left";
 }
 
+TEST(Retry, OfAnAttemptThatWaitedForLongOneTimeOutCounts) {
+  ManualTime time;
+  Retry retry({.call_timeout_ms = 100, .retry_timeout_ms = 10'000}, &time, 1);
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    retry.BeginAttempt();
+    time.AdvanceMs(50'000);
+    retry.EndAttempt();
+    EXPECT_EQ(retry.elapsed_ms(), attempt * 100);
+    EXPECT_NE(retry.Next(absl::StatusCode::kUnavailable), std::nullopt);
+  }
+  retry.BeginAttempt();
+  time.AdvanceMs(30);
+  retry.EndAttempt();
+  EXPECT_EQ(retry.elapsed_ms(), 330);
+}
+
 TEST(Retry, EndsAtOnceOnAFinalCode) {
   ManualTime time;
   Retry retry({.call_timeout_ms = 100, .retry_timeout_ms = 10'000}, &time, 1);

@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/buffer.h"
 #include "kernels/cuda.h"
+#include "kernels/scratch_array.h"
 
 namespace lodestone::kernels {
 namespace {
@@ -40,7 +40,7 @@ TEST_F(CudaBackendTest, ADeviceThatIsNotThereIsNotFound) {
 }
 
 TEST_F(CudaBackendTest, AFailedOperationIsNamedWithItsShapeAndDevice) {
-  Buffer<float> x(backend_.get());
+  ScratchArray<float> x(backend_.get());
   x.Resize(6);
   emulated::FailFrom(1, cudaErrorInvalidConfiguration);
   backend_->AddBias(2, 3, x.data(), x.data());
@@ -52,7 +52,7 @@ TEST_F(CudaBackendTest, AFailedOperationIsNamedWithItsShapeAndDevice) {
 }
 
 TEST_F(CudaBackendTest, NothingRunsAfterAFailureAndTheFirstOneStays) {
-  Buffer<float> x(backend_.get());
+  ScratchArray<float> x(backend_.get());
   x.Resize(4);
   backend_->Fill(4, 1.0f, x.data());
   emulated::FailFrom(1, cudaErrorInvalidConfiguration);
@@ -68,7 +68,7 @@ TEST_F(CudaBackendTest, NothingRunsAfterAFailureAndTheFirstOneStays) {
 }
 
 TEST_F(CudaBackendTest, WhatGoesWrongWhileKernelsRunShowsAtFinish) {
-  Buffer<float> x(backend_.get());
+  ScratchArray<float> x(backend_.get());
   x.Resize(4);
   backend_->Fill(4, 1.0f, x.data());
   emulated::FailFrom(1, cudaErrorIllegalAddress);
@@ -78,7 +78,7 @@ TEST_F(CudaBackendTest, WhatGoesWrongWhileKernelsRunShowsAtFinish) {
 
 TEST_F(CudaBackendTest, MemoryThatIsNotThereEndsInAStatusAndNoOperationTouchesIt) {
   emulated::FailFrom(1, cudaErrorMemoryAllocation);
-  Buffer<float> x(backend_.get());
+  ScratchArray<float> x(backend_.get());
   EXPECT_EQ(x.Resize(1000), nullptr);
   emulated::FailFrom(0, cudaSuccess);
   backend_->Fill(1000, 1.0f, x.data());
@@ -100,8 +100,8 @@ TEST_F(CudaBackendTest, AFailureAnywhereEndsInAStatus) {
     absl::Status status = backend.status();
     if (backend.ok()) {
       {
-        Buffer<float> x(backend->get()), host(backend->get(), Memory::kHost);
-        Buffer<double> loss(backend->get());
+        ScratchArray<float> x(backend->get()), host(backend->get(), Memory::kHost);
+        ScratchArray<double> loss(backend->get());
         x.Resize(64 * 64);
         host.Resize(64 * 64);
         loss.Resize(1);
@@ -123,14 +123,14 @@ TEST_F(CudaBackendTest, AFailureAnywhereEndsInAStatus) {
 }
 
 TEST_F(CudaBackendTest, BuffersGrowAndTellTheirSize) {
-  Buffer<float> x(backend_.get());
+  ScratchArray<float> x(backend_.get());
   EXPECT_EQ(x.Resize(0), nullptr);
   float* const first = x.Resize(100);
   EXPECT_EQ(x.Resize(50), first);
   EXPECT_EQ(x.size(), 50u);
   EXPECT_NE(x.Resize(1000), nullptr);
   EXPECT_EQ(x.size(), 1000u);
-  const Buffer<float> moved = std::move(x);
+  const ScratchArray<float> moved = std::move(x);
   EXPECT_EQ(moved.size(), 1000u);
   EXPECT_TRUE(backend_->Finish().ok());
 }

@@ -10,10 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/etcd_client.h"
+#include "common/rpc/tuning.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/control_service.h"
 #include "tests/common/rpc/etcd_cluster.h"
 
 namespace lodestone::server {
@@ -34,8 +36,10 @@ class Ps {
     options.election.etcd = etcd.endpoints();
     coordinator_ = std::make_unique<ElectedCoordinator>(std::move(options));
     grpc::ServerBuilder builder;
-    builder.RegisterService(coordinator_.get());
+    control_ = std::make_unique<ControlService>(coordinator_.get(), coordinator_.get(), CallbackThreadsAreBusy);
+    control_->Register(&builder);
     server_ = builder.BuildAndStart();
+    control_->Start();
     stub_ = v1::Coordinator::NewStub(server_->InProcessChannel({}));
     coordinator_->Start(address);
   }
@@ -43,6 +47,7 @@ class Ps {
   void Shutdown() {
     coordinator_->Shutdown();
     server_->Shutdown();
+    control_->Shutdown();
   }
 
   v1::Coordinator::Stub* stub() { return stub_.get(); }
@@ -81,6 +86,7 @@ class Ps {
 
  private:
   std::unique_ptr<ElectedCoordinator> coordinator_;
+  std::unique_ptr<ControlService> control_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };

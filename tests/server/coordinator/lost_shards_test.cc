@@ -261,6 +261,52 @@ TEST_F(LostShardsTest, ACoordinatorThatHasLostItsStateTrustsNoOwnerWhereShardsMo
   EXPECT_THAT(Lines(), IsEmpty());
 }
 
+// As CoordinatorHost takes it from a checkpoint.
+TEST_F(LostShardsTest, ACoordinatorThatKnowsOnlyWhatACheckpointKeptDealsOutNothingThatServersServed) {
+  Join(0, 70);
+  Join(1, 71);
+  ASSERT_NO_FATAL_FAILURE(Sync(1));
+  LetExpire(1);
+  ASSERT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2));
+  v1::CoordinatorState kept = members_->SaveState();
+  for (auto* list : {kept.mutable_owners(), kept.mutable_followers()}) list->Clear();
+  kept.clear_places();
+  kept.clear_terms();
+  kept.clear_in_sync();
+  kept.clear_undecided();
+  kept.set_owners_unknown(true);
+  Begin(/*replicas=*/2);
+  ASSERT_TRUE(members_->Restore(kept).ok());
+  ASSERT_NO_FATAL_FAILURE(Restart()) << "before all have joined";
+  Join(0, 70, /*served=*/true);  // It still runs, and has shard 1.
+  Join(1, 71, /*served=*/true);
+  EXPECT_GT(Map().epoch(), kept.epoch());
+  EXPECT_THAT(Map().LostBy(0), ElementsAre(0, 2));
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(1, 3));
+  ASSERT_NO_FATAL_FAILURE(Restart());
+  Beat(0, {{1, 12}});
+  ASSERT_THAT(Lines(), SizeIs(2));
+  EXPECT_THAT(Lines()[1], HasSubstr("the coordinator has lost its state"));
+  EXPECT_THAT(Lines()[1], HasSubstr("`psctl promote 0` makes ps 0 their owner, which holds copies of 1 of them"));
+  EXPECT_THAT(Lines()[1], HasSubstr("`psctl accept-loss 1`"));
+  ASSERT_TRUE(AcceptLoss(0).ok());
+  ASSERT_TRUE(Promote(0).ok());
+  ASSERT_TRUE(AcceptLoss(1).ok());
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Lines(), IsEmpty());
+}
+
+TEST_F(LostShardsTest, ACoordinatorThatKnowsOnlyWhatACheckpointKeptDealsOutWhatNoServerHasServed) {
+  v1::CoordinatorState kept = members_->SaveState();
+  kept.set_epoch(7);
+  kept.set_owners_unknown(true);
+  ASSERT_TRUE(members_->Restore(kept).ok());
+  Join(0, 70);
+  Join(1, 71);
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+  EXPECT_THAT(Map().LostBy(1), IsEmpty());
+}
+
 TEST_F(LostShardsTest, ACoordinatorThatHasLostItsStateTrustsOwnersWithDataWhereShardsDoNotMove) {
   Begin(/*replicas=*/1);
   Join(0, 70);

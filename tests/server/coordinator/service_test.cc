@@ -15,12 +15,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/rpc/tuning.h"
 #include "gmock/gmock.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/control_service.h"
 
 namespace lodestone::server {
 namespace {
@@ -114,6 +116,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     if (server_ == nullptr) return;
     service_->Shutdown();
     server_->Shutdown();
+    control_->Shutdown();
   }
 
   void Start(const TimeSource* time, uint32_t lease_ms, CoordinatorService::Save save = nullptr,
@@ -134,8 +137,10 @@ class CoordinatorServiceTest : public ::testing::Test {
       EXPECT_TRUE(restored.ok()) << restored;
     }
     grpc::ServerBuilder builder;
-    builder.RegisterService(service_.get());
+    control_ = std::make_unique<ControlService>(service_.get(), service_.get(), CallbackThreadsAreBusy);
+    control_->Register(&builder);
     server_ = builder.BuildAndStart();
+    control_->Start();
     stub_ = v1::Coordinator::NewStub(server_->InProcessChannel({}));
   }
 
@@ -147,7 +152,9 @@ class CoordinatorServiceTest : public ::testing::Test {
     v1::CoordinatorState state = service_->State();
     service_->Shutdown();
     server_->Shutdown();
+    control_->Shutdown();
     server_.reset();
+    control_.reset();
     service_.reset();
     return state;
   }
@@ -218,6 +225,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   uint32_t joined_ = 0;  // Workers.
   SteadyTime steady_;
   std::unique_ptr<CoordinatorService> service_;
+  std::unique_ptr<ControlService> control_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };

@@ -9,6 +9,8 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/optimizer/arithmetic.h"
+#include "tests/common/telemetry/metric_text.h"
 #include "tests/server/replication/fake_coordinator.h"
 #include "tests/server/replication/raw_follower.h"
 #include "tests/server/store/store_fixture.h"
@@ -138,6 +140,21 @@ TEST_F(ReplicatorTest, AnAnswerAboutAFormerTimeAsOwnerSaysNothingOfThisOne) {
   EXPECT_TRUE(Waits(push)) << "the coordinator counts on the follower, which does not have it";
   coordinator_.SetMode(FakeCoordinator::Mode::kTake);
   EXPECT_TRUE(push.get().ok());
+}
+
+TEST_F(ReplicatorTest, AFollowerWhoseArithmeticGivesOtherBitsIsNotedAndMayFollow) {
+  constexpr char kUnlike[] = "lodestone_ps_replication_unlike_followers_total";
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
+  const MetricGrowth growth;
+  for (const uint64_t differs : {0, 1}) {
+    RawFollower raw(address_);
+    v1::FollowStart start = RawFollower::StartOf(kFollower, 1, {{0, 0}});
+    start.set_arithmetic(ArithmeticFingerprint() ^ (differs << 1));
+    start.set_machine(std::string(10'000, 'x'));
+    raw.Start(start);
+    EXPECT_TRUE(raw.ReadUntil(v1::FollowItem::kStateEnds));
+    EXPECT_EQ(growth.Of(kUnlike), differs);
+  }
 }
 
 TEST_F(ReplicatorTest, AFollowerThatTheCoordinatorDoesNotKnowIsSentAwayAndHoldsNothingUp) {

@@ -179,6 +179,33 @@ TEST(ShardSyncTest, AnAnswerThatComesWhenTheFollowerIsLeavingIsRememberedForMaps
   EXPECT_EQ(sync.state(), State::kAlone);
 }
 
+TEST(ShardSyncTest, AFollowerThatWasLateAndHasAllBeforeItIsLeftAloneCountsAgain) {
+  ShardSync sync = In(State::kInSync);
+  sync.SetAppended(kVersion + 1);
+  sync.Leave(/*late=*/true);
+  sync.Confirm(kVersion + 1);  // It says so once.
+  EXPECT_EQ(Answer(&sync, false, true), Outcome::kReleased);
+  EXPECT_EQ(sync.state(), State::kJoining);
+  EXPECT_TRUE(sync.ReadyToJoin());
+}
+
+TEST(ShardSyncTest, AFollowerThatIsStillLateOrGoneOrReplacedWaitsForItsNextWord) {
+  ShardSync behind = In(State::kInSync);
+  behind.SetAppended(kVersion + 1);
+  behind.Leave(/*late=*/true);
+  EXPECT_EQ(Answer(&behind, false, true), Outcome::kReleased);
+  EXPECT_EQ(behind.state(), State::kAlone);
+  ShardSync gone = In(State::kInSync);
+  gone.Leave(/*late=*/true);
+  gone.Detach(1);
+  EXPECT_EQ(Answer(&gone, false, true), Outcome::kReleased);
+  EXPECT_EQ(gone.state(), State::kAlone);
+  ShardSync replaced = In(State::kInSync);
+  replaced.Leave();
+  EXPECT_EQ(Answer(&replaced, false, true), Outcome::kReleased);
+  EXPECT_EQ(replaced.state(), State::kAlone);
+}
+
 TEST(ShardSyncTest, SaysWhenTheCoordinatorKnowsAnother) {
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());

@@ -187,10 +187,10 @@ TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
   ASSERT_TRUE(subscription.ok()) << subscription.status();
   a().store->shards().Disown(0);
   a().store->replayer().ClearState(0);
-  std::atomic<bool> told{false};
-  a().store->deltas().Collect(0, *subscription, std::nullopt, [&](const ShardChange&) { told = true; });
-  a().store->shards().Run(0, [](Shard*) {});
-  EXPECT_FALSE(told);
+  std::promise<absl::Status> told;
+  a().store->deltas().Collect(0, *subscription, std::nullopt,
+                              [&](const absl::StatusOr<ShardChange>& change) { told.set_value(change.status()); });
+  EXPECT_TRUE(absl::IsAborted(told.get_future().get()));
 }
 
 TEST_F(TakeoverTest, AShardThatAPsNeitherOwnsNorFollowsIsFreedOnceAllHaveTwoCopies) {

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/shard.h"
+#include "tests/server/shard/filled_shard.h"
 
 namespace lodestone::server {
 namespace {
@@ -98,7 +99,7 @@ std::vector<Noted> Live(OneShard* live, uint64_t seed) {
     for (size_t g = 0; g < keys.size() * kDim; ++g) update.gradients.push_back(static_cast<float>(random() % 9) - 4);
     Evictions evictions;
     if (random() % 10 == 0) {
-      if (!live->shard.EvictExpired(now_ms, &evictions)) continue;
+      if (!Sweep(&live->shard, now_ms, &evictions)) continue;
       update.keys.clear();
     } else {
       const PartView part = live->PartOf(update);

@@ -341,7 +341,7 @@ TEST_F(ShardStateTest, WhateverStandsInRecordsIsTakenOrRefusedAndTheShardGoesOn)
     }
     restored.SetClock(original_.now_ms());
     restored.Push(77, 1, i);
-    restored->EvictExpired(restored.now_ms());
+    Sweep(&*restored, restored.now_ms());
   }
   EXPECT_GT(taken, 20);
   EXPECT_LT(taken, 380);
@@ -358,12 +358,33 @@ TEST_F(ShardStateTest, AChangeSinceBeforeTheRestoredVersionIsAnAnchor) {
   EXPECT_TRUE(since->rows[0].content.pages.empty());
 }
 
+// A ps that was started while its clock was far ahead evicted all rows of tables with a ttl at its first sweep.
+TEST_F(ShardStateTest, AClockThatIsFarAheadWhenATableIsRestoredEvictsNothingThatIsUsedSince) {
+  constexpr uint64_t kDayMs = 24 * 3600'000;
+  FilledShard restored(1, 3, specs_);
+  ASSERT_EQ(Restore(records_, &*restored), absl::OkStatus());
+  restored.SetClock(original_.now_ms() + 400 * kDayMs);
+  restored.Push(77, 1, 1);  // Before the first sweep.
+  const uint64_t rows = restored.table(3).counters().rows.load();
+  EXPECT_FALSE(Sweep(&*restored, restored.now_ms()));
+  EXPECT_EQ(restored.table(3).counters().rows.load(), rows);
+  restored.SetClock(restored.now_ms() + 150);
+  restored.Push(77, 2, 1);  // The same keys.
+  EXPECT_FALSE(Sweep(&*restored, restored.now_ms()));
+  restored.SetClock(restored.now_ms() + 150);
+  EXPECT_TRUE(Sweep(&*restored, restored.now_ms()));
+  EXPECT_GT(restored.table(3).counters().rows.load(), 0u);
+  EXPECT_LT(restored.table(3).counters().rows.load(), rows);
+}
+
 TEST_F(ShardStateTest, ARestoredTableFillsItsFreeRowsFromTheFirst) {
   FilledShard restored(1, 3, specs_);
   ASSERT_EQ(Restore(records_, &*restored), absl::OkStatus());
   const uint32_t pages = HeaderOf(3, &records_).pages();
-  restored.SetClock(original_.now_ms() + 1'000);
-  restored->EvictExpired(restored.now_ms());
+  for (const uint64_t later_ms : {1'000, 2'000}) {  // At first the clock has run far since the last use.
+    restored.SetClock(original_.now_ms() + later_ms);
+    Sweep(&*restored, restored.now_ms());
+  }
   EXPECT_EQ(restored.table(3).counters().rows.load(), 0u);
   restored.Push(9, 1, 5);
   EXPECT_EQ(HeaderOf(3, &records_).pages(), pages);

@@ -15,12 +15,18 @@ namespace {
 // Says how well followers of this ps keep up, and takes all that it is given.
 class FakeSink final : public ReplicaSink {
  public:
-  void Append(std::span<const ShardLog::Record>, const std::shared_ptr<const void>&) override {}
+  void Append(std::span<const ShardLog::Record> records, const std::shared_ptr<const void>&) override {
+    for (const ShardLog::Record& record : records) {
+      if (record.message.has_session_opened()) opened_.push_back(record.message.session_opened());
+    }
+  }
   void Await(std::span<const Position>, Done done) override { done(absl::OkStatus()); }
   absl::Status health() const override { return health_; }
   void set_health(absl::Status health) { health_ = std::move(health); }
+  const std::vector<Incarnation>& opened() const { return opened_; }
 
  private:
+  std::vector<Incarnation> opened_;
   absl::Status health_;
 };
 
@@ -177,6 +183,19 @@ TEST_F(FollowingTest, AFollowerAppliesAlsoWhenItsOwnFollowersAreBehind) {
   const absl::Status status = store_->replayer().ReplayFollowed(Record(6, 2), Values());
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(store_->shards().VersionOf(kShard), 6u);
+}
+
+TEST_F(FollowingTest, ASessionThatAnOwnerTellsOfIsToldToOwnFollowersOnce) {
+  // Its worker may push here then. A follower that did not know the session would forget its marks with a restart.
+  store_->log().SetReplicas(&sink_);
+  Adopt();
+  store_->Serve({});
+  v1::LogRecord record;
+  record.set_session_opened(kWorker);
+  ASSERT_TRUE(store_->replayer().ReplayFollowed(record, Payload()).ok());
+  const Incarnation known[] = {kWorker, kWorker + 1};
+  store_->replayer().AddSessions(known, 0);
+  EXPECT_EQ(sink_.opened(), (std::vector<Incarnation>{kWorker, kWorker + 1}));
 }
 
 TEST_F(FollowingTest, AFollowedShardTakesUpdatesOnlyOnceItsStateIsWhole) {

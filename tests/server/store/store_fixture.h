@@ -200,12 +200,13 @@ class StoreTest : public ::testing::Test {
     std::latch done(1);
     std::optional<DeltaPath::Held> held;
     if (from.has_value()) held = DeltaPath::Held{.term = 0, .version = *from};
-    store_->deltas().Collect(shard, subscription, held, [&](ShardChange change) {
-      result = std::move(change);
+    store_->deltas().Collect(shard, subscription, held, [&](absl::StatusOr<ShardChange> change) {
+      EXPECT_TRUE(change.ok()) << change.status();
+      if (change.ok()) result = *std::move(change);
       done.count_down();
     });
     done.wait();
-    return *std::move(result);
+    return std::move(result).value_or(ShardChange());
   }
 
   ManualTime time_;

@@ -236,9 +236,22 @@ TEST_F(StoreTest, ChangesOfRowsHoldWhatChangedAndWhatWasEvicted) {
   EXPECT_EQ(catch_up(), 1u);
   EXPECT_EQ(held[2], (std::vector<float>{12, 12}));
   time_.AdvanceMs(9'000);
-  store_->Tick();
+  // A sweep looks at a part of the rows; each goes on step by step on the executors.
+  const auto sweep_all = [this] {
+    for (int sweep = 0; sweep < 5; ++sweep) {
+      store_->Tick();
+      for (int step = 0; step < 4; ++step) store_->shards().executors().Drain();
+    }
+  };
+  sweep_all();
   catch_up();
   EXPECT_EQ(held, (std::map<Key, std::vector<float>>{{2, {12, 12}}}));
+  // A ps that shuts down has stopped its sweeps before it drains its executors for the last time.
+  time_.AdvanceMs(20'000);
+  store_->StopSweeps();
+  sweep_all();
+  catch_up();
+  EXPECT_EQ(held.size(), 1u);
 }
 
 TEST_F(StoreTest, RacingCallersOfEnsureTablesAgree) {

@@ -265,18 +265,51 @@ TEST_F(EmbeddingTableTest, AClockThatHasGoneBackEvictsNothing) {
   EXPECT_FALSE(rows_->EvictExpired(now_ms_ - 149 * kDayMs, version_ + 1));
 }
 
-TEST_F(EmbeddingTableTest, MoreExpiredRowsThanOneRecordHoldsGoInSeveralSweeps) {
-  spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(10'000);
-  Make();
-  std::vector<std::pair<Key, float>> rows;
-  for (Key key = 0; key < 100; ++key) rows.emplace_back(key, 1.0f);
-  Push(rows);
-  now_ms_ += 20'000;
-  for (const size_t left : {60u, 20u, 0u}) {
-    EXPECT_TRUE(rows_->EvictExpired(now_ms_, ++version_, nullptr, 40));
-    EXPECT_EQ(rows_->rows(), left);
+TEST_F(EmbeddingTableTest, ASweepLooksAtAShareOfTheRowsAndSweepsComeRound) {
+  spec_.mutable_embedding()->set_dim(64);
+  spec_.mutable_embedding()->mutable_eviction()->set_ttl_ms(3600'000);
+  for (const size_t count : {size_t{1}, size_t{6000}}) {
+    Make();
+    std::vector<std::pair<Key, float>> rows;
+    for (Key key = 0; key < count; ++key) rows.emplace_back(key, 1.0f);
+    Push(rows);
+    now_ms_ += 3601'000;
+    size_t looked = 0;
+    for (int sweep = 0; sweep < 60; ++sweep) {
+      const size_t share = rows_->BeginSweep();
+      EXPECT_LE(share, count / 30 + rows_->layout().rows());
+      if (share == 0) continue;
+      const size_t before = rows_->rows();
+      rows_->EvictExpired(now_ms_, ++version_, nullptr, share);
+      EXPECT_LE(before - rows_->rows(), share);
+      looked += share;
+    }
+    EXPECT_EQ(rows_->rows(), 0u) << "within a minute of sweeps";
+    EXPECT_LT(looked, count + rows_->layout().rows()) << "each page once";
   }
-  EXPECT_FALSE(rows_->EvictExpired(now_ms_, version_ + 1, nullptr, 40));
+}
+
+// A sixteenth of all rows went at once: tens of milliseconds in a shard of a million, within one push.
+TEST_F(EmbeddingTableTest, AFullLargeTableMakesRoomInSmallStepsAndForgetsNoRowInUse) {
+  constexpr size_t kRowsMax = 40'000;
+  spec_.mutable_embedding()->mutable_eviction()->set_rows_max(kRowsMax);
+  Make();
+  std::vector<std::pair<Key, float>> cold, hot;
+  for (Key key = 0; key < kRowsMax; ++key) (key % 2 == 0 ? cold : hot).emplace_back(key, 1.0f);
+  Push(cold);
+  Push(hot);
+  now_ms_ += 1'000;
+  Push(hot);
+  for (Key key = kRowsMax; key < kRowsMax + 3'000; ++key) {
+    const size_t before = rows_->rows();
+    Push({{key, 2.0f}});
+    ASSERT_LE(before + 1 - rows_->rows(), 300u) << "at once";
+    ASSERT_LE(rows_->rows(), kRowsMax);
+  }
+  std::vector<Key> keys;
+  for (const auto& [key, value] : hot) keys.push_back(key);
+  EXPECT_EQ(Read(keys), std::vector<float>(keys.size(), 2.0f)) << "every row in use has both of its updates";
+  EXPECT_EQ(Read({kRowsMax, kRowsMax + 2'999}), (std::vector<float>{2.0f, 2.0f}));
 }
 
 // The age was a difference of unsigned numbers: a table made after the sweep read the clock lost all of its rows.

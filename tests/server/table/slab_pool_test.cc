@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/table/buffer.h"
+#include "server/table/counted_buffer.h"
 
 namespace lodestone::server {
 namespace {

@@ -24,15 +24,29 @@ TEST(PushWindow, LetsThatManyPushesInAndTheNextAfterOneLeft) {
 
 TEST(PushWindow, KeepsTheSpanOfSequencesInFlightBelowItsLimit) {
   PushWindow window(1, 4);
-  for (Sequence expected = 1; expected <= 4; ++expected) ASSERT_EQ(*window.NextSequence(0), expected);
+  for (Sequence expected = 1; expected <= 4; ++expected) ASSERT_EQ(*window.NextSequence(1, 0), expected);
   window.Acknowledge(2);
   window.Acknowledge(3);
   window.Acknowledge(4);
-  const absl::Status full = window.NextSequence(0).status();  // 1 … 5 would span five.
+  const absl::Status full = window.NextSequence(1, 0).status();  // 1 … 5 would span five.
   EXPECT_EQ(full.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(full.message().find("the oldest with sequence 1"), std::string::npos) << full;
   window.Acknowledge(1);
-  EXPECT_EQ(*window.NextSequence(0), 5);
+  EXPECT_EQ(*window.NextSequence(1, 0), 5);
+}
+
+TEST(PushWindow, KeepsTheBytesInFlightBelowTheirLimitUnlessAMessageIsAlone) {
+  PushWindow window(1, 1024, /*bytes_max=*/100);
+  EXPECT_EQ(*window.NextSequence(500, 0), 1) << "alone it may be as long as it likes";
+  EXPECT_EQ(window.NextSequence(1, 0).status().code(), absl::StatusCode::kDeadlineExceeded);
+  window.Acknowledge(1);
+  window.Acknowledge(1);  // A message that was split is acknowledged once, whatever its pieces do.
+  EXPECT_EQ(*window.NextSequence(60, 0), 2);
+  EXPECT_EQ(*window.NextSequence(40, 0), 3);
+  EXPECT_FALSE(window.NextSequence(1, 0).ok());
+  std::thread waiter([&] { EXPECT_EQ(*window.NextSequence(50, kLongMs), 4); });
+  window.Acknowledge(2);
+  waiter.join();
 }
 
 TEST(PushWindow, WakesThoseWhoWaitWhenItFails) {
@@ -46,7 +60,7 @@ TEST(PushWindow, WakesThoseWhoWaitWhenItFails) {
   waiting.wait();
   window.Fail(absl::AbortedError("over"));
   waiter.join();
-  EXPECT_EQ(window.NextSequence(0).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(window.NextSequence(1, 0).status().code(), absl::StatusCode::kAborted);
 }
 
 TEST(PushWindow, FlushWaitsForAllAndTellsTheFirstError) {

@@ -78,7 +78,7 @@ TEST(Idx, PartsAreTheWholeOfSeveralFiles) {
   const auto part = Load(config, LabelKind::kClass, {1, 2});
   ASSERT_TRUE(part.ok()) << part.status();
   Batch expected;
-  whole->train->Read(std::vector<uint64_t>{1, 3, 5, 7}, &expected);
+  whole->train->Read(SamplesOf(config, 1, 2, 9), &expected);
   const Batch batch = ReadAll(*part->train);
   EXPECT_EQ(batch.labels, expected.labels);
   EXPECT_EQ(batch.numeric, expected.numeric);

@@ -25,8 +25,7 @@ void ExpectPartsOfTheWhole(const v1::Config& config, LabelKind labels, uint32_t 
     ASSERT_TRUE(part.ok()) << part.status();
     ExpectSameSchema(part->schema, whole->schema);
     total += part->train->size();
-    std::vector<uint64_t> indices;
-    for (uint64_t i = index; i < whole->train->size(); i += count) indices.push_back(i);
+    const std::vector<uint64_t> indices = SamplesOf(config, index, count, whole->train->size());
     ASSERT_EQ(part->train->size(), indices.size());
     Batch expected;
     whole->train->Read(indices, &expected);
@@ -77,15 +76,39 @@ TEST(Partition, GeneratedPartsAreTheWhole) {
 
 TEST(Partition, MayBeEmptyWhereThereAreFewSamples) {
   const auto config = FilesConfig(v1::DataConfig::LIBSVM, {WriteFile("few", "1 1:1\n0 2:1\n")});
-  const auto data = Load(config, LabelKind::kClass, {2, 3});
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(data->train->size(), 0);
-  EXPECT_EQ(data->schema.train_samples, 2);
+  std::vector<uint64_t> sizes;
+  for (uint32_t index = 0; index < 3; ++index) {
+    const auto data = Load(config, LabelKind::kClass, {index, 3});
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_EQ(data->schema.train_samples, 2);
+    sizes.push_back(data->train->size());
+  }
+  EXPECT_THAT(sizes, testing::UnorderedElementsAre(0, 1, 1));
   v1::Config generated;
   generated.mutable_data()->mutable_generated()->set_train_samples(2);
   const auto clicks = Load(generated, LabelKind::kClass, {2, 3});
   ASSERT_TRUE(clicks.ok()) << clicks.status();
   EXPECT_EQ(clicks->train->size(), 0);
+}
+
+// A sample went to the worker that its number modulo the workers named: of labels that alternate, each of two workers
+// saw one class only, and what they learned together was worse.
+TEST(Partition, IsAFairSampleOfAFileWithAPeriod) {
+  for (const uint32_t period : {2, 3, 4}) {
+    std::string content;
+    for (uint32_t i = 0; i < 6000; ++i) content += std::to_string(i % period == 0) + " 1:1\n";
+    const auto config = FilesConfig(v1::DataConfig::LIBSVM, {WriteFile("period", content)});
+    for (const uint32_t count : {2u, 3u, 4u}) {
+      for (uint32_t index = 0; index < count; ++index) {
+        const auto part = Load(config, LabelKind::kClass, {index, count});
+        ASSERT_TRUE(part.ok()) << part.status();
+        const std::vector<float> labels = ReadAll(*part->train).labels;
+        EXPECT_EQ(labels.size(), 6000 / count);
+        const double positive = std::accumulate(labels.begin(), labels.end(), 0.0) / static_cast<double>(labels.size());
+        EXPECT_NEAR(positive, 1.0 / period, 0.06) << "worker " << index << " of " << count << ", period " << period;
+      }
+    }
+  }
 }
 
 TEST(Partition, OfNoneIsRefused) {

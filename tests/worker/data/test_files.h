@@ -54,6 +54,16 @@ inline absl::StatusOr<LoadedData> Load(const v1::Config& config, LabelKind label
   return LoadData(config, labels, partition, /*with_test=*/true, nullptr);
 }
 
+// Which of so many samples of a data set are of a partition.
+inline std::vector<uint64_t> SamplesOf(const v1::Config& config, uint32_t index, uint32_t count, uint64_t samples) {
+  const Partition partition{index, count, config.cluster().seed()};
+  std::vector<uint64_t> indices;
+  for (uint64_t i = 0; i < samples; ++i) {
+    if (config.data().has_generated() ? i % count == index : partition.Has(i)) indices.push_back(i);
+  }
+  return indices;
+}
+
 // All samples of a data set, in order.
 inline Batch ReadAll(const Dataset& dataset) {
   std::vector<uint64_t> indices(dataset.size());

@@ -1,6 +1,7 @@
 // Which calls of a connection go together in a message: a server that answers when it is told counts them.
 #include "worker/rpc/connection.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -49,6 +50,24 @@ class Ps final : public grpc::CallbackGenericService {
     return in_messages_;
   }
 
+  // From now on messages are read one at a time, when it is told to. Before the first stream.
+  void ReadByHand() { by_hand_ = true; }
+  void ReadOne() {
+    MutexLock lock(&mu_);
+    while (reactor_ == nullptr || !may_read_) changed_.Wait(&mu_);
+    may_read_ = false;
+    reactor_->Read();
+  }
+  // Answers the call that came last, and leaves the others unanswered.
+  void AnswerNewest() {
+    uint64_t id = 0;
+    {
+      MutexLock lock(&mu_);
+      id = unanswered_.back();
+      unanswered_ = {id};
+    }
+    AnswerAll();
+  }
   // `strangers`: answers to calls that nobody has made, after the others.
   void AnswerAll(int strangers = 0) {
     MutexLock lock(&mu_);
@@ -69,9 +88,15 @@ class Ps final : public grpc::CallbackGenericService {
  private:
   class Reactor final : public grpc::ServerGenericBidiReactor {
    public:
-    explicit Reactor(Ps* ps) : ps_(ps) { StartRead(&message_); }
+    explicit Reactor(Ps* ps) : ps_(ps) {
+      if (!ps->by_hand_) Read();
+    }
+    void Read() {
+      message_.Clear();
+      StartRead(&message_);
+    }
     void OnReadDone(bool ok) override {
-      if (!ok) return Finish(grpc::Status::OK);
+      if (!ok) return End();
       v1::ExchangeRequest header;
       Payload payload;
       LODESTONE_CHECK(ParseMessage(message_, &header, &payload).ok());
@@ -80,34 +105,47 @@ class Ps final : public grpc::CallbackGenericService {
         ps_->in_messages_.push_back(header.calls_size());
         ps_->calls_ += header.calls_size();
         for (const v1::Call& call : header.calls()) ps_->unanswered_.push_back(call.id());
+        ps_->may_read_ = ps_->by_hand_;
         ps_->changed_.NotifyAll();
       }
-      message_.Clear();
-      StartRead(&message_);
+      if (!ps_->by_hand_) Read();
     }
     void OnWriteDone(bool) override {
       MutexLock lock(&ps_->mu_);
       ps_->writing_ = false;
       ps_->changed_.NotifyAll();
     }
+    void OnCancel() override {
+      MutexLock lock(&ps_->mu_);
+      if (ps_->may_read_) End();  // No read is under way that would fail.
+    }
     void OnDone() override { delete this; }
 
    private:
+    void End() {
+      if (!ended_.exchange(true)) Finish(grpc::Status::OK);
+    }
+
     Ps* const ps_;
+    std::atomic<bool> ended_{false};
     grpc::ByteBuffer message_;
   };
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
     MutexLock lock(&mu_);
+    changed_.NotifyAll();
+    may_read_ = by_hand_;
     return reactor_ = new Reactor(this);
   }
 
   int port_ = 0;
+  std::atomic<bool> by_hand_{false};
   std::unique_ptr<grpc::Server> server_;
 
   Mutex mu_;
   CondVar changed_;
   Reactor* reactor_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool may_read_ ABSL_GUARDED_BY(mu_) = false;  // By hand: no read is under way.
   std::vector<int> in_messages_ ABSL_GUARDED_BY(mu_);
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> unanswered_ ABSL_GUARDED_BY(mu_);
@@ -181,6 +219,85 @@ TEST_F(ConnectionTest, AMessageThatIsNoAnswerEndsTheStreamAndWhatItHeldBack) {
   ps_.Await(4);
   ps_.AnswerAll(/*strangers=*/1);
   EXPECT_EQ(followed.get_future().get().code(), absl::StatusCode::kInternal);
+}
+
+// Time moves by hand: the real one never makes a call late.
+class LateCallsTest : public testing::Test {
+ protected:
+  static constexpr int64_t kTimeoutMs = kNoTimeoutMs;
+
+  // Sends a call that takes a message of its own.
+  std::shared_ptr<std::promise<absl::Status>> Send() {
+    auto ended = std::make_shared<std::promise<absl::Status>>();
+    v1::Call call;
+    call.mutable_push()->set_payload(std::string(kMessageBytesMax * 3 / 4, 'x'));
+    connection_.Send(&call, {},
+                     [ended](const absl::StatusOr<Connection::Answer>& answer) { ended->set_value(answer.status()); });
+    return ended;
+  }
+  void Pass(int64_t ms) {
+    now_.AdvanceMs(ms);
+    connection_.CheckTime();
+  }
+
+  Ps ps_;
+  Timer timer_;
+  ManualTime now_;
+  ConnectionThread thread_;
+  Connection connection_{"ps",
+                         MakeChannel(ps_.address(), kMessageBytesMax, {}),
+                         thread_.queue(),
+                         &timer_,
+                         kTimeoutMs,
+                         kMessageBytesMax,
+                         /*shared_bytes=*/0,
+                         &now_};
+};
+
+TEST_F(LateCallsTest, WhatWaitsBehindOthersOnASlowLinkIsNotLate) {
+  ps_.ReadByHand();
+  std::vector<std::shared_ptr<std::promise<absl::Status>>> calls;
+  for (int i = 0; i < 8; ++i) calls.push_back(Send());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    Pass(kTimeoutMs * 2 / 3);  // Of which the last call waits for more than five time-outs.
+    ps_.ReadOne();
+    ps_.Await(static_cast<int>(i) + 1);
+    ps_.AnswerAll();
+    const absl::Status status = calls[i]->get_future().get();
+    ASSERT_TRUE(status.ok()) << "call " << i << ": " << status;
+  }
+}
+
+TEST_F(LateCallsTest, AStreamOnWhichNothingMovesEnds) {
+  const auto old = Send();
+  ps_.Await(1);
+  Pass(kTimeoutMs - 1);
+  const auto young = Send();
+  ps_.Await(2);
+  std::future<absl::Status> late = old->get_future();
+  while (late.wait_for(std::chrono::seconds(0)) != std::future_status::ready) Pass(kTimeoutMs / 2);
+  EXPECT_EQ(late.get().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(young->get_future().get().ok());
+}
+
+TEST_F(LateCallsTest, ACallThatAloneIsNeverAnsweredIsLateInTheEnd) {
+  std::future<absl::Status> never = Send()->get_future();
+  int calls = 1;
+  ps_.Await(calls);
+  absl::Status other;
+  while (other.ok()) {
+    ASSERT_LT(calls, 20);
+    const auto answered = Send();
+    ps_.Await(++calls);
+    ps_.AnswerNewest();
+    other = answered->get_future().get();
+    ASSERT_TRUE(other.ok()) << other;
+    Pass(kTimeoutMs / 2);
+    if (never.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;
+    if (calls > 8) never.wait();
+  }
+  EXPECT_GT(calls, 6) << "others came for three time-outs";
+  EXPECT_EQ(never.get().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 }  // namespace

@@ -56,6 +56,9 @@ std::map<std::string, double> ValuesOf(const Scale& scale, Sample* run) {
   if (run->server_bytes_copied > 0 && amount > 0) {
     values[kServerCopies] = run->server_bytes_copied / (run->operations * scale.bytes);
   }
+  if (run->clients > 1 && run->operations > 0) {
+    values[kLeastShare] = run->least_operations * run->clients / run->operations;
+  }
   const size_t count = run->latencies_us.size();
   if (count > 0) values[kP50] = Percentile(&run->latencies_us, 50);
   if (count >= kOperationsForP99) values[kP99] = Percentile(&run->latencies_us, 99);
@@ -113,7 +116,9 @@ absl::StatusOr<Sample> MeasureOnce(std::span<const std::unique_ptr<Peer>> peers,
       if (status.ok()) status = outcome.status();
       continue;
     }
-    sample.operations += static_cast<double>(outcome->operations);
+    const auto operations = static_cast<double>(outcome->operations);
+    sample.operations += operations;
+    sample.least_operations = sample.clients++ == 0 ? operations : std::min(sample.least_operations, operations);
     started += static_cast<double>(outcome->started);
     sample.bytes_copied += static_cast<double>(outcome->bytes_copied);
     sample.latencies_us.insert(sample.latencies_us.end(), outcome->latencies_us.begin(), outcome->latencies_us.end());

@@ -46,6 +46,8 @@ using AddRow = std::function<void(Row)>;
 struct Sample {
   double seconds = 0;
   double operations = 0;
+  double least_operations = 0;  // Of the client that had the fewest.
+  double clients = 0;
   double client_cpu_seconds = 0;  // Of all clients.
   double server_cpu_seconds = 0;
   double bytes_copied = 0;          // By the clients,

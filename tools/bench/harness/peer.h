@@ -34,6 +34,7 @@ struct Order {
   uint64_t reply_bytes = 0;
   uint64_t second_request_bytes = 0;  // … and of those that follow once that has come; 0: none do.
   uint64_t second_reply_bytes = 0;
+  uint32_t tables = 1;       // Rows: that the keys of an operation are of.
   bool repeat_keys = false;  // Rows: the same lists of keys again and again, instead of others every time.
   int64_t start_ns = 0;
   int64_t end_ns = 0;

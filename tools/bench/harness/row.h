@@ -30,6 +30,8 @@ inline constexpr char kCopies[] = "client_copies";
 inline constexpr char kServerCopies[] = "server_copies";
 inline constexpr char kMemory[] = "extra_mb";
 inline constexpr char kMemoryRatio[] = "memory_ratio";
+inline constexpr char kLeastShare[] = "least_share";
+inline constexpr char kServerMemory[] = "server_mb";
 
 struct Row {
   std::string bench;                                  // "dense".

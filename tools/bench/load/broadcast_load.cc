@@ -33,8 +33,9 @@ class ClientSubscriber final : public Load {
     LODESTONE_ASSIGN_OR_RETURN(tables_, client_->EnsureTables({spec}));
     {
       MutexLock lock(&mu_);
-      held_.assign(std::min<size_t>(client_->shard_map()->shards(), tables_[0].layout.block_count()), -1);
-      first_shard_ = ShardOfBlock(tables_[0].id, 0, client_->shard_map()->shards());
+      shards_ = client_->shard_map()->shards();
+      held_.assign(std::min<size_t>(shards_, tables_[0].layout.block_count()), -1);
+      first_shard_ = ShardOfBlock(tables_[0].id, 0, shards_);
     }
     LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
         {&tables_[0]}, [this](const worker::BlockUpdate& update) { OnBlock(update); },
@@ -61,8 +62,7 @@ class ClientSubscriber final : public Load {
     int64_t reached;
     {
       MutexLock lock(&mu_);
-      const uint32_t shards = client_->shard_map()->shards();
-      const size_t index = (shard + shards - first_shard_) % shards;
+      const size_t index = (shard + shards_ - first_shard_) % shards_;
       if (index >= held_.size()) return;  // Holds nothing.
       held_[index] = static_cast<int64_t>(version);
       reached = *std::min_element(held_.begin(), held_.end());
@@ -77,6 +77,7 @@ class ClientSubscriber final : public Load {
   std::vector<worker::TableHandle> tables_;
 
   Mutex mu_;
+  uint32_t shards_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t first_shard_ ABSL_GUARDED_BY(mu_) = 0;   // Of block 0; the other blocks' follow.
   std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // Version by shard from that one on; -1: none yet.
   std::unique_ptr<worker::Client> client_;          // Ends before what its callbacks use.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,6 @@ namespace lodestone::bench {
 namespace {
 
 constexpr uint64_t kSeed = 4;
-constexpr uint64_t kMemoryBytes = 64 << 20;  // That gradients are sent from, and values received into.
 constexpr size_t kKeySets = 256;
 constexpr size_t kRowsPerFill = 1 << 16;
 
@@ -110,8 +110,8 @@ class DenseTables final : public ClientLoad {
  public:
   explicit DenseTables(const DenseWork& work)
       : elements_(work.bytes / sizeof(float)),
-        slots_(std::max<size_t>({1, kMemoryBytes / work.bytes, work.depth_max})),
-        gradients_(Gradients(std::max(kMemoryBytes, work.bytes) / sizeof(float))),
+        slots_(std::max<size_t>({1, work.memory_bytes / work.bytes, work.depth_max})),
+        gradients_(Gradients(std::max(work.memory_bytes, work.bytes) / sizeof(float))),
         values_(slots_ * elements_) {}
   ~DenseTables() override { client_.reset(); }
 
@@ -180,50 +180,67 @@ class Rows final : public ClientLoad {
   ~Rows() override { client_.reset(); }
 
   absl::Status Start(const v1::Config& config) {
-    v1::TableSpec spec;
-    spec.set_name("rows");
-    spec.mutable_embedding()->set_dim(work_.dim);
-    spec.mutable_optimizer()->mutable_adagrad();
-    LODESTONE_RETURN_IF_ERROR(Connect(config, {spec}));
+    std::vector<v1::TableSpec> specs(work_.tables);
+    for (uint32_t i = 0; i < work_.tables; ++i) {
+      specs[i].set_name(work_.tables == 1 ? "rows" : absl::StrCat("rows/", i));
+      specs[i].mutable_embedding()->set_dim(work_.dim);
+      specs[i].mutable_optimizer()->mutable_adagrad();
+    }
+    LODESTONE_RETURN_IF_ERROR(Connect(config, specs));
     return Fill();
   }
 
  private:
   // Makes every row.
   absl::Status Fill() {
-    for (Key begin = 0; begin < work_.rows; begin += kRowsPerFill) {
-      std::vector<Key> keys(std::min<uint64_t>(kRowsPerFill, work_.rows - begin));
-      for (size_t i = 0; i < keys.size(); ++i) keys[i] = begin + i;
-      const worker::RowGradients gradient{&tables_[0], keys, gradients_.data()};
-      LODESTONE_RETURN_IF_ERROR(client_->Push(++clock_, {}, {&gradient, 1}, {}, nullptr));
+    for (const worker::TableHandle& table : tables_) {
+      for (Key begin = 0; begin < work_.rows; begin += kRowsPerFill) {
+        std::vector<Key> keys(std::min<uint64_t>(kRowsPerFill, work_.rows - begin));
+        for (size_t i = 0; i < keys.size(); ++i) keys[i] = begin + i;
+        const worker::RowGradients gradient{&table, keys, gradients_.data()};
+        LODESTONE_RETURN_IF_ERROR(client_->Push(++clock_, {}, {&gradient, 1}, {}, nullptr));
+      }
     }
     return client_->Flush();
   }
 
-  void Prepare(const Order& order) override { repeat_keys_ = order.repeat_keys; }
+  void Prepare(const Order& order) override {
+    repeat_keys_ = order.repeat_keys;
+    tables_at_once_ = order.tables;
+  }
   void Begin(uint64_t number) override {
     if (repeat_keys_) return;
     // Replaced keys come back after as many operations as there are keys, in other company.
     const size_t set = number % kKeySets;
     std::swap(key_sets_[set][replaced_++ / kKeySets % work_.keys], spare_keys_[set]);
   }
-  worker::RowGradients GradientOf(uint64_t number) const {
-    return {&tables_[0], key_sets_[number % kKeySets], gradients_.data()};
+  // The keys of an operation, evenly cut among its tables, and where each share's values lie.
+  template <typename Source, typename Values>
+  std::vector<Source> SourcesOf(uint64_t number, Values* values) const {
+    const std::vector<Key>& keys = key_sets_[number % kKeySets];
+    const size_t share = work_.keys / tables_at_once_;
+    std::vector<Source> sources;
+    for (size_t t = 0; t < tables_at_once_; ++t) {
+      sources.push_back({&tables_[(number * tables_at_once_ + t) % tables_.size()],
+                         std::span(keys).subspan(t * share, share), values + t * share * work_.dim});
+    }
+    return sources;
   }
-  worker::RowPull PullOf(uint64_t number) {
-    return {&tables_[0], key_sets_[number % kKeySets], values_.data() + number % slots_ * work_.keys * work_.dim};
+  std::vector<worker::RowGradients> GradientsOf(uint64_t number) const {
+    return SourcesOf<worker::RowGradients>(number, gradients_.data());
+  }
+  std::vector<worker::RowPull> PullsOf(uint64_t number) {
+    return SourcesOf<worker::RowPull>(number, values_.data() + number % slots_ * work_.keys * work_.dim);
   }
   absl::Status Push(uint64_t number, PushDone done) override {
-    const worker::RowGradients gradient = GradientOf(number);
-    return client_->Push(++clock_, {}, {&gradient, 1}, {}, std::move(done));
+    return client_->Push(++clock_, {}, GradientsOf(number), {}, std::move(done));
   }
   void Pull(uint64_t number, Done done) override {
-    client_->Pull({}, {PullOf(number)},
+    client_->Pull({}, PullsOf(number),
                   [done = std::move(done)](const absl::Status& status, const worker::ShardVersions&) { done(status); });
   }
   absl::Status PushPull(uint64_t number, PushDone done) override {
-    const worker::RowGradients gradient = GradientOf(number);
-    return client_->PushPull(++clock_, {}, {&gradient, 1}, {}, {}, {PullOf(number)},
+    return client_->PushPull(++clock_, {}, GradientsOf(number), {}, {}, PullsOf(number),
                              [done = std::move(done)](worker::Client::PushResult result, const worker::ShardVersions&) {
                                done(std::move(result));
                              });
@@ -236,6 +253,7 @@ class Rows final : public ClientLoad {
   std::vector<std::vector<Key>> key_sets_;
   std::vector<Key> spare_keys_;  // By set: one that is not in it.
   bool repeat_keys_ = false;
+  uint32_t tables_at_once_ = 1;
   size_t replaced_ = 0;
 };
 

@@ -26,18 +26,22 @@ const char* NameOf(ClientOperation operation);
 struct DenseWork {
   uint64_t bytes = 0;
   uint32_t tables = 1;
-  uint32_t depth_max = 1;      // Of the orders to come.
-  std::string name = "dense";  // In place of that.
+  uint32_t depth_max = 1;            // Of the orders to come.
+  std::string name = "dense";        // In place of that.
+  uint64_t memory_bytes = 64 << 20;  // That gradients are sent from, and values received into.
 };
 Peer::MakeLoad DenseLoad(const v1::Config& config, const DenseWork& work);
 
 // An embedding table "rows" whose keys 0 … rows - 1 all exist; operations take turns on sets of `keys` random ones. Of
-// each a key is replaced before every operation, unless the order says that keys repeat.
+// each a key is replaced before every operation, unless the order says that keys repeat. Or several such tables,
+// "rows/0", "rows/1", …: an operation's keys are all of one of them, which take turns, or of as many as the order says,
+// which divides their number.
 struct RowsWork {
   uint64_t rows = 0;
   uint32_t dim = 16;
   uint32_t keys = 4096;
   uint32_t depth_max = 1;
+  uint32_t tables = 1;
 };
 Peer::MakeLoad RowsLoad(const v1::Config& config, const RowsWork& work);
 

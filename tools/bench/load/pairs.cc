@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <fstream>
 #include <span>
 #include <utility>
 
@@ -74,6 +75,16 @@ absl::StatusOr<std::unique_ptr<PsPair>> PsPair::Start(const Options& options, ui
 absl::StatusOr<Sample> PsPair::Measure(uint32_t clients, const Order& order, int window_ms) const {
   const ServerPids server(ps_->pids(), [this] { return ps_->CopiedBytes(); });
   return MeasureFirst(clients_, clients, order, server, window_ms);
+}
+
+uint64_t PsPair::ServerBytes() const {
+  uint64_t bytes = 0;
+  for (const pid_t pid : ps_->pids()) {
+    std::ifstream statm(absl::StrCat("/proc/", pid, "/statm"));
+    uint64_t size_pages = 0, resident_pages = 0;
+    if (statm >> size_pages >> resident_pages) bytes += resident_pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+  return bytes;
 }
 
 }  // namespace lodestone::bench

@@ -46,6 +46,8 @@ class PsPair {
                                                        const MakeLoad& make_load);
 
   absl::StatusOr<Sample> Measure(uint32_t clients, const Order& order, int window_ms) const;
+  // Resident memory of the ps now, in bytes; 0: it does not tell.
+  uint64_t ServerBytes() const;
 
  private:
   PsPair() = default;

@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/buffer.h"
 #include "kernels/cuda.h"
 #include "kernels/feature_order.h"
+#include "kernels/scratch_array.h"
 
 namespace lodestone::kernels {
 namespace {
@@ -30,7 +30,7 @@ Backend* backend = nullptr;        // Set by main.
 double copy_bytes_per_second = 0;  // Likewise.
 
 // Random numbers on the device: a million, again and again, since drawing them takes longer than all else here.
-Buffer<float> Random(size_t n) {
+ScratchArray<float> Random(size_t n) {
   static const auto& values = *new std::vector<float>([] {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> distribution(-1.0f, 1.0f);
@@ -38,7 +38,7 @@ Buffer<float> Random(size_t n) {
     for (float& value : drawn) value = distribution(random);
     return drawn;
   }());
-  Buffer<float> buffer(backend);
+  ScratchArray<float> buffer(backend);
   float* const to = buffer.Resize(n);
   for (size_t i = 0; i < n && to != nullptr; i += values.size()) {
     backend->CopyIn(Queue::kCompute, std::min(values.size(), n - i) * sizeof(float), values.data(), to + i);
@@ -46,8 +46,8 @@ Buffer<float> Random(size_t n) {
   return buffer;
 }
 
-Buffer<uint32_t> OnDevice(const uint32_t* values, size_t n) {
-  Buffer<uint32_t> buffer(backend);
+ScratchArray<uint32_t> OnDevice(const uint32_t* values, size_t n) {
+  ScratchArray<uint32_t> buffer(backend);
   backend->CopyIn(Queue::kCompute, n * sizeof(uint32_t), values, buffer.Resize(n));
   return buffer;
 }
@@ -70,8 +70,8 @@ void Run(benchmark::State& state, double floats, const Operation& operation) {
 
 void BM_Activate(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  Buffer<float> x = Random(n);
-  const Buffer<float> bias = Random(kHidden);
+  ScratchArray<float> x = Random(n);
+  const ScratchArray<float> bias = Random(kHidden);
   Run(state, 2.0 * n, [&] {
     backend->Activate(static_cast<Activation>(state.range(0)), kSamples, kHidden, bias.data(), x.data(), x.data());
   });
@@ -79,37 +79,37 @@ void BM_Activate(benchmark::State& state) {
 
 void BM_ActivateBackward(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  const Buffer<float> kept = Random(n);
-  Buffer<float> dx = Random(n);
+  const ScratchArray<float> kept = Random(n);
+  ScratchArray<float> dx = Random(n);
   const auto activation = static_cast<Activation>(state.range(0));
   Run(state, 3.0 * n, [&] { backend->ActivateBackward(activation, n, kept.data(), dx.data()); });
 }
 
 void BM_Dropout(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  Buffer<float> x = Random(n);
+  ScratchArray<float> x = Random(n);
   Run(state, 2.0 * n, [&] { backend->Dropout(n, 0.5f, 1, x.data()); });
 }
 
 void BM_ColumnSums(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  const Buffer<float> x = Random(n);
-  Buffer<float> sums = Random(kHidden);
+  const ScratchArray<float> x = Random(n);
+  ScratchArray<float> sums = Random(kHidden);
   Run(state, n, [&] { backend->ColumnSums(kSamples, kHidden, x.data(), sums.data()); });
 }
 
 void BM_Axpy(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  const Buffer<float> x = Random(n);
-  Buffer<float> y = Random(n);
+  const ScratchArray<float> x = Random(n);
+  ScratchArray<float> y = Random(n);
   Run(state, 3.0 * n, [&] { backend->Axpy(n, 1e-6f, x.data(), y.data()); });
 }
 
 void BM_LogisticLoss(benchmark::State& state) {
   const size_t n = kSamples * kHidden;
-  const Buffer<float> logits = Random(n), labels = Random(n);
-  Buffer<float> dlogits = Random(n);
-  Buffer<double> loss(backend);
+  const ScratchArray<float> logits = Random(n), labels = Random(n);
+  ScratchArray<float> dlogits = Random(n);
+  ScratchArray<double> loss(backend);
   loss.Resize(1);
   Run(state, 3.0 * n,
       [&] { backend->LogisticLoss(n, logits.data(), labels.data(), dlogits.data(), nullptr, loss.data()); });
@@ -117,10 +117,10 @@ void BM_LogisticLoss(benchmark::State& state) {
 
 void BM_SoftmaxLoss(benchmark::State& state) {
   const size_t classes = 1000;
-  const Buffer<float> logits = Random(kSamples * classes);
-  Buffer<float> labels(backend), dlogits = Random(kSamples * classes);
+  const ScratchArray<float> logits = Random(kSamples * classes);
+  ScratchArray<float> labels(backend), dlogits = Random(kSamples * classes);
   backend->Fill(kSamples, 1.0f, labels.Resize(kSamples));
-  Buffer<double> loss(backend);
+  ScratchArray<double> loss(backend);
   loss.Resize(1);
   Run(state, 2.0 * kSamples * classes, [&] {
     backend->SoftmaxLoss(kSamples, classes, logits.data(), labels.data(), dlogits.data(), nullptr, loss.data());
@@ -152,16 +152,16 @@ struct Features {
   }
 
   static constexpr double kFloats = 1.0 * kSamples * kFields * kDim;
-  Buffer<float> rows, drows;
+  ScratchArray<float> rows, drows;
   FeatureOrderArrays arrays;
-  std::vector<Buffer<uint32_t>> kept;
+  std::vector<ScratchArray<uint32_t>> kept;
   FeatureOrder order;
   SparseBatch batch;
 };
 
 void BM_GatherFields(benchmark::State& state) {
   Features features(state.range(0) != 0);
-  Buffer<float> out = Random(kSamples * kFields * kDim);
+  ScratchArray<float> out = Random(kSamples * kFields * kDim);
   Run(state, 2 * Features::kFloats, [&] {
     backend->GatherFields(features.batch, kFields, kDim, features.rows.data(), kFields * kDim, 0, out.data());
   });
@@ -171,7 +171,7 @@ void BM_GatherFields(benchmark::State& state) {
 void BM_ScatterFields(benchmark::State& state) {
   Features features(state.range(0) != 0);
   if (state.range(1) != 0) features.batch.order = &features.order;
-  const Buffer<float> dx = Random(kSamples * kFields * kDim);
+  const ScratchArray<float> dx = Random(kSamples * kFields * kDim);
   Run(state, 3 * Features::kFloats, [&] {
     backend->ScatterFields(features.batch, kFields, kDim, dx.data(), kFields * kDim, 0, features.drows.data());
   });
@@ -179,7 +179,7 @@ void BM_ScatterFields(benchmark::State& state) {
 
 void BM_FactorizationMachine(benchmark::State& state) {
   Features features(state.range(0) != 0);
-  Buffer<float> sums = Random(kSamples * kDim), out = Random(kSamples);
+  ScratchArray<float> sums = Random(kSamples * kDim), out = Random(kSamples);
   Run(state, Features::kFloats,
       [&] { backend->FactorizationMachine(features.batch, kDim, features.rows.data(), sums.data(), out.data()); });
 }
@@ -187,7 +187,7 @@ void BM_FactorizationMachine(benchmark::State& state) {
 void BM_FactorizationMachineBackward(benchmark::State& state) {
   Features features(state.range(0) != 0);
   if (state.range(1) != 0) features.batch.order = &features.order;
-  const Buffer<float> sums = Random(kSamples * kDim), dout = Random(kSamples);
+  const ScratchArray<float> sums = Random(kSamples * kDim), dout = Random(kSamples);
   Run(state, 3 * Features::kFloats, [&] {
     backend->FactorizationMachineBackward(features.batch, kDim, features.rows.data(), sums.data(), dout.data(),
                                           features.drows.data());
@@ -198,15 +198,15 @@ constexpr size_t kVectors = kFields + 1;
 constexpr size_t kPairs = kVectors * (kVectors - 1) / 2;
 
 void BM_DotInteraction(benchmark::State& state) {
-  const Buffer<float> x = Random(kSamples * kVectors * kDim);
-  Buffer<float> out = Random(kSamples * kPairs);
+  const ScratchArray<float> x = Random(kSamples * kVectors * kDim);
+  ScratchArray<float> out = Random(kSamples * kPairs);
   Run(state, 1.0 * kSamples * (kVectors * kDim + kPairs),
       [&] { backend->DotInteraction(kSamples, kVectors, kDim, x.data(), kPairs, 0, out.data()); });
 }
 
 void BM_DotInteractionBackward(benchmark::State& state) {
-  const Buffer<float> x = Random(kSamples * kVectors * kDim), dout = Random(kSamples * kPairs);
-  Buffer<float> dx = Random(kSamples * kVectors * kDim);
+  const ScratchArray<float> x = Random(kSamples * kVectors * kDim), dout = Random(kSamples * kPairs);
+  ScratchArray<float> dx = Random(kSamples * kVectors * kDim);
   Run(state, 1.0 * kSamples * (3 * kVectors * kDim + kPairs),
       [&] { backend->DotInteractionBackward(kSamples, kVectors, kDim, x.data(), kPairs, 0, dout.data(), dx.data()); });
 }
@@ -214,8 +214,8 @@ void BM_DotInteractionBackward(benchmark::State& state) {
 // Arguments: m, n, k.
 void BM_MatMul(benchmark::State& state) {
   const size_t m = state.range(0), n = state.range(1), k = state.range(2);
-  const Buffer<float> a = Random(m * k), b = Random(k * n);
-  Buffer<float> c = Random(m * n);
+  const ScratchArray<float> a = Random(m * k), b = Random(k * n);
+  ScratchArray<float> c = Random(m * n);
   Run(state, static_cast<double>(m * k + k * n + m * n),
       [&] { backend->MatMul(false, false, m, n, k, 1.0f, a.data(), b.data(), 0.0f, c.data()); });
   state.counters["FLOP/s"] =
@@ -245,7 +245,7 @@ BENCHMARK(BM_MatMul)->ArgNames({"m", "n", "k"})->Args({65536, 256, 429})->Args({
 // Bytes read and written per second by the device's own copy of 1 GiB.
 double CopySpeed() {
   constexpr size_t kFloats = size_t{1} << 28;
-  Buffer<float> x(backend), y(backend);
+  ScratchArray<float> x(backend), y(backend);
   backend->Fill(kFloats, 1.0f, x.Resize(kFloats));
   y.Resize(kFloats);
   double best = 0;

@@ -18,8 +18,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/buffer.h"
 #include "kernels/cpu_backend.h"
+#include "kernels/scratch_array.h"
 #include "proto/config.pb.h"
 #include "server/optimizer/optimizer.h"
 #include "worker/model/device_batch.h"
@@ -50,7 +50,7 @@ class LocalTraining {
   absl::Status Products();
 
  private:
-  using Floats = kernels::Buffer<float>;
+  using Floats = kernels::ScratchArray<float>;
 
   // One table. A row of an embedding table is its values and then their state, as in the server's pages.
   struct Table {
@@ -115,7 +115,7 @@ class LocalTraining {
 
   worker::KeyIndexer indexer_;
   BatchRows rows_;  // Of Step.
-  kernels::Buffer<double> loss_, host_loss_;
+  kernels::ScratchArray<double> loss_, host_loss_;
   worker::ParameterPointers parameters_;
   worker::GradientPointers gradients_;
   std::vector<server::RowUpdate> updates_;

@@ -18,6 +18,7 @@ absl::Status RunPushPull(const Options& options, const AddRow& add);
 absl::Status RunSameMachine(const Options& options, const AddRow& add);
 absl::Status RunEmbedding(const Options& options, const AddRow& add);
 absl::Status RunKeys(const Options& options, const AddRow& add);
+absl::Status RunScale(const Options& options, const AddRow& add);
 absl::Status RunBroadcast(const Options& options, const AddRow& add);
 absl::Status RunDurability(const Options& options, const AddRow& add);
 absl::Status RunCheckpoint(const Options& options, const AddRow& add);

@@ -1,7 +1,7 @@
 // Reference-counted, aligned memory: what blocks and pages are made of.
 //
-// A Buffer is written only by a shard's executor, and only while it holds the one reference (`BufferRef::unique`);
-// every holder of another reference reads bytes that never change.
+// A CountedBuffer is written only by a shard's executor, and only while it holds the one reference
+// (`BufferRef::unique`); every holder of another reference reads bytes that never change.
 //
 // Thread safety: references are counted atomically; a single BufferRef is not safe for concurrent use.
 // Ownership: the last BufferRef frees the memory.
@@ -20,13 +20,13 @@ class SlabPool;
 class BufferRef;
 
 // The memory itself; handled through BufferRef.
-class Buffer {
+class CountedBuffer {
  public:
   // Two cache lines: processors fetch them in pairs, and a row of values and state of the usual size is one.
   static constexpr size_t kAlignment = 128;
 
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  CountedBuffer(const CountedBuffer&) = delete;
+  CountedBuffer& operator=(const CountedBuffer&) = delete;
 
   uint8_t* bytes() { return reinterpret_cast<uint8_t*>(this) + kAlignment; }
   float* floats() { return reinterpret_cast<float*>(bytes()); }
@@ -34,7 +34,7 @@ class Buffer {
 
  private:
   friend class BufferRef;
-  Buffer(size_t size_bytes, SlabPool* pool, Slab* slab) : size_bytes_(size_bytes), pool_(pool), slab_(slab) {}
+  CountedBuffer(size_t size_bytes, SlabPool* pool, Slab* slab) : size_bytes_(size_bytes), pool_(pool), slab_(slab) {}
 
   std::atomic<uint32_t> references_{1};
   const size_t size_bytes_;
@@ -42,7 +42,7 @@ class Buffer {
   Slab* const slab_;
 };
 
-// A counted reference to a Buffer, or null.
+// A counted reference to a CountedBuffer, or null.
 class BufferRef {
  public:
   // A fresh, uninitialised buffer. When memory is exhausted, std::bad_alloc ends the process: it is not caught.
@@ -62,16 +62,16 @@ class BufferRef {
   ~BufferRef() { Release(buffer_); }
 
   explicit operator bool() const { return buffer_ != nullptr; }
-  Buffer* operator->() const { return buffer_; }
+  CountedBuffer* operator->() const { return buffer_; }
   // True if this is the only reference; what other holders did before they let go has then happened.
   bool unique() const { return buffer_->references_.load(std::memory_order_acquire) == 1; }
 
   // Gives the reference away as a plain pointer, to be given back to `Release`.
-  Buffer* Leak() { return std::exchange(buffer_, nullptr); }
-  static void Release(Buffer* buffer);
+  CountedBuffer* Leak() { return std::exchange(buffer_, nullptr); }
+  static void Release(CountedBuffer* buffer);
 
  private:
-  Buffer* buffer_ = nullptr;
+  CountedBuffer* buffer_ = nullptr;
 };
 
 }  // namespace lodestone::server

@@ -16,17 +16,17 @@ enum class Memory {
 };
 
 template <typename T>
-class Buffer {
+class ScratchArray {
  public:
-  explicit Buffer(Backend* backend, Memory memory = Memory::kBackend) : backend_(backend), memory_(memory) {}
-  ~Buffer() { Release(); }
-  Buffer(Buffer&& other) noexcept
+  explicit ScratchArray(Backend* backend, Memory memory = Memory::kBackend) : backend_(backend), memory_(memory) {}
+  ~ScratchArray() { Release(); }
+  ScratchArray(ScratchArray&& other) noexcept
       : backend_(other.backend_),
         memory_(other.memory_),
         data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
         capacity_(std::exchange(other.capacity_, 0)) {}
-  Buffer& operator=(Buffer&&) = delete;
+  ScratchArray& operator=(ScratchArray&&) = delete;
 
   // Does not keep what was in it if it grows. What is still queued must not use it then.
   T* Resize(size_t size) {

@@ -1,0 +1,49 @@
+// The equal copies of a cluster's shards: for each shard, the server beside its owner whose copy, on its disk, is as
+// good as the owner's. Where both ended together, either of them can serve the shard when it comes back.
+//
+// A copy is equal from when the life of its server ends while the shard is in sync: then it has everything that was
+// acknowledged. Or its server was the owner, and the follower that was in sync has taken its place. It is equal until
+// the owner may acknowledge something without it: until a present life of the owner is told so, by a map or the answer
+// to a report. An owner whose life has ended can be told nothing, and acknowledges nothing, also where its process
+// lives on behind a cut network: its report is refused, and its lease is over by its own clock.
+//
+// So it is with what a coordinator has saved: that of an owner whose life had ended. What is told to one that lives
+// needs not to be saved, because of its shards nothing is: another life of the coordinator takes no copy for equal.
+//
+// A server comes back with its equal copies if it proves them: with the folder of its last life that the coordinator
+// knows, which no other has had since, on a machine that has not gone down since, which may take the end of a log with
+// it. Otherwise they are equal no more.
+//
+// Not thread-safe: belongs to a ShardAssignment.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "common/base/types.h"
+#include "google/protobuf/repeated_field.h"
+
+namespace lodestone::server {
+
+class EqualCopies {
+ public:
+  explicit EqualCopies(uint32_t shards) : holders_(shards) {}
+
+  // The server that has one, as index plus one; 0: none.
+  uint32_t HolderOf(ShardId shard) const { return holders_[shard]; }
+  bool IsWith(uint32_t server, ShardId shard) const { return holders_[shard] == server + 1; }
+
+  void Note(ShardId shard, uint32_t server) { holders_[shard] = server + 1; }
+  void Forget(ShardId shard) { holders_[shard] = 0; }
+  void ForgetAll() { holders_.assign(holders_.size(), 0); }
+
+  // Adds those of shards for which `lasts` to a saved state, if there are any; and takes them up again.
+  void Save(absl::FunctionRef<bool(ShardId)> lasts, google::protobuf::RepeatedField<uint32_t>* saved) const;
+  void Restore(const google::protobuf::RepeatedField<uint32_t>& saved);
+
+ private:
+  std::vector<uint32_t> holders_;  // By shard.
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,16 @@
+// The choice of followers: the server that owns and follows the fewest shards.
+//
+// Thread safety: a pure function.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lodestone::server {
+
+// Finds a live follower for each shard that has none, or one that is dead; one that is dead and in sync has not been
+// taken out yet, and stays. `followers` has indices plus one, 0 for none. Returns whether one is new.
+bool ChooseFollowers(const std::vector<uint32_t>& owners, const std::vector<bool>& alive,
+                     const std::vector<bool>& in_sync, std::vector<uint32_t>* followers);
+
+}  // namespace lodestone::server

@@ -1,0 +1,16 @@
+// The shard map that processes are told, made of an assignment.
+//
+// Thread safety: the function only reads.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/member_table.h"
+#include "server/coordinator/shard_assignment.h"
+
+namespace lodestone::server {
+
+// As ShardAssignment::Route.
+absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards);
+
+}  // namespace lodestone::server

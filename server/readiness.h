@@ -1,0 +1,63 @@
+// The readiness of a ps: whether it takes calls (it serves), and whether it counts as a second copy for those that end
+// other ps by it, as probes and rolling updates do (it is ready): only once what it owns and follows had two copies.
+// gRPC's health service says both.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "proto/admin.pb.h"
+
+namespace lodestone::server {
+
+class Readiness {
+ public:
+  // Of the ps that messages call `name`. `time` must outlive this.
+  Readiness(std::string name, const TimeSource* time) : name_(std::move(name)), time_(time) {}
+
+  // Calls can come: `health` says from now on what is so. It must outlive this. REQUIRES: before all below, but Check,
+  // FillStatus and Stop.
+  void Tell(grpc::HealthCheckServiceInterface* health);
+  // Serves its shards, and is ready at once unless it `wants_copies`.
+  void Begin(bool wants_copies);
+  // Takes calls or not: they cannot be made durable for a while.
+  void SetServing(bool serving);
+  // An answer to a heartbeat: so many shards that it owns or follows lack their second copy.
+  void NoteToSync(uint32_t shards);
+  // Whether this ps serves the coordinator.
+  void SetCoordinator(bool serves);
+  // The ps ends.
+  void Stop();
+
+  // OK if it is ready.
+  absl::Status Check() const;
+  // Adds what it waits for.
+  void FillStatus(v1::StatusResponse* status) const;
+
+ private:
+  void TellHealth();
+  grpc::HealthCheckServiceInterface* health() const;
+
+  // Constant after construction.
+  const std::string name_;
+  const TimeSource* const time_;
+
+  Mutex health_mu_;  // One after the other tells. Stands above mu_.
+  mutable Mutex mu_;
+  grpc::HealthCheckServiceInterface* health_ ABSL_GUARDED_BY(mu_) = nullptr;  // Null before Tell.
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;
+  // What it owns and follows had two copies, once since it began; and how many shards had not, as far as is known.
+  bool synced_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t to_sync_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t began_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,296 @@
+// Owners and followers that end together, in Membership: the one that comes back with all that was acknowledged serves
+// the shard, and nobody whose copy is not proved to have it.
+#include "server/coordinator/equal_copies.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/wire/shard_map.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/membership.h"
+
+namespace lodestone::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr uint32_t kLeaseMs = 1000;
+constexpr uint32_t kShards = 4;
+
+// Two servers, that own shards 0 and 2, and 1 and 3; the other one has them too, in sync.
+class EqualCopiesTest : public ::testing::Test {
+ protected:
+  EqualCopiesTest() {
+    members_ = std::make_unique<Membership>(Options());
+    for (const uint32_t server : {0, 1}) Join(server, kFirst);
+    for (const uint32_t server : {0, 1}) AskRoute(server);
+    for (ShardId shard = 0; shard < kShards; ++shard) Report(shard, true);
+  }
+
+  Membership::Options Options() const {
+    Membership::Options options;
+    options.cluster = "test";
+    options.servers = 2;
+    options.workers = 1;
+    options.shards = kShards;
+    options.replicas = 2;
+    options.lease_ms = kLeaseMs;
+    options.ends_with_server_0 = false;
+    options.first_incarnation = 100;
+    options.time = &time_;
+    return options;
+  }
+  void RestartCoordinator() {
+    const v1::CoordinatorState state = members_->SaveState();
+    members_ = std::make_unique<Membership>(Options());
+    const absl::Status restored = members_->Restore(state);
+    ASSERT_TRUE(restored.ok()) << restored;
+  }
+
+  enum Comes { kFirst, kWhole, kCutShort, kWithAnotherFolder, kAfterAnUnknownLife, kAgain };
+  void Join(uint32_t server, Comes comes) {
+    v1::JoinRequest request;
+    request.set_role(v1::ROLE_SERVER);
+    request.set_address(absl::StrCat("host:", 1 + server));
+    request.set_index_plus_one(server + 1);
+    request.set_cluster("test");
+    request.set_shards(kShards);
+    if (comes == kAfterAnUnknownLife) ++tokens_[server];
+    request.set_predecessor(comes == kFirst ? 0 : 10 * (server + 1) + tokens_[server]);
+    if (comes != kAgain) ++tokens_[server];
+    request.set_token(10 * (server + 1) + tokens_[server]);
+    request.mutable_data()->set_folder(comes == kWithAnotherFolder ? 90 + server : 70 + server);
+    request.mutable_data()->set_served(comes != kFirst);
+    if (comes != kFirst) request.mutable_data()->set_whole(comes != kCutShort);
+    const auto joined = members_->Join(request);
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    lives_[server] = joined->incarnation();
+  }
+  void Beat(uint32_t server) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(lives_[server]);
+    EXPECT_TRUE(members_->Heartbeat(request).ok());
+  }
+  void AskRoute(uint32_t server) {
+    v1::RouteRequest request;
+    request.set_role(v1::ROLE_SERVER);
+    request.set_incarnation(lives_[server]);
+    EXPECT_TRUE(members_->Route(request).ok());
+  }
+  void Report(ShardId shard, bool in_sync) {
+    const v1::CoordinatorState state = members_->SaveState();
+    v1::ReportSyncRequest request;
+    request.set_incarnation(lives_[state.owners(shard)]);
+    request.add_reports()->set_shard(shard);
+    if (in_sync) request.mutable_reports(0)->set_follower(lives_[state.followers(shard) - 1]);
+    request.mutable_reports(0)->set_in_sync(in_sync);
+    const auto told = members_->ReportSync(request);
+    ASSERT_TRUE(told.ok()) << told.status();
+    ASSERT_TRUE(told->accepted(0));
+  }
+  // The lease of `first` ends while the other one has some of its left.
+  void LetExpire(uint32_t first) {
+    Beat(first);
+    time_.AdvanceMs(1);
+    Beat(1 - first);
+    time_.AdvanceMs(kLeaseMs - 1);
+    members_->TakeExpired();
+  }
+  // Both leases end, that of `first` first, as their processes ended together.
+  void LetBothExpire(uint32_t first) {
+    LetExpire(first);
+    time_.AdvanceMs(1);
+    members_->TakeExpired();
+  }
+  // As clients see it.
+  ShardMap Map() const {
+    const auto route = members_->shards().Route();
+    EXPECT_TRUE(route.ok()) << route.status();
+    return *ShardMap::FromProto(*route);
+  }
+  std::vector<std::string> Lines() const {
+    const v1::ClusterStatus status = members_->Status();
+    return {status.unserved().begin(), status.unserved().end()};
+  }
+
+  ManualTime time_;
+  std::unique_ptr<Membership> members_;
+  Incarnation lives_[2] = {};
+  uint64_t tokens_[2] = {};
+};
+
+TEST_F(EqualCopiesTest, IfTheFollowersLeaseEndsFirstItServesAllTheSameWhenItComesBackAlone) {
+  LetBothExpire(1);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3)) << "it was taken for alive when the other one's lease ended";
+  Join(1, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(Map().TermOf(0), Map().epoch());
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AFormerOwnerServesWhoseSuccessorHadEndedBeforeItKnewThatItWas) {
+  LetBothExpire(0);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, ASuccessorThatKnewMayHaveAcknowledgedMoreAndIsWaitedFor) {
+  LetExpire(0);
+  AskRoute(1);
+  time_.AdvanceMs(1);
+  members_->TakeExpired();
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Map().LostBy(1), IsEmpty());
+}
+
+TEST_F(EqualCopiesTest, OneThatAsksForTheMapAndDoesNotSayWhatItIsMayHaveBeenTheSuccessor) {
+  LetExpire(0);
+  EXPECT_TRUE(members_->Route(v1::RouteRequest()).ok());
+  time_.AdvanceMs(1);
+  members_->TakeExpired();
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AWorkerThatAsksForTheMapTellsItNoOwner) {
+  LetExpire(0);
+  v1::RouteRequest request;
+  request.set_role(v1::ROLE_WORKER);
+  EXPECT_TRUE(members_->Route(request).ok());
+  time_.AdvanceMs(1);
+  members_->TakeExpired();
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AnOwnerThatWasToldThatItsFollowerDoesNotCountIsWaitedFor) {
+  LetExpire(1);
+  Report(0, false);  // Of the other shards it is not told.
+  time_.AdvanceMs(kLeaseMs);
+  members_->TakeExpired();
+  Join(1, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0));
+}
+
+TEST_F(EqualCopiesTest, AnOwnerMayBeToldOfAnEarlierLifeOfItsFollower) {
+  const Incarnation ended = lives_[1];
+  LetExpire(1);
+  Join(1, kWhole);
+  v1::ReportSyncRequest request;
+  request.set_incarnation(lives_[0]);
+  request.add_reports()->set_follower(ended);  // Of shard 0: it acknowledges without that one from now on.
+  const auto told = members_->ReportSync(request);
+  ASSERT_TRUE(told.ok() && told->accepted(0)) << told.status();
+  time_.AdvanceMs(kLeaseMs - 1);
+  Beat(1);
+  time_.AdvanceMs(1);
+  members_->TakeExpired();
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0));
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(1, 2, 3)) << "it is there, and has all of these";
+}
+
+TEST_F(EqualCopiesTest, AFollowerThatLeavesWithItsOwnerCountsAsMuch) {
+  for (const uint32_t server : {0, 1}) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(lives_[server]);
+    request.set_leaving(true);
+    EXPECT_TRUE(members_->Heartbeat(request).ok());
+  }
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AnotherCoordinatorKnowsItToo) {
+  LetBothExpire(1);
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
+  Join(1, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AnotherCoordinatorDoesNotKnowWhatAnOwnerThatLivesWasTold) {
+  LetExpire(0);
+  ASSERT_NO_FATAL_FAILURE(
+      RestartCoordinator());  // Before that the successor may have been told, and nothing was saved.
+  time_.AdvanceMs(kLeaseMs);
+  members_->TakeExpired();
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, AnotherFolderAndOneThatAnotherLifeHadSinceProveNothing) {
+  for (const Comes comes : {kAfterAnUnknownLife, kCutShort, kWithAnotherFolder}) {
+    LetBothExpire(1);
+    Join(1, comes);
+    EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3)) << comes;
+    // All is well again.
+    Join(0, kWhole);
+    for (const uint32_t server : {0, 1}) AskRoute(server);
+    for (ShardId shard = 0; shard < kShards; ++shard) Report(shard, true);
+  }
+}
+
+TEST_F(EqualCopiesTest, ASuccessorThatLostTheEndOfItsLogWipesNoCopyThatHasIt) {
+  LetBothExpire(0);
+  Join(1, kCutShort);  // Its machine went down; server 0's process alone.
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(0, 1, 2, 3));
+  ASSERT_THAT(Lines(), SizeIs(1));
+  EXPECT_THAT(Lines()[0], HasSubstr("ps 0 has them whole"));
+  EXPECT_THAT(Lines()[0], HasSubstr("`psctl accept-loss 1`"));
+  ASSERT_NO_FATAL_FAILURE(RestartCoordinator());
+  Beat(1);
+  Join(1, kCutShort);
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(0, 1, 2, 3)) << "it was started again";
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Map().LostBy(0), IsEmpty());
+  EXPECT_THAT(Lines(), IsEmpty());
+}
+
+TEST_F(EqualCopiesTest, OneThatIsThereTakesOverFromAnOwnerThatComesBackWithoutTheEndOfItsLog) {
+  LetExpire(0);
+  Join(0, kWhole);  // At once; that its successor is dead is not known yet.
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  AskRoute(0);
+  Join(1, kCutShort);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(EqualCopiesTest, IfBothMachinesWentDownTheOwnerServesWhatItHasOnceTheOtherOneIsBack) {
+  LetBothExpire(0);
+  Join(1, kCutShort);
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(0, 1, 2, 3));
+  Join(0, kCutShort);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Map().LostBy(1), IsEmpty());
+}
+
+TEST_F(EqualCopiesTest, AnOperatorMayHaveAnOwnerGoOnWithoutTheEndOfItsLog) {
+  LetBothExpire(0);
+  Join(1, kCutShort);
+  v1::AcceptLossRequest request;
+  request.set_server(1);
+  ASSERT_TRUE(members_->AcceptLoss(request).ok());
+  EXPECT_THAT(Map().LostBy(1), IsEmpty());
+  time_.AdvanceMs(kLeaseMs);
+  members_->TakeExpired();
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3)) << "the other copy is equal no more";
+}
+
+TEST_F(EqualCopiesTest, AProcessThatHasLostItsLeaseAndJoinsAgainWaitsForItsOwnerAsBefore) {
+  LetBothExpire(1);
+  Join(1, kAgain);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+}
+
+}  // namespace
+}  // namespace lodestone::server

@@ -1,0 +1,86 @@
+#include "server/durability/data_dir.h"
+
+#include "common/io/boot_id.h"
+#include "common/io/record_file.h"
+#include "tests/server/durability/storage_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+class DataDirTest : public StorageFixture {
+ protected:
+  // What the folder is said to have by a ps that is started in it.
+  std::optional<bool> Whole(const v1::Config& config) {
+    const auto dir = DataDir::Open(config);
+    EXPECT_TRUE(dir.ok()) << dir.status();
+    const v1::ServerData data = (*dir)->data();
+    EXPECT_EQ((*dir)->cut_short(), data.has_whole() && !data.whole());
+    return data.has_whole() ? std::optional<bool>(data.whole()) : std::nullopt;
+  }
+  // The same if the machine has started again since.
+  static v1::Config InAnotherBoot(v1::Config config) {
+    const std::string path = absl::StrCat(config.server().data_dir(), "/ps-0/state");
+    v1::ServerState state;
+    {
+      const auto reader = RecordReader::Open(path);
+      EXPECT_TRUE(reader.ok()) << reader.status();
+      ByteView payload;
+      EXPECT_EQ((*reader)->Next(&state, &payload), RecordReader::Outcome::kRecord);
+    }
+    EXPECT_EQ(state.boot(), BootId());
+    state.set_boot("another");
+    EXPECT_EQ(ReplaceFile(path, RecordBuilder(state, {}).Copy()), absl::OkStatus());
+    return config;
+  }
+};
+
+TEST_F(DataDirTest, AFolderOfAPsThatWasKilledIsWholeAsLongAsTheMachineHasNotGoneDown) {
+  EXPECT_EQ(Whole(MakeConfig("fresh")), std::nullopt);
+  v1::Config killed;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 2);
+    killed = Killed();
+  }
+  EXPECT_EQ(Whole(killed), true);
+  EXPECT_EQ(Whole(killed), true) << "it has come back in between, and brought nothing back";
+  const v1::Config cut = InAnotherBoot(killed);
+  EXPECT_EQ(Whole(cut), false);
+  EXPECT_EQ(Whole(cut), false);
+  { const Ps ps = StartWell(cut); }
+  EXPECT_EQ(Whole(cut), true) << "it goes on from what it had";
+}
+
+TEST_F(DataDirTest, AFolderOfAPsThatEndedInGoodOrderIsWholeWhateverTheMachineDidSince) {
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 2);
+    ps.storage->Close();
+  }
+  const v1::Config ended = InAnotherBoot(config_);
+  EXPECT_EQ(Whole(ended), true);
+  v1::Config cuts = ended;
+  cuts.mutable_server()->set_cut_damaged_log(true);
+  EXPECT_EQ(Whole(cuts), false) << "what is damaged is left out";
+  v1::Config killed;
+  {
+    const Ps ps = StartWell(ended);
+    killed = Killed();
+  }
+  EXPECT_EQ(Whole(InAnotherBoot(killed)), false) << "it was started since";
+}
+
+TEST_F(DataDirTest, AFolderWithoutALogDoesNotSayWhetherItIsWhole) {
+  config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    ps.storage->Close();
+  }
+  EXPECT_EQ(Whole(config_), std::nullopt);
+}
+
+}  // namespace
+}  // namespace lodestone::server

@@ -1,0 +1,222 @@
+#include "tests/simulation/run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/disk.h"
+#include "tests/simulation/kernel.h"
+#include "tests/simulation/ledger.h"
+#include "tests/simulation/network.h"
+
+namespace lodestone::simulation {
+namespace {
+
+// In simulated time: how long a cluster that is left alone may take to heal, and must be well then.
+constexpr int64_t kHealMsMax = 90'000;
+constexpr int64_t kWellMs = 3'000;
+
+// Does things to a cluster.
+class Faults {
+ public:
+  Faults(Cluster* cluster, Kernel* kernel, Network* network, Disk* disk, Ledger* ledger)
+      : cluster_(*cluster), kernel_(*kernel), network_(*network), disk_(*disk), ledger_(*ledger) {
+    pause_ms_ = kernel->Between(100, 1500);
+  }
+
+  // For so long, or until something is wrong.
+  void Run(int64_t ms) {
+    const int64_t until_ms = kernel_.NowMs() + ms;
+    kernel_.Sleep(1000 * kernel_.Between(200, 800));
+    while (kernel_.NowMs() < until_ms && ledger_.failure().empty()) {
+      One();
+      ++count_;
+      kernel_.Sleep(1000 * kernel_.Between(1, 2 * pause_ms_));
+    }
+    Heal();
+  }
+  uint64_t count() const { return count_; }
+
+ private:
+  void One() {
+    const uint32_t servers = cluster_.shape().servers;
+    const auto server = static_cast<uint32_t>(kernel_.Draw(servers));
+    const uint64_t what = kernel_.Draw(100);
+    if (what < 24) {
+      cluster_.Kill(server, false);
+      StartLater(server);
+    } else if (what < 34) {
+      KillInWrite(server);
+    } else if (what < 48) {
+      Stop(server);
+    } else if (what < 64) {
+      CutOff(server);
+    } else if (what < 76) {
+      kernel_.Trace(absl::StrCat("tears connections of ps ", server));
+      network_.TearLines(server, AnyOther(server));
+    } else if (what < 84) {
+      network_.SetLoss(kernel_.Chance(0.5) ? 0 : 0.15);
+      network_.SetDelays(kernel_.Between(50, 3'000), kernel_.Between(5'000, 400'000));
+      disk_.SetSyncUs(kernel_.Between(100, 60'000));
+      kernel_.Trace("network and disks have another pace");
+    } else if (what < 90) {
+      cluster_.Depose();
+    } else {
+      KillMachine(server);
+    }
+  }
+
+  void Later(int64_t ms, std::function<void()> what) { kernel_.After(1000 * ms, kernel_.world(), std::move(what)); }
+  void StartLater(uint32_t server) {
+    Later(kernel_.Chance(0.5) ? kernel_.Between(1, 200) : kernel_.Between(1, 3000), [this, server] {
+      if (!ended_) cluster_.StartPs(server);
+    });
+  }
+  uint32_t AnyOther(uint32_t server) {
+    const uint32_t machines = cluster_.shape().servers + cluster_.shape().clients;
+    auto other = static_cast<uint32_t>(kernel_.Draw(machines));
+    if (other == server) other = (other + 1) % machines;
+    const uint32_t servers = cluster_.shape().servers;
+    return other < servers ? other : Cluster::MachineOfClient(other - servers);
+  }
+  void KillInWrite(uint32_t server) {
+    if (!cluster_.Runs(server)) return;
+    disk_.KillInWrite(cluster_.process(server), [this, server, process = cluster_.process(server)] {
+      // Whoever writes runs on to its next wait, and reaches nobody.
+      if (cluster_.process(server) == process) cluster_.Kill(server, false);
+      StartLater(server);
+    });
+  }
+  void Stop(uint32_t server) {
+    if (!cluster_.Runs(server) || cluster_.process(server)->stopped) return;
+    const ProcessRef process = cluster_.process(server);
+    kernel_.Trace(absl::StrCat("stops ", process->name));
+    process->stopped = true;
+    Later(kernel_.Between(20, 3000), [this, process] {
+      if (!process->stopped) return;
+      kernel_.Trace(absl::StrCat(process->name, " goes on"));
+      kernel_.Continue(process);
+    });
+  }
+  void CutOff(uint32_t server) {
+    const uint32_t other = AnyOther(server);
+    kernel_.Trace(absl::StrCat("cuts machine ", server, " off from ", other));
+    network_.Cut(server, other);
+    Later(kernel_.Between(20, 4000), [this] { network_.Heal(); });
+  }
+  // Only where it is promised that nothing is lost: what is acknowledged is on the disk, or the other copy has it.
+  void KillMachine(uint32_t server) {
+    const Shape& shape = cluster_.shape();
+    if (!shape.syncs) {
+      if (shape.replicas == 1 || !cluster_.IsWell()) return;
+      // One loss at a time: a lease that ends at the same time, because heartbeats are late, is another one.
+      Heal();
+      kernel_.Sleep(1000 * kernel_.Between(shape.lease_ms, 2 * shape.lease_ms));
+      ended_ = false;
+      if (!cluster_.IsWell()) return;
+    }
+    cluster_.Kill(server, true);
+    if (shape.syncs) return StartLater(server);
+    // Nothing else happens until there are two copies again.
+    kernel_.Sleep(1000 * kernel_.Between(1, 3000));
+    Heal();
+    ended_ = false;
+    const int64_t until_ms = kernel_.NowMs() + kHealMsMax;
+    while (kernel_.NowMs() < until_ms && ledger_.failure().empty() && !cluster_.IsWell()) kernel_.Sleep(50'000);
+    if (!cluster_.IsWell()) ledger_.Fail("after the loss of a machine there are no two copies again");
+  }
+  // Everybody runs, and all reach each other.
+  void Heal() {
+    ended_ = true;
+    kernel_.Trace("leaves all alone");
+    network_.Heal();
+    network_.SetLoss(0);
+    network_.SetDelays(300, 3000);
+    disk_.SetSyncUs(2000);
+    disk_.KillInWrite(nullptr, nullptr);
+    for (uint32_t server = 0; server < cluster_.shape().servers; ++server) {
+      const ProcessRef process = cluster_.process(server);
+      if (process->stopped) kernel_.Continue(process);
+      cluster_.StartPs(server);
+    }
+  }
+
+  Cluster& cluster_;
+  Kernel& kernel_;
+  Network& network_;
+  Disk& disk_;
+  Ledger& ledger_;
+  int64_t pause_ms_;
+  uint64_t count_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+RunResult Run(const RunOptions& options) {
+  std::filesystem::remove_all(options.folder);
+  std::filesystem::create_directories(options.folder);
+  RunResult result;
+  Ledger ledger;
+  {
+    Kernel kernel(options.seed, options.trace);
+    Network network(&kernel);
+    Disk disk(&kernel, options.folder);
+    Cluster cluster(DrawShape(&kernel), &kernel, &network, &disk, &ledger);
+    result.shape = cluster.shape().Describe();
+    kernel.Trace(result.shape);
+    const int64_t began_us = kernel.NowUs();
+    bool over = false;
+    Faults faults(&cluster, &kernel, &network, &disk, &ledger);
+    kernel.After(0, kernel.world(), [&] {
+      cluster.Start();
+      faults.Run(options.faults_ms);
+      // Pushes go on: a follower that was left alone counts again with the next one (README.md).
+      const int64_t well_by_ms = kernel.NowMs() + kHealMsMax;
+      int64_t well_since_ms = kernel.NowMs();
+      while (kernel.NowMs() < well_by_ms && ledger.failure().empty() && kernel.NowMs() < well_since_ms + kWellMs) {
+        kernel.Sleep(50'000);
+        if (!cluster.IsWell()) well_since_ms = kernel.NowMs();
+      }
+      for (const auto& client : cluster.clients()) {
+        if (client != nullptr) client->Stop();
+      }
+      const int64_t until_ms = kernel.NowMs() + kHealMsMax;
+      while (kernel.NowMs() < until_ms && ledger.failure().empty() && !cluster.WhatIsMissing().empty()) {
+        kernel.Sleep(50'000);
+      }
+      if (ledger.failure().empty()) {
+        const std::string missing = cluster.WhatIsMissing();
+        if (missing.empty()) {
+          cluster.Judge();
+        } else {
+          ledger.Fail(absl::StrCat("does not heal: ", missing));
+        }
+      }
+      kernel.Trace(ledger.failure().empty() ? "all is as promised" : "something is wrong");
+      for (const auto& client : cluster.clients()) {
+        if (client != nullptr) result.resent += client->resent();
+      }
+      cluster.End();
+      over = true;
+    });
+    kernel.RunUntil(Simulation::kNever, [&] { return over; });
+    LODESTONE_CHECK(over);
+    kernel.RunUntil(kernel.NowUs() + 10'000'000);
+    result.hash = kernel.hash();
+    result.events = kernel.events();
+    result.faults = faults.count();
+    result.simulated_seconds = static_cast<double>(kernel.NowUs() - began_us) / 1e6;
+  }
+  result.failure = ledger.failure();
+  result.pushes = ledger.pushes().size();
+  result.acknowledged = ledger.acknowledged().size();
+  std::filesystem::remove_all(options.folder);
+  return result;
+}
+
+}  // namespace lodestone::simulation
