@@ -1,7 +1,7 @@
 """Counts test cases: count_tests.py LOG TESTLOGS STATUS [EXPECTED].
 
 LOG is what `bazel test` printed, TESTLOGS the folder of its test.xml files, STATUS its exit status. Prints what was
-skipped, by reason, and what failed, then "N passed, N failed, N skipped", and exits with 1 unless everything is well.
+skipped, by reason, what failed and how its log ends, then "N passed, N failed, N skipped", and exits with 1 unless everything is well.
 EXPECTED is a file of regular expressions, one a line: a skipped test whose "TARGET CASE: REASON" none of them matches
 counts as failed.
 """
@@ -16,6 +16,9 @@ import xml.etree.ElementTree
 # A line of Bazel's summary: "//tests/common/base:base_test    (cached) PASSED in 0.1s".
 TARGET = re.compile(r"^(//[^\s:]*:\S+)\s+(?:\(cached\) )?"
                     r"(PASSED|FAILED TO BUILD|FAILED|TIMEOUT|FLAKY|NO STATUS|INCOMPLETE|REMOTE FAILURE|SKIPPED)\b")
+
+# How many lines of a failed test's log are shown at the end: what it was in the middle of when its time was up is among them.
+LOG_LINES = 60
 
 # Characters that no XML file may hold.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,6 +46,19 @@ def result_files(testlogs, target):
     """The test.xml files of `target`: one, or one of each of its shards."""
     folder = os.path.join(testlogs, target[2:].replace(":", "/"))
     return sorted(glob.glob(os.path.join(folder, "shard_*_of_*", "test.xml"))) or [os.path.join(folder, "test.xml")]
+
+
+def print_log_end(path):
+    """Prints how the test.log beside the test.xml file `path` ends."""
+    log = os.path.join(os.path.dirname(path), "test.log")
+    try:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            end = collections.deque(lines, LOG_LINES)
+    except OSError as error:
+        end = ["no log: %s\n" % error]
+    print("the end of %s:" % log)
+    for line in end:
+        print("    %s" % line.rstrip()[:400])
 
 
 def read_expected(path):
@@ -77,13 +93,17 @@ def main():
                 targets[match.group(1)] = match.group(2)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failed = []
+    failed_files = []
     skipped = []
     for target, outcome in sorted(targets.items()):
         cases = []
         if outcome in ("PASSED", "FAILED", "TIMEOUT", "FLAKY"):
             for path in result_files(testlogs, target):
                 try:
-                    cases += cases_of(path)
+                    found = cases_of(path)
+                    cases += found
+                    if any(result == "failed" for _, result, _ in found):
+                        failed_files.append(path)
                 except (OSError, xml.etree.ElementTree.ParseError) as error:
                     failed.append("%s: no result file: %s" % (target, error))
         if outcome not in ("PASSED", "FLAKY") and not any(result == "failed" for _, result, _ in cases):
@@ -99,6 +119,8 @@ def main():
     counts["skipped"] -= unexpected
     if unexpected:
         failed.append("%d skipped that are not on the list of expected ones: %s" % (unexpected, sys.argv[4]))
+    for path in failed_files:
+        print_log_end(path)
     if failed:
         print("\n".join(failed))
     print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped" % counts, flush=True)
