@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/types.h"
@@ -20,8 +21,9 @@ namespace lodestone::server {
 struct MemberPlace {
   v1::Role role = v1::ROLE_UNSPECIFIED;
   uint32_t index = 0;
-  Incarnation incarnation = 0;  // 0: no process has held the place yet.
-  uint64_t token = 0;           // Of its Join; 0: it sent none.
+  Incarnation incarnation = 0;          // 0: no process has held the place yet.
+  uint64_t token = 0;                   // Of its Join; 0: it sent none.
+  std::vector<uint64_t> former_tokens;  // Servers: of those that had the place, or its holder's folder, before.
   std::string address;
   std::string local_socket;
   std::string peer;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/host_port.h"
@@ -21,6 +22,7 @@ constexpr size_t kTextBytesMax = 1024;  // Of any text that a process reports ab
 constexpr size_t kMetricNameBytesMax = 32;
 constexpr size_t kEndedWorkersMax = 4096;  // Remembered.
 constexpr size_t kEndedWorkersTold = 512;  // In one heartbeat's answer.
+constexpr size_t kFormerTokensMax = 64;    // Of a place. A Join of a former holder is seconds late, not lives.
 constexpr int64_t kRateWindowMs = 5000;
 constexpr int64_t kRateStepMs = 250;  // Closer observations replace each other.
 
@@ -28,6 +30,16 @@ std::string WhereIs(const MemberPlace& place) {
   std::string where = place.peer;
   if (place.role == v1::ROLE_SERVER) where = absl::StrCat(place.address, where.empty() ? "" : ", ", where);
   return where.empty() ? "unnamed" : where;
+}
+
+// The tokens whose processes never hold `place` again once `request` has been granted.
+std::vector<uint64_t> FormerTokens(const MemberPlace& place, const v1::JoinRequest& request) {
+  std::vector<uint64_t> tokens = place.former_tokens;
+  for (const uint64_t token : {place.token, static_cast<uint64_t>(request.predecessor())}) {
+    if (token != 0 && token != request.token() && !absl::c_linear_search(tokens, token)) tokens.push_back(token);
+  }
+  if (tokens.size() > kFormerTokensMax) tokens.erase(tokens.begin(), tokens.end() - kFormerTokensMax);
+  return tokens;
 }
 
 std::string Bounded(const std::string& text) { return std::string(Utf8Prefix(text, kTextBytesMax)); }
@@ -167,6 +179,10 @@ absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::Join
                                                  request.former_incarnation(), ": ", Describe(place),
                                                  " has taken its place since"));
   }
+  if (is_server && absl::c_linear_search(place.former_tokens, request.token())) {
+    return absl::AlreadyExistsError(absl::StrCat("index ", index, " is that of ", Describe(place),
+                                                 ", which has taken the place of the process that asks for it"));
+  }
   const bool succeeds = request.predecessor() != 0 && request.predecessor() == place.token;
   const bool comes_back = is_server && (succeeds || place.address == request.address());
   if (!Alive(place) || comes_back) return &place;
@@ -214,6 +230,7 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
     next.data->set_held(same_process && place->data.has_value() && place->data->held());
   }
   next.last_contact_ms = options_.time->NowMs();
+  if (request.role() == v1::ROLE_SERVER) next.former_tokens = FormerTokens(*place, request);
   next.event_ms = same_process ? place->event_ms : 0;
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
@@ -345,6 +362,7 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
       saved->set_index(place.index);
       saved->set_incarnation(place.incarnation);
       saved->set_token(place.token);
+      saved->mutable_former_tokens()->Add(place.former_tokens.begin(), place.former_tokens.end());
       saved->set_address(place.address);
       saved->set_local_socket(place.local_socket);
       saved->set_peer(place.peer);
@@ -361,6 +379,7 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
 void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberPlace* place) {
   place->incarnation = state.incarnation();
   place->token = state.token();
+  place->former_tokens.assign(state.former_tokens().begin(), state.former_tokens().end());
   place->address = state.address();
   place->local_socket = state.local_socket();
   place->peer = state.peer();

@@ -373,6 +373,29 @@ TEST_F(MembershipTest, AServerThatLostItsPlaceToAnotherProcessNeverTakesItBack) 
   EXPECT_NE(Join(second), 0) << "which only lost its lease";
 }
 
+TEST_F(MembershipTest, ABelatedJoinOfAFormerLifeIsRefused) {
+  v1::JoinRequest first = Server(1, "b:2"), second = first, third = first;
+  first.set_token(1);
+  second.set_token(2);
+  second.set_predecessor(1);
+  third.set_token(3);
+  third.set_predecessor(2);
+  Join(Server(0, "a:1"));
+  Join(first);
+  const Incarnation lives = Join(third);
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.Join(first).status())) << "it had the place";
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.Join(second).status())) << "it had the folder";
+  EXPECT_TRUE(Beat(lives).ok());
+  Membership next(OptionsWith(2, 3, &time_));
+  ASSERT_TRUE(next.Restore(members_.SaveState()).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(next.Join(second).status()));
+  EXPECT_TRUE(Beat(&next, lives).ok());
+  time_.AdvanceMs(kLeaseMs);
+  third.set_former_incarnation(lives);
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.Join(second).status()));
+  EXPECT_GT(Join(third), lives) << "it only lost its lease";
+}
+
 TEST_F(MembershipTest, AServerTakesOverAtOnceFromThePredecessorThatItNames) {
   v1::JoinRequest former = Server(1, "b:2");
   former.set_token(7);
