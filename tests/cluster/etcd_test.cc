@@ -136,6 +136,10 @@ class EtcdTest : public ::testing::Test {
       adders_.push_back(std::make_unique<Adder>(cluster_->config()));
     }
     AwaitClocks(5);
+    // A ps that dies before its followers have everything is not replaced: they lack what was acknowledged.
+    if (cluster_->config().cluster().replicas() > 1) {
+      EXPECT_TRUE(WaitFor([&] { return InSync() == cluster_->config().cluster().shards(); }));
+    }
   }
 
   // Waits, meanwhile reading what the ps say. False if a worker has ended.
