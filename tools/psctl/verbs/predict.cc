@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -69,18 +70,29 @@ absl::Status ForEachBatch(const PredictOptions& options, bool labels, ModelFile*
   LODESTONE_ASSIGN_OR_RETURN(const auto stream,
                              worker::SampleStream::Open(model->data(), model->description(), std::move(files),
                                                         {.labels = labels, .id_column = options.id_column}));
+  // A batch is read while the one before is computed.
+  struct Read {
+    worker::KeyedBatch keyed;
+    std::vector<std::string> ids;
+  };
+  Read reads[2];
   worker::KeyIndexer indexer;
-  worker::KeyedBatch keyed;
-  std::vector<std::string> ids;
+  const auto read = [&](Read* into) {
+    absl::Status status = stream->Next(kBatchSize, &into->keyed.batch, &into->ids);
+    if (status.ok()) indexer.Index(&into->keyed);
+    return status;
+  };
   std::vector<float> predictions, scores;
-  for (;;) {
-    LODESTONE_RETURN_IF_ERROR(stream->Next(kBatchSize, &keyed.batch, &ids));
+  std::future<absl::Status> reading = std::async(std::launch::async, read, &reads[0]);
+  for (size_t i = 0;; i = 1 - i) {
+    LODESTONE_RETURN_IF_ERROR(reading.get());
+    const worker::KeyedBatch& keyed = reads[i].keyed;
     if (keyed.batch.size == 0) return absl::OkStatus();
-    indexer.Index(&keyed);
+    reading = std::async(std::launch::async, read, &reads[1 - i]);
     predictions.resize(keyed.batch.size);
     scores.resize(keyed.batch.size);
     const double loss = model->Predict(keyed, predictions.data(), scores.data());
-    LODESTONE_RETURN_IF_ERROR(visit({keyed.batch, ids, predictions, scores, loss}));
+    LODESTONE_RETURN_IF_ERROR(visit({keyed.batch, reads[i].ids, predictions, scores, loss}));
   }
 }
 
