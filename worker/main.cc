@@ -13,8 +13,11 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
@@ -31,6 +34,7 @@
 #include "worker/client/client.h"
 #include "worker/data/dataset.h"
 #include "worker/device.h"
+#include "worker/model/model_description.h"
 #include "worker/model/model_plan.h"
 #include "worker/report/results.h"
 #include "worker/report/summary.h"
@@ -100,6 +104,26 @@ class SignalWatch {
   std::atomic<int> signal_{0};
 };
 
+// The model that the cluster holds, which this worker is to train on; null if it holds none.
+absl::StatusOr<std::shared_ptr<const v1::ModelDescription>> FindModel(const v1::Config& config, Client* client) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> found, client->DescribeTables({kDescribedTable}));
+  if (found.empty()) return nullptr;
+  if (!found[0].has_model()) {
+    LODESTONE_LOG(WARN, "worker",
+                  "the cluster holds tables that a program made which did not describe its model: their statistics and "
+                  "classes are taken from this run's data");
+    return nullptr;
+  }
+  auto model = std::make_shared<const v1::ModelDescription>(found[0].model());
+  LODESTONE_RETURN_IF_ERROR(CheckDescription(*model));
+  v1::ModelConfig::Loss loss = config.model().loss();
+  if (loss == v1::ModelConfig::AUTO) v1::ModelConfig::Loss_Parse(absl::AsciiStrToUpper(model->loss()), &loss);
+  LODESTONE_RETURN_IF_ERROR(CheckContinues(*model, config.model().type(), loss));
+  LODESTONE_LOG(INFO, "worker", "goes on with the model of the cluster type={} trained_on={} classes={} made_by={}",
+                model->type(), model->data().format(), model->data().classes_size(), model->program());
+  return model;
+}
+
 absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   v1::WorkerProgress progress;
   progress.set_phase(v1::PHASE_LOADING);
@@ -111,7 +135,9 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   }
   const SteadyTime time;
   const int64_t start_ms = time.NowMs();
-  auto data = LoadData(config, LabelsOf(config.model()), partition, partition.index == 0, nullptr);
+  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const v1::ModelDescription> continued, FindModel(config, client));
+  auto data =
+      LoadData(config, LabelsOf(config.model()), partition, partition.index == 0, nullptr, std::move(continued));
   if (!data.ok()) return data;
   LODESTONE_LOG(INFO, "worker",
                 "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "

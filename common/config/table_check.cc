@@ -1,5 +1,6 @@
 #include "common/config/table_check.h"
 
+#include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -92,11 +93,13 @@ absl::Status CheckKnown(const v1::TableSpec& spec) {
                                                "that sent or wrote it"));
 }
 
-std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b) {
-  v1::TableSpec known_a = a;
-  v1::TableSpec known_b = b;
-  known_a.DiscardUnknownFields();
-  known_b.DiscardUnknownFields();
+std::string Differences(const Message& a, const Message& b) {
+  const std::unique_ptr<Message> known_a(a.New());
+  const std::unique_ptr<Message> known_b(b.New());
+  known_a->CopyFrom(a);
+  known_b->CopyFrom(b);
+  known_a->DiscardUnknownFields();
+  known_b->DiscardUnknownFields();
   std::string differences;
   DefaultFieldComparator comparator;
   comparator.set_treat_nan_as_equal(true);
@@ -104,7 +107,7 @@ std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b) {
   differencer.set_field_comparator(&comparator);
   differencer.set_message_field_comparison(MessageDifferencer::EQUIVALENT);
   differencer.ReportDifferencesToString(&differences);
-  return differencer.Compare(known_a, known_b) ? "" : differences;
+  return differencer.Compare(*known_a, *known_b) ? "" : differences;
 }
 
 }  // namespace lodestone

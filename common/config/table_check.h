@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/config/config_problem.h"
+#include "google/protobuf/message.h"
 #include "proto/table.pb.h"
 
 namespace lodestone {
@@ -26,8 +27,8 @@ absl::Status CheckTableSpec(const v1::TableSpec& spec);
 // know all of the specification: a newer one has made it, and to leave a part out would make it another table.
 absl::Status CheckKnown(const v1::TableSpec& spec);
 
-// How two specifications differ; empty if they say the same. NaN equals NaN, so that what was once accepted stays equal
-// to itself. Unknown fields do not count.
-std::string Differences(const v1::TableSpec& a, const v1::TableSpec& b);
+// How two specifications, or other messages of one type, differ; empty if they say the same. NaN equals NaN, so that
+// what was once accepted stays equal to itself. Unknown fields do not count.
+std::string Differences(const google::protobuf::Message& a, const google::protobuf::Message& b);
 
 }  // namespace lodestone

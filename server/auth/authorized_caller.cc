@@ -1,5 +1,7 @@
 #include "server/auth/authorized_caller.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/wire/part.h"
@@ -135,7 +137,19 @@ absl::Status Caller::CheckEnsureTables(const v1::EnsureTablesRequest& request) {
     if (!status.ok()) break;
     status = JudgeTable(*grant, table.name(), access_->dependencies_.tables->name_of(TableIdOf(table.name())));
   }
+  for (const std::string& name : request.describe()) {
+    if (!status.ok()) break;
+    if (!grant->CheckRead(absl::string_view(name)).ok()) status = grant->CheckWrite(absl::string_view(name));
+  }
   return Note(kEnsureTables, grant, std::move(status));
+}
+
+bool Caller::MayChangeTables(const v1::EnsureTablesRequest& request) {
+  const absl::StatusOr<GrantRef> grant = this->grant();
+  if (!grant.ok()) return false;
+  return std::all_of(request.tables().begin(), request.tables().end(), [&](const v1::TableSpec& table) {
+    return (*grant)->CheckWrite(absl::string_view(table.name())).ok();
+  });
 }
 
 void Caller::NoteAdmitted(const char* method) {

@@ -42,6 +42,8 @@ class Caller {
   absl::StatusOr<int64_t> CheckPushPull(const v1::PushPullRequest& request, size_t payload_bytes);
   absl::Status CheckSubscribe(const v1::SubscribeRequest& request);
   absl::Status CheckEnsureTables(const v1::EnsureTablesRequest& request);
+  // Whether it may give the tables of a checked request other settings.
+  bool MayChangeTables(const v1::EnsureTablesRequest& request);
 
   // PERMISSION_DENIED for a role below `least`, naming `what` the caller wants of `method`.
   absl::Status CheckRole(v1::Identity::Role least, const char* method, const char* what);

@@ -99,14 +99,17 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
     const v1::TableSpec* spec = nullptr;
     const FoundManifest* found = nullptr;
   };
-  std::map<std::string, Known> tables;
+  std::map<std::pair<std::string, uint64_t>, Known> tables;  // By name and revision.
+  std::map<std::string, uint64_t> lineage_of;                // By name: the greatest.
   for (const uint64_t lineage : lineages) {
     for (const FoundManifest& each : manifests_) {
       if (each.manifest->lineage() != lineage) continue;
       for (const v1::TableSpec& spec : each.manifest->tables()) {
         if (each.manifest->tables_known()) LODESTONE_RETURN_IF_ERROR(Annotate(CheckKnown(spec), each.path));
-        const auto [known, inserted] = tables.try_emplace(spec.name(), Known{&spec, &each});
-        if (inserted || known->second.found->manifest->lineage() != lineage) continue;
+        if (lineage_of.try_emplace(spec.name(), lineage).first->second != lineage) continue;
+        const auto [known, inserted] = tables.try_emplace({spec.name(), spec.revision()}, Known{&spec, &each});
+        // Settings that came later may differ for a while: workers may bring several at a time.
+        if (inserted || spec.revision() > 0) continue;
         const std::string differences = Differences(*known->second.spec, spec);
         if (differences.empty()) continue;
         return absl::FailedPreconditionError(absl::StrCat("table `", spec.name(), "` is not the same in ",
@@ -116,7 +119,7 @@ absl::StatusOr<std::vector<v1::TableSpec>> CheckpointReader::Tables(std::span<co
     }
   }
   std::vector<v1::TableSpec> specs;
-  for (const auto& [name, known] : tables) specs.push_back(*known.spec);
+  for (const auto& [name_and_revision, known] : tables) specs.push_back(*known.spec);
   return specs;
 }
 

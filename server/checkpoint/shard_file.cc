@@ -130,6 +130,7 @@ class ShardReader {
         if (piece_ == 0) pages_[message_.rows().table()] = message_.rows().pages();
         return piece_ == 0 ? Visit(record) : absl::OkStatus();
       case v1::CheckpointRecord::kWindow:
+      case v1::CheckpointRecord::kSettings:
         return piece_ == 0 ? Visit(record) : absl::OkStatus();
       case v1::CheckpointRecord::kEnd:
         ended_ = true;
@@ -249,6 +250,10 @@ absl::Status VisitState(const Shard::State& state, const RecordVisitor& visit) {
   for (const Shard::Snapshot::DensePart& part : state.dense) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, visit));
   for (const Shard::State::RowsPart& part : state.rows) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, visit));
   v1::CheckpointRecord record;
+  for (const TableSettings* const settings : state.settings) {
+    *record.mutable_settings() = settings->spec;
+    LODESTONE_RETURN_IF_ERROR(visit(record, {}));
+  }
   for (const auto& [worker, window] : state.windows) {
     v1::Window& message = *record.mutable_window();
     message.set_worker(worker);

@@ -74,7 +74,8 @@ absl::StatusOr<std::shared_ptr<const TablePart>> PartIn(const ShardFiles& files,
   part->table = table;
   part->version = files.version;
   LODESTONE_RETURN_IF_ERROR(ReadShardFiles(files, [&](const ShardRecord& record) {
-    if (record.message.has_window() || TableOf(record.message) != table) return absl::OkStatus();
+    if (record.message.has_window() || record.message.has_settings() || TableOf(record.message) != table)
+      return absl::OkStatus();
     part->records.push_back({record.message, std::string(record.payload.begin(), record.payload.end())});
     return absl::OkStatus();
   }));

@@ -262,6 +262,9 @@ void ExchangeStream::RunCall(ReceivedCall received) {
                   }));
       return;
     case v1::Call::kEnsureTables:
+      if (caller_ != nullptr && !caller_->MayChangeTables(call.ensure_tables())) {
+        call.mutable_ensure_tables()->set_keep_settings(true);
+      }
       RunEnsureTables(services_.store, services_.incarnation, std::move(*call.mutable_ensure_tables()),
                       answer([](v1::EnsureTablesResponse* result, v1::Answer* out, std::vector<grpc::Slice>*) {
                         out->mutable_ensure_tables()->Swap(result);

@@ -101,20 +101,24 @@ grpc::ServerUnaryReactor* ParameterService::EnsureTables(grpc::CallbackServerCon
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const std::shared_ptr<UnaryCall> call = unary_calls_.Begin(reactor);
   if (call == nullptr) return reactor;
+  v1::EnsureTablesRequest checked = *request;
   const auto check = [&]() -> absl::Status {
     LODESTONE_RETURN_IF_ERROR(CheckDeadline(*context));
     LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<Caller> caller, CallerOf(*context));
-    return caller == nullptr ? absl::OkStatus() : caller->CheckEnsureTables(*request);
+    if (caller == nullptr) return absl::OkStatus();
+    if (!caller->MayChangeTables(checked)) checked.set_keep_settings(true);
+    return caller->CheckEnsureTables(checked);
   };
   if (const absl::Status status = check(); !status.ok()) {
     call->Finish(status);
     return reactor;
   }
-  RunEnsureTables(store_, incarnation_, *request, [call, response](absl::StatusOr<v1::EnsureTablesResponse> result) {
-    call->Finish(result.status(), [&] {
-      if (result.ok()) response->Swap(&*result);
-    });
-  });
+  RunEnsureTables(store_, incarnation_, std::move(checked),
+                  [call, response](absl::StatusOr<v1::EnsureTablesResponse> result) {
+                    call->Finish(result.status(), [&] {
+                      if (result.ok()) response->Swap(&*result);
+                    });
+                  });
   return reactor;
 }
 

@@ -32,6 +32,25 @@ absl::StatusOr<EmbeddingTable*> ShardContents::FindRows(TableId table) const {
   return absl::InvalidArgumentError(absl::StrCat("there is no embedding table with id ", table));
 }
 
+absl::Status ShardContents::SetSettings(const v1::TableSpec& spec) {
+  const TableId id = TableIdOf(spec.name());
+  const auto part = dense.find(id);
+  if (part != dense.end()) {
+    LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, part->second->table().Keep(spec));
+    part->second->SetSettings(settings);
+    return absl::OkStatus();
+  }
+  LODESTONE_ASSIGN_OR_RETURN(EmbeddingTable* const table, FindRows(id));
+  LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table->table().Keep(spec));
+  table->SetSettings(settings);
+  return absl::OkStatus();
+}
+
+void ShardContents::ResetSettings() {
+  for (const auto& [id, table] : dense) table->SetSettings(&table->table().made());
+  for (const auto& [id, table] : rows) table->SetSettings(&table->table().made());
+}
+
 absl::Status ShardContents::CheckFollows(Version next) const {
   if (next == version.load() + 1) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("shard ", id, " is at version ", version.load(),
@@ -146,6 +165,31 @@ absl::Status Shard::ReplayExpiry(Version logged, std::span<const EvictedKeys> ev
   return absl::OkStatus();
 }
 
+void Shard::ChangeSettings(const Table& table, const TableSettings* settings) {
+  if (table.is_dense()) {
+    contents_.dense.find(table.id())->second->SetSettings(settings);
+  } else {
+    contents_.rows.find(table.id())->second->SetSettings(settings);
+  }
+  contents_.version.store(version() + 1, std::memory_order_release);
+}
+
+absl::Status Shard::ReplaySettings(Version logged, const v1::TableSpec& spec) {
+  rollback_.Drop();
+  LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
+  if (const absl::Status status = contents_.SetSettings(spec); !status.ok()) {
+    return absl::DataLossError(
+        absl::StrCat("shard ", contents_.id, " version ", logged, ": ", std::string(status.message())));
+  }
+  contents_.version.store(logged, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+const TableSettings& Shard::SettingsOf(const Table& table) const {
+  return table.is_dense() ? contents_.dense.find(table.id())->second->settings()
+                          : contents_.rows.find(table.id())->second->settings();
+}
+
 Version Shard::Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst) {
   RowsOf(table)->Read(keys, count, now_ms, dst);
   return version();
@@ -203,12 +247,19 @@ Shard::State Shard::CollectState(const Version* after) const {
   state.version = version();
   state.term = term();
   if (after != nullptr) state.after = *after;
-  for (const auto& [id, table] : contents_.dense) state.dense.push_back({&table->table(), table->Collect(after)});
+  for (const auto& [id, table] : contents_.dense) {
+    if (table->settings().changed()) state.settings.push_back(&table->settings());
+    state.dense.push_back({&table->table(), table->Collect(after)});
+  }
   for (const auto& [id, table] : contents_.rows) {
+    if (table->settings().changed()) state.settings.push_back(&table->settings());
     state.rows.push_back({&table->table(), table->layout(), table->CollectState(after)});
   }
   SortByTable(&state.dense);
   SortByTable(&state.rows);
+  std::sort(state.settings.begin(), state.settings.end(), [](const TableSettings* a, const TableSettings* b) {
+    return TableIdOf(a->spec.name()) < TableIdOf(b->spec.name());
+  });
   state.windows.assign(contents_.windows.begin(), contents_.windows.end());
   std::sort(state.windows.begin(), state.windows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return state;

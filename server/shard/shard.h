@@ -42,6 +42,11 @@ struct ShardContents {
   // The shard's part of a table. INVALID_ARGUMENT if there is no such table of this kind.
   absl::StatusOr<DenseTable*> FindDense(TableId table) const;
   absl::StatusOr<EmbeddingTable*> FindRows(TableId table) const;
+  // Gives its part of the table the settings of `spec`. INVALID_ARGUMENT if there is no such table;
+  // FAILED_PRECONDITION if it is another one.
+  absl::Status SetSettings(const v1::TableSpec& spec);
+  // Gives all parts the settings that their tables were made with.
+  void ResetSettings();
   // DATA_LOSS unless `next` is the version after this one.
   absl::Status CheckFollows(Version next) const;
 };
@@ -108,6 +113,12 @@ class Shard {
   absl::Status ReplayPush(Version version, Incarnation worker, Sequence sequence, std::span<const PartView> parts,
                           uint64_t now_ms, Evictions* evictions);
   absl::Status ReplayExpiry(Version version, std::span<const EvictedKeys> evicted);
+  // Gives the shard's part of a table other settings, as one update; and the same as it was logged. REQUIRES: `table`
+  // is here, and `settings` are its (Table::Keep).
+  void ChangeSettings(const Table& table, const TableSettings* settings);
+  absl::Status ReplaySettings(Version version, const v1::TableSpec& spec);
+  // Those of its part of the table now. REQUIRES: the table is here.
+  const TableSettings& SettingsOf(const Table& table) const;
 
   // All blocks and pages of some tables at one version, by reference: takes microseconds and stays as it is while
   // pushes go on.
@@ -139,9 +150,10 @@ class Shard {
     ShardId shard = 0;
     Version version = 0;
     uint64_t term = 0;
-    std::optional<Version> after;            // Blocks and pages are those that changed after it; nullopt: all.
-    std::vector<Snapshot::DensePart> dense;  // By table id.
-    std::vector<RowsPart> rows;              // By table id.
+    std::optional<Version> after;                // Blocks and pages are those that changed after it; nullopt: all.
+    std::vector<Snapshot::DensePart> dense;      // By table id.
+    std::vector<RowsPart> rows;                  // By table id.
+    std::vector<const TableSettings*> settings;  // By table id: those that are not what the table was made with.
     std::vector<std::pair<Incarnation, SequenceWindow>> windows;
   };
   // The state, of blocks and pages what changed after `after`; all if it is null.

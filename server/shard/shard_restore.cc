@@ -44,7 +44,8 @@ absl::Status ShardRestore::Record(const v1::CheckpointRecord& record, std::span<
   if (record.has_page()) return Page(record.page(), payload);
   if (record.has_rows()) return Rows(record.rows());
   if (record.has_window()) return Window(record.window());
-  return absl::InvalidArgumentError("the record is no block, rows, page or window");
+  if (record.has_settings()) return contents_->SetSettings(record.settings());
+  return absl::InvalidArgumentError("the record is no block, rows, page, window or settings");
 }
 
 absl::Status ShardRestore::Finish(Version version) {
@@ -64,6 +65,7 @@ void ShardRestore::Abandon() {
   for (const auto& [id, table] : contents_->dense) table->Reset();
   for (const auto& [id, table] : contents_->rows) table->AbandonRestored();
   contents_->windows.clear();
+  contents_->ResetSettings();
 }
 
 }  // namespace lodestone::server

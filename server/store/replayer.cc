@@ -75,6 +75,7 @@ absl::StatusOr<bool> Replayer::Replay(const v1::LogRecord& record, ByteView payl
     case v1::LogRecord::kPush:
     case v1::LogRecord::kExpiry:
     case v1::LogRecord::kRestored:
+    case v1::LogRecord::kSettings:
       break;
     case v1::LogRecord::WHAT_NOT_SET:
       return absl::UnimplementedError("the log holds a record of a kind that this program does not know");
@@ -103,6 +104,8 @@ absl::StatusOr<bool> Replayer::ReplayUpdate(const v1::LogRecord& record, ByteVie
     LODESTONE_RETURN_IF_ERROR(ReplayPush(record, payload));
   } else if (record.has_restored()) {
     LODESTONE_ASSIGN_OR_RETURN(whole, ReplayRestored(record, payload));
+  } else if (record.has_settings()) {
+    LODESTONE_RETURN_IF_ERROR(ReplaySettings(record));
   } else {
     absl::Status status;
     const std::vector<EvictedKeys> evicted = FromProto(record.expiry().evicted());
@@ -136,6 +139,15 @@ absl::Status Replayer::ReplayPush(const v1::LogRecord& record, ByteView payload)
     status = shard->ReplayPush(record.version(), push.worker(), push.sequence(), *views, record.now_ms(), &evictions);
   });
   return status;
+}
+
+absl::Status Replayer::ReplaySettings(const v1::LogRecord& record) {
+  if (record.table_known()) LODESTONE_RETURN_IF_ERROR(CheckKnown(record.settings()));
+  absl::Status status;
+  shards_->Run(record.shard(),
+               [&](Shard* shard) { status = shard->ReplaySettings(record.version(), record.settings()); });
+  LODESTONE_RETURN_IF_ERROR(status);
+  return catalog_->Restore(record.settings());  // The owner may have ended before it said that all shards have them.
 }
 
 absl::StatusOr<bool> Replayer::ReplayRestored(const v1::LogRecord& record, ByteView payload) {
@@ -227,6 +239,7 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
       break;
     case v1::LogRecord::kExpiry:
     case v1::LogRecord::kRestored:
+    case v1::LogRecord::kSettings:
       break;
     case v1::LogRecord::WHAT_NOT_SET:
       return absl::UnimplementedError("the owner sent an update of a kind that this program does not know");

@@ -75,6 +75,7 @@ class Replayer {
   absl::StatusOr<bool> ReplayUpdate(const v1::LogRecord& record, ByteView payload);
   absl::Status ReplayPush(const v1::LogRecord& record, ByteView payload);
   // False if more pieces must follow.
+  absl::Status ReplaySettings(const v1::LogRecord& record);
   absl::StatusOr<bool> ReplayRestored(const v1::LogRecord& record, ByteView payload);
   // Appends what is of no shard, without waiting.
   void AppendToLog(const v1::LogRecord& record);

@@ -31,7 +31,7 @@ absl::Status ViewHeader(PartKind kind, int index, const v1::Part& part, const Ta
                         uint64_t* bytes) {
   const Table& table = *entry.table;
   view->table = entry.table.get();
-  view->guard = entry.guard.get();
+  view->guard = entry.guard != nullptr && entry.guard->on() ? entry.guard.get() : nullptr;
   view->index = index;
   view->shard = part.shard();
   view->last_for_ps = part.more() == v1::Part::NOTHING;

@@ -21,6 +21,10 @@ v1::EnsureTablesResponse::Table DescriptionOf(const Table& table) {
   return description;
 }
 
+bool KeepsSettings(const v1::EnsureTablesRequest& request) {
+  return request.keep_settings() || request.worker_incarnation() == 0;
+}
+
 }  // namespace
 
 Store::Store(const Options& options)
@@ -110,19 +114,30 @@ absl::StatusOr<std::optional<v1::EnsureTablesResponse>> Store::FindTables(
     const v1::EnsureTablesRequest& request) const {
   v1::EnsureTablesResponse response;
   for (const v1::TableSpec& spec : request.tables()) {
-    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry, tables_.Find(spec));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry,
+                               tables_.Find(spec, KeepsSettings(request)));
     if (entry == nullptr) return std::nullopt;
     *response.add_tables() = DescriptionOf(*entry->table);
   }
+  Describe(request, &response);
   return response;
+}
+
+void Store::Describe(const v1::EnsureTablesRequest& request, v1::EnsureTablesResponse* response) const {
+  for (const std::string& name : request.describe()) {
+    std::optional<v1::TableSpec> spec = tables_.SpecOf(name);
+    if (spec.has_value()) *response->add_described() = *std::move(spec);
+  }
 }
 
 absl::StatusOr<v1::EnsureTablesResponse> Store::MakeTables(const v1::EnsureTablesRequest& request) {
   v1::EnsureTablesResponse response;
   for (const v1::TableSpec& spec : request.tables()) {
-    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry, tables_.Ensure(spec));
+    LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEntry> entry,
+                               tables_.Ensure(spec, KeepsSettings(request)));
     *response.add_tables() = DescriptionOf(*entry->table);
   }
+  Describe(request, &response);
   return response;
 }
 
@@ -136,6 +151,7 @@ void Store::Tick() {
   pushes_.SampleRate(now_ms);
   pulls_.SampleRate(now_ms);
   sweeper_.Tick(now_ms);
+  tables_.UpdateShards();
 }
 
 void Store::FillStatus(v1::StatusResponse* status) const {

@@ -93,7 +93,9 @@ class Store {
 
  private:
   absl::Status OpenSession(const v1::EnsureTablesRequest& request);
-  // Ensures all tables if they exist; null if one does not.
+  // Adds the tables that the request wants to be described.
+  void Describe(const v1::EnsureTablesRequest& request, v1::EnsureTablesResponse* response) const;
+  // Ensures all tables if they exist as requested; null if one does not.
   absl::StatusOr<std::optional<v1::EnsureTablesResponse>> FindTables(const v1::EnsureTablesRequest& request) const;
   absl::StatusOr<v1::EnsureTablesResponse> MakeTables(const v1::EnsureTablesRequest& request);
   // Runs `work` on the thread for what takes long; false once the store ends.

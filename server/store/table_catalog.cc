@@ -7,12 +7,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/config/table_check.h"
 #include "common/telemetry/figures.h"
+#include "common/telemetry/log.h"
 #include "server/shard/shard.h"
 #include "server/store/commit_log.h"
+#include "server/store/commit_wait.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
 #include "server/store/table_entry.h"
@@ -20,15 +23,38 @@
 namespace lodestone::server {
 namespace {
 
-// ALREADY_EXISTS, naming the fields, if the specification says something else than what exists.
-absl::Status SpecConflict(const v1::TableSpec& existing, const v1::TableSpec& wanted) {
-  const std::string differences = Differences(existing, wanted);
-  if (differences.empty()) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("table `", wanted.name(), "` exists with another specification: ", differences));
+constexpr size_t kDifferencesShownBytes = 300;
+constexpr char kGoOnOrElsewhere[] =
+    "; to go on with the model that is here, configure it as it was trained (psctl tables lists the tables); for "
+    "another "
+    "one, start the servers with another server.data_dir";
+
+// What `wanted` makes of a table that exists: its shape, initializer and, unless it has one, its model stay.
+v1::TableSpec Continued(const v1::TableSpec& existing, const v1::TableSpec& wanted) {
+  v1::TableSpec spec = wanted;
+  spec.set_revision(existing.revision());
+  *spec.mutable_initializer() = existing.initializer();
+  if (!existing.has_initializer()) spec.clear_initializer();
+  if (spec.has_dense()) *spec.mutable_dense() = existing.dense();
+  if (!spec.has_model() && existing.has_model()) *spec.mutable_model() = existing.model();
+  return spec;
 }
 
-// The table of `spec`; null if there is none.
+// ALREADY_EXISTS if the specification is of another table or model than the one that exists.
+absl::Status CheckSameTable(const Table& existing, const v1::TableSpec& wanted) {
+  if (const std::string other = existing.OtherTable(wanted); !other.empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("table `", wanted.name(), "` exists as another one: ", other, kGoOnOrElsewhere));
+  }
+  const v1::TableSpec& spec = existing.spec();
+  if (!spec.has_model() || !wanted.has_model()) return absl::OkStatus();
+  const std::string differences = Differences(spec.model(), wanted.model());
+  if (differences.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("table `", wanted.name(), "` is of a model that was made otherwise: ",
+                                               differences.substr(0, kDifferencesShownBytes), kGoOnOrElsewhere));
+}
+
+// The table of the name; null if there is none.
 absl::StatusOr<std::shared_ptr<const TableEntry>> FindIn(const TableMap& map, const v1::TableSpec& spec) {
   const auto found = map.find(TableIdOf(spec.name()));
   if (found == map.end()) return nullptr;
@@ -36,7 +62,6 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> FindIn(const TableMap& map, co
     return absl::AlreadyExistsError(absl::StrCat("the name `", spec.name(), "` hashes to the same id as table `",
                                                  found->second->table->name(), "`; choose another name"));
   }
-  LODESTONE_RETURN_IF_ERROR(SpecConflict(found->second->table->spec(), spec));
   return found->second;
 }
 
@@ -56,9 +81,7 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
   auto entry = std::make_shared<TableEntry>();
   entry->table = *std::move(table);
   entry->table->counters().all_bytes = &table_bytes_;
-  if (spec.guard().norm_max_factor() > 0) {
-    entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
-  }
+  entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
   uint64_t bytes = 0;
   MemoryReservation room(&budget_);
   if (entry->table->is_dense()) {
@@ -107,14 +130,21 @@ std::vector<std::unique_ptr<DenseTable>> Catalog::MakeParts(Table* table, std::s
   return parts;
 }
 
-absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Find(const v1::TableSpec& spec) const {
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Find(const v1::TableSpec& spec, bool keep_settings) const {
   LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
-  return FindIn(*tables(), spec);
+  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const TableEntry> found, FindIn(*tables(), spec));
+  if (found == nullptr) return found;
+  const Table& table = *found->table;
+  LODESTONE_RETURN_IF_ERROR(CheckSameTable(table, spec));
+  if (keep_settings) return found;
+  return Differences(table.spec(), Continued(table.spec(), spec)).empty() ? found : nullptr;
 }
 
-absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec) {
+absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::Ensure(const v1::TableSpec& spec, bool keep_settings) {
   LODESTONE_RETURN_IF_ERROR(CheckKnown(spec));
-  return FindOrCreate(spec, Origin::kWorker);
+  v1::TableSpec made = spec;
+  made.clear_revision();
+  return FindOrCreate(made, keep_settings ? Origin::kObserver : Origin::kWorker);
 }
 
 absl::Status Catalog::Restore(v1::TableSpec spec) {
@@ -126,8 +156,22 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
   MutexLock create_lock(&create_mu_);
   const std::shared_ptr<const TableMap> map = tables();
   LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const TableEntry> found, FindIn(*map, spec));
-  if (found != nullptr) return found;
-  if (origin == Origin::kWorker) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+  if (found != nullptr && origin == Origin::kWorker) {
+    const Table& table = *found->table;
+    LODESTONE_RETURN_IF_ERROR(CheckSameTable(table, spec));
+    v1::TableSpec continued = Continued(table.spec(), spec);
+    if (Differences(table.spec(), continued).empty()) return found;
+    LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+    continued.set_revision(table.spec().revision() + 1);
+    LODESTONE_RETURN_IF_ERROR(Change(*found, continued));
+    return found;
+  }
+  if (found != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(CheckSameTable(*found->table, spec));
+    if (spec.revision() > found->table->spec().revision()) LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
+    return found;
+  }
+  if (origin != Origin::kAcceptedBefore) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }
@@ -137,6 +181,75 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
   MutexLock lock(&mu_);
   tables_ = std::move(extended);
   return entry;
+}
+
+absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec) {
+  const Table& table = *entry.table;
+  LODESTONE_LOG(INFO, "store", "other settings of a table table={} revision={} changes={}", table.name(),
+                spec.revision(), absl::StrReplaceAll(Differences(table.spec(), spec), {{"\n", "; "}}));
+  LODESTONE_RETURN_IF_ERROR(log_->health());
+  LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table.Keep(spec));
+  const std::vector<ShardId> owned = shards_->owned();
+  // Not for followers, who may wait for this very lock with a change of their own: what one of them lacks when it takes
+  // a shard over, UpdateShards brings there.
+  const bool logs = log_->LogOf(0) != nullptr;
+  CommitWait wait(logs ? owned.size() : 0);
+  for (const ShardId shard : owned) {
+    shards_->Run(shard, [&](Shard* one) {
+      std::vector<ShardLog::Record> records = ChangeShard(table, settings, shard);
+      if (records.empty()) {
+        if (logs) wait.Done(absl::OkStatus());
+        return;
+      }
+      log_->Stamp(one, options_.time->NowMs(), records);
+      const ReplicaSink::Position position = {shard, one->version()};
+      log_->Append(shards_->ExecutorOf(shard), records, {&position, 1}, nullptr,
+                   [&wait](CommitEnd end, const absl::Status& done) {
+                     if (end == CommitEnd::kLog) wait.Done(done);
+                   });
+    });
+  }
+  LODESTONE_RETURN_IF_ERROR(wait.Wait());
+  return UseSettings(entry, spec);
+}
+
+absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& spec) {
+  LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
+  v1::LogRecord record;
+  *record.mutable_table() = spec;
+  record.set_table_known(true);
+  LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  entry.table->Use(settings);
+  entry.guard->SetFactor(spec.guard().norm_max_factor());
+  return absl::OkStatus();
+}
+
+std::vector<ShardLog::Record> Catalog::ChangeShard(const Table& table, const TableSettings* settings, ShardId shard) {
+  std::vector<ShardLog::Record> records;
+  Shard* const owned = shards_->Get(shard);
+  if (!shards_->Owns(shard) || owned->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
+  owned->ChangeSettings(table, settings);
+  *records.emplace_back().message.mutable_settings() = settings->spec;
+  records.back().message.set_table_known(true);
+  return records;
+}
+
+void Catalog::UpdateShards() {
+  const std::shared_ptr<const TableMap> map = tables();
+  const bool any =
+      std::any_of(map->begin(), map->end(), [](const auto& one) { return one.second->table->settings().changed(); });
+  if (!any || !gate_->open()) return;
+  for (const ShardId shard : shards_->owned()) {
+    shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, map, shard] {
+      if (!log_->health().ok() || !gate_->CheckServing().ok()) return;
+      for (const auto& [id, entry] : *map) {
+        if (!entry->table->settings().changed()) continue;
+        std::vector<ShardLog::Record> records = ChangeShard(*entry->table, &entry->table->settings(), shard);
+        if (records.empty()) continue;
+        log_->AppendUnawaited(shards_->Get(shard), options_.time->NowMs(), std::move(records));
+      }
+    });
+  }
 }
 
 absl::Status Catalog::AddShard(ShardId shard) {
@@ -177,9 +290,22 @@ void Catalog::RemoveShard(ShardId shard) {
 std::vector<v1::TableSpec> Catalog::specs() const {
   const std::shared_ptr<const TableMap> map = tables();
   std::vector<v1::TableSpec> specs;
-  for (const auto& [id, entry] : *map) specs.push_back(entry->table->spec());
-  std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  for (const auto& [id, entry] : *map) {
+    const TableSettings& now = entry->table->settings();
+    specs.push_back(entry->table->made().spec);
+    if (now.changed() && &now != &entry->table->made()) specs.push_back(now.spec);
+  }
+  std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.name(), a.revision()) < std::pair(b.name(), b.revision());
+  });
   return specs;
+}
+
+std::optional<v1::TableSpec> Catalog::SpecOf(const std::string& name) const {
+  const std::shared_ptr<const TableMap> map = tables();
+  const auto found = map->find(TableIdOf(name));
+  if (found == map->end() || found->second->table->name() != name) return std::nullopt;
+  return found->second->table->spec();
 }
 
 absl::StatusOr<std::string> Catalog::NameOf(TableId table) const {

@@ -21,6 +21,7 @@
 #include "proto/table.pb.h"
 #include "server/store/memory_budget.h"
 #include "server/store/table_map.h"
+#include "server/wal/wal_writer.h"
 
 namespace lodestone::server {
 
@@ -28,6 +29,8 @@ class CommitLog;
 class DenseTable;
 class ServingGate;
 class ShardSet;
+class Table;
+struct TableSettings;
 
 class Catalog {
  public:
@@ -45,16 +48,24 @@ class Catalog {
   std::shared_ptr<const TableMap> tables() const;
 
   // The table of `spec`, if it exists; else null. Does not wait for one that is being created. Errors as Ensure's.
-  absl::StatusOr<std::shared_ptr<const TableEntry>> Find(const v1::TableSpec& spec) const;
-  // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One table is
-  // created at a time, by as many threads as there are executors, while these go on with their shards. Waits for logs
-  // and executors: not for threads that serve calls. ALREADY_EXISTS, naming the difference, if a table of that name has
-  // another specification; INVALID_ARGUMENT and UNIMPLEMENTED as CheckTableSpec (common/config/table_check.h);
-  // RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be logged.
-  absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec);
+  // Null also if other settings are wanted of it, unless it keeps them (`keep_settings`).
+  absl::StatusOr<std::shared_ptr<const TableEntry>> Find(const v1::TableSpec& spec, bool keep_settings = false) const;
+  // Finds the table of `spec`, or creates it, with its parts on the adopted shards; it is logged before. One that
+  // exists keeps its shape, its initializer and, unless `spec` says another one, its model; it takes all else of its
+  // settings from `spec`, by one update of each owned shard, which is logged and replicated as any other. One table is
+  // created or changed at a time, by as many threads as there are executors, while these go on with their shards. Waits
+  // for logs and executors: not for threads that serve calls. ALREADY_EXISTS, saying what to do, if a table of that
+  // name has another shape, layout of its optimizer's state or model; INVALID_ARGUMENT and UNIMPLEMENTED as
+  // CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be
+  // logged.
+  absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec, bool keep_settings = false);
   // The same for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of its
-  // numbers are not checked again, and what this program does not know of it is left out, as it was then.
+  // numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings that
+  // are newer become the table's, but no shard's: each has records of its own.
   absl::Status Restore(v1::TableSpec spec);
+  // Brings the table's settings to owned shards that do not have them: of an owner that ended before it had. Does not
+  // wait. About once a second.
+  void UpdateShards();
 
   // Makes one more shard with the parts of all tables, to follow its owner. RESOURCE_EXHAUSTED, and the shard gets
   // nothing, if that does not fit. REQUIRES: the shard has no role.
@@ -65,8 +76,10 @@ class Catalog {
   // What the tables may take.
   MemoryBudget& budget() { return budget_; }
 
-  // All tables, by name.
+  // All tables, by name, as they were made; those whose settings have changed since, as they are now, come behind.
   std::vector<v1::TableSpec> specs() const;
+  // The table of that name as it is now; nullopt if there is none.
+  std::optional<v1::TableSpec> SpecOf(const std::string& name) const;
   // The name of a table. NOT_FOUND; UNAVAILABLE while this ps does not know the tables.
   absl::StatusOr<std::string> NameOf(TableId table) const;
   // The status of a call that names a table that is not here, as NameOf.
@@ -80,9 +93,16 @@ class Catalog {
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
-  enum class Origin { kWorker, kAcceptedBefore };
+  enum class Origin { kWorker, kObserver, kAcceptedBefore };
   absl::StatusOr<std::shared_ptr<const TableEntry>> FindOrCreate(const v1::TableSpec& spec, Origin origin);
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
+  // The settings of `spec`, which the table does not have, become its own: first those of the owned shards.
+  absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec);
+  // They become the table's alone. It is logged before.
+  absl::Status UseSettings(const TableEntry& entry, const v1::TableSpec& spec);
+  // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has
+  // them.
+  std::vector<ShardLog::Record> ChangeShard(const Table& table, const TableSettings* settings, ShardId shard);
   // Logs the table, and makes its parts on the adopted shards.
   absl::Status AddToShards(TableEntry* entry);
   // The parts of a dense table, beside `shards`; nulls if it is none.

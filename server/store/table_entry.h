@@ -17,7 +17,7 @@ namespace lodestone::server {
 struct TableEntry {
   std::unique_ptr<Table> table;
   std::vector<const DenseTable*> dense;  // By shard; null where the shard is not here. Empty for embedding tables.
-  std::unique_ptr<NormGuard> guard;      // Null: the table has none.
+  std::unique_ptr<NormGuard> guard;      // Null or off: the table has none.
 };
 
 }  // namespace lodestone::server

@@ -49,6 +49,7 @@ uint64_t DenseTable::BytesNeeded(const Table& table, ShardId shard) {
 
 DenseTable::DenseTable(Table* table, ShardId shard)
     : table_(table),
+      settings_(&table->made()),
       first_(FirstBlock(*table, shard)),
       slot_count_(CountBlocks(*table, first_)),
       slots_(std::make_unique<Slot[]>(slot_count_)) {
@@ -66,7 +67,7 @@ void DenseTable::Initialize(size_t i, Version version) {
   const size_t state_floats = table_->state_layout().FloatsFor(n);
   if (state_floats > 0) {
     content.state = BufferRef::NewKept(state_floats * sizeof(float));
-    table_->optimizer().InitializeState(content.state->floats(), n);
+    settings_->optimizer->InitializeState(content.state->floats(), n);
   }
   Set(&slots_[i], std::move(content), version);
 }
@@ -89,7 +90,7 @@ void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version) {
   Slot& slot = SlotOf(block);
   const size_t n = table_->layout().ElementsOf(block);
   const Optimizer::Step step =
-      table_->StepFor(slot.updates++, gradient, table_->spec().optimizer().clip().block_norm());
+      settings_->StepFor(slot.updates++, gradient, settings_->spec.optimizer().clip().block_norm());
   float* const state = slot.state ? slot.state->floats() : nullptr;
   BufferRef fresh_state;
   if (slot.state && !slot.state.unique()) fresh_state = BufferRef::NewKept(slot.state->size_bytes());
@@ -100,7 +101,7 @@ void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version) {
     MutexLock lock(&slot.mu);
     if (slot.values.unique()) {
       float* const values = slot.values->floats();
-      UpdateBlock(table_->optimizer(), step, n, gradient, values, state, values, state_out);
+      UpdateBlock(*settings_->optimizer, step, n, gradient, values, state, values, state_out);
       slot.version = version;
     } else {
       shared = slot.values;
@@ -108,7 +109,7 @@ void DenseTable::Apply(BlockIndex block, ByteView gradient, Version version) {
   }
   if (shared) {
     BufferRef fresh = BufferRef::NewKept(shared->size_bytes());
-    UpdateBlock(table_->optimizer(), step, n, gradient, shared->floats(), state, fresh->floats(), state_out);
+    UpdateBlock(*settings_->optimizer, step, n, gradient, shared->floats(), state, fresh->floats(), state_out);
     MutexLock lock(&slot.mu);
     slot.values = std::move(fresh);
     slot.version = version;

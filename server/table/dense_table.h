@@ -74,6 +74,9 @@ class DenseTable {
   bool empty() const { return slot_count_ == 0; }
 
   const Table& table() const { return *table_; }
+  // What the next Apply goes by.
+  const TableSettings& settings() const { return *settings_; }
+  void SetSettings(const TableSettings* settings) { settings_ = settings; }
 
  private:
   struct Slot {
@@ -98,6 +101,7 @@ class DenseTable {
   Slot& SlotOf(BlockIndex block) const { return slots_[(block - first_) / table_->shards()]; }
 
   Table* const table_;
+  const TableSettings* settings_;
   BlockIndex first_ = 0;  // The shard's blocks are first_, first_ + shards, …
   size_t slot_count_ = 0;
   bool freed_ = false;

@@ -129,14 +129,14 @@ RowStore EmbeddingRestore::TakeRows() {
   return RowStore(layout_, std::move(index_), std::move(pages), std::move(free_));
 }
 
-EvictionPolicy EmbeddingRestore::TakePolicy() {
+EvictionPolicy EmbeddingRestore::TakePolicy(const TableSettings* settings) {
   LODESTONE_CHECK(prepared_);
   std::vector<EvictionPolicy::PageUsage> usage;
   if (EvictionPolicy::TracksUsage(*table_)) {
     usage.reserve(pages_total_);
     for (uint32_t p = 0; p < pages_total_; ++p) usage.push_back(std::move(parts_.find(p)->second.usage));
   }
-  return EvictionPolicy(table_, layout_, made_ms_, std::move(candidates_), std::move(usage));
+  return EvictionPolicy(table_, settings, layout_, made_ms_, std::move(candidates_), std::move(usage));
 }
 
 }  // namespace lodestone::server

@@ -21,6 +21,7 @@
 namespace lodestone::server {
 
 class Table;
+struct TableSettings;
 
 class EmbeddingRestore {
  public:
@@ -36,7 +37,7 @@ class EmbeddingRestore {
   // What was restored; the last two can be taken once. REQUIRES: Prepare was OK.
   uint64_t updates() const { return updates_; }
   RowStore TakeRows();
-  EvictionPolicy TakePolicy();
+  EvictionPolicy TakePolicy(const TableSettings* settings);
 
  private:
   struct Part {

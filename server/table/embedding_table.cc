@@ -13,11 +13,19 @@
 namespace lodestone::server {
 
 EmbeddingTable::EmbeddingTable(Table* table, uint64_t now_ms)
-    : table_(table), rows_(PageLayout(*table)), policy_(table, rows_.layout(), now_ms) {
+    : table_(table),
+      settings_(&table->made()),
+      rows_(PageLayout(*table)),
+      policy_(table, settings_, rows_.layout(), now_ms) {
   CountBytes();
 }
 
 EmbeddingTable::~EmbeddingTable() = default;
+
+void EmbeddingTable::SetSettings(const TableSettings* settings) {
+  settings_ = settings;
+  policy_.SetSettings(settings);
+}
 
 void EmbeddingTable::Read(std::span<const Wanted> wanted, uint64_t now_ms) { EmbeddingReader(wanted, now_ms).Run(); }
 
@@ -25,7 +33,7 @@ void EmbeddingTable::Apply(ByteView keys, ByteView gradients, size_t count, uint
                            Evictions* evictions, bool takes_new, bool ends_step) {
   const Update update{now_ms, version, evictions, takes_new};
   if (policy_.tracks_usage()) policy_.NoteTime(now_ms);
-  const Optimizer::Step step = table_->StepFor(updates_, {}, 0);
+  const Optimizer::Step step = settings_->StepFor(updates_, {}, 0);
   if (ends_step) ++updates_;
   rows_.ForEachBatch(keys, count, [&](const RowStore::Batch& batch) {
     ApplyBatch(batch, gradients.Take(batch.count * table_->dim() * sizeof(float)), step, update);
@@ -81,12 +89,12 @@ void EmbeddingTable::ApplyBatch(const RowStore::Batch& batch, ByteView gradients
 
 void EmbeddingTable::UpdateRows(const Optimizer::Step& step, std::span<const RowUpdate> rows) const {
   const size_t dim = table_->dim();
-  const float norm_max = table_->spec().optimizer().clip().row_norm();
-  if (norm_max <= 0) return table_->optimizer().UpdateRows(step, dim, rows);
+  const float norm_max = settings_->spec.optimizer().clip().row_norm();
+  if (norm_max <= 0) return settings_->optimizer->UpdateRows(step, dim, rows);
   for (const RowUpdate& row : rows) {
     Optimizer::Step clipped = step;
     clipped.gradient_scale = Table::ScaleToNorm(ByteView(row.gradient, dim * sizeof(float)), step.clip_value, norm_max);
-    table_->optimizer().UpdateRows(clipped, dim, {&row, 1});
+    settings_->optimizer->UpdateRows(clipped, dim, {&row, 1});
   }
 }
 
@@ -107,7 +115,7 @@ RowId EmbeddingTable::Insert(Key key, const Update& update) {
   const auto [row, floats] = rows_.Insert(key, update.version);
   table_->InitializeRow(key, floats);
   if (table_->state_layout().FloatsFor(table_->dim()) > 0) {
-    table_->optimizer().InitializeState(floats + table_->dim(), table_->dim());
+    settings_->optimizer->InitializeState(floats + table_->dim(), table_->dim());
   }
   if (policy_.tracks_usage()) policy_.UseNew(row, update.now_ms);
   return row;
@@ -222,7 +230,7 @@ void EmbeddingTable::CommitRestored(Version version) {
   LODESTONE_CHECK(rows_.pages().empty());
   updates_ = restoring_->updates();
   rows_ = restoring_->TakeRows();
-  policy_ = restoring_->TakePolicy();
+  policy_ = restoring_->TakePolicy(settings_);
   restoring_.reset();
   CountBytes();
 }
@@ -234,7 +242,7 @@ void EmbeddingTable::CommitRollback(Version version, uint64_t now_ms) {
   }
   updates_ = 0;
   rows_ = RowStore(PageLayout(*table_));
-  policy_ = EvictionPolicy(table_, layout(), now_ms);
+  policy_ = EvictionPolicy(table_, settings_, layout(), now_ms);
   evicted_.clear();
   CommitRestored(version);
   rows_.StampAll(version);

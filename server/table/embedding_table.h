@@ -85,6 +85,9 @@ class EmbeddingTable {
   std::optional<Snapshot> Collect(const Version* after) const;
 
   const Table& table() const { return *table_; }
+  // What the next Apply goes by.
+  const TableSettings& settings() const { return *settings_; }
+  void SetSettings(const TableSettings* settings);
   const PageLayout& layout() const { return rows_.layout(); }
   size_t rows() const { return rows_.size(); }
 
@@ -144,6 +147,7 @@ class EmbeddingTable {
   EmbeddingRestore& Restoring();
 
   Table* const table_;
+  const TableSettings* settings_;
   RowStore rows_;
   EvictionPolicy policy_;
   uint64_t updates_ = 0;                  // Pushes, for the learning-rate schedule.

@@ -18,21 +18,22 @@ constexpr uint32_t kRowsPerDraw = 8;
 constexpr size_t kSweepsMax = 60;  // In which a sweep comes round.
 constexpr uint64_t kSweepPeriodMs = 1000;
 
-size_t RowsMax(const Table& table) {
-  const uint64_t rows_max = table.spec().embedding().eviction().rows_max();
+size_t RowsMax(const Table& table, const TableSettings& settings) {
+  const uint64_t rows_max = settings.spec.embedding().eviction().rows_max();
   if (rows_max == 0) return SIZE_MAX;
   return rows_max / table.shards() + (rows_max % table.shards() != 0);
 }
 
 }  // namespace
 
-EvictionPolicy::EvictionPolicy(const Table* table, const PageLayout& layout, uint64_t made_ms, Candidates candidates,
-                               std::vector<PageUsage> usage)
+EvictionPolicy::EvictionPolicy(const Table* table, const TableSettings* settings, const PageLayout& layout,
+                               uint64_t made_ms, Candidates candidates, std::vector<PageUsage> usage)
     : table_(table),
       rows_log2_(layout.rows_log2),
       tracks_usage_(TracksUsage(*table)),
-      rows_max_(RowsMax(*table)),
       made_ms_(made_ms),
+      settings_(settings),
+      rows_max_(RowsMax(*table, *settings)),
       restored_(!usage.empty()),
       usage_(std::move(usage)),
       candidates_(std::move(candidates)) {
@@ -45,8 +46,13 @@ EvictionPolicy::EvictionPolicy(const Table* table, const PageLayout& layout, uin
   }
 }
 
+void EvictionPolicy::SetSettings(const TableSettings* settings) {
+  settings_ = settings;
+  rows_max_ = RowsMax(*table_, *settings);
+}
+
 uint64_t EvictionPolicy::TtlTicks() const {
-  const uint64_t ttl_ms = table_->spec().embedding().eviction().ttl_ms();
+  const uint64_t ttl_ms = settings_->spec.embedding().eviction().ttl_ms();
   return ttl_ms / kTickMs + (ttl_ms % kTickMs != 0);
 }
 
@@ -56,13 +62,13 @@ void EvictionPolicy::NoteTime(uint64_t now_ms) {
   const uint32_t ticks = AgeOf(newest_tick_, now);
   if (ticks == 0) return;
   if (restored_ && ticks > TtlTicks() / kFarPartOfTtl) {
-    kept_until_ms_ = now_ms + table_->spec().embedding().eviction().ttl_ms();
+    kept_until_ms_ = now_ms + settings_->spec.embedding().eviction().ttl_ms();
   }
   newest_tick_ = now;
 }
 
 bool EvictionPolicy::TracksUsage(const Table& table) {
-  const v1::Eviction& eviction = table.spec().embedding().eviction();
+  const v1::Eviction& eviction = table.made().spec.embedding().eviction();
   return eviction.ttl_ms() > 0 || eviction.rows_max() > 0;
 }
 
@@ -72,7 +78,7 @@ uint64_t EvictionPolicy::bytes() const {
 }
 
 bool EvictionPolicy::Admit(Key key, Version version) {
-  const v1::Admission& admission = table_->spec().embedding().admission();
+  const v1::Admission& admission = settings_->spec.embedding().admission();
   const uint32_t count_min = admission.count_min();
   if (count_min <= 1 && admission.probability() >= 1) return true;
   if (count_min > 1) {
@@ -87,7 +93,7 @@ bool EvictionPolicy::Admit(Key key, Version version) {
 }
 
 bool EvictionPolicy::MayAdmit(Key key) const {
-  const uint32_t count_min = table_->spec().embedding().admission().count_min();
+  const uint32_t count_min = settings_->spec.embedding().admission().count_min();
   if (count_min <= 1) return true;
   const auto seen = candidates_.find(key);
   return seen != candidates_.end() && seen->second + 1 >= count_min;
@@ -136,7 +142,7 @@ void EvictionPolicy::ForEachCompared(const RowStore& rows, uint64_t draw, const 
 }
 
 std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_ms, uint64_t draw) const {
-  const bool by_count = table_->spec().embedding().eviction().policy() == v1::Eviction::LEAST_FREQUENT;
+  const bool by_count = settings_->spec.embedding().eviction().policy() == v1::Eviction::LEAST_FREQUENT;
   // Ties between equal stamps are broken by the other measure, then by row, so that replays agree.
   const uint32_t now = TickOf(now_ms);
   std::vector<std::pair<uint64_t, RowId>> coldness;
@@ -157,7 +163,7 @@ std::vector<Key> EvictionPolicy::ColdestKeys(const RowStore& rows, uint64_t now_
 }
 
 size_t EvictionPolicy::BeginSweep(const RowStore& rows) {
-  const uint64_t ttl_ms = table_->spec().embedding().eviction().ttl_ms();
+  const uint64_t ttl_ms = settings_->spec.embedding().eviction().ttl_ms();
   if (ttl_ms == 0) return 0;
   const uint64_t round = std::clamp<uint64_t>(ttl_ms / 2 / kSweepPeriodMs, 1, kSweepsMax);
   const uint64_t number = (sweeps_++ + table_->id()) % round;
@@ -168,7 +174,7 @@ size_t EvictionPolicy::BeginSweep(const RowStore& rows) {
 std::vector<Key> EvictionPolicy::ExpiredKeys(const RowStore& rows, uint64_t now_ms, size_t rows_max) {
   std::vector<Key> keys;
   // A sweep may have read the clock before the table was made.
-  if (table_->spec().embedding().eviction().ttl_ms() == 0 || now_ms <= made_ms_) return keys;
+  if (settings_->spec.embedding().eviction().ttl_ms() == 0 || now_ms <= made_ms_) return keys;
   NoteTime(now_ms);
   restored_ = false;
   if (now_ms < kept_until_ms_) return keys;

@@ -22,6 +22,7 @@ namespace lodestone::server {
 struct PageLayout;
 class RowStore;
 class Table;
+struct TableSettings;
 
 class EvictionPolicy {
  public:
@@ -34,12 +35,14 @@ class EvictionPolicy {
   using Candidates = absl::flat_hash_map<Key, uint32_t>;
   using PageUsage = std::unique_ptr<Usage[]>;
 
-  // `table` must outlive it.
-  EvictionPolicy(const Table* table, const PageLayout& layout, uint64_t made_ms)
-      : EvictionPolicy(table, layout, made_ms, {}, {}) {}
+  // `table` and its settings must outlive it.
+  EvictionPolicy(const Table* table, const TableSettings* settings, const PageLayout& layout, uint64_t made_ms)
+      : EvictionPolicy(table, settings, layout, made_ms, {}, {}) {}
   // What was restored; `usage` of each page, empty if the table does not evict.
-  EvictionPolicy(const Table* table, const PageLayout& layout, uint64_t made_ms, Candidates candidates,
-                 std::vector<PageUsage> usage);
+  EvictionPolicy(const Table* table, const TableSettings* settings, const PageLayout& layout, uint64_t made_ms,
+                 Candidates candidates, std::vector<PageUsage> usage);
+  // Goes by them from now on. They keep usage if those before did.
+  void SetSettings(const TableSettings* settings);
 
   // Whether usage is kept: rows may be evicted.
   static bool TracksUsage(const Table& table);
@@ -105,8 +108,10 @@ class EvictionPolicy {
   const Table* table_;
   uint32_t rows_log2_;
   bool tracks_usage_;
-  size_t rows_max_;
   uint64_t made_ms_;
+
+  const TableSettings* settings_;
+  size_t rows_max_;
 
   size_t sweep_page_ = 0;       // That the next ExpiredKeys begins with.
   uint64_t sweeps_ = 0;         // Begun; tables begin with different numbers, so that small ones take turns.

@@ -15,11 +15,12 @@ absl::Status NormGuard::Judge(std::string_view table, double mean_square) const 
     typical = std::sqrt(mean_square_);
   }
   const double rms = std::sqrt(mean_square);
-  if (rms <= norm_max_factor_ * typical) return absl::OkStatus();
+  const double factor = norm_max_factor_.load(std::memory_order_relaxed);
+  if (rms <= factor * typical) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrFormat(
       "the gradients of table `%s` have a root mean square of %.3g, %.3g times the usual %.3g; guard.norm_max_factor "
       "allows %.3g times",
-      std::string(table), rms, rms / typical, typical, norm_max_factor_));
+      std::string(table), rms, rms / typical, typical, factor));
 }
 
 void NormGuard::Take(double mean_square) {

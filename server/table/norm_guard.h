@@ -6,6 +6,7 @@
 // Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -19,8 +20,11 @@ class NormGuard {
   static constexpr uint64_t kPushesUnjudged = 64;  // Of a fresh guard.
   static constexpr uint64_t kPushesRemembered = 256;
 
-  // `norm_max_factor`: see proto/table.proto, Guard; above 0.
+  // `norm_max_factor`: see proto/table.proto, Guard. Unless it is above 0 the guard is off, and not to be asked.
   explicit NormGuard(float norm_max_factor) : norm_max_factor_(norm_max_factor) {}
+  // The factor from now on; what is usual stays known.
+  void SetFactor(float norm_max_factor) { norm_max_factor_.store(norm_max_factor, std::memory_order_relaxed); }
+  bool on() const { return norm_max_factor_.load(std::memory_order_relaxed) > 0; }
 
   // OUT_OF_RANGE, naming `table`, if a push with this mean square is not to be taken.
   absl::Status Judge(std::string_view table, double mean_square) const;
@@ -28,7 +32,7 @@ class NormGuard {
   void Take(double mean_square);
 
  private:
-  const double norm_max_factor_;
+  std::atomic<double> norm_max_factor_;
 
   mutable Mutex mu_;
   uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;

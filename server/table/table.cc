@@ -49,6 +49,28 @@ absl::StatusOr<uint64_t> CountElements(const v1::TableSpec::Dense& dense) {
   return elements;
 }
 
+// What a table's shards keep of its optimizer and of the use of its rows.
+struct StateKind {
+  v1::Optimizer::KindCase optimizer = v1::Optimizer::kSgd;
+  bool evicts = false;
+
+  explicit StateKind(const v1::TableSpec& spec) {
+    if (spec.optimizer().kind_case() != v1::Optimizer::KIND_NOT_SET) optimizer = spec.optimizer().kind_case();
+    evicts = spec.embedding().eviction().ttl_ms() > 0 || spec.embedding().eviction().rows_max() > 0;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<const TableSettings>> SettingsOf(const v1::TableSpec& spec) {
+  const std::string context = absl::StrCat("table `", spec.name(), "`");
+  auto settings = std::make_unique<TableSettings>();
+  settings->spec = spec;
+  auto optimizer = Optimizer::Create(spec.optimizer());
+  if (!optimizer.ok()) return Annotate(optimizer.status(), absl::StrCat(context, ": optimizer"));
+  settings->optimizer = *std::move(optimizer);
+  LODESTONE_RETURN_IF_ERROR(Annotate(CheckInitializer(spec.initializer()), absl::StrCat(context, ": initializer")));
+  return settings;
+}
+
 absl::Status CheckEmbedding(const v1::TableSpec::Embedding& embedding) {
   if (embedding.dim() == 0 || embedding.dim() > limits::kEmbeddingDimMax) {
     return absl::InvalidArgumentError(
@@ -69,14 +91,16 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(const v1::TableSpec& spec, 
   const std::string context = absl::StrCat("table `", spec.name(), "`");
   auto table = std::unique_ptr<Table>(new Table);
   table->id_ = TableIdOf(spec.name());
-  table->spec_ = spec;
   table->shards_ = shards;
   table->seed_ = StreamSeed(cluster_seed, StableHash(spec.name()));
-  auto optimizer = Optimizer::Create(spec.optimizer());
-  if (!optimizer.ok()) return Annotate(optimizer.status(), absl::StrCat(context, ": optimizer"));
-  table->optimizer_ = *std::move(optimizer);
-  LODESTONE_RETURN_IF_ERROR(Annotate(CheckInitializer(spec.initializer()), absl::StrCat(context, ": initializer")));
-  table->state_layout_ = table->optimizer_->state_layout();
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<const TableSettings> settings, SettingsOf(spec));
+  table->made_ = settings.get();
+  table->Use(settings.get());
+  table->state_layout_ = settings->optimizer->state_layout();
+  {
+    MutexLock lock(&table->mu_);
+    table->kept_.push_back(std::move(settings));
+  }
   if (spec.has_dense()) {
     auto elements = CountElements(spec.dense());
     if (!elements.ok()) return Annotate(elements.status(), context);
@@ -102,24 +126,62 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(const v1::TableSpec& spec, 
 
 std::string Table::ShapeText() const {
   if (!is_dense()) return absl::StrCat("embedding dim ", dim_);
-  return absl::StrCat("dense [", absl::StrJoin(spec_.dense().dims(), ", "), "]");
+  return absl::StrCat("dense [", absl::StrJoin(made().spec.dense().dims(), ", "), "]");
 }
 
 void Table::InitializeDense(uint64_t first, size_t n, float* dst) const {
-  InitializeValues(spec_.initializer(), seed_, 0, first, n, fan_in_, fan_out_, dst);
+  InitializeValues(made().spec.initializer(), seed_, 0, first, n, fan_in_, fan_out_, dst);
 }
 
 void Table::InitializeRow(Key key, float* dst) const {
-  InitializeValues(spec_.initializer(), seed_, key, 0, dim_, 1, dim_, dst);
+  InitializeValues(made().spec.initializer(), seed_, key, 0, dim_, 1, dim_, dst);
 }
 
-Optimizer::Step Table::StepFor(uint64_t step, ByteView gradient, float norm_max) const {
-  const v1::Optimizer& config = spec_.optimizer();
+std::string Table::OtherTable(const v1::TableSpec& wanted) const {
+  const v1::TableSpec& spec = made().spec;
+  const auto differs = [](const auto& has, const auto& would) { return absl::StrCat(has, ", not ", would); };
+  const auto kind = [](const v1::TableSpec& one) {
+    return one.has_dense()       ? absl::StrCat("dense [", absl::StrJoin(one.dense().dims(), ", "), "]")
+           : one.has_embedding() ? absl::StrCat("embedding dim ", one.embedding().dim())
+                                 : std::string("neither dense nor embedding");
+  };
+  if (kind(spec) != kind(wanted)) return absl::StrCat("it is ", differs(kind(spec), kind(wanted)));
+  const uint32_t block_elements = wanted.dense().block_elements();
+  if (is_dense() && block_elements > 0 && block_elements != layout_.block_elements) {
+    return absl::StrCat("its blocks have ", differs(layout_.block_elements, block_elements), " elements");
+  }
+  const StateKind has(spec), would(wanted);
+  if (has.optimizer != would.optimizer) {
+    const auto name = [](v1::Optimizer::KindCase one) {
+      return v1::Optimizer::descriptor()->FindFieldByNumber(one)->name();
+    };
+    return absl::StrCat("its optimizer's state is of ", differs(name(has.optimizer), name(would.optimizer)));
+  }
+  if (has.evicts != would.evicts) {
+    return absl::StrCat("it ", has.evicts ? "keeps" : "does not keep", " the use of its rows, as eviction needs it");
+  }
+  return "";
+}
+
+absl::StatusOr<const TableSettings*> Table::Keep(const v1::TableSpec& spec) const {
+  if (const std::string other = OtherTable(spec); !other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("table `", name(), "` is another one: ", other));
+  }
+  MutexLock lock(&mu_);
+  for (const auto& kept : kept_) {
+    if (kept->spec.SerializeAsString() == spec.SerializeAsString()) return kept.get();
+  }
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<const TableSettings> settings, SettingsOf(spec));
+  return kept_.emplace_back(std::move(settings)).get();
+}
+
+Optimizer::Step TableSettings::StepFor(uint64_t step, ByteView gradient, float norm_max) const {
+  const v1::Optimizer& config = spec.optimizer();
   Optimizer::Step result;
   result.learning_rate = LearningRateAt(config, step);
   result.weight_decay = config.weight_decay();
   result.clip_value = config.clip().value();
-  if (norm_max > 0) result.gradient_scale = ScaleToNorm(gradient, result.clip_value, norm_max);
+  if (norm_max > 0) result.gradient_scale = Table::ScaleToNorm(gradient, result.clip_value, norm_max);
   return result;
 }
 

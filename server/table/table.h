@@ -1,7 +1,7 @@
 // A table as a ps knows it: its specification made ready for use, and what is counted of it. The values live in the
 // shards (dense_table.h, embedding_table.h).
 //
-// Thread safety: the description is immutable; the counters synchronise themselves.
+// Thread safety: thread-safe. The shape is immutable; the settings and the counters synchronise themselves.
 // Ownership: owned by the store, outlives the shards' parts.
 #pragma once
 
@@ -9,14 +9,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/byte_view.h"
+#include "common/base/mutex.h"
 #include "common/base/types.h"
 #include "common/wire/shard_map.h"
 #include "proto/table.pb.h"
 #include "server/optimizer/optimizer.h"
+#include "server/table/table_settings.h"
 
 namespace lodestone::server {
 
@@ -27,13 +30,13 @@ class Table {
                                                        uint32_t shards);
 
   TableId id() const { return id_; }
-  const std::string& name() const { return spec_.name(); }
-  const v1::TableSpec& spec() const { return spec_; }
+  const std::string& name() const { return made().spec.name(); }
+  const v1::TableSpec& spec() const { return settings().spec; }
   uint32_t shards() const { return shards_; }
-  const Optimizer& optimizer() const { return *optimizer_; }
+  const Optimizer& optimizer() const { return *settings().optimizer; }
   const StateLayout& state_layout() const { return state_layout_; }
 
-  bool is_dense() const { return spec_.has_dense(); }
+  bool is_dense() const { return made().spec.has_dense(); }
   // Dense tables only.
   const BlockLayout& layout() const { return layout_; }
   // Embedding tables only: floats per row.
@@ -46,8 +49,17 @@ class Table {
   void InitializeDense(uint64_t first, size_t n, float* dst) const;
   void InitializeRow(Key key, float* dst) const;
 
-  // The step that update number `step` (from 0) takes with the floats of `gradient`, clipped to `norm_max` (0: not).
-  Optimizer::Step StepFor(uint64_t step, ByteView gradient, float norm_max) const;
+  // The settings that the table was made with, and those that it has now. Shards may still have others.
+  const TableSettings& made() const { return *made_; }
+  const TableSettings& settings() const { return *settings_.load(std::memory_order_acquire); }
+  // Why a table with the specification `wanted` is another one than this: it has another shape, or another layout of
+  // its optimizer's state. Empty: it is the same table with other settings. REQUIRES: the same name.
+  std::string OtherTable(const v1::TableSpec& wanted) const;
+  // Keeps the settings of `spec`, which a shard may then have; the same for the same specification.
+  // FAILED_PRECONDITION, saying why, if it is of another table; INVALID_ARGUMENT as Create.
+  absl::StatusOr<const TableSettings*> Keep(const v1::TableSpec& spec) const;
+  // `kept` are the table's settings now.
+  void Use(const TableSettings* kept) { settings_.store(kept, std::memory_order_release); }
 
   // What brings the norm of `gradient`, clamped to [-clip_value, clip_value] (0: not), down to `norm_max`: at most 1.
   static float ScaleToNorm(ByteView gradient, float clip_value, float norm_max);
@@ -92,15 +104,18 @@ class Table {
 
   // Constant after construction.
   TableId id_ = 0;
-  v1::TableSpec spec_;
+  const TableSettings* made_ = nullptr;
   uint32_t shards_ = 1;
-  std::unique_ptr<const Optimizer> optimizer_;
   StateLayout state_layout_;
   BlockLayout layout_;
   uint64_t fan_in_ = 1;
   uint64_t fan_out_ = 1;
   uint32_t dim_ = 0;
   uint64_t seed_ = 0;
+
+  std::atomic<const TableSettings*> settings_{nullptr};
+  mutable Mutex mu_;
+  mutable std::vector<std::unique_ptr<const TableSettings>> kept_ ABSL_GUARDED_BY(mu_);
 
   // Synchronises itself.
   Counters counters_;

@@ -21,6 +21,7 @@
 #include "tools/psctl/verbs/listing.h"
 #include "tools/psctl/verbs/local.h"
 #include "tools/psctl/verbs/lost_shards.h"
+#include "tools/psctl/verbs/predict.h"
 #include "tools/psctl/verbs/replay.h"
 #include "tools/psctl/verbs/rollback.h"
 #include "tools/psctl/verbs/status.h"
@@ -32,9 +33,9 @@ namespace {
 
 // All verbs, in the order of the help.
 constexpr const Verb* kVerbs[] = {
-    &kLocalVerb,  &kTopVerb,    &kStatusVerb,     &kTablesVerb,   &kWorkersVerb, &kWaitsVerb,
-    &kEventsVerb, &kHealthVerb, &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb, &kAcceptLossVerb,
-    &kVerifyVerb, &kReplayVerb, &kExportVerb,     &kImportVerb,   &kCheckVerb,   &kCompletionVerb,
+    &kLocalVerb,  &kTopVerb,        &kStatusVerb,   &kTablesVerb,   &kWorkersVerb,    &kWaitsVerb,      &kEventsVerb,
+    &kHealthVerb, &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb,  &kAcceptLossVerb, &kVerifyVerb,     &kReplayVerb,
+    &kExportVerb, &kImportVerb,     &kPredictVerb,  &kEvaluateVerb, &kCheckVerb,      &kCompletionVerb,
 };
 
 std::string Footer(const std::string& examples) { return absl::StrCat("Examples:\n", examples, "\n", kExitCodes); }

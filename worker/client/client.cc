@@ -57,6 +57,10 @@ class ClientImpl final : public Client {
     LODESTONE_RETURN_IF_ERROR(Health());
     return table_creator_->EnsureTables(specs);
   }
+  absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return table_creator_->DescribeTables(names);
+  }
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,

@@ -48,6 +48,9 @@ class Client {
   // owns something.
   virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
 
+  // Those of the tables that exist, as they are now. Makes nothing.
+  virtual absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) = 0;
+
   using PushResult = lodestone::worker::PushResult;
   // Sends gradients as the push of step `clock`. What is not borrowed is copied before Push returns. Blocks while
   // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` (may be empty) are those of the values that

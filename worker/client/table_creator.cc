@@ -1,6 +1,8 @@
 #include "worker/client/table_creator.h"
 
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -77,22 +79,11 @@ absl::StatusOr<v1::EnsureTablesResponse> TableCreator::ResponseOf(uint32_t serve
 }
 
 absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::vector<v1::TableSpec>& specs) const {
-  std::vector<uint32_t> asked;
-  for (uint32_t server = 0; server < servers_.channels.size(); ++server) {
-    if (!IsOut(*servers_.map(), server)) asked.push_back(server);
-  }
-  Answers answers(asked.size());
-  for (size_t i = 0; i < asked.size(); ++i) {
-    ServerChannel::Request request{.call = {}, .what = "creation of tables"};
-    v1::EnsureTablesRequest& ensure = *request.call.mutable_ensure_tables();
-    ensure.set_worker_incarnation(servers_.incarnation);
-    for (const v1::TableSpec& spec : specs) *ensure.add_tables() = spec;
-    servers_.channels[asked[i]]->Call(
-        std::move(request), [&answers, i](absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
-          answers.Set(i, std::move(answer));
-        });
-  }
-  std::vector<absl::StatusOr<Connection::Answer>> taken = answers.Take();
+  const std::vector<uint32_t> asked = Reachable();
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(servers_.incarnation);
+  for (const v1::TableSpec& spec : specs) *request.add_tables() = spec;
+  std::vector<Answer> taken = Ask(asked, request, "creation of tables");
   std::vector<TableHandle> tables;
   std::set<uint32_t> created;
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -105,6 +96,47 @@ absl::StatusOr<std::vector<TableHandle>> TableCreator::EnsureTables(const std::v
   if (created.empty()) return absl::UnavailableError("creation of tables: all servers are away");
   servers_.sessions->Add(specs, created);
   return tables;
+}
+
+absl::StatusOr<std::vector<v1::TableSpec>> TableCreator::DescribeTables(const std::vector<std::string>& names) const {
+  const std::vector<uint32_t> asked = Reachable();
+  v1::EnsureTablesRequest request;  // Of an observer: a session is opened with the tables.
+  for (const std::string& name : names) request.add_describe(name);
+  std::map<std::string, v1::TableSpec> newest;
+  std::vector<Answer> taken = Ask(asked, request, "description of tables");
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const absl::StatusOr<v1::EnsureTablesResponse> response = ResponseOf(asked[i], 0, std::move(taken[i]));
+    if (absl::IsAborted(response.status())) continue;  // It is out by now.
+    LODESTONE_RETURN_IF_ERROR(response.status());
+    for (const v1::TableSpec& spec : response->described()) {
+      const auto [known, inserted] = newest.try_emplace(spec.name(), spec);
+      if (!inserted && spec.revision() > known->second.revision()) known->second = spec;
+    }
+  }
+  std::vector<v1::TableSpec> specs;
+  for (auto& [name, spec] : newest) specs.push_back(std::move(spec));
+  return specs;
+}
+
+std::vector<uint32_t> TableCreator::Reachable() const {
+  std::vector<uint32_t> reachable;
+  for (uint32_t server = 0; server < servers_.channels.size(); ++server) {
+    if (!IsOut(*servers_.map(), server)) reachable.push_back(server);
+  }
+  return reachable;
+}
+
+std::vector<TableCreator::Answer> TableCreator::Ask(const std::vector<uint32_t>& asked,
+                                                    const v1::EnsureTablesRequest& request, const char* what) const {
+  Answers answers(asked.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    ServerChannel::Request message{.call = {}, .what = what};
+    *message.call.mutable_ensure_tables() = request;
+    servers_.channels[asked[i]]->Call(std::move(message), [&answers, i](Answer answer, ServerChannel::Request*) {
+      answers.Set(i, std::move(answer));
+    });
+  }
+  return answers.Take();
 }
 
 absl::Status TableCreator::AddHandles(uint32_t server, const std::vector<v1::TableSpec>& specs,

@@ -27,9 +27,18 @@ class TableCreator {
 
   // As Client::EnsureTables, of all servers at once. Blocks. Adds the tables to the sessions.
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) const;
+  // As Client::DescribeTables: of all servers, the specification that has changed most often.
+  absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) const;
 
  private:
   class Answers;
+  using Answer = absl::StatusOr<Connection::Answer>;
+
+  // The servers that are not out.
+  std::vector<uint32_t> Reachable() const;
+  // What each of `asked` answers to `request`.
+  std::vector<Answer> Ask(const std::vector<uint32_t>& asked, const v1::EnsureTablesRequest& request,
+                          const char* what) const;
 
   // What `server` said of `tables` tables.
   absl::StatusOr<v1::EnsureTablesResponse> ResponseOf(uint32_t server, size_t tables,

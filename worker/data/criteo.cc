@@ -1,5 +1,6 @@
 #include "worker/data/criteo.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,12 @@ LineOutcome CriteoParser::Parse(absl::string_view line, ParsedLine* parsed, Line
   parsed->keys.clear();
   const char* p = line.data();
   const char* const end = p + line.size();
-  for (uint32_t column = 0; column < kCriteoColumns; ++column) {
+  uint32_t column = 0;
+  if (label_optional_ && std::count(line.begin(), line.end(), '\t') == kCriteoColumns - 2) {
+    parsed->label = {};
+    column = 1;
+  }
+  for (; column < kCriteoColumns; ++column) {
     const void* tab = std::memchr(p, '\t', end - p);
     const bool last = column + 1 == kCriteoColumns;
     const size_t at = p - line.data() + 1;

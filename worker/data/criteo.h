@@ -16,12 +16,15 @@ inline constexpr uint32_t kCriteoColumns = 1 + kCriteoNumbers + kCriteoCategorie
 // A category's key is StableHash(text, its position among the categories), the empty one's as well.
 class CriteoParser final : public LineParser {
  public:
-  explicit CriteoParser(v1::Transform transform) : transform_(transform) {}
+  // With `label_optional`, a line may be without its first column, as those of Criteo's test set are; an empty one is.
+  explicit CriteoParser(v1::Transform transform, bool label_optional = false)
+      : transform_(transform), label_optional_(label_optional) {}
 
   LineOutcome Parse(absl::string_view line, ParsedLine* parsed, LineError* error) override;
 
  private:
   const v1::Transform transform_;
+  const bool label_optional_;
 };
 
 }  // namespace lodestone::worker

@@ -15,14 +15,18 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
     error->message = absl::StrCat(fields_.size(), " columns instead of ", layout_.names.size());
     return LineOutcome::kMalformed;
   }
-  const CsvField& label = fields_[layout_.label];
-  if (layout_.IsMissing(label.text)) {
-    error->column = label.column;
-    error->message = absl::StrCat("the label (", layout_.names[layout_.label], ") is missing");
-    return LineOutcome::kMalformed;
+  if (layout_.id.has_value()) parsed->id = fields_[*layout_.id].text;
+  parsed->label = {};
+  if (layout_.label.has_value()) {
+    const CsvField& label = fields_[*layout_.label];
+    if (!layout_.label_optional && layout_.IsMissing(label.text)) {
+      error->column = label.column;
+      error->message = absl::StrCat("the label (", layout_.names[*layout_.label], ") is missing");
+      return LineOutcome::kMalformed;
+    }
+    parsed->label = label.text;
+    parsed->label_column = label.column;
   }
-  parsed->label = label.text;
-  parsed->label_column = label.column;
   parsed->numeric.clear();
   parsed->keys.clear();
   for (const CsvLayout::NumericColumn& column : layout_.numeric) {
@@ -42,7 +46,7 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
   for (size_t i = 0; i < layout_.categorical.size(); ++i) {
     const absl::string_view text = fields_[layout_.categorical[i]].text;
     const size_t size = layout_.IsMissing(text) ? 0 : text.size();
-    parsed->keys.push_back(StableHash({text.data(), size}, i));
+    parsed->keys.push_back(StableHash({text.data(), size}, layout_.salts[i]));
   }
   return LineOutcome::kSample;
 }

@@ -11,7 +11,7 @@
 
 namespace lodestone::worker {
 
-// A category's key is StableHash(text, its position among the categorical columns); all that is missing is the empty
+// A category's key is StableHash(text, the column's salt); all that is missing is the empty
 // one.
 class CsvParser final : public LineParser {
  public:

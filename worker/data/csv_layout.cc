@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/hash.h"
 #include "common/base/status.h"
 #include "worker/data/csv_split.h"
 #include "worker/data/number.h"
@@ -172,6 +173,15 @@ bool HasHeader(const v1::CsvConfig& config, const std::vector<std::string>& firs
   return text_over_number;
 }
 
+std::vector<std::string> PlainNames(const std::vector<std::string>& header, bool has_header) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < header.size(); ++i) {
+    const bool twice = std::count(header.begin(), header.end(), header[i]) > 1;
+    names.push_back(!has_header ? absl::StrCat(i) : twice ? absl::StrCat(header[i], "#", i) : header[i]);
+  }
+  return names;
+}
+
 std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
   if (config.delimiter().empty()) return DetectCsvDelimiter(first);
   return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
@@ -180,10 +190,16 @@ std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
 absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLayout* layout,
                          std::vector<size_t>* numeric) {
   std::vector<size_t> label;
-  LODESTONE_RETURN_IF_ERROR(
-      resolver->Take("csv.label", std::vector<std::string>{config.label()}, Role::kLabel, &label));
-  if (label.size() != 1) return resolver->Error("csv.label has to be one column");
-  layout->label = label[0];
+  const std::vector<std::string>& names = layout->plain_names;
+  if (layout->label_optional && layout->has_header &&
+      std::find(names.begin(), names.end(), config.label()) == names.end()) {
+    layout->label.reset();
+  } else {
+    LODESTONE_RETURN_IF_ERROR(
+        resolver->Take("csv.label", std::vector<std::string>{config.label()}, Role::kLabel, &label));
+    if (label.size() != 1) return resolver->Error("csv.label has to be one column");
+    layout->label = label[0];
+  }
   std::vector<size_t> ignored;
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.ignore", config.ignore(), Role::kIgnored, &ignored));
   LODESTONE_RETURN_IF_ERROR(
@@ -203,7 +219,8 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
 }  // namespace
 
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
-                                        absl::string_view first, std::optional<absl::string_view> second) {
+                                        absl::string_view first, std::optional<absl::string_view> second,
+                                        bool label_optional) {
   CsvLayout layout;
   layout.delimiter = Delimiter(config, first);
   layout.missing.assign(config.missing().begin(), config.missing().end());
@@ -223,6 +240,8 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
   for (size_t i = 0; i < columns; ++i) {
     layout.names.push_back(layout.has_header ? absl::StrCat("column \"", header[i], "\"") : absl::StrCat("column ", i));
   }
+  layout.plain_names = PlainNames(header, layout.has_header);
+  layout.label_optional = label_optional;
   if (!layout.has_header) header.clear();
   Resolver resolver(file, std::move(header), columns);
   std::vector<size_t> numeric;
@@ -240,6 +259,7 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
       }
     }
   }
+  for (const size_t index : layout.categorical) layout.salts.push_back(StableHash(layout.plain_names[index]));
   for (size_t index : numeric) {
     const auto own = transforms.find(index);
     layout.numeric.push_back({index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});

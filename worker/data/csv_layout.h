@@ -23,10 +23,16 @@ struct CsvLayout {
   bool has_header = false;
   bool numeric_by_default = false;  // No feature column was named, so all are numeric.
   std::vector<std::string> names;   // Of all columns, as errors say them: column "age", or column 3.
-  size_t label = 0;
+  std::vector<std::string>
+      plain_names;                  // Of all columns: "age", or 3; those that two columns bear have the index added.
+  std::optional<size_t> label = 0;  // Nothing: there is none.
   std::vector<NumericColumn> numeric;
   std::vector<size_t> categorical;
+  std::vector<uint64_t> salts;       // Beside categorical: StableHash of the column's plain name.
   std::vector<std::string> missing;  // What stands for a missing value, beside the empty field.
+
+  bool label_optional = false;  // A line may have none.
+  std::optional<size_t> id;     // The column that names the samples.
 
   bool IsMissing(absl::string_view text) const {
     if (text.empty()) return true;
@@ -39,8 +45,10 @@ struct CsvLayout {
 
 // Finds the layout of `file` (its name, for errors), whose first lines with anything on them are `first` and `second`
 // (absent if there is but one). `transform` is what numeric columns have unless csv.transform says otherwise.
+// With `label_optional`, a file with a header need not have the label's column, nor a line its label.
 // INVALID_ARGUMENT, naming file, option and column, if a column is not there or is two things at once.
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
-                                        absl::string_view first, std::optional<absl::string_view> second);
+                                        absl::string_view first, std::optional<absl::string_view> second,
+                                        bool label_optional = false);
 
 }  // namespace lodestone::worker

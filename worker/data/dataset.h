@@ -14,6 +14,7 @@
 #include "common/base/random.h"
 #include "common/base/types.h"
 #include "proto/config.pb.h"
+#include "proto/model.pb.h"
 
 namespace lodestone::worker {
 
@@ -27,6 +28,10 @@ struct Schema {
   std::vector<uint64_t> class_counts;
   double label_mean = 0;       // Over the training files; of numbers (squared loss) or of class indices.
   uint64_t train_samples = 0;  // Of all partitions.
+  // What predictions need to know of the data: columns, statistics, classes.
+  v1::DataDescription description;
+  // The model that is trained on, whose columns, statistics and classes these are; null: it is a new one.
+  std::shared_ptr<const v1::ModelDescription> continued;
 };
 
 // Some samples. Sample i's sparse or categorical features are keys[offsets[i]] … keys[offsets[i + 1] - 1].
@@ -79,9 +84,12 @@ struct LoadedData {
 };
 
 // Reads the data that `config` names. Errors name file, line and column. `progress` (may be null) is called now and
-// then with bytes or samples read and their total.
+// then with bytes or samples read and their total. Of a model that is trained on, `continued` (may be null) gives the
+// columns, statistics and classes, whatever those of the new data are; INVALID_ARGUMENT, saying what to change, if the
+// data is not such as it was trained on.
 absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
-                                    const std::function<void(uint64_t done, uint64_t total)>& progress);
+                                    const std::function<void(uint64_t done, uint64_t total)>& progress,
+                                    std::shared_ptr<const v1::ModelDescription> continued = nullptr);
 
 // The order in which an epoch visits `size` samples: a permutation that is a function of (seed, epoch, position), and
 // is computed without memory (a Feistel network walked in cycles), so that files sorted by label are well mixed.

@@ -77,7 +77,12 @@ class IdxDataset final : public Dataset {
 // Counts each pixel's numbers, for its mean and deviation.
 class PixelStatistics {
  public:
-  PixelStatistics(v1::Transform transform, uint32_t pixels) : sums_size_(Standardizes(transform) ? 2 * pixels : 0) {
+  // `known` as LoadIdx's.
+  PixelStatistics(v1::Transform transform, uint32_t pixels, const v1::DataDescription* known)
+      : transform_(transform),
+        pixels_(pixels),
+        known_(known),
+        sums_size_(Standardizes(transform) && known == nullptr ? 2 * pixels : 0) {
     for (int byte = 0; byte < 256; ++byte) table_.push_back(TransformNumber(transform, byte));
   }
 
@@ -93,22 +98,41 @@ class PixelStatistics {
     ++count_;
   }
 
-  std::shared_ptr<const PixelTransform> Finish() const {
+  // The transform, and its description.
+  std::shared_ptr<const PixelTransform> Finish(v1::DataDescription* description) const {
     auto transform = std::make_shared<PixelTransform>();
     transform->table = table_;
-    const auto count = static_cast<double>(count_);
-    for (size_t p = 0; 2 * p < sums_.size(); ++p) {
-      const double mean = sums_[2 * p] / count;
-      const double variance = sums_[2 * p + 1] / count - mean * mean;
-      transform->means.push_back(static_cast<float>(mean));
-      // Sums of up to 2^32 bytes' squares are exact or nearly so: a constant pixel's variance is below the bound.
-      transform->factors.push_back(variance > 1e-9 * (1 + mean * mean) ? static_cast<float>(1 / std::sqrt(variance))
-                                                                       : 1);
+    for (uint32_t p = 0; p < pixels_; ++p) {
+      v1::DataDescription::NumericColumn& column = *description->add_numeric();
+      column.set_name(absl::StrCat(p));
+      column.set_transform(TransformName(transform_));
+      column.set_deviation(1);
+      if (!Standardizes(transform_)) continue;
+      if (known_ != nullptr) {
+        column.set_mean(known_->numeric(static_cast<int>(p)).mean());
+        column.set_deviation(known_->numeric(static_cast<int>(p)).deviation());
+      } else {
+        Count(p, &column);
+      }
+      transform->means.push_back(static_cast<float>(column.mean()));
+      transform->factors.push_back(static_cast<float>(1 / column.deviation()));
     }
     return transform;
   }
 
  private:
+  void Count(uint32_t pixel, v1::DataDescription::NumericColumn* column) const {
+    const auto count = static_cast<double>(count_);
+    const double mean = sums_[2 * pixel] / count;
+    const double variance = sums_[2 * pixel + 1] / count - mean * mean;
+    column->set_mean(mean);
+    // Sums of up to 2^32 bytes' squares are exact or nearly so: a constant pixel's variance is below the bound.
+    if (variance > 1e-9 * (1 + mean * mean)) column->set_deviation(std::sqrt(variance));
+  }
+
+  const v1::Transform transform_;
+  const uint32_t pixels_;
+  const v1::DataDescription* const known_;
   const size_t sums_size_;  // 0 unless they are needed.
   std::vector<float> table_;
   std::vector<double> sums_;  // Of each pixel: numbers and their squares.
@@ -215,6 +239,20 @@ absl::Status AtImage(const IdxPair& pair, uint64_t index, absl::string_view mess
   return absl::InvalidArgumentError(absl::StrCat(pair.labels->path(), ": label ", index, ": ", message));
 }
 
+// INVALID_ARGUMENT unless the images are such as the model was trained on.
+absl::Status CheckKnown(const v1::DataDescription& known, const std::string& file, uint32_t pixels,
+                        v1::Transform transform) {
+  if (known.format() != "idx" || known.numeric_size() != static_cast<int>(pixels)) {
+    return absl::InvalidArgumentError(absl::StrCat(file, " has images of ", pixels,
+                                                   " pixels, and the model was trained on ", known.format(),
+                                                   " data with ", known.numeric_size(), " numbers"));
+  }
+  if (known.numeric(0).transform() == TransformName(transform)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ": the model was trained with data.numeric: ", known.numeric(0).transform(),
+                   ", and the configuration says ", TransformName(transform), "; set it as it was"));
+}
+
 // Reads one data set; `keep` says which samples are appended, `find` what their labels are.
 class Reader {
  public:
@@ -254,13 +292,17 @@ class Reader {
 
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train_files,
                                    const IdxFiles& test_files, LabelKind kind, Partition partition,
-                                   const LoadProgress::Callback& callback) {
+                                   const LoadProgress::Callback& callback, const v1::DataDescription* known) {
   std::vector<std::string> all = train_files.images;
   all.insert(all.end(), test_files.images.begin(), test_files.images.end());
   LoadProgress progress(callback, all);
-  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config));
+  LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config, known));
   LODESTONE_ASSIGN_OR_RETURN(const IdxPair first, Open(train_files.images.at(0), train_files.labels.at(0)));
-  PixelStatistics statistics(ResolveTransform(config.numeric(), v1::UNIT), first.pixels);
+  const v1::Transform pixel_transform = ResolveTransform(config.numeric(), v1::UNIT);
+  if (known != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(CheckKnown(*known, train_files.images.at(0), first.pixels, pixel_transform));
+  }
+  PixelStatistics statistics(pixel_transform, first.pixels, known);
   Reader reader(config, &progress);
 
   auto train = std::make_unique<IdxDataset>(first.pixels);
@@ -281,7 +323,9 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
   if (data.schema.train_samples == 0) {
     return absl::InvalidArgumentError(absl::StrCat(train_files.images[0], ": no image in the training files"));
   }
-  const auto transform = statistics.Finish();
+  data.schema.description.set_format("idx");
+  const auto transform = statistics.Finish(&data.schema.description);
+  labels.Describe(&data.schema.description);
   train->Finish(&labels, transform);
   if (!test_files.images.empty()) {
     auto test = std::make_unique<IdxDataset>(first.pixels);

@@ -18,8 +18,9 @@ struct IdxFiles {
 };
 
 // Reads the images of the partition, and all of `test` unless that is empty. Errors name the file and, where it helps,
-// the offset or index.
+// the offset or index. `known` as LoadText's.
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train, const IdxFiles& test,
-                                   LabelKind labels, Partition partition, const LoadProgress::Callback& progress);
+                                   LabelKind labels, Partition partition, const LoadProgress::Callback& progress,
+                                   const v1::DataDescription* known = nullptr);
 
 }  // namespace lodestone::worker

@@ -24,8 +24,18 @@ bool ParseLabelNumber(absl::string_view text, double* number) {
 
 }  // namespace
 
-absl::StatusOr<LabelIndex> LabelIndex::Create(LabelKind kind, const v1::DataConfig& config) {
+absl::StatusOr<LabelIndex> LabelIndex::Create(LabelKind kind, const v1::DataConfig& config,
+                                              const v1::DataDescription* known) {
   LabelIndex index(kind);
+  if (known != nullptr) {
+    if ((kind == LabelKind::kClass) != (known->classes_size() > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the model tells ", known->classes_size() > 0 ? "classes" : "numbers", ", and model.loss asks for ",
+          kind == LabelKind::kClass ? "classes" : "numbers", "; set model.loss as it was"));
+    }
+    index.SetClasses(*known);
+    return index;
+  }
   if (config.label_map().empty()) return index;
   if (kind == LabelKind::kNumber) {
     return absl::InvalidArgumentError("data.label_map names classes, but the squared loss takes labels as numbers");
@@ -72,6 +82,22 @@ absl::Status LabelIndex::SetMap(const v1::DataConfig& config) {
   return absl::OkStatus();
 }
 
+void LabelIndex::SetClasses(const v1::DataDescription& known) {
+  mapped_ = known_ = known.classes_size() > 0;
+  for (const v1::DataDescription::Class& one : known.classes()) {
+    for (const std::string& text : one.labels()) {
+      const auto id = static_cast<uint32_t>(texts_.size());
+      if (!ids_.emplace(text, id).second) continue;
+      double number = 0;
+      if (ParseLabelNumber(text, &number)) numbers_.emplace(number, id);
+      texts_.push_back(text);
+      class_of_id_.push_back(static_cast<uint32_t>(class_names_.size()));
+    }
+    class_names_.push_back(one.name());
+  }
+  counts_.resize(texts_.size());
+}
+
 int64_t LabelIndex::IdOf(absl::string_view text) const {
   if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
   double number = 0;
@@ -84,7 +110,9 @@ std::string LabelIndex::UnknownLabel(absl::string_view text) const {
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(class_names_.size(), kClassesShown); ++i) shown.push_back(class_names_[i]);
   return absl::StrCat("label ", Quoted(text), " is not among the ", class_names_.size(),
-                      mapped_ ? " classes of data.label_map (" : " classes of the training files (",
+                      known_    ? " classes of the model ("
+                      : mapped_ ? " classes of data.label_map ("
+                                : " classes of the training files (",
                       absl::StrJoin(shown, ", "), class_names_.size() > kClassesShown ? ", ..." : "", ")");
 }
 
@@ -185,6 +213,21 @@ void LabelIndex::FillSchema(Schema* schema) const {
     }
   }
   schema->label_mean = samples_ == 0 ? 0 : sum / static_cast<double>(samples_);
+}
+
+void LabelIndex::Describe(v1::DataDescription* description) const {
+  Schema schema;
+  FillSchema(&schema);
+  description->set_label_mean(schema.label_mean);
+  description->set_samples(schema.train_samples);
+  for (size_t c = 0; c < schema.class_names.size(); ++c) {
+    v1::DataDescription::Class& one = *description->add_classes();
+    one.set_name(schema.class_names[c]);
+    one.set_samples(schema.class_counts[c]);
+  }
+  for (size_t id = 0; id < texts_.size() && !schema.class_names.empty(); ++id) {
+    description->mutable_classes(static_cast<int>(class_of_id_[id]))->add_labels(texts_[id]);
+  }
 }
 
 }  // namespace lodestone::worker

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
+#include "proto/model.pb.h"
 #include "worker/data/dataset.h"
 
 namespace lodestone::worker {
@@ -22,7 +23,10 @@ class LabelIndex {
   // With data.label_map, labels are what it says; otherwise classes are the distinct labels in ascending order, or
   // numbers. INVALID_ARGUMENT if the map leaves a class without label, maps equal numbers to different classes or comes
   // with numbers.
-  static absl::StatusOr<LabelIndex> Create(LabelKind kind, const v1::DataConfig& config);
+  // With `known` (may be null), the classes are those of the model that it describes, whatever the configuration says;
+  // INVALID_ARGUMENT if they are not of this kind.
+  static absl::StatusOr<LabelIndex> Create(LabelKind kind, const v1::DataConfig& config,
+                                           const v1::DataDescription* known = nullptr);
 
   // Counts the label of a training sample and gives its provisional value; false, and *error says why, if it is none.
   bool Add(absl::string_view text, float* provisional, std::string* error);
@@ -39,17 +43,21 @@ class LabelIndex {
 
   // Sets the schema's label fields and train_samples. REQUIRES: Finish was called.
   void FillSchema(Schema* schema) const;
+  // Sets the fields about labels. REQUIRES: Finish was called.
+  void Describe(v1::DataDescription* description) const;
 
  private:
   explicit LabelIndex(LabelKind kind) : kind_(kind) {}
 
   absl::Status SetMap(const v1::DataConfig& config);
+  void SetClasses(const v1::DataDescription& known);
   // The id of `text` or of a number equal to it among those known; -1 if there is none.
   int64_t IdOf(absl::string_view text) const;
   std::string UnknownLabel(absl::string_view text) const;
 
   LabelKind kind_;
-  bool mapped_ = false;  // By data.label_map.
+  bool mapped_ = false;  // By data.label_map, or by what the model knows.
+  bool known_ = false;   // By that.
   bool finished_ = false;
   uint64_t samples_ = 0;
   double sum_ = 0;  // Of numbers.

@@ -53,10 +53,15 @@ LineOutcome LibsvmParser::Parse(absl::string_view line, ParsedLine* parsed, Line
   };
   const char* p = SkipSpaces(begin, end);
   if (p == end) return LineOutcome::kBlank;
-  const char* const label_end = SkipToken(p, end);
+  const char* label_end = SkipToken(p, end);
   parsed->label = absl::string_view(p, label_end - p);
   parsed->label_column = p - begin + 1;
-  if (parsed->label.find(':') != absl::string_view::npos) return malformed(p, "is no label, which a line begins with");
+  const bool unlabelled = parsed->label.find(':') != absl::string_view::npos;
+  if (unlabelled && label_optional_) {
+    parsed->label = {};
+    label_end = p;
+  }
+  if (unlabelled && !label_optional_) return malformed(p, "is no label, which a line begins with");
   parsed->keys.clear();
   parsed->values.clear();
   bool all_ones = true;

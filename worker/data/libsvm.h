@@ -11,12 +11,15 @@ namespace lodestone::worker {
 class LibsvmParser final : public LineParser {
  public:
   // Values are transformed by `transform`, one that does not standardize.
-  explicit LibsvmParser(v1::Transform transform) : transform_(transform) {}
+  // With `label_optional`, a line may begin with a feature.
+  explicit LibsvmParser(v1::Transform transform, bool label_optional = false)
+      : transform_(transform), label_optional_(label_optional) {}
 
   LineOutcome Parse(absl::string_view line, ParsedLine* parsed, LineError* error) override;
 
  private:
   const v1::Transform transform_;
+  const bool label_optional_;
 };
 
 }  // namespace lodestone::worker

@@ -1,4 +1,6 @@
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -42,6 +44,29 @@ absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, 
   return GenerateRatings(generated, config.cluster().seed(), partition, with_test, progress);
 }
 
+// Generated samples have keys and numbers, but no text that they are made of.
+void DescribeGenerated(Schema* schema) {
+  v1::DataDescription& description = schema->description;
+  description.set_format("generated");
+  description.set_label_mean(schema->label_mean);
+  description.set_samples(schema->train_samples);
+  for (uint32_t i = 0; i < schema->numeric_count; ++i) {
+    v1::DataDescription::NumericColumn& column = *description.add_numeric();
+    column.set_name(absl::StrCat("number ", i));
+    column.set_transform(TransformName(v1::NONE));
+    column.set_deviation(1);
+  }
+  for (uint32_t i = 0; i < schema->field_count; ++i) {
+    description.add_categorical()->set_name(absl::StrCat("field ", i));
+  }
+  for (size_t c = 0; c < schema->class_names.size(); ++c) {
+    v1::DataDescription::Class& one = *description.add_classes();
+    one.set_name(schema->class_names[c]);
+    one.add_labels(schema->class_names[c]);
+    one.set_samples(schema->class_counts[c]);
+  }
+}
+
 // The label files of `images`, given or derived.
 absl::StatusOr<IdxFiles> WithLabels(std::vector<std::string> images, absl::Span<const std::string> labels,
                                     absl::string_view option) {
@@ -62,7 +87,8 @@ absl::StatusOr<IdxFiles> WithLabels(std::vector<std::string> images, absl::Span<
 }
 
 absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind labels, Partition partition,
-                                     bool with_test, const LoadProgress::Callback& progress) {
+                                     bool with_test, const LoadProgress::Callback& progress,
+                                     const v1::DataDescription* known) {
   if (config.train().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("data.train is empty, but data.format is ", Format::Format_Name(config.format())));
@@ -83,7 +109,7 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
       return absl::InvalidArgumentError(absl::StrCat("data.train_labels and data.test_labels are for IDX files, but ",
                                                      files.train[0], " is read as ", Format::Format_Name(format)));
     }
-    return LoadText(config, format, files, labels, partition, progress);
+    return LoadText(config, format, files, labels, partition, progress, known);
   }
   LODESTONE_ASSIGN_OR_RETURN(const IdxFiles train,
                              WithLabels(std::move(files.train), List(config.train_labels()), "data.train_labels"));
@@ -91,13 +117,14 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
   if (!files.test.empty()) {
     LODESTONE_ASSIGN_OR_RETURN(test, WithLabels(std::move(files.test), List(config.test_labels()), "data.test_labels"));
   }
-  return LoadIdx(config, train, test, labels, partition, progress);
+  return LoadIdx(config, train, test, labels, partition, progress, known);
 }
 
 }  // namespace
 
 absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
-                                    const std::function<void(uint64_t done, uint64_t total)>& progress) {
+                                    const std::function<void(uint64_t done, uint64_t total)>& progress,
+                                    std::shared_ptr<const v1::ModelDescription> continued) {
   if (partition.count == 0 || partition.index >= partition.count) {
     return absl::InvalidArgumentError(absl::StrCat("partition ", partition.index, " of ", partition.count));
   }
@@ -105,8 +132,14 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
   const Format::Format format = config.data().format();
   const bool generated = format == Format::GENERATED || (format == Format::AUTO && config.data().train().empty());
   try {
-    if (generated) return Generate(config, labels, partition, with_test, progress);
-    return LoadFiles(config.data(), labels, partition, with_test, progress);
+    const v1::DataDescription* const known = continued == nullptr ? nullptr : &continued->data();
+    absl::StatusOr<LoadedData> data = generated
+                                          ? Generate(config, labels, partition, with_test, progress)
+                                          : LoadFiles(config.data(), labels, partition, with_test, progress, known);
+    if (!data.ok()) return data;
+    if (generated) DescribeGenerated(&data->schema);
+    data->schema.continued = std::move(continued);
+    return data;
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("not enough memory for the data; use more workers");
   }

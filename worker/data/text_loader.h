@@ -19,8 +19,10 @@ struct DataFiles {
 };
 
 // Reads text files of `format` (LIBSVM, CSV or CRITEO). Every line is checked and every label counted; kept are those
-// of the partition. Errors name file, line and column.
+// of the partition. Errors name file, line and column. `known` (may be null): of the model that is trained on, whose
+// columns, statistics and classes are used instead of those of these files.
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
-                                    LabelKind labels, Partition partition, const LoadProgress::Callback& progress);
+                                    LabelKind labels, Partition partition, const LoadProgress::Callback& progress,
+                                    const v1::DataDescription* known = nullptr);
 
 }  // namespace lodestone::worker

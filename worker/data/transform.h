@@ -3,10 +3,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "proto/config.pb.h"
+#include "proto/model.pb.h"
 
 namespace lodestone::worker {
 
@@ -14,6 +17,10 @@ namespace lodestone::worker {
 inline v1::Transform ResolveTransform(v1::Transform transform, v1::Transform by_format) {
   return transform == v1::DEFAULT ? by_format : transform;
 }
+
+// Its name in descriptions, in lower case; and the transform of that name, nullopt if there is none.
+std::string TransformName(v1::Transform transform);
+std::optional<v1::Transform> TransformNamed(const std::string& name);
 
 // Whether the transform needs statistics of the training files.
 inline bool Standardizes(v1::Transform transform) {
@@ -35,7 +42,8 @@ inline float MissingNumber(v1::Transform transform) { return Standardizes(transf
 // Means and deviations of the columns that need them. Not thread-safe while rows are added.
 class Standardizer {
  public:
-  explicit Standardizer(std::span<const v1::Transform> columns);
+  // With `known`, the means and deviations are those, and rows are not counted. REQUIRES: it has these columns.
+  explicit Standardizer(std::span<const v1::Transform> columns, const v1::DataDescription* known = nullptr);
 
   // Whether any column is standardized at all; if not, the rest does nothing.
   bool active() const { return !columns_.empty(); }
@@ -43,6 +51,8 @@ class Standardizer {
   void Add(std::span<const float> row);
   // The columns' means and deviations are those of the rows so far; the deviation of a constant column counts as 1.
   void Finish();
+  // Sets the mean and deviation of its columns. REQUIRES: Finish was called.
+  void Describe(v1::DataDescription* description) const;
   // (x - mean) / deviation, 0 for NaN, in the standardized columns of a row. REQUIRES: Finish was called.
   void Apply(std::span<float> row) const;
 
@@ -54,8 +64,9 @@ class Standardizer {
     double sum = 0;
     double square_sum = 0;
     double mean = 0;
-    double inverse_deviation = 1;
+    double deviation = 1;
   };
+  const bool known_;
   std::vector<Column> columns_;
 };
 

@@ -7,6 +7,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "kernels/flush_denormals.h"
+#include "worker/model/model_description.h"
 
 namespace lodestone::worker {
 namespace {
@@ -27,6 +28,8 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Config& config, c
                                                      kernels::Backend* backend) {
   LODESTONE_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(config, schema));
   LODESTONE_ASSIGN_OR_RETURN(std::vector<v1::TableSpec> tables, TablesOf(plan, config));
+  *tables[0].mutable_model() =
+      schema.continued != nullptr ? *schema.continued : DescribeModel(plan, config.model(), schema, tables);
   return std::unique_ptr<Model>(new Model(std::move(plan), std::move(tables), backend));
 }
 

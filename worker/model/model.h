@@ -42,7 +42,8 @@ class Model {
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Config& config, const Schema& schema,
                                                        kernels::Backend* backend = kernels::Cpu());
 
-  // Dense tables, then embedding tables.
+  // Dense tables, then embedding tables. The first one has the model's description: that of schema.continued, if this
+  // is one, and else a new one.
   const std::vector<v1::TableSpec>& tables() const { return tables_; }
   size_t dense_table_count() const { return dense_table_count_; }
   const ModelPlan& plan() const { return plan_; }
@@ -58,6 +59,10 @@ class Model {
   // Queues the computation of the sum of the samples' losses and of batch.size predictions: probability of class 1
   // (logistic), class index (softmax), or number (squared).
   void Predict(const BatchView& batch, const ParameterPointers& parameters, float* predictions, double* loss);
+
+  // Of the last Predict, until the next call: each sample's outputs before the loss makes predictions of them,
+  // [samples, outputs], in the backend's memory.
+  const float* logits() const { return logits_.data(); }
 
   // The same at once, returning the loss. REQUIRES: the backend works on the host's memory.
   double Gradients(const KeyedBatch& batch, const ParameterPointers& parameters, uint64_t dropout_seed,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "worker/model/model_description.h"
 
 namespace lodestone::worker {
 namespace {
@@ -226,7 +227,12 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   plan.dropout = model.dropout();
   LODESTONE_RETURN_IF_ERROR(PlanLoss(model, schema, &plan));
   LODESTONE_RETURN_IF_ERROR(CheckData(model, schema, plan.outputs));
-  if (config.train().bias_from_labels()) PlanBias(schema, &plan);
+  if (schema.continued != nullptr) {
+    LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, plan.type, plan.loss));
+    plan.prior.assign(schema.continued->prior().begin(), schema.continued->prior().end());
+  } else if (config.train().bias_from_labels()) {
+    PlanBias(schema, &plan);
+  }
 
   const uint32_t dim = model.embedding_dim();
   const bool dlrm = model.type() == ModelConfig::DLRM;

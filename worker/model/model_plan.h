@@ -56,7 +56,8 @@ struct ModelPlan {
 // Whether the labels of the model that `config` describes are classes or numbers.
 LabelKind LabelsOf(const v1::ModelConfig& config);
 
-// INVALID_ARGUMENT, saying what to change, if the model makes no sense on such data.
+// INVALID_ARGUMENT, saying what to change, if the model makes no sense on such data, or is not the one that
+// schema.continued (whose prior stays) is.
 absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& schema);
 
 // The model's tables: dense ones, then embedding tables. The same for all workers.

@@ -60,6 +60,37 @@ TEST_P(StorageLifeTest, ManyLivesInARowLoseNothing) {
   EXPECT_EQ(Content(StartWell(config_)), Content(reference));
 }
 
+// Each shard's updates are applied again with the settings that they were applied with at first.
+TEST_P(StorageLifeTest, OtherSettingsOfATableAreTheSameAfterAKillFromTheLogAndFromCheckpoints) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  std::vector<v1::Config> kills;
+  for (Sequence round = 0; round < 4; ++round) {
+    PushMany(ps, 1 + 10 * round, 5 + 10 * round);
+    v1::EnsureTablesRequest request;
+    request.set_worker_incarnation(kWorker);
+    *request.add_tables() = AddingDense("dense", kElements, kBlockElements);
+    *request.add_tables() = AddingRows("rows", kDim);
+    const float rate = -0.5f - static_cast<float>(round);
+    for (v1::TableSpec& spec : *request.mutable_tables()) spec.mutable_optimizer()->set_learning_rate(rate);
+    const auto changed = ps.store->EnsureTables(request);
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    kills.push_back(Killed());
+    PushMany(ps, 6 + 10 * round, 10 + 10 * round);
+    const Ps again = StartWell(Killed());
+    EXPECT_EQ(Content(again), Content(ps)) << "round " << round;
+    EXPECT_EQ(again.store->tables().SpecOf("dense")->optimizer().learning_rate(), rate);
+    EXPECT_EQ(again.store->tables().SpecOf("rows")->revision(), round + 1);
+    if (round % 2 == 1) {
+      ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+    }
+  }
+  // From where it was killed right after the change, the same pushes lead to the same.
+  const Ps again = StartWell(kills.back());
+  PushMany(again, 36, 40);
+  EXPECT_EQ(Content(again), Content(ps));
+}
+
 TEST_P(StorageLifeTest, ALogGoesOnFromACheckpointAndOldSegmentsGoAway) {
   const Ps ps = StartWell(config_);
   EnsureTables(ps);

@@ -62,6 +62,40 @@ TEST_P(OptimizerReplicationTest, AFollowerThatComesLateGetsTheStateAndWhatComesM
   }
 }
 
+// Other settings of a table, by a later worker, are for a follower what they are for the owner: at the same place among
+// each shard's updates, whether it has them from a state or as an update.
+TEST_P(OptimizerReplicationTest, AFollowerHasTheSettingsThatALaterWorkerBrought) {
+  Start();
+  std::vector<v1::TableSpec> specs = SpecsWith(GetParam(), kDim);
+  for (v1::TableSpec& spec : specs) spec.set_name("x/" + spec.name());
+  Ensure(&a(), specs);
+  Sequence sequence = 0;
+  const auto push = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const Pushed pushed = Send(&a(), RandomPush(kShards, specs, ++sequence)).get();
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+    }
+  };
+  const auto change = [&](float factor) {
+    for (v1::TableSpec& spec : specs) {
+      spec.mutable_optimizer()->set_learning_rate(factor * spec.optimizer().learning_rate());
+    }
+    Ensure(&a(), specs);
+  };
+  ASSERT_NO_FATAL_FAILURE(push(10));
+  change(0.5f);
+  ASSERT_NO_FATAL_FAILURE(push(10));
+  b().Begin();
+  while (!coordinator_.AllInSync()) ASSERT_NO_FATAL_FAILURE(push(1));
+  ASSERT_NO_FATAL_FAILURE(push(10));
+  change(3);
+  ASSERT_NO_FATAL_FAILURE(push(10));
+  ExpectSame(&a(), &b());
+  for (const v1::TableSpec& spec : specs) {
+    EXPECT_EQ(b().store->tables().SpecOf(spec.name())->optimizer().learning_rate(), spec.optimizer().learning_rate());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OptimizerReplicationTest, ::testing::ValuesIn(AllMethods()));
 
 using ReplicationTest = ReplicaFixture;

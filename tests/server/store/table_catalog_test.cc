@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -126,6 +127,105 @@ TEST_F(CatalogTest, ALogOfANewerPsIsRefusedByNameAndOneThatWasWrittenUnknowingly
   EXPECT_TRUE(Replay(spec).ok());
   EXPECT_TRUE(Replay(spec).ok());
   EXPECT_TRUE(Ensure({AddingRows("r", 2)}).ok());
+}
+
+// A table goes on with what a later worker wants of it.
+class ContinuedTableTest : public CatalogTest {
+ protected:
+  // The values that a push of 1 leads to, from where the table is.
+  float ValueAfterPush(Sequence sequence, TableId table) {
+    auto push = NewPush(sequence);
+    push.AddRows(table, 2, {{1, 1.0f}}, true);
+    EXPECT_TRUE(Push(push).ok());
+    return PullRows(table, 2, {1})[0];
+  }
+};
+
+// Regression: any other learning rate, broadcast or initializer was ALREADY_EXISTS, so that nothing could be trained
+// on.
+TEST_F(ContinuedTableTest, AnExistingTableTakesOtherSettingsAndKeepsItsValues) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  spec.mutable_initializer()->mutable_constant()->set_value(10);
+  const auto made = Ensure({spec});
+  ASSERT_TRUE(made.ok()) << made.status();
+  const TableId table = made->tables(0).id();
+  EXPECT_EQ(ValueAfterPush(1, table), 11);
+  spec.mutable_optimizer()->set_learning_rate(-0.5f);
+  spec.mutable_initializer()->mutable_constant()->set_value(20);
+  spec.mutable_broadcast()->set_every_pushes(3);
+  spec.mutable_guard()->set_norm_max_factor(7);
+  const auto changed = Ensure({spec});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->tables(0).id(), table);
+  EXPECT_EQ(ValueAfterPush(2, table), 11.5f);
+  EXPECT_EQ(PullRows(table, 2, {77})[0], 10) << "rows that nothing has been pushed to are what they were";
+  const std::optional<v1::TableSpec> now = store_->tables().SpecOf("r");
+  ASSERT_TRUE(now.has_value());
+  EXPECT_EQ(now->optimizer().learning_rate(), -0.5f);
+  EXPECT_EQ(now->broadcast().every_pushes(), 3u);
+  EXPECT_EQ(now->guard().norm_max_factor(), 7);
+  EXPECT_EQ(now->initializer().constant().value(), 10);
+  EXPECT_EQ(now->revision(), 1u);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  EXPECT_EQ(store_->tables().SpecOf("r")->revision(), 1u) << "nothing has changed";
+}
+
+TEST_F(ContinuedTableTest, AnotherShapeOptimizerOrUseOfRowsIsRefusedWithWhatToDo) {
+  Make();
+  ASSERT_TRUE(Ensure({AddingRows("r", 2), AddingDense("d", 10, 4)}).ok());
+  using Change = std::function<void(v1::TableSpec*)>;
+  const auto refused = [&](v1::TableSpec spec, const std::string& why, const Change& change) {
+    change(&spec);
+    const absl::Status status = Ensure({spec}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("another server.data_dir"));
+  };
+  refused(AddingRows("r", 2), "it is embedding dim 2, not embedding dim 3",
+          [](auto* spec) { spec->mutable_embedding()->set_dim(3); });
+  refused(AddingRows("r", 2), "sgd, not adam", [](auto* spec) { spec->mutable_optimizer()->mutable_adam(); });
+  refused(AddingRows("r", 2), "does not keep the use of its rows",
+          [](auto* spec) { spec->mutable_embedding()->mutable_eviction()->set_rows_max(100); });
+  refused(AddingDense("d", 10, 4), "it is dense [10], not dense [11]",
+          [](auto* spec) { spec->mutable_dense()->set_dims(0, 11); });
+  refused(AddingDense("d", 10, 4), "its blocks have 4, not 5",
+          [](auto* spec) { spec->mutable_dense()->set_block_elements(5); });
+}
+
+TEST_F(ContinuedTableTest, AnObserverAndOneThatMayNotWriteChangeNothing) {
+  Make();
+  ASSERT_TRUE(Ensure({AddingRows("r", 2)}).ok());
+  v1::TableSpec spec = AddingRows("r", 2);
+  spec.mutable_optimizer()->set_learning_rate(-0.5f);
+  ASSERT_TRUE(Ensure({spec}, /*worker=*/0).ok());
+  EXPECT_EQ(store_->tables().SpecOf("r")->optimizer().learning_rate(), -1);
+  v1::EnsureTablesRequest request;
+  request.set_worker_incarnation(kWorker);
+  request.set_keep_settings(true);
+  *request.add_tables() = spec;
+  ASSERT_TRUE(store_->EnsureTables(request).ok());
+  EXPECT_EQ(store_->tables().SpecOf("r")->optimizer().learning_rate(), -1);
+}
+
+TEST_F(ContinuedTableTest, TheFirstModelStaysAndAnotherOneIsRefused) {
+  Make();
+  v1::TableSpec spec = AddingRows("r", 2);
+  spec.mutable_model()->set_type("linear");
+  ASSERT_TRUE(Ensure({spec}).ok());
+  ASSERT_TRUE(Ensure({AddingRows("r", 2)}).ok()) << "of a program that describes no model";
+  EXPECT_EQ(store_->tables().SpecOf("r")->model().type(), "linear");
+  v1::EnsureTablesRequest request;
+  request.add_describe("r");
+  request.add_describe("none");
+  const auto described = store_->EnsureTables(request);
+  ASSERT_TRUE(described.ok()) << described.status();
+  ASSERT_EQ(described->described_size(), 1);
+  EXPECT_EQ(described->described(0).model().type(), "linear");
+  spec.mutable_model()->set_type("fm");
+  const absl::Status status = Ensure({spec}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"linear\" -> \"fm\""));
 }
 
 }  // namespace

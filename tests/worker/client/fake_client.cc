@@ -109,6 +109,16 @@ FakeClient::Vector FakeClient::Fresh(const Table& table, Key key, size_t n, uint
   return vector;
 }
 
+absl::StatusOr<std::vector<v1::TableSpec>> FakeClient::DescribeTables(const std::vector<std::string>& names) {
+  MutexLock lock(&mu_);
+  std::vector<v1::TableSpec> specs;
+  for (const std::string& name : names) {
+    const auto table = tables_.find(TableIdOf(name));
+    if (table != tables_.end() && table->second.optimizer != nullptr) specs.push_back(table->second.handle.spec);
+  }
+  return specs;
+}
+
 absl::StatusOr<std::vector<TableHandle>> FakeClient::EnsureTables(const std::vector<v1::TableSpec>& specs) {
   MutexLock lock(&mu_);
   std::vector<TableHandle> handles;

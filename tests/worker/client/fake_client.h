@@ -47,6 +47,7 @@ class FakeClient final : public Client {
   Incarnation incarnation() const override { return 1; }
   std::shared_ptr<const ShardMap> shard_map() const override { return shard_map_; }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
+  absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) override;
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,

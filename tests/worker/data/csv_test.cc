@@ -112,6 +112,9 @@ v1::Config NamedColumns(const std::string& path) {
   return config;
 }
 
+// The key of a category of a named column.
+Key KeyIn(const std::string& column, const std::string& text) { return StableHash(text, StableHash(column)); }
+
 TEST(Csv, ReadsColumnsByNameAndIndex) {
   const std::string path = WriteFile("named.csv",
                                      "id;bought;country;city;age;income\n"
@@ -125,8 +128,8 @@ TEST(Csv, ReadsColumnsByNameAndIndex) {
   const Batch batch = ReadAll(*data->train);
   EXPECT_EQ(batch.labels, (std::vector<float>{1, 0}));
   EXPECT_EQ(batch.numeric, (std::vector<float>{0, 10, 0, -5}));
-  EXPECT_EQ(batch.keys, (std::vector<Key>{StableHash("Den \"Haag\"; Z", 0), StableHash("NL", 1), StableHash("", 0),
-                                          StableHash("", 1)}));
+  EXPECT_EQ(batch.keys, (std::vector<Key>{KeyIn("city", "Den \"Haag\"; Z"), KeyIn("country", "NL"), KeyIn("city", ""),
+                                          KeyIn("country", "")}));
 }
 
 TEST(Csv, FindsNamedColumnsInEachFile) {
@@ -141,7 +144,7 @@ TEST(Csv, FindsNamedColumnsInEachFile) {
   const Batch batch = ReadAll(*data->test);
   EXPECT_EQ(batch.labels[0], 1);
   EXPECT_EQ(batch.numeric, (std::vector<float>{0, 9}));
-  EXPECT_EQ(batch.keys, (std::vector<Key>{StableHash("Delft", 0), StableHash("NL", 1)}));
+  EXPECT_EQ(batch.keys, (std::vector<Key>{KeyIn("city", "Delft"), KeyIn("country", "NL")}));
 }
 
 TEST(Csv, ReadsRangesWithoutLabelAndIgnoredColumns) {
@@ -204,7 +207,7 @@ TEST(Csv, JoinsLinesWithinQuotes) {
   config.mutable_data()->set_bad_lines_max(1);
   const auto data = Load(config);
   ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(ReadAll(*data->train).keys, (std::vector<Key>{StableHash("one\n\ntwo", 0)}));
+  EXPECT_EQ(ReadAll(*data->train).keys, (std::vector<Key>{KeyIn("text", "one\n\ntwo")}));
 }
 
 TEST(Csv, TellsLineAndColumnOfWhatIsWrong) {

@@ -32,6 +32,16 @@ absl::StatusOr<std::unique_ptr<CheckpointContent>> CheckpointContent::Open(const
   std::iota(shards.begin(), shards.end(), 0u);
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> specs, reader.Tables(shards));
   for (const v1::TableSpec& spec : specs) {
+    if (spec.revision() > 0 && !content->tables_.empty() && content->tables_.back().table->name() == spec.name()) {
+      // The settings that the table came to.
+      v1::TableSpec& noted = *content->cluster_.mutable_tables(content->cluster_.tables_size() - 1);
+      noted = spec;
+      noted.clear_revision();
+      LODESTONE_ASSIGN_OR_RETURN(const server::TableSettings* const settings,
+                                 content->tables_.back().table->Keep(spec));
+      content->tables_.back().table->Use(settings);
+      continue;
+    }
     *content->cluster_.add_tables() = spec;
     TableContent& table = content->tables_.emplace_back();
     LODESTONE_ASSIGN_OR_RETURN(table.table, server::Table::Create(spec, first.seed(), first.shards()));

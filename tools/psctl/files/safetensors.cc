@@ -79,6 +79,12 @@ absl::StatusOr<std::unique_ptr<Safetensors>> Safetensors::Open(const std::string
 
 Safetensors::~Safetensors() { munmap(data_, size_); }
 
+const std::string& Safetensors::metadata(const std::string& name) const {
+  static const std::string* const kNone = new std::string;
+  const auto found = metadata_.find(name);
+  return found == metadata_.end() ? *kNone : found->second;
+}
+
 absl::Status Safetensors::Parse() {
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, data_, sizeof(header_bytes));
@@ -92,8 +98,10 @@ absl::Status Safetensors::Parse() {
                                          size_ - sizeof(header_bytes) - header_bytes);
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
-      const auto found = entry.find("lodestone");
-      if (entry.is_object() && found != entry.end() && found->is_string()) metadata_ = found->get<std::string>();
+      if (!entry.is_object()) continue;
+      for (const auto& [key, value] : entry.items()) {
+        if (value.is_string()) metadata_[key] = value.get<std::string>();
+      }
       continue;
     }
     View view;

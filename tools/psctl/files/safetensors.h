@@ -29,8 +29,8 @@ class Safetensors {
   };
   // By name.
   const std::map<std::string, View>& tensors() const { return tensors_; }
-  // What Create of tensor_file.h was given; empty if there is no such.
-  const std::string& metadata() const { return metadata_; }
+  // What Create of tensor_file.h was given under a name; empty if there is no such.
+  const std::string& metadata(const std::string& name) const;
 
  private:
   Safetensors(uint8_t* data, uint64_t size) : data_(data), size_(size) {}
@@ -39,7 +39,7 @@ class Safetensors {
   uint8_t* const data_;  // The file, mapped.
   const uint64_t size_;
   std::map<std::string, View> tensors_;
-  std::string metadata_;
+  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace lodestone::psctl

@@ -66,9 +66,9 @@ class SafetensorsWriter final : public TensorFile {
  public:
   explicit SafetensorsWriter(std::unique_ptr<Output> output) : output_(std::move(output)) {}
 
-  absl::Status Begin(const std::vector<Tensor>& tensors, const std::string& metadata) {
+  absl::Status Begin(const std::vector<Tensor>& tensors, const Metadata& metadata) {
     nlohmann::ordered_json header;
-    header["__metadata__"] = {{"lodestone", metadata}};
+    header["__metadata__"] = nlohmann::ordered_json(metadata);
     for (const Tensor& tensor : tensors) {
       const uint64_t end = left_ + tensor.bytes();
       header[tensor.name] = {{"dtype", TypeName(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {left_, end}}};
@@ -115,13 +115,20 @@ class NpzWriter final : public TensorFile {
  public:
   explicit NpzWriter(std::unique_ptr<Output> output) : output_(std::move(output)) {}
 
-  absl::Status Begin(std::vector<Tensor> tensors) {
+  absl::Status Begin(std::vector<Tensor> tensors, const Metadata& metadata) {
     for (Tensor& tensor : tensors) {
       Entry entry;
       entry.name = tensor.name + ".npy";
       entry.header = NpyHeader(tensor);
       entry.left = tensor.bytes();
       entry.bytes = entry.header.size() + entry.left;
+      entries_.push_back(std::move(entry));
+    }
+    for (const auto& [name, text] : metadata) {
+      Entry entry;
+      entry.name = name + ".json";
+      entry.header = text;
+      entry.bytes = text.size();
       entries_.push_back(std::move(entry));
     }
     return OpenEntries();
@@ -289,7 +296,7 @@ absl::Status TensorFile::CheckPath(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string& path, std::vector<Tensor> tensors,
-                                                               const std::string& metadata) {
+                                                               const Metadata& metadata) {
   LODESTONE_RETURN_IF_ERROR(CheckPath(path));
   std::set<std::string> names;
   for (const Tensor& tensor : tensors) {
@@ -304,7 +311,7 @@ absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(const std::string
     return made;
   }
   auto made = std::make_unique<NpzWriter>(std::move(output));
-  LODESTONE_RETURN_IF_ERROR(made->Begin(std::move(tensors)));
+  LODESTONE_RETURN_IF_ERROR(made->Begin(std::move(tensors), metadata));
   return made;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,10 +30,12 @@ class TensorFile {
  public:
   // INVALID_ARGUMENT if the end of a file's name, .safetensors or .npz, does not say which kind it is.
   static absl::Status CheckPath(const std::string& path);
-  // Begins a file of these tensors. `metadata` is a text that safetensors have a place for (key "lodestone") and npz do
-  // not. INVALID_ARGUMENT if the path is wrong or two tensors have one name.
+  // Texts about the tensors, by name: in safetensors' header by that name; in npz a member NAME.json, which NumPy gives
+  // as bytes.
+  using Metadata = std::map<std::string, std::string>;
+  // Begins a file of these tensors. INVALID_ARGUMENT if the path is wrong or two tensors have one name.
   static absl::StatusOr<std::unique_ptr<TensorFile>> Create(const std::string& path, std::vector<Tensor> tensors,
-                                                            const std::string& metadata);
+                                                            const Metadata& metadata);
   virtual ~TensorFile() = default;
 
   // The next bytes of the tensors' content, little-endian, one tensor after the other.

@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
-#include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/files/checkpoint_content.h"
+#include "tools/psctl/files/model_metadata.h"
 #include "tools/psctl/files/tensor_file.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
@@ -165,14 +165,7 @@ absl::Status ExportCheckpoint(const ExportOptions& options, ExportResult* result
   std::vector<Tensor> tensors;
   for (const TableContent* content : chosen) AddTensors(*content, options, &tensors);
   if (result != nullptr) result->tensors = tensors;
-  // For psctl import: what the tables were.
-  google::protobuf::util::JsonPrintOptions print;
-  print.preserve_proto_field_names = true;
-  std::string metadata;
-  if (const auto printed = google::protobuf::util::MessageToJsonString(checkpoint->cluster(), &metadata, print);
-      !printed.ok()) {
-    return absl::InternalError(printed.ToString());
-  }
+  LODESTONE_ASSIGN_OR_RETURN(const TensorFile::Metadata metadata, MetadataOf(checkpoint->cluster()));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<TensorFile> file,
                              TensorFile::Create(options.out, std::move(tensors), metadata));
   PieceWriter writer(file.get());

@@ -22,6 +22,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "tools/psctl/files/checkpoint_folder.h"
+#include "tools/psctl/files/model_metadata.h"
 #include "tools/psctl/files/safetensors.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
@@ -51,10 +52,18 @@ absl::StatusOr<std::vector<v1::TableSpec>> FindSpecs(const ImportOptions& option
     if (reader.manifests().empty()) return absl::NotFoundError(absl::StrCat(options.like, " holds no checkpoint"));
     std::vector<ShardId> shards(reader.manifests().front().manifest->shards());
     std::iota(shards.begin(), shards.end(), 0u);
-    return reader.Tables(shards);
+    LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> all, reader.Tables(shards));
+    std::vector<v1::TableSpec> specs;
+    for (const v1::TableSpec& spec : all) {
+      if (!specs.empty() && specs.back().name() == spec.name()) specs.pop_back();  // It has changed to this one.
+      specs.push_back(spec);
+      specs.back().clear_revision();
+    }
+    return specs;
   }
   v1::ServerManifest noted;
-  if (!google::protobuf::util::JsonStringToMessage(tensors.metadata(), &noted).ok() || noted.tables().empty()) {
+  if (!google::protobuf::util::JsonStringToMessage(tensors.metadata(kClusterMetadata), &noted).ok() ||
+      noted.tables().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.file,
                      ": is not from psctl export, or its metadata is lost: --like CHECKPOINT must say what its tables "

@@ -31,6 +31,7 @@
 #include "tools/psctl/text/console.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/verbs/flags.h"
+#include "tools/psctl/verbs/kept_model.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -57,6 +58,7 @@ class TemporaryFolder {
     path_ = name;
     return absl::OkStatus();
   }
+  std::string path() const { return path_.string(); }
   std::string File(const std::string& name) const { return (path_ / name).string(); }
 
  private:
@@ -93,6 +95,7 @@ class LocalRun {
       : options_(options),
         config_(std::move(config)),
         console_(STDERR_FILENO, !options.quiet && Console::IsTerminal(STDERR_FILENO)),
+        model_(options.model, options.from, config_),
         cluster_([this](const Child& child, absl::string_view line) { ShowLine(child, line); }, [this] { Tick(); }) {}
 
   int Run() {
@@ -112,6 +115,7 @@ class LocalRun {
     console_.SetBar("");
     std::fputs((options_.json ? ToJson(*summary) : ToTable(*summary)).c_str(), stdout);
     std::fflush(stdout);
+    Say(model_.Report());
     return WriteSummary(*summary);
   }
 
@@ -120,6 +124,7 @@ class LocalRun {
     LODESTONE_RETURN_IF_ERROR(folder_.Create());
     LODESTONE_ASSIGN_OR_RETURN(const std::string ps, ProgramOf(options_.ps_binary, "ps", "server/ps"));
     LODESTONE_ASSIGN_OR_RETURN(const std::string worker, ProgramOf(options_.worker_binary, "worker", "worker/worker"));
+    LODESTONE_RETURN_IF_ERROR(model_.Prepare(folder_.path()));
     LODESTONE_RETURN_IF_ERROR(StartServers(ps));
     LODESTONE_RETURN_IF_ERROR(StartWorkers(worker));
     poller_.emplace(coordinator_, kPollMs);
@@ -129,6 +134,7 @@ class LocalRun {
     LODESTONE_RETURN_IF_ERROR(cluster_.StopServers(kSlowEndMs, [this] {
       Say("waiting for the ps to write their last checkpoint and end; Ctrl-C does not wait any longer");
     }));
+    LODESTONE_RETURN_IF_ERROR(model_.Keep());
     std::vector<RunSummary> summaries;
     for (uint32_t i = 0; i < config_.cluster().workers(); ++i) {
       LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadSummary(SummaryFile(i)));
@@ -180,6 +186,7 @@ class LocalRun {
   std::vector<std::string> CommonArguments(const std::string& program) const {
     std::vector<std::string> argv = {program, "--config", options_.config_path};
     for (const std::string& set : options_.sets) Append(&argv, {"--set", set});
+    for (const std::string& set : model_.sets()) Append(&argv, {"--set", set});
     // The progress shows what INFO lines would say.
     if (!options_.verbose && !config_.log().has_level()) Append(&argv, {"--set", "log.level=WARN"});
     return argv;
@@ -236,6 +243,7 @@ class LocalRun {
   const SteadyTime time_;
   Console console_;
   TemporaryFolder folder_;
+  KeptModel model_;
   LocalCluster cluster_;  // Before the poller's thread, which is to have its signal mask.
   std::optional<StatusPoller> poller_;
   std::string coordinator_;            // Its address.
@@ -268,7 +276,8 @@ int RunLocal(const LocalOptions& options) {
 const Verb kLocalVerb = {
     "local", "Trains on a cluster of this machine's processes",
     "  psctl local configs/local.yaml                         train on a cluster of this machine's processes\n"
-    "  psctl local configs/a9a.yaml --set data.train=a9a --set data.test=a9a.t --summary result.json\n",
+    "  psctl local configs/a9a.yaml --set data.train=a9a --set data.test=a9a.t --summary result.json\n"
+    "  psctl local configs/a9a.yaml --model a9a.safetensors   train and keep the model\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<LocalOptions>();
       command->add_option("CONFIG", options->config_path, "YAML file that describes the cluster")
@@ -276,6 +285,12 @@ const Verb kLocalVerb = {
           ->type_name("FILE");
       AddSet(command, &options->sets);
       command->add_option("--summary", options->summary_path, "Writes the result to this file as JSON")
+          ->type_name("FILE");
+      command
+          ->add_option("--model", options->model,
+                       "Keeps the trained model: FILE.safetensors, which psctl predict and --from read, or FILE.npz")
+          ->type_name("FILE");
+      command->add_option("--from", options->from, "Starts from a model that was kept: FILE.safetensors")
           ->type_name("FILE");
       command->add_option("--ps-binary", options->ps_binary, "The ps program (default: lodestone-ps beside psctl)")
           ->type_name("FILE");

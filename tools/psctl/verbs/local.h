@@ -9,6 +9,8 @@
 namespace lodestone::psctl {
 
 struct LocalOptions {
+  std::string model;  // FILE.safetensors or FILE.npz that the trained model is written to; empty: none.
+  std::string from;   // FILE.safetensors that it starts from; empty: it starts anew.
   std::string config_path;
   std::vector<std::string> sets;  // "a.b=VALUE"
   std::string summary_path;       // Where the result goes as JSON; empty: nowhere.

@@ -53,6 +53,7 @@ class ManifestCheck {
 
   void Run() {
     for (const v1::TableSpec& spec : manifest_.tables()) {
+      if (spec.revision() > 0 && !tables_.empty() && tables_.back()->name() == spec.name()) continue;
       auto table = server::Table::Create(spec, manifest_.seed(), manifest_.shards());
       if (!table.ok()) return Report(table.status().message());
       tables_.push_back(*std::move(table));

@@ -37,7 +37,7 @@ constexpr char kGood[] =
 TEST(Safetensors, FindsTensorsWhereverTheyLie) {
   const auto file = Safetensors::Open(Write(kGood, "xabcdefgh"));
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ((*file)->metadata(), "about it");
+  EXPECT_EQ((*file)->metadata("lodestone"), "about it");
   ASSERT_EQ((*file)->tensors().size(), 2u);
   const Safetensors::View& a = (*file)->tensors().at("a");
   EXPECT_EQ(a.type, "F32");

@@ -30,7 +30,7 @@ std::vector<uint8_t> Content() {
 // The file, whose content is appended in pieces of `piece` bytes.
 std::string Write(const std::string& name, size_t piece) {
   const std::string path = server::FreshFolder() + "/" + name;
-  auto file = TensorFile::Create(path, kTensors, "about it");
+  auto file = TensorFile::Create(path, kTensors, {{"lodestone", "about it"}});
   EXPECT_TRUE(file.ok()) << file.status();
   const std::vector<uint8_t> bytes = Content();
   for (size_t at = 0; at < bytes.size(); at += piece) {
@@ -69,7 +69,7 @@ TEST(TensorFile, WritesNpzThatAreReadBack) {
 TEST(TensorFile, OfNoTensorsIsAFileToo) {
   for (const char* name : {"f.npz", "f.safetensors"}) {
     const std::string path = server::FreshFolder() + "/" + name;
-    auto file = TensorFile::Create(path, {}, "");
+    auto file = TensorFile::Create(path, {}, {});
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->Finish().ok());
     EXPECT_THAT(name[2] == 'n' ? ReadNpz(server::ReadWhole(path)) : ReadSafetensors(server::ReadWhole(path)),
@@ -79,14 +79,14 @@ TEST(TensorFile, OfNoTensorsIsAFileToo) {
 
 TEST(TensorFile, LeavesNothingIfItIsNotFinished) {
   const std::string dir = server::FreshFolder();
-  { ASSERT_TRUE(TensorFile::Create(dir + "/f.npz", kTensors, "").ok()); }
+  { ASSERT_TRUE(TensorFile::Create(dir + "/f.npz", kTensors, {}).ok()); }
   EXPECT_THAT(server::FilesBelow(dir), IsEmpty());
 }
 
 TEST(TensorFile, RefusesOtherNamesAndEqualTensors) {
-  EXPECT_TRUE(absl::IsInvalidArgument(TensorFile::Create("/tmp/f.pt", kTensors, "").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(TensorFile::Create("/tmp/f.pt", kTensors, {}).status()));
   std::vector<Tensor> twice = {kTensors[1], kTensors[1]};
-  EXPECT_THAT(std::string(TensorFile::Create("/tmp/f.npz", twice, "").status().message()),
+  EXPECT_THAT(std::string(TensorFile::Create("/tmp/f.npz", twice, {}).status().message()),
               HasSubstr("two tensors would be called `mlp/0/weight`"));
 }
 

@@ -57,7 +57,7 @@ class ImportTest : public ::testing::Test {
     std::memcpy(&floats[2], keys, sizeof(keys));
     change(&tensors, &floats);
     const std::string path = dir_ + "/made.safetensors";
-    auto file = TensorFile::Create(path, tensors, "");
+    auto file = TensorFile::Create(path, tensors, {});
     EXPECT_TRUE(file.ok()) << file.status();
     EXPECT_TRUE((*file)->Append({reinterpret_cast<const uint8_t*>(floats.data()), floats.size() * 4}).ok());
     EXPECT_TRUE((*file)->Finish().ok());

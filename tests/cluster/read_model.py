@@ -1,0 +1,180 @@
+#!/usr/bin/python3
+"""Predicts by a model that psctl has exported, with NumPy alone: another program that uses what the file says.
+
+    read_model.py MODEL.safetensors|MODEL.npz DATA    prints a line per sample: its score, or its class and probability
+
+Reads linear, fm, mf, deepfm and mlp models of csv (with a header) and criteo data. tools/psctl/README.md describes the
+file; what is done here is done by what stands there.
+"""
+
+import csv
+import json
+import math
+import sys
+
+import numpy as np
+
+MASK = (1 << 64) - 1
+
+
+def mix64(x):
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def stable_hash(data, salt):
+    h = mix64(salt ^ ((0xFF51AFD7ED558CCD * (len(data) + 1)) & MASK))
+    whole = len(data) // 8 * 8
+    for i in range(0, whole, 8):
+        h = mix64(h ^ int.from_bytes(data[i : i + 8], "little"))
+    return mix64(h ^ int.from_bytes(data[whole:], "little"))
+
+
+def read_file(path):
+    """Tensors and metadata of a file."""
+    if path.endswith(".npz"):
+        with np.load(path) as npz:
+            metadata = {name[: -len(".json")]: json.loads(npz[name]) for name in npz.files if name.endswith(".json")}
+            return {name: npz[name] for name in npz.files if not name.endswith(".json")}, metadata
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        content = file.read()
+    metadata = {name: json.loads(text) for name, text in header.pop("__metadata__").items()}
+    types = {"F32": np.float32, "U64": np.uint64, "I64": np.int64}
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = np.frombuffer(content[begin:end], types[entry["dtype"]]).reshape(entry["shape"])
+    return tensors, metadata
+
+
+def normal_quantile(p):
+    """Wichura 1988, AS 241, PPND7."""
+    q = p - 0.5
+    if abs(q) <= 0.425:
+        r = 0.180625 - q * q
+        return (
+            q
+            * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179)
+            / (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1.0)
+        )
+    r = math.sqrt(-math.log(p if q < 0 else 1.0 - p))
+    if r <= 5.0:
+        r -= 1.6
+        r = (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) / (
+            (0.12021132975 * r + 0.73700164250) * r + 1.0
+        )
+    else:
+        r -= 5.0
+        r = (((0.017337203997 * r + 0.42868294337) * r + 3.0812263860) * r + 6.6579051150) / (
+            (0.012258202635 * r + 0.24197894225) * r + 1.0
+        )
+    return -r if q < 0 else r
+
+
+class Rows:
+    """An embedding table: the file's rows, and what a row is that the file does not hold."""
+
+    def __init__(self, name, tensors, cluster):
+        keys = tensors[name + ".keys"].astype(np.uint64)
+        self.index = {int(key): i for i, key in enumerate(keys)}
+        self.values = tensors[name + ".values"]
+        spec = next(table for table in cluster["tables"] if table["name"] == name)
+        self.initializer = spec.get("initializer", {})
+        self.seed = mix64(mix64(int(cluster["seed"])) ^ stable_hash(name.encode(), 0))
+
+    def row(self, key):
+        if key in self.index:
+            return self.values[self.index[key]]
+        dim = self.values.shape[1]
+        if "normal" not in self.initializer:
+            return np.full(dim, self.initializer.get("constant", {}).get("value", 0.0), np.float32)
+        normal = self.initializer["normal"]
+        stream = mix64(mix64(self.seed) ^ key)
+        row = []
+        for i in range(dim):
+            bits = mix64((stream + mix64(i)) & MASK) >> 12
+            row.append(normal.get("mean", 0.0) + normal["stddev"] * normal_quantile((bits + 0.5) * 2.0**-52))
+        return np.array(row, np.float32)
+
+
+def number(text, column):
+    transform = column["transform"]
+    if text is None:
+        return 0.0
+    x = float(text)
+    if transform.startswith("log"):
+        x = math.copysign(math.log1p(abs(x)), x)
+    if transform == "unit":
+        x /= 255
+    if transform.endswith("standardize"):
+        x = (x - column["mean"]) / column["deviation"]
+    return x
+
+
+def samples(path, data):
+    """The texts of each sample's numeric and categorical columns; None: missing."""
+    with open(path, newline="") as file:
+        if data["format"] == "criteo":
+            for line in file:
+                fields = [field or None for field in line.rstrip("\r\n").split("\t")]
+                yield fields[1:14], fields[14:]
+            return
+        reader = csv.reader(file, delimiter=data["delimiter"])
+        places = {name: i for i, name in enumerate(next(reader))}
+        missing = set(data["missing"]) | {""}
+        for fields in reader:
+            columns = {name: None if fields[i] in missing else fields[i] for name, i in places.items()}
+            yield (
+                [columns[column["name"]] for column in data["numeric"]],
+                [columns[column["name"]] for column in data["categorical"]],
+            )
+
+
+def logits_of(model, tensors, rows, numbers, keys):
+    logits = tensors["bias"].astype(np.float64)
+    if model["prior"]:
+        logits = logits + np.array(model["prior"])
+    if "numeric" in tensors:
+        logits = logits + numbers @ tensors["numeric"]
+    if "linear" in rows:
+        logits = logits + sum(rows["linear"].row(key) for key in keys)
+    vectors = np.array([rows["embedding"].row(key) for key in keys], np.float64) if "embedding" in rows else None
+    if model["type"] in ("fm", "mf", "deepfm"):
+        logits = logits + 0.5 * (vectors.sum(0) ** 2 - (vectors**2).sum(0)).sum()
+    if model["type"] in ("deepfm", "mlp"):
+        x = numbers if vectors is None else np.concatenate([vectors.ravel(), numbers])
+        layers = len(model["hidden"])
+        for layer in range(layers):
+            x = np.maximum(x @ tensors[f"mlp/{layer}/weight"] + tensors[f"mlp/{layer}/bias"], 0)
+        logits = logits + x @ tensors[f"mlp/{layers}/weight"]
+    return logits
+
+
+def main():
+    tensors, metadata = read_file(sys.argv[1])
+    model, cluster = metadata["lodestone_model"], metadata["lodestone"]
+    assert model["format"] == 1 and model["activation"] == "relu"
+    data = model["data"]
+    rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}
+    for numeric, categorical in samples(sys.argv[2], data):
+        numbers = np.array([number(text, column) for text, column in zip(numeric, data["numeric"])])
+        keys = [
+            stable_hash((text or "").encode(), int(column["salt"]))
+            for text, column in zip(categorical, data["categorical"])
+        ]
+        logits = logits_of(model, tensors, rows, numbers, keys)
+        if model["loss"] == "squared":
+            print(repr(float(logits[0])))
+        elif model["loss"] == "logistic":
+            print(repr(1 / (1 + math.exp(-float(logits[0])))))
+        else:
+            shares = np.exp(logits - logits.max())
+            best = int(shares.argmax())
+            print(data["classes"][best]["name"], repr(float(shares[best] / shares.sum())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+#include "worker/model/model_description.h"
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/model/model.h"
+
+namespace lodestone::worker {
+namespace {
+
+using testing::HasSubstr;
+using v1::ModelConfig;
+
+// Of three classes, two numbers and, where the type takes them, three fields.
+Schema ThreeClasses(ModelConfig::Type type) {
+  Schema schema;
+  v1::DataDescription& data = schema.description;
+  data.set_format("csv");
+  data.set_header(true);
+  for (const char* const name : {"x", "y"}) {
+    auto* const column = data.add_numeric();
+    column->set_name(name);
+    column->set_transform("standardize");
+    column->set_mean(3);
+    column->set_deviation(2);
+  }
+  schema.numeric_count = 2;
+  if (type == ModelConfig::DLRM || type == ModelConfig::LINEAR) {
+    schema.field_count = 3;
+    for (const char* const name : {"a", "b", "c"}) data.add_categorical()->set_name(name);
+  }
+  for (const char* const name : {"ash", "beech", "cedar"}) {
+    auto* const one = data.add_classes();
+    one->set_name(name);
+    one->add_labels(name);
+    one->set_samples(7);
+    schema.class_names.push_back(name);
+    schema.class_counts.push_back(schema.class_names.size() * 10);
+  }
+  return schema;
+}
+
+v1::Config ConfigOfType(ModelConfig::Type type) {
+  v1::Config config;
+  config.mutable_model()->set_type(type);
+  config.mutable_model()->set_embedding_dim(4);
+  config.mutable_model()->add_hidden(6);
+  config.mutable_model()->add_bottom_hidden(5);
+  config.mutable_model()->set_activation(ModelConfig::GELU);
+  return config;
+}
+
+class ModelDescriptionTest : public ::testing::TestWithParam<ModelConfig::Type> {};
+
+TEST_P(ModelDescriptionTest, MakesTheSameModelAgain) {
+  const auto model = Model::Create(ConfigOfType(GetParam()), ThreeClasses(GetParam()));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE((*model)->tables()[0].has_model());
+  EXPECT_EQ((*model)->tables()[0].name(), kDescribedTable);
+  const auto description = std::make_shared<const v1::ModelDescription>((*model)->tables()[0].model());
+  ASSERT_TRUE(CheckDescription(*description).ok());
+  EXPECT_EQ(description->outputs(), 3u);
+  EXPECT_EQ(description->prior_size(), 3);
+  EXPECT_EQ(description->tables_size(), static_cast<int>((*model)->tables().size()));
+  const auto again = Model::Create(ConfigOf(*description), SchemaOf(description));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->plan().prior, (*model)->plan().prior);
+  ASSERT_EQ((*again)->tables().size(), (*model)->tables().size());
+  for (size_t t = 0; t < (*model)->tables().size(); ++t) {
+    const v1::TableSpec& one = (*model)->tables()[t];
+    const v1::TableSpec& other = (*again)->tables()[t];
+    EXPECT_EQ(other.name(), one.name());
+    EXPECT_EQ(other.dense().SerializeAsString(), one.dense().SerializeAsString());
+    EXPECT_EQ(other.embedding().dim(), one.embedding().dim());
+  }
+  EXPECT_EQ((*again)->tables()[0].model().SerializeAsString(), description->SerializeAsString());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ModelDescriptionTest,
+                         ::testing::Values(ModelConfig::LINEAR, ModelConfig::MLP, ModelConfig::DLRM));
+
+TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
+  v1::ModelDescription description;
+  description.set_format(kModelFormat + 1);
+  description.set_program("9.9");
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 2, written by version 9.9"));
+  description.set_format(kModelFormat);
+  description.set_type("oracle");
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no type oracle"));
+  description.set_type("linear");
+  description.set_loss("auto");
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no loss auto"));
+  description.set_loss("logistic");
+  description.set_activation("relu");
+  EXPECT_TRUE(CheckDescription(description).ok());
+  auto* const column = description.mutable_data()->add_numeric();
+  column->set_name("age");
+  column->set_transform("standardize");
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("column \"age\""));
+}
+
+TEST(ModelDescription, AnotherTypeOrLossCannotGoOnAndIsToldWhatToSet) {
+  v1::ModelDescription known;
+  known.set_type("deepfm");
+  known.set_loss("logistic");
+  EXPECT_TRUE(CheckContinues(known, ModelConfig::DEEPFM, ModelConfig::LOGISTIC).ok());
+  const absl::Status type = CheckContinues(known, ModelConfig::FM, ModelConfig::LOGISTIC);
+  EXPECT_TRUE(absl::IsFailedPrecondition(type));
+  EXPECT_THAT(std::string(type.message()), HasSubstr("set model.type: deepfm to go on"));
+  EXPECT_THAT(std::string(CheckContinues(known, ModelConfig::DEEPFM, ModelConfig::SQUARED).message()),
+              HasSubstr("model.loss: logistic"));
+}
+
+}  // namespace
+}  // namespace lodestone::worker

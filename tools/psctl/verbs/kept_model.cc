@@ -1,0 +1,75 @@
+#include "tools/psctl/verbs/kept_model.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "tools/psctl/files/tensor_file.h"
+#include "tools/psctl/verbs/export.h"
+#include "tools/psctl/verbs/import.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr char kStartName[] = "start";  // Of the checkpoint that a run starts from.
+
+}  // namespace
+
+KeptModel::KeptModel(std::string out, std::string from, const v1::Config& config)
+    : out_(std::move(out)), from_(std::move(from)), config_(config), data_dir_(config.server().data_dir()) {}
+
+std::string KeptModel::CheckpointDir() const {
+  if (!config_.checkpoint().dir().empty()) return config_.checkpoint().dir();
+  return data_dir_ + "/checkpoints";
+}
+
+absl::Status KeptModel::Prepare(const std::string& folder) {
+  if (out_.empty() && from_.empty()) return absl::OkStatus();
+  if (!out_.empty()) LODESTONE_RETURN_IF_ERROR(TensorFile::CheckPath(out_));
+  if (data_dir_.empty()) {
+    data_dir_ = folder + "/data";
+    sets_ = {"server.data_dir=" + data_dir_, "checkpoint.every_ms=0"};
+    // Nothing is to outlive the run but the model, so that no push need be logged.
+    if (config_.cluster().replicas() == 1) sets_.emplace_back("cluster.durability=memory");
+  }
+  sets_.emplace_back("checkpoint.at_exit=true");
+  return from_.empty() ? absl::OkStatus() : Start();
+}
+
+absl::Status KeptModel::Start() {
+  std::error_code error;
+  if (!config_.server().data_dir().empty() && std::filesystem::exists(data_dir_, error) &&
+      !std::filesystem::is_empty(data_dir_, error)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a run in ", data_dir_, " goes on with what is there; to start from ", from_,
+                     " instead, set another server.data_dir, and without --from it goes on"));
+  }
+  ImportOptions import;
+  import.file = from_;
+  import.into = absl::StrCat(CheckpointDir(), "/", kStartName);
+  LODESTONE_RETURN_IF_ERROR(ImportCheckpoint(import, config_).status());
+  sets_.push_back(absl::StrCat("checkpoint.load=", kStartName));
+  return absl::OkStatus();
+}
+
+absl::Status KeptModel::Keep() const {
+  if (out_.empty()) return absl::OkStatus();
+  ExportOptions options;
+  options.path = CheckpointDir();
+  options.out = out_;
+  return ExportCheckpoint(options);
+}
+
+std::string KeptModel::Report() const {
+  if (absl::EndsWith(out_, ".npz")) return absl::StrCat("the model is ", out_, ", for NumPy");
+  if (!out_.empty()) return absl::StrCat("the model is ", out_, " (psctl predict ", out_, " --data FILE --out FILE)");
+  if (!config_.server().data_dir().empty()) {
+    return absl::StrCat("the model is in ", data_dir_, ", where the next run goes on; psctl export makes a file of it");
+  }
+  return "the model is not kept; --model FILE.safetensors keeps it";
+}
+
+}  // namespace lodestone::psctl

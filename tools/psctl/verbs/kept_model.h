@@ -1,0 +1,41 @@
+// The model of a run of psctl local: what it starts from, and the file that it is written to at the end.
+//
+// Not thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/config.pb.h"
+
+namespace lodestone::psctl {
+
+class KeptModel {
+ public:
+  // `out`: FILE.safetensors or FILE.npz to be written; `from`: FILE.safetensors to start from. Either may be empty.
+  // `config` is the run's.
+  KeptModel(std::string out, std::string from, const v1::Config& config);
+
+  // Checks both, and makes the checkpoint to start from; `folder` is for what lives as long as the run.
+  // FAILED_PRECONDITION if server.data_dir, in which a run goes on, is not empty and another model is to start in it.
+  absl::Status Prepare(const std::string& folder);
+  // What the servers' configuration says beside the run's: "a.b=VALUE" each. After Prepare.
+  const std::vector<std::string>& sets() const { return sets_; }
+  // Writes the file, if one is wanted, once the servers have ended.
+  absl::Status Keep() const;
+  // What to say at the end of a run: where the model is, or how to keep it.
+  std::string Report() const;
+
+ private:
+  absl::Status Start();
+  std::string CheckpointDir() const;
+
+  const std::string out_;
+  const std::string from_;
+  const v1::Config& config_;
+  std::string data_dir_;
+  std::vector<std::string> sets_;
+};
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,240 @@
+#include "tools/psctl/verbs/predict.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "CLI/App.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/io/file.h"
+#include "nlohmann/json.hpp"
+#include "tools/psctl/model/model_file.h"
+#include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/export.h"
+#include "tools/psctl/verbs/flags.h"
+#include "worker/data/file_list.h"
+#include "worker/data/sample_stream.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr size_t kBatchSize = 2048;
+constexpr size_t kWriteBytes = 1 << 20;
+
+// The model of a file, or of a checkpoint's folder, which becomes a file for the while that takes.
+absl::StatusOr<std::unique_ptr<ModelFile>> OpenModel(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return ModelFile::Open(path);
+  std::string name = (std::filesystem::temp_directory_path(error) / "lodestone-XXXXXX.safetensors").string();
+  constexpr int kSuffix = 12;
+  const int fd = mkstemps(name.data(), kSuffix);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making a file ", name));
+  close(fd);
+  ExportOptions options;
+  options.path = path;
+  options.out = name;
+  const auto open = [&]() -> absl::StatusOr<std::unique_ptr<ModelFile>> {
+    LODESTONE_RETURN_IF_ERROR(ExportCheckpoint(options));
+    return ModelFile::Open(name);
+  };
+  absl::StatusOr<std::unique_ptr<ModelFile>> model = open();
+  unlink(name.c_str());  // What is mapped stays.
+  return model;
+}
+
+// What a batch of samples is said to be.
+struct Predicted {
+  const worker::Batch& batch;
+  const std::vector<std::string>& ids;
+  const std::vector<float>& predictions;
+  const std::vector<float>& scores;
+  double loss = 0;
+};
+
+// Predicts all samples of the files, batch by batch.
+absl::Status ForEachBatch(const PredictOptions& options, bool labels, ModelFile* model,
+                          const std::function<absl::Status(const Predicted&)>& visit) {
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<std::string> files, worker::ExpandFiles(options.files, "--data"));
+  LODESTONE_ASSIGN_OR_RETURN(const auto stream,
+                             worker::SampleStream::Open(model->data(), model->description(), std::move(files),
+                                                        {.labels = labels, .id_column = options.id_column}));
+  // A batch is read while the one before is computed.
+  struct Read {
+    worker::KeyedBatch keyed;
+    std::vector<std::string> ids;
+  };
+  Read reads[2];
+  worker::KeyIndexer indexer;
+  const auto read = [&](Read* into) {
+    absl::Status status = stream->Next(kBatchSize, &into->keyed.batch, &into->ids);
+    if (status.ok()) indexer.Index(&into->keyed);
+    return status;
+  };
+  std::vector<float> predictions, scores;
+  std::future<absl::Status> reading = std::async(std::launch::async, read, &reads[0]);
+  for (size_t i = 0;; i = 1 - i) {
+    LODESTONE_RETURN_IF_ERROR(reading.get());
+    const worker::KeyedBatch& keyed = reads[i].keyed;
+    if (keyed.batch.size == 0) return absl::OkStatus();
+    reading = std::async(std::launch::async, read, &reads[1 - i]);
+    predictions.resize(keyed.batch.size);
+    scores.resize(keyed.batch.size);
+    const double loss = model->Predict(keyed, predictions.data(), scores.data());
+    LODESTONE_RETURN_IF_ERROR(visit({keyed.batch, reads[i].ids, predictions, scores, loss}));
+  }
+}
+
+// A field of a CSV file.
+std::string CsvText(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+// The lines of predict's output.
+class PredictionWriter {
+ public:
+  PredictionWriter(const v1::ModelDescription& model, const std::string& id_column, File* file)
+      : two_classes_(model.outputs() == 1), file_(file) {
+    for (const auto& one : model.data().classes()) classes_.push_back(CsvText(one.name()));
+    text_ =
+        absl::StrCat(id_column.empty() ? "row" : CsvText(id_column), classes_.empty() ? ",value\n" : ",class,score\n");
+  }
+
+  absl::Status Add(const Predicted& predicted) {
+    for (size_t i = 0; i < predicted.batch.size; ++i) {
+      absl::StrAppend(&text_, CsvText(predicted.ids[i]), ",");
+      const float prediction = predicted.predictions[i];
+      if (!classes_.empty()) {
+        const size_t of_class = two_classes_ ? prediction >= 0.5f : static_cast<size_t>(prediction);
+        absl::StrAppend(&text_, classes_[of_class], ",");
+      }
+      char number[32];  // The shortest text that reads as the same float.
+      const auto end = std::to_chars(number, number + sizeof(number), predicted.scores[i]).ptr;
+      text_.append(number, end);
+      text_ += '\n';
+    }
+    written_ += predicted.batch.size;
+    return text_.size() < kWriteBytes ? absl::OkStatus() : Flush();
+  }
+  absl::Status Flush() {
+    LODESTONE_RETURN_IF_ERROR(file_->Write(text_));
+    text_.clear();
+    return absl::OkStatus();
+  }
+  uint64_t written() const { return written_; }
+
+ private:
+  const bool two_classes_;
+  File* const file_;
+  std::vector<std::string> classes_;
+  std::string text_;
+  uint64_t written_ = 0;
+};
+
+std::vector<std::pair<const char*, double>> MetricsOf(const worker::EvaluationMetrics::Result& result) {
+  std::vector<std::pair<const char*, double>> metrics = {{"loss", result.loss}};
+  if (result.accuracy) metrics.emplace_back("accuracy", *result.accuracy);
+  if (result.auc) metrics.emplace_back("auc", *result.auc);
+  if (result.rmse) metrics.emplace_back("rmse", *result.rmse);
+  return metrics;
+}
+
+void AddCommon(CLI::App* command, const std::shared_ptr<PredictOptions>& options) {
+  command
+      ->add_option("MODEL", options->model,
+                   "FILE.safetensors of psctl local --model or psctl export, or a checkpoint's folder")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--data", options->files,
+                   "Files of the format that the model was trained on, or globs; may be given several times")
+      ->required()
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> PredictFiles(const PredictOptions& options) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> model, OpenModel(options.model));
+  const bool to_file = options.out != "-";
+  const std::string path = to_file ? options.out + ".tmp" : "/dev/stdout";
+  LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path, to_file ? O_WRONLY | O_CREAT | O_TRUNC : O_WRONLY));
+  PredictionWriter writer(*model->description(), options.id_column, &file);
+  absl::Status status = ForEachBatch(options, /*labels=*/false, model.get(),
+                                     [&](const Predicted& predicted) { return writer.Add(predicted); });
+  if (status.ok()) status = writer.Flush();
+  if (status.ok() && to_file) status = PublishFile(&file, options.out);
+  if (!status.ok() && to_file) unlink(path.c_str());
+  LODESTONE_RETURN_IF_ERROR(status);
+  return writer.written();
+}
+
+absl::StatusOr<worker::EvaluationMetrics::Result> EvaluateFiles(const PredictOptions& options) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> model, OpenModel(options.model));
+  worker::EvaluationMetrics metrics(model->model().metrics_kind());
+  LODESTONE_RETURN_IF_ERROR(ForEachBatch(options, /*labels=*/true, model.get(), [&](const Predicted& predicted) {
+    metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss);
+    return absl::OkStatus();
+  }));
+  return metrics.Finish();
+}
+
+int RunPredict(const PredictOptions& options) {
+  const absl::StatusOr<uint64_t> written = PredictFiles(options);
+  if (!written.ok()) return Fail("predict", written.status());
+  if (options.out != "-") {
+    std::printf("%s: %llu predictions\n", options.out.c_str(), static_cast<unsigned long long>(*written));
+  }
+  return kExitDone;
+}
+
+int RunEvaluate(const PredictOptions& options) {
+  const absl::StatusOr<worker::EvaluationMetrics::Result> result = EvaluateFiles(options);
+  if (!result.ok()) return Fail("evaluate", result.status());
+  nlohmann::ordered_json json = {{"samples", result->samples}};
+  std::string text = absl::StrCat("samples ", result->samples, "\n");
+  for (const auto& [name, value] : MetricsOf(*result)) {
+    json[name] = value;
+    absl::StrAppend(&text, name, " ", value, "\n");
+  }
+  std::fputs((options.json ? IndentedJson(json) : text).c_str(), stdout);
+  return kExitDone;
+}
+
+const Verb kPredictVerb = {
+    "predict", "Writes what a trained model says of the samples in files",
+    "  psctl predict model.safetensors --data new.csv --out scores.csv --id customer\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<PredictOptions>();
+      AddCommon(command, options);
+      command->add_option("--out", options->out, "CSV file of row,class,score or row,value; - is standard output")
+          ->required()
+          ->type_name("FILE");
+      command->add_option("--id", options->id_column,
+                          "The column of CSV data that names each sample, instead of its row");
+      return [options] { return RunPredict(*options); };
+    }};
+
+const Verb kEvaluateVerb = {"evaluate", "Computes the metrics of a trained model on files with labels",
+                            "  psctl evaluate model.safetensors --data test.csv\n", [](CLI::App* command) -> Verb::Run {
+                              const auto options = std::make_shared<PredictOptions>();
+                              AddCommon(command, options);
+                              AddJson(command, &options->json, "Prints the metrics as JSON");
+                              return [options] { return RunEvaluate(*options); };
+                            }};
+
+}  // namespace lodestone::psctl

@@ -1,0 +1,71 @@
+// The samples of text files, one batch after another, as a described model reads them: for predictions, of files of any
+// size.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+#include "proto/model.pb.h"
+#include "worker/data/dataset.h"
+#include "worker/data/label_index.h"
+#include "worker/data/line_reader.h"
+#include "worker/data/text_format.h"
+#include "worker/data/transform.h"
+
+namespace lodestone::worker {
+
+class SampleStream {
+ public:
+  struct Options {
+    // Whether samples must have their labels. Otherwise lines may be without, and labels are 0.
+    bool labels = false;
+    // Of CSV files: the column whose text names each sample. Empty: its number, from 0 over all files.
+    std::string id_column;
+  };
+  // Of `files` of the format that the model was trained on. `config` is the data's (ConfigOf of model_description.h).
+  // INVALID_ARGUMENT, naming file and column, if they lack what the model reads; UNIMPLEMENTED if they are no text.
+  static absl::StatusOr<std::unique_ptr<SampleStream>> Open(v1::DataConfig config,
+                                                            std::shared_ptr<const v1::ModelDescription> model,
+                                                            std::vector<std::string> files, Options options);
+
+  // The next samples, at most `max`, and what names each: in the files' order. No samples at the end. Errors name file,
+  // line and column; the stream is of no use then. The batch's memory is used again.
+  absl::Status Next(size_t max, Batch* batch, std::vector<std::string>* ids);
+
+ private:
+  SampleStream(v1::DataConfig config, std::shared_ptr<const v1::ModelDescription> model, std::vector<std::string> files,
+               Options options, LabelIndex labels);
+
+  // Opens the next file; false after the last one.
+  absl::StatusOr<bool> OpenNext();
+  // Reads a line; false at the end of the file.
+  absl::StatusOr<bool> ReadSample(Batch* batch, std::vector<std::string>* ids);
+  void Append(float label, Batch* batch);
+  absl::Status ErrorAt(const LineError& error) const;
+
+  const v1::DataConfig config_;
+  const std::shared_ptr<const v1::ModelDescription> model_;
+  const std::vector<std::string> files_;
+  const Options options_;
+  const LabelIndex labels_;
+  TextFormat format_;
+  std::optional<Standardizer> standardizer_;
+
+  size_t file_ = 0;  // The next one.
+  std::optional<LineReader> reader_;
+  std::unique_ptr<LineParser> parser_;
+  bool header_ = false;  // Comes next.
+  ParsedLine parsed_;
+  uint64_t samples_ = 0;
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,224 @@
+#include "worker/data/text_format.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "worker/data/criteo.h"
+#include "worker/data/csv.h"
+#include "worker/data/libsvm.h"
+#include "worker/data/transform.h"
+
+namespace lodestone::worker {
+namespace {
+
+using Format = v1::DataConfig;
+
+absl::Status OtherTransform(absl::string_view file, const std::string& column, const std::string& known,
+                            v1::Transform now) {
+  return absl::InvalidArgumentError(absl::StrCat(file, ": the model was trained with the transform ", known, " of ",
+                                                 column, ", and the configuration says ", TransformName(now),
+                                                 "; set data.numeric or csv.transform as it was"));
+}
+
+// The columns of `layout`, by where they stand among those of one kind, in the order of `known`. By name where both
+// have names, otherwise as they come.
+template <typename Known, typename NameAt>
+absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, const NameAt& name_at, bool by_name,
+                                            const std::string& file, const char* kind) {
+  if (static_cast<size_t>(known.size()) != count) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": the configuration names ", count, " ", kind,
+                                                   " columns, and the model was trained on ", known.size(),
+                                                   "; name the same ones in data.csv"));
+  }
+  std::vector<size_t> order(count);
+  for (size_t i = 0; i < count; ++i) {
+    size_t at = i;
+    if (by_name) {
+      for (at = 0; at < count && name_at(at) != known[static_cast<int>(i)].name();) ++at;
+    }
+    if (at == count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": the model reads a ", kind, " column \"", known[static_cast<int>(i)].name(),
+                       "\", which is not among those that the configuration names in data.csv"));
+    }
+    order[i] = at;
+  }
+  return order;
+}
+
+// Puts the layout's features into the order that the model knows, with its salts.
+absl::Status Arrange(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
+  const bool by_name = layout->has_header && known.header();
+  LODESTONE_ASSIGN_OR_RETURN(
+      const std::vector<size_t> numeric,
+      OrderOf(
+          known.numeric(), layout->numeric.size(),
+          [&](size_t i) { return layout->plain_names[layout->numeric[i].index]; }, by_name, file, "numeric"));
+  LODESTONE_ASSIGN_OR_RETURN(
+      const std::vector<size_t> categorical,
+      OrderOf(
+          known.categorical(), layout->categorical.size(),
+          [&](size_t i) { return layout->plain_names[layout->categorical[i]]; }, by_name, file, "categorical"));
+  const CsvLayout before = *layout;
+  for (size_t i = 0; i < numeric.size(); ++i) {
+    layout->numeric[i] = before.numeric[numeric[i]];
+    const std::string& transform = known.numeric(static_cast<int>(i)).transform();
+    if (transform == TransformName(layout->numeric[i].transform)) continue;
+    return OtherTransform(file, layout->names[layout->numeric[i].index], transform, layout->numeric[i].transform);
+  }
+  for (size_t i = 0; i < categorical.size(); ++i) {
+    layout->categorical[i] = before.categorical[categorical[i]];
+    layout->salts[i] = known.categorical(static_cast<int>(i)).salt();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl::string_view* line) {
+  LODESTONE_ASSIGN_OR_RETURN(const bool found, reader->Next(line));
+  if (!found) return false;
+  bool inside = parser.EndsInQuotes(*line, false);
+  while (inside) {
+    const size_t known = line->size();
+    LODESTONE_ASSIGN_OR_RETURN(const bool more, reader->Extend(line));
+    if (!more) break;
+    inside = parser.EndsInQuotes(line->substr(std::min(known, line->size())), true);
+  }
+  return true;
+}
+
+TextFormat::TextFormat(const v1::DataConfig& config, Format::Format format, const v1::DataDescription* known,
+                       Options options)
+    : config_(config),
+      format_(format),
+      known_(known),
+      options_(std::move(options)),
+      transform_(ResolveTransform(config.numeric(), format == Format::CRITEO ? v1::LOG : v1::NONE)) {}
+
+absl::Status TextFormat::CheckCriteo(const std::string& file) const {
+  if (known_ == nullptr || known_->numeric_size() == 0) return absl::OkStatus();
+  if (known_->numeric(0).transform() == TransformName(transform_)) return absl::OkStatus();
+  return OtherTransform(file, "the integers", known_->numeric(0).transform(), transform_);
+}
+
+absl::Status TextFormat::Start(const std::string& file) {
+  if (format_ == Format::LIBSVM && Standardizes(transform_)) {
+    return absl::InvalidArgumentError("data.numeric: libsvm data cannot be standardized, it would not stay sparse");
+  }
+  const std::string name = absl::AsciiStrToLower(Format::Format_Name(format_));
+  if (known_ != nullptr && known_->format() != name) {
+    return absl::InvalidArgumentError(absl::StrCat(file, " is read as ", name, ", and the model was trained on ",
+                                                   known_->format(),
+                                                   "; give files of that format, or set data.format"));
+  }
+  schema_.sparse = format_ == Format::LIBSVM;
+  if (format_ == Format::LIBSVM && known_ != nullptr && known_->sparse_transform() != TransformName(transform_)) {
+    return OtherTransform(file, "the values", known_->sparse_transform(), transform_);
+  }
+  if (format_ == Format::CRITEO) {
+    LODESTONE_RETURN_IF_ERROR(CheckCriteo(file));
+    schema_.numeric_count = kCriteoNumbers;
+    schema_.field_count = kCriteoCategories;
+    transforms_.assign(kCriteoNumbers, transform_);
+  } else if (format_ == Format::CSV) {
+    LODESTONE_ASSIGN_OR_RETURN(first_layout_, Layout(file));
+    if (!first_layout_.has_value()) return absl::InvalidArgumentError(absl::StrCat(file, ": the file is empty"));
+    schema_.numeric_count = static_cast<uint32_t>(first_layout_->numeric.size());
+    schema_.field_count = static_cast<uint32_t>(first_layout_->categorical.size());
+    for (const CsvLayout::NumericColumn& column : first_layout_->numeric) transforms_.push_back(column.transform);
+  }
+  return absl::OkStatus();
+}
+
+void TextFormat::Describe(v1::DataDescription* description) const {
+  description->set_format(absl::AsciiStrToLower(Format::Format_Name(format_)));
+  const auto add_number = [&](const std::string& name, v1::Transform transform) {
+    v1::DataDescription::NumericColumn& column = *description->add_numeric();
+    column.set_name(name);
+    column.set_transform(TransformName(transform));
+    column.set_deviation(1);
+  };
+  const auto add_category = [&](const std::string& name, uint64_t salt) {
+    v1::DataDescription::CategoricalColumn& column = *description->add_categorical();
+    column.set_name(name);
+    column.set_salt(salt);
+  };
+  if (format_ == Format::LIBSVM) {
+    description->set_sparse(true);
+    description->set_sparse_transform(TransformName(transform_));
+  } else if (format_ == Format::CRITEO) {
+    for (uint32_t i = 0; i < kCriteoNumbers; ++i) add_number(absl::StrCat("I", i + 1), transform_);
+    for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i);
+  } else if (first_layout_.has_value()) {
+    const CsvLayout& layout = *first_layout_;
+    description->set_header(layout.has_header);
+    description->set_delimiter(layout.delimiter);
+    if (layout.label.has_value()) description->set_label(layout.plain_names[*layout.label]);
+    for (const std::string& missing : layout.missing) description->add_missing(missing);
+    for (const auto& column : layout.numeric) add_number(layout.plain_names[column.index], column.transform);
+    for (size_t i = 0; i < layout.categorical.size(); ++i) {
+      add_category(layout.plain_names[layout.categorical[i]], layout.salts[i]);
+    }
+  }
+}
+
+absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& file) const {
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
+  const std::string delimiter = config_.csv().delimiter();
+  std::vector<std::string> lines;
+  absl::string_view line;
+  while (lines.size() < 2) {
+    CsvLayout plain;
+    plain.delimiter = delimiter.empty() ? "," : delimiter;
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(CsvParser(plain), &reader, &line));
+    if (!found) break;
+    if (line.find_first_not_of(' ') != absl::string_view::npos) lines.emplace_back(line);
+  }
+  if (lines.empty()) return std::optional<CsvLayout>();
+  std::optional<absl::string_view> second;
+  if (lines.size() > 1) second = lines[1];
+  LODESTONE_ASSIGN_OR_RETURN(
+      CsvLayout layout, FindCsvLayout(config_.csv(), transform_, file, lines[0], second, options_.labels_optional));
+  if (known_ != nullptr) LODESTONE_RETURN_IF_ERROR(Arrange(*known_, file, &layout));
+  if (!options_.id_column.empty()) {
+    const auto id = std::find(layout.plain_names.begin(), layout.plain_names.end(), options_.id_column);
+    if (id == layout.plain_names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": there is no column \"", options_.id_column, "\" that could name the samples"));
+    }
+    layout.id = id - layout.plain_names.begin();
+  }
+  // All files of a data set are of one layout: one without a header has its columns' names from the first.
+  if (known_ == nullptr && first_layout_.has_value() && layout.salts.size() == first_layout_->salts.size()) {
+    layout.salts = first_layout_->salts;
+  }
+  return std::optional<CsvLayout>(std::move(layout));
+}
+
+absl::StatusOr<std::unique_ptr<LineParser>> TextFormat::Parser(const std::string& file) {
+  skips_header_ = false;
+  if (format_ == Format::LIBSVM) return std::make_unique<LibsvmParser>(transform_, options_.labels_optional);
+  if (format_ == Format::CRITEO) return std::make_unique<CriteoParser>(transform_, options_.labels_optional);
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, Layout(file));
+  if (!layout.has_value()) return nullptr;
+  const CsvLayout& first = *first_layout_;
+  if (layout->numeric_by_default && layout->numeric.size() != first.numeric.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", layout->names.size(), " columns, but ",
+                                                   first.names.size(), " in the first training file"));
+  }
+  for (size_t i = 0; i < layout->numeric.size() && layout->has_header && first.has_header; ++i) {
+    const std::string& name = layout->names[layout->numeric[i].index];
+    const std::string& expected = first.names[first.numeric[i].index];
+    if (!layout->numeric_by_default || name == expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", name, " stands where the first training file has ",
+                                                   expected, "; name the columns in csv.numeric"));
+  }
+  skips_header_ = layout->has_header;
+  return std::make_unique<CsvParser>(*std::move(layout));
+}
+
+}  // namespace lodestone::worker

@@ -1,0 +1,68 @@
+// The format of a data set's text files: which columns are features, and the parser of each file.
+//
+// Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/config.pb.h"
+#include "proto/model.pb.h"
+#include "worker/data/csv_layout.h"
+#include "worker/data/dataset.h"
+#include "worker/data/line_parser.h"
+#include "worker/data/line_reader.h"
+
+namespace lodestone::worker {
+
+// The next line of `reader` with the physical lines that its quotes join to it; false after the last one.
+absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl::string_view* line);
+
+class TextFormat {
+ public:
+  struct Options {
+    bool labels_optional = false;  // A line may have no label, which is then empty.
+    std::string id_column;         // Of CSV files: the column that names the samples; empty: none does.
+  };
+  // `config` and `known` must outlive it. Of a model that was trained before, `known` (else null) describes the data:
+  // its columns are sought by name in each file, in its order and with its salts, and must have its transforms.
+  TextFormat(const v1::DataConfig& config, v1::DataConfig::Format format, const v1::DataDescription* known,
+             Options options);
+  TextFormat(const v1::DataConfig& config, v1::DataConfig::Format format, const v1::DataDescription* known)
+      : TextFormat(config, format, known, Options()) {}
+
+  // Looks at the first file, for the schema. INVALID_ARGUMENT, naming file and column, if it is not what `known` says.
+  absl::Status Start(const std::string& file);
+  // The features, and what is done to the numeric ones. After Start.
+  const Schema& schema() const { return schema_; }
+  const std::vector<v1::Transform>& transforms() const { return transforms_; }
+  // Sets the fields about format and columns, but for their statistics. After Start.
+  void Describe(v1::DataDescription* description) const;
+
+  // The parser of one of the files; null if it is empty. After Start.
+  absl::StatusOr<std::unique_ptr<LineParser>> Parser(const std::string& file);
+  // Whether the file that Parser was called for last begins with a header.
+  bool skips_header() const { return skips_header_; }
+
+ private:
+  // The layout of a CSV file; nothing if it is empty.
+  absl::StatusOr<std::optional<CsvLayout>> Layout(const std::string& file) const;
+  absl::Status CheckCriteo(const std::string& file) const;
+
+  const v1::DataConfig& config_;
+  const v1::DataConfig::Format format_;
+  const v1::DataDescription* const known_;
+  const Options options_;
+  v1::Transform transform_;
+  Schema schema_;
+  std::vector<v1::Transform> transforms_;
+  std::optional<CsvLayout> first_layout_;
+  bool skips_header_ = false;
+};
+
+}  // namespace lodestone::worker

@@ -1,0 +1,149 @@
+#include "worker/model/model_description.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/version.h"
+#include "worker/data/transform.h"
+#include "worker/model/model_plan.h"
+
+namespace lodestone::worker {
+namespace {
+
+using v1::ModelConfig;
+
+std::string Lower(const std::string& name) { return absl::AsciiStrToLower(name); }
+
+absl::Status BadDescription(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("the description of the model is damaged: ", what));
+}
+
+absl::Status CheckColumns(const v1::DataDescription& data) {
+  for (const auto& column : data.numeric()) {
+    if (!TransformNamed(column.transform()).has_value() || !(column.deviation() > 0)) {
+      return BadDescription(absl::StrCat("the transform of column \"", column.name(), "\""));
+    }
+  }
+  if (data.sparse() && !TransformNamed(data.sparse_transform()).has_value()) {
+    return BadDescription(absl::StrCat("there is no transform ", data.sparse_transform()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& config, const Schema& schema,
+                                   const std::vector<v1::TableSpec>& tables) {
+  v1::ModelDescription description;
+  description.set_format(kModelFormat);
+  description.set_program(kVersion);
+  description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
+  description.set_loss(Lower(ModelConfig::Loss_Name(plan.loss)));
+  description.set_activation(Lower(ModelConfig::Activation_Name(config.activation())));
+  description.set_outputs(plan.outputs);
+  description.set_embedding_dim(plan.embedding_dim);
+  if (!plan.mlp.empty()) *description.mutable_hidden() = config.hidden();
+  if (!plan.bottom.empty()) *description.mutable_bottom_hidden() = config.bottom_hidden();
+  *description.mutable_data() = schema.description;
+  description.mutable_prior()->Add(plan.prior.begin(), plan.prior.end());
+  for (const v1::TableSpec& table : tables) {
+    v1::ModelDescription::Table& out = *description.add_tables();
+    out.set_name(table.name());
+    *out.mutable_dims() = table.dense().dims();
+    if (table.has_embedding()) out.set_dim(table.embedding().dim());
+  }
+  return description;
+}
+
+absl::Status CheckDescription(const v1::ModelDescription& description) {
+  if (description.format() != kModelFormat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model's description is of format ", description.format(), ", written by version ",
+                     description.program(), "; this program reads format ", kModelFormat, ": use one as new"));
+  }
+  ModelConfig::Type type;
+  ModelConfig::Loss loss;
+  ModelConfig::Activation activation;
+  if (!ModelConfig::Type_Parse(absl::AsciiStrToUpper(description.type()), &type)) {
+    return BadDescription(absl::StrCat("there is no type ", description.type()));
+  }
+  if (!ModelConfig::Loss_Parse(absl::AsciiStrToUpper(description.loss()), &loss) || loss == ModelConfig::AUTO) {
+    return BadDescription(absl::StrCat("there is no loss ", description.loss()));
+  }
+  if (!ModelConfig::Activation_Parse(absl::AsciiStrToUpper(description.activation()), &activation)) {
+    return BadDescription(absl::StrCat("there is no activation ", description.activation()));
+  }
+  if (description.prior_size() > 0 && description.prior_size() != static_cast<int>(description.outputs())) {
+    return BadDescription(absl::StrCat(description.prior_size(), " priors for ", description.outputs(), " outputs"));
+  }
+  return CheckColumns(description.data());
+}
+
+absl::Status CheckContinues(const v1::ModelDescription& known, ModelConfig::Type type, ModelConfig::Loss loss) {
+  const auto differs = [](const char* option, const std::string& was, const std::string& is) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the cluster holds a model of ", option, ": ", was, ", and the configuration says ", is, "; set ",
+                     option, ": ", was, " to go on training it, or start the servers with another server.data_dir"));
+  };
+  const std::string type_name = Lower(ModelConfig::Type_Name(type));
+  const std::string loss_name = Lower(ModelConfig::Loss_Name(loss));
+  if (known.type() != type_name) return differs("model.type", known.type(), type_name);
+  if (known.loss() != loss_name) return differs("model.loss", known.loss(), loss_name);
+  return absl::OkStatus();
+}
+
+v1::Config ConfigOf(const v1::ModelDescription& description) {
+  v1::Config config;
+  ModelConfig& model = *config.mutable_model();
+  ModelConfig::Type type = ModelConfig::LINEAR;
+  ModelConfig::Loss loss = ModelConfig::LOGISTIC;
+  ModelConfig::Activation activation = ModelConfig::RELU;
+  ModelConfig::Type_Parse(absl::AsciiStrToUpper(description.type()), &type);
+  ModelConfig::Loss_Parse(absl::AsciiStrToUpper(description.loss()), &loss);
+  ModelConfig::Activation_Parse(absl::AsciiStrToUpper(description.activation()), &activation);
+  model.set_type(type);
+  model.set_loss(loss);
+  model.set_activation(activation);
+  if (description.embedding_dim() > 0) model.set_embedding_dim(description.embedding_dim());
+  *model.mutable_hidden() = description.hidden();
+  *model.mutable_bottom_hidden() = description.bottom_hidden();
+  const v1::DataDescription& known = description.data();
+  v1::DataConfig& data = *config.mutable_data();
+  v1::DataConfig::Format format = v1::DataConfig::AUTO;
+  v1::DataConfig::Format_Parse(absl::AsciiStrToUpper(known.format()), &format);
+  data.set_format(format);
+  if (known.sparse()) data.set_numeric(TransformNamed(known.sparse_transform()).value_or(v1::NONE));
+  if (!known.sparse() && known.numeric_size() > 0 && format != v1::DataConfig::CSV) {
+    data.set_numeric(TransformNamed(known.numeric(0).transform()).value_or(v1::NONE));
+  }
+  if (format != v1::DataConfig::CSV) return config;
+  v1::CsvConfig& csv = *data.mutable_csv();
+  csv.set_header(known.header() ? v1::CsvConfig::YES : v1::CsvConfig::NO);
+  csv.set_delimiter(known.delimiter());
+  csv.set_label(known.label());
+  *csv.mutable_missing() = known.missing();
+  for (const auto& column : known.numeric()) {
+    csv.add_numeric(column.name());
+    (*csv.mutable_transform())[column.name()] = TransformNamed(column.transform()).value_or(v1::NONE);
+  }
+  for (const auto& column : known.categorical()) csv.add_categorical(column.name());
+  return config;
+}
+
+Schema SchemaOf(const std::shared_ptr<const v1::ModelDescription>& description) {
+  const v1::DataDescription& data = description->data();
+  Schema schema;
+  schema.numeric_count = static_cast<uint32_t>(data.numeric_size());
+  schema.field_count = static_cast<uint32_t>(data.categorical_size());
+  schema.sparse = data.sparse();
+  for (const auto& one : data.classes()) {
+    schema.class_names.push_back(one.name());
+    schema.class_counts.push_back(one.samples());
+  }
+  schema.label_mean = data.label_mean();
+  schema.train_samples = data.samples();
+  schema.description = data;
+  schema.continued = description;
+  return schema;
+}
+
+}  // namespace lodestone::worker

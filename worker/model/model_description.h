@@ -1,0 +1,41 @@
+// The description of a model (proto/model.proto): written for a plan, and made into a plan again.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+#include "proto/model.pb.h"
+#include "proto/table.pb.h"
+#include "worker/data/dataset.h"
+
+namespace lodestone::worker {
+
+struct ModelPlan;
+
+// The table whose specification has the description: every model has it.
+inline constexpr char kDescribedTable[] = "bias";
+
+// The newest format that this program reads and writes.
+inline constexpr uint32_t kModelFormat = 1;
+
+// The description of a new model on data of `schema`.
+v1::ModelDescription DescribeModel(const ModelPlan& plan, const v1::ModelConfig& config, const Schema& schema,
+                                   const std::vector<v1::TableSpec>& tables);
+
+// FAILED_PRECONDITION if this program does not know the format, INVALID_ARGUMENT if the description contradicts itself.
+absl::Status CheckDescription(const v1::ModelDescription& description);
+
+// FAILED_PRECONDITION, saying what to do, if a model of this type and loss cannot go on from what is described.
+absl::Status CheckContinues(const v1::ModelDescription& known, v1::ModelConfig::Type type, v1::ModelConfig::Loss loss);
+
+// The configuration (model, and data's format and columns) and the schema of data that a described model takes.
+// REQUIRES: CheckDescription is OK.
+v1::Config ConfigOf(const v1::ModelDescription& description);
+Schema SchemaOf(const std::shared_ptr<const v1::ModelDescription>& description);
+
+}  // namespace lodestone::worker
