@@ -58,9 +58,10 @@ void OnSignal(int signal) {
   errno = saved_errno;
 }
 
-// Acts on SIGINT and SIGTERM, on a thread of its own. The first one sets `stop` if the worker can end by itself, and
-// ends the process otherwise; the second one, or the grace period's end, ends it in any case. (A handler, since waiting
-// for blocked signals would miss those that go to threads which libraries start before main.)
+// Acts on SIGINT and SIGTERM, on a thread of its own. If the worker can end by itself, a first SIGINT asks it to finish
+// (no further step, but all that comes after the last), for which it may take its time, and SIGTERM or a second SIGINT
+// to quit. What comes after that, or the end of the grace period, ends the process, as the first one does otherwise. (A
+// handler, since waiting for blocked signals would miss those that go to threads which libraries start before main.)
 class SignalWatch {
  public:
   SignalWatch() {
@@ -78,18 +79,28 @@ class SignalWatch {
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   }
 
-  const std::atomic<bool>* stop() const { return &stop_; }
+  const std::atomic<StopRequest>* stop() const { return &stop_; }
   int signal() const { return signal_; }
   // Whether the worker looks at `stop` and ends by itself.
   void SetGraceful(bool graceful) { graceful_ = graceful; }
 
  private:
-  void Run() {
+  static char Next() {
     char byte = 0;
     while (read(signal_pipe[0], &byte, 1) != 1) {
     }
+    return byte;
+  }
+
+  void Run() {
+    char byte = Next();
+    if (byte == SIGINT && graceful_) {
+      stop_ = StopRequest::kFinish;
+      LODESTONE_LOG(WARN, "worker", "takes no further step and goes on to the end; another signal quits signal=SIGINT");
+      byte = Next();
+    }
     signal_ = byte;
-    stop_ = true;
+    stop_ = StopRequest::kQuit;
     LODESTONE_LOG(WARN, "worker", "stopping signal={}", byte == SIGINT ? "SIGINT" : "SIGTERM");
     if (graceful_) {
       pollfd second = {signal_pipe[0], POLLIN, 0};
@@ -99,7 +110,7 @@ class SignalWatch {
     _exit(kSignalExitBase + byte);
   }
 
-  std::atomic<bool> stop_{false};
+  std::atomic<StopRequest> stop_{StopRequest::kNone};
   std::atomic<bool> graceful_{false};
   std::atomic<int> signal_{0};
 };
@@ -149,7 +160,8 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   return data;
 }
 
-absl::Status Run(const v1::Config& config, const std::string& summary_path, SignalWatch* signals) {
+// Whether all samples were trained.
+absl::StatusOr<bool> Run(const v1::Config& config, const std::string& summary_path, SignalWatch* signals) {
   // Some products' bits depend on how many threads share them.
   const uint32_t threads = config.worker().deterministic() ? 1 : config.worker().threads();
   kernels::cpu::SetMatMulThreads(threads > 0 ? static_cast<int>(threads) : static_cast<int>(MachineCores()));
@@ -182,7 +194,7 @@ absl::Status Run(const v1::Config& config, const std::string& summary_path, Sign
   }
   if (results != nullptr) results->Finish(*summary);
   if (!summary_path.empty()) LODESTONE_RETURN_IF_ERROR(ReplaceFile(summary_path, SummaryJson(*summary)));
-  return absl::OkStatus();
+  return summary->complete();
 }
 
 int Main(int argc, char** argv) {
@@ -199,8 +211,9 @@ int Main(int argc, char** argv) {
   const v1::Config& config = options.config;
   InitLog(config.log(), "worker", config.worker().has_index() ? absl::StrCat(config.worker().index()) : "");
 
-  const absl::Status status = Run(config, summary_path, signals);
-  if (status.ok()) return 0;
+  const absl::StatusOr<bool> complete = Run(config, summary_path, signals);
+  if (complete.ok()) return *complete ? 0 : kExitUntrained;
+  const absl::Status& status = complete.status();
   if (signals->signal() != 0) {
     LODESTONE_LOG(WARN, "worker", "ended early: {}", std::string(status.message()));
     return kSignalExitBase + signals->signal();

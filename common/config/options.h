@@ -11,6 +11,8 @@ namespace lodestone {
 
 // Exit code for a wrong command line or configuration.
 inline constexpr int kExitUsage = 2;
+// Exit code of a run that came to its end, but not all of its samples were trained.
+inline constexpr int kExitUntrained = 5;
 
 // A flag with a value that only one of the binaries has.
 struct StringFlag {

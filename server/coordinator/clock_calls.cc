@@ -93,6 +93,7 @@ bool ClockCalls::Answer(Call* call, const MemberTable& members, const LowestCloc
   }
   if (clocks.Reached(asker, call->request().clock())) {
     call->response()->set_reached(true);
+    for (std::string& line : UntrainedWorkers(members, asker)) call->response()->add_untrained(std::move(line));
     return true;
   }
   if (now_ms < call->deadline_ms()) return false;

@@ -70,4 +70,25 @@ std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation a
   return lines;
 }
 
+std::vector<std::string> UntrainedWorkers(const MemberTable& members, Incarnation asker) {
+  std::vector<std::string> lines;
+  size_t more = 0;
+  for (const MemberPlace& worker : members.workers()) {
+    if (worker.incarnation == 0 || worker.incarnation == asker || TakesSteps(members, worker)) continue;
+    const v1::WorkerProgress& progress = worker.progress;
+    const bool never_told = progress.samples_total() == 0 && progress.phase() < v1::PHASE_TRAINING && !worker.silent;
+    if (progress.samples() >= progress.samples_total() && !never_told) continue;
+    if (lines.size() >= kLinesMax) {
+      ++more;
+      continue;
+    }
+    const std::string trained = never_told
+                                    ? "none of its samples"
+                                    : absl::StrCat(progress.samples(), " of ", progress.samples_total(), " samples");
+    lines.push_back(absl::StrCat(members.Describe(worker), " trained ", trained, ", ", members.LastHeard(worker)));
+  }
+  if (more > 0) lines.push_back(absl::StrCat("and ", more, " more"));
+  return lines;
+}
+
 }  // namespace lodestone::server

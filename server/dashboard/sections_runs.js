@@ -27,12 +27,17 @@ function makeWorkersTable(known) {
       countColumn('clock', (row) => progress(row).clock, 'Steps taken'),
       countColumn('behind', behind, 'Steps behind the live worker that has taken most'),
       digits('loss', (row) => progress(row).loss, 4),
-      digits('staleness', (row) => progress(row).staleness_pushes, 1, 'Pushes of others between a read and its push'),
+      digits('delay', delayOf, 1, "Updates, own and others', between a read and its push, of the table that has most"),
       secondsColumn('last contact', (row) => row.last_contact_seconds),
       {...waits, shown: (rows) => rows.some((row) => waits.text(row) !== '')},
       textColumn('peer', (row) => row.peer, {wide: true}),
     ],
   });
+}
+
+// The mean delay of the table that has most.
+function delayOf(row) {
+  return Math.max(0, ...list(progress(row).delays).map((delay) => num(delay.mean)));
 }
 
 // 0 if it is not known yet how many samples there will be.

@@ -90,7 +90,8 @@ class Adder {
       progress.set_phase(v1::PHASE_TRAINING);
       progress.set_clock(clock_);
       client_->ReportProgress(progress);
-      if (absl::Status status = client_->AwaitClock(std::max<int64_t>(0, clock_ - kLead)); !status.ok()) return status;
+      const auto awaited = client_->AwaitClock(std::max<int64_t>(0, clock_ - kLead));
+      if (!awaited.ok()) return awaited.status();
     }
     return client_->Health();
   }

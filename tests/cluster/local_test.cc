@@ -182,10 +182,27 @@ TEST(PsctlLocal, AServerThatIsKilledStopsEverythingAndIsNamed) {
   ExpectAllGone(processes);
 }
 
-TEST(PsctlLocal, CtrlCStopsEverything) {
-  PsctlRun run(Endless());
+TEST(PsctlLocal, CtrlCEndsTheTrainingAndEvaluatesWhatWasTrained) {
+  const std::string path = TestFile("interrupted.json");
+  PsctlRun run(Endless({"--summary", path}));
   const std::vector<pid_t> processes = AwaitTraining(&run);
   run.Signal(SIGINT);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130"));
+  ExpectAllGone(processes);
+  EXPECT_THAT(run.output(), HasSubstr("incomplete      this worker trained "));
+  const auto summary = psctl::ReadSummary(path);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(summary->interrupted);
+  EXPECT_FALSE(summary->complete);
+  EXPECT_THAT(summary->missing, HasSubstr("worker 1 "));
+  EXPECT_EQ(MetricOf(summary->test, "samples"), 1000);
+  EXPECT_GT(MetricOf(summary->test, "auc"), 0);
+}
+
+TEST(PsctlLocal, SigtermStopsEverything) {
+  PsctlRun run(Endless());
+  const std::vector<pid_t> processes = AwaitTraining(&run);
+  run.Signal(SIGTERM);
   EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130"));
   ExpectAllGone(processes);
 }

@@ -185,6 +185,40 @@ TEST_F(StopTest, AWorkerThatHasJustBeenStartedOrWaitsForTheClusterEndsWith143) {
   }
 }
 
+TEST_F(StopTest, AWorkerThatTrainsAndGetsSigintEvaluatesAndEndsWith5) {
+  const auto first = Ps(0), second = Ps(1);
+  const auto worker = Worker({"train.epochs=100000"});
+  ASSERT_TRUE(worker->WaitForOutput("data loaded")) << worker->output();
+  worker->Run(100);
+  worker->Signal(SIGINT);
+  EXPECT_THAT(worker->WaitForEnd(), HasSubstr("exit code 5")) << worker->output();
+  EXPECT_THAT(worker->output(), HasSubstr("evaluated set=test samples=100"));
+  EXPECT_THAT(worker->output(), HasSubstr("not all samples were trained: this worker trained "));
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
+}
+
+// The other worker's samples were once missing without a word, and the exit code was 0.
+TEST_F(StopTest, AWorkerWhoseColleagueDiedSaysWhatIsMissingAndEndsWith5) {
+  const std::vector<std::string> two = {"cluster.workers=2", "coordinator.lease_ms=1000"};
+  const auto first = Ps(0, two), second = Ps(1, two);
+  const auto with = [&](const std::string& index, const std::string& epochs) {
+    std::vector<std::string> sets = two;
+    sets.insert(sets.end(), {"worker.index=" + index, "train.epochs=" + epochs});
+    return Worker(sets);
+  };
+  const auto short_lived = with("1", "100000");
+  ASSERT_TRUE(short_lived->WaitForOutput("data loaded")) << short_lived->output();
+  short_lived->Run(100);
+  short_lived->Signal(SIGKILL);
+  short_lived->WaitForEnd();
+  const auto worker = with("0", "1");
+  EXPECT_THAT(worker->WaitForEnd(), HasSubstr("exit code 5")) << worker->output();
+  EXPECT_THAT(worker->output(), HasSubstr("not all samples were trained: worker 1 ("));
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
+}
+
 TEST_F(StopTest, AWorkerThatTrainsEndsWith143AndLeavesTheClusterToOthers) {
   const auto first = Ps(0), second = Ps(1);
   for (int i = 0; i < kTimes; ++i) {

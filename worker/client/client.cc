@@ -62,12 +62,12 @@ class ClientImpl final : public Client {
     return table_creator_->DescribeTables(names);
   }
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                    const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
+                    const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
   absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                        const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                        const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                         std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override {
     LODESTONE_RETURN_IF_ERROR(Health());
     return push_pull_->Run(clock, dense, rows, read_versions, std::move(dense_pulls), std::move(row_pulls),
@@ -76,11 +76,12 @@ class ClientImpl final : public Client {
   absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
                          std::function<void(ShardId, Version)> on_shard) override;
   absl::Status Flush() override { return pusher_->Flush(); }
+  void SetPushesInFlightMax(size_t pushes) override { pusher_->SetPushesInFlightMax(pushes); }
   void ReportProgress(const v1::WorkerProgress& progress) override {
     if (on_progress_) on_progress_(progress);
     membership_->ReportProgress(progress);
   }
-  absl::Status AwaitClock(Clock clock) override;
+  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
   absl::Status Health() const override;
 
  private:
@@ -252,7 +253,7 @@ ClientImpl::~ClientImpl() {
 }
 
 absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                              const ShardVersions& read_versions, std::function<void(PushResult)> done) {
+                              const ReadVersions& read_versions, std::function<void(PushResult)> done) {
   LODESTONE_RETURN_IF_ERROR(Health());
   return pusher_->Push(clock, dense, rows, read_versions, std::move(done));
 }
@@ -317,7 +318,7 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
   return absl::OkStatus();
 }
 
-absl::Status ClientImpl::AwaitClock(Clock clock) {
+absl::StatusOr<std::vector<std::string>> ClientImpl::AwaitClock(Clock clock) {
   LODESTONE_RETURN_IF_ERROR(Health());
   return membership_->AwaitClock(clock);
 }

@@ -13,6 +13,7 @@
 // leaves the cluster.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,11 +54,11 @@ class Client {
 
   using PushResult = lodestone::worker::PushResult;
   // Sends gradients as the push of step `clock`. What is not borrowed is copied before Push returns. Blocks while
-  // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` (may be empty) are those of the values that
-  // the gradients were computed from. `done` runs once, when every server has acknowledged or finally failed; if Push
+  // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` are those of the values that the gradients
+  // were computed from. `done` runs once, when every server has acknowledged or finally failed; if Push
   // itself returns an error, nothing was sent and `done` does not run.
   virtual absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                            const ShardVersions& read_versions, std::function<void(PushResult)> done) = 0;
+                            const ReadVersions& read_versions, std::function<void(PushResult)> done) = 0;
 
   // Reads values; `done` runs once all dst are filled or it failed. Tables, keys and dst must stay until then.
   virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
@@ -69,7 +70,7 @@ class Client {
   // after the other. `done` runs once, when all dst are filled or either has failed; with the status of the push,
   // unless that is OK, then of the pull.
   virtual absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                                const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                                const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                                 std::vector<RowPull> row_pulls,
                                 std::function<void(PushResult, ShardVersions)> done) = 0;
 
@@ -81,6 +82,10 @@ class Client {
                                  std::function<void(const BlockUpdate&)> on_block,
                                  std::function<void(ShardId, Version)> on_shard) = 0;
 
+  // From now on pushes wait while so many are unacknowledged, instead of worker.pushes_in_flight_max. REQUIRES: pushes
+  // > 0.
+  virtual void SetPushesInFlightMax(size_t pushes) = 0;
+
   // Waits until no push is unacknowledged; the first error that a push ended with, if any. OUT_OF_RANGE, with which a
   // table's guard refuses a push, does not count: the cluster is healthy.
   virtual absl::Status Flush() = 0;
@@ -88,7 +93,8 @@ class Client {
   // Sets what the next heartbeats report.
   virtual void ReportProgress(const v1::WorkerProgress& progress) = 0;
   // Waits until every other live worker's clock has reached `clock` (or it has finished); logs which it waits for.
-  virtual absl::Status AwaitClock(Clock clock) = 0;
+  // Returns those that take no further step and have not trained all of their samples, a line each.
+  virtual absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) = 0;
   // Not OK once the lease is lost or a server has forgotten this worker: the process should exit with this error.
   virtual absl::Status Health() const = 0;
 };

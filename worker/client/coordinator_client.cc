@@ -158,12 +158,13 @@ absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskForClock(Clock clock
   return response;
 }
 
-absl::Status WorkerMembership::AwaitClock(Clock clock) {
+absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock clock) {
   lease_->RequestHeartbeat();  // Others may be waiting for what this worker has reached.
   const std::string what = absl::StrCat("clock ", clock, " of the other workers");
   const SteadyTime time;
   const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
   std::optional<Retry> retry;  // Of the failures since the last answer.
+  std::vector<std::string> untrained;
   absl::Status ended;
   for (bool reached = false; ended.ok() && !reached;) {
     const absl::StatusOr<v1::AwaitClockResponse> answer = AskForClock(clock);
@@ -171,6 +172,7 @@ absl::Status WorkerMembership::AwaitClock(Clock clock) {
     if (answer.ok()) {
       retry.reset();
       reached = answer->reached();
+      untrained.assign(answer->untrained().begin(), answer->untrained().end());
       if (!reached) {
         awaits = absl::StrCat("clock ", clock, " of ", absl::StrJoin(answer->waiting_for(), "; "));
         Sleep(limits::kRetryBackoffMinMs);  // Should the coordinator not have held the call.
@@ -187,7 +189,8 @@ absl::Status WorkerMembership::AwaitClock(Clock clock) {
     awaits_ = reached || !ended.ok() ? "" : awaits;
     if (ended.ok() && !reached) ended = lost_;
   }
-  return ended;
+  LODESTONE_RETURN_IF_ERROR(ended);
+  return untrained;
 }
 
 }  // namespace lodestone::worker

@@ -56,7 +56,7 @@ class WorkerMembership {
   // What the next heartbeats report. A change of phase is reported at once.
   void ReportProgress(const v1::WorkerProgress& progress);
   // As Client::AwaitClock.
-  absl::Status AwaitClock(Clock clock);
+  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock);
 
  private:
   WorkerMembership(const v1::Config& config, Events events);

@@ -25,7 +25,7 @@ class PushPull {
 
   // As Client::PushPull.
   absl::Status Run(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                   const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                   const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                    std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done);
 
  private:

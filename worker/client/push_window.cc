@@ -30,6 +30,12 @@ absl::Status PushWindow::Enter(int64_t timeout_ms) {
   return absl::OkStatus();
 }
 
+void PushWindow::SetPushesMax(size_t pushes) {
+  MutexLock lock(&mu_);
+  pushes_max_ = pushes;
+  changed_.NotifyAll();
+}
+
 void PushWindow::Leave(const absl::Status& status) {
   MutexLock lock(&mu_);
   --pushes_;

@@ -23,11 +23,13 @@ class PushWindow {
   // REQUIRES: pushes_max > 0, sequences_max > 0.
   explicit PushWindow(size_t pushes_max, uint64_t sequences_max = limits::kSequenceWindow,
                       uint64_t bytes_max = limits::kPushBytesInFlightMax)
-      : pushes_max_(pushes_max), sequences_max_(sequences_max), bytes_max_(bytes_max) {}
+      : sequences_max_(sequences_max), bytes_max_(bytes_max), pushes_max_(pushes_max) {}
 
   // Waits until fewer than `pushes_max` pushes are in flight and adds one. DEADLINE_EXCEEDED, naming the oldest
   // sequence that is unacknowledged, when no message has been acknowledged for `timeout_ms`.
   absl::Status Enter(int64_t timeout_ms);
+  // From now on so many, which may be fewer than are in flight. REQUIRES: pushes > 0.
+  void SetPushesMax(size_t pushes);
   // A push that entered has ended, with this status.
   void Leave(const absl::Status& status);
 
@@ -49,12 +51,12 @@ class PushWindow {
   // Waits until not `full`; OK, or why it does not wait any more.
   absl::Status Await(absl::FunctionRef<bool()> full, int64_t timeout_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const size_t pushes_max_;
   const uint64_t sequences_max_;
   const uint64_t bytes_max_;
 
   Mutex mu_;
   CondVar changed_;
+  size_t pushes_max_ ABSL_GUARDED_BY(mu_);
   size_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   Sequence last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Sequence, uint64_t> in_flight_ ABSL_GUARDED_BY(mu_);  // With the bytes of their messages.

@@ -50,15 +50,23 @@ v1::PushRequest* MutablePush(v1::Call* call) {
 
 // The state of one push, which is done when none of its messages is in flight.
 struct Pusher::Operation {
+  // A table, and the shards of it that the push touches, ascending.
+  struct Touched {
+    const TableHandle* table = nullptr;
+    bool dense = false;
+    std::vector<ShardId> shards;
+  };
+
   // Constant.
   int64_t started_ns = 0;
-  ShardVersions read_versions;
+  ReadVersions read_versions;
+  std::vector<Touched> tables;
   std::function<void(PushResult)> done;
 
   Mutex mu;
   size_t messages ABSL_GUARDED_BY(mu) = 1;  // In flight, and one more while messages are being sent.
   absl::Status status ABSL_GUARDED_BY(mu);
-  std::vector<StalenessMeter::Applied> applied ABSL_GUARDED_BY(mu);  // By shard, each once.
+  std::vector<DelayMeter::Applied> applied ABSL_GUARDED_BY(mu);  // By shard, each once.
 
   void Begin() {
     MutexLock lock(&mu);
@@ -68,11 +76,29 @@ struct Pusher::Operation {
   void Apply(ShardId shard, Version version) {
     MutexLock lock(&mu);
     const auto at = std::lower_bound(applied.begin(), applied.end(), shard,
-                                     [](const StalenessMeter::Applied& a, ShardId s) { return a.shard < s; });
+                                     [](const DelayMeter::Applied& a, ShardId s) { return a.shard < s; });
     if (at != applied.end() && at->shard == shard) {
       at->version = std::max(at->version, version);
+      ++at->messages;
     } else {
       applied.insert(at, {shard, version});
+    }
+  }
+
+  // Notes which shards of which tables the messages touch. Before they are sent.
+  void Touch(std::span<const ShardMessage> messages) {
+    if (read_versions.dense.empty() && read_versions.rows.empty()) return;
+    for (const ShardMessage& message : messages) {
+      for (const ShardMessage::Part& part : message.parts) {
+        auto at =
+            std::find_if(tables.begin(), tables.end(), [&](const Touched& table) { return table.table == part.table; });
+        if (at == tables.end()) at = tables.insert(at, {part.table, part.dense, {}});
+        at->shards.push_back(part.shard);
+      }
+    }
+    for (Touched& table : tables) {
+      std::sort(table.shards.begin(), table.shards.end());
+      table.shards.erase(std::unique(table.shards.begin(), table.shards.end()), table.shards.end());
     }
   }
 
@@ -129,7 +155,7 @@ Pusher::~Pusher() {
 }
 
 absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                          const ShardVersions& read_versions, std::function<void(PushResult)> done,
+                          const ReadVersions& read_versions, std::function<void(PushResult)> done,
                           const std::shared_ptr<PullValues>& pull) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
   const RequestRouter router(*map, servers_.limits);
@@ -142,6 +168,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
   operation->started_ns = NowNs();
   operation->read_versions = read_versions;
   operation->done = std::move(done);
+  operation->Touch(routing.messages);
   std::shared_ptr<void> release;
   if (std::any_of(dense.begin(), dense.end(), [](const DenseGradient& gradient) { return gradient.borrowed; })) {
     release = std::make_shared<Release>(this, operation);
@@ -217,7 +244,7 @@ absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call
                                          servers_.channels[in_flight.server]->peer()));
   }
   for (const auto& result : response.shards()) {
-    if (!result.duplicate()) staleness_.Record(result.shard(), result.version());
+    if (!result.duplicate()) delays_.Record(result.shard(), result.version());
     in_flight.operation->Apply(result.shard(), result.version());
   }
   return absl::OkStatus();
@@ -269,7 +296,14 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   {
     MutexLock lock(&operation->mu);
     result.status = operation->status;
-    result.staleness_pushes = staleness_.Measure(operation->applied, operation->read_versions);
+    for (const DelayMeter::Applied& applied : operation->applied) {
+      result.applied.emplace_back(applied.shard, applied.version);
+    }
+    for (const Operation::Touched& touched : operation->tables) {
+      const ShardVersions& read = touched.dense ? operation->read_versions.dense : operation->read_versions.rows;
+      const std::optional<Delay> delay = delays_.Measure(touched.shards, operation->applied, read);
+      if (delay.has_value()) result.delays.push_back({touched.table, *delay});
+    }
   }
   const absl::Status status = result.status;
   if (status.ok()) push_metric.ObserveNs(NowNs() - operation->started_ns);

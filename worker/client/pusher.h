@@ -19,10 +19,10 @@
 #include "common/base/types.h"
 #include "common/wire/shard_map.h"
 #include "proto/parameter_server.pb.h"
+#include "worker/client/delay_meter.h"
 #include "worker/client/push_payload.h"
 #include "worker/client/push_window.h"
 #include "worker/client/server_set.h"
-#include "worker/client/staleness_meter.h"
 #include "worker/client/types.h"
 #include "worker/rpc/server_channel.h"
 
@@ -35,14 +35,16 @@ class Pusher {
       : servers_(servers),
         window_timeout_ms_(window_timeout_ms),
         window_(pushes_max),
-        staleness_(servers.map()->shards()) {}
+        delays_(servers.map()->shards()) {}
   ~Pusher();
 
   // As Client::Push. With `pull` (null: none) each message of it goes with one of the push, in one call, if all of them
   // can; a message that has to be sent again to another ps goes without, and `pull` is not complete then.
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                    const ShardVersions& read_versions, std::function<void(PushResult)> done,
+                    const ReadVersions& read_versions, std::function<void(PushResult)> done,
                     const std::shared_ptr<PullValues>& pull = nullptr);
+  // As Client::SetPushesInFlightMax.
+  void SetPushesInFlightMax(size_t pushes) { window_.SetPushesMax(pushes); }
   // As Client::Flush.
   absl::Status Flush() { return window_.Flush(); }
   // Later pushes, and those that wait for room in the window, end with `status`.
@@ -74,8 +76,8 @@ class Pusher {
 
   const ServerSet servers_;
   const int64_t window_timeout_ms_;
-  PushWindow window_;         // Synchronises itself.
-  StalenessMeter staleness_;  // Synchronises itself.
+  PushWindow window_;  // Synchronises itself.
+  DelayMeter delays_;  // Synchronises itself.
 
   Mutex mu_;
   CondVar released_;

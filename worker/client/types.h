@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,12 +47,34 @@ struct RowPull {
 // The versions of the shards when values were read: index by shard, 0 where nothing was read.
 using ShardVersions = std::vector<Version>;
 
+// The versions at which a push's values were read: dense tables often at others than rows. Both may be empty: not
+// known.
+struct ReadVersions {
+  ShardVersions dense;
+  ShardVersions rows;
+};
+
+// Updates between the reading of values and the application of the gradient that was computed from them.
+struct Delay {
+  double own = 0;  // This worker's.
+  double others = 0;
+
+  double all() const { return own + others; }
+};
+
+// The delay of a push's gradients of one table: the mean over the table's shards that the push touched.
+struct TableDelay {
+  const TableHandle* table = nullptr;
+  Delay delay;
+};
+
 // The outcome of a push over all shards. OUT_OF_RANGE: the guard of a table refused it, or the part of it that one
 // server got.
 struct PushResult {
   absl::Status status;
-  // Mean over the shards of how many pushes by others came between `read_versions` and this one.
-  double staleness_pushes = 0;
+  // What it became: for each shard that it touched, ascending, the version that has all of it.
+  std::vector<std::pair<ShardId, Version>> applied;
+  std::vector<TableDelay> delays;  // Of the tables whose values were read at known versions.
 };
 
 // A dense block that a subscription received.

@@ -36,6 +36,7 @@ void EvaluationMetrics::AddBinary(float prediction, float label) {
     return;
   }
   correct_ += (prediction >= 0.5f) == positive;
+  prediction_sum_ += prediction;
   (positive ? positives_ : negatives_).push_back(prediction);
 }
 
@@ -53,6 +54,7 @@ void EvaluationMetrics::Add(size_t n, const float* predictions, const float* lab
       case Kind::kRegression: {
         const double error = static_cast<double>(predictions[i]) - labels[i];
         squared_error_sum_ += error * error;
+        absolute_error_sum_ += std::abs(error);
         break;
       }
     }
@@ -67,6 +69,8 @@ void EvaluationMetrics::Merge(const EvaluationMetrics& other) {
   nan_ += other.nan_;
   loss_sum_ += other.loss_sum_;
   squared_error_sum_ += other.squared_error_sum_;
+  absolute_error_sum_ += other.absolute_error_sum_;
+  prediction_sum_ += other.prediction_sum_;
   negatives_.insert(negatives_.end(), other.negatives_.begin(), other.negatives_.end());
   positives_.insert(positives_.end(), other.positives_.begin(), other.positives_.end());
 }
@@ -79,10 +83,17 @@ EvaluationMetrics::Result EvaluationMetrics::Finish() const {
   result.loss = loss_sum_ / samples;
   if (kind_ == Kind::kRegression) {
     result.rmse = std::sqrt(squared_error_sum_ / samples);
+    result.mae = absolute_error_sum_ / samples;
     return result;
   }
   result.accuracy = static_cast<double>(correct_) / samples;
-  if (nan_ == 0 && !negatives_.empty() && !positives_.empty()) result.auc = Auc(negatives_, positives_);
+  if (kind_ != Kind::kBinary || nan_ > 0) return result;
+  if (!negatives_.empty() && !positives_.empty()) {
+    const double share = static_cast<double>(positives_.size()) / samples;
+    result.auc = Auc(negatives_, positives_);
+    result.normalized_entropy = result.loss / -(share * std::log(share) + (1 - share) * std::log(1 - share));
+  }
+  if (!positives_.empty()) result.calibration = prediction_sum_ / static_cast<double>(positives_.size());
   return result;
 }
 

@@ -29,6 +29,15 @@ class EvaluationMetrics {
     std::optional<double> accuracy;  // Binary (a probability >= 0.5 says 1) and multiclass; absent without samples.
     std::optional<double> auc;       // Binary; absent unless both classes occur, or if a prediction is not a number.
     std::optional<double> rmse;      // Regression; absent without samples.
+    // Regression: mean |prediction - label|; absent without samples.
+    std::optional<double> mae;
+    // Binary: the mean log loss (`loss`) over the entropy of the samples' labels, which is the log loss of their share of
+    // positives as a constant prediction: below 1 is better than that (He et al. 2014, "Practical lessons from predicting
+    // clicks on ads at Facebook", eq. 1). Absent unless both classes occur.
+    std::optional<double> normalized_entropy;
+    // Binary: the mean prediction over the share of positives, 1 at best (the same, section 2). Absent without positives,
+    // or if a prediction is not a number.
+    std::optional<double> calibration;
   };
 
   explicit EvaluationMetrics(Kind kind) : kind_(kind) {}
@@ -51,6 +60,8 @@ class EvaluationMetrics {
   uint64_t nan_ = 0;  // Predictions that are not numbers; they have no rank.
   double loss_sum_ = 0;
   double squared_error_sum_ = 0;
+  double absolute_error_sum_ = 0;
+  double prediction_sum_ = 0;  // Binary.
   // Binary predictions by label.
   std::vector<float> negatives_;
   std::vector<float> positives_;

@@ -30,8 +30,11 @@ struct StepCounts {
   uint64_t batch = 0;         // Of this step.
   double loss_sum = 0;        // Of this step.
   uint64_t acknowledged = 0;  // Pushes so far.
-  double staleness_sum = 0;   // Of those.
-  StageSeconds stages{};      // Of all steps.
+  // Sums over those, of the table with the greatest delay each: updates between reading and application, by others and
+  // by all.
+  double staleness_sum = 0;
+  double delay_sum = 0;
+  StageSeconds stages{};  // Of all steps.
 };
 
 }  // namespace lodestone::worker

@@ -21,13 +21,13 @@ void Progress::StartTraining(uint64_t samples_total) {
   Enter(v1::PHASE_TRAINING);
 }
 
-void Progress::Step(const StepCounts& counts) {
+bool Progress::Step(const StepCounts& counts) {
   samples_ += counts.batch;
   loss_sum_ += counts.loss_sum;
   progress_.set_clock(counts.clock);
   progress_.set_samples(counts.samples);
   const bool last = counts.samples >= progress_.samples_total();
-  if (!Due() && !last) return;
+  if (!Due() && !last) return false;
   progress_.set_loss(static_cast<float>(loss_sum_ / static_cast<double>(samples_)));
   if (counts.acknowledged > acknowledged_before_) {
     progress_.set_staleness_pushes(static_cast<float>((counts.staleness_sum - staleness_before_) /
@@ -41,10 +41,25 @@ void Progress::Step(const StepCounts& counts) {
   samples_ = 0;
   loss_sum_ = 0;
   Report();
-  if (time_->NowMs() - logged_ms_ < kLogEveryMs) return;
+  if (time_->NowMs() - logged_ms_ < kLogEveryMs) return true;
   logged_ms_ = time_->NowMs();
   LODESTONE_LOG(INFO, "trainer", "training steps={} samples={} of={} loss={:.5f} staleness_pushes={:.2f}", counts.clock,
                 counts.samples, progress_.samples_total(), progress_.loss(), progress_.staleness_pushes());
+  return true;
+}
+
+void Progress::Delays(const std::vector<DelaySummary>& delays) {
+  progress_.clear_delays();
+  for (const DelaySummary& delay : delays) {
+    v1::TableDelay* const to = progress_.add_delays();
+    to->set_table(delay.table);
+    to->set_pushes(delay.pushes);
+    to->set_mean(static_cast<float>(delay.mean));
+    to->set_own(static_cast<float>(delay.own));
+    to->set_p50(static_cast<uint32_t>(delay.p50));
+    to->set_p90(static_cast<uint32_t>(delay.p90));
+    to->set_max(static_cast<uint32_t>(delay.max));
+  }
 }
 
 void Progress::Evaluated(uint64_t samples, uint64_t samples_total) {

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "common/base/time_source.h"
 #include "proto/coordinator.pb.h"
 #include "worker/client/client.h"
+#include "worker/metrics/delay_counts.h"
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/metrics/progressive_metric.h"
 #include "worker/metrics/step_stages.h"
@@ -29,8 +31,10 @@ class Progress {
   // Before Step: what the model said of the step's samples before it learned from them, and their labels.
   void Predicted(size_t n, const float* predictions, const float* labels) { metric_.Add(n, predictions, labels); }
 
-  // After a step.
-  void Step(const StepCounts& counts);
+  // After a step. Whether that was reported: then what is reported next to it is wanted anew (Delays).
+  bool Step(const StepCounts& counts);
+  // By table, of all pushes so far; the next report has them.
+  void Delays(const std::vector<DelaySummary>& delays);
   // Of the latest samples, as it was reported last.
   const NamedMetric& metric() const { return metric_.value(); }
 

@@ -73,7 +73,10 @@ void AddMetrics(const std::string& set, const std::optional<EvaluationMetrics::R
   add("loss", result->loss);
   if (result->accuracy) add("accuracy", *result->accuracy);
   if (result->auc) add("auc", *result->auc);
+  if (result->normalized_entropy) add("normalized_entropy", *result->normalized_entropy);
+  if (result->calibration) add("calibration", *result->calibration);
   if (result->rmse) add("rmse", *result->rmse);
+  if (result->mae) add("mae", *result->mae);
   (*line)[set] = std::move(object);
 }
 
@@ -148,6 +151,8 @@ void Results::WriteTraining() {
   const double loss = Quotient(loss_sum_, samples);
   const double staleness = Quotient(newest_.staleness_sum - written_.staleness_sum,
                                     static_cast<double>(newest_.acknowledged - written_.acknowledged));
+  const double delay = Quotient(newest_.delay_sum - written_.delay_sum,
+                                static_cast<double>(newest_.acknowledged - written_.acknowledged));
   StageSeconds stages;
   for (size_t i = 0; i < kStages; ++i) stages[i] = newest_.stages[i] - written_.stages[i];
 
@@ -161,12 +166,14 @@ void Results::WriteTraining() {
   const auto& [metric_name, metric] = newest_metric_;
   line["metric"] = metric_name.empty() ? Json() : Json{{metric_name, Rounded(metric)}};
   line["staleness_pushes"] = Rounded(staleness);
+  line["delay"] = Rounded(delay);
   line["stage_seconds"] = ObjectOf(stages);
 
   std::vector<TensorBoardScalar> scalars = {{"loss", loss}};
   if (!metric_name.empty() && std::isfinite(metric)) scalars.push_back({metric_name, metric});
   if (std::isfinite(rate)) scalars.push_back({"samples_per_second", rate});
   if (std::isfinite(staleness)) scalars.push_back({"staleness_pushes", staleness});
+  if (std::isfinite(delay)) scalars.push_back({"delay", delay});
   for (size_t i = 0; i < kStages && seconds > 0; ++i) {
     scalars.push_back({absl::StrCat("time_share/", kStageNames[i]), stages[i] / seconds});
   }
@@ -184,6 +191,17 @@ void Results::Finish(const Summary& summary) {
   line["samples"] = summary.samples;
   line["samples_per_second"] = Rounded(Quotient(static_cast<double>(summary.samples), summary.seconds));
   line["staleness_pushes"] = Rounded(summary.staleness_pushes);
+  for (const DelaySummary& delay : summary.delays) {
+    line["delay"][delay.table] = {{"mean", Rounded(delay.mean)},
+                                  {"own", Rounded(delay.own)},
+                                  {"p50", delay.p50},
+                                  {"p90", delay.p90},
+                                  {"max", delay.max}};
+  }
+  line["complete"] = summary.complete();
+  if (summary.interrupted) line["interrupted"] = true;
+  if (!summary.complete()) line["missing"] = WhatIsMissing(summary);
+  if (!summary.loss_complaint.empty()) line["warning"] = summary.loss_complaint;
   line["stage_seconds"] = ObjectOf(summary.stage_seconds);
   std::vector<TensorBoardScalar> scalars;
   AddMetrics("train", summary.train, &line, &scalars);

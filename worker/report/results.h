@@ -7,8 +7,11 @@
 //   of the steps went (worker/metrics/step_stages.h); "metric" is {"auc": …}, or accuracy or rmse, whichever the model
 //   is judged by, of what it said of the latest samples before it learned from them
 //   (worker/metrics/progressive_metric.h), as the coordinator got it last. In TensorBoard it is "auc", beside "loss";
-//   what the evaluation finds is "test/auc" and "train/auc". result: the last of a run that came to its end: all of it,
-//   with the metrics if this worker has evaluated. failed: the last of one that did not, with the reason.
+//   what the evaluation finds is "test/auc" and "train/auc". "delay" is the mean number of updates, own and others',
+//   between reading and application, of the table that had most; "staleness_pushes" is the others' part of it. result:
+//   the last of a run that came to its end: all of it, with the metrics if this worker has evaluated, "delay" by table,
+//   "complete" (whether all samples were trained; else "missing" says which were not), and "warning" if the loss has
+//   not fallen. failed: the last of one that did not, with the reason.
 // "time" is in UTC, "seconds" count from the first step. A number that is not finite, or not known, is null.
 //
 // Each line and each record is written with one call as soon as it is there, whole or not at all. What cannot be

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
 
 namespace lodestone::worker {
 namespace {
@@ -14,11 +16,43 @@ std::string MetricsJson(const EvaluationMetrics::Result& result) {
   std::string json = absl::StrCat("{\"samples\": ", result.samples, ", \"loss\": ", Number(result.loss));
   if (result.accuracy) absl::StrAppend(&json, ", \"accuracy\": ", Number(*result.accuracy));
   if (result.auc) absl::StrAppend(&json, ", \"auc\": ", Number(*result.auc));
+  if (result.normalized_entropy) {
+    absl::StrAppend(&json, ", \"normalized_entropy\": ", Number(*result.normalized_entropy));
+  }
+  if (result.calibration) absl::StrAppend(&json, ", \"calibration\": ", Number(*result.calibration));
   if (result.rmse) absl::StrAppend(&json, ", \"rmse\": ", Number(*result.rmse));
+  if (result.mae) absl::StrAppend(&json, ", \"mae\": ", Number(*result.mae));
   return json + "}";
 }
 
+std::string Quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+// {"bias": {"pushes": 8, "mean": 1.5, "own": 1, "p50": 1, "p90": 2, "max": 3}, ...}
+std::string DelaysJson(const std::vector<DelaySummary>& delays) {
+  return absl::StrCat("{",
+                      absl::StrJoin(delays, ", ",
+                                    [](std::string* out, const DelaySummary& delay) {
+                                      absl::StrAppend(out, Quoted(delay.table), ": {\"pushes\": ", delay.pushes,
+                                                      ", \"mean\": ", Number(delay.mean),
+                                                      ", \"own\": ", Number(delay.own), ", \"p50\": ", delay.p50,
+                                                      ", \"p90\": ", delay.p90, ", \"max\": ", delay.max, "}");
+                                    }),
+                      "}");
+}
+
 }  // namespace
+
+std::string WhatIsMissing(const Summary& summary) {
+  std::vector<std::string> missing;
+  if (summary.samples < summary.samples_total) {
+    missing.push_back(absl::StrCat("this worker trained ", summary.samples, " of ", summary.samples_total, " samples"));
+  }
+  missing.insert(missing.end(), summary.untrained.begin(), summary.untrained.end());
+  if (summary.changed) missing.push_back("others pushed during the evaluation, so that it is of no one version");
+  return absl::StrJoin(missing, "; ");
+}
 
 std::string SummaryJson(const Summary& summary) {
   const double rate = summary.seconds > 0 ? static_cast<double>(summary.samples) / summary.seconds : 0;
@@ -31,6 +65,11 @@ std::string SummaryJson(const Summary& summary) {
     absl::StrAppend(&json, i == 0 ? "" : ", ", "\"", kStageNames[i], "\": ", Number(summary.stage_seconds[i]));
   }
   json += "}";
+  if (!summary.delays.empty()) absl::StrAppend(&json, ",\n  \"delay\": ", DelaysJson(summary.delays));
+  absl::StrAppend(&json, ",\n  \"complete\": ", summary.complete() ? "true" : "false");
+  if (summary.interrupted) json += ",\n  \"interrupted\": true";
+  if (!summary.complete()) absl::StrAppend(&json, ",\n  \"missing\": ", Quoted(WhatIsMissing(summary)));
+  if (!summary.loss_complaint.empty()) absl::StrAppend(&json, ",\n  \"warning\": ", Quoted(summary.loss_complaint));
   if (summary.train) absl::StrAppend(&json, ",\n  \"train\": ", MetricsJson(*summary.train));
   if (summary.test) absl::StrAppend(&json, ",\n  \"test\": ", MetricsJson(*summary.test));
   if (summary.best_reachable) {

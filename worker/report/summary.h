@@ -6,24 +6,39 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "worker/metrics/delay_counts.h"
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/metrics/step_stages.h"
 
 namespace lodestone::worker {
 
 struct Summary {
-  std::string model;             // "deepfm", ...
-  uint64_t samples = 0;          // That this worker trained on.
-  double seconds = 0;            // That its training took.
-  double staleness_pushes = 0;   // Mean.
-  StageSeconds stage_seconds{};  // Where the time of the steps went.
+  std::string model;           // "deepfm", ...
+  uint64_t samples = 0;        // That this worker trained on.
+  double seconds = 0;          // That its training took.
+  uint64_t samples_total = 0;  // That it was to train on.
+  bool interrupted = false;    // It was asked to finish before it had.
+  // Other workers that had not trained all of their samples when this one evaluated, a line each.
+  std::vector<std::string> untrained;
+  bool changed = false;              // Others pushed while it evaluated: the metrics are of no one version.
+  double staleness_pushes = 0;       // Mean of the others' part of the delay.
+  std::vector<DelaySummary> delays;  // By table.
+  std::string loss_complaint;        // LossTrend::Complaint.
+  StageSeconds stage_seconds{};      // Where the time of the steps went.
   std::optional<EvaluationMetrics::Result> train;
   std::optional<EvaluationMetrics::Result> test;
   std::string best_reachable_metric;     // "auc" or "rmse".
   std::optional<double> best_reachable;  // On the test set, by any model; generated data only.
+
+  // Whether all samples that were to be trained on have been, as far as this worker knows.
+  bool complete() const { return samples >= samples_total && untrained.empty() && !changed; }
 };
+
+// What a run lacks that is not complete, as one sentence; empty if it is.
+std::string WhatIsMissing(const Summary& summary);
 
 // A JSON object with a final newline. Numbers that are not finite are null.
 std::string SummaryJson(const Summary& summary);

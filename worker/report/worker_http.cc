@@ -16,6 +16,11 @@ namespace {
 constexpr auto kCounter = MetricFamilies::Type::kCounter;
 constexpr auto kGauge = MetricFamilies::Type::kGauge;
 
+constexpr char kDelayHelp[] =
+    "Mean number of updates, own and others', between the reading of a table's values and the application of the "
+    "gradient "
+    "computed from them.";
+
 // "training".
 std::string NameOf(v1::Phase phase) {
   return absl::AsciiStrToLower(absl::StripPrefix(v1::Phase_Name(phase), "PHASE_"));
@@ -77,6 +82,13 @@ void WorkerHttp::AddMetrics(MetricFamilies* to) const {
   to->Add("lodestone_worker_samples_expected", "Samples that it will have trained on at the end; 0: unknown yet.",
           kGauge, static_cast<double>(progress_.samples_total()));
   to->Add("lodestone_worker_loss", "Mean training loss of the newest steps.", kGauge, progress_.loss());
+  for (const v1::TableDelay& delay : progress_.delays()) {
+    const MetricLabels labels = {{"table", delay.table()}};
+    to->Add("lodestone_worker_table_delay_updates", kDelayHelp, kGauge, delay.mean(), labels);
+    to->Add("lodestone_worker_table_delay_updates_p90", "Nine of ten pushes had no more of that.", kGauge, delay.p90(),
+            labels);
+    to->Add("lodestone_worker_table_delay_updates_max", "The most of that.", kGauge, delay.max(), labels);
+  }
   to->Add("lodestone_worker_evaluated_samples", "Samples that its evaluation has read.", kGauge,
           static_cast<double>(progress_.evaluated()));
   to->Add("lodestone_worker_evaluated_samples_expected", "Samples that its evaluation reads in all.", kGauge,

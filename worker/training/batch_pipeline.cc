@@ -17,9 +17,10 @@ BatchPipeline::BatchPipeline(Client* client, const Dataset* data, std::vector<co
       data_(data),
       row_tables_(std::move(row_tables)),
       source_(std::move(source)),
-      ahead_(options.ahead),
+      ahead_max_(options.ahead),
       held_max_(options.held_max),
-      slots_(size_t{options.ahead} + options.held_max) {
+      slots_(size_t{options.ahead} + options.held_max + 1),
+      ahead_(options.ahead - options.less_ahead) {
   kernels::Backend* const backend = options.backend;
   for (Slot& slot : slots_) {
     for (size_t t = 0; t < row_tables_.size(); ++t) {
@@ -55,34 +56,70 @@ bool BatchPipeline::Ready() {
 
 absl::StatusOr<const BatchPipeline::Item*> BatchPipeline::Next() {
   waits_ = {};
-  MutexLock lock(&mu_);
-  LODESTONE_CHECK(taken_ - released_ < held_max_);
-  Slot& slot = slots_[taken_ % slots_.size()];
-  if (!ReadyLocked()) {
-    const int64_t start_ns = NowNs();
-    asked_ = true;
+  const int64_t start_ns = NowNs();
+  {
+    MutexLock lock(&mu_);
+    LODESTONE_CHECK(taken_ - released_ < held_max_);
+    asked_ = !ReadyLocked();
+    if (asked_) changed_.NotifyAll();
+  }
+  PullDue();
+  const Item* item = nullptr;
+  {
+    MutexLock lock(&mu_);
+    Slot& slot = slots_[taken_ % slots_.size()];
+    if (asked_) {
+      while (!ReadyLocked()) changed_.Wait(&mu_);
+      asked_ = false;
+      // The beginning of the pull does not wake it.
+      const int64_t read_ns = std::max(start_ns, slot.pull_ns);
+      waits_ = {read_ns - start_ns, NowNs() - read_ns};
+    }
+    if (ended_ && taken_ == prepared_) {
+      if (!error_.ok()) return error_;
+      return nullptr;
+    }
+    if (!slot.status.ok()) return slot.status;
+    ++taken_;
     changed_.NotifyAll();
-    while (!ReadyLocked()) changed_.Wait(&mu_);
-    asked_ = false;
-    // The beginning of the pull does not wake it.
-    const int64_t read_ns = std::max(start_ns, slot.pull_ns);
-    waits_ = {read_ns - start_ns, NowNs() - read_ns};
+    item = &slot.item;
   }
-  if (ended_ && taken_ == prepared_) {
-    if (!error_.ok()) return error_;
-    return nullptr;
-  }
-  if (!slot.status.ok()) return slot.status;
-  ++taken_;
-  changed_.NotifyAll();
-  return &slot.item;
+  PullDue();
+  return item;
 }
 
 void BatchPipeline::Release() {
-  MutexLock lock(&mu_);
-  LODESTONE_CHECK(released_ < taken_);
-  slots_[released_++ % slots_.size()].state = Slot::State::kFree;
-  changed_.NotifyAll();
+  {
+    MutexLock lock(&mu_);
+    LODESTONE_CHECK(released_ < taken_);
+    slots_[released_++ % slots_.size()].state = Slot::State::kFree;
+    changed_.NotifyAll();
+  }
+  PullDue();
+}
+
+void BatchPipeline::SetAhead(uint32_t ahead) {
+  LODESTONE_CHECK(ahead <= ahead_max_);
+  {
+    MutexLock lock(&mu_);
+    ahead_ = ahead;
+    changed_.NotifyAll();
+  }
+  PullDue();
+}
+
+void BatchPipeline::PullDue() {
+  while (true) {
+    Slot* slot = nullptr;
+    {
+      MutexLock lock(&mu_);
+      if (stop_ || pulled_ == prepared_ || pulled_ >= std::max(taken_ + asked_, released_ + 1) + ahead_) return;
+      slot = &slots_[pulled_++ % slots_.size()];
+      slot->state = Slot::State::kPulling;
+      slot->pull_ns = NowNs();
+    }
+    Pull(slot);
+  }
 }
 
 void BatchPipeline::Run() {
@@ -90,7 +127,7 @@ void BatchPipeline::Run() {
     Slot& slot = slots_[n % slots_.size()];
     {
       MutexLock lock(&mu_);
-      while (!stop_ && n >= std::max(taken_ + asked_, released_ + 1) + ahead_) changed_.Wait(&mu_);
+      while (!stop_ && n > std::max(taken_ + asked_, released_ + 1) + ahead_) changed_.Wait(&mu_);
       if (stop_) return;
     }
     bool end = false;
@@ -105,10 +142,9 @@ void BatchPipeline::Run() {
       }
       ++prepared_;
       slot.status = absl::OkStatus();
-      slot.state = Slot::State::kPulling;
-      slot.pull_ns = NowNs();
+      slot.state = Slot::State::kPrepared;
     }
-    Pull(&slot);
+    PullDue();
   }
 }
 

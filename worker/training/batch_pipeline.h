@@ -1,5 +1,6 @@
-// Batches on their way: a thread of its own reads samples, counts their keys and asks for their rows, some batches
-// ahead of the one that is being computed.
+// Batches on their way: a thread of its own reads samples and counts their keys, and asks for their rows some batches
+// ahead of the one that is being computed. One batch more than that is read and counted, so that its rows can be asked
+// for as soon as that is due: with nothing ahead, when the batch before is given back.
 //
 // Thread safety: Next and Release belong to one thread, the consumer. The client's threads deliver rows.
 //
@@ -41,8 +42,9 @@ class BatchPipeline {
   using Source = std::function<bool(std::vector<uint64_t>* indices)>;
 
   struct Options {
-    uint32_t ahead = 0;     // So many batches are prepared beyond those that the consumer holds, or the next,
-    uint32_t held_max = 1;  // of which there may be this many.
+    uint32_t ahead = 0;       // The rows of at most so many batches are pulled beyond those that the consumer holds,
+    uint32_t less_ahead = 0;  // and so many fewer until SetAhead says otherwise,
+    uint32_t held_max = 1;    // of which there may be this many, or the next.
     kernels::Backend* backend = kernels::Cpu();  // Computes them; must outlive the pipeline.
     bool ordered = false;                        // See DeviceBatch.
   };
@@ -58,8 +60,10 @@ class BatchPipeline {
   absl::StatusOr<const Item*> Next();
   // Whether Next would not wait.
   bool Ready();
-  // Gives back the first of the batches that are held.
+  // Gives back the first of the batches that are held, and asks for the rows that are due then, at once.
   void Release();
+  // From now on rows are pulled for `ahead` batches; at most as many as at construction.
+  void SetAhead(uint32_t ahead);
 
   // What the last Next waited for.
   struct Waits {
@@ -74,7 +78,7 @@ class BatchPipeline {
     // Owned by the pipeline's thread between `free` and `filled`, then by the consumer.
     std::vector<uint64_t> indices;
     // Guarded by mu_.
-    enum class State { kFree, kPulling, kFilled } state = State::kFree;
+    enum class State { kFree, kPrepared, kPulling, kFilled } state = State::kFree;
     absl::Status status;
     int64_t pull_ns = 0;  // When the pulling of its rows began.
   };
@@ -83,6 +87,8 @@ class BatchPipeline {
   bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   absl::Status Prepare(Slot* slot, bool* end);
+  // Asks for the rows of the batches that are prepared and due, on the calling thread.
+  void PullDue();
   void Pull(Slot* slot);
 
   // Constant after construction.
@@ -90,7 +96,7 @@ class BatchPipeline {
   const Dataset* const data_;
   const std::vector<const TableHandle*> row_tables_;
   const Source source_;
-  const uint32_t ahead_;
+  const uint32_t ahead_max_;
   const uint32_t held_max_;
   std::vector<Slot> slots_;
 
@@ -101,7 +107,9 @@ class BatchPipeline {
 
   Mutex mu_;
   CondVar changed_;
-  uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches that the thread has begun; the n-th lies in slot n mod size.
+  uint32_t ahead_ ABSL_GUARDED_BY(mu_);
+  uint64_t prepared_ ABSL_GUARDED_BY(mu_) = 0;  // Batches so far; the n-th lies in slot n mod size.
+  uint64_t pulled_ ABSL_GUARDED_BY(mu_) = 0;    // Of those, whose rows have been asked for.
   uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;     // By the consumer, and of those
   uint64_t released_ ABSL_GUARDED_BY(mu_) = 0;  // so many given back.
   bool asked_ ABSL_GUARDED_BY(mu_) = false;     // The consumer waits for the next.

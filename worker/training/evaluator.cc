@@ -42,7 +42,7 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
   std::vector<float> predictions;
   uint64_t done = 0;
   while (true) {
-    if (context_.stop->load(std::memory_order_relaxed)) return absl::CancelledError("stopped during the evaluation");
+    if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during the evaluation");
     LODESTONE_RETURN_IF_ERROR(context_.client->Health());
     LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
     if (item == nullptr) return metrics.Finish();

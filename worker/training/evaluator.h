@@ -18,7 +18,7 @@ class Evaluator {
   explicit Evaluator(const TrainingContext& context) : context_(context) {}
 
   // Evaluates the parameters as they are on `samples` of `data`, evenly spread; at most data.size(). Calls
-  // `on_progress` with the number done. CANCELLED if context.stop is set.
+  // `on_progress` with the number done. CANCELLED if context.stop says to quit.
   absl::StatusOr<EvaluationMetrics::Result> Evaluate(const Dataset& data, uint64_t samples,
                                                      const std::function<void(uint64_t samples)>& on_progress);
 

@@ -21,9 +21,8 @@
 namespace lodestone::worker {
 namespace {
 
-// How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window
-// is missing anyway.
-constexpr uint64_t kOwnPushesMissingWindows = 2;
+// Evaluations of a model that others go on changing.
+constexpr int kEvaluationsMax = 3;
 
 void LogMetrics(const char* set, const EvaluationMetrics::Result& result) {
   if (result.rmse) {
@@ -38,12 +37,10 @@ void LogMetrics(const char* set, const EvaluationMetrics::Result& result) {
   }
 }
 
-// Training and test metrics, by worker 0 once the others are done.
+// Training and test metrics of the values as they are.
 absl::Status EvaluateAll(const TrainingContext& context, Summary* summary) {
   const LoadedData& data = *context.data;
   Progress* const progress = context.progress;
-  progress->Enter(v1::PHASE_EVALUATING);
-  LODESTONE_RETURN_IF_ERROR(context.parameters->PullAll());
   const uint64_t train = std::min<uint64_t>(data.train->size(), context.config->train().evaluate_train_samples_max());
   const uint64_t test = data.test == nullptr ? 0 : data.test->size();
   Evaluator evaluator(context);
@@ -64,18 +61,33 @@ absl::Status EvaluateAll(const TrainingContext& context, Summary* summary) {
   return absl::OkStatus();
 }
 
+// The end of a run, by worker 0: waits until no worker takes steps, and evaluates. If another has pushed meanwhile (one
+// that was started again, say), what was evaluated was no one version of the model: it waits and evaluates again.
+absl::Status EvaluateTheEnd(const TrainingContext& context, Summary* summary) {
+  for (int attempt = 1; attempt <= kEvaluationsMax; ++attempt) {
+    context.progress->Enter(v1::PHASE_WAITING);
+    LODESTONE_ASSIGN_OR_RETURN(summary->untrained, context.client->AwaitClock(std::numeric_limits<Clock>::max()));
+    context.progress->Enter(v1::PHASE_EVALUATING);
+    LODESTONE_RETURN_IF_ERROR(context.parameters->PullAll());
+    const ShardVersions before = context.parameters->versions();
+    LODESTONE_RETURN_IF_ERROR(EvaluateAll(context, summary));
+    LODESTONE_RETURN_IF_ERROR(context.parameters->PullAll());
+    summary->changed = context.parameters->versions() != before;
+    if (!summary->changed) return absl::OkStatus();
+    LODESTONE_LOG(WARN, "evaluator", "others pushed during the evaluation; attempt={} of={}", attempt, kEvaluationsMax);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
-                               const std::atomic<bool>* stop, Results* results, kernels::Backend* backend) {
+                               const std::atomic<StopRequest>* stop, Results* results, kernels::Backend* backend) {
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, data.schema, backend));
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(model->tables()));
   std::vector<const TableHandle*> dense;
   for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
-  Parameters parameters(client, dense,
-                        {.refresh_ms_max = config.worker().refresh_max_ms(),
-                         .own_pushes_missing_max = kOwnPushesMissingWindows * config.worker().pushes_in_flight_max(),
-                         .time = time});
+  Parameters parameters(client, dense, {.refresh_ms_max = config.worker().refresh_max_ms(), .time = time});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
@@ -96,15 +108,19 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   Summary summary;
   summary.model = absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model->plan().type));
   summary.samples = trained.samples;
+  summary.samples_total = trained.samples_total;
+  summary.interrupted = trained.stopped;
+  summary.delays = trained.delays;
+  summary.loss_complaint = trained.loss_complaint;
   summary.seconds = trained.seconds;
   summary.staleness_pushes = trained.staleness_pushes;
   summary.stage_seconds = trained.stages;
-  if (trained.stopped) return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
-
-  if (client->index() == 0) {
-    progress.Enter(v1::PHASE_WAITING);
-    LODESTONE_RETURN_IF_ERROR(client->AwaitClock(std::numeric_limits<Clock>::max()));
-    LODESTONE_RETURN_IF_ERROR(EvaluateAll(context, &summary));
+  if (context.Stops(StopRequest::kQuit)) {
+    return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
+  }
+  if (client->index() == 0) LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(context, &summary));
+  if (!summary.complete()) {
+    LODESTONE_LOG(WARN, "trainer", "not all samples were trained: {}", WhatIsMissing(summary));
   }
   progress.Enter(v1::PHASE_FINISHED);
   return summary;

@@ -1,5 +1,5 @@
-// The job of a worker between joining the cluster and leaving it: makes the model's tables, trains on its partition,
-// waits for the others and, if it is worker 0, evaluates the model.
+// The job of a worker between joining the cluster and leaving it: makes the model's tables, trains on its partition
+// and, if it is worker 0, waits for the others and evaluates the model.
 //
 // Thread safety: for one thread; others may set `stop`.
 #pragma once
@@ -15,13 +15,16 @@
 #include "worker/data/dataset.h"
 #include "worker/report/results.h"
 #include "worker/report/summary.h"
+#include "worker/training/training_context.h"
 
 namespace lodestone::worker {
 
-// CANCELLED if `stop` was set before the end; all pushes are acknowledged then. `results` (may be null) get
-// the steps, but not the end. `backend` computes.
+// CANCELLED if `stop` said to quit before the end; all pushes are acknowledged then. Told to finish, it takes no
+// further step and goes on to the end. Worker 0 evaluates when no worker takes steps any more, and again if others have
+// pushed meanwhile; the summary says whether all samples were trained. `results` (may be null) get the steps, but not
+// the end. `backend` computes.
 absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const LoadedData& data, const TimeSource* time,
-                               const std::atomic<bool>* stop, Results* results = nullptr,
+                               const std::atomic<StopRequest>* stop, Results* results = nullptr,
                                kernels::Backend* backend = kernels::Cpu());
 
 }  // namespace lodestone::worker

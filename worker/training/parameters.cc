@@ -132,7 +132,8 @@ Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, c
     : client_(client),
       options_(options),
       staging_(std::make_shared<Staging>(tables, client->shard_map()->shards())),
-      versions_(client->shard_map()->shards(), 0) {
+      versions_(client->shard_map()->shards(), 0),
+      own_pushes_missing_max_(options.own_pushes_missing_max) {
   const uint32_t shards = client->shard_map()->shards();
   std::vector<bool> holds(shards, false);
   for (const TableHandle* handle : tables) {
@@ -163,6 +164,13 @@ absl::Status Parameters::Refresh(uint64_t acknowledged_pushes) {
   acknowledged_pushes_ = acknowledged_pushes;
   TakeStaged();
   return NeedsPull() ? PullAll() : absl::OkStatus();
+}
+
+absl::Status Parameters::RefreshTo(uint64_t acknowledged_pushes, const ShardVersions& wanted) {
+  LODESTONE_RETURN_IF_ERROR(Refresh(acknowledged_pushes));
+  const bool there = std::all_of(dense_shards_.begin(), dense_shards_.end(),
+                                 [&](ShardId shard) { return versions_[shard] >= wanted[shard]; });
+  return there ? absl::OkStatus() : PullAll();
 }
 
 absl::Status Parameters::PullAll() {
@@ -216,7 +224,7 @@ bool Parameters::NeedsPull() const {
   if (dense_shards_.empty()) return false;
   const uint64_t pushes = *std::min_element(confirmed_pushes_.begin(), confirmed_pushes_.end());
   const int64_t ms = *std::min_element(confirmed_ms_.begin(), confirmed_ms_.end());
-  return acknowledged_pushes_ - pushes > options_.own_pushes_missing_max ||
+  return acknowledged_pushes_ - pushes > own_pushes_missing_max_ ||
          options_.time->NowMs() - ms > options_.refresh_ms_max;
 }
 

@@ -43,6 +43,10 @@ class Parameters {
   // Takes over what broadcasts have brought, and pulls if they brought too little. Between two steps.
   // `acknowledged_pushes` counts this worker's pushes so far that held gradients of all tables.
   absl::Status Refresh(uint64_t acknowledged_pushes);
+  // The same, but pulls wherever the values are not of the versions `wanted` (by shard) at least.
+  absl::Status RefreshTo(uint64_t acknowledged_pushes, const ShardVersions& wanted);
+  // From now on; see Options.
+  void SetOwnPushesMissingMax(uint64_t pushes) { own_pushes_missing_max_ = pushes; }
   // Pulls all values.
   absl::Status PullAll();
 
@@ -83,6 +87,7 @@ class Parameters {
   // Beside dense_shards_: when the shard's values were last confirmed, and own pushes acknowledged by then.
   std::vector<int64_t> confirmed_ms_;
   std::vector<uint64_t> confirmed_pushes_;
+  uint64_t own_pushes_missing_max_;
   uint64_t acknowledged_pushes_ = 0;
   uint64_t stamp_ = 0;
   uint64_t blocks_from_broadcasts_ = 0;

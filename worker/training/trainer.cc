@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,9 @@ namespace {
 // Streams of cluster.seed, so that shuffling, dropout and initial values are unrelated.
 constexpr uint64_t kShuffleStream = 0x5f;
 constexpr uint64_t kDropoutStream = 0xd0;
+// How many of its own acknowledged pushes a worker's dense values may lack, in windows of pushes in flight: one window
+// is missing anyway.
+constexpr uint64_t kOwnPushesMissingWindows = 2;
 
 HistogramMetric step_metric("lodestone_worker_step_duration_seconds", "How long a step takes.");
 constexpr char kStepStage[] = "lodestone_worker_step_stage_duration_seconds";
@@ -41,6 +45,10 @@ HistogramMetric stage_metrics[kStages] = {
 HistogramMetric staleness_metric("lodestone_worker_staleness_pushes",
                                  "Pushes by others between the reading of values and the push computed from them.", {},
                                  Histogram::Of::kNumbers);
+HistogramMetric delay_metric("lodestone_worker_delay_updates",
+                             "Updates, own and others', between the reading of values and the application of the push "
+                             "computed from them, of the table that had most.",
+                             {}, Histogram::Of::kNumbers);
 CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes that a table's guard refused.");
 
 uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) {
@@ -55,9 +63,16 @@ class Trainer::Tally {
   struct Counts {
     uint64_t acknowledged = 0;
     uint64_t refused = 0;  // By a table's guard.
+    // Of the table with the greatest delay in each push: the others' updates, and all.
     double staleness_sum = 0;
+    double delay_sum = 0;
     absl::Status error;  // The first.
   };
+
+  Tally(const std::vector<TableHandle>& tables, uint32_t shards)
+      : first_(tables.data()), delays_(tables.size()), applied_(shards, 0) {
+    for (const TableHandle& table : tables) names_.push_back(table.spec.name());
+  }
 
   void Add(const Client::PushResult& result) {
     MutexLock lock(&mu_);
@@ -70,9 +85,31 @@ class Trainer::Tally {
       if (counts_.error.ok()) counts_.error = result.status;
       return;
     }
-    staleness_metric.ObserveNumber(result.staleness_pushes);
+    Delay greatest;
+    for (const TableDelay& of : result.delays) {
+      delays_[static_cast<size_t>(of.table - first_)].Add(of.delay.own, of.delay.others);
+      if (of.delay.all() > greatest.all()) greatest = of.delay;
+    }
+    staleness_metric.ObserveNumber(greatest.others);
+    delay_metric.ObserveNumber(greatest.all());
+    for (const auto& [shard, version] : result.applied) applied_[shard] = std::max(applied_[shard], version);
     ++counts_.acknowledged;
-    counts_.staleness_sum += result.staleness_pushes;
+    counts_.staleness_sum += greatest.others;
+    counts_.delay_sum += greatest.all();
+  }
+  // By shard, the newest version that a push of this worker became.
+  ShardVersions Applied() {
+    MutexLock lock(&mu_);
+    return applied_;
+  }
+  // By table, in their order, of those that have been measured.
+  std::vector<DelaySummary> Delays() {
+    std::vector<DelaySummary> summaries;
+    MutexLock lock(&mu_);
+    for (size_t t = 0; t < delays_.size(); ++t) {
+      if (delays_[t].pushes() > 0) summaries.push_back(delays_[t].Summarize(names_[t]));
+    }
+    return summaries;
   }
   Counts Get() {
     MutexLock lock(&mu_);
@@ -80,14 +117,23 @@ class Trainer::Tally {
   }
 
  private:
+  // Pushes may end after the job, and its tables, are gone: only the address is used.
+  const TableHandle* const first_;
+  std::vector<std::string> names_;
+
   Mutex mu_;
   Counts counts_ ABSL_GUARDED_BY(mu_);
+  std::vector<DelayCounts> delays_ ABSL_GUARDED_BY(mu_);  // Beside names_.
+  ShardVersions applied_ ABSL_GUARDED_BY(mu_);
 };
 
 Trainer::Trainer(const TrainingContext& context)
     : context_(context),
-      push_later_(!context.model->backend()->on_host() && context.config->worker().prefetch_batches() > 0),
-      tally_(std::make_shared<Tally>()) {
+      lead_(context.config->worker().prefetch_batches(), context.config->worker().pushes_in_flight_max(),
+            context.config->train().delay_max() * std::max(1u, context.config->cluster().workers())),
+      push_later_(!context.model->backend()->on_host() && context.config->worker().prefetch_batches() > 0 &&
+                  !lead_.lead().waits),
+      tally_(std::make_shared<Tally>(*context.tables, context.client->shard_map()->shards())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
@@ -102,17 +148,21 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                        WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
   context_.progress->StartTraining(batches.total_samples());
   if (context_.results != nullptr) context_.results->StartTraining(batches.total_samples());
+  loss_trend_.emplace(context_.model->metrics_kind(), context_.data->schema.class_counts, batches.total_samples());
   Result result;
+  result.samples_total = batches.total_samples();
   const int64_t start_ms = context_.time->NowMs();
   {
     BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_,
                            [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); },
                            {.ahead = config.worker().prefetch_batches(),
+                            .less_ahead = config.worker().prefetch_batches() - lead_.lead().batches_ahead,
                             .held_max = push_later_ ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic()});
+    ApplyLead(&pipeline);
     while (true) {
-      result.stopped = context_.stop->load(std::memory_order_relaxed);
+      result.stopped = context_.Stops(StopRequest::kFinish);
       if (result.stopped) break;
       // With nothing to compute meanwhile, gradients need not wait.
       if (!pipeline.Ready()) LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
@@ -131,11 +181,16 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   result.stages = stages_;
   result.seconds = static_cast<double>(context_.time->NowMs() - start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
+  result.delays = tally_->Delays();
+  result.loss_complaint = loss_trend_->Complaint();
+  context_.progress->Delays(result.delays);
   LODESTONE_LOG(INFO, "trainer",
-                "trained steps={} samples={} seconds={:.1f} staleness_pushes={:.2f} refused={} dense_pulls={} "
-                "broadcast_blocks={}",
-                steps_, samples_, result.seconds, result.staleness_pushes, counts.refused, context_.parameters->pulls(),
-                context_.parameters->blocks_from_broadcasts());
+                "trained steps={} samples={} of={} seconds={:.1f} delay={:.2f} staleness_pushes={:.2f} refused={} "
+                "dense_pulls={} broadcast_blocks={}",
+                steps_, samples_, result.samples_total, result.seconds,
+                counts.acknowledged == 0 ? 0 : counts.delay_sum / counts.acknowledged, result.staleness_pushes,
+                counts.refused, context_.parameters->pulls(), context_.parameters->blocks_from_broadcasts());
+  if (!result.loss_complaint.empty()) LODESTONE_LOG(WARN, "trainer", "{}", result.loss_complaint);
   return result;
 }
 
@@ -151,12 +206,12 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   const int64_t refresh_ns = NowNs();
-  LODESTONE_RETURN_IF_ERROR(context_.parameters->Refresh(counts.acknowledged));
+  LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged));
   const int64_t compute_ns = NowNs();
 
   const uint64_t dropout_seed =
       StreamSeed(WorkerSeed(*context_.config, context_.client->index(), kDropoutStream), steps_);
-  Computed computed{&item, ++steps_, ReadVersions(item.versions)};
+  Computed computed{&item, ++steps_, {context_.parameters->versions(), item.versions}};
   context_.compute->StartGradients(item, *context_.parameters, dropout_seed);
   absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
   LODESTONE_ASSIGN_OR_RETURN(const double loss, context_.compute->FinishGradients());
@@ -171,6 +226,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const int64_t computed_ns = NowNs() - compute_ns - push_ns;
   const size_t samples = item.keyed.batch.size;
   context_.progress->Predicted(samples, context_.compute->predictions(), item.keyed.batch.labels.data());
+  loss_trend_->Step(samples, item.keyed.batch.labels.data(), loss);
   computed_ = std::move(computed);
   if (!push_later_) {
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));
@@ -179,18 +235,24 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   CountStages({waits.input_ns, waits.rows_ns + compute_ns - refresh_ns, computed_ns, push_ns});
   step_metric.ObserveNs(NowNs() - start_ns);
   samples_ += samples;
-  const StepCounts step = {steps_, samples_, samples, loss, counts.acknowledged, counts.staleness_sum, stages_};
-  context_.progress->Step(step);
+  if (lead_.Update(counts.acknowledged, counts.delay_sum)) ApplyLead(pipeline);
+  const StepCounts step = {steps_,           samples_, samples, loss, counts.acknowledged, counts.staleness_sum,
+                           counts.delay_sum, stages_};
+  if (context_.progress->Step(step)) context_.progress->Delays(tally_->Delays());
   if (context_.results != nullptr) context_.results->Step(step, context_.progress->metric());
   return absl::OkStatus();
 }
 
-ShardVersions Trainer::ReadVersions(const ShardVersions& rows) const {
-  ShardVersions versions = context_.parameters->versions();
-  for (size_t s = 0; s < rows.size() && s < versions.size(); ++s) {
-    if (versions[s] == 0 || (rows[s] != 0 && rows[s] < versions[s])) versions[s] = rows[s];
-  }
-  return versions;
+absl::Status Trainer::Refresh(uint64_t acknowledged) {
+  if (!lead_.lead().waits) return context_.parameters->Refresh(acknowledged);
+  return context_.parameters->RefreshTo(acknowledged, tally_->Applied());
+}
+
+void Trainer::ApplyLead(BatchPipeline* pipeline) {
+  const Lead& lead = lead_.lead();
+  pipeline->SetAhead(lead.batches_ahead);
+  context_.client->SetPushesInFlightMax(lead.pushes_in_flight);
+  context_.parameters->SetOwnPushesMissingMax(kOwnPushesMissingWindows * lead.pushes_in_flight);
 }
 
 absl::Status Trainer::PushAlone(BatchPipeline* pipeline) {
@@ -217,6 +279,7 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   LODESTONE_RETURN_IF_ERROR(
       context_.client->Push(computed_.step, dense, rows, computed_.read_versions,
                             [tally = tally_](const Client::PushResult& result) { tally->Add(result); }));
+  if (lead_.lead().waits) LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   computed_ = {};
   pipeline->Release();
   return NowNs() - start_ns;

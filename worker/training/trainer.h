@@ -3,8 +3,8 @@
 //
 // A step: take the next batch; take over what broadcasts brought; compute; push. Reading of values, computing and
 // pushing of different steps overlap, so a gradient may be older than the values it is applied to; how much is
-// measured. Where a device computes, it has the next step to compute while a step's gradients are packed and handed
-// over, unless worker.prefetch_batches is 0.
+// measured, and kept at what train.delay_max allows (lead.h). Where a device computes, it has the next step to compute
+// while a step's gradients are packed and handed over, unless worker.prefetch_batches or train.delay_max is 0.
 //
 // Not thread-safe. The context's objects must outlive it.
 #pragma once
@@ -12,11 +12,17 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/client/types.h"
+#include "worker/metrics/delay_counts.h"
+#include "worker/metrics/loss_trend.h"
 #include "worker/metrics/step_stages.h"
 #include "worker/training/batch_pipeline.h"
+#include "worker/training/lead.h"
 #include "worker/training/training_context.h"
 
 namespace lodestone::worker {
@@ -26,10 +32,13 @@ class Trainer {
   struct Result {
     uint64_t steps = 0;
     uint64_t samples = 0;
-    double seconds = 0;           // From the first step to the last push's acknowledgement.
-    double staleness_pushes = 0;  // Mean over the pushes.
-    StageSeconds stages{};        // Where the time of the steps went.
-    bool stopped = false;         // By `stop`, before the last step.
+    double seconds = 0;                // From the first step to the last push's acknowledgement.
+    uint64_t samples_total = 0;        // That were to be trained on.
+    double staleness_pushes = 0;       // Mean over the pushes of the others' part of the delay.
+    std::vector<DelaySummary> delays;  // By table.
+    std::string loss_complaint;        // LossTrend::Complaint.
+    StageSeconds stages{};             // Where the time of the steps went.
+    bool stopped = false;              // By `stop`, before the last step.
   };
 
   explicit Trainer(const TrainingContext& context);
@@ -46,15 +55,17 @@ class Trainer {
   struct Computed {
     const BatchPipeline::Item* item = nullptr;  // Null: there is none.
     uint64_t step = 0;
-    ShardVersions read_versions;  // At which its values were read.
+    ReadVersions read_versions;
   };
 
   // `start_ns`: when the trainer began to wait for the batch.
   absl::Status Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns);
   // Adds what a step has spent in each stage.
   void CountStages(const std::array<int64_t, kStages>& ns);
-  // Of each shard the older of the versions at which dense values and rows were read.
-  ShardVersions ReadVersions(const ShardVersions& rows) const;
+  // Takes over the newest dense values that the lead asks for.
+  absl::Status Refresh(uint64_t acknowledged);
+  // Passes on what lead_ says.
+  void ApplyLead(BatchPipeline* pipeline);
   // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many nanoseconds
   // that took.
   absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
@@ -62,6 +73,7 @@ class Trainer {
   absl::Status PushAlone(BatchPipeline* pipeline);
 
   const TrainingContext context_;
+  LeadControl lead_;
   const bool push_later_;  // While the next step is computed.
   const std::shared_ptr<Tally> tally_;
   std::vector<const TableHandle*> row_tables_;
@@ -70,6 +82,7 @@ class Trainer {
   uint64_t samples_ = 0;
   StageSeconds stages_{};
   Computed computed_;
+  std::optional<LossTrend> loss_trend_;  // While it trains.
 };
 
 }  // namespace lodestone::worker

@@ -20,6 +20,13 @@ class Progress;
 class Results;
 struct TableHandle;
 
+// What a worker is asked to do before its end.
+enum class StopRequest {
+  kNone,
+  kFinish,  // To take no further step, and to end the run as if it were over: wait for the others and evaluate.
+  kQuit,    // To end after the step or batch in progress.
+};
+
 struct TrainingContext {
   const v1::Config* config = nullptr;
   Client* client = nullptr;
@@ -31,7 +38,9 @@ struct TrainingContext {
   Progress* progress = nullptr;
   Results* results = nullptr;  // Null: none are wanted.
   const TimeSource* time = nullptr;
-  const std::atomic<bool>* stop = nullptr;  // Set to end after the step or batch in progress.
+  const std::atomic<StopRequest>* stop = nullptr;
+
+  bool Stops(StopRequest request) const { return stop->load(std::memory_order_relaxed) >= request; }
 };
 
 }  // namespace lodestone::worker

@@ -454,6 +454,35 @@ TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
   EXPECT_THAT(WorkersBehind(members_.members(), 0, 9), SizeIs(2));
 }
 
+TEST_F(MembershipTest, NamesTheWorkersThatTakeNoMoreStepsAndHaveNotTrainedAllTheirSamples) {
+  const auto at = [this](Incarnation incarnation, uint64_t samples, v1::Phase phase, bool leaving = false) {
+    v1::HeartbeatRequest request;
+    request.set_incarnation(incarnation);
+    request.set_leaving(leaving);
+    request.mutable_progress()->set_phase(phase);
+    request.mutable_progress()->set_samples(samples);
+    request.mutable_progress()->set_samples_total(50);
+    EXPECT_TRUE(members_.Heartbeat(request).ok());
+  };
+  const Incarnation w0 = Join(Worker(1, "alpha:1")), w1 = Join(Worker(2, "beta:2")), w2 = Join(Worker(3, "gamma:3"));
+  at(w0, 20, v1::PHASE_WAITING);
+  at(w1, 7, v1::PHASE_TRAINING);
+  at(w2, 50, v1::PHASE_FINISHED, /*leaving=*/true);
+  EXPECT_THAT(UntrainedWorkers(members_.members(), w0), IsEmpty()) << "one still trains, one has trained";
+  EXPECT_THAT(UntrainedWorkers(members_.members(), w1), SizeIs(1)) << "stopped early";
+  at(w1, 7, v1::PHASE_TRAINING, /*leaving=*/true);
+  EXPECT_THAT(UntrainedWorkers(members_.members(), w0),
+              ElementsAre("worker 1 (beta:2) trained 7 of 50 samples, last heard of 0.0 s ago"));
+  // Another takes its place, and trains all.
+  const Incarnation again = Join(Worker(2, "delta:4"));
+  EXPECT_THAT(UntrainedWorkers(members_.members(), w0), IsEmpty());
+  EXPECT_TRUE(Beat(again, true).ok());
+  EXPECT_THAT(UntrainedWorkers(members_.members(), w0),
+              ElementsAre("worker 1 (delta:4) trained none of its samples, last heard of 0.0 s ago"));
+  at(Join(Worker(2)), 50, v1::PHASE_FINISHED, /*leaving=*/true);
+  EXPECT_THAT(UntrainedWorkers(members_.members(), w0), IsEmpty());
+}
+
 // Worker 0 once evaluated what it had trained alone, because the others had not started yet.
 TEST_F(MembershipTest, AWorkerThatHasNeverJoinedIsWaitedForByName) {
   const Incarnation w0 = Join(Worker(1));

@@ -40,7 +40,7 @@ class ClientTest : public ClientFixture {
   Client::PushResult PushOnesNow() {
     std::promise<Client::PushResult> result;
     const absl::Status status = PushOnes([&](Client::PushResult r) { result.set_value(std::move(r)); });
-    return status.ok() ? result.get_future().get() : Client::PushResult{status, 0};
+    return status.ok() ? result.get_future().get() : Client::PushResult{status, {}};
   }
   absl::Status PullDense(std::vector<float>* values) {
     values->assign(kElements, -1);
@@ -330,7 +330,7 @@ TEST_F(ClientTest, EndsWhatIsUnderWayWhenItCloses) {
   EXPECT_TRUE(cluster_.heartbeats().back().leaving());
 }
 
-TEST_F(ClientTest, CountsWhatOthersPushedSinceTheValuesWereRead) {
+TEST_F(ClientTest, CountsWhatItAndOthersPushedSinceTheValuesWereRead) {
   Connect();
   EXPECT_TRUE(PushOnesNow().status.ok());  // Versions 1: a 0 would mean that nothing was read.
   std::vector<float> values(kElements);
@@ -342,10 +342,15 @@ TEST_F(ClientTest, CountsWhatOthersPushedSinceTheValuesWereRead) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(other->Push(1, {&dense, 1}, {}, {}, nullptr).ok());
   ASSERT_TRUE(other->Flush().ok());
 
-  EXPECT_TRUE(PushOnesNow().status.ok());  // Our own, which does not count.
-  std::promise<double> staleness;
-  ASSERT_TRUE(client_->Push(2, {&dense, 1}, {}, *read, [&](auto r) { staleness.set_value(r.staleness_pushes); }).ok());
-  EXPECT_EQ(staleness.get_future().get(), 3);
+  EXPECT_TRUE(PushOnesNow().status.ok());  // Our own.
+  std::promise<PushResult> pushed;
+  ASSERT_TRUE(
+      client_->Push(2, {&dense, 1}, {}, {*read, {}}, [&](const PushResult& result) { pushed.set_value(result); }).ok());
+  const PushResult result = pushed.get_future().get();
+  ASSERT_EQ(result.delays.size(), 1u);
+  EXPECT_EQ(result.delays[0].table, dense.table);
+  EXPECT_EQ(result.delays[0].delay.others, 3);
+  EXPECT_EQ(result.delays[0].delay.own, 1);
 }
 
 TEST_F(ClientTest, SpreadsCallsOverItsConnections) {

@@ -66,6 +66,21 @@ uint64_t FakeClient::dense_pulls() const {
   return dense_pulls_;
 }
 
+uint64_t FakeClient::row_pulls() const {
+  MutexLock lock(&mu_);
+  return row_pulls_;
+}
+
+std::vector<size_t> FakeClient::pushes_in_flight_max() const {
+  MutexLock lock(&mu_);
+  return pushes_in_flight_max_;
+}
+
+void FakeClient::SetPushesInFlightMax(size_t pushes) {
+  MutexLock lock(&mu_);
+  pushes_in_flight_max_.push_back(pushes);
+}
+
 std::vector<v1::WorkerProgress> FakeClient::reports() const {
   MutexLock lock(&mu_);
   return reports_;
@@ -180,8 +195,18 @@ void FakeClient::PushLocked(std::span<const DenseGradient> dense, std::span<cons
   }
 }
 
+void FakeClient::MeasureLocked(const TableHandle* table, std::vector<ShardId> shards, const ShardVersions& read,
+                               PushResult* result) const {
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  if (read.empty() || shards.empty()) return;
+  double behind = 0;
+  for (const ShardId shard : shards) behind += static_cast<double>(versions_[shard] - read[shard]);
+  result->delays.push_back({table, {.own = behind / static_cast<double>(shards.size())}});
+}
+
 absl::Status FakeClient::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                              const ShardVersions& read_versions, std::function<void(PushResult)> done) {
+                              const ReadVersions& read_versions, std::function<void(PushResult)> done) {
   PushResult result;
   {
     MutexLock lock(&mu_);
@@ -189,15 +214,22 @@ absl::Status FakeClient::Push(Clock clock, std::span<const DenseGradient> dense,
     if (push_error_.ok()) {
       std::vector<bool> touched(shards_, false);
       PushLocked(dense, rows, &touched);
-      double behind = 0;
-      int shards = 0;
-      for (ShardId s = 0; s < shards_; ++s) {
-        if (!touched[s]) continue;
-        if (s < read_versions.size()) behind += static_cast<double>(versions_[s] - read_versions[s]);
-        ++versions_[s];
-        ++shards;
+      for (const DenseGradient& gradient : dense) {
+        std::vector<ShardId> shards;
+        for (BlockIndex b = 0; b < gradient.table->layout.block_count(); ++b) {
+          shards.push_back(ShardOfBlock(gradient.table->id, b, shards_));
+        }
+        MeasureLocked(gradient.table, shards, read_versions.dense, &result);
       }
-      if (shards > 0) result.staleness_pushes = behind / shards;
+      for (const RowGradients& gradient : rows) {
+        std::vector<ShardId> shards;
+        for (const Key key : gradient.keys) shards.push_back(ShardOfKey(key, shards_));
+        MeasureLocked(gradient.table, shards, read_versions.rows, &result);
+      }
+      for (ShardId s = 0; s < shards_; ++s) {
+        versions_[s] += touched[s];
+        if (touched[s]) result.applied.push_back({s, versions_[s]});
+      }
       ++pushes_;
       clocks_.push_back(clock);
       if (broadcast_every_ > 0 && pushes_ % broadcast_every_ == 0) BroadcastLocked();
@@ -212,6 +244,7 @@ absl::Status FakeClient::PullLocked(const std::vector<DensePull>& dense, const s
   LODESTONE_RETURN_IF_ERROR(pull_error_);
   versions->assign(shards_, 0);
   if (!dense.empty()) ++dense_pulls_;
+  if (!rows.empty()) ++row_pulls_;
   for (const DensePull& pull : dense) {
     const Table& table = tables_.at(pull.table->id);
     std::copy(table.dense.values.begin(), table.dense.values.end(), pull.dst);
@@ -255,12 +288,12 @@ absl::StatusOr<ShardVersions> FakeClient::PullNow(std::vector<DensePull> dense, 
 }
 
 absl::Status FakeClient::PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                                  const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                                  const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                                   std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) {
   return Push(clock, dense, rows, read_versions, [&](PushResult result) {
     if (!result.status.ok()) return done(result, {});
     Pull(std::move(dense_pulls), std::move(row_pulls), [&](absl::Status status, ShardVersions versions) {
-      done({std::move(status), result.staleness_pushes}, std::move(versions));
+      done({std::move(status), result.applied, result.delays}, std::move(versions));
     });
   });
 }
@@ -306,10 +339,31 @@ void FakeClient::ReportProgress(const v1::WorkerProgress& progress) {
   reports_.push_back(progress);
 }
 
-absl::Status FakeClient::AwaitClock(Clock clock) {
+void FakeClient::OnAwaitClock(std::vector<std::string> untrained, std::function<void()> at) {
   MutexLock lock(&mu_);
-  awaited_.push_back(clock);
-  return absl::OkStatus();
+  untrained_ = std::move(untrained);
+  at_await_ = std::move(at);
+}
+
+void FakeClient::PushByAnother() {
+  MutexLock lock(&mu_);
+  for (auto& [id, table] : tables_) {
+    if (table.block_versions.empty()) continue;
+    table.dense.values[0] += 1;
+    table.block_versions[0] = ++versions_[ShardOfBlock(id, 0, shards_)];
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> FakeClient::AwaitClock(Clock clock) {
+  std::function<void()> at;
+  {
+    MutexLock lock(&mu_);
+    awaited_.push_back(clock);
+    at = at_await_;
+  }
+  if (at) at();
+  MutexLock lock(&mu_);
+  return untrained_;
 }
 
 absl::Status FakeClient::Health() const {

@@ -27,6 +27,11 @@ class FakeClient final : public Client {
   void Broadcast();
   // Subscriptions from now on begin with nothing instead of all blocks.
   void WithholdAnchors();
+  // AwaitClock finds these workers' samples untrained, and calls `at` first (may be null), which may call this object.
+  void OnAwaitClock(std::vector<std::string> untrained, std::function<void()> at = nullptr);
+  // Someone else's push: the versions of all shards with dense values grow, and so does the first value of the first
+  // table.
+  void PushByAnother();
   // All further pushes, pulls or health checks end with this.
   void FailPushes(absl::Status status);
   void FailPulls(absl::Status status);
@@ -34,9 +39,11 @@ class FakeClient final : public Client {
 
   uint64_t pushes() const;
   uint64_t dense_pulls() const;
+  uint64_t row_pulls() const;
   std::vector<v1::WorkerProgress> reports() const;
   std::vector<Clock> clocks() const;  // Of the pushes that were applied.
   std::vector<Clock> awaited() const;
+  std::vector<size_t> pushes_in_flight_max() const;  // As SetPushesInFlightMax was told, one after the other.
   // A table's current values: dense elements, or the row of `key`.
   std::vector<float> DenseValues(const std::string& table) const;
   std::vector<float> RowValues(const std::string& table, Key key) const;
@@ -49,18 +56,19 @@ class FakeClient final : public Client {
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
   absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) override;
   absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                    const ShardVersions& read_versions, std::function<void(PushResult)> done) override;
+                    const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
   absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                        const ShardVersions& read_versions, std::vector<DensePull> dense_pulls,
+                        const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                         std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override;
   absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
                          std::function<void(ShardId, Version)> on_shard) override;
   absl::Status Flush() override { return absl::OkStatus(); }
+  void SetPushesInFlightMax(size_t pushes) override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
-  absl::Status AwaitClock(Clock clock) override;
+  absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
   absl::Status Health() const override;
 
  private:
@@ -89,6 +97,9 @@ class FakeClient final : public Client {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status PullLocked(const std::vector<DensePull>& dense, const std::vector<RowPull>& rows,
                           ShardVersions* versions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds the delay of a push of `table` that touches `shards`, all of it as own.
+  void MeasureLocked(const TableHandle* table, std::vector<ShardId> shards, const ShardVersions& read,
+                     PushResult* result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends what changed since it was sent last; all of it with `anchor`.
   void SendLocked(bool anchor, Subscription* subscription) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BroadcastLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -105,12 +116,16 @@ class FakeClient final : public Client {
   bool anchors_ ABSL_GUARDED_BY(mu_) = true;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dense_pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t row_pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<size_t> pushes_in_flight_max_ ABSL_GUARDED_BY(mu_);
   absl::Status push_error_ ABSL_GUARDED_BY(mu_);
   absl::Status pull_error_ ABSL_GUARDED_BY(mu_);
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::WorkerProgress> reports_ ABSL_GUARDED_BY(mu_);
   std::vector<Clock> clocks_ ABSL_GUARDED_BY(mu_);
   std::vector<Clock> awaited_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> untrained_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> at_await_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::worker

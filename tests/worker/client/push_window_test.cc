@@ -79,5 +79,19 @@ TEST(PushWindow, FlushWaitsForAllAndTellsTheFirstError) {
 
 TEST(PushWindow, FlushOfNothingReturnsAtOnce) { EXPECT_TRUE(PushWindow(1).Flush().ok()); }
 
+TEST(PushWindow, TakesMoreOrFewerPushesFromNowOn) {
+  PushWindow window(2);
+  ASSERT_TRUE(window.Enter(1000).ok());
+  ASSERT_TRUE(window.Enter(1000).ok());
+  EXPECT_FALSE(window.Enter(1).ok());
+  window.SetPushesMax(3);
+  EXPECT_TRUE(window.Enter(1).ok());
+  window.SetPushesMax(1);
+  for (int i = 0; i < 2; ++i) window.Leave(absl::OkStatus());
+  EXPECT_FALSE(window.Enter(1).ok()) << "one is still in flight";
+  window.Leave(absl::OkStatus());
+  EXPECT_TRUE(window.Enter(1).ok());
+}
+
 }  // namespace
 }  // namespace lodestone::worker

@@ -43,6 +43,47 @@ TEST(EvaluationMetrics, BinaryScoresAreAsComputedByHand) {
   EXPECT_FALSE(result.rmse.has_value());
 }
 
+// NumPy: p = [.8, .4, .3, .1, .1], y = [1, 1, 0, 0, 0]; loss = -(y*log(p) + (1-y)*log(1-p)).mean() = 0.3413661;
+// loss / -(.4*log(.4) + .6*log(.6)) = 0.5072216; p.mean() / y.mean() = 0.85.
+TEST(EvaluationMetrics, NormalizedEntropyAndCalibrationAreAsComputedWithNumPy) {
+  const std::vector<float> predictions = {0.8f, 0.4f, 0.3f, 0.1f, 0.1f}, labels = {1, 1, 0, 0, 0};
+  double loss_sum = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    loss_sum -= std::log(labels[i] > 0 ? double{predictions[i]} : 1 - double{predictions[i]});
+  }
+  const EvaluationMetrics::Result result = Binary(predictions, labels, loss_sum);
+  // The predictions are floats: relative errors of 2^-24 in them.
+  constexpr double kTolerance = 1e-6;
+  EXPECT_NEAR(result.loss, 0.3413661, kTolerance);
+  EXPECT_NEAR(result.normalized_entropy.value(), 0.5072216, kTolerance);
+  EXPECT_NEAR(result.calibration.value(), 0.85, kTolerance);
+  EXPECT_FALSE(result.mae.has_value());
+}
+
+TEST(EvaluationMetrics, AConstantAtTheShareOfPositivesHasANormalizedEntropyAndACalibrationOfOne) {
+  const double loss = -(0.25 * std::log(0.25) + 0.75 * std::log(0.75));
+  const EvaluationMetrics::Result result = Binary({0.25f, 0.25f, 0.25f, 0.25f}, {0, 1, 0, 0}, 4 * loss);
+  EXPECT_DOUBLE_EQ(result.normalized_entropy.value(), 1);
+  EXPECT_DOUBLE_EQ(result.calibration.value(), 1);
+}
+
+TEST(EvaluationMetrics, WithoutPositivesThereIsNoCalibration) {
+  const EvaluationMetrics::Result negatives = Binary({0.25f}, {0}), positives = Binary({0.25f}, {1});
+  EXPECT_FALSE(negatives.calibration || negatives.normalized_entropy || positives.normalized_entropy);
+  EXPECT_EQ(positives.calibration, 0.25);
+  EXPECT_FALSE(Binary({std::numeric_limits<float>::quiet_NaN(), 0.5f}, {1, 0}).calibration.has_value());
+}
+
+TEST(EvaluationMetrics, TheMeanAbsoluteErrorIsOfNumbers) {
+  const std::vector<float> predictions = {1, 2, 5}, labels = {1.5f, 4, 1};
+  EvaluationMetrics first(Kind::kRegression), second(Kind::kRegression);
+  first.Add(2, predictions.data(), labels.data(), 0);
+  second.Add(1, predictions.data() + 2, labels.data() + 2, 0);
+  first.Merge(second);
+  EXPECT_DOUBLE_EQ(first.Finish().mae.value(), (0.5 + 2 + 4) / 3);
+  EXPECT_DOUBLE_EQ(first.Finish().rmse.value(), std::sqrt((0.25 + 4 + 16) / 3));
+}
+
 TEST(EvaluationMetrics, OneHalfSaysOne) {
   EXPECT_EQ(Binary({0.5f, 0.5f, std::nextafter(0.5f, 0.0f)}, {1, 0, 0}).accuracy.value(), 2.0 / 3);
 }

@@ -50,8 +50,9 @@ class ResultsTest : public testing::Test {
   void Step(Results* results, uint64_t clock, double loss, const NamedMetric& metric = {"auc", 0.625}) {
     time_.AdvanceMs(250);
     const double done = static_cast<double>(clock);
-    results->Step({clock, 100 * clock, 100, 100 * loss, clock, 1.5 * done, {0.01 * done, 0, 0.2 * done, 0.03 * done}},
-                  metric);
+    results->Step(
+        {clock, 100 * clock, 100, 100 * loss, clock, 1.5 * done, 2.5 * done, {0.01 * done, 0, 0.2 * done, 0.03 * done}},
+        metric);
   }
 
   std::string path() const { return folder_ + "/worker-3.jsonl"; }
@@ -131,6 +132,7 @@ TEST_F(ResultsTest, ALineIsThereEachTimeThatTheIntervalHasPassed) {
   EXPECT_EQ(lines[1]["loss"], 0.75);
   EXPECT_EQ(lines[1]["metric"].dump(), R"({"auc":0.625})");
   EXPECT_EQ(lines[1]["staleness_pushes"], 1.5);
+  EXPECT_EQ(lines[1]["delay"], 2.5);
   EXPECT_EQ(lines[2]["seconds"], 2);
   EXPECT_EQ(lines[2]["samples"], 800);
   EXPECT_EQ(lines[2]["samples_per_second"], 400) << "of the steps since the line before";
@@ -149,10 +151,11 @@ TEST_F(ResultsTest, TensorBoardGetsTheSameByClock) {
   EXPECT_EQ(records[1].step(), 4);
   EXPECT_GE(records[1].wall_time(), before - 1e-3);
   EXPECT_LE(records[1].wall_time(), absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) + 1e-3);
-  EXPECT_THAT(ValuesOf(records[1]), ElementsAre(Pair("loss", 0.75f), Pair("auc", 0.625f),
-                                                Pair("samples_per_second", 400.0f), Pair("staleness_pushes", 1.5f),
-                                                Pair("time_share/input", 0.04f), Pair("time_share/pull", 0.0f),
-                                                Pair("time_share/compute", 0.8f), Pair("time_share/push", 0.12f)));
+  EXPECT_THAT(
+      ValuesOf(records[1]),
+      ElementsAre(Pair("loss", 0.75f), Pair("auc", 0.625f), Pair("samples_per_second", 400.0f),
+                  Pair("staleness_pushes", 1.5f), Pair("delay", 2.5f), Pair("time_share/input", 0.04f),
+                  Pair("time_share/pull", 0.0f), Pair("time_share/compute", 0.8f), Pair("time_share/push", 0.12f)));
 }
 
 TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
@@ -165,6 +168,9 @@ TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
   summary.samples = 500;
   summary.seconds = 1.25;
   summary.staleness_pushes = 1.5;
+  summary.delays = {{"embedding", 5, 2.5, 1, 2, 3, 4}};
+  summary.samples_total = 600;
+  summary.loss_complaint = "the training loss has not fallen";
   summary.stage_seconds = {0.05, 0, 1, 0.15};
   summary.train = EvaluationMetrics::Result{500, 0.25, 0.9, 0.95, std::nullopt};
   summary.test = EvaluationMetrics::Result{100, 0.5, 0.8, 0.85, std::nullopt};
@@ -181,6 +187,10 @@ TEST_F(ResultsTest, TheLastLineHasTheMetricsAndTheOneBeforeTheRestOfTheSteps) {
   EXPECT_EQ(lines[3]["samples"], 500);
   EXPECT_EQ(lines[3]["samples_per_second"], 400);
   EXPECT_EQ(lines[3]["stage_seconds"]["push"], 0.15);
+  EXPECT_EQ(lines[3]["delay"]["embedding"].dump(), R"({"max":4,"mean":2.5,"own":1.0,"p50":2,"p90":3})");
+  EXPECT_EQ(lines[3]["complete"], false);
+  EXPECT_EQ(lines[3]["missing"], "this worker trained 500 of 600 samples");
+  EXPECT_EQ(lines[3]["warning"], "the training loss has not fallen");
   EXPECT_EQ(lines[3]["train"].dump(), R"({"accuracy":0.9,"auc":0.95,"loss":0.25,"samples":500})");
   EXPECT_EQ(lines[3]["test"].dump(), R"({"accuracy":0.8,"auc":0.85,"loss":0.5,"samples":100})");
   EXPECT_EQ(lines[3]["best_reachable"]["auc"], 0.875);
@@ -215,7 +225,7 @@ TEST_F(ResultsTest, ARunThatFailsSaysWhy) {
 TEST_F(ResultsTest, WhatIsNotKnownIsNull) {
   const auto results = Open();
   results->StartTraining(1000);
-  results->Step({1, 100, 100, std::nan(""), 0, 0, {}}, NamedMetric());
+  results->Step({1, 100, 100, std::nan(""), 0, 0, 0, {}}, NamedMetric());
   results->Finish(Summary());
   const Json line = Lines()[1];
   EXPECT_TRUE(line["samples_per_second"].is_null()) << "no time has passed";

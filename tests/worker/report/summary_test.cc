@@ -15,21 +15,52 @@ TEST(Summary, HoldsWhatIsKnownAndNothingElse) {
   summary.seconds = 4;
   summary.staleness_pushes = 1.5;
   summary.stage_seconds = {1, 0.5, 2, 0.25};
-  EXPECT_EQ(SummaryJson(summary),
-            "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
-            "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
-            "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25}\n}\n");
+  EXPECT_EQ(
+      SummaryJson(summary),
+      "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
+      "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
+      "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25},\n  \"complete\": true\n}\n");
   summary.train = EvaluationMetrics::Result{10, 0.5, 0.75, 0.8125, std::nullopt};
   summary.test = EvaluationMetrics::Result{20, 0.25, std::nullopt, std::nullopt, 1.25};
   summary.best_reachable = 0.9;
   summary.best_reachable_metric = "auc";
-  EXPECT_EQ(SummaryJson(summary),
-            "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
-            "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
-            "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25},\n"
-            "  \"train\": {\"samples\": 10, \"loss\": 0.5, \"accuracy\": 0.75, \"auc\": 0.8125},\n"
-            "  \"test\": {\"samples\": 20, \"loss\": 0.25, \"rmse\": 1.25},\n"
-            "  \"best_reachable\": {\"auc\": 0.9}\n}\n");
+  EXPECT_EQ(
+      SummaryJson(summary),
+      "{\n  \"model\": \"deepfm\",\n  \"samples\": 1000,\n  \"worker_samples\": 1000,\n  \"seconds\": 4,\n"
+      "  \"samples_per_second\": 250,\n  \"staleness_pushes\": 1.5,\n"
+      "  \"stage_seconds\": {\"input\": 1, \"pull\": 0.5, \"compute\": 2, \"push\": 0.25},\n  \"complete\": true,\n"
+      "  \"train\": {\"samples\": 10, \"loss\": 0.5, \"accuracy\": 0.75, \"auc\": 0.8125},\n"
+      "  \"test\": {\"samples\": 20, \"loss\": 0.25, \"rmse\": 1.25},\n"
+      "  \"best_reachable\": {\"auc\": 0.9}\n}\n");
+}
+
+TEST(Summary, SaysWhatIsMissingOfARunThatIsNotComplete) {
+  Summary summary;
+  summary.samples = summary.samples_total = 10;
+  EXPECT_TRUE(summary.complete());
+  EXPECT_EQ(WhatIsMissing(summary), "");
+  summary.samples = 3;
+  summary.interrupted = true;
+  summary.untrained = {"worker 1 (b:2) trained 7 of 50 samples, last heard of 9.0 s ago"};
+  EXPECT_FALSE(summary.complete());
+  EXPECT_EQ(WhatIsMissing(summary),
+            "this worker trained 3 of 10 samples; worker 1 (b:2) trained 7 of 50 samples, last heard of 9.0 s ago");
+  const std::string json = SummaryJson(summary);
+  EXPECT_NE(json.find("\"complete\": false,\n  \"interrupted\": true,\n  \"missing\": \"this worker trained 3"),
+            std::string::npos)
+      << json;
+}
+
+TEST(Summary, HasTheDelayOfEachTableAndTheWarning) {
+  Summary summary;
+  summary.delays = {{"bias", 8, 1.5, 1, 1, 2, 3}};
+  summary.loss_complaint = "the training \"loss\" has not fallen";
+  const std::string json = SummaryJson(summary);
+  EXPECT_NE(json.find("\"delay\": {\"bias\": {\"pushes\": 8, \"mean\": 1.5, \"own\": 1, \"p50\": 1, \"p90\": 2, "
+                      "\"max\": 3}}"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find("\"warning\": \"the training \\\"loss\\\" has not fallen\""), std::string::npos) << json;
 }
 
 TEST(Summary, StaysJsonWhenALossIsNotANumber) {

@@ -97,15 +97,31 @@ TEST_P(BatchPipelineTest, WorksSoFarAheadOfWhatIsHeldAndNoFurther) {
     EXPECT_EQ(prepared_, batches);
   };
   auto pipeline = Start(/*held_max=*/2);
-  await(GetParam() + 1);
+  await(GetParam() + 2);  // The next, those ahead, and one more that is read and not pulled.
   for (uint64_t n = 0; n < kBatches; ++n) {
     ASSERT_TRUE(pipeline->Next().ok());
-    await(n + 1 + GetParam());
+    await(n + 2 + GetParam());
     if (n == 0) continue;
     pipeline->Release();
-    await(n + 1 + GetParam());
+    await(n + 2 + GetParam());
   }
   while (GetParam() > 0 && !pipeline->Ready()) std::this_thread::yield();
+  EXPECT_EQ(*pipeline->Next(), nullptr);
+}
+
+// Rows that were read ahead lack the pushes of the batches in between.
+TEST_P(BatchPipelineTest, WithNothingAheadRowsAreReadWhenTheBatchBeforeIsGivenBack) {
+  auto pipeline = Start();
+  pipeline->SetAhead(0);
+  for (uint64_t n = 0; n < kPipelineSamples / 5; ++n) {
+    ASSERT_TRUE(pipeline->Next().ok());
+    if (n > GetParam()) {  // What was ahead has been used up.
+      EXPECT_EQ(client_.row_pulls(), n + 1);
+      while (prepared_ < n + 2) std::this_thread::yield();
+      EXPECT_EQ(client_.row_pulls(), n + 1) << "the next is read, but not pulled";
+    }
+    pipeline->Release();
+  }
   EXPECT_EQ(*pipeline->Next(), nullptr);
 }
 

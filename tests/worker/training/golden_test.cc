@@ -138,8 +138,8 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
       }
       run.gradients.emplace_back(gradient, gradient + size);
     }
-    LODESTONE_RETURN_IF_ERROR(
-        client.Push(step + 1, dense_gradients, row_gradients, parameters.versions(), [](const Client::PushResult&) {}));
+    LODESTONE_RETURN_IF_ERROR(client.Push(step + 1, dense_gradients, row_gradients, {parameters.versions(), {}},
+                                          [](const Client::PushResult&) {}));
     pipeline.Release();
   }
   return run;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -95,7 +97,7 @@ class JobTest : public testing::Test {
 
   FakeClient client_;
   ManualTime time_;
-  std::atomic<bool> stop_{false};
+  std::atomic<StopRequest> stop_{StopRequest::kNone};
 };
 
 TEST_F(JobTest, LeastSquaresFindsAPlane) {
@@ -161,7 +163,9 @@ TEST_F(JobTest, TheSameRunWithoutPrefetchEndsInTheSameBits) {
   EXPECT_EQ(a.DenseValues("mlp/0/weight"), b.DenseValues("mlp/0/weight"));
   EXPECT_EQ(a.RowValues("embedding", 3), b.RowValues("embedding", 3));
   EXPECT_EQ(first->test->loss, second->test->loss);
-  EXPECT_EQ(first->staleness_pushes, 0) << "alone, without prefetch, with a broadcast after every push";
+  for (const DelaySummary& delay : first->delays) {
+    EXPECT_EQ(delay.max, 0u) << delay.table << ": alone, without prefetch, with a broadcast after every push";
+  }
 }
 
 TEST_F(JobTest, WithoutBroadcastsItPullsOftenEnoughToLearn) {
@@ -175,7 +179,8 @@ TEST_F(JobTest, WithoutBroadcastsItPullsOftenEnoughToLearn) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_LT(*summary->test->rmse, 1e-3);
   EXPECT_GE(client_.dense_pulls(), client_.pushes() / 5);
-  EXPECT_GT(summary->staleness_pushes, 0);
+  ASSERT_FALSE(summary->delays.empty());
+  EXPECT_GT(summary->delays[0].mean, 0);
 }
 
 TEST_F(JobTest, ReportsItsPhasesAndCountsEverySample) {
@@ -256,11 +261,99 @@ TEST_F(JobTest, AnEmptyPartitionIsNoError) {
 }
 
 TEST_F(JobTest, StopsAfterTheStepUnderWay) {
-  stop_ = true;
+  stop_ = StopRequest::kQuit;
   const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
   EXPECT_EQ(summary.status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(summary.status().message(), "stopped after 0 steps");
   EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_TRAINING);
+}
+
+TEST_F(JobTest, ToldToFinishItEvaluatesWhatItHasAndSaysWhatIsMissing) {
+  stop_ = StopRequest::kFinish;
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(summary->interrupted);
+  EXPECT_FALSE(summary->complete());
+  EXPECT_EQ(WhatIsMissing(*summary), "this worker trained 0 of 100 samples");
+  EXPECT_EQ(summary->test->samples, 100u);
+  EXPECT_EQ(client_.reports().back().phase(), v1::PHASE_FINISHED);
+}
+
+TEST_F(JobTest, SaysWhoseSamplesWereNotTrained) {
+  client_.OnAwaitClock({"worker 1 (beta:2) trained 7 of 50 samples, last heard of 9.0 s ago"});
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), ParityData(100));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_FALSE(summary->complete());
+  EXPECT_EQ(WhatIsMissing(*summary), "worker 1 (beta:2) trained 7 of 50 samples, last heard of 9.0 s ago");
+  EXPECT_TRUE(summary->test.has_value()) << "it says what the model is worth all the same";
+}
+
+// The metrics that were reported were once of a model that was not the final one.
+TEST_F(JobTest, EvaluatesAgainIfAnotherPushesDuringTheEvaluation) {
+  LoadedData data = ParityData(100);
+  std::atomic<int> evaluations{0};
+  class Watched final : public Dataset {
+   public:
+    Watched(std::unique_ptr<const Dataset> data, std::function<void()> at)
+        : data_(std::move(data)), at_(std::move(at)) {}
+    uint64_t size() const override { return data_->size(); }
+    void Read(std::span<const uint64_t> indices, Batch* batch) const override {
+      at_();
+      data_->Read(indices, batch);
+    }
+
+   private:
+    const std::unique_ptr<const Dataset> data_;
+    const std::function<void()> at_;
+  };
+  data.test = std::make_unique<Watched>(std::move(data.test), [&] {
+    if (++evaluations == 1) client_.PushByAnother();
+  });
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), data);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(evaluations, 2);
+  EXPECT_EQ(client_.awaited().size(), 2u) << "it waits for who pushes";
+  EXPECT_TRUE(summary->complete());
+
+  FakeClient restless;
+  LoadedData more = ParityData(100);
+  more.test = std::make_unique<Watched>(std::move(more.test), [&] { restless.PushByAnother(); });
+  const auto changed = RunJob(MakeConfig(ModelConfig::LINEAR, 1), &restless, more, &time_, &stop_);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(changed->complete());
+  EXPECT_THAT(WhatIsMissing(*changed), HasSubstr("others pushed during the evaluation"));
+}
+
+TEST_F(JobTest, SaysThatTheLossHasNotFallen) {
+  const LoadedData data = ParityData(2000);  // Nothing that a linear model could learn.
+  const auto linear = Run(MakeConfig(ModelConfig::LINEAR, 2), data);
+  ASSERT_TRUE(linear.ok()) << linear.status();
+  EXPECT_THAT(linear->loss_complaint, HasSubstr("the training loss has not fallen"));
+  FakeClient other;
+  const auto machine = RunJob(MakeConfig(ModelConfig::FM, 20), &other, data, &time_, &stop_);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  EXPECT_EQ(machine->loss_complaint, "");
+}
+
+TEST_F(JobTest, MeasuresTheDelayOfEachTable) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(8);
+  config.mutable_worker()->set_prefetch_batches(3);
+  const auto summary = Run(config, ParityData(2000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  std::vector<std::string> tables;
+  for (const DelaySummary& delay : summary->delays) {
+    tables.push_back(delay.table);
+    EXPECT_GT(delay.pushes, 0u) << delay.table;
+    EXPECT_LE(delay.p50, delay.p90) << delay.table;
+    EXPECT_LE(delay.p90, delay.max) << delay.table;
+    EXPECT_LE(delay.max, 4u) << delay.table << ": three batches ahead, and what a shard has of them";
+  }
+  EXPECT_THAT(tables, testing::Contains("embedding"));
+  EXPECT_THAT(tables, testing::Contains("mlp/0/weight"));
+  const v1::WorkerProgress last = client_.reports().back();
+  ASSERT_EQ(static_cast<size_t>(last.delays_size()), summary->delays.size());
+  EXPECT_EQ(last.delays(0).table(), tables[0]);
 }
 
 TEST_F(JobTest, EndsWhenAPushFails) {

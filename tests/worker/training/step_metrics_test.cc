@@ -49,7 +49,7 @@ class StepMetricsTest : public ::testing::Test {
   LoadedData data_;
   FakeClient client_;
   const ManualTime time_;
-  const std::atomic<bool> stop_{false};
+  const std::atomic<StopRequest> stop_{StopRequest::kNone};
 };
 
 TEST_F(StepMetricsTest, EachStepIsObservedOnceByStage) {
@@ -58,6 +58,7 @@ TEST_F(StepMetricsTest, EachStepIsObservedOnceByStage) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(growth.Of("lodestone_worker_step_duration_seconds_count"), kSteps);
   EXPECT_EQ(growth.Of("lodestone_worker_staleness_pushes_count"), kSteps);
+  EXPECT_EQ(growth.Of("lodestone_worker_delay_updates_count"), kSteps);
   double sum = 0;
   for (const char* stage : {"input", "pull", "compute", "push"}) {
     EXPECT_EQ(growth.Of(Stage("count", stage)), kSteps) << stage;

@@ -66,6 +66,7 @@ class TrainerTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
+    config_.mutable_cluster()->set_workers(1);
     config_.mutable_model()->set_type(v1::ModelConfig::DEEPFM);
     config_.mutable_model()->set_embedding_dim(4);
     config_.mutable_model()->add_hidden(8);
@@ -109,7 +110,7 @@ class TrainerTest : public testing::TestWithParam<const char*> {
   std::unique_ptr<kernels::Backend> cuda_;
   FakeClient client_;
   ManualTime time_;
-  std::atomic<bool> stop_{false};
+  std::atomic<StopRequest> stop_{StopRequest::kNone};
 };
 
 TEST_P(TrainerTest, PushesEveryStepOnceInOrderTheLastToo) {
@@ -134,6 +135,36 @@ TEST_P(TrainerTest, WithNothingAheadEachStepSeesTheOneBefore) {
   // Each step adds a rounding error of some 2^-24 for each of about 100 terms below 1.
   constexpr float kTolerance = kSteps * 100 * 0x1p-24f;
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], kTolerance) << i;
+}
+
+TEST_P(TrainerTest, WithNoDelayAllowedEachStepSeesTheOneBeforeWhateverMayBeAhead) {
+  config_.mutable_train()->set_delay_max(0);
+  client_.BroadcastEvery(3);  // What they do not bring is pulled.
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  for (const DelaySummary& delay : summary->delays) EXPECT_EQ(delay.max, 0u) << delay.table;
+  FakeClient on_cpu;
+  config_.mutable_train()->clear_delay_max();
+  config_.mutable_worker()->set_prefetch_batches(0);
+  ASSERT_TRUE(Run(&on_cpu, kernels::Cpu()).ok());
+  const std::vector<float> values = ValuesOf(client_), expected = ValuesOf(on_cpu);
+  constexpr float kTolerance = kSteps * 100 * 0x1p-24f;  // As above.
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], kTolerance) << i;
+}
+
+TEST_P(TrainerTest, KeepsItsDelayBelowWhatIsAllowed) {
+  config_.mutable_train()->set_epochs(20);
+  config_.mutable_train()->set_delay_max(1);
+  config_.mutable_worker()->set_prefetch_batches(8);
+  const auto summary = Run(&client_, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  for (const DelaySummary& delay : summary->delays) EXPECT_LE(delay.mean, 2) << delay.table;
+  config_.mutable_train()->set_delay_max(100);
+  FakeClient other;
+  const auto later = Run(&other, backend());
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_GT(later->delays.back().mean, summary->delays.back().mean);
+  EXPECT_GT(other.pushes_in_flight_max().back(), client_.pushes_in_flight_max().back());
 }
 
 TEST_P(TrainerTest, WithBatchesAheadGradientsGoToTheRowsOfTheirOwnStep) {
@@ -167,7 +198,7 @@ TEST_P(TrainerTest, GradientsDoNotWaitForTheNextBatch) {
 }
 
 TEST_P(TrainerTest, StoppedItHasPushedAllStepsThatItTook) {
-  data_.train = std::make_unique<WatchedDataset>(kSteps / 2, [this] { stop_ = true; });
+  data_.train = std::make_unique<WatchedDataset>(kSteps / 2, [this] { stop_ = StopRequest::kQuit; });
   const auto summary = Run(&client_, backend());
   EXPECT_TRUE(absl::IsCancelled(summary.status())) << summary.status();
   EXPECT_THAT(std::string(summary.status().message()),

@@ -92,7 +92,9 @@ Child::~Child() {
   if (output_fd_ >= 0) close(output_fd_);
 }
 
-bool Child::succeeded() const { return WIFEXITED(wait_status_) && WEXITSTATUS(wait_status_) == 0; }
+bool Child::succeeded() const { return exit_code() == 0; }
+
+int Child::exit_code() const { return WIFEXITED(wait_status_) ? WEXITSTATUS(wait_status_) : -1; }
 
 void Child::ReadOutput(const OnLine& on_line) {
   char buffer[16384];

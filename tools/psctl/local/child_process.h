@@ -37,6 +37,8 @@ class Child {
   bool running() const { return running_; }
   // REQUIRES: !running().
   bool succeeded() const;
+  // Of a process that exited; -1 of one that a signal ended. REQUIRES: !running().
+  int exit_code() const;
 
   // Passes on the lines that have come, without waiting. A line beyond 64 KiB is cut in pieces.
   void ReadOutput(const OnLine& on_line);

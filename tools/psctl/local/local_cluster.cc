@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/time_source.h"
+#include "common/config/options.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -20,6 +21,10 @@ namespace {
 constexpr int kTickMs = 200;
 constexpr int kWorkerGraceMs = 5'000;   // Between SIGTERM to the workers and to the servers.
 constexpr int kServerGraceMs = 10'000;  // Between SIGTERM to the servers and SIGKILL to all, in StopAll.
+
+bool EndedWell(const Child& child, Role role) {
+  return child.succeeded() || (role == Role::kWorker && child.exit_code() == kExitUntrained);
+}
 
 }  // namespace
 
@@ -49,7 +54,7 @@ absl::Status LocalCluster::WaitFor(const std::function<bool()>& condition, const
   const SteadyTime time;
   const int64_t start_ms = time.NowMs();
   for (;;) {
-    if (interrupts_ > 0) return absl::CancelledError("interrupted");
+    if (asked_to_end_ || interrupts_ > interrupts_kept_) return absl::CancelledError("interrupted");
     if (!failure_.empty()) return absl::InternalError(failure_);
     if (condition()) return absl::OkStatus();
     if (timeout_ms > 0 && time.NowMs() - start_ms >= timeout_ms) {
@@ -61,8 +66,15 @@ absl::Status LocalCluster::WaitFor(const std::function<bool()>& condition, const
 
 bool LocalCluster::WorkersDone() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& member) {
-    return member.role == Role::kServer || (!member.child->running() && member.child->succeeded());
+    return member.role == Role::kServer || (!member.child->running() && EndedWell(*member.child, member.role));
   });
+}
+
+bool LocalCluster::AskToFinish() {
+  if (asked_to_end_ || interrupts_ != 1) return false;
+  interrupts_kept_ = 1;
+  Signal(Role::kWorker, SIGINT);
+  return true;
 }
 
 absl::Status LocalCluster::StopServers(int slow_ms, const std::function<void()>& on_slow) {
@@ -112,7 +124,9 @@ void LocalCluster::Pump(int wait_ms) {
 void LocalCluster::ReadSignals() {
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo != SIGCHLD) ++interrupts_;
+    if (info.ssi_signo == SIGCHLD) continue;
+    ++interrupts_;
+    asked_to_end_ |= info.ssi_signo != SIGINT;
   }
 }
 
@@ -121,7 +135,7 @@ void LocalCluster::ReapChildren() {
     Child& child = *member.child;
     if (!child.running() || !child.Reap([&](absl::string_view line) { on_line_(child, line); })) continue;
     const bool expected = member.role == Role::kWorker || servers_may_end_;
-    if (failure_.empty() && !(expected && child.succeeded())) {
+    if (failure_.empty() && !(expected && EndedWell(child, member.role))) {
       failure_ = absl::StrCat(child.Outcome(), expected || !child.succeeded() ? "" : " before the workers");
     }
   }

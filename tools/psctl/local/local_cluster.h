@@ -35,8 +35,13 @@ class LocalCluster {
   // process has failed; DEADLINE_EXCEEDED, naming `what`, after `timeout_ms` (0: never).
   absl::Status WaitFor(const std::function<bool()>& condition, const std::string& what, int timeout_ms);
 
-  // Whether all workers have ended well.
+  // Whether all workers have come to the end of the run, with all samples trained or not.
   bool WorkersDone() const;
+
+  // After WaitFor was CANCELLED by a first Ctrl-C: asks the workers to finish, that is to evaluate what they have
+  // trained, and lets WaitFor wait again, until a second Ctrl-C. False if what came was more than that: another request
+  // to end, or a second Ctrl-C.
+  bool AskToFinish();
 
   // Asks the servers to end, and waits, as their last checkpoint may take a while; calls `on_slow` when that has taken
   // `slow_ms`. CANCELLED and INTERNAL as WaitFor. For the end of a good run.
@@ -65,7 +70,9 @@ class LocalCluster {
   const std::function<void()> on_tick_;
   int signal_fd_ = -1;
   std::vector<Member> members_;  // Servers first.
-  int interrupts_ = 0;
+  int interrupts_ = 0;           // Ctrl-C and other requests to end so far, and
+  int interrupts_kept_ = 0;      // those that WaitFor does not mind.
+  bool asked_to_end_ = false;    // By SIGTERM or SIGHUP.
   bool servers_may_end_ = false;
   std::string failure_;  // Of the first process that failed; empty: none.
 };

@@ -107,13 +107,72 @@ std::string RateText(uint64_t samples, double seconds, double per_second) {
                          WithThousands(std::llround(per_second)));
 }
 
+std::vector<TableDelay> DelaysAt(const Json& object) {
+  std::vector<TableDelay> delays;
+  const auto found = object.find("delay");
+  if (found == object.end() || !found->is_object()) return delays;
+  for (const auto& [table, value] : found->items()) {
+    if (!value.is_object()) continue;
+    const auto count = [&value](const char* key) {
+      return static_cast<uint64_t>(std::max(0.0, NumberOr(value, key, 0)));
+    };
+    delays.push_back({table, count("pushes"), NumberOr(value, "mean", 0), NumberOr(value, "own", 0), count("p50"),
+                      count("p90"), count("max")});
+  }
+  return delays;
+}
+
+Json ToObject(const std::vector<TableDelay>& delays) {
+  Json object = Json::object();
+  for (const TableDelay& delay : delays) {
+    object[delay.table] = {{"pushes", delay.pushes}, {"mean", delay.mean}, {"own", delay.own},
+                           {"p50", delay.p50},       {"p90", delay.p90},   {"max", delay.max}};
+  }
+  return object;
+}
+
+// Adds a worker's delays to those of all.
+void AddDelays(const std::vector<TableDelay>& more, std::vector<TableDelay>* all) {
+  for (const TableDelay& delay : more) {
+    const auto found =
+        std::find_if(all->begin(), all->end(), [&](const TableDelay& sum) { return sum.table == delay.table; });
+    if (found == all->end()) {
+      all->push_back(delay);
+      continue;
+    }
+    const double pushes = static_cast<double>(found->pushes + delay.pushes);
+    const auto mean = [&](double a, double b) {
+      return pushes > 0 ? (a * static_cast<double>(found->pushes) + b * static_cast<double>(delay.pushes)) / pushes : 0;
+    };
+    found->mean = mean(found->mean, delay.mean);
+    found->own = mean(found->own, delay.own);
+    found->pushes += delay.pushes;
+    found->p50 = std::max(found->p50, delay.p50);
+    found->p90 = std::max(found->p90, delay.p90);
+    found->max = std::max(found->max, delay.max);
+  }
+}
+
+// "3.1 updates between reading and application (1.9 own), p50 3, p90 4, max 9, of table embedding": of the table that
+// has most.
+std::string DelayText(const std::vector<TableDelay>& delays) {
+  const auto greatest = std::max_element(delays.begin(), delays.end(),
+                                         [](const TableDelay& a, const TableDelay& b) { return a.mean < b.mean; });
+  if (greatest == delays.end()) return "";
+  return absl::StrFormat(
+      "%.2f updates between a step's read and its own (%.2f the same worker's); p50 %d, p90 %d, max %d; table %s",
+      greatest->mean, greatest->own, greatest->p50, greatest->p90, greatest->max, greatest->table);
+}
+
 double PerSecond(uint64_t samples, double seconds) { return seconds > 0 ? samples / seconds : 0; }
 
 std::string WorkerText(const WorkerSummary& worker) {
   const std::string stages = StagesText(worker.stage_seconds, worker.seconds);
-  return absl::StrFormat("%s   staleness %.2f%s%s",
-                         RateText(worker.samples, worker.seconds, PerSecond(worker.samples, worker.seconds)),
-                         worker.staleness_pushes, stages.empty() ? "" : "   ", stages);
+  double delay = 0;
+  for (const TableDelay& table : worker.delays) delay = std::max(delay, table.mean);
+  return absl::StrFormat("%s   delay %.2f%s%s",
+                         RateText(worker.samples, worker.seconds, PerSecond(worker.samples, worker.seconds)), delay,
+                         stages.empty() ? "" : "   ", stages);
 }
 
 }  // namespace
@@ -135,6 +194,15 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
   summary.samples = static_cast<uint64_t>(samples);
   summary.samples_per_second = NumberOr(json, "samples_per_second", 0);
   summary.staleness_pushes = NumberOr(json, "staleness_pushes", 0);
+  summary.delays = DelaysAt(json);
+  const auto flag = [&json](const char* key, bool fallback) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_boolean() ? found->get<bool>() : fallback;
+  };
+  summary.complete = flag("complete", true);
+  summary.interrupted = flag("interrupted", false);
+  summary.missing = TextOr(json, "missing", "");
+  summary.warning = TextOr(json, "warning", "");
   summary.servers = static_cast<uint32_t>(NumberOr(json, "servers", 0));
   summary.workers = static_cast<uint32_t>(NumberOr(json, "workers", 0));
   summary.train = MetricsAt(json, "train");
@@ -146,7 +214,7 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
       if (!worker.is_object()) continue;
       summary.per_worker.push_back({static_cast<uint64_t>(std::max(0.0, NumberOr(worker, "samples", 0))),
                                     NumberOr(worker, "seconds", 0), NumberOr(worker, "staleness_pushes", 0),
-                                    MetricsAt(worker, "stage_seconds")});
+                                    DelaysAt(worker), MetricsAt(worker, "stage_seconds")});
     }
   }
   summary.results = TextOr(json, "results", "");
@@ -159,12 +227,19 @@ RunSummary Combine(const std::vector<RunSummary>& workers) {
   all.workers = workers.size();
   all.stage_seconds.clear();
   all.per_worker.clear();
+  all.delays.clear();
   double staleness = 0;
   for (const RunSummary& worker : workers) {
     all.samples += worker.samples;
     all.seconds = std::max(all.seconds, worker.seconds);
     staleness += worker.staleness_pushes * worker.samples;
-    all.per_worker.push_back({worker.samples, worker.seconds, worker.staleness_pushes, worker.stage_seconds});
+    all.per_worker.push_back(
+        {worker.samples, worker.seconds, worker.staleness_pushes, worker.delays, worker.stage_seconds});
+    AddDelays(worker.delays, &all.delays);
+    all.complete &= worker.complete;
+    all.interrupted |= worker.interrupted;
+    if (all.missing.empty()) all.missing = worker.missing;
+    if (all.warning.empty()) all.warning = worker.warning;
     for (const auto& [stage, seconds] : worker.stage_seconds) {
       const auto found = std::find_if(all.stage_seconds.begin(), all.stage_seconds.end(),
                                       [&stage = stage](const auto& sum) { return sum.first == stage; });
@@ -188,6 +263,11 @@ std::string ToJson(const RunSummary& summary) {
   json["seconds"] = summary.seconds;
   json["samples_per_second"] = summary.samples_per_second;
   json["staleness_pushes"] = summary.staleness_pushes;
+  if (!summary.delays.empty()) json["delay"] = ToObject(summary.delays);
+  json["complete"] = summary.complete;
+  if (summary.interrupted) json["interrupted"] = true;
+  if (!summary.missing.empty()) json["missing"] = summary.missing;
+  if (!summary.warning.empty()) json["warning"] = summary.warning;
   json["servers"] = summary.servers;
   json["workers"] = summary.workers;
   if (!summary.train.empty()) json["train"] = ToObject(summary.train);
@@ -200,6 +280,7 @@ std::string ToJson(const RunSummary& summary) {
     object["seconds"] = worker.seconds;
     object["samples_per_second"] = PerSecond(worker.samples, worker.seconds);
     object["staleness_pushes"] = worker.staleness_pushes;
+    if (!worker.delays.empty()) object["delay"] = ToObject(worker.delays);
     if (!worker.stage_seconds.empty()) object["stage_seconds"] = ToObject(worker.stage_seconds);
     json["per_worker"].push_back(std::move(object));
   }
@@ -216,8 +297,7 @@ std::string ToTable(const RunSummary& summary) {
   row("cluster",
       absl::StrCat(summary.servers, " ps, ", summary.workers, summary.workers == 1 ? " worker" : " workers"));
   row("samples", RateText(summary.samples, summary.seconds, summary.samples_per_second));
-  row("staleness", absl::StrFormat("%.2f pushes by others between a step's read and its push, on average",
-                                   summary.staleness_pushes));
+  row("delay", DelayText(summary.delays));
   if (summary.per_worker.size() > 1) {
     for (size_t i = 0; i < summary.per_worker.size(); ++i) {
       row(absl::StrCat("worker ", i).c_str(), WorkerText(summary.per_worker[i]));
@@ -229,6 +309,8 @@ std::string ToTable(const RunSummary& summary) {
   row("train", MetricsText(summary.train));
   row("test", MetricsText(summary.test));
   row("best reachable", BestText(summary));
+  row("incomplete", summary.missing);
+  row("warning", summary.warning);
   const std::string& results = summary.results;
   row("results", results.empty() ? "" : absl::StrCat(results, " (tensorboard --logdir ", results, ")"));
   return text;

@@ -15,11 +15,24 @@ namespace lodestone::psctl {
 // Names and values, in order: ("loss", 0.45), ("auc", 0.81).
 using Metrics = std::vector<std::pair<std::string, double>>;
 
+// Updates, own and others', between the reading of a table's values and the application of the gradient computed from
+// them, over the pushes of one worker or of all.
+struct TableDelay {
+  std::string table;
+  uint64_t pushes = 0;
+  double mean = 0;
+  double own = 0;    // The pushing worker's part of the mean.
+  uint64_t p50 = 0;  // Of several workers: the greatest of theirs.
+  uint64_t p90 = 0;
+  uint64_t max = 0;
+};
+
 // What one worker did.
 struct WorkerSummary {
   uint64_t samples = 0;
   double seconds = 0;
   double staleness_pushes = 0;
+  std::vector<TableDelay> delays;
   Metrics stage_seconds;  // Where the time of its steps went, by stage (worker/metrics/step_stages.h).
 };
 
@@ -30,6 +43,11 @@ struct RunSummary {
   double seconds = 0;    // Of training, without loading and evaluation.
   double samples_per_second = 0;
   double staleness_pushes = 0;  // Mean over all steps.
+  std::vector<TableDelay> delays;
+  bool complete = true;      // All samples were trained; if not,
+  std::string missing;       // what was not,
+  bool interrupted = false;  // and whether that was wanted.
+  std::string warning;       // Of what was learned, or not.
   uint32_t servers = 0;
   uint32_t workers = 0;
   Metrics train;
@@ -44,11 +62,12 @@ struct RunSummary {
 absl::StatusOr<RunSummary> ReadSummary(const std::string& path);
 
 // One summary of all workers' ones: metrics are worker 0's, who alone evaluates; samples and the time in each stage are
-// added; the slowest worker's seconds count. REQUIRES: at least one.
+// added; the slowest worker's seconds count; nothing is complete unless all are. REQUIRES: at least one.
 RunSummary Combine(const std::vector<RunSummary>& workers);
 
-// {"config", "model", "samples", "seconds", "samples_per_second", "staleness_pushes", "servers", "workers", "train":
-// {…}, "test": {…}, "best_reachable": {…}, "stage_seconds": {…}, "per_worker": [{"samples", "seconds",
+// {"config", "model", "samples", "seconds", "samples_per_second", "staleness_pushes", "delay": {TABLE: {"pushes",
+// "mean", "own", "p50", "p90", "max"}, …}, "complete", "interrupted", "missing", "warning", "servers", "workers",
+// "train": {…}, "test": {…}, "best_reachable": {…}, "stage_seconds": {…}, "per_worker": [{"samples", "seconds",
 // "samples_per_second", "staleness_pushes", "stage_seconds": {…}}, …], "results"}. A value that is not finite is null;
 // an empty group is left out.
 std::string ToJson(const RunSummary& summary);

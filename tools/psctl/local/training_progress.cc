@@ -38,7 +38,7 @@ std::vector<std::string> Details(const ClusterView& view, double samples_per_sec
   if (view.samples > 0 && view.phase <= v1::PHASE_TRAINING) {
     if (samples_per_second > 0) parts.push_back(absl::StrCat(WithThousands(std::llround(samples_per_second)), "/s"));
     parts.push_back(absl::StrFormat("loss %.4f", view.loss));
-    parts.push_back(absl::StrFormat("staleness %.1f", view.staleness_pushes));
+    parts.push_back(absl::StrFormat("delay %.1f", view.delay));
     if (const std::optional<double> left = SecondsLeft(view, samples_per_second)) {
       const int64_t seconds = std::llround(std::ceil(*left));
       parts.push_back(absl::StrFormat("%d:%02d left", seconds / 60, seconds % 60));
@@ -49,6 +49,12 @@ std::vector<std::string> Details(const ClusterView& view, double samples_per_sec
 }
 
 }  // namespace
+
+float DelayOf(const v1::WorkerProgress& progress) {
+  float greatest = 0;
+  for (const v1::TableDelay& delay : progress.delays()) greatest = std::max(greatest, delay.mean());
+  return greatest;
+}
 
 ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) {
   ClusterView view;
@@ -68,7 +74,7 @@ ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) 
     if (progress.clock() > 0) {
       ++training;
       view.loss += progress.loss();
-      view.staleness_pushes += progress.staleness_pushes();
+      view.delay += DelayOf(progress);
     }
     if (view.waiting_for.empty()) view.waiting_for = progress.waiting_for();
   }
@@ -79,7 +85,7 @@ ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) 
   if (!totals_known) view.samples_total = 0;
   if (training > 0) {
     view.loss /= training;
-    view.staleness_pushes /= training;
+    view.delay /= training;
   }
   return view;
 }

@@ -21,11 +21,14 @@ struct ClusterView {
   uint64_t samples = 0;
   uint64_t samples_total = 0;  // 0: not every worker knows yet.
   float loss = 0;              // Mean over the workers that train.
-  float staleness_pushes = 0;  // Likewise.
+  float delay = 0;             // DelayOf, likewise.
   uint64_t evaluated = 0;
   uint64_t evaluated_total = 0;
   std::string waiting_for;  // What the first waiting worker says; empty if none waits.
 };
+
+// The mean delay of the table that has most: updates, own and others', between reading and application.
+float DelayOf(const v1::WorkerProgress& progress);
 
 // The view that ps 0's status gives; `workers_expected` as configured.
 ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected);
@@ -46,7 +49,7 @@ class SampleRate {
 std::string PhaseText(const ClusterView& view);
 // Seconds until the training samples are done; nullopt if that cannot be said.
 std::optional<double> SecondsLeft(const ClusterView& view, double samples_per_second);
-// "training  120,000 of 800,000 samples (15 %)  41,200/s  loss 0.4312  staleness 2.1  0:16 left".
+// "training  120,000 of 800,000 samples (15 %)  41,200/s  loss 0.4312  delay 2.1  0:16 left".
 std::string ProgressLine(const ClusterView& view, double samples_per_second);
 // The same for a terminal of `width` columns, with a bar.
 std::string ProgressBar(const ClusterView& view, double samples_per_second, size_t width);

@@ -12,7 +12,7 @@
 namespace lodestone::psctl {
 
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;  // No, or it failed. (kExitUsage is 2.)
+inline constexpr int kExitFailed = 1;  // No, or it failed. (kExitUsage is 2, kExitUntrained 5.)
 inline constexpr int kExitUnreachable = 3;
 inline constexpr int kExitTimedOut = 4;
 inline constexpr int kExitInterrupted = 130;
@@ -21,7 +21,7 @@ inline constexpr int kExitInterrupted = 130;
 inline constexpr char kExitCodes[] =
     "Exit codes: 0 done; 1 no, or it failed; 2 wrong command line or configuration; 3 no ps can be reached there; 4 "
     "it\n"
-    "did not end in time (--timeout); 130 interrupted.";
+    "did not end in time (--timeout); 5 trained, but not all samples; 130 interrupted.";
 
 // UNAVAILABLE, of a ps that cannot be reached, and not of one that says so.
 absl::Status UnreachableError(absl::string_view message);

@@ -102,10 +102,10 @@ class LocalRun {
     absl::StatusOr<RunSummary> summary = Train();
     poller_.reset();
     if (!summary.ok()) {
-      if (absl::IsCancelled(summary.status())) Say("stopping; Ctrl-C again kills at once");
+      if (absl::IsCancelled(summary.status()) && !interrupted_) Say("stopping; Ctrl-C again kills at once");
       cluster_.StopAll();
       console_.SetBar("");
-      if (absl::IsCancelled(summary.status())) {
+      if (absl::IsCancelled(summary.status()) || interrupted_) {
         console_.Print("psctl: interrupted; all processes are stopped");
         return kExitInterrupted;
       }
@@ -113,10 +113,14 @@ class LocalRun {
       return kExitFailed;
     }
     console_.SetBar("");
+    summary->interrupted |= interrupted_;
     std::fputs((options_.json ? ToJson(*summary) : ToTable(*summary)).c_str(), stdout);
     std::fflush(stdout);
     Say(model_.Report());
-    return WriteSummary(*summary);
+    const int written = WriteSummary(*summary);
+    if (written != 0) return written;
+    if (interrupted_) return kExitInterrupted;
+    return summary->complete ? kExitDone : kExitUntrained;
   }
 
  private:
@@ -128,7 +132,7 @@ class LocalRun {
     LODESTONE_RETURN_IF_ERROR(StartServers(ps));
     LODESTONE_RETURN_IF_ERROR(StartWorkers(worker));
     poller_.emplace(coordinator_, kPollMs);
-    LODESTONE_RETURN_IF_ERROR(cluster_.WaitFor([this] { return cluster_.WorkersDone(); }, "the workers", 0));
+    LODESTONE_RETURN_IF_ERROR(AwaitWorkers());
     poller_.reset();
     console_.SetBar("");
     LODESTONE_RETURN_IF_ERROR(cluster_.StopServers(kSlowEndMs, [this] {
@@ -145,6 +149,16 @@ class LocalRun {
     all.servers = config_.cluster().servers();
     all.results = config_.worker().results_dir();
     return all;
+  }
+
+  // A first Ctrl-C ends the training and not the run: what was trained is evaluated.
+  absl::Status AwaitWorkers() {
+    const auto await = [this] { return cluster_.WaitFor([this] { return cluster_.WorkersDone(); }, "the workers", 0); };
+    const absl::Status status = await();
+    if (!absl::IsCancelled(status) || !cluster_.AskToFinish()) return status;
+    Say("training is interrupted: the workers evaluate what they have trained; Ctrl-C again kills at once");
+    interrupted_ = true;
+    return await();
   }
 
   // ps 0 first, whose address the others need.
@@ -249,6 +263,7 @@ class LocalRun {
   std::string coordinator_;            // Its address.
   std::map<std::string, int> colors_;  // By process name.
   SampleRate rate_;
+  bool interrupted_ = false;  // By a first Ctrl-C.
   bool page_shown_ = false;
   std::optional<v1::Phase> shown_phase_;
   int64_t shown_ms_ = 0;

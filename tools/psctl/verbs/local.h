@@ -23,7 +23,9 @@ struct LocalOptions {
 
 // The ps serve HTTP on free ports of the loopback address unless the configuration says where; the page's address is
 // printed. Runs it, with messages on standard error and the result on standard output. Returns the exit code: 0; 1 if a
-// process failed; 2 for a wrong configuration; 130 after Ctrl-C.
+// process failed; 2 for a wrong configuration; 5 if the run came to its end, but not all samples were trained; 130
+// after Ctrl-C, of which the first ends the training (what was trained is evaluated and the summary is written), and
+// the second everything, at once.
 int RunLocal(const LocalOptions& options);
 
 extern const Verb kLocalVerb;

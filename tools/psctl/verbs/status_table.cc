@@ -175,7 +175,7 @@ Rows ServerRows(const v1::ClusterStatus& cluster) {
 
 Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes) {
   Rows rows = {
-      {"index", "peer", "state", "last contact", "phase", "clock", "samples", "of", "samples/s", "loss", "staleness"}};
+      {"index", "peer", "state", "last contact", "phase", "clock", "samples", "of", "samples/s", "loss", "delay"}};
   if (pushes != nullptr) rows[0].insert(rows[0].end(), {"pushes", "refused"});
   rows[0].push_back("waits for");
   for (const v1::MemberStatus& member : cluster.workers()) {
@@ -193,7 +193,7 @@ Rows WorkerRows(const v1::ClusterStatus& cluster, const PushesByWorker* pushes) 
            progress.samples_total() == 0 ? std::string("-") : WithThousands(progress.samples_total()),
            RateText(member.samples_per_second()),
            absl::StrFormat("%.4f", progress.loss()),
-           absl::StrFormat("%.1f", progress.staleness_pushes())};
+           absl::StrFormat("%.1f", DelayOf(progress))};
     if (pushes != nullptr) {
       const auto found = pushes->find(member.incarnation());
       const WorkerPushes of_it = found == pushes->end() ? WorkerPushes() : found->second;

@@ -104,6 +104,22 @@ TEST_F(LocalClusterTest, AnInterruptEndsTheWaitAndStopAllLeavesNothing) {
   for (const pid_t pid : pids_) EXPECT_NE(kill(pid, 0), 0) << pid;
 }
 
+TEST_F(LocalClusterTest, AFirstCtrlCMayAskTheWorkersToFinish) {
+  Start(Role::kServer, "ps 0", kServer);
+  Start(Role::kWorker, "worker 0", "trap 'echo finished; exit 5' INT; echo up; while :; do sleep 0.01; done");
+  ASSERT_TRUE(WaitForLine("ps 0: up").ok());
+  ASSERT_TRUE(WaitForLine("worker 0: up").ok());
+  EXPECT_FALSE(cluster_.AskToFinish()) << "nobody has asked";
+  raise(SIGINT);
+  EXPECT_EQ(WaitForWorkers().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(cluster_.AskToFinish());
+  EXPECT_TRUE(WaitForWorkers().ok()) << "5: not all samples were trained";
+  EXPECT_THAT(lines_, Contains("worker 0: finished"));
+  raise(SIGTERM);
+  EXPECT_EQ(WaitForLine("never").code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(cluster_.AskToFinish()) << "that was more than one Ctrl-C";
+}
+
 TEST_F(LocalClusterTest, ASecondInterruptKillsWhatIgnoresTheFirst) {
   const char kStubborn[] = "trap '' TERM INT; echo up; while :; do sleep 0.01; done";
   Start(Role::kServer, "ps 0", kStubborn);

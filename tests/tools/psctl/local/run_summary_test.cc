@@ -32,6 +32,7 @@ RunSummary Example() {
   summary.seconds = 4;
   summary.samples_per_second = 500;
   summary.staleness_pushes = 1.5;
+  summary.delays = {{"bias", 100, 1, 0.25, 1, 2, 4}, {"embedding", 100, 2.5, 2, 2, 3, 7}};
   summary.servers = 2;
   summary.workers = 2;
   summary.train = {{"loss", 0.25}};
@@ -80,6 +81,32 @@ TEST(Combine, AddsSamplesAndTakesTheSlowestWorkersTime) {
   EXPECT_EQ(all.test, first.test);
 }
 
+TEST(Combine, WeighsDelaysByPushesAndKeepsTheGreatestQuantiles) {
+  RunSummary first = Example(), second = Example();
+  second.delays = {{"bias", 300, 3, 0.25, 2, 9, 10}};
+  const RunSummary all = Combine({first, second});
+  ASSERT_THAT(all.delays, SizeIs(2));
+  EXPECT_EQ(all.delays[0].pushes, 400u);
+  EXPECT_EQ(all.delays[0].mean, 2.5) << "(1 * 100 + 3 * 300) / 400";
+  EXPECT_EQ(all.delays[0].own, 0.25);
+  EXPECT_EQ(all.delays[0].p50, 2u);
+  EXPECT_EQ(all.delays[0].p90, 9u);
+  EXPECT_EQ(all.delays[0].max, 10u);
+  EXPECT_EQ(all.delays[1].mean, 2.5);
+}
+
+TEST(Combine, IsCompleteIfAllWorkersAre) {
+  RunSummary first = Example(), second = Example();
+  EXPECT_TRUE(Combine({first, second}).complete);
+  second.complete = false;
+  second.missing = "this worker trained 3 of 7 samples";
+  second.warning = "the training loss has not fallen";
+  const RunSummary all = Combine({first, second});
+  EXPECT_FALSE(all.complete);
+  EXPECT_EQ(all.missing, second.missing);
+  EXPECT_EQ(all.warning, second.warning);
+}
+
 TEST(Combine, OfNoWorkAtAllIsFinite) {
   RunSummary idle = Example();
   idle.samples = 0;
@@ -111,9 +138,24 @@ TEST(ToJson, ReadsBackToTheSame) {
   summary.stage_seconds = {{"compute", 3.5}};
   summary.per_worker[1].stage_seconds = {{"compute", 1.5}};
   summary.results = "runs/1";
+  summary.complete = false;
+  summary.interrupted = true;
+  summary.missing = "worker 1 trained 7 of 50 samples";
+  summary.warning = "the training loss has not fallen";
   const absl::StatusOr<RunSummary> again = ReadSummary(Written(ToJson(summary)));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->results, "runs/1");
+  EXPECT_FALSE(again->complete);
+  EXPECT_TRUE(again->interrupted);
+  EXPECT_EQ(again->missing, summary.missing);
+  EXPECT_EQ(again->warning, summary.warning);
+  ASSERT_THAT(again->delays, SizeIs(2));
+  EXPECT_EQ(again->delays[1].table, "embedding");
+  EXPECT_EQ(again->delays[1].mean, 2.5);
+  EXPECT_EQ(again->delays[1].own, 2);
+  EXPECT_EQ(again->delays[1].p90, 3u);
+  EXPECT_EQ(again->delays[1].max, 7u);
+  ASSERT_THAT(again->per_worker[0].delays, SizeIs(2));
   EXPECT_EQ(again->stage_seconds, summary.stage_seconds);
   ASSERT_THAT(again->per_worker, SizeIs(2));
   EXPECT_EQ(again->per_worker[1].samples, 2000u);
@@ -155,11 +197,22 @@ TEST(ToTable, TellsEachWorkersRateWhereTheTimeWentAndWhereTheResultsAre) {
   RunSummary all = Combine({first, second});
   all.results = "runs/1";
   const std::string table = ToTable(all);
-  EXPECT_THAT(table, HasSubstr("worker 0        2,000 in 4.0 s: 500/s   staleness 1.50   compute 75 %, input 10 %\n"));
-  EXPECT_THAT(table,
-              HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   staleness 1.50   compute 75 %, input 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("worker 0        2,000 in 4.0 s: 500/s   delay 2.50   compute 75 %, input 10 %\n"));
+  EXPECT_THAT(table, HasSubstr("worker 1        6,000 in 4.0 s: 1,500/s   delay 2.50   compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("time went to    compute 75 %, input 10 %\n"));
   EXPECT_THAT(table, HasSubstr("results         runs/1 (tensorboard --logdir runs/1)\n"));
+}
+
+TEST(ToTable, TellsTheDelayOfTheTableThatHasMostAndWhatIsWrong) {
+  RunSummary summary = Example();
+  EXPECT_THAT(ToTable(summary),
+              HasSubstr("delay           2.50 updates between a step's read and its own (2.00 the same "
+                        "worker's); p50 2, p90 3, max 7; table embedding\n"));
+  EXPECT_THAT(ToTable(summary), Not(HasSubstr("incomplete")));
+  summary.missing = "worker 1 trained 7 of 50 samples";
+  summary.warning = "the training loss has not fallen";
+  EXPECT_THAT(ToTable(summary), HasSubstr("incomplete      worker 1 trained 7 of 50 samples\n"));
+  EXPECT_THAT(ToTable(summary), HasSubstr("warning         the training loss has not fallen\n"));
 }
 
 TEST(ToTable, OfOneWorkerHasNoRowForIt) {

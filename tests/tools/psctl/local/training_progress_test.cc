@@ -25,7 +25,7 @@ ClusterView HalfDone() {
   view.samples = 50'000;
   view.samples_total = 100'000;
   view.loss = 0.5f;
-  view.staleness_pushes = 2;
+  view.delay = 2;
   return view;
 }
 
@@ -35,16 +35,17 @@ TEST(ClusterView, AddsTheWorkersAndAveragesWhatTheyMeasure) {
   v1::WorkerProgress* second = AddWorker(&status, v1::PHASE_TRAINING, 300, 1000);
   first->set_clock(1);
   first->set_loss(0.25f);
-  first->set_staleness_pushes(1);
+  first->add_delays()->set_mean(1);
+  first->add_delays()->set_mean(0.5);
   second->set_clock(3);
   second->set_loss(0.75f);
-  second->set_staleness_pushes(2);
+  second->add_delays()->set_mean(2);
   const ClusterView view = ViewOf(status, 2);
   EXPECT_EQ(view.phase, v1::PHASE_TRAINING);
   EXPECT_EQ(view.samples, 400u);
   EXPECT_EQ(view.samples_total, 2000u);
   EXPECT_EQ(view.loss, 0.5f);
-  EXPECT_EQ(view.staleness_pushes, 1.5f);
+  EXPECT_EQ(view.delay, 1.5f) << "the mean over the workers of the table that has most";
 }
 
 TEST(ClusterView, PhaseIsThatOfTheWorkerFurthestBehind) {
@@ -108,7 +109,7 @@ TEST(SecondsLeft, IsTheRestOverTheRate) {
 
 TEST(ProgressLine, TellsEverythingWhileTraining) {
   EXPECT_EQ(ProgressLine(HalfDone(), 1'000),
-            "training 50 %  50,000 of 100,000 samples  1,000/s  loss 0.5000  staleness 2.0  0:50 left");
+            "training 50 %  50,000 of 100,000 samples  1,000/s  loss 0.5000  delay 2.0  0:50 left");
 }
 
 TEST(ProgressLine, TellsTheEvaluationsProgress) {

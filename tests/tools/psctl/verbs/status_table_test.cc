@@ -88,7 +88,7 @@ TEST(StatusText, LeavesOutWhatIsEmpty) {
   EXPECT_THAT(text, Not(HasSubstr("waits")));
 }
 
-TEST(StatusText, ShowsWorkersWithClockStalenessAndLastContact) {
+TEST(StatusText, ShowsWorkersWithClockDelayAndLastContact) {
   v1::StatusResponse status = Example();
   v1::MemberStatus* worker = status.mutable_cluster()->add_workers();
   worker->set_peer("host:4711");
@@ -96,7 +96,8 @@ TEST(StatusText, ShowsWorkersWithClockStalenessAndLastContact) {
   worker->set_last_contact_seconds(0.25);
   worker->mutable_progress()->set_phase(v1::PHASE_TRAINING);
   worker->mutable_progress()->set_clock(4242);
-  worker->mutable_progress()->set_staleness_pushes(1.5f);
+  worker->mutable_progress()->add_delays()->set_mean(1.5f);
+  worker->mutable_progress()->add_delays()->set_mean(0.5f);
   const std::string text = StatusText(status);
   EXPECT_THAT(text, HasSubstr("host:4711  alive"));
   EXPECT_THAT(text, HasSubstr("0.2 s"));

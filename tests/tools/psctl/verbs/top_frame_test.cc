@@ -81,7 +81,7 @@ class TopFrameTest : public testing::Test {
 TEST_F(TopFrameTest, ShowsEverySectionOfACluster) {
   const std::vector<std::string> lines = Frame();
   EXPECT_EQ(lines[0], "cluster demo  2 of 2 servers, 2 workers  22:13:20Z");
-  EXPECT_EQ(lines[1], "training 25 %  2,000 of 8,000 samples  1,000/s  loss 0.5000  staleness 0.0  0:06 left");
+  EXPECT_EQ(lines[1], "training 25 %  2,000 of 8,000 samples  1,000/s  loss 0.5000  delay 0.0  0:06 left");
   for (const char* title : {"servers", "workers", "tables", "waits", "events"}) EXPECT_THAT(lines, Contains(title));
   for (const char* text : {"host:7001", "host:4711", "embedding", "1,234", "its lease to be renewed", "event 3"}) {
     EXPECT_THAT(Text(), HasSubstr(text));

@@ -1,0 +1,48 @@
+// Whether a training has learned anything: its loss over the last quarter of the samples, beside the loss of the best
+// constant prediction for the same kind of labels: the entropy of the classes, or half the variance of the numbers
+// (the loss is (prediction - label)^2 / 2). A model that has learned less than 2 % of what a constant leaves has been
+// held up by something, mostly by a learning rate that is too high or by the delay of its gradients.
+//
+// Not thread-safe: for the thread that trains.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/metrics/evaluation_metrics.h"
+
+namespace lodestone::worker {
+
+class LossTrend {
+ public:
+  // `class_counts`: training samples by class, for all kinds but regression. `samples_total`: that will be trained on.
+  LossTrend(EvaluationMetrics::Kind kind, const std::vector<uint64_t>& class_counts, uint64_t samples_total);
+
+  // A step: its samples' labels and the sum of their losses before it.
+  void Step(size_t n, const float* labels, double loss_sum);
+
+  // Mean loss of the last quarter of all samples; nullopt before that, and if it had too few steps to judge by.
+  std::optional<double> last_loss() const;
+  // Of the best constant prediction.
+  double constant_loss() const;
+  // One sentence that says that the loss has not fallen, and what to do; empty if it has, or that cannot be judged.
+  std::string Complaint() const;
+
+ private:
+  const EvaluationMetrics::Kind kind_;
+  const uint64_t last_begin_;  // The sample that the last quarter begins with.
+  double entropy_ = 0;
+  uint64_t samples_ = 0;
+  // Of the last quarter.
+  uint64_t last_steps_ = 0;
+  uint64_t last_samples_ = 0;
+  double last_loss_sum_ = 0;
+  // Of its labels (Welford 1962).
+  double label_mean_ = 0;
+  double label_squares_ = 0;
+};
+
+}  // namespace lodestone::worker
