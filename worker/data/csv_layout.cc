@@ -216,6 +216,42 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
   return absl::OkStatus();
 }
 
+// Fills all but the delimiter. `header` has the columns' names, if layout->has_header; else they are of no use.
+absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
+                       std::vector<std::string> header, CsvLayout* layout) {
+  layout->missing.assign(config.missing().begin(), config.missing().end());
+  const size_t columns = header.size();
+  for (size_t i = 0; i < columns; ++i) {
+    layout->names.push_back(layout->has_header ? absl::StrCat("column \"", header[i], "\"")
+                                               : absl::StrCat("column ", i));
+  }
+  layout->plain_names = PlainNames(header, layout->has_header);
+  if (!layout->has_header) header.clear();
+  Resolver resolver(file, std::move(header), columns);
+  std::vector<size_t> numeric;
+  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, &resolver, layout, &numeric));
+
+  std::map<size_t, v1::Transform> transforms;
+  for (const auto& entry : config.transform()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.transform", entry.first));
+    for (size_t index : named.indices) {
+      const bool is_numeric = std::find(numeric.begin(), numeric.end(), index) != numeric.end();
+      if (!is_numeric && named.range) continue;
+      if (!is_numeric) return resolver.Error(absl::StrCat("csv.transform: \"", entry.first, "\" is not numeric"));
+      if (!transforms.emplace(index, entry.second).second) {
+        return resolver.Error(absl::StrCat("csv.transform: ", layout->names[index], " has two transforms"));
+      }
+    }
+  }
+  for (const size_t index : layout->categorical) layout->salts.push_back(StableHash(layout->plain_names[index]));
+  for (size_t index : numeric) {
+    const auto own = transforms.find(index);
+    layout->numeric.push_back(
+        {index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
@@ -223,7 +259,7 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
                                         bool label_optional) {
   CsvLayout layout;
   layout.delimiter = Delimiter(config, first);
-  layout.missing.assign(config.missing().begin(), config.missing().end());
+  layout.label_optional = label_optional;
   std::vector<CsvField> fields;
   std::string scratch;
   LineError error;
@@ -236,34 +272,16 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
   if (second.has_value()) SplitCsv(*second, layout.delimiter, &fields, &scratch, &error);
   if (!second.has_value()) fields.clear();
   layout.has_header = HasHeader(config, header, fields);
-  const size_t columns = header.size();
-  for (size_t i = 0; i < columns; ++i) {
-    layout.names.push_back(layout.has_header ? absl::StrCat("column \"", header[i], "\"") : absl::StrCat("column ", i));
-  }
-  layout.plain_names = PlainNames(header, layout.has_header);
-  layout.label_optional = label_optional;
-  if (!layout.has_header) header.clear();
-  Resolver resolver(file, std::move(header), columns);
-  std::vector<size_t> numeric;
-  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, &resolver, &layout, &numeric));
+  LODESTONE_RETURN_IF_ERROR(FindRoles(config, transform, file, std::move(header), &layout));
+  return layout;
+}
 
-  std::map<size_t, v1::Transform> transforms;
-  for (const auto& entry : config.transform()) {
-    LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.transform", entry.first));
-    for (size_t index : named.indices) {
-      const bool is_numeric = std::find(numeric.begin(), numeric.end(), index) != numeric.end();
-      if (!is_numeric && named.range) continue;
-      if (!is_numeric) return resolver.Error(absl::StrCat("csv.transform: \"", entry.first, "\" is not numeric"));
-      if (!transforms.emplace(index, entry.second).second) {
-        return resolver.Error(absl::StrCat("csv.transform: ", layout.names[index], " has two transforms"));
-      }
-    }
-  }
-  for (const size_t index : layout.categorical) layout.salts.push_back(StableHash(layout.plain_names[index]));
-  for (size_t index : numeric) {
-    const auto own = transforms.find(index);
-    layout.numeric.push_back({index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});
-  }
+absl::StatusOr<CsvLayout> FindColumnLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
+                                           std::vector<std::string> names, bool label_optional) {
+  CsvLayout layout;
+  layout.has_header = true;
+  layout.label_optional = label_optional;
+  LODESTONE_RETURN_IF_ERROR(FindRoles(config, transform, file, std::move(names), &layout));
   return layout;
 }
 

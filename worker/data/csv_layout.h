@@ -51,4 +51,8 @@ absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transfo
                                         absl::string_view first, std::optional<absl::string_view> second,
                                         bool label_optional = false);
 
+// The same of a file whose format says what its columns are called: `names`.
+absl::StatusOr<CsvLayout> FindColumnLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
+                                           std::vector<std::string> names, bool label_optional = false);
+
 }  // namespace lodestone::worker

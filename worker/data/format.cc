@@ -61,6 +61,7 @@ absl::StatusOr<v1::DataConfig::Format> DetectFormat(const std::string& file) {
   char magic[4] = {};
   LODESTONE_ASSIGN_OR_RETURN(const size_t size, source->Read(magic, sizeof(magic)));
   if (size == 4 && std::memcmp(magic, "\0\0\x08", 3) == 0) return v1::DataConfig::IDX;
+  if (size == 4 && std::memcmp(magic, "PAR1", 4) == 0) return v1::DataConfig::PARQUET;
   const std::string name = absl::AsciiStrToLower(absl::StripSuffix(file, ".gz"));
   for (absl::string_view ending : {".libsvm", ".svm", ".libfm"}) {
     if (absl::EndsWith(name, ending)) return v1::DataConfig::LIBSVM;

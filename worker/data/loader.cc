@@ -102,7 +102,7 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
   if (format == Format::AUTO) {
     LODESTONE_ASSIGN_OR_RETURN(format, DetectFormat(files.train[0]));
     // A configuration of columns means CSV.
-    if (config.csv().ByteSizeLong() > 0 && format != Format::IDX) format = Format::CSV;
+    if (config.csv().ByteSizeLong() > 0 && format != Format::IDX && format != Format::PARQUET) format = Format::CSV;
   }
   if (format != Format::IDX) {
     if (!config.train_labels().empty() || !config.test_labels().empty()) {

@@ -26,11 +26,12 @@ absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig 
                                                                  std::shared_ptr<const v1::ModelDescription> model,
                                                                  std::vector<std::string> files, Options options) {
   const v1::DataConfig::Format format = config.format();
-  if (format != v1::DataConfig::CSV && format != v1::DataConfig::LIBSVM && format != v1::DataConfig::CRITEO) {
+  const bool has_columns = format == v1::DataConfig::CSV || format == v1::DataConfig::PARQUET;
+  if (!has_columns && format != v1::DataConfig::LIBSVM && format != v1::DataConfig::CRITEO) {
     return absl::UnimplementedError(absl::StrCat("the model was trained on ", model->data().format(),
-                                                 " data; only lines of csv, libsvm and criteo files are read here"));
+                                                 " data; only csv, parquet, libsvm and criteo files are read here"));
   }
-  if (!options.id_column.empty() && format != v1::DataConfig::CSV) {
+  if (!options.id_column.empty() && !has_columns) {
     return absl::InvalidArgumentError(
         absl::StrCat("samples of ", model->data().format(), " files have no column that names them"));
   }
@@ -53,7 +54,7 @@ absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::strin
   batch->values.clear();
   ids->clear();
   while (batch->size < max && batch->keys.size() < kKeysEnough) {
-    if (!reader_.has_value()) {
+    if (reader_ == nullptr) {
       LODESTONE_ASSIGN_OR_RETURN(const bool opened, OpenNext());
       if (!opened) return absl::OkStatus();
     }
@@ -65,41 +66,27 @@ absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::strin
 
 absl::StatusOr<bool> SampleStream::OpenNext() {
   while (file_ < files_.size()) {
-    const std::string& file = files_[file_++];
-    LODESTONE_ASSIGN_OR_RETURN(parser_, format_.Parser(file));
-    if (parser_ == nullptr) continue;  // It is empty.
-    header_ = format_.skips_header();
-    LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
-    reader_.emplace(std::move(reader));
-    return true;
+    LODESTONE_ASSIGN_OR_RETURN(reader_, format_.Open(files_[file_++]));
+    if (reader_ != nullptr) return true;  // Otherwise it is empty.
   }
   return false;
 }
 
 absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::string>* ids) {
-  for (;;) {
-    absl::string_view line;
-    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(*parser_, &*reader_, &line));
-    if (!found) return false;
-    if (header_) {
-      header_ = line.find_first_not_of(' ') == absl::string_view::npos;
-      continue;
-    }
-    LineError error;
-    const LineOutcome outcome = parser_->Parse(line, &parsed_, &error);
-    if (outcome == LineOutcome::kBlank) continue;
-    if (outcome == LineOutcome::kMalformed) return ErrorAt(error);
-    float label = 0;
-    if (options_.labels && !labels_.Find(parsed_.label, &label, &error.message)) {
-      error.column = parsed_.label_column;
-      return ErrorAt(error);
-    }
-    Append(label, batch);
-    ids->push_back(options_.id_column.empty() ? absl::StrCat(samples_)
-                                              : std::string(parsed_.id.data(), parsed_.id.size()));
-    ++samples_;
-    return true;
+  LineError error;
+  LODESTONE_ASSIGN_OR_RETURN(const LineOutcome outcome, reader_->Next(&parsed_, &error));
+  if (outcome == LineOutcome::kBlank) return false;
+  if (outcome == LineOutcome::kMalformed) return ErrorAt(error);
+  float label = 0;
+  if (options_.labels && !labels_.Find(parsed_.label, &label, &error.message)) {
+    error.column = parsed_.label_column;
+    return ErrorAt(error);
   }
+  Append(label, batch);
+  ids->push_back(options_.id_column.empty() ? absl::StrCat(samples_)
+                                            : std::string(parsed_.id.data(), parsed_.id.size()));
+  ++samples_;
+  return true;
 }
 
 void SampleStream::Append(float label, Batch* batch) {
@@ -118,8 +105,7 @@ void SampleStream::Append(float label, Batch* batch) {
 }
 
 absl::Status SampleStream::ErrorAt(const LineError& error) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(files_[file_ - 1], ":", reader_->line_number(), ":", error.column, ": ", error.message));
+  return absl::InvalidArgumentError(absl::StrCat(reader_->PlaceOf(error), ": ", error.message));
 }
 
 }  // namespace lodestone::worker

@@ -1,4 +1,4 @@
-// The samples of text files, one batch after another, as a described model reads them: for predictions, of files of any
+// The samples of files, one batch after another, as a described model reads them: for predictions, of files of any
 // size.
 //
 // Not thread-safe.
@@ -17,7 +17,7 @@
 #include "proto/model.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/label_index.h"
-#include "worker/data/line_reader.h"
+#include "worker/data/sample_reader.h"
 #include "worker/data/text_format.h"
 #include "worker/data/transform.h"
 
@@ -28,11 +28,11 @@ class SampleStream {
   struct Options {
     // Whether samples must have their labels. Otherwise lines may be without, and labels are 0.
     bool labels = false;
-    // Of CSV files: the column whose text names each sample. Empty: its number, from 0 over all files.
+    // Of CSV and Parquet files: the column whose text names each sample. Empty: its number, from 0 over all files.
     std::string id_column;
   };
   // Of `files` of the format that the model was trained on. `config` is the data's (ConfigOf of model_description.h).
-  // INVALID_ARGUMENT, naming file and column, if they lack what the model reads; UNIMPLEMENTED if they are no text.
+  // INVALID_ARGUMENT, naming file and column, if they lack what the model reads; UNIMPLEMENTED if they are images.
   static absl::StatusOr<std::unique_ptr<SampleStream>> Open(v1::DataConfig config,
                                                             std::shared_ptr<const v1::ModelDescription> model,
                                                             std::vector<std::string> files, Options options);
@@ -47,7 +47,7 @@ class SampleStream {
 
   // Opens the next file; false after the last one.
   absl::StatusOr<bool> OpenNext();
-  // Reads a line; false at the end of the file.
+  // Reads a sample; false at the end of the file.
   absl::StatusOr<bool> ReadSample(Batch* batch, std::vector<std::string>* ids);
   void Append(float label, Batch* batch);
   absl::Status ErrorAt(const LineError& error) const;
@@ -61,9 +61,7 @@ class SampleStream {
   std::optional<Standardizer> standardizer_;
 
   size_t file_ = 0;  // The next one.
-  std::optional<LineReader> reader_;
-  std::unique_ptr<LineParser> parser_;
-  bool header_ = false;  // Comes next.
+  std::unique_ptr<SampleReader> reader_;
   ParsedLine parsed_;
   uint64_t samples_ = 0;
 };

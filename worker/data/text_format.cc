@@ -9,6 +9,9 @@
 #include "worker/data/criteo.h"
 #include "worker/data/csv.h"
 #include "worker/data/libsvm.h"
+#include "worker/data/line_reader.h"
+#include "worker/data/parquet_reader.h"
+#include "worker/data/text_reader.h"
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
@@ -78,19 +81,6 @@ absl::Status Arrange(const v1::DataDescription& known, const std::string& file, 
 
 }  // namespace
 
-absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl::string_view* line) {
-  LODESTONE_ASSIGN_OR_RETURN(const bool found, reader->Next(line));
-  if (!found) return false;
-  bool inside = parser.EndsInQuotes(*line, false);
-  while (inside) {
-    const size_t known = line->size();
-    LODESTONE_ASSIGN_OR_RETURN(const bool more, reader->Extend(line));
-    if (!more) break;
-    inside = parser.EndsInQuotes(line->substr(std::min(known, line->size())), true);
-  }
-  return true;
-}
-
 TextFormat::TextFormat(const v1::DataConfig& config, Format::Format format, const v1::DataDescription* known,
                        Options options)
     : config_(config),
@@ -124,7 +114,7 @@ absl::Status TextFormat::Start(const std::string& file) {
     schema_.numeric_count = kCriteoNumbers;
     schema_.field_count = kCriteoCategories;
     transforms_.assign(kCriteoNumbers, transform_);
-  } else if (format_ == Format::CSV) {
+  } else if (has_columns()) {
     LODESTONE_ASSIGN_OR_RETURN(first_layout_, Layout(file));
     if (!first_layout_.has_value()) return absl::InvalidArgumentError(absl::StrCat(file, ": the file is empty"));
     schema_.numeric_count = static_cast<uint32_t>(first_layout_->numeric.size());
@@ -166,7 +156,13 @@ void TextFormat::Describe(v1::DataDescription* description) const {
   }
 }
 
-absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& file) const {
+absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string& file) const {
+  if (format_ == Format::PARQUET) {
+    LODESTONE_ASSIGN_OR_RETURN(const ParquetFile parquet, ParquetFile::Open(file));
+    LODESTONE_ASSIGN_OR_RETURN(
+        CsvLayout layout, FindColumnLayout(config_.csv(), transform_, file, parquet.Names(), options_.labels_optional));
+    return std::optional<CsvLayout>(std::move(layout));
+  }
   LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
   const std::string delimiter = config_.csv().delimiter();
   std::vector<std::string> lines;
@@ -183,42 +179,60 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& f
   if (lines.size() > 1) second = lines[1];
   LODESTONE_ASSIGN_OR_RETURN(
       CsvLayout layout, FindCsvLayout(config_.csv(), transform_, file, lines[0], second, options_.labels_optional));
-  if (known_ != nullptr) LODESTONE_RETURN_IF_ERROR(Arrange(*known_, file, &layout));
-  if (!options_.id_column.empty()) {
-    const auto id = std::find(layout.plain_names.begin(), layout.plain_names.end(), options_.id_column);
-    if (id == layout.plain_names.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ": there is no column \"", options_.id_column, "\" that could name the samples"));
-    }
-    layout.id = id - layout.plain_names.begin();
-  }
-  // All files of a data set are of one layout: one without a header has its columns' names from the first.
-  if (known_ == nullptr && first_layout_.has_value() && layout.salts.size() == first_layout_->salts.size()) {
-    layout.salts = first_layout_->salts;
-  }
   return std::optional<CsvLayout>(std::move(layout));
 }
 
-absl::StatusOr<std::unique_ptr<LineParser>> TextFormat::Parser(const std::string& file) {
-  skips_header_ = false;
-  if (format_ == Format::LIBSVM) return std::make_unique<LibsvmParser>(transform_, options_.labels_optional);
-  if (format_ == Format::CRITEO) return std::make_unique<CriteoParser>(transform_, options_.labels_optional);
-  LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, Layout(file));
-  if (!layout.has_value()) return nullptr;
+absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& file) const {
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, RawLayout(file));
+  if (!layout.has_value()) return layout;
+  if (known_ != nullptr) LODESTONE_RETURN_IF_ERROR(Arrange(*known_, file, &*layout));
+  if (!options_.id_column.empty()) {
+    const auto id = std::find(layout->plain_names.begin(), layout->plain_names.end(), options_.id_column);
+    if (id == layout->plain_names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": there is no column \"", options_.id_column, "\" that could name the samples"));
+    }
+    layout->id = id - layout->plain_names.begin();
+  }
+  // All files of a data set are of one layout: one without a header has its columns' names from the first.
+  if (known_ == nullptr && first_layout_.has_value() && layout->salts.size() == first_layout_->salts.size()) {
+    layout->salts = first_layout_->salts;
+  }
+  return layout;
+}
+
+absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout& layout) const {
   const CsvLayout& first = *first_layout_;
-  if (layout->numeric_by_default && layout->numeric.size() != first.numeric.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", layout->names.size(), " columns, but ",
+  if (layout.numeric_by_default && layout.numeric.size() != first.numeric.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", layout.names.size(), " columns, but ",
                                                    first.names.size(), " in the first training file"));
   }
-  for (size_t i = 0; i < layout->numeric.size() && layout->has_header && first.has_header; ++i) {
-    const std::string& name = layout->names[layout->numeric[i].index];
+  for (size_t i = 0; i < layout.numeric.size() && layout.has_header && first.has_header; ++i) {
+    const std::string& name = layout.names[layout.numeric[i].index];
     const std::string& expected = first.names[first.numeric[i].index];
-    if (!layout->numeric_by_default || name == expected) continue;
+    if (!layout.numeric_by_default || name == expected) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", name, " stands where the first training file has ",
                                                    expected, "; name the columns in csv.numeric"));
   }
-  skips_header_ = layout->has_header;
-  return std::make_unique<CsvParser>(*std::move(layout));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SampleReader>> TextFormat::Open(const std::string& file) const {
+  if (format_ == Format::LIBSVM) {
+    return TextReader::Open(file, std::make_unique<LibsvmParser>(transform_, options_.labels_optional), false);
+  }
+  if (format_ == Format::CRITEO) {
+    return TextReader::Open(file, std::make_unique<CriteoParser>(transform_, options_.labels_optional), false);
+  }
+  LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, Layout(file));
+  if (!layout.has_value()) return nullptr;
+  LODESTONE_RETURN_IF_ERROR(CheckLikeFirst(file, *layout));
+  if (format_ == Format::PARQUET) {
+    LODESTONE_ASSIGN_OR_RETURN(ParquetFile parquet, ParquetFile::Open(file));
+    return ParquetReader::Create(std::move(parquet), *std::move(layout));
+  }
+  const bool skips_header = layout->has_header;
+  return TextReader::Open(file, std::make_unique<CsvParser>(*std::move(layout)), skips_header);
 }
 
 }  // namespace lodestone::worker

@@ -1,4 +1,4 @@
-// The format of a data set's text files: which columns are features, and the parser of each file.
+// The format of a data set's files, text or Parquet: which columns are features, and the reader of each file.
 //
 // Not thread-safe.
 #pragma once
@@ -15,19 +15,15 @@
 #include "proto/model.pb.h"
 #include "worker/data/csv_layout.h"
 #include "worker/data/dataset.h"
-#include "worker/data/line_parser.h"
-#include "worker/data/line_reader.h"
+#include "worker/data/sample_reader.h"
 
 namespace lodestone::worker {
-
-// The next line of `reader` with the physical lines that its quotes join to it; false after the last one.
-absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl::string_view* line);
 
 class TextFormat {
  public:
   struct Options {
     bool labels_optional = false;  // A line may have no label, which is then empty.
-    std::string id_column;         // Of CSV files: the column that names the samples; empty: none does.
+    std::string id_column;         // Of CSV and Parquet files: the column that names the samples; empty: none does.
   };
   // `config` and `known` must outlive it. Of a model that was trained before, `known` (else null) describes the data:
   // its columns are sought by name in each file, in its order and with its salts, and must have its transforms.
@@ -44,14 +40,15 @@ class TextFormat {
   // Sets the fields about format and columns, but for their statistics. After Start.
   void Describe(v1::DataDescription* description) const;
 
-  // The parser of one of the files; null if it is empty. After Start.
-  absl::StatusOr<std::unique_ptr<LineParser>> Parser(const std::string& file);
-  // Whether the file that Parser was called for last begins with a header.
-  bool skips_header() const { return skips_header_; }
+  // The reader of one of the files; null if it is empty. After Start.
+  absl::StatusOr<std::unique_ptr<SampleReader>> Open(const std::string& file) const;
 
  private:
-  // The layout of a CSV file; nothing if it is empty.
+  // The layout of a file of columns; nothing if it is empty.
   absl::StatusOr<std::optional<CsvLayout>> Layout(const std::string& file) const;
+  absl::StatusOr<std::optional<CsvLayout>> RawLayout(const std::string& file) const;
+  absl::Status CheckLikeFirst(const std::string& file, const CsvLayout& layout) const;
+  bool has_columns() const { return format_ == v1::DataConfig::CSV || format_ == v1::DataConfig::PARQUET; }
   absl::Status CheckCriteo(const std::string& file) const;
 
   const v1::DataConfig& config_;
@@ -62,7 +59,6 @@ class TextFormat {
   Schema schema_;
   std::vector<v1::Transform> transforms_;
   std::optional<CsvLayout> first_layout_;
-  bool skips_header_ = false;
 };
 
 }  // namespace lodestone::worker

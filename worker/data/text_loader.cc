@@ -9,7 +9,7 @@
 #include "common/telemetry/log.h"
 #include "worker/data/label_index.h"
 #include "worker/data/line_parser.h"
-#include "worker/data/line_reader.h"
+#include "worker/data/sample_reader.h"
 #include "worker/data/stored_dataset.h"
 #include "worker/data/text_format.h"
 #include "worker/data/transform.h"
@@ -29,40 +29,30 @@ class TextFiles {
 
   absl::Status Read(const std::vector<std::string>& files, LoadProgress* progress, Sink sink) {
     for (const std::string& file : files) {
-      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, format_->Parser(file));
-      if (parser != nullptr) LODESTONE_RETURN_IF_ERROR(ReadFile(file, parser.get(), *progress, sink));
+      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, format_->Open(file));
+      if (reader != nullptr) LODESTONE_RETURN_IF_ERROR(ReadFile(reader.get(), *progress, sink));
       progress->FileDone();
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::Status ReadFile(const std::string& file, LineParser* parser, const LoadProgress& progress, Sink sink) {
-    LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
+  absl::Status ReadFile(SampleReader* reader, const LoadProgress& progress, Sink sink) {
     ParsedLine parsed;
     uint64_t bad_lines = 0;
-    bool header = format_->skips_header();
     for (uint64_t count = 1;; ++count) {
-      if (count % kLinesPerProgress == 0) progress.At(reader.file_offset());
-      absl::string_view line;
-      LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(*parser, &reader, &line));
-      if (!found) return absl::OkStatus();
-      if (header) {
-        header = line.find_first_not_of(' ') == absl::string_view::npos;
-        continue;
-      }
+      if (count % kLinesPerProgress == 0) progress.At(reader->file_offset());
       LineError error;
-      const LineOutcome outcome = parser->Parse(line, &parsed, &error);
-      if (outcome == LineOutcome::kBlank) continue;
+      LODESTONE_ASSIGN_OR_RETURN(const LineOutcome outcome, reader->Next(&parsed, &error));
+      if (outcome == LineOutcome::kBlank) return absl::OkStatus();
       if (outcome == LineOutcome::kSample) LODESTONE_RETURN_IF_ERROR(sink(parsed, &error));
       if (!error.message.empty()) {
-        LODESTONE_RETURN_IF_ERROR(CountBadLine(file, reader.line_number(), error, &bad_lines));
+        LODESTONE_RETURN_IF_ERROR(CountBadLine(absl::StrCat(reader->PlaceOf(error), ": ", error.message), &bad_lines));
       }
     }
   }
 
-  absl::Status CountBadLine(const std::string& file, uint64_t line, const LineError& error, uint64_t* bad_lines) const {
-    const std::string text = absl::StrCat(file, ":", line, ":", error.column, ": ", error.message);
+  absl::Status CountBadLine(const std::string& text, uint64_t* bad_lines) const {
     if (++*bad_lines <= config_.bad_lines_max()) {
       LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
       return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Data sets in text files: libsvm, CSV and Criteo's format.
+// Data sets in files of samples: libsvm, CSV, Criteo's format and Parquet.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct DataFiles {
   std::vector<std::string> test;  // Empty: no test set.
 };
 
-// Reads text files of `format` (LIBSVM, CSV or CRITEO). Every line is checked and every label counted; kept are those
-// of the partition. Errors name file, line and column. `known` (may be null): of the model that is trained on, whose
-// columns, statistics and classes are used instead of those of these files.
+// Reads files of `format` (LIBSVM, CSV, CRITEO or PARQUET). Every line or row is checked and every label counted; kept
+// are those of the partition. Errors name file, line and column. `known` (may be null): of the model that is trained
+// on, whose columns, statistics and classes are used instead of those of these files.
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
                                     LabelKind labels, Partition partition, const LoadProgress::Callback& progress,
                                     const v1::DataDescription* known = nullptr);

@@ -1,0 +1,204 @@
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/data/test_files.h"
+#include "worker/data/parquet_metadata.h"
+#include "worker/data/parquet_reader.h"
+#include "worker/data/parquet_thrift.h"
+#include "worker/data/parquet_values.h"
+
+namespace lodestone::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Given(const std::string& name) {
+  return absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"), "/tests/worker/data/parquet/",
+                      name);
+}
+
+std::string BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// What the columns of the given files are for.
+v1::Config RowsConfig(const std::vector<std::string>& files) {
+  v1::Config config = FilesConfig(v1::DataConfig::AUTO, files);
+  v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+  csv.set_label("label");
+  for (const char* name : {"age", "price"}) csv.add_numeric(name);
+  for (const char* name : {"id", "city", "word", "ok"}) csv.add_categorical(name);
+  (*csv.mutable_transform())["age"] = v1::STANDARDIZE;
+  return config;
+}
+
+// By file: every writer, codec, encoding and version of pages.
+class ParquetFiles : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParquetFiles, HoldTheSamplesThatTheSameRowsInCsvAre) {
+  const auto text = Load(RowsConfig({Given("rows.csv")}));
+  const auto parquet = Load(RowsConfig({Given(GetParam() + ".parquet")}));
+  ASSERT_TRUE(text.ok()) << text.status();
+  ASSERT_TRUE(parquet.ok()) << parquet.status();
+  const Batch expected = ReadAll(*text->train), read = ReadAll(*parquet->train);
+  ASSERT_EQ(read.size, 300u);
+  EXPECT_EQ(read.labels, expected.labels);
+  EXPECT_EQ(read.numeric, expected.numeric);
+  EXPECT_EQ(read.keys, expected.keys);
+  EXPECT_EQ(parquet->schema.class_counts, text->schema.class_counts);
+}
+
+INSTANTIATE_TEST_SUITE_P(Writers, ParquetFiles,
+                         testing::Values("arrow_gzip_v1", "arrow_nodict", "arrow_zstd_v2", "hyparquet_plain",
+                                         "hyparquet_snappy", "parquetjs"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Parquet, SeveralFilesAndATestFileAreRead) {
+  v1::Config config = RowsConfig({Given("hyparquet_snappy.parquet"), Given("parquetjs.parquet")});
+  config.mutable_data()->add_test(Given("arrow_zstd_v2.parquet"));
+  const auto data = Load(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 600u);
+  EXPECT_EQ(data->test->size(), 300u);
+}
+
+TEST(Parquet, WhatCannotBeReadIsNamedWithWhatToWriteInstead) {
+  ExpectError(Load(RowsConfig({Given("arrow_brotli.parquet")})), {"arrow_brotli.parquet", "BROTLI", "zstd"});
+  ExpectError(Load(RowsConfig({Given("arrow_delta.parquet")})),
+              {"arrow_delta.parquet", "column \"id\"", "DELTA_BINARY_PACKED", "dictionary"});
+}
+
+TEST(Parquet, AColumnOfListsIsRefusedOnlyIfItIsUsed) {
+  v1::Config config = FilesConfig(v1::DataConfig::PARQUET, {Given("arrow_list.parquet")});
+  config.mutable_data()->mutable_csv()->set_label("label");
+  config.mutable_data()->mutable_csv()->add_numeric("x");
+  EXPECT_TRUE(Load(config).ok());
+  config.mutable_data()->mutable_csv()->add_categorical("tags");
+  ExpectError(Load(config), {"column \"tags\"", "lists"});
+}
+
+TEST(Parquet, AColumnThatIsNotThereIsNamedWithThoseThatAre) {
+  v1::Config config = RowsConfig({Given("parquetjs.parquet")});
+  config.mutable_data()->mutable_csv()->add_numeric("prize");
+  ExpectError(Load(config), {"parquetjs.parquet", "prize", "label, age, price"});
+}
+
+TEST(Parquet, AMissingLabelIsNamedByItsRow) {
+  v1::Config config = RowsConfig({Given("arrow_nodict.parquet")});
+  config.mutable_data()->mutable_csv()->set_label("age");
+  config.mutable_data()->mutable_csv()->clear_numeric();
+  config.mutable_data()->mutable_csv()->clear_transform();
+  ExpectError(Load(config, LabelKind::kNumber), {"arrow_nodict.parquet: row 0", "the label", "is missing"});
+}
+
+TEST(Parquet, ATextThatIsNoNumberIsNamed) {
+  v1::Config config = RowsConfig({Given("arrow_nodict.parquet")});
+  config.mutable_data()->mutable_csv()->add_numeric("word");
+  config.mutable_data()->mutable_csv()->clear_categorical();
+  ExpectError(Load(config), {"row 0", "column \"word\"", "\"w0\"", "is not a number"});
+}
+
+TEST(Parquet, AFileThatWasCutOffIsNoWholeOne) {
+  const std::string bytes = BytesOf(Given("parquetjs.parquet"));
+  ASSERT_GT(bytes.size(), 1000u);
+  for (const size_t size : {size_t{4}, size_t{11}, bytes.size() / 2, bytes.size() - 1}) {
+    v1::Config config = RowsConfig({WriteFile("cut.parquet", bytes.substr(0, size))});
+    config.mutable_data()->set_format(v1::DataConfig::PARQUET);
+    ExpectError(Load(config), {"cut.parquet", "Parquet"});
+  }
+}
+
+TEST(Parquet, DamageAnywhereEndsInSamplesOrAnError) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  for (const std::string name : {"arrow_gzip_v1", "arrow_zstd_v2", "hyparquet_plain", "hyparquet_snappy"}) {
+    const std::string bytes = BytesOf(Given(name + ".parquet"));
+    for (int i = 0; i < 200; ++i) {
+      std::string damaged = bytes;
+      for (uint32_t hits = 1 + random() % 4; hits > 0; --hits) {
+        damaged[random() % damaged.size()] = static_cast<char>(random());
+      }
+      v1::Config config = RowsConfig({WriteFile("damaged.parquet", damaged)});
+      config.mutable_data()->set_format(v1::DataConfig::PARQUET);
+      const auto loaded = Load(config);
+      if (loaded.ok()) continue;
+      EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("damaged.parquet"));
+    }
+  }
+}
+
+TEST(ParquetRuns, ReadsTheExampleOfTheSpecification) {
+  // "Encodings.md": 0 to 7 of 3 bits are 0x88 0xC6 0xFA; before them their head: one group of eight, packed.
+  const std::string packed = "\x03\x88\xc6\xfa";
+  const std::string equal = "\x08\x05";  // Four fives.
+  const std::string bytes = packed + equal;
+  ParquetRuns runs(bytes, 3);
+  std::vector<uint32_t> numbers(12);
+  ASSERT_TRUE(runs.Read(numbers));
+  EXPECT_THAT(numbers, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 5, 5, 5, 5));
+  EXPECT_FALSE(runs.Read(numbers));
+}
+
+TEST(ParquetRuns, ReadsNumbersOf32Bits) {
+  const std::string bytes("\x02\xff\xff\xff\xff\x03\x01\x02\x03\x04", 10);
+  ParquetRuns runs(bytes, 32);
+  std::vector<uint32_t> numbers(2);
+  ASSERT_TRUE(runs.Read(numbers));
+  EXPECT_THAT(numbers, ElementsAre(0xffffffff, 0x04030201));
+}
+
+TEST(ThriftReader, AnyBytesEnd) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  for (int i = 0; i < 10'000; ++i) {
+    std::string bytes(random() % 64, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    ThriftReader reader(bytes);
+    reader.Struct([&](int field) {
+      if (field == 1) reader.Int();
+      if (field == 2) reader.Text();
+      if (field == 3) reader.List([&] { reader.Struct([](int) {}); });
+    });
+    EXPECT_LE(reader.offset(), bytes.size());
+    (void)ParseParquetMetadata(bytes, bytes.size());
+    (void)ParseParquetPage(bytes);
+  }
+}
+
+TEST(ThriftReader, StructsThatAreNestedWithoutEndAreRefused) {
+  const std::string deep(1000, '\x1c');  // Field 1 of a struct, again and again.
+  ThriftReader reader(deep);
+  reader.Struct([](int) {});
+  EXPECT_THAT(std::string(reader.status().message()), HasSubstr("nested too deeply"));
+}
+
+TEST(ThriftReader, ReadsAStruct) {
+  // Field 1: -3; field 2: "ab"; field 20: a list of 7 and -7; field 21: true; then one that is skipped: a map.
+  const std::string bytes(
+      "\x15\x05\x18\x02"
+      "ab\x09\x28\x25\x0e\x0d\x11\x1b\x01\x58\x02\x01x\x00",
+      20);
+  ThriftReader reader(bytes);
+  std::vector<int64_t> numbers;
+  std::string text;
+  reader.Struct([&](int field) {
+    if (field == 1 || field == 21) numbers.push_back(reader.Int());
+    if (field == 2) text = std::string(reader.Text());
+    if (field == 20) reader.List([&] { numbers.push_back(reader.Int()); });
+  });
+  EXPECT_TRUE(reader.status().ok()) << reader.status();
+  EXPECT_THAT(numbers, ElementsAre(-3, 7, -7, 1));
+  EXPECT_EQ(text, "ab");
+}
+
+}  // namespace
+}  // namespace lodestone::worker
