@@ -48,7 +48,7 @@ class Tensors {
     contents_.emplace_back(bytes, bytes + values.size() * sizeof(T));
   }
   absl::Status Write(const std::string& path) const {
-    LODESTONE_ASSIGN_OR_RETURN(const auto file, psctl::TensorFile::Create(path, tensors_, ""));
+    LODESTONE_ASSIGN_OR_RETURN(const auto file, psctl::TensorFile::Create(path, tensors_, {}));
     for (const std::vector<uint8_t>& content : contents_) LODESTONE_RETURN_IF_ERROR(file->Append(content));
     return file->Finish();
   }

@@ -225,7 +225,7 @@ const Verb kPredictVerb = {
           ->required()
           ->type_name("FILE");
       command->add_option("--id", options->id_column,
-                          "The column of CSV data that names each sample, instead of its row");
+                          "The column of CSV or Parquet data that names each sample, instead of its row");
       return [options] { return RunPredict(*options); };
     }};
 
