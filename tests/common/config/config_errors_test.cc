@@ -152,8 +152,8 @@ const std::vector<Broken>& BrokenFiles() {
        "3:21: model.optimizer.adam.epsilon: `1e-60` is too small for a float: it would be 0"},
       // Enums.
       {"UnknownEnum", "model:\n  type: deepfn\n", "2:9: model.type: unknown value `deepfn` (did you mean `deepfm`?)"},
-      {"UnknownEnumFarFromAll", "data:\n  format: parquet\n",
-       "2:11: data.format: unknown value `parquet` (one of: " + ValuesOf(*v1::DataConfig::Format_descriptor()) + ")"},
+      {"UnknownEnumFarFromAll", "data:\n  format: tfrecord\n",
+       "2:11: data.format: unknown value `tfrecord` (one of: " + ValuesOf(*v1::DataConfig::Format_descriptor()) + ")"},
       {"NumberForEnum", "log:\n  level: 2\n",
        "2:10: log.level: unknown value `2` (one of: trace, debug, info, warn, error)"},
       {"UnknownEnumInMap", "data:\n  csv:\n    transform: {age: lgo}\n",
