@@ -37,7 +37,8 @@ function makeWorkersTable(known) {
 
 // The mean delay of the table that has most.
 function delayOf(row) {
-  return Math.max(0, ...list(progress(row).delays).map((delay) => num(delay.mean)));
+  const {delays} = row.progress || {};
+  return Math.max(0, ...(delays || []).map((delay) => num(delay.mean)));
 }
 
 // 0 if it is not known yet how many samples there will be.

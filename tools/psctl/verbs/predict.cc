@@ -196,9 +196,10 @@ absl::StatusOr<worker::EvaluationMetrics::Result> EvaluateFiles(const PredictOpt
 int RunPredict(const PredictOptions& options) {
   const absl::StatusOr<uint64_t> written = PredictFiles(options);
   if (!written.ok()) return Fail("predict", written.status());
-  if (options.out != "-") {
-    std::printf("%s: %llu predictions\n", options.out.c_str(), static_cast<unsigned long long>(*written));
-  }
+  if (options.out == "-") return kExitDone;
+  const nlohmann::ordered_json json = {{"out", options.out}, {"predictions", *written}};
+  const std::string text = absl::StrCat(options.out, ": ", *written, " predictions\n");
+  std::fputs((options.json ? IndentedJson(json) : text).c_str(), stdout);
   return kExitDone;
 }
 
@@ -226,6 +227,7 @@ const Verb kPredictVerb = {
           ->type_name("FILE");
       command->add_option("--id", options->id_column,
                           "The column of CSV or Parquet data that names each sample, instead of its row");
+      AddJson(command, &options->json, "Prints the file's name and the number of predictions as JSON");
       return [options] { return RunPredict(*options); };
     }};
 
