@@ -23,7 +23,7 @@ class ABSL_LOCKABLE Mutex {
  private:
   friend class CondVar;
 
-  // Waits for whoever has it.
+  // Waits until the thread that holds it has unlocked it.
   void LockTaken();
 
   std::mutex mutex_;

@@ -20,7 +20,8 @@ namespace lodestone {
 grpc::ChannelArguments ChannelSettings(uint32_t message_max_bytes);
 
 // A channel to `address` (host:port) with a connection of its own: two channels to one address never share one.
-// Connects when first used; an unreachable peer shows in the calls, and its name is looked up anew until it is reached.
+// Connects when first used; an unreachable peer shows in the calls, and its name is looked up again until it is
+// reached.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, uint32_t message_max_bytes,
                                            const CredentialsRef& credentials = nullptr);
 

@@ -25,7 +25,7 @@ class LeaseWait {
   std::optional<Wait> Get() const;
 
  private:
-  const SteadyTime time_;
+  const SteadyTime time_{};
   int64_t logged_ms_ = 0;  // Owned by the thread that sets.
 
   mutable Mutex mu_;

@@ -1,5 +1,5 @@
-// Finds the states of shards among checkpoints, whoever wrote them: a cluster of any number of servers reads what one
-// of any other number has written.
+// Finds the states of shards among checkpoints, written by a cluster of any number of
+// servers: one of another number reads them, too.
 //
 // Thread safety: immutable; shards may be restored by several threads at a time.
 #pragma once

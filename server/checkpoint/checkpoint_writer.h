@@ -101,7 +101,7 @@ class CheckpointWriter {
   // Synchronises itself.
   std::atomic<bool> stop_{false};
 
-  // Held by whoever writes.
+  // Held while a checkpoint is written.
   Mutex writing_;
   uint64_t next_number_ ABSL_GUARDED_BY(writing_) = 1;
   std::deque<Periodic> newest_ ABSL_GUARDED_BY(writing_);  // At most options_.keep, oldest first.

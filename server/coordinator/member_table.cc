@@ -278,7 +278,7 @@ void MemberTable::Record(MemberPlace* place, const v1::HeartbeatRequest& request
   if (!place->left) return;
   ++changes_;
   NoteEnded(*place);
-  events_->Note("left", *place, "in good order");
+  events_->Note("left", *place, "shut down");
 }
 
 void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress) {

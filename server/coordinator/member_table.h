@@ -40,7 +40,7 @@ class MemberTable {
   uint64_t changes() const { return changes_; }
 
   bool Alive(const MemberPlace& place) const;
-  // Whether the holder's life has ended for good: whatever comes, it does not get its lease back.
+  // Whether the holder's life has ended: no later message of it renews its lease.
   bool HasEnded(const MemberPlace& place) const { return place.left || place.expiry_told; }
   double SecondsSinceContact(const MemberPlace& place) const;
   // "worker 1 (host:4711)".

@@ -42,7 +42,7 @@ class Membership {
   // than then, all must join before there is a map again; of workers, places come or go at the end. A shard whose owner
   // has ended goes to the follower that was in sync as soon as that one is heard of. What this changes of the state (a
   // cluster that has followers now, or none any more) counts as changes().
-  // A run that all workers have left in good order is over: those of the next one are waited for as at the first start.
+  // A run that all workers have shut down cleanly is over: those of the next one are waited for as at the first start.
   // FAILED_PRECONDITION if it is the state of another cluster, DATA_LOSS if it contradicts itself; nothing is changed.
   // REQUIRES: no process has joined.
   absl::Status Restore(const v1::CoordinatorState& state);
@@ -52,7 +52,7 @@ class Membership {
   // comes back at the holder's own address, where no other process can listen, or that names the holder as its
   // predecessor, whose data folder it could not have otherwise, takes over at once). RESOURCE_EXHAUSTED: no index was
   // asked for and none is free. Indices that were never held or whose holder died are given before those of processes
-  // that left in good order, lowest first. A process that lives, known by its token, gets the same answer as before:
+  // that shut down cleanly, lowest first. A process that lives, known by its token, gets the same answer as before:
   // the first one may have been lost.
   absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request);
 

@@ -17,7 +17,7 @@ inline constexpr uint32_t kStateFormat = 1;
 // FAILED_PRECONDITION if `state` is of another cluster than that of `options`, DATA_LOSS if it contradicts itself.
 absl::Status CheckState(const v1::CoordinatorState& state, const ClusterOptions& options);
 
-// Whether every worker of the state's run has joined and left in good order.
+// Whether every worker of the state's run has joined and shut down cleanly.
 bool RunIsOver(const v1::CoordinatorState& state);
 
 }  // namespace lodestone::server

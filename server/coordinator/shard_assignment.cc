@@ -44,10 +44,10 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
   if (!was_mapped && epoch_ > 0) terms_.assign(options_.shards, epoch_ + 1);
   // What a ps had applied but not acknowledged when it ended may be gone: its versions will be other updates'.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
-    if (was_mapped && start.anew && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
+    if (was_mapped && start.new_process && owners_[shard] == server.index) terms_[shard] = epoch_ + 1;
   }
-  if (!was_mapped && (epoch_ == 0 || owners_unknown_)) FindLostAnew();
-  if (was_mapped && start.anew) FindLost(server, start.former);
+  if (!was_mapped && (epoch_ == 0 || owners_unknown_)) FindAllLost();
+  if (was_mapped && start.new_process) FindLost(server, start.former);
   if (was_mapped && options_.replicated()) JudgeEqual(server, start);
   NewEpoch();
   AssignFollowers();
@@ -71,7 +71,7 @@ void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1
   NoteLost(server, lost);
 }
 
-void ShardAssignment::FindLostAnew() {
+void ShardAssignment::FindAllLost() {
   const std::vector<MemberPlace>& servers = members_.servers();
   const auto served = [](const MemberPlace& place) {
     return place.data.has_value() && place.data->served() && place.data->folder() != 0;
@@ -313,14 +313,14 @@ bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
 }
 
 void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) {
-  const bool proves = start.anew && start.continues && server.data->whole();
-  const bool lacks = start.anew && server.data.has_value() && server.data->has_whole() && !server.data->whole();
+  const bool proves = start.new_process && start.continues && server.data->whole();
+  const bool lacks = start.new_process && server.data.has_value() && server.data->has_whole() && !server.data->whole();
   std::map<std::pair<uint32_t, uint32_t>, std::vector<ShardId>> moved;  // By the former owner and the new one.
   uint32_t cut_short = 0;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const MemberPlace& owner = members_.servers()[owners_[shard]];
     const bool incomplete = IsIncomplete(shard, owner.data);
-    if (equal_.IsWith(server.index, shard) && !proves && (start.anew || !incomplete)) {
+    if (equal_.IsWith(server.index, shard) && !proves && (start.new_process || !incomplete)) {
       equal_.Forget(shard);
       if (incomplete) {  // Then neither is known to be whole: the owner goes on.
         lost_[shard] = false;
@@ -333,7 +333,8 @@ void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) 
       ++cut_short;
     }
     if (!lost_[shard] && !members_.HasEnded(owner)) continue;
-    if (PromoteEqual(shard, start.anew ? &server : nullptr)) moved[{owner.index, owners_[shard]}].push_back(shard);
+    if (PromoteEqual(shard, start.new_process ? &server : nullptr))
+      moved[{owner.index, owners_[shard]}].push_back(shard);
   }
   for (const auto& [pair, shards] : moved) {
     failovers_.push_back(absl::StrCat("ps ", pair.second,

@@ -77,7 +77,7 @@ class ShardAssignment {
 
   // How a life of a server begins.
   struct Start {
-    bool anew = false;                     // With an empty memory, not after the process has lost its lease.
+    bool new_process = false;              // With an empty memory, not one that has lost its lease.
     bool continues = false;                // In the folder that the life before had, and had last.
     std::optional<v1::ServerData> former;  // What the life before kept its data in; nullopt: unknown.
   };
@@ -124,7 +124,7 @@ class ShardAssignment {
   // Which shards are lost, or found again, now that `server` has joined with an empty memory.
   void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
   // The same once all servers have joined a coordinator that knows nothing of a life of the cluster.
-  void FindLostAnew();
+  void FindAllLost();
   void Lose(ShardId shard, uint64_t folder);
   void NoteLost(const MemberPlace& server, const std::vector<ShardId>& shards);
   // What the join of `server` means for equal copies: it may bring one back, or need one.

@@ -13,7 +13,7 @@ absl::Status SavedStates::Check(const v1::LogRecord& record, uint64_t lineage) c
   return absl::FailedPreconditionError(
       absl::StrCat("the log holds version ", record.version(), " of shard ", record.shard(),
                    ", which no checkpoint has, and with this cluster.servers the shard is another server's: start with "
-                   "as many servers as before and end them in good order first"));
+                   "as many servers as before and shut them down cleanly first"));
 }
 
 absl::Status SavedStates::CheckLogs(const LogReader::Options& options) const {

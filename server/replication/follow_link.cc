@@ -166,7 +166,7 @@ void Follower::Link::ConfirmOnDisk() {
 v1::ShardPosition Follower::Link::PositionOf(ShardId shard) const {
   v1::ShardPosition position;
   position.set_shard(shard);
-  if (store_->shards().RoleOf(shard) != ShardRole::kFollows || anew_.contains(shard)) return position;
+  if (store_->shards().RoleOf(shard) != ShardRole::kFollows || whole_state_.contains(shard)) return position;
   store_->shards().Run(shard, [&position](Shard* followed) {
     position.set_term(followed->term());
     position.set_version(followed->version());
@@ -203,7 +203,7 @@ absl::Status Follower::Link::TakeItem(const v1::FollowItem& item, const Payload&
     case v1::FollowItem::kStateBegins:
       LODESTONE_RETURN_IF_ERROR(CheckFollowed(item.state_begins().shard()));
       store_->replayer().ClearState(item.state_begins().shard());
-      anew_.erase(item.state_begins().shard());
+      whole_state_.erase(item.state_begins().shard());
       catching_up_.erase(item.state_begins().shard());
       state_of_ = item.state_begins().shard();
       return absl::OkStatus();
@@ -254,7 +254,7 @@ absl::Status Follower::Link::TakeCaughtUp(const v1::FollowItem::CaughtUp& caught
   LODESTONE_RETURN_IF_ERROR(CheckFollowed(wanted.shard()));
   const v1::ShardPosition here = PositionOf(wanted.shard());
   if (here.version() != wanted.version() || here.mark() != wanted.mark()) {
-    anew_.insert(wanted.shard());
+    whole_state_.insert(wanted.shard());
     return absl::DataLossError(absl::StrCat("shard ", wanted.shard(), " is at version ", here.version(), " of term ",
                                             here.term(), ", and should have been brought up to version ",
                                             wanted.version(), " of term ", wanted.term()));
@@ -293,7 +293,7 @@ absl::Status Follower::Link::TakeRecord(const v1::LogRecord& record, const Paylo
   if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
   // Whatever went wrong with its content: the next stream brings all of it again. What is here is whole still, and may
   // be all that there is, unless some of the update was applied.
-  anew_.insert(record.shard());
+  whole_state_.insert(record.shard());
   if (before != store_->shards().VersionOf(record.shard()))
     LODESTONE_RETURN_IF_ERROR(store_->replayer().Follow(record.shard()));
   return absl::DataLossError(status.message());

@@ -107,7 +107,7 @@ class Follower::Link {
   std::vector<uint8_t> copy_;
   std::vector<ShardId> touched_;     // By the message that is being taken.
   std::optional<ShardId> state_of_;  // Whose state is coming.
-  std::set<ShardId> anew_;           // Whose state is to come, whatever is here.
+  std::set<ShardId> whole_state_;    // Whose state is to come, whatever is here.
   std::set<ShardId> catching_up_;    // That get what they lack: they are confirmed when all of it is here.
 
   Mutex write_mu_;

@@ -40,7 +40,7 @@ EvictionPolicy::EvictionPolicy(const Table* table, const TableSettings* settings
   for (size_t page = 0; page < usage_.size(); ++page) {
     for (uint32_t i = 0; i < 1u << rows_log2_; ++i) {
       const Usage& usage = usage_[page][i];
-      const bool newer = static_cast<int32_t>(usage.last_used - newest_tick_) > 0;  // They begin anew after 2^32.
+      const bool newer = static_cast<int32_t>(usage.last_used - newest_tick_) > 0;  // Ticks wrap after 2^32.
       if (usage.count > 0 && (newer || newest_tick_ == 0)) newest_tick_ = usage.last_used;
     }
   }

@@ -8,7 +8,7 @@
 // Where groups are synced, each begins with a mark: what lies before it was on the disk. So a reader tells what a
 // machine that went down had not written yet from damage.
 //
-// Not thread-safe: belongs to whoever writes the log at the moment.
+// Not thread-safe: belongs to the thread that writes the log at the moment.
 #pragma once
 
 #include <sys/uio.h>
@@ -76,7 +76,7 @@ class SegmentWriter {
   std::vector<iovec> pieces_;  // Of the group that is being written, and its mark.
   uint64_t number_ = 0;
   uint64_t header_bytes_ = 0;
-  uint64_t bytes_ = 0;           // Written, for good: 0 without file_.
+  uint64_t bytes_ = 0;           // Written and kept: 0 without file_.
   uint64_t previous_bytes_ = 0;  // bytes_ of the segment before.
   bool dirty_ = false;           // There may be more in file_ than bytes_.
   bool remove_ = false;          // What an attempt to create the segment has left must go first.

@@ -169,7 +169,7 @@ uint64_t ShardLog::Enqueue(std::span<Item> items) {
       queue_.push_back(std::move(item));
     }
     UpdateWell();
-    if (busy_) return before;  // Whoever it is sees to it.
+    if (busy_) return before;  // The thread that writes takes it from the queue.
     if (options_.segments.sync || !failure_.ok() || pace_->IsSlow(CommitClockNs())) {
       WakeThread();
       return before;

@@ -1,12 +1,12 @@
 // The log of the shards of one executor: records are appended in order, made durable in groups, and told of when they
-// are. A group is all that came while the one before was being written. With `sync` it is on the disk before anybody
-// is told, and a thread of the log's own writes; without, the operating system has it (it survives the process), and
-// whoever appends to an idle log writes himself, so that no hand-off between threads is paid; while commits are slow
-// (CommitPace), its own thread does.
+// are. A group is all that came while the one before was being written. With `sync` it is on the disk before any
+// caller is told, and a thread of the log's own writes; without, the operating system has it (it survives the process),
+// and the thread that appends to an idle log writes itself, so that no hand-off between threads is paid; while commits
+// are slow (CommitPace), the log's own thread does.
 //
-// A log that cannot be written (no space left, a broken disk) refuses: health() says why, and whoever waits or comes is
-// told UNAVAILABLE. What was appended stays in memory, since it has been applied: it is tried again every retry_ms, and
-// all is well again as soon as it is written.
+// A log that cannot be written (no space left, a broken disk) refuses: health() says why, and callers that wait or come
+// are told UNAVAILABLE. What was appended stays in memory, since it has been applied: it is tried again every retry_ms,
+// and all is well again as soon as it is written.
 //
 // Thread-safe.
 //
@@ -54,7 +54,7 @@ class ShardLog {
   ShardLog& operator=(const ShardLog&) = delete;
 
   // Is told OK when a record, and all before it, are durable, or UNAVAILABLE, with file and reason, if they are not and
-  // that is not known to change soon (but it may). Runs on the log's thread or on that of whoever appends, perhaps
+  // that is not known to change soon (but it may). Runs on the log's thread or on one that appends, perhaps
   // within the call that it was given to; in the order of those calls. Must be quick. May call the log. May be null.
   using Done = std::function<void(const absl::Status&)>;
 
@@ -109,7 +109,7 @@ class ShardLog {
   // Whether nothing is amiss; to be called after a change.
   void UpdateWell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // For whoever set busy_.
+  // For the thread that set busy_.
   std::deque<Item> TakeQueue();
   void Commit();
   absl::Status CommitGroup();
@@ -131,7 +131,7 @@ class ShardLog {
   const std::shared_ptr<CommitPace> pace_;
   std::atomic<bool> well_{true};
 
-  // Owned by whoever set busy_.
+  // Owned by the thread that set busy_.
   SegmentWriter writer_;
   std::deque<Item> writing_;   // Taken from queue_ and not written yet. Kept from one attempt to the next.
   std::vector<iovec> pieces_;  // Of the group that is being written.
@@ -139,7 +139,7 @@ class ShardLog {
   mutable Mutex mu_;
   CondVar wake_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;  // Somebody writes, or tells whoever waits.
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;  // A thread writes, or calls those that wait.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);        // Why the log cannot be written; OK: it can.
   int64_t retry_at_ms_ ABSL_GUARDED_BY(mu_) = 0;     // On SteadyTime's clock.

@@ -30,7 +30,7 @@ struct FaultOutcome {
   // Of a ps whose shards went to others: from the last acknowledgement on any of them before to when all had one again.
   std::optional<int64_t> outage_ms;
   bool kept = false;        // It was to lose its disk, but a shard had no follower in sync: it came back with it.
-  std::string note;         // What else there is to say; as a rule nothing.
+  std::string note;         // What else there is to say; usually nothing.
   bool carried_out = true;  // It was possible.
 };
 

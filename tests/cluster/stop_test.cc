@@ -1,4 +1,4 @@
-// Ps and workers that get SIGTERM, at every phase of their lives: each ends in good order, whatever it was doing.
+// Ps and workers that get SIGTERM, at every phase of their lives: each shuts down cleanly, whatever it was doing.
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -482,7 +482,7 @@ TEST(ServerProcess, AServerThatComesBackIsInTheRouteUnderItsNewAddress) {
   ASSERT_NE(ps0, nullptr);
   auto ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
   ASSERT_TRUE(ps1->WaitUntilReady().ok());
-  ps1.reset();  // Leaves in good order.
+  ps1.reset();  // Shuts down cleanly.
   ps1 = StartOrFail(ConfigOf(2, 1, ps0->address()));
   ASSERT_TRUE(ps1->WaitUntilReady().ok());
   const v1::ClusterStatus cluster = StatusOf(*ps0).cluster();

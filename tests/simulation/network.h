@@ -1,6 +1,6 @@
 // The simulated network: calls, and connections that carry messages in order in both directions, between processes on
 // machines. Each message takes its own time; those of different connections overtake each other. Machines can be cut
-// off from each other: what is sent meanwhile arrives afterwards, if whoever waits for it still does. Connections can
+// off from each other: what is sent meanwhile arrives afterwards, if its receiver still waits for it. Connections can
 // be torn, with what is on the way.
 //
 // Used by one thread. The kernel must outlive it.

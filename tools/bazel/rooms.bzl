@@ -23,6 +23,7 @@ ROOMS = {
     "server/coordinator": ["server/auth", "server/monitoring"],
     "server/durability": ["server/checkpoint", "server/monitoring", "server/store", "server/wal"],
     "server/replication": ["server/auth", "server/checkpoint", "server/store"],
+    "server/readiness": ["server/store"],
     "server/rpc": ["server/auth", "server/store"],
     "worker/rpc": [],
     "worker/client": ["worker/rpc"],

@@ -63,7 +63,7 @@ struct Delay {
 };
 
 // The delay of a push's gradients of one table: the mean over the table's shards that the push touched.
-struct TableDelay {
+struct PushDelay {
   const TableHandle* table = nullptr;
   Delay delay;
 };
@@ -74,7 +74,7 @@ struct PushResult {
   absl::Status status;
   // What it became: for each shard that it touched, ascending, the version that has all of it.
   std::vector<std::pair<ShardId, Version>> applied;
-  std::vector<TableDelay> delays;  // Of the tables whose values were read at known versions.
+  std::vector<PushDelay> delays;  // Of the tables whose values were read at known versions.
 };
 
 // A dense block that a subscription received.

@@ -57,8 +57,8 @@ class Dataset {
 enum class LabelKind { kClass, kNumber };
 
 // Which part of the training data a worker keeps. Of each `count` samples in a row every partition has one, in an order
-// that is drawn anew each time: a fair sample, whatever period the file has (labels that alternate, a row per slot).
-// Generated samples, which are drawn independently, take turns instead.
+// that is drawn for each of these rows: a fair sample, whatever period the file has (labels that alternate, a row per
+// slot). Generated samples, which are drawn independently, take turns instead.
 struct Partition {
   uint32_t index = 0;
   uint32_t count = 1;

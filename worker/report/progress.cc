@@ -51,7 +51,7 @@ bool Progress::Step(const StepCounts& counts) {
 void Progress::Delays(const std::vector<DelaySummary>& delays) {
   progress_.clear_delays();
   for (const DelaySummary& delay : delays) {
-    v1::TableDelay* const to = progress_.add_delays();
+    v1::DelaySummary* const to = progress_.add_delays();
     to->set_table(delay.table);
     to->set_pushes(delay.pushes);
     to->set_mean(static_cast<float>(delay.mean));

@@ -31,7 +31,7 @@ class Progress {
   // Before Step: what the model said of the step's samples before it learned from them, and their labels.
   void Predicted(size_t n, const float* predictions, const float* labels) { metric_.Add(n, predictions, labels); }
 
-  // After a step. Whether that was reported: then what is reported next to it is wanted anew (Delays).
+  // After a step. Whether that was reported: then the next report wants new Delays.
   bool Step(const StepCounts& counts);
   // By table, of all pushes so far; the next report has them.
   void Delays(const std::vector<DelaySummary>& delays);

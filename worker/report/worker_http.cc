@@ -82,7 +82,7 @@ void WorkerHttp::AddMetrics(MetricFamilies* to) const {
   to->Add("lodestone_worker_samples_expected", "Samples that it will have trained on at the end; 0: unknown yet.",
           kGauge, static_cast<double>(progress_.samples_total()));
   to->Add("lodestone_worker_loss", "Mean training loss of the newest steps.", kGauge, progress_.loss());
-  for (const v1::TableDelay& delay : progress_.delays()) {
+  for (const v1::DelaySummary& delay : progress_.delays()) {
     const MetricLabels labels = {{"table", delay.table()}};
     to->Add("lodestone_worker_table_delay_updates", kDelayHelp, kGauge, delay.mean(), labels);
     to->Add("lodestone_worker_table_delay_updates_p90", "Nine of ten pushes had no more of that.", kGauge, delay.p90(),

@@ -86,7 +86,7 @@ class Trainer::Tally {
       return;
     }
     Delay greatest;
-    for (const TableDelay& of : result.delays) {
+    for (const PushDelay& of : result.delays) {
       delays_[static_cast<size_t>(of.table - first_)].Add(of.delay.own, of.delay.others);
       if (of.delay.all() > greatest.all()) greatest = of.delay;
     }

@@ -133,7 +133,7 @@ TEST_F(MembershipStatusTest, TellsWhoJoinedLeftAndDied) {
               ElementsAre("joined ps 1: host:2, host:4711", "joined worker 0: host:815", "joined worker 1: host:815"));
   EXPECT_THAT(Take(), IsEmpty()) << "each is told once";
   ASSERT_TRUE(Leave(worker).ok());
-  EXPECT_THAT(Take(), ElementsAre("left worker 0: in good order"));
+  EXPECT_THAT(Take(), ElementsAre("left worker 0: shut down"));
   LetExpire({server});
   EXPECT_THAT(Take(), ElementsAre("died worker 1: last heard of 1.0 s ago"));
   time_.AdvanceMs(10 * kLeaseMs);
@@ -173,7 +173,7 @@ TEST_F(MembershipStatusTest, ShardsThatMoveAreToldAsRangesAfterWhyTheyDo) {
   Take();
   SyncAll();
   ASSERT_TRUE(Leave(servers_[0]).ok());
-  EXPECT_THAT(Take(), ElementsAre("left ps 0: in good order", "moved ps 0: shards 0-7 to ps 1"));
+  EXPECT_THAT(Take(), ElementsAre("left ps 0: shut down", "moved ps 0: shards 0-7 to ps 1"));
 }
 
 TEST_F(MembershipStatusTest, WhatNobodyElseHasDoesNotMove) {
@@ -245,7 +245,7 @@ TEST_F(MembershipStatusTest, TheLastHeartbeatTellsTooAndThenThatItLeaves) {
   v1::HeartbeatRequest request = Telling({5});
   request.set_leaving(true);
   ASSERT_TRUE(Beat(servers_[1], request).ok());
-  EXPECT_THAT(Take(), ElementsAre("checkpointed ps 1: at 5", "left ps 1: in good order"));
+  EXPECT_THAT(Take(), ElementsAre("checkpointed ps 1: at 5", "left ps 1: shut down"));
 }
 
 TEST_F(MembershipStatusTest, OnlyServersTellAndNoMoreThanFitsIntoAHeartbeat) {

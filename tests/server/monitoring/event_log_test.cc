@@ -37,10 +37,10 @@ class EventLogTest : public ::testing::Test {
 TEST_F(EventLogTest, TellsWhatCameAfterAnId) {
   EXPECT_THAT(LinesOf(log_), IsEmpty());
   log_.Add("joined", "ps 1", "at host:1");
-  log_.Add("left", "ps 1", "in good order");
+  log_.Add("left", "ps 1", "shut down");
   log_.Add("joined", "worker 0", "host:4711");
   EXPECT_THAT(LinesOf(log_),
-              ElementsAre("1 joined ps 1: at host:1", "2 left ps 1: in good order", "3 joined worker 0: host:4711"));
+              ElementsAre("1 joined ps 1: at host:1", "2 left ps 1: shut down", "3 joined worker 0: host:4711"));
   EXPECT_THAT(LinesOf(log_, 2), ElementsAre("3 joined worker 0: host:4711"));
   EXPECT_THAT(LinesOf(log_, 3), IsEmpty());
   EXPECT_THAT(LinesOf(log_, 4711), IsEmpty()) << "an id of another log";

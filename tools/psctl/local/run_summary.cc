@@ -107,14 +107,14 @@ std::string RateText(uint64_t samples, double seconds, double per_second) {
                          WithThousands(std::llround(per_second)));
 }
 
-std::vector<TableDelay> DelaysAt(const Json& object) {
-  std::vector<TableDelay> delays;
+std::vector<worker::DelaySummary> DelaysAt(const Json& object) {
+  std::vector<worker::DelaySummary> delays;
   const auto found = object.find("delay");
   if (found == object.end() || !found->is_object()) return delays;
   for (const auto& [table, value] : found->items()) {
     if (!value.is_object()) continue;
-    const auto count = [&value](const char* key) {
-      return static_cast<uint64_t>(std::max(0.0, NumberOr(value, key, 0)));
+    const auto count = [&of = value](const char* key) {
+      return static_cast<uint64_t>(std::max(0.0, NumberOr(of, key, 0)));
     };
     delays.push_back({table, count("pushes"), NumberOr(value, "mean", 0), NumberOr(value, "own", 0), count("p50"),
                       count("p90"), count("max")});
@@ -122,9 +122,9 @@ std::vector<TableDelay> DelaysAt(const Json& object) {
   return delays;
 }
 
-Json ToObject(const std::vector<TableDelay>& delays) {
+Json ToObject(const std::vector<worker::DelaySummary>& delays) {
   Json object = Json::object();
-  for (const TableDelay& delay : delays) {
+  for (const worker::DelaySummary& delay : delays) {
     object[delay.table] = {{"pushes", delay.pushes}, {"mean", delay.mean}, {"own", delay.own},
                            {"p50", delay.p50},       {"p90", delay.p90},   {"max", delay.max}};
   }
@@ -132,10 +132,10 @@ Json ToObject(const std::vector<TableDelay>& delays) {
 }
 
 // Adds a worker's delays to those of all.
-void AddDelays(const std::vector<TableDelay>& more, std::vector<TableDelay>* all) {
-  for (const TableDelay& delay : more) {
-    const auto found =
-        std::find_if(all->begin(), all->end(), [&](const TableDelay& sum) { return sum.table == delay.table; });
+void AddDelays(const std::vector<worker::DelaySummary>& more, std::vector<worker::DelaySummary>* all) {
+  for (const worker::DelaySummary& delay : more) {
+    const auto found = std::find_if(all->begin(), all->end(),
+                                    [&](const worker::DelaySummary& sum) { return sum.table == delay.table; });
     if (found == all->end()) {
       all->push_back(delay);
       continue;
@@ -155,9 +155,10 @@ void AddDelays(const std::vector<TableDelay>& more, std::vector<TableDelay>* all
 
 // "3.1 updates between reading and application (1.9 own), p50 3, p90 4, max 9, of table embedding": of the table that
 // has most.
-std::string DelayText(const std::vector<TableDelay>& delays) {
-  const auto greatest = std::max_element(delays.begin(), delays.end(),
-                                         [](const TableDelay& a, const TableDelay& b) { return a.mean < b.mean; });
+std::string DelayText(const std::vector<worker::DelaySummary>& delays) {
+  const auto greatest =
+      std::max_element(delays.begin(), delays.end(),
+                       [](const worker::DelaySummary& a, const worker::DelaySummary& b) { return a.mean < b.mean; });
   if (greatest == delays.end()) return "";
   return absl::StrFormat(
       "%.2f updates between a step's read and its own (%.2f the same worker's); p50 %d, p90 %d, max %d; table %s",
@@ -169,7 +170,7 @@ double PerSecond(uint64_t samples, double seconds) { return seconds > 0 ? sample
 std::string WorkerText(const WorkerSummary& worker) {
   const std::string stages = StagesText(worker.stage_seconds, worker.seconds);
   double delay = 0;
-  for (const TableDelay& table : worker.delays) delay = std::max(delay, table.mean);
+  for (const worker::DelaySummary& table : worker.delays) delay = std::max(delay, table.mean);
   return absl::StrFormat("%s   delay %.2f%s%s",
                          RateText(worker.samples, worker.seconds, PerSecond(worker.samples, worker.seconds)), delay,
                          stages.empty() ? "" : "   ", stages);

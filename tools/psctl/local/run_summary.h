@@ -9,30 +9,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/metrics/delay_counts.h"
 
 namespace lodestone::psctl {
 
 // Names and values, in order: ("loss", 0.45), ("auc", 0.81).
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-// Updates, own and others', between the reading of a table's values and the application of the gradient computed from
-// them, over the pushes of one worker or of all.
-struct TableDelay {
-  std::string table;
-  uint64_t pushes = 0;
-  double mean = 0;
-  double own = 0;    // The pushing worker's part of the mean.
-  uint64_t p50 = 0;  // Of several workers: the greatest of theirs.
-  uint64_t p90 = 0;
-  uint64_t max = 0;
-};
-
 // What one worker did.
 struct WorkerSummary {
   uint64_t samples = 0;
   double seconds = 0;
   double staleness_pushes = 0;
-  std::vector<TableDelay> delays;
+  std::vector<worker::DelaySummary> delays;
   Metrics stage_seconds;  // Where the time of its steps went, by stage (worker/metrics/step_stages.h).
 };
 
@@ -43,7 +32,8 @@ struct RunSummary {
   double seconds = 0;    // Of training, without loading and evaluation.
   double samples_per_second = 0;
   double staleness_pushes = 0;  // Mean over all steps.
-  std::vector<TableDelay> delays;
+  // Of all workers: quantiles are the greatest of theirs.
+  std::vector<worker::DelaySummary> delays;
   bool complete = true;      // All samples were trained; if not,
   std::string missing;       // what was not,
   bool interrupted = false;  // and whether that was wanted.

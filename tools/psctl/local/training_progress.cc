@@ -52,7 +52,7 @@ std::vector<std::string> Details(const ClusterView& view, double samples_per_sec
 
 float DelayOf(const v1::WorkerProgress& progress) {
   float greatest = 0;
-  for (const v1::TableDelay& delay : progress.delays()) greatest = std::max(greatest, delay.mean());
+  for (const v1::DelaySummary& delay : progress.delays()) greatest = std::max(greatest, delay.mean());
   return greatest;
 }
 

@@ -1,4 +1,4 @@
-#include "server/lost_shards_wait.h"
+#include "server/readiness/lost_shards_wait.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/telemetry/log.h"

@@ -1,4 +1,4 @@
-#include "server/readiness.h"
+#include "server/readiness/readiness.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/telemetry/log.h"
