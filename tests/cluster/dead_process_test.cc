@@ -71,7 +71,7 @@ class DeadProcessTest : public ReplicasFixture {
     return served_ms;
   }
 
-  const SteadyTime time_;
+  const SteadyTime time_{};
   int64_t lease_ms_ = 0;
   std::atomic<bool> done_{false};
   std::atomic<bool> pusher_ended_{false};
