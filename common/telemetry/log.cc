@@ -7,6 +7,8 @@
 #include <ctime>
 #include <iterator>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,13 @@ class Log {
     id_ = std::move(id);
   }
 
+  void SetLevel(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
+
+  void SetSink(LogSink sink) {
+    std::unique_lock lock(sink_mu_);
+    sink_ = std::move(sink);
+  }
+
   bool Enabled(LogLevel level) const { return level >= level_.load(std::memory_order_relaxed); }
 
   void Write(LogLevel level, std::string_view component, const std::vector<Field>& fields);
@@ -67,6 +76,9 @@ class Log {
   spdlog::logger logger_;
   std::atomic<LogLevel> level_{LogLevel::INFO};
   std::atomic<bool> json_{false};
+  // Held shared while the sink runs, so that sinks run side by side.
+  std::shared_mutex sink_mu_;
+  LogSink sink_;
   // Guarded by mu_.
   Mutex mu_;
   std::string role_ ABSL_GUARDED_BY(mu_);
@@ -238,6 +250,23 @@ void AppendJsonMember(std::string_view key, std::string_view value, bool is_numb
   }
 }
 
+// The message and the pairs of an event.
+std::string EventText(const std::vector<Field>& fields) {
+  std::string text;
+  for (const char c : fields[0].value) {  // For people: quotes stay as they are, but nothing may start a new line.
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) {
+      AppendEscaped(std::string_view(&c, 1), &text);
+    } else {
+      text += c;
+    }
+  }
+  for (size_t i = 1; i < fields.size(); ++i) {
+    text.append(" ").append(fields[i].key).append("=");
+    AppendTextValue(fields[i].value, &text);
+  }
+  return text;
+}
+
 std::string Log::TextLine(std::string_view level, std::string_view component, const std::vector<Field>& fields) {
   std::string line = fmt::format("{} {:<5} ", Now(), fmt::string_view(level.data(), level.size()));
   {
@@ -245,19 +274,9 @@ std::string Log::TextLine(std::string_view level, std::string_view component, co
     if (!role_.empty()) line.append(role_).append("=").append(id_.empty() ? "?" : id_).append(" ");
   }
   line.append(component).append(":");
+  const std::string text = EventText(fields);
   if (!fields[0].value.empty()) line += ' ';
-  for (const char c : fields[0].value) {  // For people: quotes stay as they are, but nothing may start a new line.
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) {
-      AppendEscaped(std::string_view(&c, 1), &line);
-    } else {
-      line += c;
-    }
-  }
-  for (size_t i = 1; i < fields.size(); ++i) {
-    line.append(" ").append(fields[i].key).append("=");
-    AppendTextValue(fields[i].value, &line);
-  }
-  return line;
+  return line + text;
 }
 
 std::string Log::JsonLine(std::string_view level, std::string_view component, const std::vector<Field>& fields) {
@@ -279,6 +298,13 @@ std::string Log::JsonLine(std::string_view level, std::string_view component, co
 }
 
 void Log::Write(LogLevel level, std::string_view component, const std::vector<Field>& fields) {
+  {
+    std::shared_lock lock(sink_mu_);
+    if (sink_ != nullptr) {
+      sink_(level, std::string(component), EventText(fields));
+      return;
+    }
+  }
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
   const std::string line =
       json_.load(std::memory_order_relaxed) ? JsonLine(name, component, fields) : TextLine(name, component, fields);
@@ -292,6 +318,10 @@ void InitLog(const v1::LogConfig& config, std::string role, std::string id) {
 }
 
 void SetLogId(std::string id) { TheLog().SetId(std::move(id)); }
+
+void SetLogLevel(LogLevel level) { TheLog().SetLevel(level); }
+
+void SetLogSink(LogSink sink) { TheLog().SetSink(std::move(sink)); }
 
 bool LogEnabled(LogLevel level) { return TheLog().Enabled(level); }
 

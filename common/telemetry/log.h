@@ -3,6 +3,7 @@
 // or, with log.json, one JSON object per line that holds the same and every key=value as a field of its own.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,15 @@ void InitLog(const v1::LogConfig& config, std::string role, std::string id);
 
 // Changes the id alone, once it is known. Thread-safe.
 void SetLogId(std::string id);
+
+// Changes the level alone. Thread-safe.
+void SetLogLevel(LogLevel level);
+
+// Receives events in place of standard error: `text` is the message and the key=value pairs, without time and level.
+// Called on any thread, several at a time; must not log.
+using LogSink = std::function<void(LogLevel level, const std::string& component, const std::string& text)>;
+// null: standard error. Returns when the former sink does not run any more. Thread-safe; not from a sink.
+void SetLogSink(LogSink sink);
 
 // Whether a line of this level would be written. Thread-safe and cheap.
 bool LogEnabled(LogLevel level);

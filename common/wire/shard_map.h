@@ -52,6 +52,8 @@ class ShardMap {
   static absl::StatusOr<ShardMap> FromProto(const v1::RouteResponse& route);
 
   uint64_t epoch() const { return epoch_; }
+  // Whether shards have followers, though each may be away (cluster.replicas: 2).
+  bool replicated() const { return !followers_.empty(); }
   uint32_t shards() const { return static_cast<uint32_t>(owners_.size()); }
   uint32_t servers() const { return static_cast<uint32_t>(servers_.size()); }
   // Index of the server that owns `shard`. REQUIRES of this and of all that follow: shard < shards().

@@ -26,6 +26,7 @@ ROOMS = {
     "server/readiness": ["server/store"],
     "server/rpc": ["server/auth", "server/store"],
     "worker/rpc": [],
+    "worker/capi": ["worker/client"],
     "worker/client": ["worker/rpc"],
     "worker/metrics": [],
     "worker/data": ["worker/metrics"],

@@ -231,7 +231,7 @@ void ClientImpl::FollowRoute(const std::shared_ptr<const ShardMap>& map) {
   // A restarted ps may not know this worker: it gets its shards back from followers.
   for (uint32_t server = 0; server < incarnations_.size(); ++server) {
     if (std::exchange(incarnations_[server], map->IncarnationOf(server)) == map->IncarnationOf(server)) continue;
-    if (config_.cluster().replicas() > 1 && sessions_ != nullptr) sessions_->Forget(server);
+    if (map->replicated() && sessions_ != nullptr) sessions_->Forget(server);
   }
   for (const auto& channel : channels_) channel->Follow(map);
   for (const auto& [of, subscription] : subscriptions_) subscription->Follow(!IsOut(*map, of));

@@ -101,7 +101,7 @@ absl::Status WorkerMembership::CheckRoute(const ShardMap& map) const {
     if (!map.Away(owner)) continue;
     return absl::UnavailableError(absl::StrCat("ps ", owner, " is away; it was at ", map.AddressOf(owner), " last"));
   }
-  if (map.shards() == config_.cluster().shards()) return absl::OkStatus();
+  if (!config_.cluster().has_shards() || map.shards() == config_.cluster().shards()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the cluster has ", map.shards(),
                    " shards, this worker's configuration says cluster.shards: ", config_.cluster().shards()));

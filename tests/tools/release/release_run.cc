@@ -30,7 +30,7 @@ std::string ProgramsFolder() {
   static const std::string* const folder = [] {
     auto* const made = new std::string(EmptyFolder("programs"));
     Do(absl::StrCat("cp -L server/ps ", *made, "/lodestone-ps && cp -L worker/worker ", *made,
-                    "/lodestone-worker && cp -L tools/psctl/psctl ", *made));
+                    "/lodestone-worker && cp -L tools/psctl/psctl worker/capi/liblodestone.so ", *made));
     return made;
   }();
   return *folder;

@@ -1,4 +1,4 @@
-// Runs tools/bundle and tools/deb on this build's programs, and other commands, for tests of what they make.
+// Runs tools/bundle, tools/deb and tools/wheel on this build's programs, and other commands, for tests of what they make.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace lodestone {
 // The time that releases of these tests are made for, as their makers' environment has it.
 inline constexpr char kEpoch[] = "SOURCE_DATE_EPOCH=1767323045";
 
-// A folder of this test's own, made anew and empty.
+// A folder of this test's own, empty.
 std::string EmptyFolder(const std::string& name);
 
 // The output of a command; the test fails, with it, unless it ends with 0.
@@ -20,7 +20,7 @@ std::string DoFail(const std::string& command, int exit_code);
 // The lines of a text.
 std::vector<std::string> LinesOf(const std::string& text);
 
-// A folder with this build's ps, worker and psctl.
+// A folder with this build's ps, worker, psctl and liblodestone.so.
 std::string ProgramsFolder();
 
 // What tools/TOOL makes of them in an empty folder `name`: the path of the one file there.

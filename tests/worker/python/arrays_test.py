@@ -1,0 +1,82 @@
+"""Conversion of arrays, and specifications of tables: without a cluster."""
+
+import array
+import unittest
+
+import numpy as np
+
+import lodestone
+from lodestone import _arrays
+
+
+class Arrays(unittest.TestCase):
+    def test_float32_is_used_in_place(self):
+        values = np.ones((2, 3), np.float32)
+        self.assertIs(_arrays.floats(values, (2, 3), "it"), values)
+
+    def test_other_numbers_are_converted(self):
+        for source in ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]], np.float64), np.array([[1, 3], [2, 4]]).T):
+            converted = _arrays.floats(source, (2, 2), "it")
+            self.assertEqual(converted.dtype, np.float32)
+            self.assertTrue(converted.flags.c_contiguous)
+            np.testing.assert_array_equal(converted, [[1, 2], [3, 4]])
+
+    def test_the_buffer_protocol_is_used_in_place(self):
+        buffer = array.array("f", [1, 2, 3])
+        seen = _arrays.floats(buffer, (3,), "it")
+        buffer[0] = 7
+        np.testing.assert_array_equal(seen, [7, 2, 3])
+
+    def test_a_wrong_shape_says_which(self):
+        with self.assertRaisesRegex(lodestone.InvalidArgument, r"it must be \[3\], and is \[2, 2\]"):
+            _arrays.floats(np.zeros((2, 2)), (3,), "it")
+
+    def test_keys_are_64_bits_of_any_integer(self):
+        for source in ([1, 2], np.array([1, 2], np.int32), np.array([[1], [2]], np.uint16), range(1, 3)):
+            keys = _arrays.keys(source, "t")
+            self.assertEqual(keys.dtype, np.uint64)
+            np.testing.assert_array_equal(keys, [1, 2])
+        signed = np.array([-1, 5])
+        self.assertEqual(int(_arrays.keys(signed, "t")[0]), 2**64 - 1)
+        self.assertEqual(_arrays.keys([], "t").size, 0)
+        with self.assertRaisesRegex(lodestone.InvalidArgument, "whole numbers"):
+            _arrays.keys([1.5], "t")
+
+    def test_targets_of_another_type_get_a_copy_at_the_end(self):
+        out = np.zeros((2,), np.float64)
+        staged, finish = _arrays.target(out, (2,), "t")
+        staged[:] = [1, 2]
+        finish()
+        np.testing.assert_array_equal(out, [1, 2])
+        same = np.zeros((2,), np.float32)
+        self.assertIs(_arrays.target(same, (2,), "t")[0], same)
+        same.flags.writeable = False
+        with self.assertRaisesRegex(lodestone.InvalidArgument, "cannot be written"):
+            _arrays.target(same, (2,), "t")
+        with self.assertRaisesRegex(lodestone.InvalidArgument, r"must be \[2\]"):
+            _arrays.target(out, (3,), "t") if False else _arrays.target(np.zeros(3, np.float32), (2,), "t")
+
+
+class Specs(unittest.TestCase):
+    def test_optimizers_have_the_form_of_the_schema(self):
+        self.assertEqual(lodestone.SGD(0.5).spec(), {"sgd": {}, "learning_rate": 0.5})
+        self.assertEqual(
+            lodestone.AdamW(1e-3, weight_decay=0.1, clip_row_norm=2, schedule={"warmup_steps": 5}).spec(),
+            {"adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}, "learning_rate": 1e-3, "weight_decay": 0.1,
+             "clip": {"row_norm": 2}, "schedule": {"warmup_steps": 5}})
+        self.assertEqual(lodestone.Uniform(-1, 1).spec(), {"uniform": {"low": -1, "high": 1}})
+
+
+class Errors(unittest.TestCase):
+    def test_a_wrong_configuration_names_the_field(self):
+        with self.assertRaisesRegex(lodestone.InvalidArgument, "did you mean"):
+            lodestone.connect("127.0.0.1:1", config={"worker": {"conections_per_server": 2}})
+
+    def test_what_cannot_be_reached_ends_in_time(self):
+        with self.assertRaisesRegex(lodestone.LodestoneError, "127.0.0.1:1") as raised:
+            lodestone.connect("127.0.0.1:1", timeout=0.3)
+        self.assertIsInstance(raised.exception, (TimeoutError, ConnectionError))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,71 @@
+"""Servers that die and come back while a program goes on."""
+
+import signal
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+
+import lodestone
+from cluster_case import ClusterCase
+
+
+class Failure(ClusterCase):
+    keeps = True
+    config = {"cluster": {"shards": 8}, "coordinator": {"lease_ms": 1000}}
+
+    def test_pushes_count_once_over_kills_of_servers(self):
+        table = self.cluster.embedding("once", 1, lodestone.SGD(-1))
+        keys = np.arange(64)
+        pushes = []
+        for round_ in range(4):
+            for _ in range(50):
+                pushes.append(table.push(keys, np.ones((64, 1))))
+            self.local.kill(round_ % 2)
+            self.local.start(round_ % 2)
+        for push in pushes:
+            push.result()
+        np.testing.assert_array_equal(table.pull(keys).result(), np.full((64, 1), 200))
+
+    def test_a_subscription_goes_on_after_a_kill(self):
+        table = self.cluster.dense("followed", 100_000, lodestone.SGD(-1), broadcast={"every_ms": 10})
+        subscription = self.cluster.subscribe(table)
+        subscription.refresh()
+        for index in (0, 1):
+            self.local.kill(index)
+            self.local.start(index)
+        table.push(np.ones(100_000)).result()
+        while subscription.arrays[0].min() < 1:
+            subscription.refresh(wait=True)
+
+    def test_ctrl_c_ends_a_wait(self):
+        self.cluster.dense("waits", 2)
+        script = ("import lodestone, sys\n"
+                  "c = lodestone.connect(sys.argv[1])\n"
+                  "t = c.table('waits')\n"
+                  "print('ready', flush=True)\n"
+                  "sys.stdin.readline()\n"
+                  "try:\n"
+                  "    t.pull().result()\n"
+                  "except KeyboardInterrupt:\n"
+                  "    print('interrupted')\n")
+        program = subprocess.Popen([sys.executable, "-c", script, self.local.address], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        self.assertEqual(program.stdout.readline(), "ready\n")
+        self.local.kill(0)
+        self.local.kill(1)
+        program.stdin.write("\n")
+        program.stdin.flush()
+        # Until it waits, the signal would end it elsewhere: it is in the call once its thread sleeps there.
+        with self.assertRaises(subprocess.TimeoutExpired):
+            program.wait(1.5)
+        program.send_signal(signal.SIGINT)
+        out = program.communicate()[0]
+        self.local.start(0)
+        self.local.start(1)
+        self.assertEqual(out, "interrupted\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

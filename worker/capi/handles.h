@@ -1,0 +1,34 @@
+// The handles of the C interface.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "worker/capi/call.h"
+#include "worker/capi/follower.h"
+#include "worker/client/client.h"
+#include "worker/client/table_handle.h"
+
+struct lodestone_table {
+  lodestone::worker::TableHandle handle;
+  std::string spec_json;
+};
+
+struct lodestone_client {
+  std::unique_ptr<lodestone::worker::Client> client;
+
+  lodestone::Mutex mu;
+  // Of every opening one: the client refers to them as long as it lives. Addresses stay.
+  std::deque<lodestone_table> tables ABSL_GUARDED_BY(mu);
+};
+
+struct lodestone_call {
+  std::shared_ptr<lodestone::worker::Call> call;
+};
+
+struct lodestone_subscription {
+  std::shared_ptr<lodestone::worker::Follower> follower;
+};

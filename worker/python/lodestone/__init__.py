@@ -1,0 +1,41 @@
+"""Lodestone: train with parameters on a cluster of parameter servers.
+
+    import lodestone
+    with lodestone.connect("ps-0:7000") as cluster:
+        items = cluster.embedding("items", 16, lodestone.Adagrad(0.1))
+        rows = items.pull([3, 5, 8]).result()          # float32 [3, 16]
+        items.push([3, 5, 8], gradients)               # goes on by itself; applied exactly once
+
+Values are float32. NumPy arrays, torch tensors, and whatever has the array interface, DLPack or the buffer protocol are
+used in place. Log lines go to the logger "lodestone" of `logging`.
+"""
+
+from __future__ import annotations
+
+from ._call import Call
+from ._cluster import Cluster, connect, status
+from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
+                      InvalidArgument, LodestoneError, NotFound, PermissionDenied, PushRefused, ResourceExhausted,
+                      Unauthenticated, Unavailable, Unimplemented)
+from ._local import LocalCluster, local
+from ._log import log_level
+from ._spec import (SGD, Adagrad, Adam, AdamW, Constant, Ftrl, He, Initializer, Lion, Momentum, Nesterov, Normal,
+                    Optimizer, RMSprop, Uniform, Xavier, Zeros)
+from ._subscription import Subscription
+from ._tables import Dense, Embedding, Table
+
+__all__ = [
+    "Aborted", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Call", "Cancelled", "Cluster", "Constant", "DataLoss",
+    "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
+    "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
+    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "SGD", "Subscription", "Table",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "local", "log_level",
+    "status", "version",
+]
+
+
+def version() -> str:
+    """The version of the library."""
+    from ._library import library
+
+    return library().version().decode()

@@ -1,0 +1,88 @@
+"""Arrays of a program as the library takes them: contiguous, float32 values and 64-bit keys.
+
+What has that form is used in place: NumPy arrays, torch tensors of the CPU, and whatever has the array interface, DLPack
+or the buffer protocol. Other types of numbers are converted, which copies; a tensor of a device is copied to the host.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Tuple
+
+from ._errors import InvalidArgument
+
+
+def _is_tensor(source: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.Tensor)
+
+
+def _as_array(source: Any) -> Any:
+    import numpy as np
+
+    if isinstance(source, np.ndarray):
+        return source
+    if _is_tensor(source):
+        tensor = source.detach()
+        if tensor.dtype.is_floating_point and tensor.dtype != sys.modules["torch"].float64:
+            tensor = tensor.float()  # NumPy has no bfloat16.
+        return tensor.cpu().numpy()
+    if hasattr(source, "__dlpack__") and not hasattr(source, "__array__"):
+        return np.from_dlpack(source)
+    return np.asarray(source)
+
+
+def floats(source: Any, shape: Tuple[int, ...], what: str) -> Any:
+    """A contiguous float32 array of `shape` with the values of `source`; `source` itself where it is one."""
+    import numpy as np
+
+    array = np.ascontiguousarray(_as_array(source), dtype=np.float32)
+    if array.shape != shape and array.size == int(np.prod(shape, dtype=np.int64)) and len(shape) == 1:
+        array = array.reshape(shape)
+    if array.shape != shape:
+        raise InvalidArgument(f"{what} must be {list(shape)}, and is {list(array.shape)}")
+    return array
+
+
+def keys(source: Any, what: str) -> Any:
+    """A contiguous uint64 array [n] with the keys of `source`, which may have any shape."""
+    import numpy as np
+
+    array = _as_array(source)
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise InvalidArgument(f"the keys of {what} must be whole numbers, and are {array.dtype}")
+    array = np.ascontiguousarray(array.reshape(-1))
+    # The bits of a negative key are those of a large one, as in every other client.
+    return array.view(np.uint64) if array.dtype == np.int64 else array.astype(np.uint64, copy=False)
+
+
+def target(out: Any, shape: Tuple[int, ...], what: str) -> Tuple[Any, Any]:
+    """An array that the library writes into, and what to do with it then: (array, finish). finish() is called once the
+    values are there; it copies them to `out` if that is not a float32 array of the host that can be written in place."""
+    import numpy as np
+
+    if out is None:
+        array = np.empty(shape, dtype=np.float32)
+        return array, None
+    if _is_tensor(out):
+        torch = sys.modules["torch"]
+        if tuple(out.shape) != shape:
+            raise InvalidArgument(f"out of {what} must be {list(shape)}, and is {list(out.shape)}")
+        tensor = out.detach()
+        if tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous():
+            return tensor.numpy(), None
+        staged = torch.empty(shape, dtype=torch.float32, pin_memory=tensor.device.type == "cuda")
+        return staged.numpy(), lambda: tensor.copy_(staged)
+    array = out if isinstance(out, np.ndarray) else np.asarray(out)
+    if array.shape != shape:
+        raise InvalidArgument(f"out of {what} must be {list(shape)}, and is {list(array.shape)}")
+    if array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable:
+        return array, None
+    if not array.flags.writeable:
+        raise InvalidArgument(f"out of {what} cannot be written to")
+    staged_array = np.empty(shape, dtype=np.float32)
+
+    def finish() -> None:
+        array[...] = staged_array
+
+    return staged_array, finish

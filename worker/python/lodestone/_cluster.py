@@ -1,0 +1,369 @@
+"""A cluster: its tables, pushes and pulls."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import ctypes
+import itertools
+import json
+import os
+import threading
+import weakref
+from ctypes import byref, c_void_p
+from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+from . import _log
+from ._call import Call
+from ._errors import FailedPrecondition, InvalidArgument
+from ._library import Destination, Gradients, ReadVersions, interruptibly, library
+from ._spec import SGD, Initializer, Optimizer, spec_of
+from ._subscription import Subscription
+from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, pointer_to
+
+TLS = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+
+_PUSHES_IN_FLIGHT = 4  # worker.pushes_in_flight_max of proto/config.proto.
+
+
+def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], worker: Optional[int],
+                 timeout: Optional[float], config: Optional[Mapping[str, Any]]) -> str:
+    """The configuration as JSON, in the form of Lodestone's configuration files."""
+    merged: Dict[str, Any] = json.loads(json.dumps(dict(config or {})))
+
+    def put(section: str, name: str, value: Any) -> None:
+        merged.setdefault(section, {})[name] = value
+
+    put("coordinator", "address", address)
+    put("cluster", "name", cluster)
+    if timeout is not None:
+        put("coordinator", "join_timeout_ms", max(100, int(timeout * 1000)))
+    if token is not None:
+        put("security", "token", os.fspath(token))
+    if tls is not None:
+        files = {"authorities": tls} if isinstance(tls, (str, os.PathLike)) else dict(tls)
+        for name, path in files.items():
+            put("security", name, os.fspath(path))
+    if worker is not None:
+        put("worker", "index", worker)
+    return json.dumps(merged)
+
+
+def connect(address: str, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
+            worker: Optional[int] = None, timeout: float = 60.0,
+            config: Optional[Mapping[str, Any]] = None) -> "Cluster":
+    """Joins a cluster as one of its workers.
+
+    address: host:port of the ps that serves the coordinator (ps 0), as coordinator.address of a configuration.
+    cluster: its name (cluster.name).
+    token: the file with this client's token, where the cluster has identities.
+    tls: the PEM file of the authorities that vouch for the servers, or {"authorities":, "certificate":, "key":}.
+    worker: which of the workers' places to take; None: the lowest that is free.
+    timeout: seconds to wait for the servers.
+    config: more of a worker's configuration (configs/README.md), such as {"worker": {"connections_per_server": 2}}.
+
+    Raises DeadlineExceeded, with what it waited for: nothing was reached, or all places of cluster.workers are taken.
+    """
+    text = _config_text(address, cluster, token, tls, worker, timeout, config)
+    handle = c_void_p()
+    lib = library()
+    _log.begin()
+
+    def join() -> c_void_p:
+        lib.connect(text.encode(), byref(handle))
+        return handle
+
+    in_flight = (config or {}).get("worker", {}).get("pushes_in_flight_max", _PUSHES_IN_FLIGHT)
+    return Cluster(interruptibly(join), int(in_flight))
+
+
+def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeout: float = 5.0) -> Dict[str, Any]:
+    """The status of a ps, and of the cluster if it serves the coordinator, without joining it (Admin.Status of
+    proto/admin.proto)."""
+    config = {"worker": {"call_timeout_ms": max(10, int(timeout * 1000))}}
+    text = _config_text(address, "lodestone", token, tls, None, None, config)
+    json_text = c_void_p()
+    lib = library()
+    _log.begin()
+    interruptibly(lambda: lib.status(text.encode(), byref(json_text)))
+    try:
+        return json.loads(ctypes.string_at(json_text))
+    finally:
+        lib.free(json_text)
+
+
+class Cluster:
+    """A connection to a cluster; made by connect(). Thread-safe. Close it, or use it in a `with` statement."""
+
+    def __init__(self, handle: c_void_p, pushes_in_flight_max: int):
+        self._handle: Optional[c_void_p] = handle
+        self._lock = threading.Lock()
+        self._clock = itertools.count(1)
+        self._in_flight: Set[Call[Any]] = set()
+        self._pushes: Deque[Call[Any]] = collections.deque()
+        self._pushes_max = pushes_in_flight_max
+        self._subscriptions: "weakref.WeakSet[Subscription]" = weakref.WeakSet()
+        lib = library()
+        #: The place of this client among the workers, from 0.
+        self.index: int = int(lib.index(handle))
+        #: The number of shards that tables are divided into.
+        self.shards: int = int(lib.shards(handle))
+        _open.add(self)
+
+    # Tables.
+
+    def dense(self, name: str, shape: Union[int, Sequence[int]], optimizer: Union[Optimizer, Mapping[str, Any]] = SGD(),
+              initializer: Union[Initializer, Mapping[str, Any], None] = None, **settings: Any) -> Dense:
+        """Makes a dense table of `shape`, float32, or finds it.
+
+        A table that exists must have the same shape and kind of optimizer; its rates and settings become these.
+        settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}.
+        """
+        dims = [shape] if isinstance(shape, int) else [int(d) for d in shape]
+        return self._open_table(name, {"dense": {"dims": dims}}, optimizer, initializer, settings)
+
+    def embedding(self, name: str, dim: int, optimizer: Union[Optimizer, Mapping[str, Any]] = SGD(),
+                  initializer: Union[Initializer, Mapping[str, Any], None] = None, *,
+                  admission: Optional[Mapping[str, Any]] = None, eviction: Optional[Mapping[str, Any]] = None,
+                  **settings: Any) -> Embedding:
+        """Makes a table of rows of `dim` float32 under 64-bit keys, or finds it; see dense().
+
+        admission, eviction: which new keys get a row, and which rows go, in the form of proto/table.proto.
+        """
+        shape: Dict[str, Any] = {"dim": dim}
+        if admission is not None:
+            shape["admission"] = dict(admission)
+        if eviction is not None:
+            shape["eviction"] = dict(eviction)
+        return self._open_table(name, {"embedding": shape}, optimizer, initializer, settings)
+
+    def _open_table(self, name: str, shape: Dict[str, Any], optimizer: Any, initializer: Any,
+                    settings: Mapping[str, Any]) -> Any:
+        spec = {"name": name, **shape, "optimizer": spec_of(optimizer), **settings}
+        if initializer is not None:
+            spec["initializer"] = spec_of(initializer)
+        table = c_void_p()
+        lib = library()
+        text = json.dumps(spec).encode()
+        interruptibly(lambda: lib.table_open(self._alive(), text, byref(table)))
+        return Dense(self, table) if "dense" in shape else Embedding(self, table)
+
+    def table(self, name: str) -> Union[Dense, Embedding]:
+        """A table that exists, with its settings as they are. Raises NotFound."""
+        table = c_void_p()
+        lib = library()
+        interruptibly(lambda: lib.table_find(self._alive(), name.encode(), byref(table)))
+        return Dense(self, table) if lib.table_elements(table) > 0 else Embedding(self, table)
+
+    # Pushes and pulls.
+
+    def push(self, gradients: Mapping[Any, Any], *, clock: Optional[int] = None, read: Any = None,
+             copy: bool = True) -> Call[None]:
+        """Sends gradients of several tables as one update: {dense: gradient, embedding: (keys, gradients)}.
+
+        Returns at once; waits while `worker.pushes_in_flight_max` (4) pushes are not acknowledged. An acknowledged push
+        is applied exactly once. Gradients that are float32 and contiguous are not converted; copy=False also sends those
+        of dense tables from where they lie: they must stay unchanged until the call is done.
+
+        clock: the step; None: one more than the last. read: the pull that the gradients were computed from, or several:
+        the delay is measured with it.
+        """
+        arguments, keep = gradient_arguments(gradients, copy, Gradients)
+        versions, versions_keep = _read_versions(read)
+        handle = c_void_p()
+        self._wait_for_room()
+        library().push(self._alive(), self._step(clock), pointer_to(arguments), len(arguments), versions, byref(handle))
+        call: Call[None] = Call(self, handle, (keep if not copy else None, versions_keep), lambda: None)
+        self._pushes.append(call)
+        return call
+
+    def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
+        """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}; `out` has arrays
+        to read into."""
+        arguments, keep, finish = self._destinations(tables, out)
+        handle = c_void_p()
+        library().pull(self._alive(), pointer_to(arguments), len(arguments), byref(handle))
+        return Call(self, handle, keep, finish, reads="both")
+
+    def push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None, *,
+                  clock: Optional[int] = None, read: Any = None) -> Call[Dict[Any, Any]]:
+        """push, then pull: what is read includes the gradients. In one exchange with each server where possible."""
+        pushed, pushed_keep = gradient_arguments(gradients, True, Gradients)
+        arguments, keep, finish = self._destinations(tables, out)
+        versions, versions_keep = _read_versions(read)
+        handle = c_void_p()
+        self._wait_for_room()
+        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), len(pushed), versions,
+                            pointer_to(arguments), len(arguments), byref(handle))
+        call = Call(self, handle, (pushed_keep, keep, versions_keep), finish, reads="both")
+        self._pushes.append(call)
+        return call
+
+    def _destinations(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]]) -> Tuple[Any, Any, Any]:
+        wanted = [entry if isinstance(entry, tuple) else (entry, None) for entry in tables]
+        arguments = (Destination * len(wanted))()
+        keep, arrays, finishes = [], {}, []
+        for argument, (table, keys) in zip(arguments, wanted):
+            given = None if out is None else out.get(table)
+            kept, array, finish = destination_argument(table, keys, given, argument)
+            keep.append(kept)
+            arrays[table] = array if given is None else given
+            if finish is not None:
+                finishes.append(finish)
+
+        def end() -> Dict[Any, Any]:
+            for finish in finishes:
+                finish()
+            return arrays
+
+        return arguments, keep, end
+
+    def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
+        arguments, keep, finish = self._destinations([(table, keys)], None if out is None else {table: out})
+        handle = c_void_p()
+        library().pull(self._alive(), pointer_to(arguments), 1, byref(handle))
+        return Call(self, handle, keep, lambda: finish()[table],
+                    reads="dense" if isinstance(table, Dense) else "rows")
+
+    def _push_pull_one(self, table: Table, keys: Any, gradient: Any, pull_keys: Any, out: Any, clock: Optional[int],
+                       read: Any) -> Call[Any]:
+        dense = isinstance(table, Dense)
+        pushed, pushed_keep = gradient_arguments({table: gradient if dense else (keys, gradient)}, True, Gradients)
+        wanted = keys if pull_keys is None else pull_keys
+        arguments, keep, finish = self._destinations([(table, wanted)], None if out is None else {table: out})
+        versions, versions_keep = _read_versions(read)
+        handle = c_void_p()
+        self._wait_for_room()
+        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), 1, versions, pointer_to(arguments), 1,
+                            byref(handle))
+        call = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: finish()[table],
+                    reads="dense" if dense else "rows")
+        self._pushes.append(call)
+        return call
+
+    def flush(self) -> None:
+        """Waits until all pushes are acknowledged. Raises the first error that one ended with."""
+        while self._pushes:
+            self._pushes[0].exception()
+            self._forget_pushes()
+        library().flush(self._alive())
+
+    def subscribe(self, *tables: Dense, into: Optional[Sequence[Any]] = None) -> Subscription:
+        """Follows dense tables by their broadcasts; see Subscription. `into`: float32 arrays of their shapes, which it
+        refreshes in place; None: arrays of its own."""
+        subscription = Subscription(self, tables, into)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    # The cluster's other workers.
+
+    def report(self, *, clock: Optional[int] = None, samples: int = 0, loss: float = 0.0) -> None:
+        """Reports progress, which status and the page show: steps taken, samples seen, the latest loss."""
+        library().report(self._alive(), 0 if clock is None else clock, samples, loss)
+
+    def await_clock(self, clock: int) -> None:
+        """Waits until all other live workers have reported at least `clock` steps."""
+        lib = library()
+        interruptibly(lambda: lib.await_clock(self._alive(), clock))
+
+    def check(self) -> None:
+        """Raises what makes this client useless, if anything does: its lease has ended, say."""
+        library().health(self._alive())
+
+    # Its life.
+
+    def close(self) -> None:
+        """Leaves the cluster. Calls in flight end with Cancelled; wait for them, or flush(), before. May be repeated."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        _open.discard(self)
+        for subscription in list(self._subscriptions):
+            subscription.close()
+        library().disconnect(handle)
+        for call in list(self._in_flight):
+            call.exception()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None and self._handle is not None:
+            self.flush()
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<lodestone.Cluster worker {self.index}{'' if self._handle is not None else ', closed'}>"
+
+    # Of this package.
+
+    def _alive(self) -> c_void_p:
+        if self._handle is None:
+            raise FailedPrecondition("the cluster is closed: connect again")
+        return self._handle
+
+    def _step(self, clock: Optional[int]) -> int:
+        return next(self._clock) if clock is None else clock
+
+    def _wait_for_room(self) -> None:
+        """Waits, so that Ctrl-C works, where the library would."""
+        self._forget_pushes()
+        while len(self._pushes) >= self._pushes_max:
+            self._pushes[0].exception()
+            self._forget_pushes()
+
+    def _forget_pushes(self) -> None:
+        while self._pushes and self._pushes[0].done():
+            try:
+                self._pushes.popleft()
+            except IndexError:  # Another thread was first.
+                return
+
+    def _started(self, call: Call[Any]) -> None:
+        with self._lock:
+            self._in_flight.add(call)
+            calls: List[Call[Any]] = list(self._in_flight) if len(self._in_flight) > 16 else []
+        for other in calls:  # What nothing waits for still has to be let go.
+            if other is not call:
+                other.done()
+
+    def _ended(self, call: Call[Any]) -> None:
+        with self._lock:
+            self._in_flight.discard(call)
+
+    def _versions_of(self, handle: Any) -> Any:
+        import numpy as np
+
+        versions = np.zeros(self.shards, dtype=np.uint64)
+        library().call_versions(handle, versions.ctypes.data, self.shards)
+        return versions
+
+
+def _read_versions(read: Any) -> Tuple[Any, Any]:
+    """For the library: the versions that the pulls `read` saw, and what that refers to."""
+    if read is None:
+        return None, None
+    versions, keep = ReadVersions(), []
+    for call in read if isinstance(read, (list, tuple)) else [read]:
+        if not isinstance(call, (Call, Subscription)):
+            raise InvalidArgument("read must be a pull, or a list of them")
+        of = call.versions
+        keep.append(of)
+        if call._reads in ("dense", "both"):
+            versions.dense = of.ctypes.data
+        if call._reads in ("rows", "both"):
+            versions.rows = of.ctypes.data
+    return byref(versions), (versions, keep)
+
+
+_open: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for cluster in list(_open):
+        try:
+            cluster.close()
+        except Exception:  # pylint: disable=broad-except  # The interpreter ends.
+            pass

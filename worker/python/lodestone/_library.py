@@ -1,0 +1,156 @@
+"""liblodestone.so by ctypes: the functions of worker/capi/lodestone.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Callable, Optional, TypeVar
+
+from ._errors import error_of
+
+ABI = 1
+DISTINCT_KEYS = 1
+BORROWED = 2
+
+# How long a wait goes on before Python looks for signals.
+_SLICE_SECONDS = 0.1
+
+Result = TypeVar("Result")
+
+
+class Gradients(ctypes.Structure):
+    _fields_ = [("table", c_void_p), ("keys", c_void_p), ("keys_count", c_size_t), ("values", c_void_p),
+                ("flags", c_uint32)]
+
+
+class Destination(ctypes.Structure):
+    _fields_ = [("table", c_void_p), ("keys", c_void_p), ("keys_count", c_size_t), ("values", c_void_p),
+                ("flags", c_uint32)]
+
+
+class ReadVersions(ctypes.Structure):
+    _fields_ = [("dense", c_void_p), ("rows", c_void_p)]
+
+
+LogFunction = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_char_p, c_void_p)
+DoneFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+
+# name: (result, arguments). Functions that return "status" raise.
+_FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
+    "abi": (c_int, []),
+    "version": (c_char_p, []),
+    "error_message": (c_char_p, []),
+    "set_log": (None, [c_int, LogFunction, c_void_p]),
+    "connect": ("status", [c_char_p, POINTER(c_void_p)]),
+    "disconnect": (None, [c_void_p]),
+    "index": (c_uint32, [c_void_p]),
+    "shards": (c_size_t, [c_void_p]),
+    "health": ("status", [c_void_p]),
+    "status": ("status", [c_char_p, POINTER(c_void_p)]),
+    "free": (None, [c_void_p]),
+    "table_open": ("status", [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "table_find": ("status", [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "table_spec": (c_char_p, [c_void_p]),
+    "table_elements": (c_uint64, [c_void_p]),
+    "table_dim": (c_uint32, [c_void_p]),
+    "push": ("status", [c_void_p, c_uint64, POINTER(Gradients), c_size_t, POINTER(ReadVersions), POINTER(c_void_p)]),
+    "pull": ("status", [c_void_p, POINTER(Destination), c_size_t, POINTER(c_void_p)]),
+    "push_pull": ("status", [c_void_p, c_uint64, POINTER(Gradients), c_size_t, POINTER(ReadVersions),
+                             POINTER(Destination), c_size_t, POINTER(c_void_p)]),
+    "flush": ("status", [c_void_p]),
+    "report": ("status", [c_void_p, c_uint64, c_uint64, c_float]),
+    "await_clock": ("status", [c_void_p, c_uint64]),
+    "call_wait": ("status", [c_void_p, c_int64, POINTER(c_int)]),
+    "call_on_done": ("status", [c_void_p, DoneFunction, c_void_p]),
+    "call_versions": (None, [c_void_p, c_void_p, c_size_t]),
+    "call_release": (None, [c_void_p]),
+    "subscribe": ("status", [c_void_p, POINTER(c_void_p), c_size_t, POINTER(c_void_p)]),
+    "subscription_wait": ("status", [c_void_p, c_int64, POINTER(c_uint64)]),
+    "subscription_copy": ("status", [c_void_p, POINTER(c_void_p), c_uint64, POINTER(c_uint64), c_void_p, c_size_t]),
+    "subscription_release": (None, [c_void_p]),
+}
+
+
+class Library:
+    """The functions, without their prefix. Those that can fail raise a LodestoneError."""
+
+    def __init__(self, path: str):
+        try:
+            # Functions of a CDLL run without the interpreter's lock.
+            self._dll = ctypes.CDLL(path)
+        except OSError as error:
+            raise ImportError(f"{path} cannot be loaded: {error}") from error
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._dll, "lodestone_" + name)
+            function.argtypes = arguments
+            function.restype = c_int if result == "status" else result
+            setattr(self, name, self._raising(function) if result == "status" else function)
+        found = self.abi()
+        if found != ABI:
+            raise ImportError(f"{path} has interface {found} and this package needs {ABI}: install both from one version")
+
+    def _raising(self, function: Any) -> Callable[..., None]:
+        message = self._dll.lodestone_error_message
+
+        def call(*arguments: Any) -> None:
+            code = function(*arguments)
+            if code != 0:
+                raise error_of(code, message().decode("utf-8", "replace"))
+
+        return call
+
+    def __getattr__(self, name: str) -> Any:  # For type checkers: the functions are set in __init__.
+        raise AttributeError(name)
+
+
+_loaded: Optional[Library] = None
+_loading = threading.Lock()
+
+
+def library() -> Library:
+    """The library, loaded at the first call: from the package's folder, where a wheel has it, or as the system finds it."""
+    global _loaded
+    with _loading:
+        if _loaded is None:
+            beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "liblodestone.so")
+            _loaded = Library(beside if os.path.exists(beside) else "liblodestone.so")
+        return _loaded
+
+
+def interruptibly(function: Callable[[], Result]) -> Result:
+    """Runs what may wait for long on a thread of its own, so that Ctrl-C ends the wait (and not the function)."""
+    outcome: "list[Any]" = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            outcome.append((function(), None))
+        except BaseException as error:  # pylint: disable=broad-except  # Goes to the thread that waits.
+            outcome.append((None, error))
+        done.set()
+
+    threading.Thread(target=run, daemon=True, name="lodestone").start()
+    while not done.wait(_SLICE_SECONDS):
+        pass
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def wait_for_call(call: Any, timeout: Optional[float]) -> bool:
+    """Waits until a call is done; raises what it failed with. False: `timeout` seconds (None: no limit) have passed."""
+    import time
+
+    lib = library()
+    done = c_int(0)
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE_SECONDS if end is None else min(_SLICE_SECONDS, max(0.0, end - time.monotonic()))
+        lib.call_wait(call, int(left * 1000), ctypes.byref(done))
+        if done.value:
+            return True
+        if end is not None and time.monotonic() >= end:
+            return False

@@ -1,0 +1,128 @@
+"""Tables of a cluster: dense tensors, and rows under 64-bit keys."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
+
+from ._arrays import floats, keys as keys_of, target
+from ._call import Call
+from ._library import library
+
+if TYPE_CHECKING:
+    from ._cluster import Cluster
+
+
+class Table:
+    """A table that exists on all servers. Made by Cluster.dense, Cluster.embedding or Cluster.table; thread-safe."""
+
+    def __init__(self, cluster: "Cluster", handle: Any):
+        self._cluster = cluster
+        self._handle = handle
+        #: The specification as the cluster has it, in the form of TableSpec of proto/table.proto.
+        self.spec: Dict[str, Any] = json.loads(library().table_spec(handle).decode())
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the cluster."""
+        return self.spec["name"]
+
+    @property
+    def cluster(self) -> "Cluster":
+        """The cluster that it is of."""
+        return self._cluster
+
+    def __repr__(self) -> str:
+        return f"<lodestone.{type(self).__name__} {self.name!r}>"
+
+
+class Dense(Table):
+    """A tensor of fixed shape, float32."""
+
+    def __init__(self, cluster: "Cluster", handle: Any):
+        super().__init__(cluster, handle)
+        self.shape: Tuple[int, ...] = tuple(int(d) for d in self.spec["dense"]["dims"])
+
+    @property
+    def size(self) -> int:
+        """Its elements."""
+        return int(library().table_elements(self._handle))
+
+    def push(self, gradient: Any, *, clock: Optional[int] = None, read: Any = None, copy: bool = True) -> Call[None]:
+        """Sends a gradient of the table's shape; see Cluster.push."""
+        return self._cluster.push({self: gradient}, clock=clock, read=read, copy=copy)
+
+    def pull(self, out: Any = None) -> Call[Any]:
+        """Reads the values, float32 of the table's shape: into `out` if it is given, else into a new array."""
+        return self._cluster._pull_one(self, None, out)
+
+    def push_pull(self, gradient: Any, out: Any = None, *, clock: Optional[int] = None, read: Any = None) -> Call[Any]:
+        """push, then pull: what is read includes the gradient. One exchange where possible."""
+        return self._cluster._push_pull_one(self, None, gradient, None, out, clock, read)
+
+
+class Embedding(Table):
+    """Rows of `dim` float32 under 64-bit keys; a key that was never pushed reads as its initial values."""
+
+    def __init__(self, cluster: "Cluster", handle: Any):
+        super().__init__(cluster, handle)
+        self.dim: int = int(library().table_dim(handle))
+
+    def push(self, keys: Any, gradients: Any, *, clock: Optional[int] = None, read: Any = None) -> Call[None]:
+        """Sends gradients [n, dim] of rows: keys [n], whole numbers, of which those that come twice are added up."""
+        return self._cluster.push({self: (keys, gradients)}, clock=clock, read=read)
+
+    def pull(self, keys: Any, out: Any = None) -> Call[Any]:
+        """Reads rows: of keys of any shape [...], float32 [..., dim]. Into `out` if it is given, else a new array."""
+        return self._cluster._pull_one(self, keys, out)
+
+    def push_pull(self, keys: Any, gradients: Any, pull_keys: Any = None, out: Any = None, *,
+                  clock: Optional[int] = None, read: Any = None) -> Call[Any]:
+        """push, then pull of `pull_keys` (None: the same keys): what is read includes the gradients."""
+        return self._cluster._push_pull_one(self, keys, gradients, pull_keys, out, clock, read)
+
+
+def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, Any]:
+    """The C structures of gradients {table: gradient or (keys, gradients)}, and what they refer to."""
+    from ._library import BORROWED
+
+    arguments = (structure * len(pushes))()
+    keep = []
+    for argument, (table, gradient) in zip(arguments, pushes.items()):
+        argument.table = table._handle
+        if isinstance(table, Dense):
+            values = floats(gradient, table.shape, f"the gradient of table `{table.name}`")
+            argument.flags = 0 if copy else BORROWED
+        else:
+            keys, rows = gradient
+            flat = keys_of(keys, f"table `{table.name}`")
+            if hasattr(rows, "reshape"):
+                rows = rows.reshape(-1, table.dim)
+            values = floats(rows, (flat.size, table.dim), f"the gradients of table `{table.name}`")
+            argument.keys, argument.keys_count = flat.ctypes.data, flat.size
+            keep.append(flat)
+        argument.values = values.ctypes.data
+        keep.append(values)
+    return arguments, keep
+
+
+def destination_argument(table: Table, keys: Any, out: Any, argument: Any) -> Tuple[Any, Any, Any]:
+    """Fills a C structure; (what it refers to, the array that is filled, what is to be done then or None)."""
+    argument.table = table._handle
+    if isinstance(table, Dense):
+        shape, flat = table.shape, None
+    else:
+        assert isinstance(table, Embedding)
+        flat = keys_of(keys, f"table `{table.name}`")
+        argument.keys, argument.keys_count = flat.ctypes.data, flat.size
+        keys_shape: Sequence[int] = tuple(keys.shape) if hasattr(keys, "shape") else (flat.size,)
+        shape = (*keys_shape, table.dim)
+    array, finish = target(out, shape, f"table `{table.name}`")
+    argument.values = array.ctypes.data
+    return (flat, array), array, finish
+
+
+def pointer_to(arguments: Any) -> Any:
+    """For ctypes: the first of an array of structures."""
+    return ctypes.cast(arguments, ctypes.POINTER(type(arguments)._type_))
