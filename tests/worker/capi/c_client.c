@@ -134,7 +134,10 @@ int main(int argc, char** argv) {
   }
   int ended = -1;
   EXPECT(waitpid(child, &ended, 0) == child && ended == 0);
-  EXPECT(lodestone_flush(client) == LODESTONE_OK);
+  EXPECT(lodestone_pull(client, destinations, 1, &pull) == LODESTONE_OK && WaitFor(pull) == LODESTONE_OK);
+  lodestone_call_release(pull);
+  /* The push that was no number. */
+  EXPECT(lodestone_flush(client) == LODESTONE_INVALID_ARGUMENT);
   lodestone_disconnect(client);
   puts("ok");
   return 0;

@@ -120,6 +120,11 @@ class Client(ClusterCase):
             table.push([1], [[1, 2, 3]])
         with self.assertRaisesRegex(lodestone.LodestoneError, "r/e"):
             table.push([1], [[float("nan"), 0]]).result()
+        self.cluster.flush()  # That one was asked for.
+        table.push([1], [[0, float("inf")]])
+        with self.assertRaisesRegex(lodestone.LodestoneError, "r/e"):
+            self.cluster.flush()
+        self.cluster.flush()
         with self.assertRaises(TypeError):
             self.cluster.dense()
         with self.assertRaisesRegex(lodestone.InvalidArgument, "optimizer"):

@@ -1,20 +1,14 @@
-"""lodestone.torch: embeddings and the optimizer, beside what PyTorch does by itself. Skipped without PyTorch."""
+"""lodestone.torch: embeddings and the optimizer, beside what PyTorch does by itself."""
 
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+import torch
 
 import lodestone
+import lodestone.torch as lt
 from cluster_case import ClusterCase
 
-if torch is not None:
-    import lodestone.torch as lt
 
-
-@unittest.skipIf(torch is None, "no PyTorch: apt-get install python3-torch")
 class Torch(ClusterCase):
     def test_an_embedding_learns_as_pytorchs_own(self):
         torch.manual_seed(1)

@@ -102,6 +102,7 @@ class Cluster:
         self._in_flight: Set[Call[Any]] = set()
         self._pushes: Deque[Call[Any]] = collections.deque()
         self._pushes_max = pushes_in_flight_max
+        self._failure: Optional[Exception] = None  # Of a push whose outcome nothing has asked for.
         self._subscriptions: "weakref.WeakSet[Subscription]" = weakref.WeakSet()
         lib = library()
         #: The place of this client among the workers, from 0.
@@ -242,11 +243,15 @@ class Cluster:
         return call
 
     def flush(self) -> None:
-        """Waits until all pushes are acknowledged. Raises the first error that one ended with."""
+        """Waits until all pushes are acknowledged. Raises the first error of those whose outcome was not asked for."""
+        self._alive()
         while self._pushes:
-            self._pushes[0].exception()
+            self._wait_for(self._pushes[0])
             self._forget_pushes()
-        library().flush(self._alive())
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self.check()
 
     def subscribe(self, *tables: Dense, into: Optional[Sequence[Any]] = None) -> Subscription:
         """Follows dense tables by their broadcasts; see Subscription. `into`: float32 arrays of their shapes, which it
@@ -310,15 +315,23 @@ class Cluster:
         """Waits, so that Ctrl-C works, where the library would."""
         self._forget_pushes()
         while len(self._pushes) >= self._pushes_max:
-            self._pushes[0].exception()
+            self._wait_for(self._pushes[0])
             self._forget_pushes()
+
+    @staticmethod
+    def _wait_for(call: Call[Any]) -> None:
+        while not call._settle(None):
+            pass
 
     def _forget_pushes(self) -> None:
         while self._pushes and self._pushes[0].done():
             try:
-                self._pushes.popleft()
+                call = self._pushes.popleft()
             except IndexError:  # Another thread was first.
                 return
+            if call._error is not None and not call._asked and self._failure is None:
+                self._failure = call._error
+                call._asked = True
 
     def _started(self, call: Call[Any]) -> None:
         with self._lock:
