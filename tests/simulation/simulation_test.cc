@@ -26,6 +26,12 @@ RunOptions SeedOptions(uint64_t seed) {
   return options;
 }
 
+#ifdef LODESTONE_SANITIZER  // A cluster takes seconds there.
+constexpr uint64_t kSeeds = 20;
+#else
+constexpr uint64_t kSeeds = 200;
+#endif
+
 class SimulationTest : public ::testing::Test {
  protected:
   SimulationTest() {
@@ -110,17 +116,17 @@ TEST_F(SimulationTest, TheSameSeedGivesTheSameTraceAndAnotherSeedAnother) {
 
 TEST_F(SimulationTest, EveryAcknowledgedPushCountsOnceWhateverHappens) {
   uint64_t faults = 0, acknowledged = 0, resent = 0;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const RunResult result = simulation::Run(SeedOptions(seed));
     faults += result.faults;
     acknowledged += result.acknowledged;
     resent += result.resent;
     ASSERT_EQ(result.failure, "") << result.shape << "\nto see it again: tools/simulate --seed " << seed << " --trace";
   }
-  std::printf("seeds 1 to 200: %lu faults, %lu pushes acknowledged\n", faults, acknowledged);
-  EXPECT_GT(faults, 1000);
-  EXPECT_GT(acknowledged, 50'000);
-  EXPECT_GT(resent, 1000);
+  std::printf("seeds 1 to %lu: %lu faults, %lu pushes acknowledged\n", kSeeds, faults, acknowledged);
+  EXPECT_GT(faults, 5 * kSeeds);
+  EXPECT_GT(acknowledged, 250 * kSeeds);
+  EXPECT_GT(resent, 5 * kSeeds);
 }
 
 }  // namespace
