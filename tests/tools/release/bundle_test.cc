@@ -125,7 +125,7 @@ TEST_F(BundleTest, ProgramsThatWouldNotFindTheirLibrariesAreRefused) {
   const std::string folder = EmptyFolder("others");
   Do(absl::StrCat("for program in lodestone-ps lodestone-worker psctl; do cp /bin/true ", folder, "/$program; done"));
   EXPECT_THAT(DoFail(absl::StrCat("tools/bundle --binaries ", folder, " --out ", folder), 1),
-              HasSubstr("lodestone-ps does not look for its libraries in ../lib/lodestone"));
+              HasSubstr("lodestone-ps does not look for its libraries in lib/lodestone"));
 }
 
 TEST_F(BundleTest, AWrongCommandLineIsRefused) {
