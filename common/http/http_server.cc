@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -34,6 +33,7 @@ constexpr size_t kConnectionsMax = 64 * limits::kHttpThreads;  // Open at a time
 constexpr unsigned kConnectionsSpare = 64;  // Of the library beyond that: those that were reset and are not closed yet.
 constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be taken, of more than one connection.
 constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body, beyond what is kept of it.
+constexpr size_t kBodiesMax = 4;              // So many of the greatest bodies are kept at a time.
 constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
 
 // A listening socket, or UNAVAILABLE.
@@ -142,6 +142,7 @@ struct Exchange {
   bool zipped = false;        // `answer`'s body.
   size_t body_bytes_max = 0;  // To be kept of the request's body; 0: its path takes none.
   size_t body_bytes = 0;      // That came.
+  bool body_lost = false;     // There was no room for all of it.
   const char* allowed = "";   // Methods, for 405.
   HttpRequest request;
   HttpResponse answer;
@@ -181,8 +182,8 @@ class HttpServer::Impl {
 
   // The headers have arrived.
   MHD_Result TakeHeaders(MHD_Connection* connection, const char* path, std::string_view method, Exchange* exchange);
-  // What of the body may be kept, and of which methods a path is answered.
-  size_t BodyBytesMax(const char* path, std::string_view method) const;
+  // A piece of the body has.
+  MHD_Result TakeBody(const char* body, size_t bytes, Exchange* exchange);
   bool IsPost(const std::string& path) const { return posts_.paths.contains(path); }
   // Reads what the library knows of a request, and has it answered.
   MHD_Result Begin(MHD_Connection* connection, const char* path, std::string_view method, Exchange* exchange);
@@ -200,6 +201,7 @@ class HttpServer::Impl {
   uint16_t port_ = 0;
 
   ConnectionTable connections_;  // Synchronises itself.
+  size_t kept_bytes_ = 0;        // Of bodies. The library's thread's own.
 
   Mutex mu_;
   CondVar changed_;
@@ -284,38 +286,44 @@ MHD_Result HttpServer::Impl::OnRequest(void* impl, MHD_Connection* connection, c
     return self->TakeHeaders(connection, path, method, fresh);
   }
   if (*body_bytes > 0) {
-    const size_t bytes = std::exchange(*body_bytes, 0);
-    known->body_bytes += bytes;
-    if (known->body_bytes <= known->body_bytes_max) known->request.body.append(body, bytes);
-    return known->body_bytes <= known->body_bytes_max + kDrainBytesMax ? MHD_YES : MHD_NO;
+    return self->TakeBody(body, std::exchange(*body_bytes, 0), known);
   }
   if (!known->begun) return self->Begin(connection, path, method, known);
   return known->answered ? self->Send(connection, known) : MHD_YES;
 }
 
-size_t HttpServer::Impl::BodyBytesMax(const char* path, std::string_view method) const {
-  return method == "POST" && IsPost(path) ? posts_.body_bytes_max : 0;
-}
-
 MHD_Result HttpServer::Impl::TakeHeaders(MHD_Connection* connection, const char* path, std::string_view method,
                                          Exchange* exchange) {
-  exchange->body_bytes_max = BodyBytesMax(path, method);
-  if (exchange->body_bytes_max == 0) return MHD_YES;
+  if (method != "POST" || !IsPost(path)) return MHD_YES;
+  exchange->body_bytes_max = posts_.body_bytes_max;
   const std::string_view length = Header(connection, "Content-Length");
   uint64_t bytes = 0;
-  if (!absl::SimpleAtoi(absl::string_view(length.data(), length.size()), &bytes))
-    return MHD_YES;  // It comes in chunks.
-  exchange->request.body.reserve(std::min<uint64_t>(bytes, exchange->body_bytes_max));
+  // If there is no length, the body comes in chunks.
+  if (!absl::SimpleAtoi(absl::string_view(length.data(), length.size()), &bytes)) return MHD_YES;
   if (bytes <= exchange->body_bytes_max + kDrainBytesMax) return MHD_YES;
   exchange->body_bytes = bytes;  // None of it is read.
   return Begin(connection, path, method, exchange);
+}
+
+MHD_Result HttpServer::Impl::TakeBody(const char* body, size_t bytes, Exchange* exchange) {
+  exchange->body_bytes += bytes;
+  const bool fits = kept_bytes_ + bytes <= kBodiesMax * posts_.body_bytes_max;
+  if (exchange->body_bytes <= exchange->body_bytes_max && fits && !exchange->body_lost) {
+    exchange->request.body.append(body, bytes);
+    kept_bytes_ += bytes;
+  } else {
+    exchange->body_lost = true;
+  }
+  return exchange->body_bytes <= exchange->body_bytes_max + kDrainBytesMax ? MHD_YES : MHD_NO;
 }
 
 void HttpServer::Impl::OnCompleted(void* impl, MHD_Connection* connection, void** exchange,
                                    MHD_RequestTerminationCode) {
   const std::unique_ptr<Exchange> done(static_cast<Exchange*>(*exchange));
   *exchange = nullptr;
-  if (done != nullptr && done->begun) static_cast<Impl*>(impl)->connections_.EndAnswer(SocketOf(connection));
+  if (done == nullptr) return;
+  static_cast<Impl*>(impl)->kept_bytes_ -= done->request.body.size();
+  if (done->begun) static_cast<Impl*>(impl)->connections_.EndAnswer(SocketOf(connection));
 }
 
 MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path, std::string_view method,
@@ -339,6 +347,10 @@ MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path,
   if (posts && exchange->body_bytes > exchange->body_bytes_max) {
     exchange->answer = Error(413, absl::StrCat("this request's body has more than ", exchange->body_bytes_max,
                                                " bytes; send less at a time"));
+    return Send(connection, exchange);
+  }
+  if (exchange->body_lost) {
+    exchange->answer = Error(503, "too many long requests at a time; send this one again later");
     return Send(connection, exchange);
   }
   Read(connection, path, &exchange->request);

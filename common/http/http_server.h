@@ -53,7 +53,7 @@ class HttpServer {
   // Paths that are asked with POST, and with nothing else.
   struct Posts {
     Paths paths;
-    size_t body_bytes_max = 0;  // A longer body is answered with 413, and not kept.
+    size_t body_bytes_max = 0;  // A longer body is answered with 413, and not kept; 503 if there are many.
   };
 
   // TLS and authorization of a port.
