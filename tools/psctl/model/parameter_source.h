@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "common/base/types.h"
 #include "proto/model.pb.h"
-#include "worker/model/model.h"
 
 namespace lodestone::psctl {
 
@@ -24,7 +23,7 @@ using DenseTables = std::vector<std::vector<float>>;
 struct BatchParameters {
   std::shared_ptr<const DenseTables> dense;  // Keeps what `pointers` point to.
   std::vector<std::vector<float>> rows;      // By embedding table, in the order of Model::tables(): [keys, dim].
-  worker::ParameterPointers pointers;
+  std::vector<const float*> pointers;        // To all tables, as Model::Predict takes them.
   // Of a cluster: the sum of its shards' versions, as far as they are known; it grows with every update. Of a file: 0.
   uint64_t version = 0;
 };
