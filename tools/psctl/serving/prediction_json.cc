@@ -16,6 +16,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Columns times samples: absent values take memory, and no bytes of the request.
+constexpr size_t kValuesMax = limits::kPredictBytesMax / 8;
+
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 std::string Quote(const std::string& text) {
@@ -65,9 +68,9 @@ absl::Status ReadColumns(const Json& samples, v1::Columns* columns) {
       if (column == nullptr) {
         column = columns->add_columns();
         column->set_name(name);
-        // Empty texts for the samples before, too: a few columns of a few samples cannot make many.
-        if (by_name.size() * samples.size() > limits::kPredictBytesMax) {
-          return absl::ResourceExhaustedError("too many columns; send fewer samples at a time");
+        if (by_name.size() * samples.size() > kValuesMax) {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("columns times samples are more than ", kValuesMax, "; send fewer samples at a time"));
         }
         for (size_t s = 0; s < samples.size(); ++s) column->add_texts();
       }

@@ -15,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/serving.grpc.pb.h"
 #include "tests/common/http/http_client.h"
+#include "tests/common/security/test_certificates.h"
 #include "tests/worker/data/test_files.h"
 #include "tools/psctl/model/predictor.h"
 #include "tools/psctl/serving/prediction_json.h"
@@ -276,6 +277,42 @@ TEST(PredictionServerTest, AnswersTheSameByGrpcAndByHttpAndIsReadyWhileItsSource
   EXPECT_EQ(CodeOf(Post(http, R"({"lines": ["1,2"], "header": "x,y"})")), 503);
   EXPECT_EQ(ask(OfLines("x,y", {"1,2"}), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
   (*server)->Stop();
+}
+
+TEST(PredictionServerTest, WithACertificateItIsServedByTlsAndOnlyToClientsThatShowTheirs) {
+  const TestAuthority authority("test");
+  const std::string folder = MakeTestFolder();
+  const auto config_of = [&](const std::string& name) {
+    const TestAuthority::Issued issued = authority.Issue({.common_name = name});
+    v1::SecurityConfig config;
+    config.set_certificate(absl::StrCat(folder, "/", name, ".pem"));
+    config.set_key(absl::StrCat(folder, "/", name, ".key"));
+    config.set_authorities(folder + "/authorities.pem");
+    PutFile(config.certificate(), issued.certificate);
+    PutFile(config.key(), issued.key);
+    PutFile(config.authorities(), authority.pem());
+    return config;
+  };
+  v1::SecurityConfig of_server = config_of("server"), of_client = config_of("client"), of_stranger;
+  of_server.set_client_certificates(true);
+  of_stranger.set_authorities(of_client.authorities());
+  LinearSource source(v1::ModelConfig::LOGISTIC);
+  const auto server = PredictionServer::Start(
+      &source, {.listen = "127.0.0.1:0", .http_listen = "127.0.0.1:0", .credentials = *Credentials::Make(of_server)});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto ask = [&](const CredentialsRef& credentials) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::PredictResponse response;
+    return v1::Predictor::NewStub(
+               MakeChannel(absl::StrCat("127.0.0.1:", (*server)->port()), limits::kPredictBytesMax, credentials))
+        ->Predict(&context, OfLines("x,y", {"1,2"}), &response)
+        .ok();
+  };
+  EXPECT_TRUE(ask(*Credentials::Make(of_client)));
+  EXPECT_FALSE(ask(*Credentials::Make(of_stranger)));
+  EXPECT_FALSE(ask(nullptr));
+  EXPECT_NE(CodeOf(Get((*server)->http_port(), "/healthz")), 200);  // It is https.
 }
 
 TEST(PredictionServerTest, APortThatIsTakenIsAnError) {
