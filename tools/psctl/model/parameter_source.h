@@ -40,7 +40,7 @@ class ParameterSource {
   // Gives the dense tables, and the rows of `keys`, which are distinct: the initial values of those that have none.
   virtual absl::Status Read(std::span<const Key> keys, BatchParameters* parameters) = 0;
 
-  // Whether what Read gives is, or will soon be, up to date.
+  // Not OK once Read will fail for ever.
   virtual absl::Status Health() const = 0;
 };
 

@@ -2,7 +2,7 @@
 //
 //   POST /predict   predictions, as JSON (prediction_json.h)
 //   GET  /healthz   200 while the process lives
-//   GET  /readyz    200 while the parameters are to be had
+//   GET  /readyz    200 once requests are taken; 503 after a cluster has refused to be read for ever
 //   GET  /metrics   requests, their durations, the process, for Prometheus
 //
 // Thread-safe.
