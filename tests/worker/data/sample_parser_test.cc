@@ -105,6 +105,7 @@ TEST(SampleParserTest, WhatIsWrongIsNamedWithItsColumnAndLeavesTheBatchAsItWas) 
 TEST(SampleParserTest, CsvWithoutHeaderAndLibsvmAndCriteoAreReadAsFilesAre) {
   v1::Config csv = FilesConfig(v1::DataConfig::CSV, {WriteFile("plain.csv", "1,10,x\n0,20,y\n")});
   csv.mutable_data()->mutable_csv()->set_header(v1::CsvConfig::NO);
+  csv.mutable_data()->mutable_csv()->set_label("0");
   csv.mutable_data()->mutable_csv()->add_numeric("1");
   csv.mutable_data()->mutable_csv()->add_categorical("2");
   ExpectSame(OfLines(SampleParser::OfLines(csv.data(), ModelOf(csv), ",10,x"), {",10,x", ",20,y"}),

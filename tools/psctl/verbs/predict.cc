@@ -45,27 +45,32 @@ absl::Status ForEachBatch(const PredictOptions& options, bool labels, ParameterS
   LODESTONE_ASSIGN_OR_RETURN(const auto stream,
                              worker::SampleStream::Open(model->data(), model->description(), std::move(files),
                                                         {.labels = labels, .id_column = options.id_column}));
-  // A batch and its parameters are read while the one before is computed.
+  // Three batches are under way: one is read, the parameters of the one before it are, and the one before that is
+  // computed.
   struct Read {
     worker::KeyedBatch keyed;
     std::vector<std::string> ids;
     BatchParameters parameters;
   };
-  Read reads[2];
+  Read reads[3];
   worker::KeyIndexer indexer;
-  const auto read = [&](Read* into) -> absl::Status {
-    LODESTONE_RETURN_IF_ERROR(stream->Next(kBatchSize, &into->keyed.batch, &into->ids));
+  const auto parse = [&](Read* into) { return stream->Next(kBatchSize, &into->keyed.batch, &into->ids); };
+  const auto gather = [&](Read* into) -> absl::Status {
     if (into->keyed.batch.size == 0) return absl::OkStatus();
     indexer.Index(&into->keyed);
     return source->Read(into->keyed.keys, &into->parameters);
   };
+  LODESTONE_RETURN_IF_ERROR(parse(&reads[0]));
   std::vector<float> predictions, scores;
-  std::future<absl::Status> reading = std::async(std::launch::async, read, &reads[0]);
-  for (size_t i = 0;; i = 1 - i) {
-    LODESTONE_RETURN_IF_ERROR(reading.get());
+  std::future<absl::Status> gathering = std::async(std::launch::async, gather, &reads[0]);
+  std::future<absl::Status> parsing = std::async(std::launch::async, parse, &reads[1]);
+  for (size_t i = 0;; i = (i + 1) % 3) {
+    LODESTONE_RETURN_IF_ERROR(gathering.get());
     const worker::KeyedBatch& keyed = reads[i].keyed;
     if (keyed.batch.size == 0) return absl::OkStatus();
-    reading = std::async(std::launch::async, read, &reads[1 - i]);
+    LODESTONE_RETURN_IF_ERROR(parsing.get());
+    gathering = std::async(std::launch::async, gather, &reads[(i + 1) % 3]);
+    parsing = std::async(std::launch::async, parse, &reads[(i + 2) % 3]);
     predictions.resize(keyed.batch.size);
     scores.resize(keyed.batch.size);
     const double loss = model->Predict(keyed, reads[i].parameters, predictions.data(), scores.data());
