@@ -69,6 +69,13 @@ inline constexpr size_t kHttpThreads = 4;             // Requests answered at a 
 inline constexpr size_t kHttpRequestBytesMax = 8192;  // Of a request, with its headers.
 inline constexpr int64_t kHttpTimeoutMs = 5000;       // For a request to arrive, and for an answer to be taken.
 
+// Serving of predictions.
+inline constexpr size_t kPredictSamplesMax = 65536;     // Of a request.
+inline constexpr size_t kPredictBytesMax = 32 << 20;    // Of a request.
+inline constexpr size_t kPredictionsMax = 1 << 24;      // Probabilities of an answer.
+inline constexpr size_t kPredictRequestsMax = 64;       // At a time: under way or waiting.
+inline constexpr int64_t kPredictPullTimeoutMs = 5000;  // For rows of a cluster, while servers are away.
+
 // Security.
 inline constexpr size_t kIdentitiesMax = 10000;         // In the file.
 inline constexpr size_t kSecretFileBytesMax = 1 << 20;  // Of a file of tokens, keys or certificates.

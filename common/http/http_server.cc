@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
 #include "common/base/mutex.h"
@@ -31,7 +32,8 @@ constexpr std::string_view kBearer = "Bearer ";
 constexpr size_t kConnectionsMax = 64 * limits::kHttpThreads;  // Open at a time.
 constexpr unsigned kConnectionsSpare = 64;  // Of the library beyond that: those that were reset and are not closed yet.
 constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be taken, of more than one connection.
-constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body that a request has, which nothing here reads.
+constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body, beyond what is kept of it.
+constexpr size_t kBodiesMax = 4;              // So many of the greatest bodies are kept at a time.
 constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
 
 // A listening socket, or UNAVAILABLE.
@@ -137,8 +139,11 @@ struct Exchange {
   bool begun = false;     // ConnectionTable::BeginAnswer.
   bool answered = false;  // `answer` is there.
   bool takes_gzip = false;
-  bool zipped = false;    // `answer`'s body.
-  size_t body_bytes = 0;  // Of the request, thrown away.
+  bool zipped = false;        // `answer`'s body.
+  size_t body_bytes_max = 0;  // To be kept of the request's body; 0: its path takes none.
+  size_t body_bytes = 0;      // That came.
+  bool body_lost = false;     // There was no room for all of it.
+  const char* allowed = "";   // Methods, for 405.
   HttpRequest request;
   HttpResponse answer;
 };
@@ -155,7 +160,7 @@ void Zip(Exchange* exchange) {
 
 class HttpServer::Impl {
  public:
-  Impl(Paths paths, Security security, std::chrono::milliseconds timeout);
+  Impl(Paths paths, Posts posts, Security security, std::chrono::milliseconds timeout);
   ~Impl() { Stop(); }
 
   absl::Status Start(const std::string& listen);
@@ -175,9 +180,14 @@ class HttpServer::Impl {
                          unsigned* flags);
   static int OnClientCertificate(gnutls_session_t session);
 
+  // The headers have arrived.
+  MHD_Result TakeHeaders(MHD_Connection* connection, const char* path, std::string_view method, Exchange* exchange);
+  // A piece of the body has.
+  MHD_Result TakeBody(const char* body, size_t bytes, Exchange* exchange);
+  bool IsPost(const std::string& path) const { return posts_.paths.contains(path); }
   // Reads what the library knows of a request, and has it answered.
   MHD_Result Begin(MHD_Connection* connection, const char* path, std::string_view method, Exchange* exchange);
-  HttpRequest Read(MHD_Connection* connection, const char* path) const;
+  void Read(MHD_Connection* connection, const char* path, HttpRequest* request) const;
   MHD_Result Send(MHD_Connection* connection, Exchange* exchange);
   // On a handler's thread.
   HttpResponse Answer(const HttpRequest& request) const;
@@ -185,11 +195,13 @@ class HttpServer::Impl {
 
   // Constant after Start.
   const Paths paths_;
+  const Posts posts_;
   const Security security_;
   std::unique_ptr<const HttpTls> tls_;  // Null without TLS.
   uint16_t port_ = 0;
 
   ConnectionTable connections_;  // Synchronises itself.
+  size_t kept_bytes_ = 0;        // Of bodies. The library's thread's own.
 
   Mutex mu_;
   CondVar changed_;
@@ -201,8 +213,9 @@ class HttpServer::Impl {
   std::vector<std::thread> handlers_ ABSL_GUARDED_BY(stop_mu_);  // Run RunHandlers.
 };
 
-HttpServer::Impl::Impl(Paths paths, Security security, std::chrono::milliseconds timeout)
+HttpServer::Impl::Impl(Paths paths, Posts posts, Security security, std::chrono::milliseconds timeout)
     : paths_(std::move(paths)),
+      posts_(std::move(posts)),
       security_(std::move(security)),
       connections_({timeout, kConnectionsMax, kAnswerBytesMax}) {}
 
@@ -264,26 +277,53 @@ void HttpServer::Impl::OnConnection(void* impl, MHD_Connection* connection, void
 }
 
 MHD_Result HttpServer::Impl::OnRequest(void* impl, MHD_Connection* connection, const char* path, const char* method,
-                                       const char*, const char*, size_t* body_bytes, void** exchange) {
+                                       const char*, const char* body, size_t* body_bytes, void** exchange) {
   auto* const self = static_cast<Impl*>(impl);
   auto* const known = static_cast<Exchange*>(*exchange);
-  if (known == nullptr) {  // The headers have arrived.
-    *exchange = new Exchange;
-    return MHD_YES;
+  if (known == nullptr) {
+    auto* const fresh = new Exchange;
+    *exchange = fresh;
+    return self->TakeHeaders(connection, path, method, fresh);
   }
   if (*body_bytes > 0) {
-    known->body_bytes += std::exchange(*body_bytes, 0);
-    return known->body_bytes <= kDrainBytesMax ? MHD_YES : MHD_NO;
+    return self->TakeBody(body, std::exchange(*body_bytes, 0), known);
   }
   if (!known->begun) return self->Begin(connection, path, method, known);
   return known->answered ? self->Send(connection, known) : MHD_YES;
+}
+
+MHD_Result HttpServer::Impl::TakeHeaders(MHD_Connection* connection, const char* path, std::string_view method,
+                                         Exchange* exchange) {
+  if (method != "POST" || !IsPost(path)) return MHD_YES;
+  exchange->body_bytes_max = posts_.body_bytes_max;
+  const std::string_view length = Header(connection, "Content-Length");
+  uint64_t bytes = 0;
+  // If there is no length, the body comes in chunks.
+  if (!absl::SimpleAtoi(absl::string_view(length.data(), length.size()), &bytes)) return MHD_YES;
+  if (bytes <= exchange->body_bytes_max + kDrainBytesMax) return MHD_YES;
+  exchange->body_bytes = bytes;  // None of it is read.
+  return Begin(connection, path, method, exchange);
+}
+
+MHD_Result HttpServer::Impl::TakeBody(const char* body, size_t bytes, Exchange* exchange) {
+  exchange->body_bytes += bytes;
+  const bool fits = kept_bytes_ + bytes <= kBodiesMax * posts_.body_bytes_max;
+  if (exchange->body_bytes <= exchange->body_bytes_max && fits && !exchange->body_lost) {
+    exchange->request.body.append(body, bytes);
+    kept_bytes_ += bytes;
+  } else {
+    exchange->body_lost = true;
+  }
+  return exchange->body_bytes <= exchange->body_bytes_max + kDrainBytesMax ? MHD_YES : MHD_NO;
 }
 
 void HttpServer::Impl::OnCompleted(void* impl, MHD_Connection* connection, void** exchange,
                                    MHD_RequestTerminationCode) {
   const std::unique_ptr<Exchange> done(static_cast<Exchange*>(*exchange));
   *exchange = nullptr;
-  if (done != nullptr && done->begun) static_cast<Impl*>(impl)->connections_.EndAnswer(SocketOf(connection));
+  if (done == nullptr) return;
+  static_cast<Impl*>(impl)->kept_bytes_ -= done->request.body.size();
+  if (done->begun) static_cast<Impl*>(impl)->connections_.EndAnswer(SocketOf(connection));
 }
 
 MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path, std::string_view method,
@@ -297,11 +337,23 @@ MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path,
     exchange->answer = Error(400, absl::StrCat("this request has more than ", limits::kHttpRequestBytesMax, " bytes"));
     return Send(connection, exchange);
   }
-  if (method != "GET" && method != "HEAD") {
-    exchange->answer = Error(405, absl::StrCat(std::string(method), " is not served here; GET and HEAD are"));
+  const bool posts = IsPost(path);
+  if (posts ? method != "POST" : method != "GET" && method != "HEAD") {
+    exchange->allowed = posts ? "POST" : "GET, HEAD";
+    exchange->answer =
+        Error(405, absl::StrCat(std::string(method), " is not served here; ", posts ? "POST is" : "GET and HEAD are"));
     return Send(connection, exchange);
   }
-  exchange->request = Read(connection, path);
+  if (posts && exchange->body_bytes > exchange->body_bytes_max) {
+    exchange->answer = Error(413, absl::StrCat("this request's body has more than ", exchange->body_bytes_max,
+                                               " bytes; send less at a time"));
+    return Send(connection, exchange);
+  }
+  if (exchange->body_lost) {
+    exchange->answer = Error(503, "too many long requests at a time; send this one again later");
+    return Send(connection, exchange);
+  }
+  Read(connection, path, &exchange->request);
   MHD_suspend_connection(connection);
   MutexLock lock(&mu_);
   suspended_.emplace_back(connection, exchange);
@@ -309,21 +361,19 @@ MHD_Result HttpServer::Impl::Begin(MHD_Connection* connection, const char* path,
   return MHD_YES;
 }
 
-HttpRequest HttpServer::Impl::Read(MHD_Connection* connection, const char* path) const {
-  HttpRequest request;
-  request.path = path;
-  MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, &AddParameter, &request);
+void HttpServer::Impl::Read(MHD_Connection* connection, const char* path, HttpRequest* request) const {
+  request->path = path;
+  MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, &AddParameter, request);
   const std::string_view credentials = Header(connection, "Authorization");
-  if (credentials.starts_with(kBearer)) request.token = credentials.substr(kBearer.size());
-  request.peer = AddressOf(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
-  if (tls_ == nullptr) return request;
+  if (credentials.starts_with(kBearer)) request->token = credentials.substr(kBearer.size());
+  request->peer = AddressOf(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+  if (tls_ == nullptr) return;
   const auto session = static_cast<gnutls_session_t>(
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
   if (const std::shared_ptr<X509> shown = tls_->ClientCertificate(session); shown != nullptr) {
-    request.has_certificate = true;
-    request.certificate_names = NamesOf(*shown);
+    request->has_certificate = true;
+    request->certificate_names = NamesOf(*shown);
   }
-  return request;
 }
 
 MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, Exchange* exchange) {
@@ -338,7 +388,7 @@ MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, Exchange* exchange
   MHD_add_response_header(response, "Connection", "close");
   if (exchange->zipped) MHD_add_response_header(response, "Content-Encoding", "gzip");
   if (answer.code == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"lodestone\"");
-  if (answer.code == 405) MHD_add_response_header(response, "Allow", "GET, HEAD");
+  if (answer.code == 405) MHD_add_response_header(response, "Allow", exchange->allowed);
   connections_.SendAnswer(SocketOf(connection), answer.body.size());
   const MHD_Result queued = MHD_queue_response(connection, static_cast<unsigned>(answer.code), response);
   MHD_destroy_response(response);
@@ -350,8 +400,9 @@ HttpResponse HttpServer::Impl::Answer(const HttpRequest& request) const {
     const absl::Status status = security_.check(request);
     if (!status.ok()) return Error(absl::IsUnauthenticated(status) ? 401 : 403, std::string(status.message()));
   }
-  const auto found = paths_.find(request.path);
-  if (found == paths_.end()) return Error(404, absl::StrCat("there is nothing at ", request.path));
+  const Paths& paths = IsPost(request.path) ? posts_.paths : paths_;
+  const auto found = paths.find(request.path);
+  if (found == paths.end()) return Error(404, absl::StrCat("there is nothing at ", request.path));
   return found->second(request);
 }
 
@@ -396,7 +447,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths, Security security,
                                                               std::chrono::milliseconds timeout) {
-  auto impl = std::make_unique<Impl>(std::move(paths), std::move(security), timeout);
+  return Start(listen, std::move(paths), Posts(), std::move(security), timeout);
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen, Paths paths, Posts posts,
+                                                              Security security, std::chrono::milliseconds timeout) {
+  auto impl = std::make_unique<Impl>(std::move(paths), std::move(posts), std::move(security), timeout);
   LODESTONE_RETURN_IF_ERROR(impl->Start(listen));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

@@ -1,4 +1,5 @@
-// The HTTP port of a process, for metrics, probes and the page: a few paths that are read with GET or HEAD.
+// The HTTP port of a process, for metrics, probes and the page: a few paths that are read with GET or HEAD, and some
+// that take a body with POST.
 //
 // libmicrohttpd receives requests and sends answers on one thread; handlers run on limits::kHttpThreads others. Slow
 // clients occupy no thread and are disconnected after limits::kHttpTimeoutMs. When connections or unsent bytes exceed
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -32,6 +34,7 @@ struct HttpRequest {
   std::string peer;                               // The client's address, host:port.
   bool has_certificate = false;                   // The client showed a certificate that the authorities vouch for.
   std::vector<std::string> certificate_names;     // Its common name and DNS names.
+  std::string body;                               // Of a POST.
 };
 
 // Its answer.
@@ -46,6 +49,12 @@ class HttpServer {
   // Called on any thread, several at a time. Must not throw, and must not stop the server.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
   using Paths = std::map<std::string, Handler>;
+
+  // Paths that are asked with POST, and with nothing else.
+  struct Posts {
+    Paths paths;
+    size_t body_bytes_max = 0;  // A longer body is answered with 413, and not kept; 503 if there are many.
+  };
 
   // TLS and authorization of a port.
   struct Security {
@@ -65,6 +74,10 @@ class HttpServer {
   // `timeout`: for a request to arrive, and for an answer to be taken.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const std::string& listen, Paths paths, Security security,
+      std::chrono::milliseconds timeout = std::chrono::milliseconds(limits::kHttpTimeoutMs));
+  // The same with paths that take a body.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const std::string& listen, Paths paths, Posts posts, Security security,
       std::chrono::milliseconds timeout = std::chrono::milliseconds(limits::kHttpTimeoutMs));
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen, Paths paths);
   // Stops if Stop was not called.

@@ -24,6 +24,7 @@
 #include "tools/psctl/verbs/predict.h"
 #include "tools/psctl/verbs/replay.h"
 #include "tools/psctl/verbs/rollback.h"
+#include "tools/psctl/verbs/serve.h"
 #include "tools/psctl/verbs/status.h"
 #include "tools/psctl/verbs/top.h"
 #include "tools/psctl/verbs/verify.h"
@@ -33,9 +34,9 @@ namespace {
 
 // All verbs, in the order of the help.
 constexpr const Verb* kVerbs[] = {
-    &kLocalVerb,  &kTopVerb,        &kStatusVerb,   &kTablesVerb,   &kWorkersVerb,    &kWaitsVerb,      &kEventsVerb,
-    &kHealthVerb, &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb,  &kAcceptLossVerb, &kVerifyVerb,     &kReplayVerb,
-    &kExportVerb, &kImportVerb,     &kPredictVerb,  &kEvaluateVerb, &kCheckVerb,      &kCompletionVerb,
+    &kLocalVerb,  &kTopVerb,        &kStatusVerb,   &kTablesVerb,   &kWorkersVerb,    &kWaitsVerb,  &kEventsVerb,
+    &kHealthVerb, &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb,  &kAcceptLossVerb, &kVerifyVerb, &kReplayVerb,
+    &kExportVerb, &kImportVerb,     &kPredictVerb,  &kEvaluateVerb, &kServeVerb,      &kCheckVerb,  &kCompletionVerb,
 };
 
 std::string Footer(const std::string& examples) { return absl::StrCat("Examples:\n", examples, "\n", kExitCodes); }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/base/nonce.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/base/timer.h"
@@ -22,6 +23,7 @@
 #include "worker/client/push_pull.h"
 #include "worker/client/pusher.h"
 #include "worker/client/rerouter.h"
+#include "worker/client/route_follower.h"
 #include "worker/client/server_sessions.h"
 #include "worker/client/server_set.h"
 #include "worker/client/subscription.h"
@@ -41,8 +43,11 @@ constexpr size_t kThreadsMax = 4;
 
 class ClientImpl final : public Client {
  public:
-  ClientImpl(const v1::Config& config, std::function<void(const v1::WorkerProgress&)> on_progress)
-      : config_(config), on_progress_(std::move(on_progress)) {
+  // What it is in the cluster. Of an observer, which is no member, only ClusterReader's methods may be called.
+  enum class Part { kWorker, kObserver };
+
+  ClientImpl(const v1::Config& config, Part part, std::function<void(const v1::WorkerProgress&)> on_progress)
+      : config_(config), part_(part), on_progress_(std::move(on_progress)) {
     const size_t threads = std::clamp<size_t>(MachineCores() / 2, 1, kThreadsMax);
     for (size_t i = 0; i < threads; ++i) threads_.push_back(std::make_unique<ConnectionThread>());
   }
@@ -51,8 +56,10 @@ class ClientImpl final : public Client {
   absl::Status Connect();
 
   uint32_t index() const override { return membership_->index(); }
-  Incarnation incarnation() const override { return membership_->incarnation(); }
-  std::shared_ptr<const ShardMap> shard_map() const override { return membership_->shard_map(); }
+  Incarnation incarnation() const override { return observes() ? 0 : membership_->incarnation(); }
+  std::shared_ptr<const ShardMap> shard_map() const override {
+    return observes() ? routes_->shard_map() : membership_->shard_map();
+  }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override {
     LODESTONE_RETURN_IF_ERROR(Health());
     return table_creator_->EnsureTables(specs);
@@ -85,6 +92,12 @@ class ClientImpl final : public Client {
   absl::Status Health() const override;
 
  private:
+  bool observes() const { return part_ == Part::kObserver; }
+  // Joins, or observes.
+  absl::Status FindServers();
+  // Makes the channels to all servers, and all that uses them.
+  void OpenChannels();
+  void AskRoute() { observes() ? routes_->AskRoute() : membership_->AskRoute(); }
   static std::string PeerOf(const ShardMap& map, uint32_t server) {
     return absl::StrCat("ps ", server, " at ", map.AddressOf(server));
   }
@@ -111,15 +124,17 @@ class ClientImpl final : public Client {
   // Redirects the channels of servers that have moved by `map`, and takes back calls in flight to those that do not own
   // their shards.
   void FollowRoute(const std::shared_ptr<const ShardMap>& map);
-  uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(incarnation(), purpose); }
+  uint64_t SeedOf(uint64_t purpose) const { return StreamSeed(seed_, purpose); }
   // The queues take turns, so that connections spread over the threads.
   grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
   void Lose(const absl::Status& status);
   std::string WaitingFor() const;
 
   const v1::Config config_;
+  const Part part_;
   const std::function<void(const v1::WorkerProgress&)> on_progress_;
   CredentialsRef credentials_;  // Constant after Connect.
+  uint64_t seed_ = 0;           // The same. Of the pauses between attempts: another one in every process.
   Timer timer_;
   std::vector<std::unique_ptr<ConnectionThread>> threads_;  // Constant after construction.
   std::atomic<size_t> next_thread_{0};
@@ -143,34 +158,58 @@ class ClientImpl final : public Client {
   std::unique_ptr<Pusher> pusher_;
   std::unique_ptr<Puller> puller_;
   std::unique_ptr<worker::PushPull> push_pull_;
-  std::unique_ptr<WorkerMembership> membership_;
+  std::unique_ptr<WorkerMembership> membership_;  // Null of an observer.
+  std::unique_ptr<RouteFollower> routes_;         // Null of a worker.
 };
 
-absl::Status ClientImpl::Connect() {
-  LODESTONE_ASSIGN_OR_RETURN(credentials_, Credentials::Make(config_.security()));
+absl::Status ClientImpl::FindServers() {
+  if (observes()) {
+    LODESTONE_ASSIGN_OR_RETURN(routes_, RouteFollower::Start(
+                                            config_, [this](const auto& map) { FollowRoute(map); }, credentials_));
+    seed_ = DrawNonce();
+    return absl::OkStatus();
+  }
   LODESTONE_ASSIGN_OR_RETURN(membership_,
                              WorkerMembership::Join(config_,
                                                     {.on_lost = [this](const absl::Status& status) { Lose(status); },
                                                      .waiting_for = [this] { return WaitingFor(); },
                                                      .on_route = [this](const auto& map) { FollowRoute(map); }},
                                                     credentials_));
-  MutexLock lock(&route_mu_);
+  seed_ = incarnation();
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::Connect() {
+  LODESTONE_ASSIGN_OR_RETURN(credentials_, Credentials::Make(config_.security()));
+  LODESTONE_RETURN_IF_ERROR(FindServers());
+  OpenChannels();
+  if (observes()) return Health();
   const std::shared_ptr<const ShardMap> map = shard_map();
-  const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
   uint32_t local = 0;
   for (uint32_t server = 0; server < map->servers(); ++server) {
     if (TargetOf(*map, server) != map->AddressOf(server)) ++local;
+  }
+  LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
+                incarnation(), map->servers(), local, map->shards());
+  return Health();
+}
+
+void ClientImpl::OpenChannels() {
+  MutexLock lock(&route_mu_);
+  const std::shared_ptr<const ShardMap> map = shard_map();
+  const RetryPolicy policy{config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()};
+  for (uint32_t server = 0; server < map->servers(); ++server) {
     places_.push_back(PlaceOf(*map, server));
     incarnations_.push_back(map->IncarnationOf(server));
     channels_.push_back(std::make_unique<ServerChannel>(
         PeerOf(*map, server), MakeConnections(*map, server),
         ServerChannel::Options{
             .server = server, .policy = policy, .timer = &timer_, .seed = SeedOf(2 * server), .on_unreachable = [this] {
-              membership_->AskRoute();
+              AskRoute();
             }}));
   }
   rerouter_ = std::make_unique<Rerouter>(Rerouter::Options{.map = [this] { return shard_map(); },
-                                                           .ask_route = [this] { membership_->AskRoute(); },
+                                                           .ask_route = [this] { AskRoute(); },
                                                            .timer = &timer_,
                                                            .retry_timeout_ms = policy.retry_timeout_ms,
                                                            .seed = SeedOf(2 * map->servers())});
@@ -189,9 +228,6 @@ absl::Status ClientImpl::Connect() {
   puller_ = std::make_unique<Puller>(servers);
   push_pull_ = std::make_unique<worker::PushPull>(map->shards(), pusher_.get(), puller_.get());
   connected_.store(true);
-  LODESTONE_LOG(INFO, "client", "connected index={} incarnation={} servers={} on_this_machine={} shards={}", index(),
-                incarnation(), map->servers(), local, map->shards());
-  return Health();
 }
 
 std::unique_ptr<Connection> ClientImpl::MakeConnection(const ShardMap& map, uint32_t server, int64_t call_timeout_ms,
@@ -249,6 +285,7 @@ ClientImpl::~ClientImpl() {
   if (rerouter_ != nullptr) rerouter_->Cancel();
   for (const auto& channel : channels_) channel->Cancel();
   membership_.reset();
+  routes_.reset();
   channels_.clear();  // With them goes the last reference to gradients in flight.
 }
 
@@ -309,7 +346,7 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
                               .positions = positions,
                               .listener = {on_block, on_shard},
                               .on_lost = [this](const absl::Status& status) { Lose(status); },
-                              .on_unreachable = [this] { membership_->AskRoute(); },
+                              .on_unreachable = [this] { AskRoute(); },
                               .sessions = sessions_.get(),
                               .timer = &timer_,
                               .seed = SeedOf(2 * server + 1)});
@@ -332,9 +369,10 @@ void ClientImpl::Lose(const absl::Status& status) {
   {
     MutexLock lock(&mu_);
     if (!health_.ok()) return;
-    health_ = Annotate(status, "this worker is no longer part of the cluster");
+    health_ = Annotate(status, observes() ? "the cluster does not serve this observer any more"
+                                          : "this worker is no longer part of the cluster");
   }
-  LODESTONE_LOG(ERROR, "client", "this worker is no longer part of the cluster reason={}", status.ToString());
+  LODESTONE_LOG(ERROR, "client", "{}", std::string(Health().message()));
   if (connected_.load()) pusher_->Fail(Health());
 }
 
@@ -351,9 +389,15 @@ std::string ClientImpl::WaitingFor() const {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const v1::Config& config,
                                                         std::function<void(const v1::WorkerProgress&)> on_progress) {
-  auto client = std::make_unique<ClientImpl>(config, std::move(on_progress));
+  auto client = std::make_unique<ClientImpl>(config, ClientImpl::Part::kWorker, std::move(on_progress));
   LODESTONE_RETURN_IF_ERROR(client->Connect());
   return client;
+}
+
+absl::StatusOr<std::unique_ptr<ClusterReader>> ClusterReader::Observe(const v1::Config& config) {
+  auto observer = std::make_unique<ClientImpl>(config, ClientImpl::Part::kObserver, nullptr);
+  LODESTONE_RETURN_IF_ERROR(observer->Connect());
+  return observer;
 }
 
 }  // namespace lodestone::worker

@@ -24,33 +24,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
-#include "common/wire/shard_map.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator.pb.h"
-#include "proto/table.pb.h"
+#include "worker/client/cluster_reader.h"
 #include "worker/client/types.h"
 
 namespace lodestone::worker {
 
-class Client {
+class Client : public ClusterReader {
  public:
   // Joins the coordinator at config.coordinator.address, waits for all servers that own something, and starts the
   // heartbeat. Logs what it waits for. `on_progress` (may be empty) is called by ReportProgress with its argument.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const v1::Config& config, std::function<void(const v1::WorkerProgress&)> on_progress = nullptr);
-  virtual ~Client() = default;
 
   virtual uint32_t index() const = 0;
   virtual Incarnation incarnation() const = 0;
-  // The newest: addresses and owners may change; how many shards and servers there are does not.
-  virtual std::shared_ptr<const ShardMap> shard_map() const = 0;
-
-  // Creates the tables on every server, or finds them there. A server that is away and owns nothing gets them once it
-  // owns something.
-  virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
-
-  // Those of the tables that exist, as they are now. Makes nothing.
-  virtual absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) = 0;
 
   using PushResult = lodestone::worker::PushResult;
   // Sends gradients as the push of step `clock`. What is not borrowed is copied before Push returns. Blocks while
@@ -60,12 +49,6 @@ class Client {
   virtual absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                             const ReadVersions& read_versions, std::function<void(PushResult)> done) = 0;
 
-  // Reads values; `done` runs once all dst are filled or it failed. Tables, keys and dst must stay until then.
-  virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
-                    std::function<void(absl::Status, ShardVersions)> done) = 0;
-  // The same, waiting.
-  virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
-
   // Push, then Pull: the values read include the push. In one exchange with each server where possible, otherwise one
   // after the other. `done` runs once, when all dst are filled or either has failed; with the status of the push,
   // unless that is OK, then of the pull.
@@ -73,14 +56,6 @@ class Client {
                                 const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                                 std::vector<RowPull> row_pulls,
                                 std::function<void(PushResult, ShardVersions)> done) = 0;
-
-  // The tables must stay where they are, and the callbacks be callable, for as long as the client lives.
-  // Subscribes to dense tables on all servers, with renewal after a lost connection, from what is held where the ps can
-  // go on from that. `on_block` is called for each block and `on_shard` after each complete shard delta with the
-  // version now held; calls for one shard are in order, those for several may be concurrent.
-  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables,
-                                 std::function<void(const BlockUpdate&)> on_block,
-                                 std::function<void(ShardId, Version)> on_shard) = 0;
 
   // From now on pushes wait while so many are unacknowledged, instead of worker.pushes_in_flight_max. REQUIRES: pushes
   // > 0.
@@ -95,8 +70,6 @@ class Client {
   // Waits until every other live worker's clock has reached `clock` (or it has finished); logs which it waits for.
   // Returns those that take no further step and have not trained all of their samples, a line each.
   virtual absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) = 0;
-  // Not OK once the lease is lost or a server has forgotten this worker: the process should exit with this error.
-  virtual absl::Status Health() const = 0;
 };
 
 }  // namespace lodestone::worker

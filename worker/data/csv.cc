@@ -15,10 +15,14 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
     error->message = absl::StrCat(fields_.size(), " columns instead of ", layout_.names.size());
     return LineOutcome::kMalformed;
   }
-  if (layout_.id.has_value()) parsed->id = fields_[*layout_.id].text;
+  return ParseFields(fields_, parsed, error);
+}
+
+LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error) const {
+  if (layout_.id.has_value()) parsed->id = fields[*layout_.id].text;
   parsed->label = {};
   if (layout_.label.has_value()) {
-    const CsvField& label = fields_[*layout_.label];
+    const CsvField& label = fields[*layout_.label];
     if (!layout_.label_optional && layout_.IsMissing(label.text)) {
       error->column = label.column;
       error->message = absl::StrCat("the label (", layout_.names[*layout_.label], ") is missing");
@@ -30,7 +34,7 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
   parsed->numeric.clear();
   parsed->keys.clear();
   for (const CsvLayout::NumericColumn& column : layout_.numeric) {
-    const CsvField& field = fields_[column.index];
+    const CsvField& field = fields[column.index];
     double number = 0;
     if (layout_.IsMissing(field.text)) {
       parsed->numeric.push_back(MissingNumber(column.transform));
@@ -44,7 +48,7 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
     }
   }
   for (size_t i = 0; i < layout_.categorical.size(); ++i) {
-    const absl::string_view text = fields_[layout_.categorical[i]].text;
+    const absl::string_view text = fields[layout_.categorical[i]].text;
     const size_t size = layout_.IsMissing(text) ? 0 : text.size();
     parsed->keys.push_back(StableHash({text.data(), size}, layout_.salts[i]));
   }

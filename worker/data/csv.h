@@ -18,6 +18,8 @@ class CsvParser final : public LineParser {
   explicit CsvParser(CsvLayout layout) : layout_(std::move(layout)) {}
 
   LineOutcome Parse(absl::string_view line, ParsedLine* parsed, LineError* error) override;
+  // The same of a line that is in its fields already.
+  LineOutcome ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error) const;
   bool EndsInQuotes(absl::string_view text, bool inside) const override {
     return CsvEndsInQuotes(text, layout_.delimiter, inside);
   }

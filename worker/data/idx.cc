@@ -22,13 +22,6 @@ constexpr uint64_t kImagesPerProgress = 4096;
 constexpr size_t kReadBytes = 1 << 20;   // At a time, at most.
 constexpr size_t kPieceBytes = 1 << 20;  // Of images that lie together, about.
 
-// Pixels to numbers: (table[byte] - mean) * factor, the latter by pixel if the transform standardizes.
-struct PixelTransform {
-  std::vector<float> table;
-  std::vector<float> means;
-  std::vector<float> factors;
-};
-
 class IdxDataset final : public Dataset {
  public:
   explicit IdxDataset(uint32_t pixels) : pixels_(pixels) {}  // At least 1.
@@ -59,10 +52,7 @@ class IdxDataset final : public Dataset {
     for (size_t i = 0; i < indices.size(); ++i) {
       batch->labels[i] = labels_[indices[i]];
       const uint8_t* from = pieces_[indices[i] / piece_images_].data() + indices[i] % piece_images_ * pixels_;
-      float* to = batch->numeric.data() + i * pixels_;
-      for (uint32_t p = 0; p < pixels_; ++p) to[p] = transform.table[from[p]];
-      if (transform.means.empty()) continue;
-      for (uint32_t p = 0; p < pixels_; ++p) to[p] = (to[p] - transform.means[p]) * transform.factors[p];
+      transform.Apply(from, batch->numeric.data() + i * pixels_);
     }
   }
 
@@ -101,6 +91,7 @@ class PixelStatistics {
   // The transform, and its description.
   std::shared_ptr<const PixelTransform> Finish(v1::DataDescription* description) const {
     auto transform = std::make_shared<PixelTransform>();
+    transform->pixels = pixels_;
     transform->table = table_;
     for (uint32_t p = 0; p < pixels_; ++p) {
       v1::DataDescription::NumericColumn& column = *description->add_numeric();
@@ -174,25 +165,30 @@ absl::Status CheckEnd(ByteSource* source) {
 // An image file and its label file, side by side.
 struct IdxPair {
   std::unique_ptr<ByteSource> images;
-  std::unique_ptr<ByteSource> labels;
+  std::unique_ptr<ByteSource> labels;  // Null: there is none.
   uint64_t count = 0;
   uint32_t pixels = 0;
 };
 
+// `labels`: empty if there are none.
 absl::StatusOr<IdxPair> Open(const std::string& images, const std::string& labels) {
   IdxPair pair;
   LODESTONE_ASSIGN_OR_RETURN(pair.images, ByteSource::Open(images));
-  LODESTONE_ASSIGN_OR_RETURN(pair.labels, ByteSource::Open(labels));
+  if (!labels.empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(pair.labels, ByteSource::Open(labels));
+  }
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> dimensions, ReadHeader(pair.images.get(), false));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> label_dimensions, ReadHeader(pair.labels.get(), true));
   uint64_t pixels = 1;
   for (size_t i = 1; i < dimensions.size(); ++i) pixels = std::min(pixels, kPixelsMax + 1) * dimensions[i];
   if (pixels == 0 || pixels > kPixelsMax) {
     return absl::InvalidArgumentError(absl::StrCat(images, ": images have 1 to ", kPixelsMax, " pixels, not ", pixels));
   }
-  if (dimensions[0] != label_dimensions[0]) {
-    return absl::InvalidArgumentError(absl::StrCat(images, " has ", dimensions[0], " images, but its label file ",
-                                                   labels, " has ", label_dimensions[0], " labels"));
+  if (pair.labels != nullptr) {
+    LODESTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> label_dimensions, ReadHeader(pair.labels.get(), true));
+    if (dimensions[0] != label_dimensions[0]) {
+      return absl::InvalidArgumentError(absl::StrCat(images, " has ", dimensions[0], " images, but its label file ",
+                                                     labels, " has ", label_dimensions[0], " labels"));
+    }
   }
   pair.count = dimensions[0];
   pair.pixels = static_cast<uint32_t>(pixels);
@@ -213,19 +209,30 @@ absl::StatusOr<bool> ReadImage(ByteSource* source, size_t pixels, std::vector<ui
   return true;
 }
 
+// Reads image `i`, the next, and its label; without labels 0.
+absl::Status ReadSample(IdxPair* pair, uint64_t i, std::vector<uint8_t>* image, uint8_t* label) {
+  LODESTONE_ASSIGN_OR_RETURN(const bool whole, ReadImage(pair->images.get(), pair->pixels, image));
+  if (!whole) return Truncated(*pair->images, absl::StrCat("image ", i, " of ", pair->count));
+  *label = 0;
+  if (pair->labels == nullptr) return absl::OkStatus();
+  LODESTONE_ASSIGN_OR_RETURN(const size_t size, pair->labels->Read(reinterpret_cast<char*>(label), 1));
+  return size == 1 ? absl::OkStatus() : Truncated(*pair->labels, absl::StrCat("label ", i, " of ", pair->count));
+}
+
+absl::Status CheckEnds(IdxPair* pair) {
+  LODESTONE_RETURN_IF_ERROR(CheckEnd(pair->images.get()));
+  return pair->labels == nullptr ? absl::OkStatus() : CheckEnd(pair->labels.get());
+}
+
 absl::Status ReadPair(IdxPair* pair, const LoadProgress& progress, Sink sink) {
   std::vector<uint8_t> image;
   for (uint64_t i = 0; i < pair->count; ++i) {
     if (i % kImagesPerProgress == 0) progress.At(pair->images->file_offset());
-    LODESTONE_ASSIGN_OR_RETURN(const bool whole, ReadImage(pair->images.get(), pair->pixels, &image));
-    if (!whole) return Truncated(*pair->images, absl::StrCat("image ", i, " of ", pair->count));
     uint8_t label = 0;
-    LODESTONE_ASSIGN_OR_RETURN(const size_t size, pair->labels->Read(reinterpret_cast<char*>(&label), 1));
-    if (size < 1) return Truncated(*pair->labels, absl::StrCat("label ", i, " of ", pair->count));
+    LODESTONE_RETURN_IF_ERROR(ReadSample(pair, i, &image, &label));
     LODESTONE_RETURN_IF_ERROR(sink(image.data(), label, *pair, i));
   }
-  LODESTONE_RETURN_IF_ERROR(CheckEnd(pair->images.get()));
-  return CheckEnd(pair->labels.get());
+  return CheckEnds(pair);
 }
 
 absl::Status CheckMemory(const v1::DataConfig& config, uint64_t bytes) {
@@ -252,6 +259,40 @@ absl::Status CheckKnown(const v1::DataDescription& known, const std::string& fil
       absl::StrCat(file, ": the model was trained with data.numeric: ", known.numeric(0).transform(),
                    ", and the configuration says ", TransformName(transform), "; set it as it was"));
 }
+
+// The samples of a pair, one after another.
+class ImageReader final : public SampleReader {
+ public:
+  ImageReader(std::shared_ptr<const PixelTransform> transform, IdxPair pair)
+      : transform_(std::move(transform)), pair_(std::move(pair)) {}
+
+  absl::StatusOr<LineOutcome> Next(ParsedLine* parsed, LineError*) override {
+    if (next_ == pair_.count) {
+      LODESTONE_RETURN_IF_ERROR(CheckEnds(&pair_));
+      return LineOutcome::kBlank;
+    }
+    uint8_t label = 0;
+    LODESTONE_RETURN_IF_ERROR(ReadSample(&pair_, next_++, &image_, &label));
+    label_ = absl::StrCat(label);
+    parsed->label = label_;
+    parsed->numeric.resize(pair_.pixels);
+    transform_->Apply(image_.data(), parsed->numeric.data());
+    parsed->keys.clear();
+    parsed->values.clear();
+    return LineOutcome::kSample;
+  }
+  std::string PlaceOf(const LineError&) const override {
+    return absl::StrCat(pair_.images->path(), ": image ", next_ - 1);
+  }
+  uint64_t file_offset() const override { return pair_.images->file_offset(); }
+
+ private:
+  const std::shared_ptr<const PixelTransform> transform_;
+  IdxPair pair_;
+  uint64_t next_ = 0;
+  std::vector<uint8_t> image_;
+  std::string label_;
+};
 
 // Reads one data set; `keep` says which samples are appended, `find` what their labels are.
 class Reader {
@@ -289,6 +330,34 @@ class Reader {
 };
 
 }  // namespace
+
+void PixelTransform::Apply(const uint8_t* image, float* to) const {
+  for (uint32_t p = 0; p < pixels; ++p) to[p] = table[image[p]];
+  if (means.empty()) return;
+  for (uint32_t p = 0; p < pixels; ++p) to[p] = (to[p] - means[p]) * factors[p];
+}
+
+absl::StatusOr<std::shared_ptr<const PixelTransform>> KnownPixels(const v1::DataConfig& config,
+                                                                  const v1::DataDescription& known) {
+  if (known.format() != "idx" || known.numeric_size() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model was trained on ", known.format(), " data, and not on images"));
+  }
+  v1::DataDescription same;
+  return PixelStatistics(ResolveTransform(config.numeric(), v1::UNIT), static_cast<uint32_t>(known.numeric_size()),
+                         &known)
+      .Finish(&same);
+}
+
+absl::StatusOr<std::unique_ptr<SampleReader>> OpenImages(std::shared_ptr<const PixelTransform> transform,
+                                                         const std::string& images, const std::string& labels) {
+  LODESTONE_ASSIGN_OR_RETURN(IdxPair pair, Open(images, labels));
+  if (pair.pixels != transform->pixels) {
+    return absl::InvalidArgumentError(absl::StrCat(images, ": ", pair.pixels, " pixels per image, and the model was ",
+                                                   "trained on images of ", transform->pixels));
+  }
+  return std::unique_ptr<SampleReader>(new ImageReader(std::move(transform), std::move(pair)));
+}
 
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train_files,
                                    const IdxFiles& test_files, LabelKind kind, Partition partition,

@@ -4,12 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "worker/data/batch_builder.h"
+#include "worker/data/file_list.h"
 
 namespace lodestone::worker {
 namespace {
 
 // A batch that has so many keys gets no more samples.
 constexpr size_t kKeysEnough = 1 << 20;
+constexpr size_t kNumbersEnough = 1 << 24;  // The same of numbers: images may be large.
 
 }  // namespace
 
@@ -27,9 +30,10 @@ absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig 
                                                                  std::vector<std::string> files, Options options) {
   const v1::DataConfig::Format format = config.format();
   const bool has_columns = format == v1::DataConfig::CSV || format == v1::DataConfig::PARQUET;
-  if (!has_columns && format != v1::DataConfig::LIBSVM && format != v1::DataConfig::CRITEO) {
-    return absl::UnimplementedError(absl::StrCat("the model was trained on ", model->data().format(),
-                                                 " data; only csv, parquet, libsvm and criteo files are read here"));
+  const bool images = format == v1::DataConfig::IDX;
+  if (!has_columns && !images && format != v1::DataConfig::LIBSVM && format != v1::DataConfig::CRITEO) {
+    return absl::UnimplementedError(
+        absl::StrCat("the model was trained on ", model->data().format(), " data, of which there are no files"));
   }
   if (!options.id_column.empty() && !has_columns) {
     return absl::InvalidArgumentError(
@@ -40,20 +44,19 @@ absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig 
   labels.Finish();
   std::unique_ptr<SampleStream> stream(
       new SampleStream(std::move(config), std::move(model), std::move(files), std::move(options), std::move(labels)));
+  if (images) {
+    LODESTONE_ASSIGN_OR_RETURN(stream->pixels_, KnownPixels(stream->config_, stream->model_->data()));
+    return stream;
+  }
   LODESTONE_RETURN_IF_ERROR(stream->format_.Start(stream->files_.at(0)));
   stream->standardizer_.emplace(stream->format_.transforms(), &stream->model_->data());
   return stream;
 }
 
 absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::string>* ids) {
-  batch->size = 0;
-  batch->labels.clear();
-  batch->numeric.clear();
-  batch->offsets.assign(1, 0);
-  batch->keys.clear();
-  batch->values.clear();
+  ClearBatch(batch);
   ids->clear();
-  while (batch->size < max && batch->keys.size() < kKeysEnough) {
+  while (batch->size < max && batch->keys.size() < kKeysEnough && batch->numeric.size() < kNumbersEnough) {
     if (reader_ == nullptr) {
       LODESTONE_ASSIGN_OR_RETURN(const bool opened, OpenNext());
       if (!opened) return absl::OkStatus();
@@ -66,10 +69,20 @@ absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::strin
 
 absl::StatusOr<bool> SampleStream::OpenNext() {
   while (file_ < files_.size()) {
-    LODESTONE_ASSIGN_OR_RETURN(reader_, format_.Open(files_[file_++]));
+    const std::string& file = files_[file_++];
+    LODESTONE_ASSIGN_OR_RETURN(reader_, pixels_ != nullptr ? OpenImageFile(file) : format_.Open(file));
     if (reader_ != nullptr) return true;  // Otherwise it is empty.
   }
   return false;
+}
+
+absl::StatusOr<std::unique_ptr<SampleReader>> SampleStream::OpenImageFile(const std::string& images) const {
+  if (!options_.labels) return OpenImages(pixels_, images, "");
+  const absl::StatusOr<std::string> labels = LabelFileOf(images, "");
+  if (labels.ok()) return OpenImages(pixels_, images, *labels);
+  return absl::NotFoundError(absl::StrCat(
+      images, ": its labels are wanted, in a file beside it that is called so with labels-idx1 for images-idx3; there ",
+      "is none"));
 }
 
 absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::string>* ids) {
@@ -82,26 +95,14 @@ absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::str
     error.column = parsed_.label_column;
     return ErrorAt(error);
   }
-  Append(label, batch);
+  if (standardizer_.has_value() && standardizer_->active()) {
+    standardizer_->Apply({parsed_.numeric.data(), parsed_.numeric.size()});
+  }
+  AppendSample(label, parsed_, batch);
   ids->push_back(options_.id_column.empty() ? absl::StrCat(samples_)
                                             : std::string(parsed_.id.data(), parsed_.id.size()));
   ++samples_;
   return true;
-}
-
-void SampleStream::Append(float label, Batch* batch) {
-  if (standardizer_->active()) standardizer_->Apply({parsed_.numeric.data(), parsed_.numeric.size()});
-  ++batch->size;
-  batch->labels.push_back(label);
-  batch->numeric.insert(batch->numeric.end(), parsed_.numeric.begin(), parsed_.numeric.end());
-  if (!parsed_.values.empty() && batch->values.empty()) batch->values.resize(batch->keys.size(), 1.0f);
-  batch->keys.insert(batch->keys.end(), parsed_.keys.begin(), parsed_.keys.end());
-  if (!parsed_.values.empty()) {
-    batch->values.insert(batch->values.end(), parsed_.values.begin(), parsed_.values.end());
-  } else if (!batch->values.empty()) {
-    batch->values.resize(batch->keys.size(), 1.0f);
-  }
-  batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
 }
 
 absl::Status SampleStream::ErrorAt(const LineError& error) const {

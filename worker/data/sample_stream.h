@@ -16,6 +16,7 @@
 #include "proto/config.pb.h"
 #include "proto/model.pb.h"
 #include "worker/data/dataset.h"
+#include "worker/data/idx.h"
 #include "worker/data/label_index.h"
 #include "worker/data/sample_reader.h"
 #include "worker/data/text_format.h"
@@ -32,7 +33,8 @@ class SampleStream {
     std::string id_column;
   };
   // Of `files` of the format that the model was trained on. `config` is the data's (ConfigOf of model_description.h).
-  // INVALID_ARGUMENT, naming file and column, if they lack what the model reads; UNIMPLEMENTED if they are images.
+  // Labels of images are in the files that their names say (LabelFileOf). INVALID_ARGUMENT, naming file and column, if
+  // they lack what the model reads; UNIMPLEMENTED if the model was trained on generated data.
   static absl::StatusOr<std::unique_ptr<SampleStream>> Open(v1::DataConfig config,
                                                             std::shared_ptr<const v1::ModelDescription> model,
                                                             std::vector<std::string> files, Options options);
@@ -47,9 +49,9 @@ class SampleStream {
 
   // Opens the next file; false after the last one.
   absl::StatusOr<bool> OpenNext();
+  absl::StatusOr<std::unique_ptr<SampleReader>> OpenImageFile(const std::string& images) const;
   // Reads a sample; false at the end of the file.
   absl::StatusOr<bool> ReadSample(Batch* batch, std::vector<std::string>* ids);
-  void Append(float label, Batch* batch);
   absl::Status ErrorAt(const LineError& error) const;
 
   const v1::DataConfig config_;
@@ -59,6 +61,7 @@ class SampleStream {
   const LabelIndex labels_;
   TextFormat format_;
   std::optional<Standardizer> standardizer_;
+  std::shared_ptr<const PixelTransform> pixels_;  // Null unless they are images.
 
   size_t file_ = 0;  // The next one.
   std::unique_ptr<SampleReader> reader_;

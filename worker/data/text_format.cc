@@ -52,8 +52,9 @@ absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, co
   return order;
 }
 
-// Puts the layout's features into the order that the model knows, with its salts.
-absl::Status Arrange(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
+}  // namespace
+
+absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
   const bool by_name = layout->has_header && known.header();
   LODESTONE_ASSIGN_OR_RETURN(
       const std::vector<size_t> numeric,
@@ -78,8 +79,6 @@ absl::Status Arrange(const v1::DataDescription& known, const std::string& file, 
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 TextFormat::TextFormat(const v1::DataConfig& config, Format::Format format, const v1::DataDescription* known,
                        Options options)
@@ -185,7 +184,7 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string
 absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& file) const {
   LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, RawLayout(file));
   if (!layout.has_value()) return layout;
-  if (known_ != nullptr) LODESTONE_RETURN_IF_ERROR(Arrange(*known_, file, &*layout));
+  if (known_ != nullptr) LODESTONE_RETURN_IF_ERROR(ArrangeAsKnown(*known_, file, &*layout));
   if (!options_.id_column.empty()) {
     const auto id = std::find(layout->plain_names.begin(), layout->plain_names.end(), options_.id_column);
     if (id == layout->plain_names.end()) {

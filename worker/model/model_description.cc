@@ -112,10 +112,11 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   v1::DataConfig::Format_Parse(absl::AsciiStrToUpper(known.format()), &format);
   data.set_format(format);
   if (known.sparse()) data.set_numeric(TransformNamed(known.sparse_transform()).value_or(v1::NONE));
-  if (!known.sparse() && known.numeric_size() > 0 && format != v1::DataConfig::CSV) {
+  const bool has_columns = format == v1::DataConfig::CSV || format == v1::DataConfig::PARQUET;
+  if (!known.sparse() && known.numeric_size() > 0 && !has_columns) {
     data.set_numeric(TransformNamed(known.numeric(0).transform()).value_or(v1::NONE));
   }
-  if (format != v1::DataConfig::CSV) return config;
+  if (!has_columns) return config;
   v1::CsvConfig& csv = *data.mutable_csv();
   csv.set_header(known.header() ? v1::CsvConfig::YES : v1::CsvConfig::NO);
   csv.set_delimiter(known.delimiter());

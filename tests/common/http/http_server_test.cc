@@ -106,6 +106,61 @@ TEST(HttpServer, OtherMethodsAreRefusedWithTheirBody) {
   }
 }
 
+// A server whose path /echo answers a POST with its body, of 1000 bytes at most.
+std::unique_ptr<HttpServer> StartEcho() {
+  HttpServer::Posts posts;
+  posts.paths["/echo"] = [](const HttpRequest& request) { return HttpResponse{.body = "got " + request.body}; };
+  posts.body_bytes_max = 1000;
+  auto server = HttpServer::Start("127.0.0.1:0", {{"/page", Says("text")}}, std::move(posts), {});
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+std::string Post(uint16_t port, const std::string& path, const std::string& body) {
+  return AskRaw(
+      port, absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: test\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+}
+
+TEST(HttpServer, APostHandsOnItsBodyWholeOrInChunks) {
+  const auto server = StartEcho();
+  ASSERT_NE(server, nullptr);
+  const std::string body(1000, 'b');
+  EXPECT_EQ(BodyOf(Post(server->port(), "/echo", body)), "got " + body);
+  EXPECT_EQ(BodyOf(Post(server->port(), "/echo", "")), "got ");
+  EXPECT_EQ(BodyOf(AskRaw(server->port(),
+                          "POST /echo HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+                          "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n")),
+            "got abcdefg");
+}
+
+TEST(HttpServer, ABodyThatIsTooLongIsRefusedWhateverItsLength) {
+  const auto server = StartEcho();
+  ASSERT_NE(server, nullptr);
+  for (const size_t bytes : {size_t{1001}, size_t{200'000}, size_t{2'000'000}}) {
+    const std::string answer =
+        AskRaw(server->port(), absl::StrCat("POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: ", bytes, "\r\n\r\n",
+                                            std::string(bytes > 1'000'000 ? 0 : bytes, 'x')));
+    EXPECT_EQ(CodeOf(answer), 413) << bytes;
+    EXPECT_THAT(answer, HasSubstr("more than 1000 bytes"));
+  }
+  const std::string chunks =
+      AskRaw(server->port(), absl::StrCat("POST /echo HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                          "7d0\r\n",
+                                          std::string(2000, 'x'), "\r\n0\r\n\r\n"));
+  EXPECT_EQ(CodeOf(chunks), 413);
+  EXPECT_EQ(BodyOf(Post(server->port(), "/echo", "next")), "got next");
+}
+
+TEST(HttpServer, APathTakesPostOrTheOtherMethodsAndNotBoth) {
+  const auto server = StartEcho();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(CodeOf(Post(server->port(), "/page", "x")), 405);
+  const std::string answer = Get(server->port(), "/echo");
+  EXPECT_EQ(CodeOf(answer), 405);
+  EXPECT_THAT(answer, HasSubstr("Allow: POST\r\n"));
+  EXPECT_EQ(BodyOf(Get(server->port(), "/page")), "text");
+}
+
 TEST(HttpServer, WhatIsNoRequestIsRefusedAndTheNextOneServed) {
   std::atomic<int> handled = 0;
   const auto server = StartOrFail({{"/page", [&](const HttpRequest&) {

@@ -52,6 +52,27 @@ v1::Config ConfigOfType(ModelConfig::Type type) {
   return config;
 }
 
+// Regression: predictions of a model of Parquet data took every column for a numeric feature.
+TEST(ModelDescription, OfColumnsNamesThemWhateverTheFormat) {
+  for (const char* const format : {"csv", "parquet"}) {
+    v1::ModelDescription description;
+    v1::DataDescription& data = *description.mutable_data();
+    data.set_format(format);
+    data.set_header(true);
+    data.set_label("kind");
+    data.add_numeric()->set_name("age");
+    data.mutable_numeric(0)->set_transform("standardize");
+    data.add_categorical()->set_name("city");
+    const v1::CsvConfig csv = ConfigOf(description).data().csv();
+    EXPECT_EQ(csv.label(), "kind") << format;
+    ASSERT_EQ(csv.numeric_size(), 1) << format;
+    EXPECT_EQ(csv.numeric(0), "age");
+    EXPECT_EQ(csv.transform().at("age"), v1::STANDARDIZE);
+    ASSERT_EQ(csv.categorical_size(), 1);
+    EXPECT_EQ(csv.categorical(0), "city");
+  }
+}
+
 class ModelDescriptionTest : public ::testing::TestWithParam<ModelConfig::Type> {};
 
 TEST_P(ModelDescriptionTest, MakesTheSameModelAgain) {

@@ -143,6 +143,13 @@ absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& addres
   return servers;
 }
 
+absl::StatusOr<ClusterAddress> FindCluster(const std::string& address, int timeout_ms) {
+  ClusterAddress found{.coordinator = address, .name = ""};
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchCoordinator(&found.coordinator, timeout_ms));
+  found.name = status.cluster().name();
+  return found;
+}
+
 absl::StatusOr<v1::CheckpointResponse> RequestCheckpoint(const std::string& address, const std::string& name,
                                                          int timeout_ms) {
   v1::CheckpointRequest request;

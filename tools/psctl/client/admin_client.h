@@ -39,6 +39,14 @@ struct ServerAddress {
 // joined.
 absl::StatusOr<std::vector<ServerAddress>> FindServers(const std::string& address, int timeout_ms);
 
+// What a client needs to know to read from a cluster.
+struct ClusterAddress {
+  std::string coordinator;  // host:port of the ps that serves it.
+  std::string name;         // cluster.name.
+};
+// The cluster of the ps at `address`.
+absl::StatusOr<ClusterAddress> FindCluster(const std::string& address, int timeout_ms);
+
 // What has happened, as that ps knows it: after the event of that id.
 absl::StatusOr<v1::EventsResponse> FetchEvents(const std::string& address, uint64_t after_id, int timeout_ms);
 

@@ -8,8 +8,13 @@
 namespace lodestone::psctl {
 namespace {
 
-CredentialsRef& Used() {
-  static CredentialsRef* const used = new CredentialsRef;
+struct InUse {
+  v1::SecurityConfig security;
+  CredentialsRef credentials;
+};
+
+InUse& Used() {
+  static InUse* const used = new InUse;
   return *used;
 }
 
@@ -35,10 +40,12 @@ absl::Status UseSecurity(const SecurityOptions& options) {
 }
 
 absl::Status UseSecurity(const v1::SecurityConfig& security) {
-  LODESTONE_ASSIGN_OR_RETURN(Used(), Credentials::Make(security));
+  LODESTONE_ASSIGN_OR_RETURN(Used().credentials, Credentials::Make(security));
+  Used().security = security;
   return absl::OkStatus();
 }
 
-const CredentialsRef& UsedCredentials() { return Used(); }
+const CredentialsRef& UsedCredentials() { return Used().credentials; }
+const v1::SecurityConfig& UsedSecurity() { return Used().security; }
 
 }  // namespace lodestone::psctl

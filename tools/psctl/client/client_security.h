@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/security/credentials.h"
+#include "proto/config.pb.h"
 
 namespace CLI {
 class App;
@@ -30,5 +31,7 @@ absl::Status UseSecurity(const v1::SecurityConfig& security);
 
 // What calls are made with; null: plain.
 const CredentialsRef& UsedCredentials();
+// The configuration that they were made of.
+const v1::SecurityConfig& UsedSecurity();
 
 }  // namespace lodestone::psctl

@@ -1,7 +1,6 @@
 #include "tools/psctl/model/model_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "proto/checkpoint.pb.h"
 #include "tools/psctl/files/model_metadata.h"
+#include "tools/psctl/model/predictor.h"
 #include "worker/model/model_description.h"
 
 namespace lodestone::psctl {
@@ -33,22 +33,15 @@ absl::StatusOr<const Safetensors::View*> TensorOf(const Safetensors& file, const
                                           "], not ", types.front(), " [", absl::StrJoin(shape, ", "), "]"));
 }
 
-// The probability of the largest logit's class.
-float LargestShare(std::span<const float> logits) {
-  const float largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  return static_cast<float>(1 / sum);
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ModelFile>> ModelFile::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<ModelFile>> ModelFile::Open(const std::string& path, const std::string& name) {
   if (absl::EndsWith(path, ".npz")) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": models are read from safetensors files; export the model to one"));
   }
   auto made = std::unique_ptr<ModelFile>(new ModelFile);
+  made->name_ = name;
   LODESTONE_ASSIGN_OR_RETURN(made->file_, Safetensors::Open(path));
   LODESTONE_RETURN_IF_ERROR(Annotate(made->Load(), path));
   return made;
@@ -72,13 +65,11 @@ absl::Status ModelFile::Load() {
   }
   LODESTONE_RETURN_IF_ERROR(worker::CheckDescription(description));
   description_ = std::make_shared<const v1::ModelDescription>(std::move(description));
-  config_ = worker::ConfigOf(*description_);
-  LODESTONE_ASSIGN_OR_RETURN(model_, worker::Model::Create(config_, worker::SchemaOf(description_)));
-  rows_.reserve(model_->tables().size());
-  dense_.reserve(model_->tables().size());
-  for (const v1::TableSpec& table : model_->tables()) {
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> predictor, Predictor::Create(description_));
+  auto dense = std::make_shared<DenseTables>();
+  for (const v1::TableSpec& table : predictor->model().tables()) {
     if (table.has_dense()) {
-      LODESTONE_RETURN_IF_ERROR(LoadDense(table));
+      LODESTONE_RETURN_IF_ERROR(LoadDense(table, dense.get()));
       continue;
     }
     const auto found = std::find_if(noted.tables().begin(), noted.tables().end(),
@@ -88,15 +79,15 @@ absl::Status ModelFile::Load() {
     }
     LODESTONE_RETURN_IF_ERROR(LoadRows(table, *found, noted.seed(), noted.shards()));
   }
+  dense_ = std::move(dense);
   return absl::OkStatus();
 }
 
-absl::Status ModelFile::LoadDense(const v1::TableSpec& table) {
+absl::Status ModelFile::LoadDense(const v1::TableSpec& table, DenseTables* dense) {
   const std::vector<uint64_t> shape(table.dense().dims().begin(), table.dense().dims().end());
   LODESTONE_ASSIGN_OR_RETURN(const Safetensors::View* const view, TensorOf(*file_, table.name(), {"F32"}, shape));
-  std::vector<float>& values = dense_.emplace_back(view->bytes.size() / sizeof(float));
+  std::vector<float>& values = dense->emplace_back(view->bytes.size() / sizeof(float));
   std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
-  parameters_.push_back(values.data());
   return absl::OkStatus();
 }
 
@@ -118,35 +109,33 @@ absl::Status ModelFile::LoadRows(const v1::TableSpec& table, const v1::TableSpec
   rows.values = values->bytes.data();
   rows.index.reserve(count);
   for (uint64_t i = 0; i < count; ++i) rows.index.emplace(LoadAt<Key>(keys->bytes.data(), i), i);
-  parameters_.push_back(nullptr);
   return absl::OkStatus();
 }
 
-void ModelFile::Gather(std::span<const Key> keys, Rows* rows) {
-  const size_t dim = rows->table->dim();
-  rows->gathered.resize(keys.size() * dim);
+void ModelFile::Gather(std::span<const Key> keys, const Rows& rows, std::vector<float>* values) {
+  const size_t dim = rows.table->dim();
+  values->resize(keys.size() * dim);
   for (size_t i = 0; i < keys.size(); ++i) {
-    float* const row = &rows->gathered[i * dim];
-    const auto found = rows->index.find(keys[i]);
-    if (found == rows->index.end()) {
-      rows->table->InitializeRow(keys[i], row);
+    float* const row = values->data() + i * dim;
+    const auto found = rows.index.find(keys[i]);
+    if (found == rows.index.end()) {
+      rows.table->InitializeRow(keys[i], row);
     } else {
-      std::memcpy(row, rows->values + found->second * dim * sizeof(float), dim * sizeof(float));
+      std::memcpy(row, rows.values + found->second * dim * sizeof(float), dim * sizeof(float));
     }
   }
 }
 
-double ModelFile::Predict(const worker::KeyedBatch& batch, float* predictions, float* scores) {
+absl::Status ModelFile::Read(std::span<const Key> keys, BatchParameters* parameters) {
+  parameters->dense = dense_;
+  parameters->rows.resize(rows_.size());
+  parameters->pointers.clear();
+  for (const std::vector<float>& table : *dense_) parameters->pointers.push_back(table.data());
   for (size_t i = 0; i < rows_.size(); ++i) {
-    Gather(batch.keys, &rows_[i]);
-    parameters_[model_->dense_table_count() + i] = rows_[i].gathered.data();
+    Gather(keys, rows_[i], &parameters->rows[i]);
+    parameters->pointers.push_back(parameters->rows[i].data());
   }
-  const double loss = model_->Predict(batch, parameters_, predictions);
-  const size_t outputs = model_->plan().outputs;
-  for (size_t i = 0; i < batch.batch.size; ++i) {
-    scores[i] = outputs == 1 ? predictions[i] : LargestShare({model_->logits() + i * outputs, outputs});
-  }
-  return loss;
+  return absl::OkStatus();
 }
 
 }  // namespace lodestone::psctl

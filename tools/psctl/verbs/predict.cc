@@ -3,15 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -19,10 +15,10 @@
 #include "common/base/status.h"
 #include "common/io/file.h"
 #include "nlohmann/json.hpp"
-#include "tools/psctl/model/model_file.h"
+#include "tools/psctl/model/parameter_source.h"
+#include "tools/psctl/model/predictor.h"
 #include "tools/psctl/text/exit_code.h"
 #include "tools/psctl/text/message_json.h"
-#include "tools/psctl/verbs/export.h"
 #include "tools/psctl/verbs/flags.h"
 #include "worker/data/file_list.h"
 #include "worker/data/sample_stream.h"
@@ -32,27 +28,6 @@ namespace {
 
 constexpr size_t kBatchSize = 2048;
 constexpr size_t kWriteBytes = 1 << 20;
-
-// The model of a file, or of a checkpoint's folder, which becomes a file for the while that takes.
-absl::StatusOr<std::unique_ptr<ModelFile>> OpenModel(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return ModelFile::Open(path);
-  std::string name = (std::filesystem::temp_directory_path(error) / "lodestone-XXXXXX.safetensors").string();
-  constexpr int kSuffix = 12;
-  const int fd = mkstemps(name.data(), kSuffix);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making a file ", name));
-  close(fd);
-  ExportOptions options;
-  options.path = path;
-  options.out = name;
-  const auto open = [&]() -> absl::StatusOr<std::unique_ptr<ModelFile>> {
-    LODESTONE_RETURN_IF_ERROR(ExportCheckpoint(options));
-    return ModelFile::Open(name);
-  };
-  absl::StatusOr<std::unique_ptr<ModelFile>> model = open();
-  unlink(name.c_str());  // What is mapped stays.
-  return model;
-}
 
 // What a batch of samples is said to be.
 struct Predicted {
@@ -64,34 +39,41 @@ struct Predicted {
 };
 
 // Predicts all samples of the files, batch by batch.
-absl::Status ForEachBatch(const PredictOptions& options, bool labels, ModelFile* model,
+absl::Status ForEachBatch(const PredictOptions& options, bool labels, ParameterSource* source, Predictor* model,
                           const std::function<absl::Status(const Predicted&)>& visit) {
   LODESTONE_ASSIGN_OR_RETURN(std::vector<std::string> files, worker::ExpandFiles(options.files, "--data"));
   LODESTONE_ASSIGN_OR_RETURN(const auto stream,
                              worker::SampleStream::Open(model->data(), model->description(), std::move(files),
                                                         {.labels = labels, .id_column = options.id_column}));
-  // A batch is read while the one before is computed.
+  // Three batches are under way: one is read, the parameters of the one before it are, and the one before that is
+  // computed.
   struct Read {
     worker::KeyedBatch keyed;
     std::vector<std::string> ids;
+    BatchParameters parameters;
   };
-  Read reads[2];
+  Read reads[3];
   worker::KeyIndexer indexer;
-  const auto read = [&](Read* into) {
-    absl::Status status = stream->Next(kBatchSize, &into->keyed.batch, &into->ids);
-    if (status.ok()) indexer.Index(&into->keyed);
-    return status;
+  const auto parse = [&](Read* into) { return stream->Next(kBatchSize, &into->keyed.batch, &into->ids); };
+  const auto gather = [&](Read* into) -> absl::Status {
+    if (into->keyed.batch.size == 0) return absl::OkStatus();
+    indexer.Index(&into->keyed);
+    return source->Read(into->keyed.keys, &into->parameters);
   };
+  LODESTONE_RETURN_IF_ERROR(parse(&reads[0]));
   std::vector<float> predictions, scores;
-  std::future<absl::Status> reading = std::async(std::launch::async, read, &reads[0]);
-  for (size_t i = 0;; i = 1 - i) {
-    LODESTONE_RETURN_IF_ERROR(reading.get());
+  std::future<absl::Status> gathering = std::async(std::launch::async, gather, &reads[0]);
+  std::future<absl::Status> parsing = std::async(std::launch::async, parse, &reads[1]);
+  for (size_t i = 0;; i = (i + 1) % 3) {
+    LODESTONE_RETURN_IF_ERROR(gathering.get());
     const worker::KeyedBatch& keyed = reads[i].keyed;
     if (keyed.batch.size == 0) return absl::OkStatus();
-    reading = std::async(std::launch::async, read, &reads[1 - i]);
+    LODESTONE_RETURN_IF_ERROR(parsing.get());
+    gathering = std::async(std::launch::async, gather, &reads[(i + 1) % 3]);
+    parsing = std::async(std::launch::async, parse, &reads[(i + 2) % 3]);
     predictions.resize(keyed.batch.size);
     scores.resize(keyed.batch.size);
-    const double loss = model->Predict(keyed, predictions.data(), scores.data());
+    const double loss = model->Predict(keyed, reads[i].parameters, predictions.data(), scores.data());
     LODESTONE_RETURN_IF_ERROR(visit({keyed.batch, reads[i].ids, predictions, scores, loss}));
   }
 }
@@ -154,11 +136,7 @@ std::vector<std::pair<const char*, double>> MetricsOf(const worker::EvaluationMe
 }
 
 void AddCommon(CLI::App* command, const std::shared_ptr<PredictOptions>& options) {
-  command
-      ->add_option("MODEL", options->model,
-                   "FILE.safetensors of psctl local --model or psctl export, or a checkpoint's folder")
-      ->required()
-      ->type_name("FILE");
+  AddModel(command, &options->model);
   command
       ->add_option("--data", options->files,
                    "Files of the format that the model was trained on, or globs; may be given several times")
@@ -169,12 +147,13 @@ void AddCommon(CLI::App* command, const std::shared_ptr<PredictOptions>& options
 }  // namespace
 
 absl::StatusOr<uint64_t> PredictFiles(const PredictOptions& options) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> model, OpenModel(options.model));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterSource> source, OpenModel(options.model));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> model, Predictor::Create(source->description()));
   const bool to_file = options.out != "-";
   const std::string path = to_file ? options.out + ".tmp" : "/dev/stdout";
   LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(path, to_file ? O_WRONLY | O_CREAT | O_TRUNC : O_WRONLY));
   PredictionWriter writer(*model->description(), options.id_column, &file);
-  absl::Status status = ForEachBatch(options, /*labels=*/false, model.get(),
+  absl::Status status = ForEachBatch(options, /*labels=*/false, source.get(), model.get(),
                                      [&](const Predicted& predicted) { return writer.Add(predicted); });
   if (status.ok()) status = writer.Flush();
   if (status.ok() && to_file) status = PublishFile(&file, options.out);
@@ -184,12 +163,14 @@ absl::StatusOr<uint64_t> PredictFiles(const PredictOptions& options) {
 }
 
 absl::StatusOr<worker::EvaluationMetrics::Result> EvaluateFiles(const PredictOptions& options) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> model, OpenModel(options.model));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterSource> source, OpenModel(options.model));
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Predictor> model, Predictor::Create(source->description()));
   worker::EvaluationMetrics metrics(model->model().metrics_kind());
-  LODESTONE_RETURN_IF_ERROR(ForEachBatch(options, /*labels=*/true, model.get(), [&](const Predicted& predicted) {
-    metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss);
-    return absl::OkStatus();
-  }));
+  LODESTONE_RETURN_IF_ERROR(
+      ForEachBatch(options, /*labels=*/true, source.get(), model.get(), [&](const Predicted& predicted) {
+        metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss);
+        return absl::OkStatus();
+      }));
   return metrics.Finish();
 }
 
@@ -218,7 +199,8 @@ int RunEvaluate(const PredictOptions& options) {
 
 const Verb kPredictVerb = {
     "predict", "Writes what a trained model says of the samples in files",
-    "  psctl predict model.safetensors --data new.csv --out scores.csv --id customer\n",
+    "  psctl predict model.safetensors --data new.csv --out scores.csv --id customer\n"
+    "  psctl predict 10.0.0.1:7000 --data new.csv --out scores.csv        with what a running cluster has learned\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<PredictOptions>();
       AddCommon(command, options);

@@ -13,17 +13,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tools/psctl/verbs/open_model.h"
 #include "tools/psctl/verbs/verb.h"
 #include "worker/metrics/evaluation_metrics.h"
 
 namespace lodestone::psctl {
 
 struct PredictOptions {
-  std::string model;               // FILE.safetensors, or the folder of a checkpoint.
+  ModelOptions model;
   std::vector<std::string> files;  // Paths or globs.
   std::string out;                 // Of predict: the file; "-": standard output.
   std::string id_column;           // Empty: none.
-  bool json = false;               // Of evaluate.
+  bool json = false;
 };
 
 // Writes the predictions to options.out and returns their number. Errors name the file, and line and column where there

@@ -1,0 +1,61 @@
+// What can be read of a cluster: the shard map, tables, values by pull and by broadcast.
+//
+// A worker's Client is one. So is an observer, which only reads: it takes no worker's place, has no lease, and the
+// coordinator does not know it. It looks for another shard map each second, and at once when a call fails.
+//
+// Thread-safe. Callbacks are called as Client's are. The destructor cancels what is in flight and waits for the
+// callbacks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "common/wire/shard_map.h"
+#include "proto/config.pb.h"
+#include "proto/table.pb.h"
+#include "worker/client/types.h"
+
+namespace lodestone::worker {
+
+class ClusterReader {
+ public:
+  // An observer of the cluster of the coordinator at config.coordinator. Waits for the servers that own shards until
+  // coordinator.join_timeout_ms has passed. cluster.shards is ignored; cluster.name must be right.
+  static absl::StatusOr<std::unique_ptr<ClusterReader>> Observe(const v1::Config& config);
+  virtual ~ClusterReader() = default;
+
+  // The newest: addresses and owners may change; how many shards and servers there are does not.
+  virtual std::shared_ptr<const ShardMap> shard_map() const = 0;
+
+  // Creates the tables on every server, or finds them there. A server that is away and owns nothing gets them once it
+  // owns something. For an observer tables that exist keep all of their settings.
+  virtual absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) = 0;
+
+  // Those of the tables that exist, as they are now. Makes nothing.
+  virtual absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) = 0;
+
+  // Reads values; `done` runs once all dst are filled or it failed. Tables, keys and dst must stay until then.
+  virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
+                    std::function<void(absl::Status, ShardVersions)> done) = 0;
+  // The same, waiting.
+  virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
+
+  // The tables must stay where they are, and the callbacks be callable, for as long as this lives.
+  // Subscribes to dense tables on all servers, with renewal after a lost connection, from what is held where the ps can
+  // go on from that. `on_block` is called for each block and `on_shard` after each complete shard delta with the
+  // version now held; calls for one shard are in order, those for several may be concurrent.
+  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables,
+                                 std::function<void(const BlockUpdate&)> on_block,
+                                 std::function<void(ShardId, Version)> on_shard) = 0;
+
+  // Not OK once a worker's lease is lost or a server has refused this for ever: the process should exit with this
+  // error.
+  virtual absl::Status Health() const = 0;
+};
+
+}  // namespace lodestone::worker
