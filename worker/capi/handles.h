@@ -10,6 +10,7 @@
 #include "worker/capi/call.h"
 #include "worker/capi/follower.h"
 #include "worker/client/client.h"
+#include "worker/client/cluster_reader.h"
 #include "worker/client/table_handle.h"
 
 struct lodestone_table {
@@ -18,7 +19,8 @@ struct lodestone_table {
 };
 
 struct lodestone_client {
-  std::unique_ptr<lodestone::worker::Client> client;
+  std::unique_ptr<lodestone::worker::ClusterReader> reader;
+  lodestone::worker::Client* client = nullptr;  // `reader`, if it is a worker's; null of an observer.
 
   lodestone::Mutex mu;
   // Of every opening one: the client refers to them as long as it lives. Addresses stay.

@@ -40,14 +40,29 @@ absl::Status CheckCall(const Pointers*... pointers) {
   return absl::InvalidArgumentError("a handle, or where the result goes, is NULL");
 }
 
-absl::Status Connect(const char* text, lodestone_client** out) {
+// Refuses observers as well.
+template <typename... Pointers>
+absl::Status CheckWorkersCall(const lodestone_client* client, const Pointers*... pointers) {
+  LODESTONE_RETURN_IF_ERROR(CheckCall(client, pointers...));
+  if (client->client != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this client observes the cluster, and only reads: connect as a worker to train");
+}
+
+absl::Status Connect(const char* text, bool observe, lodestone_client** out) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(text, out));
   LODESTONE_ASSIGN_OR_RETURN(const v1::Config config, ReadClientConfig(text));
   GuardForks();
   // Debian's build of Abseil looks for lock cycles at every lock of gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   auto handle = std::make_unique<lodestone_client>();
-  LODESTONE_ASSIGN_OR_RETURN(handle->client, Client::Connect(config));
+  if (observe) {
+    LODESTONE_ASSIGN_OR_RETURN(handle->reader, ClusterReader::Observe(config));
+  } else {
+    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(config));
+    handle->client = client.get();
+    handle->reader = std::move(client);
+  }
   *out = handle.release();
   return absl::OkStatus();
 }
@@ -62,7 +77,7 @@ absl::Status Status(const char* text, char** json) {
 }
 
 absl::Status OpenTable(lodestone_client* client, const v1::TableSpec& spec, lodestone_table** out) {
-  LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> made, client->client->EnsureTables({spec}));
+  LODESTONE_ASSIGN_OR_RETURN(std::vector<TableHandle> made, client->reader->EnsureTables({spec}));
   std::string json = JsonOf(made[0].spec);
   MutexLock lock(&client->mu);
   *out = &client->tables.emplace_back(lodestone_table{std::move(made[0]), std::move(json)});
@@ -77,7 +92,7 @@ absl::Status OpenTable(lodestone_client* client, const char* text, lodestone_tab
 
 absl::Status FindTable(lodestone_client* client, const char* name, lodestone_table** out) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(client, name, out));
-  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> found, client->client->DescribeTables({name}));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<v1::TableSpec> found, client->reader->DescribeTables({name}));
   if (found.empty()) return absl::NotFoundError(absl::StrCat("the cluster has no table `", name, "`"));
   return OpenTable(client, found[0], out);
 }
@@ -85,7 +100,7 @@ absl::Status FindTable(lodestone_client* client, const char* name, lodestone_tab
 ReadVersions VersionsOf(const lodestone_client& client, const lodestone_read_versions* from) {
   ReadVersions versions;
   if (from == nullptr) return versions;
-  const size_t shards = client.client->shard_map()->shards();
+  const size_t shards = client.reader->shard_map()->shards();
   if (from->dense != nullptr) versions.dense.assign(from->dense, from->dense + shards);
   if (from->rows != nullptr) versions.rows.assign(from->rows, from->rows + shards);
   return versions;
@@ -93,7 +108,7 @@ ReadVersions VersionsOf(const lodestone_client& client, const lodestone_read_ver
 
 absl::Status Push(lodestone_client* client, uint64_t clock, std::span<const lodestone_gradients> gradients,
                   const lodestone_read_versions* versions, lodestone_call** out) {
-  LODESTONE_RETURN_IF_ERROR(CheckCall(client, out));
+  LODESTONE_RETURN_IF_ERROR(CheckWorkersCall(client, out));
   Gradients taken;
   LODESTONE_RETURN_IF_ERROR(TakeGradients(gradients.data(), gradients.size(), &taken));
   const auto call = std::make_shared<Call>();
@@ -110,7 +125,7 @@ absl::Status Pull(lodestone_client* client, std::span<const lodestone_destinatio
   Destinations taken;
   LODESTONE_RETURN_IF_ERROR(TakeDestinations(destinations.data(), destinations.size(), call.get(), &taken));
   *out = new lodestone_call{call};
-  client->client->Pull(std::move(taken.dense), std::move(taken.rows), [call](absl::Status status, ShardVersions read) {
+  client->reader->Pull(std::move(taken.dense), std::move(taken.rows), [call](absl::Status status, ShardVersions read) {
     call->Finish(std::move(status), std::move(read));
   });
   return absl::OkStatus();
@@ -119,7 +134,7 @@ absl::Status Pull(lodestone_client* client, std::span<const lodestone_destinatio
 absl::Status PushPull(lodestone_client* client, uint64_t clock, std::span<const lodestone_gradients> gradients,
                       const lodestone_read_versions* versions, std::span<const lodestone_destination> destinations,
                       lodestone_call** out) {
-  LODESTONE_RETURN_IF_ERROR(CheckCall(client, out));
+  LODESTONE_RETURN_IF_ERROR(CheckWorkersCall(client, out));
   Gradients taken;
   LODESTONE_RETURN_IF_ERROR(TakeGradients(gradients.data(), gradients.size(), &taken));
   const auto call = std::make_shared<Call>();
@@ -146,8 +161,8 @@ absl::Status Subscribe(lodestone_client* client, std::span<lodestone_table* cons
     return absl::InvalidArgumentError(
         absl::StrCat("table `", table->spec.name(), "` is not dense: pull its rows when they are needed"));
   }
-  const auto follower = std::make_shared<Follower>(handles, client->client->shard_map()->shards());
-  LODESTONE_RETURN_IF_ERROR(client->client->Subscribe(
+  const auto follower = std::make_shared<Follower>(handles, client->reader->shard_map()->shards());
+  LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
       handles, [follower](const BlockUpdate& update) { follower->OnBlock(update); },
       [follower](ShardId shard, Version version) { follower->OnShard(shard, version); }));
   *out = new lodestone_subscription{follower};
@@ -177,12 +192,12 @@ absl::Status Wait(lodestone_call* call, int64_t timeout_ms, int* done) {
 }
 
 absl::Status AwaitClock(lodestone_client* client, uint64_t clock) {
-  LODESTONE_RETURN_IF_ERROR(CheckCall(client));
+  LODESTONE_RETURN_IF_ERROR(CheckWorkersCall(client));
   return client->client->AwaitClock(clock).status();
 }
 
 absl::Status ReportProgress(lodestone_client* client, uint64_t clock, uint64_t samples, float loss) {
-  LODESTONE_RETURN_IF_ERROR(CheckCall(client));
+  LODESTONE_RETURN_IF_ERROR(CheckWorkersCall(client));
   v1::WorkerProgress progress;
   progress.set_phase(v1::PHASE_TRAINING);
   progress.set_clock(clock);
@@ -214,15 +229,22 @@ void lodestone_set_log(int level, lodestone_log_function function, void* user) {
   });
 }
 
-int lodestone_connect(const char* config, lodestone_client** client) { return Report(worker::Connect(config, client)); }
+int lodestone_connect(const char* config, lodestone_client** client) {
+  return Report(worker::Connect(config, /*observe=*/false, client));
+}
+int lodestone_observe(const char* config, lodestone_client** client) {
+  return Report(worker::Connect(config, /*observe=*/true, client));
+}
 void lodestone_disconnect(lodestone_client* client) {
   if (worker::CheckNotForked().ok()) delete client;
 }
-uint32_t lodestone_index(const lodestone_client* client) { return client->client->index(); }
-size_t lodestone_shards(const lodestone_client* client) { return client->client->shard_map()->shards(); }
+uint32_t lodestone_index(const lodestone_client* client) {
+  return client->client == nullptr ? UINT32_MAX : client->client->index();
+}
+size_t lodestone_shards(const lodestone_client* client) { return client->reader->shard_map()->shards(); }
 int lodestone_health(lodestone_client* client) {
   const absl::Status status = worker::CheckCall(client);
-  return Report(status.ok() ? client->client->Health() : status);
+  return Report(status.ok() ? client->reader->Health() : status);
 }
 int lodestone_status(const char* config, char** json) { return Report(worker::Status(config, json)); }
 void lodestone_free(char* text) { std::free(text); }
@@ -256,7 +278,7 @@ int lodestone_push_pull(lodestone_client* client, uint64_t clock, const lodeston
                                  {destinations, destinations_count}, call));
 }
 int lodestone_flush(lodestone_client* client) {
-  const absl::Status status = worker::CheckCall(client);
+  const absl::Status status = worker::CheckWorkersCall(client);
   return Report(status.ok() ? client->client->Flush() : status);
 }
 int lodestone_report(lodestone_client* client, uint64_t clock, uint64_t samples, float loss) {

@@ -77,11 +77,14 @@ void lodestone_set_log(int level, lodestone_log_function function, void* user);
  * the servers. The client takes one of the cluster's places for workers (cluster.workers of the ps). INVALID_ARGUMENT
  * names the field, RESOURCE_EXHAUSTED: no place is free, DEADLINE_EXCEEDED: nothing was reached. */
 int lodestone_connect(const char* config, lodestone_client** client);
+/* The same for a client that only reads: it takes no place, has no lease, and the coordinator does not know it. What
+ * pushes, reports or waits for other workers is FAILED_PRECONDITION. */
+int lodestone_observe(const char* config, lodestone_client** client);
 /* Leaves the cluster: cancels what is in flight, waits for callbacks, frees the client and its tables. Calls and
  * subscriptions stay valid until they are released. NULL is allowed. */
 void lodestone_disconnect(lodestone_client* client);
 
-/* The place of this client among the workers, from 0. */
+/* The place of this client among the workers, from 0; UINT32_MAX of one that observes. */
 uint32_t lodestone_index(const lodestone_client* client);
 /* The number of shards, which is that of the versions below. */
 size_t lodestone_shards(const lodestone_client* client);

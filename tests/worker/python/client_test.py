@@ -165,6 +165,24 @@ class Client(ClusterCase):
             self.assertNotEqual(other.index, self.cluster.index)
             np.testing.assert_array_equal(other.table("t/d").pull().result(), [1, 2])
 
+    def test_an_observer_reads_what_workers_train_and_takes_no_place(self):
+        table = self.cluster.dense("o/d", 3, lodestone.SGD(-1), broadcast={"every_ms": 5})
+        rows = self.cluster.embedding("o/e", 2, lodestone.SGD(-1))
+        rows.push([4], [[1, 2]]).result()
+        with self.local.observe() as observer:
+            self.assertIsNone(observer.index)
+            found = observer.table("o/d")
+            subscription = observer.subscribe(found).start()
+            table.push([1, 2, 3]).result()
+            while subscription.arrays[0][2] < 3:
+                pass
+            np.testing.assert_array_equal(observer.table("o/e").pull([4, 5]).result(), [[1, 2], [0, 0]])
+            with self.assertRaisesRegex(lodestone.FailedPrecondition, "observes"):
+                found.push([1, 1, 1])
+            with self.assertRaises(lodestone.FailedPrecondition):
+                observer.await_clock(1)
+        self.assertEqual(len(lodestone.status(self.local.address)["cluster"]["workers"]), 1)
+
     def test_a_closed_cluster_says_so(self):
         other = lodestone.connect(self.local.address)
         table = other.dense("x/d", 2)

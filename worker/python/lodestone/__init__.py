@@ -13,7 +13,7 @@ used in place. Log lines go to the logger "lodestone" of `logging`.
 from __future__ import annotations
 
 from ._call import Call
-from ._cluster import Cluster, connect, status
+from ._cluster import Cluster, connect, observe, status
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
                       InvalidArgument, LodestoneError, NotFound, PermissionDenied, PushRefused, ResourceExhausted,
                       Unauthenticated, Unavailable, Unimplemented)
@@ -29,7 +29,7 @@ __all__ = [
     "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
     "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
     "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "SGD", "Subscription", "Table",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "local", "log_level",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "local", "log_level", "observe",
     "status", "version",
 ]
 

@@ -65,16 +65,25 @@ def connect(address: str, *, cluster: str = "lodestone", token: Any = None, tls:
     Raises DeadlineExceeded, with what it waited for: nothing was reached, or all places of cluster.workers are taken.
     """
     text = _config_text(address, cluster, token, tls, worker, timeout, config)
+    in_flight = (config or {}).get("worker", {}).get("pushes_in_flight_max", _PUSHES_IN_FLIGHT)
+    return _join(text, int(in_flight), observe=False)
+
+
+def observe(address: str, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
+            timeout: float = 60.0, config: Optional[Mapping[str, Any]] = None) -> "Cluster":
+    """Connects to a cluster to read only: to pull, and to subscribe. It takes no worker's place; whatever trains raises
+    FailedPrecondition. The arguments are those of connect()."""
+    text = _config_text(address, cluster, token, tls, None, timeout, config)
+    return _join(text, _PUSHES_IN_FLIGHT, observe=True)
+
+
+def _join(text: str, pushes_in_flight_max: int, *, observe: bool) -> "Cluster":
     handle = c_void_p()
     lib = library()
     _log.begin()
-
-    def join() -> c_void_p:
-        lib.connect(text.encode(), byref(handle))
-        return handle
-
-    in_flight = (config or {}).get("worker", {}).get("pushes_in_flight_max", _PUSHES_IN_FLIGHT)
-    return Cluster(interruptibly(join), int(in_flight))
+    join = lib.observe if observe else lib.connect
+    interruptibly(lambda: join(text.encode(), byref(handle)))
+    return Cluster(handle, pushes_in_flight_max, observe)
 
 
 def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeout: float = 5.0) -> Dict[str, Any]:
@@ -93,9 +102,9 @@ def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeou
 
 
 class Cluster:
-    """A connection to a cluster; made by connect(). Thread-safe. Close it, or use it in a `with` statement."""
+    """A connection to a cluster; made by connect() or observe(). Thread-safe. Close it, or use it in a `with` statement."""
 
-    def __init__(self, handle: c_void_p, pushes_in_flight_max: int):
+    def __init__(self, handle: c_void_p, pushes_in_flight_max: int, observes: bool):
         self._handle: Optional[c_void_p] = handle
         self._lock = threading.Lock()
         self._clock = itertools.count(1)
@@ -105,8 +114,9 @@ class Cluster:
         self._failure: Optional[Exception] = None  # Of a push whose outcome nothing has asked for.
         self._subscriptions: "weakref.WeakSet[Subscription]" = weakref.WeakSet()
         lib = library()
-        #: The place of this client among the workers, from 0.
-        self.index: int = int(lib.index(handle))
+        self._observes = observes
+        #: The place of this client among the workers, from 0; None of one that observes.
+        self.index: Optional[int] = None if observes else int(lib.index(handle))
         #: The number of shards that tables are divided into.
         self.shards: int = int(lib.shards(handle))
         _open.add(self)
@@ -294,12 +304,13 @@ class Cluster:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None and self._handle is not None:
+        if kind is None and self._handle is not None and not self._observes:
             self.flush()
         self.close()
 
     def __repr__(self) -> str:
-        return f"<lodestone.Cluster worker {self.index}{'' if self._handle is not None else ', closed'}>"
+        what = "observer" if self._observes else f"worker {self.index}"
+        return f"<lodestone.Cluster {what}{'' if self._handle is not None else ', closed'}>"
 
     # Of this package.
 

@@ -44,6 +44,7 @@ _FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "error_message": (c_char_p, []),
     "set_log": (None, [c_int, LogFunction, c_void_p]),
     "connect": ("status", [c_char_p, POINTER(c_void_p)]),
+    "observe": ("status", [c_char_p, POINTER(c_void_p)]),
     "disconnect": (None, [c_void_p]),
     "index": (c_uint32, [c_void_p]),
     "shards": (c_size_t, [c_void_p]),

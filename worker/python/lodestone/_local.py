@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from ._cluster import Cluster, connect
+from ._cluster import Cluster, connect, observe
 from ._errors import DeadlineExceeded, FailedPrecondition
 
 _STOP_SECONDS = 10.0
@@ -87,6 +87,12 @@ class LocalCluster:
     def connect(self, **arguments: Any) -> Cluster:
         """lodestone.connect() to it; the connection ends with the servers."""
         cluster = connect(self.address, **arguments)
+        self._clusters.append(cluster)
+        return cluster
+
+    def observe(self, **arguments: Any) -> Cluster:
+        """lodestone.observe() of it; the connection ends with the servers."""
+        cluster = observe(self.address, **arguments)
         self._clusters.append(cluster)
         return cluster
 
