@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
 #include "common/security/credentials.h"
 #include "grpcpp/client_context.h"
 #include "proto/admin.grpc.pb.h"
@@ -21,10 +21,8 @@ absl::StatusOr<v1::StatusResponse> QueryStatus(const v1::Config& config) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(config.worker().call_timeout_ms()));
   v1::StatusResponse response;
-  const grpc::Status status = stub->Status(&context, {}, &response);
-  if (status.ok()) return response;
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat(address, ": ", status.error_message()));
+  LODESTONE_RETURN_IF_ERROR(Annotate(FromGrpc(stub->Status(&context, {}, &response)), address));
+  return response;
 }
 
 }  // namespace lodestone::worker
