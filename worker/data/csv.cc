@@ -16,6 +16,10 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
     return LineOutcome::kMalformed;
   }
   if (layout_.id.has_value()) parsed->id = fields_[*layout_.id].text;
+  if (layout_.group.has_value()) {
+    const absl::string_view text = fields_[*layout_.group].text;
+    parsed->group = GroupOf(layout_.IsMissing(text) ? "" : text);
+  }
   parsed->label = {};
   if (layout_.label.has_value()) {
     const CsvField& label = fields_[*layout_.label];

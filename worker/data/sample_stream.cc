@@ -20,7 +20,8 @@ SampleStream::SampleStream(v1::DataConfig config, std::shared_ptr<const v1::Mode
       files_(std::move(files)),
       options_(std::move(options)),
       labels_(std::move(labels)),
-      format_(config_, config_.format(), &model_->data(), {!options_.labels, options_.id_column}) {}
+      format_(config_, config_.format(), &model_->data(),
+              {!options_.labels, options_.id_column, model_->data().group()}) {}
 
 absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig config,
                                                                  std::shared_ptr<const v1::ModelDescription> model,
@@ -52,6 +53,7 @@ absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::strin
   batch->offsets.assign(1, 0);
   batch->keys.clear();
   batch->values.clear();
+  batch->groups.clear();
   ids->clear();
   while (batch->size < max && batch->keys.size() < kKeysEnough) {
     if (reader_ == nullptr) {
@@ -93,6 +95,7 @@ void SampleStream::Append(float label, Batch* batch) {
   if (standardizer_->active()) standardizer_->Apply({parsed_.numeric.data(), parsed_.numeric.size()});
   ++batch->size;
   batch->labels.push_back(label);
+  if (format_.grouped()) batch->groups.push_back(parsed_.group);
   batch->numeric.insert(batch->numeric.end(), parsed_.numeric.begin(), parsed_.numeric.end());
   if (!parsed_.values.empty() && batch->values.empty()) batch->values.resize(batch->keys.size(), 1.0f);
   batch->keys.insert(batch->keys.end(), parsed_.keys.begin(), parsed_.keys.end());

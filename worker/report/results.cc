@@ -66,17 +66,10 @@ void AddMetrics(const std::string& set, const std::optional<EvaluationMetrics::R
   if (!result) return;
   Json object;
   object["samples"] = result->samples;
-  const auto add = [&](const char* name, double value) {
-    object[name] = Rounded(value);
-    scalars->push_back({absl::StrCat(set, "/", name), value});
-  };
-  add("loss", result->loss);
-  if (result->accuracy) add("accuracy", *result->accuracy);
-  if (result->auc) add("auc", *result->auc);
-  if (result->normalized_entropy) add("normalized_entropy", *result->normalized_entropy);
-  if (result->calibration) add("calibration", *result->calibration);
-  if (result->rmse) add("rmse", *result->rmse);
-  if (result->mae) add("mae", *result->mae);
+  for (const NamedMetric& metric : MetricsOf(*result)) {
+    object[metric.name] = Rounded(metric.value);
+    scalars->push_back({absl::StrCat(set, "/", metric.name), metric.value});
+  }
   (*line)[set] = std::move(object);
 }
 

@@ -13,15 +13,10 @@ namespace {
 std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
 
 std::string MetricsJson(const EvaluationMetrics::Result& result) {
-  std::string json = absl::StrCat("{\"samples\": ", result.samples, ", \"loss\": ", Number(result.loss));
-  if (result.accuracy) absl::StrAppend(&json, ", \"accuracy\": ", Number(*result.accuracy));
-  if (result.auc) absl::StrAppend(&json, ", \"auc\": ", Number(*result.auc));
-  if (result.normalized_entropy) {
-    absl::StrAppend(&json, ", \"normalized_entropy\": ", Number(*result.normalized_entropy));
+  std::string json = absl::StrCat("{\"samples\": ", result.samples);
+  for (const NamedMetric& metric : MetricsOf(result)) {
+    absl::StrAppend(&json, ", \"", metric.name, "\": ", Number(metric.value));
   }
-  if (result.calibration) absl::StrAppend(&json, ", \"calibration\": ", Number(*result.calibration));
-  if (result.rmse) absl::StrAppend(&json, ", \"rmse\": ", Number(*result.rmse));
-  if (result.mae) absl::StrAppend(&json, ", \"mae\": ", Number(*result.mae));
   return json + "}";
 }
 
