@@ -176,6 +176,20 @@ void Results::WriteTraining() {
   loss_sum_ = 0;
 }
 
+void Results::Validated(const v1::Validation& validation, const EvaluationMetrics::Result& result, bool best) {
+  WriteTraining();
+  Json line = LineOf("validation");
+  line["seconds"] = Rounded(validation.seconds());
+  line["number"] = validation.number();
+  line["clock"] = validation.clock();
+  line["samples"] = validation.samples();
+  line["duration_seconds"] = Rounded(validation.duration_seconds());
+  line["best"] = best;
+  std::vector<TensorBoardScalar> scalars;
+  AddMetrics("validation", result, &line, &scalars);
+  Append(TextOf(line), TensorBoardScalars(WallSeconds(), static_cast<int64_t>(validation.clock()), scalars));
+}
+
 void Results::Finish(const Summary& summary) {
   WriteTraining();
   Json line = LineOf("result");
@@ -193,6 +207,7 @@ void Results::Finish(const Summary& summary) {
   }
   line["complete"] = summary.complete();
   if (summary.interrupted) line["interrupted"] = true;
+  if (!summary.stopped_early.empty()) line["stopped_early"] = summary.stopped_early;
   if (!summary.complete()) line["missing"] = WhatIsMissing(summary);
   if (!summary.loss_complaint.empty()) line["warning"] = summary.loss_complaint;
   line["stage_seconds"] = ObjectOf(summary.stage_seconds);
