@@ -23,13 +23,13 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator_state.pb.h"
-#include "server/checkpoint/checkpoint_writer.h"
 #include "server/durability/data_dir.h"
 #include "server/monitoring/event_log.h"
 #include "server/wal/update_log.h"
 
 namespace lodestone::server {
 
+class CheckpointWriter;
 class Store;
 
 class Checkpointer {
@@ -60,7 +60,7 @@ class Checkpointer {
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
   absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
   // Removes what this ps has written of a named checkpoint, if it is there. Errors as CheckpointWriter::Remove.
-  absl::Status Remove(const std::string& name) { return writer_->Remove(name); }
+  absl::Status Remove(const std::string& name);
   // Whether a shard is not as it is in the newest checkpoint.
   bool Changed() const;
   // Whether a checkpoint has what was taken of a shard from another ps, or nothing needs to be on the disk.
