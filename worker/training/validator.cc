@@ -16,7 +16,7 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr size_t kBatchSize = 2048;
+constexpr size_t kValidationBatchSize = 2048;
 
 std::vector<const TableHandle*> TablesOf(const TrainingContext& context, size_t begin, size_t end) {
   std::vector<const TableHandle*> tables;
@@ -135,8 +135,8 @@ void Validator::Prepare() {
   const uint64_t stride = EvenStride(data.size(), config_.samples_max());
   for (uint64_t i = 0; i < data.size(); i += stride) frozen_->samples.push_back(i);
   Batch batch;
-  for (size_t at = 0; at < frozen_->samples.size() && !row_tables_.empty(); at += kBatchSize) {
-    const size_t count = std::min(kBatchSize, frozen_->samples.size() - at);
+  for (size_t at = 0; at < frozen_->samples.size() && !row_tables_.empty(); at += kValidationBatchSize) {
+    const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
     data.Read({frozen_->samples.data() + at, count}, &batch);
     for (const Key key : batch.keys) {
       const auto index = static_cast<uint32_t>(frozen_->keys.size());
@@ -182,10 +182,10 @@ void Validator::FillItem(size_t begin, size_t count) {
 absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
   EvaluationMetrics metrics(context_.model->metrics_kind());
   std::vector<float> predictions;
-  for (size_t at = 0; at < frozen_->samples.size(); at += kBatchSize) {
+  for (size_t at = 0; at < frozen_->samples.size(); at += kValidationBatchSize) {
     if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during a validation");
     LODESTONE_RETURN_IF_ERROR(context_.client->Health());
-    const size_t count = std::min(kBatchSize, frozen_->samples.size() - at);
+    const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
     FillItem(at, count);
     const Batch& batch = frozen_->item.keyed.batch;
     predictions.resize(count);

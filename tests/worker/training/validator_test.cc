@@ -25,14 +25,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-constexpr uint64_t kSeed = 17;
-constexpr uint64_t kSamples = 640;
-constexpr uint32_t kBatch = 32;  // 20 steps an epoch.
+constexpr uint64_t kClicksSeed = 17;
+constexpr uint64_t kClicks = 640;
+constexpr uint32_t kClicksBatch = 32;  // 20 steps an epoch.
 
 std::vector<MemoryDataset::Sample> Clicks(uint64_t n) {
   std::vector<MemoryDataset::Sample> samples;
   for (uint64_t i = 0; i < n; ++i) {
-    const Key a = RandomBits(kSeed, 2 * i) % 10, b = RandomBits(kSeed, 2 * i + 1) % 10;
+    const Key a = RandomBits(kClicksSeed, 2 * i) % 10, b = RandomBits(kClicksSeed, 2 * i + 1) % 10;
     samples.push_back({(a + b) % 3 == 0 ? 1.0f : 0.0f, {}, {a, 100 + b}, {}});
   }
   return samples;
@@ -44,14 +44,14 @@ class ValidatorTest : public testing::Test {
     config_.mutable_model()->set_type(v1::ModelConfig::FM);
     config_.mutable_model()->set_embedding_dim(4);
     config_.mutable_train()->set_epochs(10);
-    config_.mutable_train()->set_batch_size(kBatch);
+    config_.mutable_train()->set_batch_size(kClicksBatch);
     config_.mutable_train()->mutable_validate();
     data_.schema.field_count = 2;
-    data_.schema.train_samples = kSamples;
+    data_.schema.train_samples = kClicks;
     data_.schema.class_names = {"0", "1"};
-    data_.schema.class_counts = {kSamples - kSamples / 3, kSamples / 3};
-    data_.train = std::make_unique<MemoryDataset>(Clicks(kSamples));
-    data_.test = std::make_unique<MemoryDataset>(Clicks(kSamples));
+    data_.schema.class_counts = {kClicks - kClicks / 3, kClicks / 3};
+    data_.train = std::make_unique<MemoryDataset>(Clicks(kClicks));
+    data_.test = std::make_unique<MemoryDataset>(Clicks(kClicks));
     client_.OnValidate([this](const v1::ValidateRequest& request) { return Answer(request); });
   }
 
@@ -133,7 +133,7 @@ TEST_F(ValidatorTest, FindsWhatTheEvaluationOfTheSameValuesFinds) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   ASSERT_EQ(state_.results_size(), 1);
   const v1::Validation& result = state_.results(0);
-  EXPECT_EQ(result.validated(), kSamples);
+  EXPECT_EQ(result.validated(), kClicks);
   EXPECT_EQ(result.judged_by().name(), "auc");
   EXPECT_EQ(result.judged_by().value(), *summary->test->auc);
   EXPECT_EQ(result.samples(), 1000u) << "as the coordinator said";
@@ -183,8 +183,8 @@ TEST_F(ValidatorTest, TrainingEndsEarlyAndWellWhenTheCoordinatorSaysSo) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_THAT(Clocks(), ElementsAre(20, 40, 60));
   EXPECT_EQ(client_.pushes(), 60u) << "no further step";
-  EXPECT_EQ(summary->samples, 3 * kSamples);
-  EXPECT_EQ(summary->samples_total, 10 * kSamples);
+  EXPECT_EQ(summary->samples, 3 * kClicks);
+  EXPECT_EQ(summary->samples_total, 10 * kClicks);
   EXPECT_EQ(summary->stopped_early, "auc has not improved");
   EXPECT_FALSE(summary->interrupted);
   EXPECT_TRUE(summary->complete());
