@@ -139,8 +139,8 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
     return !ParseIndices(spec, &first, &last) && std::find(header.begin(), header.end(), spec) != header.end();
   };
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
-  return named(config.label()) || named(config.group()) || any(config.numeric()) || any(config.categorical()) ||
-         any(config.ignore()) ||
+  return named(config.label()) || (!config.group().empty() && named(config.group())) || any(config.numeric()) ||
+         any(config.categorical()) || any(config.ignore()) ||
          std::any_of(config.transform().begin(), config.transform().end(),
                      [&](const auto& entry) { return named(entry.first); });
 }
