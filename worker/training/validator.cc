@@ -62,7 +62,7 @@ bool Validator::IsDue(uint64_t steps, uint64_t samples) {
     return false;
   }
   passed_ = std::max(passed_, response->state().claimed());
-  cluster_samples_ = response->cluster_samples();
+  cluster_samples_ = std::max(response->cluster_samples(), samples);  // It has not heard of the newest.
   return response->claimed();
 }
 

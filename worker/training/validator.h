@@ -74,7 +74,7 @@ class Validator {
   std::vector<const TableHandle*> row_tables_;
   int64_t start_ms_ = 0;
   uint64_t passed_ = 0;           // Marks that were claimed, here or elsewhere, or missed.
-  uint64_t cluster_samples_ = 0;  // As the coordinator said with the claim.
+  uint64_t cluster_samples_ = 0;  // As the coordinator said with the claim, but no fewer than this worker's.
   std::unique_ptr<Frozen> frozen_;
 };
 

@@ -60,7 +60,7 @@ class ValidatorTest : public testing::Test {
     v1::ValidateResponse response;
     if (request.has_claim()) {
       response.set_claimed(request.claim() > state_.claimed());
-      response.set_cluster_samples(1000 * request.claim());
+      response.set_cluster_samples(1000 * (request.claim() - 1));
       if (response.claimed()) state_.set_claimed(request.claim());
     } else if (request.has_result()) {
       *state_.add_results() = request.result();
@@ -99,6 +99,7 @@ TEST_F(ValidatorTest, ComesAtEachMarkOfSteps) {
   EXPECT_THAT(Clocks(), ElementsAre(15, 30));
   EXPECT_TRUE(summary->complete());
   EXPECT_EQ(summary->validations.results_size(), 2);
+  EXPECT_EQ(state_.results(1).samples(), 1000u) << "of all workers, as the coordinator has heard";
 }
 
 TEST_F(ValidatorTest, ComesAtEachEpochUnlessSaidOtherwise) {
@@ -136,7 +137,7 @@ TEST_F(ValidatorTest, FindsWhatTheEvaluationOfTheSameValuesFinds) {
   EXPECT_EQ(result.validated(), kClicks);
   EXPECT_EQ(result.judged_by().name(), "auc");
   EXPECT_EQ(result.judged_by().value(), *summary->test->auc);
-  EXPECT_EQ(result.samples(), 1000u) << "as the coordinator said";
+  EXPECT_EQ(result.samples(), 2 * kClicks) << "the coordinator has heard of none yet";
   ASSERT_GT(result.metrics_size(), 0);
   EXPECT_EQ(result.metrics(0).name(), "loss");
   EXPECT_DOUBLE_EQ(result.metrics(0).value(), summary->test->loss);
