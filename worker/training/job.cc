@@ -32,7 +32,7 @@ void LogMetrics(const char* set, const EvaluationMetrics::Result& result) {
   const std::string metrics = absl::StrJoin(MetricsOf(result), " ", [](std::string* out, const NamedMetric& metric) {
     absl::StrAppend(out, absl::StrFormat("%s=%.6f", metric.name, metric.value));
   });
-  LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} {}", set, result.samples, metrics);
+  LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} metrics={}", set, result.samples, metrics);
 }
 
 // Training and test metrics of the values as they are.

@@ -98,7 +98,7 @@ void Validator::Report(const v1::Validation& validation, const EvaluationMetrics
   const std::string metrics = absl::StrJoin(MetricsOf(result), " ", [](std::string* out, const NamedMetric& metric) {
     absl::StrAppend(out, metric.name, "=", metric.value);
   });
-  LODESTONE_LOG(INFO, "validator", "validated number={} clock={} samples={} seconds={:.2f} {} best={}",
+  LODESTONE_LOG(INFO, "validator", "validated number={} clock={} samples={} seconds={:.2f} metrics={} best={}",
                 validation.number(), validation.clock(), validation.validated(), validation.duration_seconds(), metrics,
                 response.ok() && response->best());
   if (context_.results != nullptr) {
