@@ -72,6 +72,7 @@ AdminService::Handlers ServerProcess::AdminHandlers() {
   handlers.check_checkpoint_name = [](const std::string& name) { return CheckCheckpointName(name); };
   if (Storage::IsWanted(config_)) {
     handlers.checkpoint = [this](const std::string& name) { return storage_->Checkpoint(name); };
+    handlers.remove_checkpoint = [this](const std::string& name) { return storage_->RemoveCheckpoint(name); };
     handlers.roll_back = [this](const v1::RollbackRequest& request) { return storage_->Rollback(request); };
   }
   if (Replication::IsWanted(config_)) handlers.verify_replicas = [this] { return replication_->Verify(); };

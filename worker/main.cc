@@ -147,8 +147,8 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   const SteadyTime time;
   const int64_t start_ms = time.NowMs();
   LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const v1::ModelDescription> continued, FindModel(config, client));
-  auto data =
-      LoadData(config, LabelsOf(config.model()), partition, partition.index == 0, nullptr, std::move(continued));
+  auto data = LoadData(config, LabelsOf(config.model()), partition,
+                       partition.index == 0 || config.train().has_validate(), nullptr, std::move(continued));
   if (!data.ok()) return data;
   LODESTONE_LOG(INFO, "worker",
                 "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "

@@ -65,6 +65,7 @@ inline constexpr size_t kEventsMax = 1024;            // Kept, the newest.
 inline constexpr size_t kHeartbeatEventsMax = 64;     // In one heartbeat; more wait for the next.
 inline constexpr size_t kHistoryPointsMax = 600;      // When there are more, every two become one.
 inline constexpr int64_t kHistoryPeriodMs = 1000;     // From one point to the next, at first.
+inline constexpr size_t kValidationsMax = 256;        // Results of validations that a coordinator keeps, the newest.
 inline constexpr size_t kHttpThreads = 4;             // Requests answered at a time, per process.
 inline constexpr size_t kHttpRequestBytesMax = 8192;  // Of a request, with its headers.
 inline constexpr int64_t kHttpTimeoutMs = 5000;       // For a request to arrive, and for an answer to be taken.

@@ -226,6 +226,14 @@ void CheckpointWriter::NotePeriodic(const v1::ServerManifest& manifest, uint32_t
   if (newest_.size() > options_.keep) newest_.pop_front();
 }
 
+absl::Status CheckpointWriter::Remove(const std::string& name) {
+  LODESTONE_RETURN_IF_ERROR(CheckCheckpointName(name));
+  MutexLock lock(&writing_);
+  std::error_code none;
+  if (!std::filesystem::exists(FolderOf(name), none)) return absl::OkStatus();
+  return RemovePart(name);
+}
+
 absl::Status CheckpointWriter::RemovePart(const std::string& name) const {
   const std::string folder = FolderOf(name);
   const absl::StatusOr<std::vector<std::string>> files = ListFolder(folder);

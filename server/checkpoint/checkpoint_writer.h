@@ -65,6 +65,10 @@ class CheckpointWriter {
   // wrong with which file. After an error nothing is left of it, and the checkpoints before are as they were.
   absl::StatusOr<Result> Write(const std::string& name, const Source& source);
 
+  // Removes this ps's part of a checkpoint that is not periodic, if it is there. INVALID_ARGUMENT for a name that none
+  // can have; the errors of files.
+  absl::Status Remove(const std::string& name);
+
   // Ends the Write under way soon, and all later ones. For a ps that shuts down.
   void Stop() { stop_.store(true, std::memory_order_relaxed); }
 

@@ -23,9 +23,10 @@
 namespace lodestone::server {
 
 class ControlService final
-    : public v1::Coordinator::WithCallbackMethod_Join<v1::Coordinator::WithCallbackMethod_AwaitClock<
-          v1::Coordinator::WithAsyncMethod_Heartbeat<v1::Coordinator::WithAsyncMethod_Route<
-              v1::Coordinator::WithAsyncMethod_ReportSync<v1::Coordinator::Service>>>>> {
+    : public v1::Coordinator::WithCallbackMethod_Join<
+          v1::Coordinator::WithCallbackMethod_AwaitClock<v1::Coordinator::WithCallbackMethod_Validate<
+              v1::Coordinator::WithAsyncMethod_Heartbeat<v1::Coordinator::WithAsyncMethod_Route<
+                  v1::Coordinator::WithAsyncMethod_ReportSync<v1::Coordinator::Service>>>>>> {
  public:
   // `others` has the methods that are callbacks; both must outlive this. `busy`: whether all threads that usually poll
   // are in callbacks at the moment.
@@ -45,6 +46,10 @@ class ControlService final
   grpc::ServerUnaryReactor* AwaitClock(grpc::CallbackServerContext* context, const v1::AwaitClockRequest* request,
                                        v1::AwaitClockResponse* response) override {
     return others_->AwaitClock(context, request, response);
+  }
+  grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context, const v1::ValidateRequest* request,
+                                     v1::ValidateResponse* response) override {
+    return others_->Validate(context, request, response);
   }
 
  private:

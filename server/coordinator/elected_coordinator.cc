@@ -186,6 +186,12 @@ grpc::ServerUnaryReactor* ElectedCoordinator::AwaitClock(grpc::CallbackServerCon
   return PassOn(&CoordinatorService::AwaitClock, context, request, response);
 }
 
+grpc::ServerUnaryReactor* ElectedCoordinator::Validate(grpc::CallbackServerContext* context,
+                                                       const v1::ValidateRequest* request,
+                                                       v1::ValidateResponse* response) {
+  return PassOn(&CoordinatorService::Validate, context, request, response);
+}
+
 v1::CoordinatorState ElectedCoordinator::State() const {
   const Use use(this);
   return use.service() != nullptr ? use.service()->State() : v1::CoordinatorState();

@@ -49,6 +49,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
                                  v1::JoinResponse* response) override;
   grpc::ServerUnaryReactor* AwaitClock(grpc::CallbackServerContext* context, const v1::AwaitClockRequest* request,
                                        v1::AwaitClockResponse* response) override;
+  grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context, const v1::ValidateRequest* request,
+                                     v1::ValidateResponse* response) override;
   void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                        v1::HeartbeatResponse* response, Done done) override;
   void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,

@@ -6,11 +6,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "server/coordinator/cluster_status.h"
 #include "server/coordinator/saved_state.h"
 
 namespace lodestone::server {
+namespace {
+
+constexpr size_t kValidationBytesMax = 2048;  // Of a result, without versions.
+
+// INVALID_ARGUMENT if what a worker reports of validations is more than is to be kept.
+absl::Status CheckValidation(const v1::ValidateRequest& request, uint32_t shards) {
+  v1::Validation result = request.result();
+  result.clear_versions();
+  if (result.ByteSizeLong() > kValidationBytesMax || request.result().versions_size() > static_cast<int64_t>(shards) ||
+      request.kept().checkpoint().size() > limits::kCheckpointNameBytesMax) {
+    return absl::InvalidArgumentError("a validation's report is too long");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Membership::Membership(Options options)
     : options_(std::move(options)),
@@ -26,6 +43,7 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
     return AnswerTo(*place);
   }
   const bool is_server = place->role == v1::ROLE_SERVER;
+  if (!is_server) BeginRunIfOver();
   if (members_.EndLife(*place) && is_server) shards_.TakeOut(*place);
   ShardAssignment::Start start;
   start.former = place->data;
@@ -43,6 +61,15 @@ v1::JoinResponse Membership::AnswerTo(const MemberPlace& place) const {
   response.set_incarnation(place.incarnation);
   response.set_lease_ms(options_.lease_ms);
   return response;
+}
+
+void Membership::BeginRunIfOver() {
+  bool all_left = true;
+  for (const MemberPlace& worker : members_.workers()) {
+    if (members_.Alive(worker)) return;
+    all_left = all_left && (worker.incarnation == 0 || worker.left);
+  }
+  if (all_left || !validations_.stopped().empty()) validations_.Reset();
 }
 
 void Membership::HeardOf(MemberPlace* place) {
@@ -68,6 +95,41 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
                            std::find(in_sync.begin(), in_sync.end(), false) == in_sync.end());
   response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
   if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
+  if (place->role == v1::ROLE_WORKER) response.set_stop_training(validations_.stopped());
+  return response;
+}
+
+absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(members_.CheckAlive(request.incarnation()));
+  MemberPlace* const worker = members_.Find(request.incarnation());
+  if (worker->role != v1::ROLE_WORKER) {
+    return absl::InvalidArgumentError(absl::StrCat(members_.Describe(*worker), " trains nothing, and validates"));
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckValidation(request, options_.shards));
+  HeardOf(worker);
+  v1::ValidateResponse response;
+  switch (request.what_case()) {
+    case v1::ValidateRequest::kClaim:
+      response.set_claimed(validations_.Claim(request.claim()));
+      for (const MemberPlace& of : members_.workers()) {
+        response.set_cluster_samples(response.cluster_samples() + of.progress.samples());
+      }
+      break;
+    case v1::ValidateRequest::kResult:
+      if (request.result().number() == 0 || request.result().number() > validations_.state().claimed()) {
+        return absl::InvalidArgumentError(absl::StrCat(members_.Describe(*worker), " reports validation ",
+                                                       request.result().number(), ", and ",
+                                                       validations_.state().claimed(), " was the last to be claimed"));
+      }
+      response.set_best(validations_.Report(request.result(), request.patience()));
+      break;
+    case v1::ValidateRequest::kKept:
+      validations_.NoteKept(request.kept());
+      break;
+    default:
+      break;
+  }
+  *response.mutable_state() = validations_.state();
   return response;
 }
 
@@ -159,7 +221,11 @@ std::vector<std::string> Membership::TakeExpired() {
   return lines;
 }
 
-v1::ClusterStatus Membership::Status() const { return ClusterStatusOf(options_, members_, shards_); }
+v1::ClusterStatus Membership::Status() const {
+  v1::ClusterStatus status = ClusterStatusOf(options_, members_, shards_);
+  if (validations_.state().claimed() > 0) *status.mutable_validations() = validations_.state();
+  return status;
+}
 
 v1::CoordinatorState Membership::SaveState() const {
   v1::CoordinatorState state;
@@ -170,6 +236,7 @@ v1::CoordinatorState Membership::SaveState() const {
   state.set_workers(options_.workers);
   shards_.Save(&state);
   members_.Save(&state);
+  *state.mutable_validations() = validations_.state();
   return state;
 }
 
@@ -177,6 +244,7 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   LODESTONE_RETURN_IF_ERROR(CheckState(state, options_));
   shards_.Restore(state);
   members_.Restore(state);
+  validations_.Restore(state.validations());
   // What ended before, or with the last life of the coordinator, and was not acted on.
   for (const MemberPlace& server : members_.servers()) {
     if (server.incarnation != 0 && !members_.Alive(server)) shards_.TakeOut(server);

@@ -21,6 +21,7 @@
 #include "server/coordinator/event_queue.h"
 #include "server/coordinator/member_table.h"
 #include "server/coordinator/shard_assignment.h"
+#include "server/coordinator/validations.h"
 
 namespace lodestone::server {
 
@@ -31,10 +32,11 @@ class Membership {
 
   const MemberTable& members() const { return members_; }
   const ShardAssignment& shards() const { return shards_; }
+  const Validations& validations() const { return validations_; }
 
   // What must survive the coordinator, and a number that grows with every change of it.
   v1::CoordinatorState SaveState() const;
-  uint64_t changes() const { return members_.changes() + shards_.changes(); }
+  uint64_t changes() const { return members_.changes() + shards_.changes() + validations_.changes(); }
 
   // Goes on from what SaveState gave in another life. The processes of then get a whole lease from now on to be heard
   // of (but for a ps that has ended with its coordinator); what a worker has reached is unknown, so that it is behind
@@ -58,6 +60,10 @@ class Membership {
 
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
+
+  // What a worker asks and reports of validations. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT: not a worker, or
+  // a number that was never claimed. To be answered after it is saved: patience outlives the coordinator.
+  absl::StatusOr<v1::ValidateResponse> Validate(const v1::ValidateRequest& request);
 
   // The process of a ps was found dead, `ended_ms` after the last sign of its life: its lease ends now. False: it has
   // been heard of since, and goes on; or it is not known any more.
@@ -93,6 +99,8 @@ class Membership {
 
  private:
   void HeardOf(MemberPlace* place);
+  // A worker joins. Where none lives, and all that had a place have left or were to end early, another run begins.
+  void BeginRunIfOver();
   // OK if an operator may decide about shards of `server` now.
   absl::Status CheckDecidable(uint32_t server) const;
   v1::JoinResponse AnswerTo(const MemberPlace& place) const;
@@ -101,6 +109,7 @@ class Membership {
   EventQueue events_;
   MemberTable members_;
   ShardAssignment shards_;
+  Validations validations_;
 };
 
 }  // namespace lodestone::server

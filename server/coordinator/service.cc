@@ -222,6 +222,30 @@ grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerCon
   return call;
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::Validate(grpc::CallbackServerContext* context,
+                                                       const v1::ValidateRequest* request,
+                                                       v1::ValidateResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  absl::Status status;
+  bool waits = false;
+  {
+    MutexLock lock(&mu_);
+    LogExpired();
+    const uint64_t epoch_before = membership_.shards().epoch();
+    const bool was_stopped = !membership_.validations().stopped().empty();
+    auto answer = membership_.Validate(*request);
+    status = answer.status();
+    if (answer.ok()) *response = *std::move(answer);
+    if (!was_stopped && !membership_.validations().stopped().empty()) {
+      LODESTONE_LOG(INFO, "coordinator", "training ends early: {}", membership_.validations().stopped());
+    }
+    Settle(epoch_before);
+    waits = WaitsForSave(reactor, AllSaved(), &status);
+  }
+  if (!waits) reactor->Finish(Told(status));
+  return reactor;
+}
+
 void CoordinatorService::HandleRoute(const grpc::ServerContextBase&, const v1::RouteRequest& request,
                                      v1::RouteResponse* response, Done done) {
   absl::Status status;

@@ -8,7 +8,7 @@
 // A ps whose process dies while its machine lives is noticed by a ProcessWatch, and loses its lease at once.
 //
 // With somewhere to save the state, no answer contains what another life of the coordinator would not know: answers
-// with news (Join, Route, ReportSync, leaving) wait for the StateSaver. If the state cannot be saved they are
+// with news (Join, Route, ReportSync, Validate, leaving) wait for the StateSaver. If the state cannot be saved they are
 // UNAVAILABLE; a process that then asks again gets the same place.
 //
 // Where access is controlled, calls in the name of a server need the role admin; the rest is checked by Access.
@@ -67,6 +67,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
                                  v1::JoinResponse* response) override;
   grpc::ServerUnaryReactor* AwaitClock(grpc::CallbackServerContext* context, const v1::AwaitClockRequest* request,
                                        v1::AwaitClockResponse* response) override;
+  grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context, const v1::ValidateRequest* request,
+                                     v1::ValidateResponse* response) override;
   void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                        v1::HeartbeatResponse* response, Done done) override;
   void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,

@@ -77,7 +77,7 @@ std::vector<std::string> UntrainedWorkers(const MemberTable& members, Incarnatio
     if (worker.incarnation == 0 || worker.incarnation == asker || TakesSteps(members, worker)) continue;
     const v1::WorkerProgress& progress = worker.progress;
     const bool never_told = progress.samples_total() == 0 && progress.phase() < v1::PHASE_TRAINING && !worker.silent;
-    if (progress.samples() >= progress.samples_total() && !never_told) continue;
+    if ((progress.samples() >= progress.samples_total() && !never_told) || progress.stopped_early()) continue;
     if (lines.size() >= kLinesMax) {
       ++more;
       continue;

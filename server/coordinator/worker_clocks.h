@@ -31,8 +31,8 @@ LowestClocks LowestClocksOf(const MemberTable& members);
 std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock);
 
 // The workers other than `asker` that take no further step and lack samples of what they were to train on, because they
-// died, left or were stopped: who, how far they came and when they were last heard of, one line each; a last line
-// counts those beyond 16.
+// died, left or were stopped (but not those that training ended early for): who, how far they came and when they were
+// last heard of, one line each; a last line counts those beyond 16.
 std::vector<std::string> UntrainedWorkers(const MemberTable& members, Incarnation asker);
 
 }  // namespace lodestone::server

@@ -66,6 +66,20 @@ function drawWorkers(known, table) {
   let text = some.map(([word, members]) => `${withThousands(members.length)} ${word}`).join(' · ');
   if (workers.length === 0) text = 'None has joined.';
   setText(byId('workers-text'), text);
+  setText(byId('validations-text'), validationsText((cluster || {}).validations));
+}
+
+// The last validation and the best; empty if there is none.
+function validationsText(validations) {
+  const results = list((validations || {}).results);
+  if (results.length === 0) return '';
+  const metric = ({number, judged_by: by}) => `${by.name} ${fixed(by.value, 4)} (validation ${withThousands(number)})`;
+  const {best, stopped, kept} = validations;
+  const parts = [`Validated: last ${metric(results[results.length - 1])}`];
+  if (best) parts.push(`best ${metric(best)}`);
+  if (kept) parts.push(`kept in ${kept}`);
+  if (stopped) parts.push(`training ends early: ${stopped}`);
+  return parts.join(' · ');
 }
 
 // --- Waits and events -----------------------------------------------------------------------------------------------

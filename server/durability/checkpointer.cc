@@ -122,6 +122,8 @@ absl::StatusOr<v1::CheckpointResponse> Checkpointer::Write(const std::string& na
   return response;
 }
 
+absl::Status Checkpointer::Remove(const std::string& name) { return writer_->Remove(name); }
+
 void Checkpointer::Describe(v1::ServerManifest* manifest) const {
   manifest->set_servers(config_.cluster().servers());
   manifest->set_shards(config_.cluster().shards());

@@ -59,6 +59,8 @@ class Checkpointer {
   // Writes a checkpoint (named "": as the next periodic one). UNAVAILABLE while another one is written; CANCELLED after
   // Stop; ALREADY_EXISTS or INVALID_ARGUMENT for a name; the errors of files.
   absl::StatusOr<v1::CheckpointResponse> Write(const std::string& name);
+  // Removes what this ps has written of a named checkpoint, if it is there. Errors as CheckpointWriter::Remove.
+  absl::Status Remove(const std::string& name);
   // Whether a shard is not as it is in the newest checkpoint.
   bool Changed() const;
   // Whether a checkpoint has what was taken of a shard from another ps, or nothing needs to be on the disk.

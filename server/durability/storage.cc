@@ -142,6 +142,10 @@ absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& na
   return response;
 }
 
+absl::Status Storage::RemoveCheckpoint(const std::string& name) {
+  return scheduler_.Run([&] { return checkpointer_.Remove(name); });
+}
+
 void Storage::CheckpointSoon() {
   if (!dir_->path().empty()) scheduler_.Soon();
 }

@@ -61,6 +61,8 @@ class Storage {
   // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
   // is back, and when it ends.
   absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
+  // Removes this ps's part of a checkpoint that was named. Likewise.
+  absl::Status RemoveCheckpoint(const std::string& name);
   // Writes a periodic checkpoint before it is due: much of what is here is not on the disk. Where there is no log,
   // nothing is lost by waiting.
   void CheckpointSoon();

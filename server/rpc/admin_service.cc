@@ -110,8 +110,12 @@ grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   Note note = NoteOf(*context, "/lodestone.v1.Admin/Checkpoint", request->name());
   if (const absl::Status status = BeginCheckpoint(request->name()); !status.ok()) return End(reactor, status, note);
-  Run<v1::CheckpointResponse>([this, name = request->name()] { return handlers_.checkpoint(name); }, response, reactor,
-                              std::move(note));
+  Run<v1::CheckpointResponse>(
+      [this, name = request->name(), removes = request->removes()]() -> absl::StatusOr<v1::CheckpointResponse> {
+        if (!removes.empty()) LODESTONE_RETURN_IF_ERROR(handlers_.remove_checkpoint(removes));
+        return handlers_.checkpoint(name);
+      },
+      response, reactor, std::move(note));
   return reactor;
 }
 

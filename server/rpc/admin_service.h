@@ -31,6 +31,8 @@ class AdminService final : public v1::Admin::CallbackService {
     // Long: writes a checkpoint of that name (empty: as a periodic one), and returns when it is complete. Null: this ps
     // keeps nothing on disk.
     std::function<absl::StatusOr<v1::CheckpointResponse>(const std::string& name)> checkpoint;
+    // Long: removes this ps's part of a checkpoint, if it is there. Null as `checkpoint`.
+    std::function<absl::Status(const std::string& name)> remove_checkpoint;
     // Long: restores a table's earlier contents. Null: this ps keeps nothing on disk.
     std::function<absl::StatusOr<v1::RollbackResponse>(const v1::RollbackRequest&)> roll_back;
     // Long: compares the shards that this ps owns with their followers' copies. Null: shards have no followers.

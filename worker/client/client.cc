@@ -18,6 +18,7 @@
 #include "common/telemetry/log.h"
 #include "common/wire/ps_name.h"
 #include "common/wire/shared_memory.h"
+#include "worker/client/checkpoint_writer.h"
 #include "worker/client/coordinator_client.h"
 #include "worker/client/puller.h"
 #include "worker/client/push_pull.h"
@@ -89,6 +90,15 @@ class ClientImpl final : public Client {
     membership_->ReportProgress(progress);
   }
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
+  absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return membership_->Validate(std::move(request));
+  }
+  bool StopsEarly() const override { return membership_->StopsEarly(); }
+  absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return WriteCheckpoints(*shard_map(), config_.server().message_max_bytes(), credentials_, name, removes);
+  }
   absl::Status Health() const override;
 
  private:

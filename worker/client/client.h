@@ -70,6 +70,14 @@ class Client : public ClusterReader {
   // Waits until every other live worker's clock has reached `clock` (or it has finished); logs which it waits for.
   // Returns those that take no further step and have not trained all of their samples, a line each.
   virtual absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) = 0;
+  // As Coordinator.Validate, in this worker's name. A claim is tried once, and for a few seconds at most; a report
+  // again and again, for longer.
+  virtual absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) = 0;
+  // Whether the coordinator has said that training ends early. Cheap.
+  virtual bool StopsEarly() const = 0;
+  // Has every ps write a checkpoint of this name, after it has removed its part of checkpoint `removes` (may be empty);
+  // returns when all have. Needs the role admin, where there are roles.
+  virtual absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) = 0;
 };
 
 }  // namespace lodestone::worker

@@ -27,6 +27,7 @@ constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
 constexpr int64_t kAskRouteEveryMs = 200;
 constexpr int64_t kReconnectMs = 50;  // A worker serves nothing: gRPC connects only while a thread waits for it.
 constexpr uint32_t kAwaitHoldMs = 5'000;
+constexpr int64_t kValidateMsMax = 5'000;  // For one attempt: training waits for it.
 static_assert(kAwaitHoldMs <= limits::kAwaitTimeoutMaxMs);
 
 void Sleep(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -76,16 +77,17 @@ LeaseClient::Options WorkerMembership::LeaseOptions() const {
 }
 
 LeaseClient::Delegate WorkerMembership::LeaseDelegate(std::function<void(absl::StatusOr<ShardMap>)> on_first_route) {
-  return {.fill_heartbeat = [this](bool leaving, v1::HeartbeatRequest* request) { FillHeartbeat(leaving, request); },
-          .on_heartbeat_answered = [](const v1::HeartbeatResponse&) {},
-          .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
-          .on_first_route = std::move(on_first_route),
-          .on_route =
-              [this](const ShardMap& map) {
-                SetRoute(map);
-                if (events_.on_route) events_.on_route(shard_map());
-              },
-          .on_lost = [this](const absl::Status& status) { Lose(status); }};
+  return {
+      .fill_heartbeat = [this](bool leaving, v1::HeartbeatRequest* request) { FillHeartbeat(leaving, request); },
+      .on_heartbeat_answered = [this](const v1::HeartbeatResponse& response) { NoteStop(response.stop_training()); },
+      .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
+      .on_first_route = std::move(on_first_route),
+      .on_route =
+          [this](const ShardMap& map) {
+            SetRoute(map);
+            if (events_.on_route) events_.on_route(shard_map());
+          },
+      .on_lost = [this](const absl::Status& status) { Lose(status); }};
 }
 
 absl::Status WorkerMembership::CheckRoute(const ShardMap& map) const {
@@ -156,6 +158,33 @@ absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskForClock(Clock clock
                                            return stub->AwaitClock(context, request, &response);
                                          }));
   return response;
+}
+
+void WorkerMembership::NoteStop(const std::string& why) {
+  if (why.empty() || stops_early_.exchange(true)) return;
+  LODESTONE_LOG(INFO, "client", "training ends early: {}", why);
+}
+
+absl::StatusOr<v1::ValidateResponse> WorkerMembership::Validate(v1::ValidateRequest request) {
+  request.set_incarnation(incarnation());
+  const int64_t timeout_ms = std::min<int64_t>(config_.worker().call_timeout_ms(), kValidateMsMax);
+  const SteadyTime time;
+  Retry retry({config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()}, &time,
+              static_cast<uint64_t>(time.NowMs()));
+  while (true) {
+    v1::ValidateResponse response;
+    const absl::Status status =
+        lease_->Call(timeout_ms, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+          return stub->Validate(context, request, &response);
+        });
+    if (status.ok()) {
+      NoteStop(response.state().stopped());
+      return response;
+    }
+    const std::optional<int64_t> pause_ms = retry.Next(status.code());
+    if (request.has_claim() || !pause_ms.has_value()) return Annotate(status, "validation");
+    Sleep(*pause_ms);
+  }
 }
 
 absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock clock) {

@@ -9,6 +9,7 @@
 // The destructor reports to the coordinator that the worker leaves.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -57,6 +58,9 @@ class WorkerMembership {
   void ReportProgress(const v1::WorkerProgress& progress);
   // As Client::AwaitClock.
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock);
+  // As Client::Validate and Client::StopsEarly.
+  absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request);
+  bool StopsEarly() const { return stops_early_.load(std::memory_order_relaxed); }
 
  private:
   WorkerMembership(const v1::Config& config, Events events);
@@ -69,10 +73,14 @@ class WorkerMembership {
   void SetRoute(const ShardMap& map);
   void Lose(const absl::Status& status);
   absl::StatusOr<v1::AwaitClockResponse> AskForClock(Clock clock);
+  // Why training ends early; empty: it does not.
+  void NoteStop(const std::string& why);
 
   // Constant after Join.
   const v1::Config config_;
   const Events events_;
+
+  std::atomic<bool> stops_early_{false};
 
   mutable Mutex mu_;
   std::shared_ptr<const ShardMap> shard_map_ ABSL_GUARDED_BY(mu_);  // Null before the first.

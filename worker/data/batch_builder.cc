@@ -9,6 +9,7 @@ void ClearBatch(Batch* batch) {
   batch->offsets.assign(1, 0);
   batch->keys.clear();
   batch->values.clear();
+  batch->groups.clear();
 }
 
 void AppendSample(float label, const ParsedLine& sample, Batch* batch) {

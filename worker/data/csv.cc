@@ -20,6 +20,10 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
 
 LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error) const {
   if (layout_.id.has_value()) parsed->id = fields[*layout_.id].text;
+  if (layout_.group.has_value()) {
+    const absl::string_view text = fields[*layout_.group].text;
+    parsed->group = GroupOf(layout_.IsMissing(text) ? "" : text);
+  }
   parsed->label = {};
   if (layout_.label.has_value()) {
     const CsvField& label = fields[*layout_.label];

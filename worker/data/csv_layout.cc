@@ -139,7 +139,8 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
     return !ParseIndices(spec, &first, &last) && std::find(header.begin(), header.end(), spec) != header.end();
   };
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
-  return named(config.label()) || any(config.numeric()) || any(config.categorical()) || any(config.ignore()) ||
+  return named(config.label()) || (!config.group().empty() && named(config.group())) || any(config.numeric()) ||
+         any(config.categorical()) || any(config.ignore()) ||
          std::any_of(config.transform().begin(), config.transform().end(),
                      [&](const auto& entry) { return named(entry.first); });
 }
@@ -200,6 +201,11 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
     if (label.size() != 1) return resolver->Error("csv.label has to be one column");
     layout->label = label[0];
   }
+  if (!config.group().empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns group, resolver->Find("csv.group", config.group()));
+    if (group.indices.size() != 1) return resolver->Error("csv.group has to be one column");
+    layout->group = group.indices[0];
+  }
   std::vector<size_t> ignored;
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.ignore", config.ignore(), Role::kIgnored, &ignored));
   LODESTONE_RETURN_IF_ERROR(
@@ -207,7 +213,7 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.numeric", config.numeric(), Role::kNumeric, numeric));
   layout->numeric_by_default = config.categorical().empty() && config.numeric().empty();
   for (size_t i = 0; layout->numeric_by_default && i < layout->names.size(); ++i) {
-    if (resolver->role(i) == Role::kNone) numeric->push_back(i);
+    if (resolver->role(i) == Role::kNone && layout->group != i) numeric->push_back(i);
   }
   if (numeric->empty() && layout->categorical.empty()) {
     return resolver->Error(

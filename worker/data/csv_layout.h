@@ -33,6 +33,7 @@ struct CsvLayout {
 
   bool label_optional = false;  // A line may have none.
   std::optional<size_t> id;     // The column that names the samples.
+  std::optional<size_t> group;  // The column that groups them.
 
   bool IsMissing(absl::string_view text) const {
     if (text.empty()) return true;

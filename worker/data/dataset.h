@@ -41,7 +41,8 @@ struct Batch {
   std::vector<float> numeric;     // [size, numeric_count]
   std::vector<uint32_t> offsets;  // [size + 1]
   std::vector<Key> keys;
-  std::vector<float> values;  // Beside keys; empty if all are 1 (categorical).
+  std::vector<float> values;     // Beside keys; empty if all are 1 (categorical).
+  std::vector<uint64_t> groups;  // [size]: equal for samples of one group (csv.group); empty: there are no groups
 };
 
 // Samples that can be read in any order. Thread-safe: immutable after loading.
@@ -62,26 +63,45 @@ enum class LabelKind { kClass, kNumber };
 struct Partition {
   uint32_t index = 0;
   uint32_t count = 1;
-  uint64_t seed = 1;  // LoadData sets it to cluster.seed.
+  uint64_t seed = 1;      // LoadData sets it to cluster.seed,
+  double test_share = 0;  // and this to data.test_share.
 
-  // Whether the sample is of this partition; `sample` is its index over all files.
+  // Whether the sample is of this partition; `sample` is its index among those of all files that are not held out.
   bool Has(uint64_t sample) const {
     return count == 1 || (sample + RandomBits(StreamSeed(seed, kStream), sample / count) % count) % count == index;
+  }
+  // Whether the sample is held out, whatever the partition; `sample` is its index over all files.
+  bool HoldsOut(uint64_t sample) const {
+    return test_share > 0 && RandomUniform(StreamSeed(seed, kHeldOutStream), sample) < test_share;
   }
 
  private:
   static constexpr uint64_t kStream = 0x70617274;
+  static constexpr uint64_t kHeldOutStream = 0x74657374;
 };
 
 struct LoadedData {
   Schema schema;
   std::unique_ptr<const Dataset> train;  // This partition.
-  std::unique_ptr<const Dataset> test;   // Everything; null if there is none or it was not asked for.
+  // Everything, but on workers other than 0 no more than train.validate.samples_max samples, those of EvenStride; null
+  // if there is none or it was not asked for.
+  std::unique_ptr<const Dataset> test;
+  // Of the first of several partitions: training samples of all of them, evenly spread, at most
+  // train.evaluate_train_samples_max, and fewer where data.memory_max_bytes leaves no room; null: `train` has them.
+  std::unique_ptr<const Dataset> train_sample;
   // Generated data: the best that any model can reach on this test set (AUC of the teacher's own probabilities, RMSE of
   // the noise), with the metric's name. Only with the test set.
   std::optional<double> best_reachable;
   std::string best_reachable_metric;
 };
+
+// INVALID_ARGUMENT if data.test_share leaves no sample to train on, or none to test with. `samples`: of all files;
+// `trained`: of those, that are not held out.
+absl::Status CheckHeldOut(const Partition& partition, uint64_t samples, uint64_t trained);
+
+// The least power of two such that no more than `max` (at least 1) of `size` samples remain if each so many-th is
+// taken, from the first on: the same for all workers, whatever they hold.
+uint64_t EvenStride(uint64_t size, uint64_t max);
 
 // Reads the data that `config` names. Errors name file, line and column. `progress` (may be null) is called now and
 // then with bytes or samples read and their total. Of a model that is trained on, `continued` (may be null) gives the

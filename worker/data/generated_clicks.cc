@@ -217,6 +217,9 @@ LoadedData GenerateClicks(const v1::GeneratedConfig& config, v1::Transform trans
   const uint64_t size =
       train_samples > partition.index ? (train_samples - partition.index - 1) / partition.count + 1 : 0;
   data.train = std::make_unique<GeneratedClicks>(teacher, partition.index, partition.count, size);
+  if (partition.index == 0 && partition.count > 1) {
+    data.train_sample = std::make_unique<GeneratedClicks>(teacher, 0, 1, train_samples);
+  }
   if (!with_test) return data;
 
   data.test = std::make_unique<GeneratedClicks>(teacher, kTestClicksBegin, 1, config.test_samples());

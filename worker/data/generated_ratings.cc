@@ -135,6 +135,9 @@ LoadedData GenerateRatings(const v1::GeneratedConfig& config, uint64_t seed, Par
   const uint64_t size =
       train_samples > partition.index ? (train_samples - partition.index - 1) / partition.count + 1 : 0;
   data.train = std::make_unique<GeneratedRatings>(teacher, partition.index, partition.count, size);
+  if (partition.index == 0 && partition.count > 1) {
+    data.train_sample = std::make_unique<GeneratedRatings>(teacher, 0, 1, train_samples);
+  }
   if (!with_test) return data;
 
   data.test = std::make_unique<GeneratedRatings>(teacher, kTestBegin, 1, config.test_samples());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -11,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "worker/data/byte_source.h"
+#include "worker/data/even_sample.h"
 #include "worker/data/label_index.h"
 #include "worker/data/transform.h"
 
@@ -30,6 +32,12 @@ class IdxDataset final : public Dataset {
     if (labels_.size() % piece_images_ == 0) pieces_.emplace_back().reserve(piece_images_ * pixels_);
     labels_.push_back(label);
     pieces_.back().insert(pieces_.back().end(), image, image + pixels_);
+  }
+  void KeepEverySecond() {
+    IdxDataset kept(pixels_);
+    for (uint64_t i = 0; i < labels_.size(); i += 2) kept.Append(labels_[i], ImageAt(i));
+    labels_ = std::move(kept.labels_);
+    pieces_ = std::move(kept.pieces_);
   }
   uint64_t bytes() const { return labels_.size() * (pixels_ + sizeof(float)); }
   void Finish(const LabelIndex* labels, std::shared_ptr<const PixelTransform> transform) {
@@ -51,12 +59,13 @@ class IdxDataset final : public Dataset {
     batch->values.clear();
     for (size_t i = 0; i < indices.size(); ++i) {
       batch->labels[i] = labels_[indices[i]];
-      const uint8_t* from = pieces_[indices[i] / piece_images_].data() + indices[i] % piece_images_ * pixels_;
-      transform.Apply(from, batch->numeric.data() + i * pixels_);
+      transform.Apply(ImageAt(indices[i]), batch->numeric.data() + i * pixels_);
     }
   }
 
  private:
+  const uint8_t* ImageAt(uint64_t i) const { return pieces_[i / piece_images_].data() + i % piece_images_ * pixels_; }
+
   const uint32_t pixels_;
   const size_t piece_images_ = std::max<size_t>(1, kPieceBytes / pixels_);
   std::deque<float> labels_;
@@ -294,30 +303,26 @@ class ImageReader final : public SampleReader {
   std::string label_;
 };
 
-// Reads one data set; `keep` says which samples are appended, `find` what their labels are.
+// Reads the images of files.
 class Reader {
  public:
-  Reader(const v1::DataConfig& config, LoadProgress* progress) : config_(config), progress_(*progress) {}
+  Reader(const v1::DataConfig& config, uint32_t pixels, uint64_t bytes_before, LoadProgress* progress)
+      : config_(config), pixels_(pixels), bytes_before_(bytes_before), progress_(*progress) {}
 
-  absl::Status Read(const IdxFiles& files, uint32_t pixels, Partition partition, uint64_t bytes_before,
-                    absl::FunctionRef<absl::Status(const uint8_t*, uint8_t, const IdxPair&, uint64_t, float*)> find,
-                    IdxDataset* dataset) {
-    uint64_t index = 0;  // Over all files.
+  // Calls `sink` with each image. Each `share`-th is kept, about; beside them are `bytes`.
+  absl::Status Read(const IdxFiles& files, uint64_t share, const std::function<uint64_t()>& bytes, Sink sink) {
     for (size_t f = 0; f < files.images.size(); ++f) {
       LODESTONE_ASSIGN_OR_RETURN(IdxPair pair, Open(files.images[f], files.labels[f]));
-      if (pair.pixels != pixels) {
+      if (pair.pixels != pixels_) {
         return absl::InvalidArgumentError(absl::StrCat(files.images[f], ": ", pair.pixels, " pixels per image, but ",
-                                                       pixels, " in the first training file"));
+                                                       pixels_, " in the first training file"));
       }
-      const uint64_t kept = pair.count / partition.count + 1;
-      const uint64_t bytes = (kept - 1) * (pixels + sizeof(float));
-      LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before + dataset->bytes() + bytes));
+      const uint64_t more = pair.count / share * (pixels_ + sizeof(float));
+      LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before_ + bytes() + more));
       LODESTONE_RETURN_IF_ERROR(
-          ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t byte, const IdxPair& from, uint64_t i) {
-            float label = 0;
-            LODESTONE_RETURN_IF_ERROR(find(image, byte, from, i, &label));
-            if (partition.Has(index++)) dataset->Append(label, image);
-            return CheckMemory(config_, bytes_before + dataset->bytes());
+          ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t label, const IdxPair& from, uint64_t i) {
+            LODESTONE_RETURN_IF_ERROR(sink(image, label, from, i));
+            return CheckMemory(config_, bytes_before_ + bytes());
           }));
       progress_.FileDone();
     }
@@ -326,6 +331,8 @@ class Reader {
 
  private:
   const v1::DataConfig& config_;
+  const uint32_t pixels_;
+  const uint64_t bytes_before_;
   LoadProgress& progress_;
 };
 
@@ -361,7 +368,8 @@ absl::StatusOr<std::unique_ptr<SampleReader>> OpenImages(std::shared_ptr<const P
 
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train_files,
                                    const IdxFiles& test_files, LabelKind kind, Partition partition,
-                                   const LoadProgress::Callback& callback, const v1::DataDescription* known) {
+                                   const LoadProgress::Callback& callback, const v1::DataDescription* known,
+                                   const SampleLimits& limits) {
   std::vector<std::string> all = train_files.images;
   all.insert(all.end(), test_files.images.begin(), test_files.images.end());
   LoadProgress progress(callback, all);
@@ -372,43 +380,59 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
     LODESTONE_RETURN_IF_ERROR(CheckKnown(*known, train_files.images.at(0), first.pixels, pixel_transform));
   }
   PixelStatistics statistics(pixel_transform, first.pixels, known);
-  Reader reader(config, &progress);
+  Reader reader(config, first.pixels, statistics.bytes(), &progress);
+  const auto make = [&] { return std::make_unique<IdxDataset>(first.pixels); };
+  auto train = make();
+  EvenSample<IdxDataset> sample(make(), std::max<uint64_t>(1, limits.train_sample)), test(make(), limits.test);
+  const auto needed = [&] { return train->bytes() + test.bytes(); };
 
-  auto train = std::make_unique<IdxDataset>(first.pixels);
-  LODESTONE_RETURN_IF_ERROR(reader.Read(
-      train_files, first.pixels, partition, statistics.bytes(),
-      [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i, float* label) {
-        std::string error;
-        if (!labels.Add(absl::StrCat(byte), label, &error)) return AtImage(pair, i, error);
-        statistics.Add(image);
-        return absl::OkStatus();
-      },
-      train.get()));
+  uint64_t index = 0, trained = 0;  // Over all files; of those, that are not held out.
+  LODESTONE_RETURN_IF_ERROR(
+      reader.Read(train_files, partition.count, needed,
+                  [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i) -> absl::Status {
+                    float label = 0;
+                    std::string error;
+                    const bool held_out = partition.HoldsOut(index++);
+                    if (!labels.Add(absl::StrCat(byte), &label, &error, held_out)) return AtImage(pair, i, error);
+                    if (held_out) {
+                      if (limits.with_test) test.Offer(label, image);
+                      return absl::OkStatus();
+                    }
+                    statistics.Add(image);
+                    if (partition.Has(trained++)) train->Append(label, image);
+                    if (limits.train_sample == 0) return absl::OkStatus();
+                    sample.Offer(label, image);
+                    const uint64_t before = statistics.bytes() + needed();
+                    sample.FitInto(config.memory_max_bytes() - std::min(config.memory_max_bytes(), before));
+                    return absl::OkStatus();
+                  }));
+  if (index == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(train_files.images[0], ": no image in the training files"));
+  }
+  LODESTONE_RETURN_IF_ERROR(CheckHeldOut(partition, index, trained));
   labels.Finish();
 
   LoadedData data;
   data.schema.numeric_count = first.pixels;
   labels.FillSchema(&data.schema);
-  if (data.schema.train_samples == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(train_files.images[0], ": no image in the training files"));
-  }
   data.schema.description.set_format("idx");
   const auto transform = statistics.Finish(&data.schema.description);
   labels.Describe(&data.schema.description);
+  LODESTONE_RETURN_IF_ERROR(reader.Read(
+      test_files, 1, needed, [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i) -> absl::Status {
+        float label = 0;
+        std::string error;
+        if (!labels.Find(absl::StrCat(byte), &label, &error)) return AtImage(pair, i, error);
+        test.Offer(label, image);
+        return absl::OkStatus();
+      }));
+  std::unique_ptr<IdxDataset> all_partitions = sample.Take(), held = test.Take();
   train->Finish(&labels, transform);
-  if (!test_files.images.empty()) {
-    auto test = std::make_unique<IdxDataset>(first.pixels);
-    LODESTONE_RETURN_IF_ERROR(reader.Read(
-        test_files, first.pixels, Partition{}, train->bytes() + statistics.bytes(),
-        [&](const uint8_t*, uint8_t byte, const IdxPair& pair, uint64_t i, float* label) {
-          std::string error;
-          return labels.Find(absl::StrCat(byte), label, &error) ? absl::OkStatus() : AtImage(pair, i, error);
-        },
-        test.get()));
-    test->Finish(nullptr, transform);
-    if (test->size() > 0) data.test = std::move(test);
-  }
+  all_partitions->Finish(&labels, transform);
+  held->Finish(test_files.images.empty() ? &labels : nullptr, transform);
   data.train = std::move(train);
+  if (limits.train_sample > 0) data.train_sample = std::move(all_partitions);
+  if (held->size() > 0) data.test = std::move(held);
   return data;
 }
 

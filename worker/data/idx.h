@@ -12,6 +12,7 @@
 #include "proto/model.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_list.h"
+#include "worker/data/sample_limits.h"
 #include "worker/data/sample_reader.h"
 
 namespace lodestone::worker {
@@ -22,11 +23,11 @@ struct IdxFiles {
   std::vector<std::string> labels;
 };
 
-// Reads the images of the partition, and all of `test` unless that is empty. Errors name the file and, where it helps,
-// the offset or index. `known` as LoadText's.
+// Reads the images of the partition, those of `test` unless that is empty, and what `limits` says. Errors name the file
+// and, where it helps, the offset or index. `known` as LoadText's.
 absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles& train, const IdxFiles& test,
                                    LabelKind labels, Partition partition, const LoadProgress::Callback& progress,
-                                   const v1::DataDescription* known = nullptr);
+                                   const v1::DataDescription* known = nullptr, const SampleLimits& limits = {});
 
 // Pixels to numbers: (table[byte] - mean) * factor, the latter by pixel if the transform standardizes.
 struct PixelTransform {

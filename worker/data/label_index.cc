@@ -116,15 +116,15 @@ std::string LabelIndex::UnknownLabel(absl::string_view text) const {
                       absl::StrJoin(shown, ", "), class_names_.size() > kClassesShown ? ", ..." : "", ")");
 }
 
-bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* error) {
+bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* error, bool held_out) {
   if (kind_ == LabelKind::kNumber) {
     double number = 0;
     if (!ParseLabelNumber(text, &number)) {
       *error = absl::StrCat("label ", Quoted(text), " is not a number, as the squared loss needs it");
       return false;
     }
-    sum_ += number;
-    ++samples_;
+    if (!held_out) sum_ += number;
+    samples_ += !held_out;
     *provisional = static_cast<float>(number);
     return true;
   }
@@ -151,8 +151,8 @@ bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* er
     last_text_.assign(text.data(), text.size());
     last_id_ = static_cast<uint32_t>(id);
   }
-  ++counts_[last_id_];
-  ++samples_;
+  counts_[last_id_] += !held_out;
+  samples_ += !held_out;
   *provisional = static_cast<float>(last_id_);
   return true;
 }

@@ -29,7 +29,8 @@ class LabelIndex {
                                            const v1::DataDescription* known = nullptr);
 
   // Counts the label of a training sample and gives its provisional value; false, and *error says why, if it is none.
-  bool Add(absl::string_view text, float* provisional, std::string* error);
+  // One that is held out makes its label a class, but does not count.
+  bool Add(absl::string_view text, float* provisional, std::string* error, bool held_out = false);
 
   // No more training samples follow.
   void Finish();

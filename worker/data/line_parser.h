@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/hash.h"
 #include "common/base/types.h"
 
 namespace lodestone::worker {
@@ -20,7 +22,11 @@ struct ParsedLine {
   std::vector<float> numeric;  // Transformed as far as the line alone allows; NaN: missing, to be standardized.
   std::vector<Key> keys;
   std::vector<float> values;  // Beside keys; empty if all are 1.
+  uint64_t group = 0;         // The hash of its group's text, where a column names groups (GroupOf).
 };
+
+// Of the text of csv.group's column, empty if it is missing.
+inline uint64_t GroupOf(absl::string_view text) { return StableHash({text.data(), text.size()}); }
 
 // What is wrong with a line, and where.
 struct LineError {

@@ -27,6 +27,10 @@ absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, 
                                     const LoadProgress::Callback& progress) {
   const v1::DataConfig& data = config.data();
   const v1::GeneratedConfig& generated = data.generated();
+  if (data.test_share() > 0) {
+    return absl::InvalidArgumentError(
+        "data.test_share is for files; generated data has data.generated.test_samples beside its training samples");
+  }
   if (data.label_map_size() > 0) {
     return absl::InvalidArgumentError("data.label_map is for labels in files, but the data is generated");
   }
@@ -86,16 +90,28 @@ absl::StatusOr<IdxFiles> WithLabels(std::vector<std::string> images, absl::Span<
   return files;
 }
 
+// What this worker keeps beside its partition of the files.
+SampleLimits LimitsOf(const v1::Config& config, const Partition& partition, bool with_test) {
+  SampleLimits limits;
+  limits.with_test = with_test;
+  if (partition.index > 0 && config.train().has_validate()) limits.test = config.train().validate().samples_max();
+  if (partition.index == 0 && partition.count > 1) limits.train_sample = config.train().evaluate_train_samples_max();
+  return limits;
+}
+
 absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind labels, Partition partition,
-                                     bool with_test, const LoadProgress::Callback& progress,
+                                     const SampleLimits& limits, const LoadProgress::Callback& progress,
                                      const v1::DataDescription* known) {
   if (config.train().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("data.train is empty, but data.format is ", Format::Format_Name(config.format())));
   }
+  if (config.test_share() > 0 && !config.test().empty()) {
+    return absl::InvalidArgumentError("data.test and data.test_share are two test sets: leave one of them out");
+  }
   DataFiles files;
   LODESTONE_ASSIGN_OR_RETURN(files.train, ExpandFiles(List(config.train()), "data.train"));
-  if (with_test) {
+  if (limits.with_test) {
     LODESTONE_ASSIGN_OR_RETURN(files.test, ExpandFiles(List(config.test()), "data.test"));
   }
   Format::Format format = config.format();
@@ -109,7 +125,7 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
       return absl::InvalidArgumentError(absl::StrCat("data.train_labels and data.test_labels are for IDX files, but ",
                                                      files.train[0], " is read as ", Format::Format_Name(format)));
     }
-    return LoadText(config, format, files, labels, partition, progress, known);
+    return LoadText(config, format, files, labels, partition, progress, known, limits);
   }
   LODESTONE_ASSIGN_OR_RETURN(const IdxFiles train,
                              WithLabels(std::move(files.train), List(config.train_labels()), "data.train_labels"));
@@ -117,7 +133,7 @@ absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind lab
   if (!files.test.empty()) {
     LODESTONE_ASSIGN_OR_RETURN(test, WithLabels(std::move(files.test), List(config.test_labels()), "data.test_labels"));
   }
-  return LoadIdx(config, train, test, labels, partition, progress, known);
+  return LoadIdx(config, train, test, labels, partition, progress, known, limits);
 }
 
 }  // namespace
@@ -129,13 +145,14 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
     return absl::InvalidArgumentError(absl::StrCat("partition ", partition.index, " of ", partition.count));
   }
   partition.seed = config.cluster().seed();
+  partition.test_share = config.data().test_share();
   const Format::Format format = config.data().format();
   const bool generated = format == Format::GENERATED || (format == Format::AUTO && config.data().train().empty());
   try {
     const v1::DataDescription* const known = continued == nullptr ? nullptr : &continued->data();
-    absl::StatusOr<LoadedData> data = generated
-                                          ? Generate(config, labels, partition, with_test, progress)
-                                          : LoadFiles(config.data(), labels, partition, with_test, progress, known);
+    absl::StatusOr<LoadedData> data = generated ? Generate(config, labels, partition, with_test, progress)
+                                                : LoadFiles(config.data(), labels, partition,
+                                                            LimitsOf(config, partition, with_test), progress, known);
     if (!data.ok()) return data;
     if (generated) DescribeGenerated(&data->schema);
     data->schema.continued = std::move(continued);

@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile 
   std::unique_ptr<ParquetReader> reader(new ParquetReader(std::move(file), std::move(layout)));
   std::vector<size_t> used = reader->layout_.categorical;
   for (const CsvLayout::NumericColumn& column : reader->layout_.numeric) used.push_back(column.index);
-  for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id}) {
+  for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
     if (column.has_value()) used.push_back(*column);
   }
   reader->columns_.resize(reader->file_.metadata.columns.size());
@@ -150,6 +150,9 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
     if (!is_missing) parsed->label = TextOf(label, &label_);
   }
   if (layout_.id.has_value()) parsed->id = IsMissing(*layout_.id) ? "" : TextOf(*layout_.id, &id_);
+  if (layout_.group.has_value()) {
+    parsed->group = GroupOf(IsMissing(*layout_.group) ? "" : TextOf(*layout_.group, &scratch_));
+  }
   parsed->numeric.clear();
   parsed->keys.clear();
   for (const CsvLayout::NumericColumn& column : layout_.numeric) {

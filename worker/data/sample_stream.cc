@@ -23,7 +23,8 @@ SampleStream::SampleStream(v1::DataConfig config, std::shared_ptr<const v1::Mode
       files_(std::move(files)),
       options_(std::move(options)),
       labels_(std::move(labels)),
-      format_(config_, config_.format(), &model_->data(), {!options_.labels, options_.id_column}) {}
+      format_(config_, config_.format(), &model_->data(),
+              {!options_.labels, options_.id_column, model_->data().group()}) {}
 
 absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig config,
                                                                  std::shared_ptr<const v1::ModelDescription> model,
@@ -99,6 +100,7 @@ absl::StatusOr<bool> SampleStream::ReadSample(Batch* batch, std::vector<std::str
     standardizer_->Apply({parsed_.numeric.data(), parsed_.numeric.size()});
   }
   AppendSample(label, parsed_, batch);
+  if (format_.grouped()) batch->groups.push_back(parsed_.group);
   ids->push_back(options_.id_column.empty() ? absl::StrCat(samples_)
                                             : std::string(parsed_.id.data(), parsed_.id.size()));
   ++samples_;

@@ -1,5 +1,7 @@
 #include "worker/data/stored_dataset.h"
 
+#include <utility>
+
 #include "common/base/check.h"
 
 namespace lodestone::worker {
@@ -7,7 +9,7 @@ namespace lodestone::worker {
 uint64_t StoredDataset::BytesOf(const Chunk& chunk) {
   return chunk.labels.size() * sizeof(float) + chunk.numeric.size() * sizeof(float) +
          chunk.offsets.size() * sizeof(uint64_t) + chunk.keys.size() * sizeof(Key) +
-         chunk.values.size() * sizeof(float);
+         chunk.values.size() * sizeof(float) + chunk.groups.size() * sizeof(uint64_t);
 }
 
 void StoredDataset::Seal(Chunk* chunk) {
@@ -16,6 +18,7 @@ void StoredDataset::Seal(Chunk* chunk) {
   chunk->offsets.shrink_to_fit();
   chunk->keys.shrink_to_fit();
   chunk->values.shrink_to_fit();
+  chunk->groups.shrink_to_fit();
 }
 
 void StoredDataset::Append(float label, const ParsedLine& sample) {
@@ -40,7 +43,26 @@ void StoredDataset::Append(float label, const ParsedLine& sample) {
     chunk.values.resize(chunk.keys.size(), 1.0f);
   }
   if (sparse_) chunk.offsets.push_back(chunk.keys.size());
+  if (grouped_) chunk.groups.push_back(sample.group);
   ++size_;
+}
+
+void StoredDataset::KeepEverySecond() {
+  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_);
+  Batch batch;
+  ParsedLine sample;
+  for (uint64_t i = 0; i < size_; i += 2) {
+    Read({&i, 1}, &batch);
+    sample.numeric = batch.numeric;
+    sample.keys = batch.keys;
+    sample.values = batch.values;
+    if (grouped_) sample.group = batch.groups[0];
+    kept.Append(batch.labels[0], sample);
+  }
+  size_ = kept.size_;
+  full_bytes_ = kept.full_bytes_;
+  has_values_ = kept.has_values_;
+  chunks_ = std::move(kept.chunks_);
 }
 
 void StoredDataset::Finish(const std::function<float(float)>& final_label, const Standardizer& standardizer) {
@@ -71,6 +93,7 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
   batch->numeric.clear();
   batch->keys.clear();
   batch->values.clear();
+  batch->groups.clear();
   batch->offsets.assign(1, 0);
   for (uint64_t index : indices) {
     const Chunk& chunk = chunks_[index / kChunkSamples];
@@ -79,6 +102,7 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
     const auto numbers = chunk.numeric.begin() + static_cast<ptrdiff_t>(row * numeric_count_);
     batch->numeric.insert(batch->numeric.end(), numbers, numbers + numeric_count_);
     ReadKeys(chunk, row, batch);
+    if (grouped_) batch->groups.push_back(chunk.groups[row]);
     batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
   }
 }

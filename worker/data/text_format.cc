@@ -95,6 +95,11 @@ absl::Status TextFormat::CheckCriteo(const std::string& file) const {
 }
 
 absl::Status TextFormat::Start(const std::string& file) {
+  if (!has_columns() && !config_.csv().group().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("csv.group: samples of ",
+                                                   absl::AsciiStrToLower(Format::Format_Name(format_)),
+                                                   " files have no column that groups them; leave it out"));
+  }
   if (format_ == Format::LIBSVM && Standardizes(transform_)) {
     return absl::InvalidArgumentError("data.numeric: libsvm data cannot be standardized, it would not stay sparse");
   }
@@ -147,6 +152,7 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     description->set_header(layout.has_header);
     description->set_delimiter(layout.delimiter);
     if (layout.label.has_value()) description->set_label(layout.plain_names[*layout.label]);
+    if (layout.group.has_value()) description->set_group(layout.plain_names[*layout.group]);
     for (const std::string& missing : layout.missing) description->add_missing(missing);
     for (const auto& column : layout.numeric) add_number(layout.plain_names[column.index], column.transform);
     for (size_t i = 0; i < layout.categorical.size(); ++i) {
@@ -192,6 +198,10 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& f
           absl::StrCat(file, ": there is no column \"", options_.id_column, "\" that could name the samples"));
     }
     layout->id = id - layout->plain_names.begin();
+  }
+  if (!options_.group_column.empty()) {
+    const auto group = std::find(layout->plain_names.begin(), layout->plain_names.end(), options_.group_column);
+    if (group != layout->plain_names.end()) layout->group = group - layout->plain_names.begin();
   }
   // All files of a data set are of one layout: one without a header has its columns' names from the first.
   if (known_ == nullptr && first_layout_.has_value() && layout->salts.size() == first_layout_->salts.size()) {

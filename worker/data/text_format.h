@@ -27,7 +27,10 @@ class TextFormat {
  public:
   struct Options {
     bool labels_optional = false;  // A line may have no label, which is then empty.
-    std::string id_column;         // Of CSV and Parquet files: the column that names the samples; empty: none does.
+    // Of CSV and Parquet files, by name: the column that names the samples; and one that groups them in the files that
+    // have it. Empty: none does.
+    std::string id_column;
+    std::string group_column;
   };
   // `config` and `known` must outlive it. Of a model that was trained before, `known` (else null) describes the data:
   // its columns are sought by name in each file, in its order and with its salts, and must have its transforms.
@@ -41,6 +44,8 @@ class TextFormat {
   // The features, and what is done to the numeric ones. After Start.
   const Schema& schema() const { return schema_; }
   const std::vector<v1::Transform>& transforms() const { return transforms_; }
+  // Whether samples have groups. After Start.
+  bool grouped() const { return first_layout_.has_value() && first_layout_->group.has_value(); }
   // Sets the fields about format and columns, but for their statistics. After Start.
   void Describe(v1::DataDescription* description) const;
 

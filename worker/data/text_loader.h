@@ -9,6 +9,7 @@
 #include "proto/config.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_list.h"
+#include "worker/data/sample_limits.h"
 
 namespace lodestone::worker {
 
@@ -19,10 +20,10 @@ struct DataFiles {
 };
 
 // Reads files of `format` (LIBSVM, CSV, CRITEO or PARQUET). Every line or row is checked and every label counted; kept
-// are those of the partition. Errors name file, line and column. `known` (may be null): of the model that is trained
-// on, whose columns, statistics and classes are used instead of those of these files.
+// are those of the partition, and what `limits` says. Errors name file, line and column. `known` (may be null): of the
+// model that is trained on, whose columns, statistics and classes are used instead of those of these files.
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
                                     LabelKind labels, Partition partition, const LoadProgress::Callback& progress,
-                                    const v1::DataDescription* known = nullptr);
+                                    const v1::DataDescription* known = nullptr, const SampleLimits& limits = {});
 
 }  // namespace lodestone::worker

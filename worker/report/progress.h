@@ -38,6 +38,9 @@ class Progress {
   // Of the latest samples, as it was reported last.
   const NamedMetric& metric() const { return metric_.value(); }
 
+  // Training has ended early, as the coordinator said; the next report says so.
+  void StoppedEarly() { progress_.set_stopped_early(true); }
+
   // The evaluation's progress.
   void Evaluated(uint64_t samples, uint64_t samples_total);
 

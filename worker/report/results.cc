@@ -66,17 +66,10 @@ void AddMetrics(const std::string& set, const std::optional<EvaluationMetrics::R
   if (!result) return;
   Json object;
   object["samples"] = result->samples;
-  const auto add = [&](const char* name, double value) {
-    object[name] = Rounded(value);
-    scalars->push_back({absl::StrCat(set, "/", name), value});
-  };
-  add("loss", result->loss);
-  if (result->accuracy) add("accuracy", *result->accuracy);
-  if (result->auc) add("auc", *result->auc);
-  if (result->normalized_entropy) add("normalized_entropy", *result->normalized_entropy);
-  if (result->calibration) add("calibration", *result->calibration);
-  if (result->rmse) add("rmse", *result->rmse);
-  if (result->mae) add("mae", *result->mae);
+  for (const NamedMetric& metric : MetricsOf(*result)) {
+    object[metric.name] = Rounded(metric.value);
+    scalars->push_back({absl::StrCat(set, "/", metric.name), metric.value});
+  }
   (*line)[set] = std::move(object);
 }
 
@@ -183,6 +176,20 @@ void Results::WriteTraining() {
   loss_sum_ = 0;
 }
 
+void Results::Validated(const v1::Validation& validation, const EvaluationMetrics::Result& result, bool best) {
+  WriteTraining();
+  Json line = LineOf("validation");
+  line["seconds"] = Rounded(validation.seconds());
+  line["number"] = validation.number();
+  line["clock"] = validation.clock();
+  line["samples"] = validation.samples();
+  line["duration_seconds"] = Rounded(validation.duration_seconds());
+  line["best"] = best;
+  std::vector<TensorBoardScalar> scalars;
+  AddMetrics("validation", result, &line, &scalars);
+  Append(TextOf(line), TensorBoardScalars(WallSeconds(), static_cast<int64_t>(validation.clock()), scalars));
+}
+
 void Results::Finish(const Summary& summary) {
   WriteTraining();
   Json line = LineOf("result");
@@ -200,6 +207,7 @@ void Results::Finish(const Summary& summary) {
   }
   line["complete"] = summary.complete();
   if (summary.interrupted) line["interrupted"] = true;
+  if (!summary.stopped_early.empty()) line["stopped_early"] = summary.stopped_early;
   if (!summary.complete()) line["missing"] = WhatIsMissing(summary);
   if (!summary.loss_complaint.empty()) line["warning"] = summary.loss_complaint;
   line["stage_seconds"] = ObjectOf(summary.stage_seconds);

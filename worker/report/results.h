@@ -8,10 +8,13 @@
 //   is judged by, of what it said of the latest samples before it learned from them
 //   (worker/metrics/progressive_metric.h), as the coordinator got it last. In TensorBoard it is "auc", beside "loss";
 //   what the evaluation finds is "test/auc" and "train/auc". "delay" is the mean number of updates, own and others',
-//   between reading and application, of the table that had most; "staleness_pushes" is the others' part of it. result:
-//   the last of a run that came to its end: all of it, with the metrics if this worker has evaluated, "delay" by table,
-//   "complete" (whether all samples were trained; else "missing" says which were not), and "warning" if the loss has
-//   not fallen. failed: the last of one that did not, with the reason.
+//   between reading and application, of the table that had most; "staleness_pushes" is the others' part of it.
+//   validation: the metrics of held-out samples while it trained, by this worker, with the number of the validation,
+//   its steps ("clock"), the samples of all workers, and whether it was the best so far; "validation/auc" in
+//   TensorBoard. result: the last of a run that came to its end: all of it, with the metrics if this worker has
+//   evaluated, "delay" by table, "complete" (whether all samples were trained; else "missing" says which were not),
+//   "stopped_early" with the reason if validations have ended it, and "warning" if the loss has not fallen. failed: the
+//   last of one that did not, with the reason.
 // "time" is in UTC, "seconds" count from the first step. A number that is not finite, or not known, is null.
 //
 // Each line and each record is written with one call as soon as it is there, whole or not at all. What cannot be
@@ -30,6 +33,7 @@
 #include "common/base/time_source.h"
 #include "common/io/file.h"
 #include "proto/config.pb.h"
+#include "proto/coordinator.pb.h"
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/metrics/step_stages.h"
 #include "worker/report/results_file.h"
@@ -51,6 +55,8 @@ class Results {
   void StartTraining(uint64_t samples_total);
   // After a step. `metric`: Progress::metric().
   void Step(const StepCounts& counts, const NamedMetric& metric);
+  // This worker has validated the model; `best`: it is the best so far.
+  void Validated(const v1::Validation& validation, const EvaluationMetrics::Result& result, bool best);
   // The run has come to its end.
   void Finish(const Summary& summary);
   // The run has ended before it.

@@ -13,15 +13,10 @@ namespace {
 std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
 
 std::string MetricsJson(const EvaluationMetrics::Result& result) {
-  std::string json = absl::StrCat("{\"samples\": ", result.samples, ", \"loss\": ", Number(result.loss));
-  if (result.accuracy) absl::StrAppend(&json, ", \"accuracy\": ", Number(*result.accuracy));
-  if (result.auc) absl::StrAppend(&json, ", \"auc\": ", Number(*result.auc));
-  if (result.normalized_entropy) {
-    absl::StrAppend(&json, ", \"normalized_entropy\": ", Number(*result.normalized_entropy));
+  std::string json = absl::StrCat("{\"samples\": ", result.samples);
+  for (const NamedMetric& metric : MetricsOf(result)) {
+    absl::StrAppend(&json, ", \"", metric.name, "\": ", Number(metric.value));
   }
-  if (result.calibration) absl::StrAppend(&json, ", \"calibration\": ", Number(*result.calibration));
-  if (result.rmse) absl::StrAppend(&json, ", \"rmse\": ", Number(*result.rmse));
-  if (result.mae) absl::StrAppend(&json, ", \"mae\": ", Number(*result.mae));
   return json + "}";
 }
 
@@ -42,11 +37,33 @@ std::string DelaysJson(const std::vector<DelaySummary>& delays) {
                       "}");
 }
 
+// {"number": 2, "worker": 0, "steps": 200, "samples": 51200, "seconds": 1.5, "best": true, "loss": 0.43, "auc": 0.78}
+std::string ValidationJson(const v1::Validation& validation, bool best) {
+  std::string json = absl::StrCat("{\"number\": ", validation.number(), ", \"worker\": ", validation.worker(),
+                                  ", \"steps\": ", validation.clock(), ", \"samples\": ", validation.samples(),
+                                  ", \"seconds\": ", Number(validation.seconds()));
+  if (best) json += ", \"best\": true";
+  for (const v1::ValidationMetric& metric : validation.metrics()) {
+    absl::StrAppend(&json, ", ", Quoted(metric.name()), ": ", Number(metric.value()));
+  }
+  return json + "}";
+}
+
+std::string ValidationsJson(const v1::ValidationState& state) {
+  std::string json = "[";
+  const char* separator = "\n    ";
+  for (const v1::Validation& validation : state.results()) {
+    absl::StrAppend(&json, separator, ValidationJson(validation, validation.number() == state.best().number()));
+    separator = ",\n    ";
+  }
+  return json + "]";
+}
+
 }  // namespace
 
 std::string WhatIsMissing(const Summary& summary) {
   std::vector<std::string> missing;
-  if (summary.samples < summary.samples_total) {
+  if (summary.samples < summary.samples_total && summary.stopped_early.empty()) {
     missing.push_back(absl::StrCat("this worker trained ", summary.samples, " of ", summary.samples_total, " samples"));
   }
   missing.insert(missing.end(), summary.untrained.begin(), summary.untrained.end());
@@ -68,6 +85,15 @@ std::string SummaryJson(const Summary& summary) {
   if (!summary.delays.empty()) absl::StrAppend(&json, ",\n  \"delay\": ", DelaysJson(summary.delays));
   absl::StrAppend(&json, ",\n  \"complete\": ", summary.complete() ? "true" : "false");
   if (summary.interrupted) json += ",\n  \"interrupted\": true";
+  if (!summary.stopped_early.empty()) {
+    absl::StrAppend(&json, ",\n  \"stopped_early\": ", Quoted(summary.stopped_early));
+  }
+  if (summary.validations.results_size() > 0) {
+    absl::StrAppend(&json, ",\n  \"validations\": ", ValidationsJson(summary.validations));
+  }
+  if (!summary.validations.kept().empty()) {
+    absl::StrAppend(&json, ",\n  \"best_model\": ", Quoted(summary.validations.kept()));
+  }
   if (!summary.complete()) absl::StrAppend(&json, ",\n  \"missing\": ", Quoted(WhatIsMissing(summary)));
   if (!summary.loss_complaint.empty()) absl::StrAppend(&json, ",\n  \"warning\": ", Quoted(summary.loss_complaint));
   if (summary.train) absl::StrAppend(&json, ",\n  \"train\": ", MetricsJson(*summary.train));

@@ -19,6 +19,7 @@ Compute::Compute(Model* model, const std::vector<TableHandle>* tables)
       outputs_(tables->size()),
       predictions_(backend_, Memory::kHost),
       loss_(backend_, Memory::kHost),
+      logits_(backend_, Memory::kHost),
       device_predictions_(backend_),
       device_loss_(backend_) {
   LODESTONE_CHECK(tables->size() == model->tables().size());
@@ -112,9 +113,24 @@ absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const P
   if (!on_host) {
     backend_->CopyOut(samples * sizeof(float), to, predictions);
     backend_->CopyOut(sizeof(double), loss, loss_.data());
+    const size_t logits = Ranks() ? samples * model_->plan().outputs : 0;
+    if (logits > 0) backend_->CopyOut(logits * sizeof(float), model_->logits(), logits_.Resize(logits));
   }
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
   return loss_[0];
+}
+
+bool Compute::Ranks() const {
+  return model_->metrics_kind() == EvaluationMetrics::Kind::kMulticlass &&
+         model_->plan().outputs > EvaluationMetrics::kTopK;
+}
+
+EvaluationMetrics::Details Compute::DetailsOf(const Batch& batch) const {
+  EvaluationMetrics::Details details;
+  if (!batch.groups.empty()) details.groups = batch.groups.data();
+  details.classes = model_->plan().outputs;
+  if (Ranks()) details.logits = backend_->on_host() ? model_->logits() : logits_.data();
+  return details;
 }
 
 }  // namespace lodestone::worker

@@ -14,6 +14,8 @@
 #include "kernels/backend.h"
 #include "kernels/scratch_array.h"
 #include "worker/client/table_handle.h"
+#include "worker/data/dataset.h"
+#include "worker/metrics/evaluation_metrics.h"
 #include "worker/model/model.h"
 #include "worker/training/batch_pipeline.h"
 #include "worker/training/parameters.h"
@@ -38,8 +40,12 @@ class Compute {
 
   // The sum of the losses, and a prediction for each sample (Model::Predict).
   absl::StatusOr<double> Predict(const BatchPipeline::Item& item, const Parameters& parameters, float* predictions);
+  // What metrics need of the last Predict, which was of `batch`, beside its predictions: valid until the next.
+  EvaluationMetrics::Details DetailsOf(const Batch& batch) const;
 
  private:
+  // Whether metrics rank a sample's logits.
+  bool Ranks() const;
   // Sets the pointers to the batch's parameters, and queues what must be copied for them.
   void Take(const BatchPipeline::Item& item, const Parameters& parameters);
   void CopyChanged(const Parameters& parameters);
@@ -59,6 +65,7 @@ class Compute {
   size_t finished_ = 0;
   kernels::ScratchArray<float> predictions_;  // In the host's memory.
   kernels::ScratchArray<double> loss_;        // In the host's memory.
+  kernels::ScratchArray<float> logits_;       // In the host's memory, of a device's last Predict, if they are ranked.
   // Empty if the backend works on the host's memory.
   std::vector<kernels::ScratchArray<float>> dense_;             // Per dense table.
   std::vector<kernels::ScratchArray<float>> device_gradients_;  // Per table.

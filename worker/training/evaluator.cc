@@ -50,7 +50,7 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
     predictions.resize(batch.size);
     LODESTONE_ASSIGN_OR_RETURN(const double loss,
                                context_.compute->Predict(*item, *context_.parameters, predictions.data()));
-    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss);
+    metrics.Add(batch.size, predictions.data(), batch.labels.data(), loss, context_.compute->DetailsOf(batch));
     done += batch.size;
     pipeline.Release();
     on_progress(done);

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "worker/model/model.h"
@@ -17,6 +20,7 @@
 #include "worker/training/parameters.h"
 #include "worker/training/trainer.h"
 #include "worker/training/training_context.h"
+#include "worker/training/validator.h"
 
 namespace lodestone::worker {
 namespace {
@@ -25,23 +29,18 @@ namespace {
 constexpr int kEvaluationsMax = 3;
 
 void LogMetrics(const char* set, const EvaluationMetrics::Result& result) {
-  if (result.rmse) {
-    LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} rmse={:.6f}", set, result.samples,
-                  result.loss, *result.rmse);
-  } else if (result.auc) {
-    LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} accuracy={:.6f} auc={:.6f}", set,
-                  result.samples, result.loss, result.accuracy.value_or(0), *result.auc);
-  } else {
-    LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} loss={:.6f} accuracy={:.6f}", set, result.samples,
-                  result.loss, result.accuracy.value_or(0));
-  }
+  const std::string metrics = absl::StrJoin(MetricsOf(result), " ", [](std::string* out, const NamedMetric& metric) {
+    absl::StrAppend(out, absl::StrFormat("%s=%.6f", metric.name, metric.value));
+  });
+  LODESTONE_LOG(INFO, "evaluator", "evaluated set={} samples={} metrics={}", set, result.samples, metrics);
 }
 
 // Training and test metrics of the values as they are.
 absl::Status EvaluateAll(const TrainingContext& context, Summary* summary) {
   const LoadedData& data = *context.data;
   Progress* const progress = context.progress;
-  const uint64_t train = std::min<uint64_t>(data.train->size(), context.config->train().evaluate_train_samples_max());
+  const Dataset& all_train = data.train_sample != nullptr ? *data.train_sample : *data.train;
+  const uint64_t train = std::min<uint64_t>(all_train.size(), context.config->train().evaluate_train_samples_max());
   const uint64_t test = data.test == nullptr ? 0 : data.test->size();
   Evaluator evaluator(context);
   if (test > 0) {
@@ -51,7 +50,7 @@ absl::Status EvaluateAll(const TrainingContext& context, Summary* summary) {
     LogMetrics("test", *summary->test);
   }
   if (train > 0) {
-    LODESTONE_ASSIGN_OR_RETURN(summary->train, evaluator.Evaluate(*data.train, train, [=](uint64_t done) {
+    LODESTONE_ASSIGN_OR_RETURN(summary->train, evaluator.Evaluate(all_train, train, [=](uint64_t done) {
       progress->Evaluated(test + done, train + test);
     }));
     LogMetrics("train", *summary->train);
@@ -59,6 +58,16 @@ absl::Status EvaluateAll(const TrainingContext& context, Summary* summary) {
   summary->best_reachable = data.best_reachable;
   summary->best_reachable_metric = data.best_reachable_metric;
   return absl::OkStatus();
+}
+
+// What validations have found, of all workers. A coordinator that does not answer costs the summary that.
+void FillValidations(const TrainingContext& context, bool stopped_early, Summary* summary) {
+  if (context.validator == nullptr && !stopped_early) return;
+  const absl::StatusOr<v1::ValidateResponse> response = context.client->Validate({});
+  if (response.ok()) summary->validations = response->state();
+  if (!stopped_early) return;
+  summary->stopped_early =
+      summary->validations.stopped().empty() ? "the coordinator has ended training" : summary->validations.stopped();
 }
 
 // The end of a run, by worker 0: waits until no worker takes steps, and evaluates. If another has pushed meanwhile (one
@@ -92,17 +101,19 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
 
   Compute compute(model.get(), &tables);
   Progress progress(client, time, model->metrics_kind());
-  const TrainingContext context{.config = &config,
-                                .client = client,
-                                .data = &data,
-                                .model = model.get(),
-                                .compute = &compute,
-                                .tables = &tables,
-                                .parameters = &parameters,
-                                .progress = &progress,
-                                .results = results,
-                                .time = time,
-                                .stop = stop};
+  TrainingContext context{.config = &config,
+                          .client = client,
+                          .data = &data,
+                          .model = model.get(),
+                          .compute = &compute,
+                          .tables = &tables,
+                          .parameters = &parameters,
+                          .progress = &progress,
+                          .results = results,
+                          .time = time,
+                          .stop = stop};
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Validator> validator, Validator::Create(context));
+  context.validator = validator.get();
   Trainer trainer(context);
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
@@ -119,6 +130,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
     return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
   }
   if (client->index() == 0) LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(context, &summary));
+  FillValidations(context, trained.stopped_early, &summary);
   if (!summary.complete()) {
     LODESTONE_LOG(WARN, "trainer", "not all samples were trained: {}", WhatIsMissing(summary));
   }

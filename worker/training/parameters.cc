@@ -173,11 +173,13 @@ absl::Status Parameters::RefreshTo(uint64_t acknowledged_pushes, const ShardVers
   return there ? absl::OkStatus() : PullAll();
 }
 
-absl::Status Parameters::PullAll() {
+absl::Status Parameters::PullAll() { return PullAll({}).status(); }
+
+absl::StatusOr<ShardVersions> Parameters::PullAll(std::vector<RowPull> rows) {
   const int64_t now_ms = options_.time->NowMs();
   std::vector<DensePull> pulls;
   for (Table& table : tables_) pulls.push_back({table.handle, table.values.data()});
-  auto versions = client_->PullNow(std::move(pulls), {});
+  auto versions = client_->PullNow(std::move(pulls), std::move(rows));
   if (!versions.ok()) return Annotate(versions.status(), "pulling dense parameters");
   LODESTONE_CHECK(versions->size() == versions_.size());
   ++pulls_;
@@ -196,7 +198,7 @@ absl::Status Parameters::PullAll() {
     }
   }
   TakeStaged();
-  return absl::OkStatus();
+  return versions;
 }
 
 void Parameters::TakeStaged(bool values) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "worker/client/client.h"
@@ -49,6 +50,8 @@ class Parameters {
   void SetOwnPushesMissingMax(uint64_t pushes) { own_pushes_missing_max_ = pushes; }
   // Pulls all values.
   absl::Status PullAll();
+  // The same with rows beside them, in one pull, and gives the versions of all that was read. Needs no Start.
+  absl::StatusOr<ShardVersions> PullAll(std::vector<RowPull> rows);
 
   // Values of table `i` of the constructor's: its layout.elements floats.
   const float* values(size_t i) const { return tables_[i].values.data(); }

@@ -19,6 +19,7 @@
 #include "worker/report/results.h"
 #include "worker/training/compute.h"
 #include "worker/training/parameters.h"
+#include "worker/training/validator.h"
 
 namespace lodestone::worker {
 namespace {
@@ -152,6 +153,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   Result result;
   result.samples_total = batches.total_samples();
   const int64_t start_ms = context_.time->NowMs();
+  if (context_.validator != nullptr) context_.validator->Start();
   {
     BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_,
                            [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); },
@@ -163,19 +165,22 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
     ApplyLead(&pipeline);
     while (true) {
       result.stopped = context_.Stops(StopRequest::kFinish);
-      if (result.stopped) break;
+      if (result.stopped || context_.client->StopsEarly()) break;
       // With nothing to compute meanwhile, gradients need not wait.
       if (!pipeline.Ready()) LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
       const int64_t start_ns = NowNs();
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
       if (item == nullptr) break;
       LODESTONE_RETURN_IF_ERROR(Step(&pipeline, *item, start_ns));
+      LODESTONE_RETURN_IF_ERROR(MaybeValidate(&pipeline));
     }
     LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
   }
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
+  result.stopped_early = samples_ < result.samples_total && !result.stopped && context_.client->StopsEarly();
+  if (result.stopped_early) context_.progress->StoppedEarly();
   result.steps = steps_;
   result.samples = samples_;
   result.stages = stages_;
@@ -241,6 +246,13 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   if (context_.progress->Step(step)) context_.progress->Delays(tally_->Delays());
   if (context_.results != nullptr) context_.results->Step(step, context_.progress->metric());
   return absl::OkStatus();
+}
+
+absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
+  if (context_.validator == nullptr || !context_.validator->IsDue(steps_, samples_)) return absl::OkStatus();
+  LODESTONE_RETURN_IF_ERROR(PushAlone(pipeline));
+  LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
+  return context_.validator->Validate(steps_);
 }
 
 absl::Status Trainer::Refresh(uint64_t acknowledged) {

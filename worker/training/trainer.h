@@ -39,6 +39,7 @@ class Trainer {
     std::string loss_complaint;        // LossTrend::Complaint.
     StageSeconds stages{};             // Where the time of the steps went.
     bool stopped = false;              // By `stop`, before the last step.
+    bool stopped_early = false;        // Because the coordinator said so, before the last step.
   };
 
   explicit Trainer(const TrainingContext& context);
@@ -62,6 +63,8 @@ class Trainer {
   absl::Status Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns);
   // Adds what a step has spent in each stage.
   void CountStages(const std::array<int64_t, kStages>& ns);
+  // Validates the model, if that is due and this worker's to do.
+  absl::Status MaybeValidate(BatchPipeline* pipeline);
   // Takes over the newest dense values that the lead asks for.
   absl::Status Refresh(uint64_t acknowledged);
   // Passes on what lead_ says.

@@ -18,6 +18,7 @@ class Model;
 class Parameters;
 class Progress;
 class Results;
+class Validator;
 struct TableHandle;
 
 // What a worker is asked to do before its end.
@@ -31,12 +32,13 @@ struct TrainingContext {
   const v1::Config* config = nullptr;
   Client* client = nullptr;
   const LoadedData* data = nullptr;
-  const Model* model = nullptr;
+  Model* model = nullptr;
   Compute* compute = nullptr;                        // Of that model.
   const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
   Parameters* parameters = nullptr;                  // Of the dense tables.
   Progress* progress = nullptr;
-  Results* results = nullptr;  // Null: none are wanted.
+  Results* results = nullptr;      // Null: none are wanted.
+  Validator* validator = nullptr;  // Null: there is no validation while it trains.
   const TimeSource* time = nullptr;
   const std::atomic<StopRequest>* stop = nullptr;
 

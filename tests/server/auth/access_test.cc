@@ -120,6 +120,7 @@ TEST(MethodRoles, EachMethodOfEachServiceHasTheRoleThatItIsMeantToHave) {
                                                               {"Coordinator/Join", {"worker"}},
                                                               {"Coordinator/Heartbeat", {"worker"}},
                                                               {"Coordinator/AwaitClock", {"worker"}},
+                                                              {"Coordinator/Validate", {"worker"}},
                                                               {"Coordinator/Route", {"observer", "worker"}},
                                                               {"Admin/Status", {"observer", "worker"}},
                                                               {"Admin/Events", {"observer", "worker"}},

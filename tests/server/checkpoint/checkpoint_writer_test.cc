@@ -456,5 +456,17 @@ TEST_F(CheckpointWriterFailure, ADamagedManifestDoesNotCountAmongThoseKept) {
   EXPECT_THAT(Names(), ElementsAre("auto-ps0-000004", "auto-ps0-000005"));
 }
 
+TEST_F(CheckpointWriterTest, RemovesANamedOneIfItIsThereAndNoOther) {
+  const auto writer = FakePs::OpenWriter(ps_.options(dir_));
+  Write(writer.get());
+  Write(writer.get(), "best-1");
+  Write(writer.get(), "best-2");
+  EXPECT_TRUE(writer->Remove("best-1").ok());
+  EXPECT_TRUE(writer->Remove("never").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(writer->Remove("../up")));
+  EXPECT_TRUE(absl::IsInvalidArgument(writer->Remove(PeriodicName(0, 1)))) << "those go by themselves";
+  EXPECT_THAT(Names(), testing::UnorderedElementsAre("best-2", PeriodicName(0, 1)));
+}
+
 }  // namespace
 }  // namespace lodestone::server

@@ -29,10 +29,11 @@ class AdminServer {
     stub_ = v1::Admin::NewStub(server_->InProcessChannel({}));
   }
 
-  grpc::Status Checkpoint(const std::string& name, v1::CheckpointResponse* response) {
+  grpc::Status Checkpoint(const std::string& name, v1::CheckpointResponse* response, const std::string& removes = "") {
     grpc::ClientContext context;
     v1::CheckpointRequest request;
     request.set_name(name);
+    request.set_removes(removes);
     return stub_->Checkpoint(&context, request, response);
   }
   grpc::Status Rollback(const std::string& table, const std::string& checkpoint, v1::RollbackResponse* response) {
@@ -200,6 +201,24 @@ TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
   EXPECT_EQ(server.History().points(0).samples(), 5);
   EXPECT_EQ(AdminServer().Events(0).events_size(), 0);
   EXPECT_EQ(AdminServer().History().points_size(), 0);
+}
+
+TEST(AdminService, RemovesTheCheckpointThatIsNamedBeforeItWrites) {
+  std::vector<std::string> calls;
+  AdminService::Handlers handlers;
+  handlers.checkpoint = [&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
+    calls.push_back("write " + name);
+    return v1::CheckpointResponse();
+  };
+  handlers.remove_checkpoint = [&](const std::string& name) {
+    calls.push_back("remove " + name);
+    return name == "stuck" ? absl::InternalError("the disk") : absl::OkStatus();
+  };
+  AdminServer server(handlers);
+  v1::CheckpointResponse response;
+  EXPECT_TRUE(server.Checkpoint("best-2", &response, "best-1").ok());
+  EXPECT_EQ(server.Checkpoint("best-3", &response, "stuck").error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(calls, (std::vector<std::string>{"remove best-1", "write best-2", "remove stuck"}));
 }
 
 }  // namespace

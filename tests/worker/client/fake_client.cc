@@ -366,6 +366,50 @@ absl::StatusOr<std::vector<std::string>> FakeClient::AwaitClock(Clock clock) {
   return untrained_;
 }
 
+void FakeClient::OnValidate(std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> answer) {
+  MutexLock lock(&mu_);
+  validate_ = std::move(answer);
+}
+
+void FakeClient::StopEarly() {
+  MutexLock lock(&mu_);
+  stops_early_ = true;
+}
+
+std::vector<v1::ValidateRequest> FakeClient::validations() const {
+  MutexLock lock(&mu_);
+  return validations_;
+}
+
+std::vector<std::pair<std::string, std::string>> FakeClient::checkpoints() const {
+  MutexLock lock(&mu_);
+  return checkpoints_;
+}
+
+absl::StatusOr<v1::ValidateResponse> FakeClient::Validate(v1::ValidateRequest request) {
+  std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> answer;
+  {
+    MutexLock lock(&mu_);
+    validations_.push_back(request);
+    answer = validate_;
+  }
+  absl::StatusOr<v1::ValidateResponse> response = v1::ValidateResponse();
+  if (answer != nullptr) response = answer(request);
+  if (response.ok() && !response->state().stopped().empty()) StopEarly();
+  return response;
+}
+
+bool FakeClient::StopsEarly() const {
+  MutexLock lock(&mu_);
+  return stops_early_;
+}
+
+absl::Status FakeClient::WriteCheckpoint(const std::string& name, const std::string& removes) {
+  MutexLock lock(&mu_);
+  checkpoints_.emplace_back(name, removes);
+  return absl::OkStatus();
+}
+
 absl::Status FakeClient::Health() const {
   MutexLock lock(&mu_);
   return health_;

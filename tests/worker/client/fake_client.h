@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -29,6 +30,9 @@ class FakeClient final : public Client {
   void WithholdAnchors();
   // AwaitClock finds these workers' samples untrained, and calls `at` first (may be null), which may call this object.
   void OnAwaitClock(std::vector<std::string> untrained, std::function<void()> at = nullptr);
+  // What the coordinator answers to Validate (null: it gives no validation away), and whether it ends training early.
+  void OnValidate(std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> answer);
+  void StopEarly();
   // Someone else's push: the versions of all shards with dense values grow, and so does the first value of the first
   // table.
   void PushByAnother();
@@ -43,6 +47,8 @@ class FakeClient final : public Client {
   std::vector<v1::WorkerProgress> reports() const;
   std::vector<Clock> clocks() const;  // Of the pushes that were applied.
   std::vector<Clock> awaited() const;
+  std::vector<v1::ValidateRequest> validations() const;                  // As Validate got them.
+  std::vector<std::pair<std::string, std::string>> checkpoints() const;  // Written, and what each removed.
   std::vector<size_t> pushes_in_flight_max() const;  // As SetPushesInFlightMax was told, one after the other.
   // A table's current values: dense elements, or the row of `key`.
   std::vector<float> DenseValues(const std::string& table) const;
@@ -69,6 +75,9 @@ class FakeClient final : public Client {
   void SetPushesInFlightMax(size_t pushes) override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
+  absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) override;
+  bool StopsEarly() const override;
+  absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override;
   absl::Status Health() const override;
 
  private:
@@ -126,6 +135,10 @@ class FakeClient final : public Client {
   std::vector<Clock> awaited_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> untrained_ ABSL_GUARDED_BY(mu_);
   std::function<void()> at_await_ ABSL_GUARDED_BY(mu_);
+  std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> validate_ ABSL_GUARDED_BY(mu_);
+  bool stops_early_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<v1::ValidateRequest> validations_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<std::string, std::string>> checkpoints_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lodestone::worker

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace lodestone::worker {
@@ -221,6 +222,72 @@ TEST(EvaluationMetrics, GoesOnAfterItHasFinished) {
   metrics.Add(1, predictions.data() + 1, labels.data() + 1, 2);
   EXPECT_EQ(metrics.Finish().auc.value(), 1.0);
   EXPECT_EQ(metrics.Finish().loss, 1.5);
+}
+
+// Group 1 has 2 positives and 2 negatives, of whose 4 pairs 3 are in order; group 2 one of each, in order; group 3
+// positives only: (4 * 3 / 4 + 2 * 1) / (4 + 2).
+TEST(EvaluationMetrics, GaucIsTheGroupsAucWeightedByTheirSamples) {
+  const std::vector<float> predictions = {0.9f, 0.4f, 0.3f, 0.6f, 0.2f, 0.1f, 0.8f};
+  const std::vector<float> labels = {1, 1, 0, 0, 1, 0, 1};
+  const std::vector<uint64_t> groups = {1, 1, 1, 1, 2, 2, 3};
+  EvaluationMetrics first(Kind::kBinary), second(Kind::kBinary);
+  first.Add(3, predictions.data(), labels.data(), 0, {.groups = groups.data()});
+  second.Add(4, predictions.data() + 3, labels.data() + 3, 0, {.groups = groups.data() + 3});
+  first.Merge(second);
+  EXPECT_DOUBLE_EQ(first.Finish().gauc.value(), (4 * 0.75 + 2 * 1) / 6);
+  EXPECT_NE(first.Finish().gauc, first.Finish().auc);
+}
+
+TEST(EvaluationMetrics, WithoutAGroupOfBothClassesThereIsNoGauc) {
+  const std::vector<float> predictions = {0.9f, 0.4f}, labels = {1, 0};
+  const std::vector<uint64_t> groups = {1, 2};
+  EvaluationMetrics metrics(Kind::kBinary), without(Kind::kBinary);
+  metrics.Add(2, predictions.data(), labels.data(), 0, {.groups = groups.data()});
+  without.Add(2, predictions.data(), labels.data(), 0);
+  EXPECT_FALSE(metrics.Finish().gauc.has_value());
+  EXPECT_TRUE(metrics.Finish().auc.has_value());
+  EXPECT_FALSE(without.Finish().gauc.has_value());
+}
+
+TEST(EvaluationMetrics, TopFiveAccuracyCountsLabelsAmongTheFiveGreatestLogits) {
+  // Seven classes; the label ranks first, fifth, sixth, and not at all.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> logits = {
+      9, 1, 2, 3,   4, 5, 6,  // 0 is first.
+      9, 8, 7, 6,   5, 4, 3,  // 4 is fifth.
+      9, 8, 7, 6,   5, 4, 3,  // 5 is sixth.
+      9, 8, 7, nan, 5, 4, 3,  // 3 has no logit.
+  };
+  const std::vector<float> predictions = {0, 0, 0, 0}, labels = {0, 4, 5, 3};
+  EvaluationMetrics metrics(Kind::kMulticlass);
+  metrics.Add(4, predictions.data(), labels.data(), 0, {.logits = logits.data(), .classes = 7});
+  EXPECT_DOUBLE_EQ(metrics.Finish().top5_accuracy.value(), 0.5);
+  EXPECT_DOUBLE_EQ(metrics.Finish().accuracy.value(), 0.25);
+}
+
+TEST(EvaluationMetrics, OfEqualLogitsTheFirstRankAbove) {
+  const std::vector<float> logits(6, 1.0f), predictions = {0, 0}, labels = {4, 5};
+  EvaluationMetrics metrics(Kind::kMulticlass);
+  for (size_t i = 0; i < 2; ++i) {
+    metrics.Add(1, &predictions[i], &labels[i], 0, {.logits = logits.data(), .classes = 6});
+  }
+  EXPECT_DOUBLE_EQ(metrics.Finish().top5_accuracy.value(), 0.5);
+}
+
+TEST(EvaluationMetrics, FiveClassesHaveNoTopFive) {
+  const std::vector<float> logits(5, 1.0f);
+  const float zero = 0;
+  EvaluationMetrics metrics(Kind::kMulticlass);
+  metrics.Add(1, &zero, &zero, 0, {.logits = logits.data(), .classes = 5});
+  EXPECT_FALSE(metrics.Finish().top5_accuracy.has_value());
+}
+
+TEST(EvaluationMetrics, AllMetricsOfAResultHaveTheirNames) {
+  std::vector<std::string> names;
+  for (const NamedMetric& metric : MetricsOf(Binary({0.9f, 0.1f}, {1, 0}))) names.push_back(metric.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"loss", "accuracy", "auc", "normalized_entropy", "calibration"}));
+  EXPECT_TRUE(LowerIsBetter({"rmse", 1}) && LowerIsBetter({"loss", 1}));
+  EXPECT_FALSE(LowerIsBetter({"auc", 1}) || LowerIsBetter({"accuracy", 1}));
 }
 
 }  // namespace

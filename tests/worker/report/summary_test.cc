@@ -69,5 +69,34 @@ TEST(Summary, StaysJsonWhenALossIsNotANumber) {
   EXPECT_NE(SummaryJson(summary).find("\"loss\": null"), std::string::npos);
 }
 
+TEST(Summary, ARunThatEndedEarlyIsCompleteAndSaysWhy) {
+  Summary summary;
+  summary.samples = 3;
+  summary.samples_total = 10;
+  summary.stopped_early = "auc has not improved in 2 validations";
+  v1::Validation& validation = *summary.validations.add_results();
+  validation.set_number(1);
+  validation.set_clock(20);
+  validation.set_samples(640);
+  validation.set_seconds(1.5);
+  v1::ValidationMetric& metric = *validation.add_metrics();
+  metric.set_name("auc");
+  metric.set_value(0.75);
+  *summary.validations.mutable_best() = validation;
+  summary.validations.set_kept("best-1-7");
+  EXPECT_TRUE(summary.complete());
+  EXPECT_EQ(WhatIsMissing(summary), "");
+  const std::string json = SummaryJson(summary);
+  for (const char* part :
+       {"\"complete\": true", "\"stopped_early\": \"auc has not improved in 2 validations\"",
+        "\"validations\": [\n    {\"number\": 1, \"worker\": 0, \"steps\": 20, \"samples\": 640, \"seconds\": 1.5, "
+        "\"best\": true, \"auc\": 0.75}]",
+        "\"best_model\": \"best-1-7\""}) {
+    EXPECT_NE(json.find(part), std::string::npos) << part << " in " << json;
+  }
+  summary.untrained = {"worker 1 died"};
+  EXPECT_FALSE(summary.complete()) << "another lacks samples that it was to train";
+}
+
 }  // namespace
 }  // namespace lodestone::worker

@@ -429,5 +429,17 @@ TEST_F(JobTest, ResultsTellOfEveryStepAndWhereTheTimeWent) {
   EXPECT_NEAR(lines[2]["test"]["auc"], *summary->test->auc, 1e-6) << "seven digits are written";
 }
 
+TEST_F(JobTest, TheTrainMetricsAreOfTheSampleOfAllPartitionsIfThereIsOne) {
+  LoadedData data = ParityData(100);
+  data.train_sample = std::move(data.test);
+  std::vector<MemoryDataset::Sample> own;
+  for (uint64_t i = 0; i < 40; ++i) own.push_back({1.0f, {}, {i % 10, 100 + i % 10}, {}});
+  data.train = std::make_unique<MemoryDataset>(std::move(own));
+  const auto summary = Run(MakeConfig(ModelConfig::LINEAR, 1), data);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->train->samples, 100u);
+  EXPECT_TRUE(summary->train->auc.has_value()) << "its own partition has one class only";
+}
+
 }  // namespace
 }  // namespace lodestone::worker

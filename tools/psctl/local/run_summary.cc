@@ -165,6 +165,49 @@ std::string DelayText(const std::vector<worker::DelaySummary>& delays) {
       greatest->mean, greatest->own, greatest->p50, greatest->p90, greatest->max, greatest->table);
 }
 
+std::vector<ValidationSummary> ValidationsAt(const Json& object) {
+  std::vector<ValidationSummary> validations;
+  const auto found = object.find("validations");
+  if (found == object.end() || !found->is_array()) return validations;
+  for (const Json& one : *found) {
+    if (!one.is_object()) continue;
+    const auto count = [&one](const char* key) { return static_cast<uint64_t>(std::max(0.0, NumberOr(one, key, 0))); };
+    ValidationSummary validation = {count("number"),
+                                    count("worker"),
+                                    count("steps"),
+                                    count("samples"),
+                                    NumberOr(one, "seconds", 0),
+                                    one.value("best", false),
+                                    {}};
+    for (const auto& [name, value] : one.items()) {
+      const bool is_own = name == "number" || name == "worker" || name == "steps" || name == kSamples ||
+                          name == "seconds" || name == "best";
+      if (is_own || !(value.is_number() || value.is_null())) continue;
+      validation.metrics.emplace_back(name, value.is_null() ? kNaN : value.get<double>());
+    }
+    validations.push_back(std::move(validation));
+  }
+  return validations;
+}
+
+Json ToObject(const ValidationSummary& validation) {
+  Json object;
+  object["number"] = validation.number;
+  object["worker"] = validation.worker;
+  object["steps"] = validation.steps;
+  object["samples"] = validation.samples;
+  object["seconds"] = validation.seconds;
+  if (validation.best) object["best"] = true;
+  for (const auto& [name, value] : validation.metrics) object[name] = value;
+  return object;
+}
+
+// "auc 0.7812   loss 0.4312   (validation 3, at 51,200 samples, 12.3 s)".
+std::string ValidationText(const ValidationSummary& validation) {
+  return absl::StrFormat("%s   (validation %d, at %s samples, %.1f s)", MetricsText(validation.metrics),
+                         validation.number, WithThousands(validation.samples), validation.seconds);
+}
+
 double PerSecond(uint64_t samples, double seconds) { return seconds > 0 ? samples / seconds : 0; }
 
 std::string WorkerText(const WorkerSummary& worker) {
@@ -204,6 +247,9 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path) {
   summary.interrupted = flag("interrupted", false);
   summary.missing = TextOr(json, "missing", "");
   summary.warning = TextOr(json, "warning", "");
+  summary.stopped_early = TextOr(json, "stopped_early", "");
+  summary.best_model = TextOr(json, "best_model", "");
+  summary.validations = ValidationsAt(json);
   summary.servers = static_cast<uint32_t>(NumberOr(json, "servers", 0));
   summary.workers = static_cast<uint32_t>(NumberOr(json, "workers", 0));
   summary.train = MetricsAt(json, "train");
@@ -241,6 +287,11 @@ RunSummary Combine(const std::vector<RunSummary>& workers) {
     all.interrupted |= worker.interrupted;
     if (all.missing.empty()) all.missing = worker.missing;
     if (all.warning.empty()) all.warning = worker.warning;
+    if (all.stopped_early.empty()) all.stopped_early = worker.stopped_early;
+    if (worker.validations.size() > all.validations.size()) {  // It asked later.
+      all.validations = worker.validations;
+      all.best_model = worker.best_model;
+    }
     for (const auto& [stage, seconds] : worker.stage_seconds) {
       const auto found = std::find_if(all.stage_seconds.begin(), all.stage_seconds.end(),
                                       [&stage = stage](const auto& sum) { return sum.first == stage; });
@@ -267,6 +318,9 @@ std::string ToJson(const RunSummary& summary) {
   if (!summary.delays.empty()) json["delay"] = ToObject(summary.delays);
   json["complete"] = summary.complete;
   if (summary.interrupted) json["interrupted"] = true;
+  if (!summary.stopped_early.empty()) json["stopped_early"] = summary.stopped_early;
+  if (!summary.best_model.empty()) json["best_model"] = summary.best_model;
+  for (const ValidationSummary& validation : summary.validations) json["validations"].push_back(ToObject(validation));
   if (!summary.missing.empty()) json["missing"] = summary.missing;
   if (!summary.warning.empty()) json["warning"] = summary.warning;
   json["servers"] = summary.servers;
@@ -310,6 +364,12 @@ std::string ToTable(const RunSummary& summary) {
   row("train", MetricsText(summary.train));
   row("test", MetricsText(summary.test));
   row("best reachable", BestText(summary));
+  if (!summary.validations.empty()) row("last validated", ValidationText(summary.validations.back()));
+  for (const ValidationSummary& validation : summary.validations) {
+    if (validation.best) row("best validated", ValidationText(validation));
+  }
+  if (!summary.stopped_early.empty()) row("stopped early", summary.stopped_early);
+  row("best model", summary.best_model);
   row("incomplete", summary.missing);
   row("warning", summary.warning);
   const std::string& results = summary.results;

@@ -25,6 +25,17 @@ struct WorkerSummary {
   Metrics stage_seconds;  // Where the time of its steps went, by stage (worker/metrics/step_stages.h).
 };
 
+// A validation while the run trained.
+struct ValidationSummary {
+  uint64_t number = 0;
+  uint64_t worker = 0;
+  uint64_t steps = 0;    // Of that worker.
+  uint64_t samples = 0;  // Of all workers.
+  double seconds = 0;
+  bool best = false;  // Of all.
+  Metrics metrics;
+};
+
 struct RunSummary {
   std::string config;  // The file.
   std::string model;
@@ -34,10 +45,13 @@ struct RunSummary {
   double staleness_pushes = 0;  // Mean over all steps.
   // Of all workers: quantiles are the greatest of theirs.
   std::vector<worker::DelaySummary> delays;
-  bool complete = true;      // All samples were trained; if not,
-  std::string missing;       // what was not,
-  bool interrupted = false;  // and whether that was wanted.
-  std::string warning;       // Of what was learned, or not.
+  bool complete = true;       // All samples were trained; if not,
+  std::string missing;        // what was not,
+  bool interrupted = false;   // and whether that was wanted.
+  std::string warning;        // Of what was learned, or not.
+  std::string stopped_early;  // Why validations have ended training; empty: they have not.
+  std::string best_model;     // The checkpoint that keeps the best model; empty: none does.
+  std::vector<ValidationSummary> validations;
   uint32_t servers = 0;
   uint32_t workers = 0;
   Metrics train;
@@ -56,10 +70,11 @@ absl::StatusOr<RunSummary> ReadSummary(const std::string& path);
 RunSummary Combine(const std::vector<RunSummary>& workers);
 
 // {"config", "model", "samples", "seconds", "samples_per_second", "staleness_pushes", "delay": {TABLE: {"pushes",
-// "mean", "own", "p50", "p90", "max"}, …}, "complete", "interrupted", "missing", "warning", "servers", "workers",
-// "train": {…}, "test": {…}, "best_reachable": {…}, "stage_seconds": {…}, "per_worker": [{"samples", "seconds",
-// "samples_per_second", "staleness_pushes", "stage_seconds": {…}}, …], "results"}. A value that is not finite is null;
-// an empty group is left out.
+// "mean", "own", "p50", "p90", "max"}, …}, "complete", "stopped_early", "best_model", "validations":
+// [{"number", "worker", "steps", "samples", "seconds", "best", metrics}, …], "interrupted", "missing", "warning",
+// "servers", "workers", "train": {…}, "test": {…}, "best_reachable": {…}, "stage_seconds": {…}, "per_worker":
+// [{"samples", "seconds", "samples_per_second", "staleness_pushes", "stage_seconds": {…}}, …], "results"}. A value that
+// is not finite is null; an empty group is left out.
 std::string ToJson(const RunSummary& summary);
 // For people.
 std::string ToTable(const RunSummary& summary);

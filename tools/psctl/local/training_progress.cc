@@ -103,6 +103,27 @@ double SampleRate::per_second() const {
   return (window_.back().second - window_.front().second) / seconds;
 }
 
+std::string ValidationLine(const v1::Validation& validation, bool best) {
+  const v1::ValidationMetric& judged_by = validation.judged_by();
+  return absl::StrFormat("validation %d: %s %.4f%s; at %s samples, %.1f s", validation.number(), judged_by.name(),
+                         judged_by.value(), best ? ", the best so far" : "", WithThousands(validation.samples()),
+                         validation.seconds());
+}
+
+std::string ValidationsText(const v1::ValidationState& state) {
+  if (state.results().empty()) return "";
+  const auto metric = [](const v1::Validation& validation) {
+    return absl::StrFormat("%s %.4f (validation %d)", validation.judged_by().name(), validation.judged_by().value(),
+                           validation.number());
+  };
+  const v1::Validation& last = state.results(state.results_size() - 1);
+  std::string text = absl::StrCat("last ", metric(last));
+  if (state.has_best()) absl::StrAppend(&text, ", best ", metric(state.best()));
+  if (!state.stopped().empty()) absl::StrAppend(&text, "; training ends early: ", state.stopped());
+  if (!state.kept().empty()) absl::StrAppend(&text, "; the best is kept in ", state.kept());
+  return text;
+}
+
 std::string PhaseText(const ClusterView& view) {
   switch (view.phase) {
     case v1::PHASE_JOINED:

@@ -45,6 +45,12 @@ class SampleRate {
   std::deque<std::pair<double, uint64_t>> window_;
 };
 
+// "validation 3: auc 0.7812, the best so far; at 51,200 samples, 12.3 s".
+std::string ValidationLine(const v1::Validation& validation, bool best);
+// "last auc 0.7801 (validation 7), best auc 0.7812 (validation 3)"; empty if there is none. Then why training ends
+// early, if it does, and the checkpoint that keeps the best.
+std::string ValidationsText(const v1::ValidationState& state);
+
 // "starting", "loading data", "training", "waiting", "evaluating" or "finished".
 std::string PhaseText(const ClusterView& view);
 // Seconds until the training samples are done; nullopt if that cannot be said.

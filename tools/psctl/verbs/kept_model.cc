@@ -27,6 +27,12 @@ std::string KeptModel::CheckpointDir() const {
 }
 
 absl::Status KeptModel::Prepare(const std::string& folder) {
+  const bool keeps = !out_.empty() || !data_dir_.empty() || !config_.checkpoint().dir().empty();
+  if (config_.train().validate().keep_best() && !keeps) {
+    return absl::FailedPreconditionError(
+        "train.validate.keep_best has nowhere to keep the best model: add --model FILE.safetensors, or set "
+        "server.data_dir");
+  }
   if (out_.empty() && from_.empty()) return absl::OkStatus();
   if (!out_.empty()) LODESTONE_RETURN_IF_ERROR(TensorFile::CheckPath(out_));
   if (data_dir_.empty()) {
@@ -55,17 +61,23 @@ absl::Status KeptModel::Start() {
   return absl::OkStatus();
 }
 
-absl::Status KeptModel::Keep() const {
+absl::Status KeptModel::Keep(const std::string& best) {
+  best_ = best;
   if (out_.empty()) return absl::OkStatus();
   ExportOptions options;
-  options.path = CheckpointDir();
+  options.path = best.empty() ? CheckpointDir() : absl::StrCat(CheckpointDir(), "/", best);
   options.out = out_;
   return ExportCheckpoint(options);
 }
 
 std::string KeptModel::Report() const {
-  if (absl::EndsWith(out_, ".npz")) return absl::StrCat("the model is ", out_, ", for NumPy");
-  if (!out_.empty()) return absl::StrCat("the model is ", out_, " (psctl predict ", out_, " --data FILE --out FILE)");
+  const std::string which = best_.empty() ? "the model is " : absl::StrCat("the best model, of ", best_, ", is ");
+  if (absl::EndsWith(out_, ".npz")) return absl::StrCat(which, out_, ", for NumPy");
+  if (!out_.empty()) return absl::StrCat(which, out_, " (psctl predict ", out_, " --data FILE --out FILE)");
+  if (!best_.empty()) {
+    return absl::StrCat("the best model is the checkpoint ", CheckpointDir(), "/", best_,
+                        "; psctl export makes a file of it");
+  }
   if (!config_.server().data_dir().empty()) {
     return absl::StrCat("the model is in ", data_dir_, ", where the next run goes on; psctl export makes a file of it");
   }

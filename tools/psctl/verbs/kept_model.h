@@ -18,12 +18,14 @@ class KeptModel {
   KeptModel(std::string out, std::string from, const v1::Config& config);
 
   // Checks both, and makes the checkpoint to start from; `folder` is for what lives as long as the run.
-  // FAILED_PRECONDITION if server.data_dir, in which a run goes on, is not empty and another model is to start in it.
+  // FAILED_PRECONDITION if server.data_dir, in which a run goes on, is not empty and another model is to start in it;
+  // and if the best model is to be kept, and nothing is.
   absl::Status Prepare(const std::string& folder);
   // What the servers' configuration says beside the run's: "a.b=VALUE" each. After Prepare.
   const std::vector<std::string>& sets() const { return sets_; }
-  // Writes the file, if one is wanted, once the servers have ended.
-  absl::Status Keep() const;
+  // Writes the file, if one is wanted, once the servers have ended: of the checkpoint `best`
+  // (train.validate.keep_best), or, if that is empty, of what the servers had at their end.
+  absl::Status Keep(const std::string& best);
   // What to say at the end of a run: where the model is, or how to keep it.
   std::string Report() const;
 
@@ -36,6 +38,7 @@ class KeptModel {
   const v1::Config& config_;
   std::string data_dir_;
   std::vector<std::string> sets_;
+  std::string best_;  // The checkpoint that was written to the file, if it was that of the best model.
 };
 
 }  // namespace lodestone::psctl

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -135,10 +136,10 @@ class LocalRun {
     LODESTONE_RETURN_IF_ERROR(AwaitWorkers());
     poller_.reset();
     console_.SetBar("");
+    if (const auto last = FetchStatus(coordinator_, kPollMs); last.ok()) ShowValidations(last->cluster().validations());
     LODESTONE_RETURN_IF_ERROR(cluster_.StopServers(kSlowEndMs, [this] {
       Say("waiting for the ps to write their last checkpoint and end; Ctrl-C does not wait any longer");
     }));
-    LODESTONE_RETURN_IF_ERROR(model_.Keep());
     std::vector<RunSummary> summaries;
     for (uint32_t i = 0; i < config_.cluster().workers(); ++i) {
       LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadSummary(SummaryFile(i)));
@@ -148,6 +149,7 @@ class LocalRun {
     all.config = options_.config_path;
     all.servers = config_.cluster().servers();
     all.results = config_.worker().results_dir();
+    LODESTONE_RETURN_IF_ERROR(model_.Keep(all.best_model));
     return all;
   }
 
@@ -232,6 +234,7 @@ class LocalRun {
       Say(absl::StrCat("the cluster's page is ", config_.security().certificate().empty() ? "http://" : "https://",
                        status->server().http(), "/"));
     }
+    ShowValidations(status->cluster().validations());
     const ClusterView view = ViewOf(*status, config_.cluster().workers());
     const int64_t now_ms = time_.NowMs();
     rate_.Observe(1e-3 * now_ms, view.samples);
@@ -240,6 +243,20 @@ class LocalRun {
     shown_phase_ = view.phase;
     shown_ms_ = now_ms;
     Say(ProgressLine(view, rate_.per_second()));
+  }
+
+  void ShowValidations(const v1::ValidationState& state) {
+    double best = 0;
+    bool any = false;
+    for (const v1::Validation& validation : state.results()) {
+      const double value = validation.judged_by().value();
+      const bool better = !any || (validation.lower_is_better() ? value < best : value > best);
+      if (better) best = value;
+      any = true;
+      if (validations_shown_.insert(validation.number()).second) Say(ValidationLine(validation, better));
+    }
+    if (state.stopped().empty() || std::exchange(early_end_shown_, true)) return;
+    Say(absl::StrCat("training ends early: ", state.stopped()));
   }
 
   int WriteSummary(const RunSummary& summary) {
@@ -265,6 +282,8 @@ class LocalRun {
   SampleRate rate_;
   bool interrupted_ = false;  // By a first Ctrl-C.
   bool page_shown_ = false;
+  std::set<uint64_t> validations_shown_;  // By number.
+  bool early_end_shown_ = false;
   std::optional<v1::Phase> shown_phase_;
   int64_t shown_ms_ = 0;
 };

@@ -127,14 +127,6 @@ class PredictionWriter {
   uint64_t written_ = 0;
 };
 
-std::vector<std::pair<const char*, double>> MetricsOf(const worker::EvaluationMetrics::Result& result) {
-  std::vector<std::pair<const char*, double>> metrics = {{"loss", result.loss}};
-  if (result.accuracy) metrics.emplace_back("accuracy", *result.accuracy);
-  if (result.auc) metrics.emplace_back("auc", *result.auc);
-  if (result.rmse) metrics.emplace_back("rmse", *result.rmse);
-  return metrics;
-}
-
 void AddCommon(CLI::App* command, const std::shared_ptr<PredictOptions>& options) {
   AddModel(command, &options->model);
   command
@@ -168,7 +160,10 @@ absl::StatusOr<worker::EvaluationMetrics::Result> EvaluateFiles(const PredictOpt
   worker::EvaluationMetrics metrics(model->model().metrics_kind());
   LODESTONE_RETURN_IF_ERROR(
       ForEachBatch(options, /*labels=*/true, source.get(), model.get(), [&](const Predicted& predicted) {
-        metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss);
+        metrics.Add(predicted.batch.size, predicted.predictions.data(), predicted.batch.labels.data(), predicted.loss,
+                    {.groups = predicted.batch.groups.empty() ? nullptr : predicted.batch.groups.data(),
+                     .logits = model->model().logits(),
+                     .classes = model->model().plan().outputs});
         return absl::OkStatus();
       }));
   return metrics.Finish();
@@ -189,9 +184,9 @@ int RunEvaluate(const PredictOptions& options) {
   if (!result.ok()) return Fail("evaluate", result.status());
   nlohmann::ordered_json json = {{"samples", result->samples}};
   std::string text = absl::StrCat("samples ", result->samples, "\n");
-  for (const auto& [name, value] : MetricsOf(*result)) {
-    json[name] = value;
-    absl::StrAppend(&text, name, " ", value, "\n");
+  for (const worker::NamedMetric& metric : worker::MetricsOf(*result)) {
+    json[metric.name] = metric.value;
+    absl::StrAppend(&text, metric.name, " ", metric.value, "\n");
   }
   std::fputs((options.json ? IndentedJson(json) : text).c_str(), stdout);
   return kExitDone;

@@ -237,6 +237,9 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
     for (const std::string& line : cluster.unserved()) {
       absl::StrAppend(&text, paint(Style::kBad, Printable(absl::StrCat("NOT SERVED: ", line))), "\n");
     }
+    if (const std::string validations = ValidationsText(cluster.validations()); !validations.empty()) {
+      absl::StrAppend(&text, Printable(absl::StrCat("validations: ", validations)), "\n");
+    }
     AppendSection(&text, "servers", ServerRows(cluster), paint);
     AppendSection(&text, "workers", WorkerRows(cluster), paint);
   }

@@ -142,6 +142,9 @@ TEST(ToJson, ReadsBackToTheSame) {
   summary.interrupted = true;
   summary.missing = "worker 1 trained 7 of 50 samples";
   summary.warning = "the training loss has not fallen";
+  summary.stopped_early = "auc has not improved";
+  summary.best_model = "best-1-7";
+  summary.validations = {{1, 0, 20, 640, 1.5, true, {{"loss", 0.5}, {"auc", 0.75}}}, {2, 1, 40, 1280, 3, false, {}}};
   const absl::StatusOr<RunSummary> again = ReadSummary(Written(ToJson(summary)));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->results, "runs/1");
@@ -149,6 +152,16 @@ TEST(ToJson, ReadsBackToTheSame) {
   EXPECT_TRUE(again->interrupted);
   EXPECT_EQ(again->missing, summary.missing);
   EXPECT_EQ(again->warning, summary.warning);
+  EXPECT_EQ(again->stopped_early, summary.stopped_early);
+  EXPECT_EQ(again->best_model, summary.best_model);
+  ASSERT_THAT(again->validations, SizeIs(2));
+  EXPECT_TRUE(again->validations[0].best);
+  EXPECT_EQ(again->validations[0].metrics, summary.validations[0].metrics);
+  EXPECT_EQ(again->validations[1].number, 2u);
+  EXPECT_EQ(again->validations[1].worker, 1u);
+  EXPECT_EQ(again->validations[1].steps, 40u);
+  EXPECT_EQ(again->validations[1].samples, 1280u);
+  EXPECT_EQ(again->validations[1].seconds, 3);
   ASSERT_THAT(again->delays, SizeIs(2));
   EXPECT_EQ(again->delays[1].table, "embedding");
   EXPECT_EQ(again->delays[1].mean, 2.5);
@@ -225,6 +238,30 @@ TEST(ToTable, TellsAnErrorsMultipleOfTheBestReachable) {
   summary.test = {{"rmse", 0.33}};
   summary.best_reachable = {{"rmse", 0.3}};
   EXPECT_THAT(ToTable(summary), HasSubstr("rmse 0.3000, the model's is 1.100 times that"));
+}
+
+TEST(ToTable, TellsTheLastAndTheBestValidationAndWhyTrainingEndedEarly) {
+  RunSummary summary = Example();
+  summary.stopped_early = "auc has not improved in 1 validation";
+  summary.best_model = "best-1-7";
+  summary.validations = {{1, 0, 20, 640, 1.5, true, {{"auc", 0.75}}}, {2, 1, 40, 1280, 3, false, {{"auc", 0.7}}}};
+  const std::string table = ToTable(summary);
+  EXPECT_THAT(table, HasSubstr("best validated  auc 0.7500   (validation 1, at 640 samples, 1.5 s)"));
+  EXPECT_THAT(table, HasSubstr("last validated  auc 0.7000   (validation 2, at 1,280 samples, 3.0 s)"));
+  EXPECT_THAT(table, HasSubstr("stopped early   auc has not improved in 1 validation"));
+  EXPECT_THAT(table, HasSubstr("best model      best-1-7"));
+}
+
+TEST(Combine, TakesTheValidationsOfTheWorkerThatKnowsMost) {
+  RunSummary first = Example(), second = Example();
+  first.validations.resize(1);
+  second.validations.resize(2);
+  second.stopped_early = "auc has not improved";
+  second.best_model = "best-2-7";
+  const RunSummary all = Combine({first, second});
+  EXPECT_THAT(all.validations, SizeIs(2));
+  EXPECT_EQ(all.stopped_early, "auc has not improved");
+  EXPECT_EQ(all.best_model, "best-2-7");
 }
 
 }  // namespace

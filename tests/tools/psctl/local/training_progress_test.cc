@@ -150,5 +150,28 @@ TEST(WithThousands, GroupsByThree) {
   EXPECT_EQ(WithThousands(1234567), "1,234,567");
 }
 
+TEST(Validations, TellTheLastTheBestAndWhatCameOfThem) {
+  v1::ValidationState state;
+  EXPECT_EQ(ValidationsText(state), "");
+  for (const uint64_t number : {1, 2}) {
+    v1::Validation& result = *state.add_results();
+    result.set_number(number);
+    result.set_samples(1000 * number);
+    result.set_seconds(1.5);
+    result.mutable_judged_by()->set_name("auc");
+    result.mutable_judged_by()->set_value(number == 1 ? 0.75 : 0.7);
+  }
+  *state.mutable_best() = state.results(0);
+  EXPECT_EQ(ValidationLine(state.results(0), true),
+            "validation 1: auc 0.7500, the best so far; at 1,000 samples, 1.5 s");
+  EXPECT_EQ(ValidationLine(state.results(1), false), "validation 2: auc 0.7000; at 2,000 samples, 1.5 s");
+  EXPECT_EQ(ValidationsText(state), "last auc 0.7000 (validation 2), best auc 0.7500 (validation 1)");
+  state.set_stopped("why");
+  state.set_kept("best-1-7");
+  EXPECT_EQ(ValidationsText(state),
+            "last auc 0.7000 (validation 2), best auc 0.7500 (validation 1); training ends early: why; the best is "
+            "kept in best-1-7");
+}
+
 }  // namespace
 }  // namespace lodestone::psctl

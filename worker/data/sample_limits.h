@@ -1,0 +1,17 @@
+// How many samples a worker keeps beside its partition of the training data.
+//
+// Thread safety: a plain value.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace lodestone::worker {
+
+struct SampleLimits {
+  bool with_test = true;                                 // Whether there is to be a test set,
+  uint64_t test = std::numeric_limits<uint64_t>::max();  // of at most so many samples (at least 1).
+  uint64_t train_sample = 0;                             // Training samples of all partitions; 0: none.
+};
+
+}  // namespace lodestone::worker

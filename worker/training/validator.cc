@@ -1,0 +1,199 @@
+#include "worker/training/validator.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "worker/client/client.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+#include "worker/report/results.h"
+
+namespace lodestone::worker {
+namespace {
+
+constexpr size_t kValidationBatchSize = 2048;
+
+std::vector<const TableHandle*> TablesOf(const TrainingContext& context, size_t begin, size_t end) {
+  std::vector<const TableHandle*> tables;
+  for (size_t t = begin; t < end; ++t) tables.push_back(&(*context.tables)[t]);
+  return tables;
+}
+
+void Set(const NamedMetric& metric, v1::ValidationMetric* to) {
+  to->set_name(metric.name);
+  to->set_value(metric.value);
+}
+
+}  // namespace
+
+Validator::Frozen::Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense)
+    : parameters(context.client, std::move(dense), {.time = context.time}), compute(context.model, context.tables) {}
+
+absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingContext& context) {
+  if (!context.config->train().has_validate()) return nullptr;
+  if (context.data->test == nullptr || context.data->test->size() == 0) {
+    return absl::InvalidArgumentError(
+        "train.validate needs held-out samples: name files in data.test, or set data.test_share");
+  }
+  return std::unique_ptr<Validator>(new Validator(context));
+}
+
+Validator::Validator(const TrainingContext& context)
+    : context_(context),
+      config_(context.config->train().validate()),
+      schedule_(config_, context.data->train->size()),
+      row_tables_(TablesOf(context, context.model->dense_table_count(), context.tables->size())) {}
+
+bool Validator::IsDue(uint64_t steps, uint64_t samples) {
+  const uint64_t passed = schedule_.Passed(steps, Seconds(), samples);
+  if (passed <= passed_) return false;
+  passed_ = passed;
+  v1::ValidateRequest request;
+  request.set_claim(passed);
+  const absl::StatusOr<v1::ValidateResponse> response = context_.client->Validate(request);
+  if (!response.ok()) {
+    LODESTONE_LOG(WARN, "validator", "validation left out number={} reason={}", passed,
+                  std::string(response.status().message()));
+    return false;
+  }
+  passed_ = std::max(passed_, response->state().claimed());
+  cluster_samples_ = std::max(response->cluster_samples(), samples);  // It has not heard of the newest.
+  return response->claimed();
+}
+
+absl::Status Validator::Validate(uint64_t steps) {
+  const uint64_t number = passed_;
+  const double begin = Seconds();
+  if (frozen_ == nullptr) Prepare();
+  LODESTONE_ASSIGN_OR_RETURN(const ShardVersions versions, Read());
+  LODESTONE_ASSIGN_OR_RETURN(const EvaluationMetrics::Result result, ComputeMetrics());
+  v1::Validation validation;
+  validation.set_number(number);
+  validation.set_worker(context_.client->index());
+  validation.set_clock(steps);
+  validation.set_samples(cluster_samples_);
+  validation.set_seconds(begin);
+  validation.set_duration_seconds(Seconds() - begin);
+  validation.set_validated(result.samples);
+  NamedMetric judged_by = JudgedBy(context_.model->metrics_kind(), result);
+  if (judged_by.name.empty()) judged_by = {"loss", result.loss};
+  Set(judged_by, validation.mutable_judged_by());
+  validation.set_lower_is_better(LowerIsBetter(judged_by));
+  for (const NamedMetric& metric : MetricsOf(result)) Set(metric, validation.add_metrics());
+  validation.mutable_versions()->Add(versions.begin(), versions.end());
+  Report(validation, result);
+  return absl::OkStatus();
+}
+
+void Validator::Report(const v1::Validation& validation, const EvaluationMetrics::Result& result) {
+  v1::ValidateRequest request;
+  request.set_patience(config_.patience());
+  *request.mutable_result() = validation;
+  const absl::StatusOr<v1::ValidateResponse> response = context_.client->Validate(request);
+  const std::string metrics = absl::StrJoin(MetricsOf(result), " ", [](std::string* out, const NamedMetric& metric) {
+    absl::StrAppend(out, metric.name, "=", metric.value);
+  });
+  LODESTONE_LOG(INFO, "validator", "validated number={} clock={} samples={} seconds={:.2f} metrics={} best={}",
+                validation.number(), validation.clock(), validation.validated(), validation.duration_seconds(), metrics,
+                response.ok() && response->best());
+  if (context_.results != nullptr) {
+    context_.results->Validated(validation, result, response.ok() && response->best());
+  }
+  if (!response.ok()) {
+    LODESTONE_LOG(WARN, "validator", "the coordinator was not told of validation number={} reason={}",
+                  validation.number(), std::string(response.status().message()));
+    return;
+  }
+  if (response->best() && config_.keep_best()) Keep(validation.number(), response->state());
+}
+
+void Validator::Keep(uint64_t number, const v1::ValidationState& state) {
+  const std::string name = absl::StrCat("best-", number, "-", context_.client->incarnation());
+  const absl::Status kept = context_.client->WriteCheckpoint(name, state.kept_before());
+  if (!kept.ok()) {
+    LODESTONE_LOG(WARN, "validator", "the best model is not kept number={} reason={}", number,
+                  std::string(kept.message()));
+    return;
+  }
+  v1::ValidateRequest request;
+  request.mutable_kept()->set_number(number);
+  request.mutable_kept()->set_checkpoint(name);
+  const absl::StatusOr<v1::ValidateResponse> response = context_.client->Validate(request);
+  LODESTONE_LOG(
+      INFO, "validator", "the best model so far is kept checkpoint={}{}", name,
+      response.ok() ? "" : absl::StrCat(", which the coordinator was not told: ", response.status().message()));
+}
+
+void Validator::Prepare() {
+  frozen_ = std::make_unique<Frozen>(context_, TablesOf(context_, 0, context_.model->dense_table_count()));
+  const Dataset& data = *context_.data->test;
+  const uint64_t stride = EvenStride(data.size(), config_.samples_max());
+  for (uint64_t i = 0; i < data.size(); i += stride) frozen_->samples.push_back(i);
+  Batch batch;
+  for (size_t at = 0; at < frozen_->samples.size() && !row_tables_.empty(); at += kValidationBatchSize) {
+    const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
+    data.Read({frozen_->samples.data() + at, count}, &batch);
+    for (const Key key : batch.keys) {
+      const auto index = static_cast<uint32_t>(frozen_->keys.size());
+      if (frozen_->indices.emplace(key, index).second) frozen_->keys.push_back(key);
+    }
+  }
+  kernels::Backend* const backend = context_.model->backend();
+  for (size_t t = 0; t < row_tables_.size(); ++t) {
+    frozen_->rows.emplace_back(frozen_->keys.size() * row_tables_[t]->dim);
+    frozen_->item.rows.emplace_back(backend, kernels::Memory::kHost);
+  }
+  if (!backend->on_host()) {
+    frozen_->item.device = std::make_unique<DeviceBatch>(backend, /*ordered=*/false, row_tables_.size());
+  }
+}
+
+absl::StatusOr<ShardVersions> Validator::Read() {
+  std::vector<RowPull> rows;
+  for (size_t t = 0; t < row_tables_.size() && !frozen_->keys.empty(); ++t) {
+    rows.push_back({row_tables_[t], frozen_->keys, frozen_->rows[t].data()});
+  }
+  return frozen_->parameters.PullAll(std::move(rows));
+}
+
+void Validator::FillItem(size_t begin, size_t count) {
+  BatchPipeline::Item& item = frozen_->item;
+  context_.data->test->Read({frozen_->samples.data() + begin, count}, &item.keyed.batch);
+  KeyIndexer().Index(&item.keyed);
+  std::vector<size_t> row_floats;
+  for (size_t t = 0; t < row_tables_.size(); ++t) {
+    const size_t dim = row_tables_[t]->dim;
+    row_floats.push_back(item.keyed.keys.size() * dim);
+    float* to = item.rows[t].Resize(row_floats[t]);
+    for (const Key key : item.keyed.keys) {
+      to = std::copy_n(frozen_->rows[t].data() + size_t{frozen_->indices.at(key)} * dim, dim, to);
+    }
+  }
+  if (item.device == nullptr) return;
+  item.device->Pack(item.keyed, row_floats);
+  item.device->Upload(item.rows);
+}
+
+absl::StatusOr<EvaluationMetrics::Result> Validator::ComputeMetrics() {
+  EvaluationMetrics metrics(context_.model->metrics_kind());
+  std::vector<float> predictions;
+  for (size_t at = 0; at < frozen_->samples.size(); at += kValidationBatchSize) {
+    if (context_.Stops(StopRequest::kQuit)) return absl::CancelledError("stopped during a validation");
+    LODESTONE_RETURN_IF_ERROR(context_.client->Health());
+    const size_t count = std::min(kValidationBatchSize, frozen_->samples.size() - at);
+    FillItem(at, count);
+    const Batch& batch = frozen_->item.keyed.batch;
+    predictions.resize(count);
+    LODESTONE_ASSIGN_OR_RETURN(const double loss,
+                               frozen_->compute.Predict(frozen_->item, frozen_->parameters, predictions.data()));
+    metrics.Add(count, predictions.data(), batch.labels.data(), loss, frozen_->compute.DetailsOf(batch));
+  }
+  return metrics.Finish();
+}
+
+}  // namespace lodestone::worker
