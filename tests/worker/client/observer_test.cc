@@ -12,12 +12,12 @@
 namespace lodestone::worker {
 namespace {
 
-constexpr uint64_t kElements = 20'000;
-constexpr uint32_t kRowDim = 3;
+constexpr uint64_t kObservedElements = 20'000;
+constexpr uint32_t kObservedDim = 3;
 
 class ObserverTest : public ClientFixture {
  protected:
-  ObserverTest() : ClientFixture(/*servers=*/2, /*shards=*/8, kElements, kRowDim) {}
+  ObserverTest() : ClientFixture(/*servers=*/2, /*shards=*/8, kObservedElements, kObservedDim) {}
 
   void Observe() {
     v1::Config config = cluster_.config();
@@ -25,12 +25,12 @@ class ObserverTest : public ClientFixture {
     auto observer = ClusterReader::Observe(config);
     ASSERT_TRUE(observer.ok()) << observer.status();
     observer_ = *std::move(observer);
-    auto tables = observer_->EnsureTables({DenseSpec("d", kElements), RowsSpec("r", kRowDim)});
+    auto tables = observer_->EnsureTables({DenseSpec("d", kObservedElements), RowsSpec("r", kObservedDim)});
     ASSERT_TRUE(tables.ok()) << tables.status();
     observed_ = *std::move(tables);
   }
   void PushOnes() {
-    const std::vector<float> ones(kElements, 1);
+    const std::vector<float> ones(kObservedElements, 1);
     const std::vector<Key> keys = {7, 8};
     const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
     const DenseGradient dense{&tables_[0], ones.data()};
@@ -43,11 +43,11 @@ class ObserverTest : public ClientFixture {
     ASSERT_TRUE(status.ok()) << status;
   }
   void ExpectSeen(float dense, const std::vector<float>& row) {
-    std::vector<float> values(kElements, -1), rows(kRowDim, -1);
+    std::vector<float> values(kObservedElements, -1), rows(kObservedDim, -1);
     const std::vector<Key> keys = {8};
     const auto versions = observer_->PullNow({{&observed_[0], values.data()}}, {{&observed_[1], keys, rows.data()}});
     ASSERT_TRUE(versions.ok()) << versions.status();
-    EXPECT_EQ(values, std::vector<float>(kElements, dense));
+    EXPECT_EQ(values, std::vector<float>(kObservedElements, dense));
     EXPECT_EQ(rows, row);
   }
 

@@ -10,9 +10,12 @@
 #include "common/base/host_port.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "nlohmann/json.hpp"
 #include "tools/psctl/client/client_security.h"
 #include "tools/psctl/serving/prediction_server.h"
 #include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/text/message_json.h"
+#include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
 namespace {
@@ -72,14 +75,17 @@ absl::Status Serve(const ServeOptions& options) {
                                                                     .http_listen = options.http_listen,
                                                                     .credentials = UsedCredentials()}));
   WarnOfOpenPorts(options);
-  std::string text =
-      absl::StrCat("serves ", source->name(), " at ", PlaceOf(options.listen, server->port()), " (gRPC)");
+  const std::string grpc = PlaceOf(options.listen, server->port());
+  nlohmann::ordered_json json = {{"model", source->name()}, {"grpc", grpc}};
+  std::string text = absl::StrCat("serves ", source->name(), " at ", grpc, " (gRPC)");
   if (!options.http_listen.empty()) {
     const bool tls = UsedCredentials() != nullptr && UsedCredentials()->serves_by_tls();
-    absl::StrAppend(&text, " and ", tls ? "https" : "http", "://", PlaceOf(options.http_listen, server->http_port()),
-                    "/predict");
+    const std::string url =
+        absl::StrCat(tls ? "https" : "http", "://", PlaceOf(options.http_listen, server->http_port()), "/predict");
+    absl::StrAppend(&text, " and ", url);
+    json["http"] = url;
   }
-  std::printf("%s\n", text.c_str());
+  std::fputs(options.json ? JsonLine(json).c_str() : (text + "\n").c_str(), stdout);
   std::fflush(stdout);
   signals.Await();
   server->Stop();
@@ -107,6 +113,7 @@ const Verb kServeVerb = {
           ->add_option("--http-listen", options->http_listen,
                        "Where POST /predict, /healthz, /readyz and /metrics are served")
           ->type_name("HOST:PORT");
+      AddJson(command, &options->json, "Prints where it serves as JSON");
       return [options] { return RunServe(*options); };
     }};
 

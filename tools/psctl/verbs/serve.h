@@ -12,6 +12,7 @@ struct ServeOptions {
   ModelOptions model;
   std::string listen = "127.0.0.1:7500";
   std::string http_listen;  // Empty: there is none.
+  bool json = false;
 };
 
 // Serves until SIGINT, SIGTERM or SIGHUP.
