@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto memory = lodestone::MemoryFile::Make(file);
   LODESTONE_CHECK(memory.ok());
-  const auto tensors = psctl::Safetensors::Open((*memory)->path());
+  const auto tensors = lodestone::psctl::Safetensors::Open((*memory)->path());
   if (!tensors.ok()) {
     LODESTONE_CHECK(!tensors.status().message().empty());
     return 0;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
@@ -12,6 +13,9 @@
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 #include "worker/report/results.h"
+#include "worker/training/batch_pipeline.h"
+#include "worker/training/compute.h"
+#include "worker/training/parameters.h"
 
 namespace lodestone::worker {
 namespace {
@@ -31,6 +35,17 @@ void Set(const NamedMetric& metric, v1::ValidationMetric* to) {
 
 }  // namespace
 
+struct Validator::Frozen {
+  Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense);
+  Parameters parameters;
+  Compute compute;
+  std::vector<uint64_t> samples;               // Of data.test.
+  std::vector<Key> keys;                       // Of all of them, each once.
+  absl::flat_hash_map<Key, uint32_t> indices;  // In `keys`.
+  std::vector<std::vector<float>> rows;        // Per row table: [keys, dim].
+  BatchPipeline::Item item;
+};
+
 Validator::Frozen::Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense)
     : parameters(context.client, std::move(dense), {.time = context.time}), compute(context.model, context.tables) {}
 
@@ -48,6 +63,8 @@ Validator::Validator(const TrainingContext& context)
       config_(context.config->train().validate()),
       schedule_(config_, context.data->train->size()),
       row_tables_(TablesOf(context, context.model->dense_table_count(), context.tables->size())) {}
+
+Validator::~Validator() = default;
 
 bool Validator::IsDue(uint64_t steps, uint64_t samples) {
   const uint64_t passed = schedule_.Passed(steps, Seconds(), samples);

@@ -1,6 +1,6 @@
-// The validation of a model while it is trained (train.validate): metrics of held-out samples, by whichever worker has
-// come so far first, while the others go on. The coordinator gives each validation to one worker, and decides which was
-// the best so far and whether training ends early.
+// The validation of a model while it is trained (train.validate): metrics of held-out samples, by the first
+// worker that has come so far, while the others go on. The coordinator gives each validation to one worker, and decides
+// which was the best so far and whether training ends early.
 //
 // A validation reads all values that it needs at once, in one pull: dense values, and the rows of all keys of its
 // samples. Each shard is read at one version, unless more than one message is needed for its part; then the oldest is
@@ -14,15 +14,11 @@
 #include <memory>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "proto/coordinator.pb.h"
 #include "worker/metrics/evaluation_metrics.h"
-#include "worker/training/batch_pipeline.h"
-#include "worker/training/compute.h"
-#include "worker/training/parameters.h"
 #include "worker/training/training_context.h"
 #include "worker/training/validation_schedule.h"
 
@@ -32,6 +28,7 @@ class Validator {
  public:
   // Null without train.validate. INVALID_ARGUMENT if there are no held-out samples.
   static absl::StatusOr<std::unique_ptr<Validator>> Create(const TrainingContext& context);
+  ~Validator();
 
   // The first step begins.
   void Start() { start_ms_ = context_.time->NowMs(); }
@@ -42,17 +39,7 @@ class Validator {
   absl::Status Validate(uint64_t steps);
 
  private:
-  // What the samples' metrics are computed from.
-  struct Frozen {
-    Frozen(const TrainingContext& context, std::vector<const TableHandle*> dense);
-    Parameters parameters;
-    Compute compute;
-    std::vector<uint64_t> samples;               // Of data.test.
-    std::vector<Key> keys;                       // Of all of them, each once.
-    absl::flat_hash_map<Key, uint32_t> indices;  // In `keys`.
-    std::vector<std::vector<float>> rows;        // Per row table: [keys, dim].
-    BatchPipeline::Item item;
-  };
+  struct Frozen;  // What the samples' metrics are computed from.
 
   explicit Validator(const TrainingContext& context);
 
