@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "proto/coordinator.pb.h"
+#include "worker/client/types.h"
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/training/training_context.h"
 #include "worker/training/validation_schedule.h"
