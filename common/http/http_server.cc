@@ -1,10 +1,6 @@
 #include "common/http/http_server.h"
 
-#include <arpa/inet.h>
 #include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -19,11 +15,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/host_port.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/http/connection_table.h"
 #include "common/http/http_tls.h"
+#include "common/http/listen_socket.h"
 
 namespace lodestone {
 namespace {
@@ -35,66 +31,6 @@ constexpr size_t kAnswerBytesMax = 64 << 20;  // Of answers that wait to be take
 constexpr size_t kDrainBytesMax = 256 << 10;  // Of a body, beyond what is kept of it.
 constexpr size_t kBodiesMax = 4;              // So many of the greatest bodies are kept at a time.
 constexpr size_t kGzipBytesMin = 1000;        // Shorter answers are sent as they are.
-
-// A listening socket, or UNAVAILABLE.
-absl::StatusOr<int> Bind(const addrinfo& address) {
-  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol);
-  if (fd < 0) return absl::UnavailableError(std::strerror(errno));
-  const int on = 1, off = 0;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // Not SO_REUSEPORT: two processes would share the port.
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (address.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  if (bind(fd, address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
-  const int error = errno;
-  close(fd);
-  return absl::UnavailableError(std::strerror(error));
-}
-
-// The same on the first of the addresses of `listen` that can be bound.
-absl::StatusOr<int> Listen(const std::string& listen) {
-  const absl::StatusOr<HostPort> wanted = ParseHostPort(listen);
-  if (!wanted.ok()) return wanted.status();
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const bool any = wanted->host.empty() || wanted->host == "*";
-  // The wildcard address of IPv6 accepts IPv4 too, where there is IPv6.
-  const std::string port = absl::StrCat(wanted->port);
-  absl::StatusOr<int> bound = absl::UnavailableError("");
-  for (const char* const host : {any ? "::" : wanted->host.c_str(), "0.0.0.0"}) {
-    addrinfo* found = nullptr;
-    if (const int failed = getaddrinfo(host, port.c_str(), &hints, &found); failed != 0) {
-      bound = absl::UnavailableError(gai_strerror(failed));
-    } else {
-      for (const addrinfo* at = found; at != nullptr && !bound.ok(); at = at->ai_next) bound = Bind(*at);
-      freeaddrinfo(found);
-    }
-    if (bound.ok() || !any) break;
-  }
-  if (bound.ok()) return bound;
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", listen, ": ", bound.status().message()));
-}
-
-uint16_t PortOf(int fd) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
-
-// host:port of a peer.
-std::string AddressOf(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET6) {
-    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
-    return FormatHostPort({text, ntohs(v6->sin6_port)});
-  }
-  const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
-  inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
-  return FormatHostPort({text, ntohs(v4->sin_port)});
-}
 
 // Empty if there is no such header.
 std::string_view Header(MHD_Connection* connection, const char* name) {
@@ -223,7 +159,7 @@ absl::Status HttpServer::Impl::Start(const std::string& listen) {
   if (security_.certificates != nullptr) {
     tls_ = std::make_unique<HttpTls>(security_.certificates, security_.asks_clients);
   }
-  LODESTONE_ASSIGN_OR_RETURN(const int listening, Listen(listen));
+  LODESTONE_ASSIGN_OR_RETURN(const int listening, ListenOn(listen));
   port_ = PortOf(listening);
   MutexLock lock(&stop_mu_);
   unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
@@ -366,7 +302,7 @@ void HttpServer::Impl::Read(MHD_Connection* connection, const char* path, HttpRe
   MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, &AddParameter, request);
   const std::string_view credentials = Header(connection, "Authorization");
   if (credentials.starts_with(kBearer)) request->token = credentials.substr(kBearer.size());
-  request->peer = AddressOf(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+  request->peer = AddressText(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
   if (tls_ == nullptr) return;
   const auto session = static_cast<gnutls_session_t>(
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "worker/capi/broadcast_copy.h"
 #include "worker/capi/call.h"
-#include "worker/capi/follower.h"
 #include "worker/client/client.h"
 #include "worker/client/cluster_reader.h"
 #include "worker/client/table_handle.h"
@@ -32,5 +32,5 @@ struct lodestone_call {
 };
 
 struct lodestone_subscription {
-  std::shared_ptr<lodestone::worker::Follower> follower;
+  std::shared_ptr<lodestone::worker::BroadcastCopy> copy;
 };

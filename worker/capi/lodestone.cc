@@ -19,9 +19,9 @@
 #include "common/telemetry/log.h"
 #include "proto/config.pb.h"
 #include "proto/coordinator.pb.h"
+#include "worker/capi/broadcast_copy.h"
 #include "worker/capi/c_status.h"
 #include "worker/capi/call.h"
-#include "worker/capi/follower.h"
 #include "worker/capi/fork_guard.h"
 #include "worker/capi/handles.h"
 #include "worker/capi/settings.h"
@@ -161,11 +161,11 @@ absl::Status Subscribe(lodestone_client* client, std::span<lodestone_table* cons
     return absl::InvalidArgumentError(
         absl::StrCat("table `", table->spec.name(), "` is not dense: pull its rows when they are needed"));
   }
-  const auto follower = std::make_shared<Follower>(handles, client->reader->shard_map()->shards());
+  const auto copy = std::make_shared<BroadcastCopy>(handles, client->reader->shard_map()->shards());
   LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
-      handles, [follower](const BlockUpdate& update) { follower->OnBlock(update); },
-      [follower](ShardId shard, Version version) { follower->OnShard(shard, version); }));
-  *out = new lodestone_subscription{follower};
+      handles, [copy](const BlockUpdate& update) { copy->OnBlock(update); },
+      [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }));
+  *out = new lodestone_subscription{copy};
   return absl::OkStatus();
 }
 
@@ -178,8 +178,8 @@ absl::Status Copy(lodestone_subscription* subscription, float* const* values, ui
                   uint64_t* versions, size_t shards) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(subscription, values, stamp));
   ShardVersions read;
-  Follower& follower = *subscription->follower;
-  LODESTONE_RETURN_IF_ERROR(follower.Copy({values, follower.tables()}, since, stamp, &read));
+  BroadcastCopy& copy = *subscription->copy;
+  LODESTONE_RETURN_IF_ERROR(copy.Copy({values, copy.tables()}, since, stamp, &read));
   if (versions != nullptr) CopyVersions(read, versions, shards);
   return absl::OkStatus();
 }
@@ -315,7 +315,7 @@ int lodestone_subscribe(lodestone_client* client, lodestone_table* const* tables
 }
 int lodestone_subscription_wait(lodestone_subscription* subscription, int64_t timeout_ms, uint64_t* stamp) {
   const absl::Status status = worker::CheckCall(subscription, stamp);
-  if (status.ok()) *stamp = std::max(*stamp, subscription->follower->Wait(*stamp, timeout_ms));
+  if (status.ok()) *stamp = std::max(*stamp, subscription->copy->Wait(*stamp, timeout_ms));
   return Report(status);
 }
 int lodestone_subscription_copy(lodestone_subscription* subscription, float* const* values, uint64_t since,

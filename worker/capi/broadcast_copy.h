@@ -15,10 +15,10 @@
 
 namespace lodestone::worker {
 
-class Follower {
+class BroadcastCopy {
  public:
   // Of tables that outlive this; `shards` of the cluster.
-  Follower(std::vector<const TableHandle*> tables, uint32_t shards);
+  BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t shards);
 
   // What a subscription calls.
   void OnBlock(const BlockUpdate& update);

@@ -1,4 +1,4 @@
-#include "worker/capi/follower.h"
+#include "worker/capi/broadcast_copy.h"
 
 #include <cstdint>
 #include <thread>
@@ -27,46 +27,45 @@ TableHandle TwoBlocks() {
   return table;
 }
 
-class FollowerTest : public ::testing::Test {
+class BroadcastCopyTest : public ::testing::Test {
  protected:
   ShardId ShardOf(BlockIndex block) const { return ShardOfBlock(table_.id, block, kShards); }
   void Bring(BlockIndex block, Version version, float value, size_t count = 2) {
     const std::vector<float> values(count, value);
-    follower_.OnBlock(
-        {.table = table_.id,
-         .block = block,
-         .shard = ShardOf(block),
-         .version = version,
-         .values = ByteView(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float)),
-         .count = count});
-    follower_.OnShard(ShardOf(block), version);
+    copy_.OnBlock({.table = table_.id,
+                   .block = block,
+                   .shard = ShardOf(block),
+                   .version = version,
+                   .values = ByteView(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float)),
+                   .count = count});
+    copy_.OnShard(ShardOf(block), version);
   }
   std::vector<float> Copy(uint64_t since = 0) {
     float* const into[] = {out_.data()};
-    EXPECT_EQ(follower_.Copy(into, since, &stamp_, &versions_), absl::OkStatus());
+    EXPECT_EQ(copy_.Copy(into, since, &stamp_, &versions_), absl::OkStatus());
     return out_;
   }
 
   const TableHandle table_ = TwoBlocks();
-  Follower follower_{{&table_}, kShards};
+  BroadcastCopy copy_{{&table_}, kShards};
   std::vector<float> out_ = std::vector<float>(4, 0);
   uint64_t stamp_ = 0;
   ShardVersions versions_;
 };
 
-TEST_F(FollowerTest, ThereIsNothingBeforeAllValuesHaveCome) {
+TEST_F(BroadcastCopyTest, ThereIsNothingBeforeAllValuesHaveCome) {
   ASSERT_NE(ShardOf(0), ShardOf(1));
   Bring(0, 1, 7);
-  EXPECT_EQ(follower_.Wait(0, 0), 0u);
+  EXPECT_EQ(copy_.Wait(0, 0), 0u);
   float* const into[] = {out_.data()};
-  EXPECT_TRUE(absl::IsUnavailable(follower_.Copy(into, 0, &stamp_, nullptr)));
+  EXPECT_TRUE(absl::IsUnavailable(copy_.Copy(into, 0, &stamp_, nullptr)));
   Bring(1, 1, 8);
-  EXPECT_GT(follower_.Wait(0, -1), 0u);
+  EXPECT_GT(copy_.Wait(0, -1), 0u);
   EXPECT_THAT(Copy(), ElementsAre(7, 7, 8, 8));
   EXPECT_EQ(versions_[ShardOf(0)], 1u);
 }
 
-TEST_F(FollowerTest, ACopyLeavesOutBlocksThatHaveNotChanged) {
+TEST_F(BroadcastCopyTest, ACopyLeavesOutBlocksThatHaveNotChanged) {
   Bring(0, 1, 7);
   Bring(1, 1, 8);
   Copy();
@@ -76,17 +75,17 @@ TEST_F(FollowerTest, ACopyLeavesOutBlocksThatHaveNotChanged) {
   EXPECT_EQ(versions_[ShardOf(1)], 2u);
 }
 
-TEST_F(FollowerTest, AWaitEndsWithNews) {
+TEST_F(BroadcastCopyTest, AWaitEndsWithNews) {
   Bring(0, 1, 7);
   Bring(1, 1, 8);
-  const uint64_t before = follower_.Wait(0, -1);
-  EXPECT_EQ(follower_.Wait(before, 0), before);
+  const uint64_t before = copy_.Wait(0, -1);
+  EXPECT_EQ(copy_.Wait(before, 0), before);
   std::thread other([this] { Bring(0, 2, 6); });
-  EXPECT_GT(follower_.Wait(before, -1), before);
+  EXPECT_GT(copy_.Wait(before, -1), before);
   other.join();
 }
 
-TEST_F(FollowerTest, OldBlocksAndThoseOfAWrongSizeAreIgnored) {
+TEST_F(BroadcastCopyTest, OldBlocksAndThoseOfAWrongSizeAreIgnored) {
   Bring(0, 5, 7);
   Bring(1, 1, 8);
   Bring(0, 4, 1);
@@ -94,11 +93,11 @@ TEST_F(FollowerTest, OldBlocksAndThoseOfAWrongSizeAreIgnored) {
   EXPECT_THAT(Copy(), ElementsAre(7, 7, 8, 8));
 }
 
-TEST_F(FollowerTest, AnotherNumberOfArraysThanTablesIsRefused) {
+TEST_F(BroadcastCopyTest, AnotherNumberOfArraysThanTablesIsRefused) {
   Bring(0, 1, 7);
   Bring(1, 1, 8);
   float* const into[] = {out_.data(), out_.data()};
-  EXPECT_TRUE(absl::IsInvalidArgument(follower_.Copy(into, 0, &stamp_, nullptr)));
+  EXPECT_TRUE(absl::IsInvalidArgument(copy_.Copy(into, 0, &stamp_, nullptr)));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "worker/capi/follower.h"
+#include "worker/capi/broadcast_copy.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace lodestone::worker {
 
-Follower::Follower(std::vector<const TableHandle*> tables, uint32_t shards)
+BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t shards)
     : table_count_(tables.size()), wanted_(shards, false), versions_(shards, 0), come_(shards, false) {
   for (const TableHandle* handle : tables) {
     Table& table = tables_.emplace_back();
@@ -23,7 +23,7 @@ Follower::Follower(std::vector<const TableHandle*> tables, uint32_t shards)
   missing_ = static_cast<uint32_t>(std::count(wanted_.begin(), wanted_.end(), true));
 }
 
-void Follower::OnBlock(const BlockUpdate& update) {
+void BroadcastCopy::OnBlock(const BlockUpdate& update) {
   MutexLock lock(&mu_);
   for (Table& table : tables_) {
     const BlockLayout& layout = table.handle->layout;
@@ -41,7 +41,7 @@ void Follower::OnBlock(const BlockUpdate& update) {
   }
 }
 
-void Follower::OnShard(ShardId shard, Version version) {
+void BroadcastCopy::OnShard(ShardId shard, Version version) {
   MutexLock lock(&mu_);
   if (shard >= versions_.size()) return;
   versions_[shard] = std::max(versions_[shard], version);
@@ -51,7 +51,7 @@ void Follower::OnShard(ShardId shard, Version version) {
   changed_.NotifyAll();
 }
 
-uint64_t Follower::Wait(uint64_t stamp, int64_t timeout_ms) {
+uint64_t BroadcastCopy::Wait(uint64_t stamp, int64_t timeout_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   MutexLock lock(&mu_);
   while (missing_ > 0 || stamp_ <= stamp) {
@@ -64,7 +64,8 @@ uint64_t Follower::Wait(uint64_t stamp, int64_t timeout_ms) {
   return missing_ > 0 ? 0 : stamp_;
 }
 
-absl::Status Follower::Copy(std::span<float* const> values, uint64_t since, uint64_t* stamp, ShardVersions* versions) {
+absl::Status BroadcastCopy::Copy(std::span<float* const> values, uint64_t since, uint64_t* stamp,
+                                 ShardVersions* versions) {
   std::vector<std::pair<size_t, BlockIndex>> changed;
   {
     MutexLock lock(&mu_);
