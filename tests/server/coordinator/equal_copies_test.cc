@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
@@ -34,17 +34,7 @@ class EqualCopiesTest : public ::testing::Test {
   }
 
   Membership::Options Options() const {
-    Membership::Options options;
-    options.cluster = "test";
-    options.servers = 2;
-    options.workers = 1;
-    options.shards = kShards;
-    options.replicas = 2;
-    options.lease_ms = kLeaseMs;
-    options.ends_with_server_0 = false;
-    options.first_incarnation = 100;
-    options.time = &time_;
-    return options;
+    return ReplicatedOptions(2, kShards, 2, kLeaseMs, /*ends_with_server_0=*/false, &time_);
   }
   void RestartCoordinator() {
     const v1::CoordinatorState state = members_->SaveState();
@@ -55,12 +45,7 @@ class EqualCopiesTest : public ::testing::Test {
 
   enum Comes { kFirst, kWhole, kCutShort, kWithAnotherFolder, kAfterAnUnknownLife, kAgain };
   void Join(uint32_t server, Comes comes) {
-    v1::JoinRequest request;
-    request.set_role(v1::ROLE_SERVER);
-    request.set_address(absl::StrCat("host:", 1 + server));
-    request.set_index_plus_one(server + 1);
-    request.set_cluster("test");
-    request.set_shards(kShards);
+    v1::JoinRequest request = ServerJoin(server, kShards);
     if (comes == kAfterAnUnknownLife) ++tokens_[server];
     request.set_predecessor(comes == kFirst ? 0 : 10 * (server + 1) + tokens_[server]);
     if (comes != kAgain) ++tokens_[server];

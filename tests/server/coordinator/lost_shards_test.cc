@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
@@ -27,17 +27,7 @@ class LostShardsTest : public ::testing::Test {
   LostShardsTest() { Begin(/*replicas=*/2); }
 
   Membership::Options OptionsWith(uint32_t replicas) const {
-    Membership::Options options;
-    options.cluster = "test";
-    options.servers = 2;
-    options.workers = 1;
-    options.shards = kShards;
-    options.replicas = replicas;
-    options.lease_ms = kLeaseMs;
-    options.ends_with_server_0 = false;
-    options.first_incarnation = 100;
-    options.time = &time_;
-    return options;
+    return ReplicatedOptions(2, kShards, replicas, kLeaseMs, /*ends_with_server_0=*/false, &time_);
   }
   void Begin(uint32_t replicas) { members_ = std::make_unique<Membership>(OptionsWith(replicas)); }
   void Restart(uint32_t replicas = 2) {
@@ -54,15 +44,7 @@ class LostShardsTest : public ::testing::Test {
     request.mutable_data()->set_served(served);
     Join(server, request);
   }
-  v1::JoinRequest RequestOf(uint32_t server) const {
-    v1::JoinRequest request;
-    request.set_role(v1::ROLE_SERVER);
-    request.set_address(absl::StrCat("host:", 1 + server));
-    request.set_index_plus_one(server + 1);
-    request.set_cluster("test");
-    request.set_shards(kShards);
-    return request;
-  }
+  v1::JoinRequest RequestOf(uint32_t server) const { return ServerJoin(server, kShards); }
   void Join(uint32_t server, const v1::JoinRequest& request) {
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/wire/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
+#include "tests/server/coordinator/replicated_members.h"
 
 namespace lodestone::server {
 namespace {
@@ -32,16 +32,7 @@ class ReplicasTest : public ::testing::Test {
   ReplicasTest() { Begin(3, 2); }
 
   Membership::Options OptionsWith(uint32_t servers, uint32_t replicas) const {
-    Membership::Options options;
-    options.cluster = "test";
-    options.servers = servers;
-    options.workers = 1;
-    options.shards = kShards;
-    options.replicas = replicas;
-    options.lease_ms = kLeaseMs;
-    options.first_incarnation = 100;
-    options.time = &time_;
-    return options;
+    return ReplicatedOptions(servers, kShards, replicas, kLeaseMs, /*ends_with_server_0=*/true, &time_);
   }
   // A fresh cluster in which all have joined.
   void Begin(uint32_t servers, uint32_t replicas) {
@@ -59,12 +50,7 @@ class ReplicasTest : public ::testing::Test {
 
   // Another life of a server, at its address.
   void Join(uint32_t server) {
-    v1::JoinRequest request;
-    request.set_role(v1::ROLE_SERVER);
-    request.set_address(absl::StrCat("host:", 1 + server));
-    request.set_index_plus_one(server + 1);
-    request.set_cluster("test");
-    request.set_shards(kShards);
+    v1::JoinRequest request = ServerJoin(server, kShards);
     const auto joined = members_->Join(request);
     ASSERT_TRUE(joined.ok()) << joined.status();
     lives_[server] = joined->incarnation();
