@@ -72,14 +72,14 @@ TEST_F(LocalClusterTest, AServerThatEndsBeforeTheWorkersIsAFailure) {
 }
 
 TEST_F(LocalClusterTest, AServerThatEndsBadlyWhenAskedToEndIsAFailure) {
-  Start(Role::kServer, "ps 0", "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done");
+  Start(Role::kServer, "ps 0", "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done; exit 0");
   ASSERT_TRUE(WaitForLine("ps 0: up").ok());
   EXPECT_THAT(std::string(cluster_.StopServers(kSlowMs, Never).message()), HasSubstr("exit code 5"));
 }
 
 TEST_F(LocalClusterTest, AServerMayTakeItsTimeToEnd) {
   Start(Role::kServer, "ps 0",
-        "asked=0 go=0; trap asked=1 TERM; trap go=1 USR1; echo up; while [ $asked$go != 11 ]; do sleep 0.01; done");
+        "asked=0 go=0; trap asked=1 TERM; trap go=1 USR1; echo up; while [ $asked$go != 11 ]; do sleep 0.01; done; exit 0");
   ASSERT_TRUE(WaitForLine("ps 0: up").ok());
   int slow = 0;
   EXPECT_TRUE(cluster_
@@ -106,7 +106,7 @@ TEST_F(LocalClusterTest, AnInterruptEndsTheWaitAndStopAllLeavesNothing) {
 
 TEST_F(LocalClusterTest, AFirstCtrlCMayAskTheWorkersToFinish) {
   Start(Role::kServer, "ps 0", kServer);
-  Start(Role::kWorker, "worker 0", "trap 'echo finished; exit 5' INT; echo up; while :; do sleep 0.01; done");
+  Start(Role::kWorker, "worker 0", "trap 'echo finished; exit 5' INT; echo up; while :; do sleep 0.01; done; exit 0");
   ASSERT_TRUE(WaitForLine("ps 0: up").ok());
   ASSERT_TRUE(WaitForLine("worker 0: up").ok());
   EXPECT_FALSE(cluster_.AskToFinish()) << "nobody has asked";
