@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
@@ -17,7 +18,7 @@
 namespace lodestone::server {
 namespace {
 
-// Each goes twice as fast as the one before: so they come to an end however fast updates come.
+// Each goes twice as fast as the one before: so they come to an end if the link is faster than updates come.
 constexpr int kRoundsMax = 16;
 
 CounterMetric shards_metric("lodestone_ps_replication_caught_up_shards_total",
@@ -30,7 +31,10 @@ absl::Status EndedStream() { return absl::UnavailableError("the stream has ended
 }  // namespace
 
 CatchUp::CatchUp(const Bootstrap::Sources& sources, UpdateLog* log, std::shared_ptr<FollowStream> stream)
-    : sources_(sources), log_(log), stream_(std::move(stream)) {
+    : sources_(sources),
+      log_(log),
+      stream_(std::move(stream)),
+      sent_bytes_max_(std::max(limits::kFollowBytesAhead, sources.store->tables().totals().second)) {
   if (log_ == nullptr) return;
   hold_.emplace(log_);
   // A log that is longer than what is held is no shorter way than the state.
@@ -131,6 +135,11 @@ absl::Status CatchUp::Send(const std::vector<v1::ShardPosition>& positions, cons
 
 absl::Status CatchUp::SendRecord(const v1::LogRecord& record, const ByteView& payload) {
   FollowPieceRef piece = MakePiece(record, {&payload, 1}, nullptr);
+  // Where updates come faster than the link takes them, each round sends more than the one before, without an end.
+  if (sent_bytes_ + piece->bytes > sent_bytes_max_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("it lacks more than ", sent_bytes_max_, " bytes by now: the states are shorter"));
+  }
   sent_bytes_ += piece->bytes;
   updates_metric.Add(1);
   if (!sources_.pace->Await(*stream_, piece->bytes, hurry_)) return EndedStream();

@@ -50,6 +50,7 @@ class CatchUp {
   const Bootstrap::Sources& sources_;
   UpdateLog* const log_;
   const std::shared_ptr<FollowStream> stream_;
+  const uint64_t sent_bytes_max_;  // Of the log; what is held is no more to send.
   std::optional<UpdateLog::Hold> hold_;
   std::optional<MissedUpdates> missed_;
   std::set<ShardId> past_;  // Whose copies were at the newest update when they were looked at.
