@@ -116,7 +116,9 @@ def main():
         import lodestone
 
         python, cpp = [], []
-        with lodestone.local(servers=1, program=ps) as servers, servers.connect() as cluster:
+        # As between two machines: what the C++ client's rows measure.
+        apart = {"cluster": {"shared_memory": False}}
+        with lodestone.local(servers=1, program=ps) as servers, servers.connect(config=apart) as cluster:
             cluster.dense("dense", ELEMENTS)
             cluster.dense("small", 16)
             rows = cluster.embedding("rows", DIM, lodestone.Adagrad(0.1))

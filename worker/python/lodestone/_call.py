@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import itertools
 import logging
@@ -85,6 +84,8 @@ class Call(Generic[Result]):
             _notifier.watch(self)
 
     def __await__(self) -> Generator[Any, None, Result]:
+        import asyncio  # Takes as long to load as the rest of the package.
+
         loop = asyncio.get_running_loop()
         future: "asyncio.Future[None]" = loop.create_future()
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import shutil
 import signal
-import subprocess
-import tempfile
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from ._cluster import Cluster, connect, observe
 from ._errors import DeadlineExceeded, FailedPrecondition
+
+if TYPE_CHECKING:
+    import subprocess
 
 _STOP_SECONDS = 10.0
 
 
 def _program(given: Optional[str]) -> str:
+    import shutil
+
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "lodestone-ps")
     found = given or (beside if os.path.exists(beside) else shutil.which("lodestone-ps"))
     if found is None:
@@ -31,6 +33,8 @@ class LocalCluster:
 
     def __init__(self, servers: int, workers: int, program: Optional[str], folder: Optional[str],
                  config: Optional[Mapping[str, Any]]):
+        import tempfile
+
         self._program = _program(program)
         self._temporary = tempfile.TemporaryDirectory(prefix="lodestone-")
         self._folder = self._temporary.name
@@ -51,6 +55,8 @@ class LocalCluster:
 
     def start(self, index: int) -> None:
         """Starts server `index`, which does not run; at the address and with the data that it had."""
+        import subprocess
+
         config = json.loads(json.dumps(self._config))
         server = config.setdefault("server", {})
         server["index"] = index
@@ -116,6 +122,8 @@ class LocalCluster:
         atexit.unregister(self.stop)
 
     def _end(self, index: int, how: int) -> None:
+        import subprocess
+
         process, self._processes[index] = self._processes[index], None
         if process is None:
             return
