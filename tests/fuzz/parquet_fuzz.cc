@@ -1,7 +1,7 @@
 // Fuzzes the reader of Parquet files: any bytes must end in samples, or in an error that says what is wrong. To run it
 // for a minute:
 //   bazel build --config=asan //tests/fuzz:parquet_fuzz
-//   bazel-bin/tests/fuzz/parquet_fuzz -max_total_time=60 -timeout=10 -max_len=16384 "$(mktemp -d)" tests/fuzz/parquet_corpus
+//   bazel-bin/tests/fuzz/parquet_fuzz -max_total_time=60 -timeout=10 "$(mktemp -d)" tests/fuzz/parquet_corpus
 #include <cstddef>
 #include <cstdint>
 

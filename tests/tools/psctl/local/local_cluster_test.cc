@@ -79,7 +79,8 @@ TEST_F(LocalClusterTest, AServerThatEndsBadlyWhenAskedToEndIsAFailure) {
 
 TEST_F(LocalClusterTest, AServerMayTakeItsTimeToEnd) {
   Start(Role::kServer, "ps 0",
-        "asked=0 go=0; trap asked=1 TERM; trap go=1 USR1; echo up; while [ $asked$go != 11 ]; do sleep 0.01; done; exit 0");
+        "asked=0 go=0; trap asked=1 TERM; trap go=1 USR1; echo up; while [ $asked$go != 11 ]; do sleep 0.01; done; "
+        "exit 0");
   ASSERT_TRUE(WaitForLine("ps 0: up").ok());
   int slow = 0;
   EXPECT_TRUE(cluster_
