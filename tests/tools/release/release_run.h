@@ -1,4 +1,5 @@
-// Runs tools/bundle, tools/deb and tools/wheel on this build's programs, and other commands, for tests of what they make.
+// Runs tools/bundle, tools/deb and tools/wheel on this build's programs, and other commands, for tests of what they
+// make.
 #pragma once
 
 #include <string>
