@@ -15,7 +15,7 @@ BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t sh
     : table_count_(tables.size()), wanted_(shards, false), versions_(shards, 0), come_(shards, false) {
   for (const TableHandle* handle : tables) {
     Table& table = tables_.emplace_back();
-    table.handle = handle;
+    table.handle = *handle;
     table.values.resize(handle->layout.elements);
     table.blocks.resize(handle->layout.block_count());
     for (BlockIndex b = 0; b < table.blocks.size(); ++b) wanted_[ShardOfBlock(handle->id, b, shards)] = true;
@@ -26,8 +26,8 @@ BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t sh
 void BroadcastCopy::OnBlock(const BlockUpdate& update) {
   MutexLock lock(&mu_);
   for (Table& table : tables_) {
-    const BlockLayout& layout = table.handle->layout;
-    if (table.handle->id != update.table) continue;
+    const BlockLayout& layout = table.handle.layout;
+    if (table.handle.id != update.table) continue;
     if (update.block >= layout.block_count() || update.count != layout.ElementsOf(update.block)) {
       LODESTONE_LOG(WARN, "subscription", "broadcast block of a wrong size ignored table={} block={} count={}",
                     update.table, update.block, update.count);
@@ -87,7 +87,7 @@ absl::Status BroadcastCopy::Copy(std::span<float* const> values, uint64_t since,
   // A lock for each block: what comes meanwhile need not wait for all of them.
   for (const auto& [t, b] : changed) {
     MutexLock lock(&mu_);
-    const BlockLayout& layout = tables_[t].handle->layout;
+    const BlockLayout& layout = tables_[t].handle.layout;
     const uint64_t offset = uint64_t{b} * layout.block_elements;
     std::memcpy(values[t] + offset, tables_[t].values.data() + offset, layout.ElementsOf(b) * sizeof(float));
   }

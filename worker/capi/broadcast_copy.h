@@ -17,7 +17,7 @@ namespace lodestone::worker {
 
 class BroadcastCopy {
  public:
-  // Of tables that outlive this; `shards` of the cluster.
+  // `shards`: of the cluster. The tables are copied.
   BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t shards);
 
   // What a subscription calls.
@@ -41,7 +41,7 @@ class BroadcastCopy {
     uint64_t stamp = 0;  // When it last changed.
   };
   struct Table {
-    const TableHandle* handle = nullptr;
+    TableHandle handle;  // A copy: this may live longer than the client and its tables.
     std::vector<float> values;
     std::vector<Block> blocks;
   };

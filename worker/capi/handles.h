@@ -19,12 +19,13 @@ struct lodestone_table {
 };
 
 struct lodestone_client {
+  lodestone::Mutex mu;
+  // Of every opening one: what is in flight refers to them. Addresses stay.
+  std::deque<lodestone_table> tables ABSL_GUARDED_BY(mu);
+
+  // Last: its end cancels what is in flight, before the tables go.
   std::unique_ptr<lodestone::worker::ClusterReader> reader;
   lodestone::worker::Client* client = nullptr;  // `reader`, if it is a worker's; null of an observer.
-
-  lodestone::Mutex mu;
-  // Of every opening one: the client refers to them as long as it lives. Addresses stay.
-  std::deque<lodestone_table> tables ABSL_GUARDED_BY(mu);
 };
 
 struct lodestone_call {
