@@ -39,6 +39,23 @@ class Failure(ClusterCase):
         while subscription.arrays[0].min() < 1:
             subscription.refresh(wait=True)
 
+    def test_servers_end_with_a_process_that_is_killed(self):
+        script = ("import lodestone, sys\n"
+                  "servers = lodestone.local(1)\n"
+                  "print(servers._processes[0].pid, flush=True)\n"
+                  "sys.stdin.readline()\n")
+        program = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        server = int(program.stdout.readline())
+        program.kill()
+        program.communicate()
+        while True:  # Until it is gone, or a zombie that waits for what adopted it.
+            try:
+                with open(f"/proc/{server}/stat", encoding="utf-8") as file:
+                    if file.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        break
+            except FileNotFoundError:
+                break
+
     def test_ctrl_c_ends_a_wait(self):
         self.cluster.dense("waits", 2)
         script = ("import lodestone, sys\n"

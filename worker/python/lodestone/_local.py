@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     import subprocess
 
 _STOP_SECONDS = 10.0
+
+
+def _ending_with_this_process() -> List[str]:
+    """What goes before a command so that it ends when this process does, however that ends. (The kernel looks at the
+    thread that starts it: another than the main one may end before.)"""
+    import shutil
+
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return []
+    return [setpriv, "--pdeathsig", "TERM", "--"]
 
 
 def _program(given: Optional[str]) -> str:
@@ -73,7 +85,7 @@ class LocalCluster:
         address_file = os.path.join(self._folder, "address")
         with open(os.path.join(self._folder, f"ps-{index}.log"), "ab") as log:
             self._processes[index] = subprocess.Popen(
-                [self._program, "--config", path] + (["--address-file", address_file] if not self.address else []),
+                _ending_with_this_process() + [self._program, "--config", path] + (["--address-file", address_file] if not self.address else []),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if not self.address:
             self.address = self._await_address(address_file)
