@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "server/checkpoint/shard_file.h"
 #include "server/shard/shard.h"
@@ -270,7 +271,7 @@ TEST_F(ReplicaStorageTest, AFollowersNewLifeInTheMapCostsNoState) {
   ASSERT_NO_FATAL_FAILURE(PushMany(4, 8));
   ExpectSame(&a(), &b());
   const int states = b().states_taken;
-  // The coordinator ended its lease: it counts no more, and joins anew.
+  // The coordinator ended its lease: it counts no more, and joins again.
   b().SetIncarnation(1000);
   const ShardMap map = NobodyInSync();
   a().replication->SetMap(map);
@@ -360,6 +361,31 @@ TEST_F(ReplicaStorageTest, WhereTheOwnersLogDoesNotReachBackAFollowerGetsTheStat
   ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
   EXPECT_EQ(b().states_taken, static_cast<int>(kShards));
   ASSERT_NO_FATAL_FAILURE(PushMany(9, 10));
+  ExpectSame(&a(), &b());
+}
+
+// Over a link that took less than its updates, a log that grew faster than it was sent was never caught up with.
+TEST_F(ReplicaStorageTest, AFollowerThatLacksMoreThanTheStatesHoldGetsThem) {
+  constexpr uint64_t kBigElements = 1 << 17;  // 512 KiB.
+  constexpr uint32_t kBigBlockElements = 1 << 14;
+  own_folders_ = true;
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  Ensure(&a(), {AddingDense("big", kBigElements, kBigBlockElements)});
+  ASSERT_NO_FATAL_FAILURE(PushMany(4, 5));
+  ExpectSame(&a(), &b());
+  Checkpoint(&b());
+  End(1);
+  for (Sequence s = 6; s * kBigElements * sizeof(float) <= 2 * limits::kFollowBytesAhead; ++s) {
+    RequestBuilder<v1::PushRequest> push(kShards);
+    push.header.set_worker_incarnation(kWorker);
+    push.header.set_sequence(s);
+    push.AddDense(TableIdOf("big"), {kBigElements, kBigBlockElements}, 1);
+    const Pushed pushed = Send(&a(), push).get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  ASSERT_NO_FATAL_FAILURE(Restart(1));
+  ASSERT_NO_FATAL_FAILURE(AwaitInSync(&a()));
+  EXPECT_EQ(b().states_taken, static_cast<int>(kShards));
   ExpectSame(&a(), &b());
 }
 
