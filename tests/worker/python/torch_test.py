@@ -43,11 +43,26 @@ class Torch(ClusterCase):
         users = self.cluster.embedding("c/users", 2, initializer=lodestone.Normal(0, 1))
         items = self.cluster.embedding("c/items", 3, initializer=lodestone.Normal(0, 1))
         bags = lt.EmbeddingBagCollection({"user": users, "item.id": items})
-        pooled = bags({"user": (torch.tensor([1, 2]), torch.tensor([0, 1, 2])),
+        pooled = bags({"user": (torch.tensor([1, 2]), torch.tensor([0, 1])),
                        "item.id": (torch.tensor([4, 5, 6]), torch.tensor([0, 1]))})
         self.assertEqual([tuple(pooled[name].shape) for name in ("user", "item.id")], [(2, 2), (2, 3)])
         rows = torch.from_numpy(items.pull([4, 5, 6]).result())
         self.assertTrue(torch.allclose(pooled["item.id"][1], rows[1] + rows[2]))
+
+        class Jagged:  # A feature of TorchRec's KeyedJaggedTensor; its last bag is empty.
+            def values(self):
+                return torch.tensor([1, 2])
+
+            def offsets(self):
+                return torch.tensor([0, 2, 2])
+
+        class KeyedJagged:
+            def __getitem__(self, feature):
+                return Jagged()
+
+        pooled = bags(KeyedJagged())
+        self.assertEqual(tuple(pooled["user"].shape), (2, 2))
+        self.assertEqual(pooled["user"][1].tolist(), [0, 0])
 
     def test_prefetched_rows_are_used_and_batches_keep_their_order(self):
         table = self.cluster.embedding("ahead", 1, lodestone.SGD(-1))

@@ -7,7 +7,7 @@ import itertools
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Generic, List, Optional, TypeVar
+from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Dict, Generator, Generic, List, Optional, TypeVar
 
 from ._errors import LodestoneError
 from ._library import DoneFunction, library, wait_for_call
@@ -26,8 +26,9 @@ class Call(Generic[Result]):
     fails is logged as a warning.
     """
 
-    def __init__(self, cluster: "Cluster", handle: Any, keep: Any, finish: Callable[[], Result], reads: str = ""):
-        # `keep`: what the library uses until the call is done. `reads`: "dense", "rows", both or none.
+    def __init__(self, cluster: "Cluster", handle: Any, keep: Any, finish: Callable[[], Result],
+                 reads: AbstractSet[str] = frozenset()):
+        # `keep`: what the library uses until the call is done. `reads`: of "dense" and "rows".
         self._cluster = cluster
         self._handle = handle
         self._keep = keep

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _log
 from ._call import Call
@@ -191,26 +191,14 @@ class Cluster:
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
         """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}; `out` has arrays
         to read into."""
-        arguments, keep, finish = self._destinations(tables, out)
-        handle = c_void_p()
-        library().pull(self._alive(), pointer_to(arguments), len(arguments), byref(handle))
-        return Call(self, handle, keep, finish, reads="both")
+        return self._start_pull(tables, out, lambda arrays: arrays)
 
     def push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None, *,
                   clock: Optional[int] = None, read: Any = None) -> Call[Dict[Any, Any]]:
         """push, then pull: what is read includes the gradients. In one exchange with each server where possible."""
-        pushed, pushed_keep = gradient_arguments(gradients, True, Gradients)
-        arguments, keep, finish = self._destinations(tables, out)
-        versions, versions_keep = _read_versions(read)
-        handle = c_void_p()
-        self._wait_for_room()
-        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), len(pushed), versions,
-                            pointer_to(arguments), len(arguments), byref(handle))
-        call = Call(self, handle, (pushed_keep, keep, versions_keep), finish, reads="both")
-        self._pushes.append(call)
-        return call
+        return self._start_push_pull(gradients, tables, out, lambda arrays: arrays, clock, read)
 
-    def _destinations(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]]) -> Tuple[Any, Any, Any]:
+    def _destinations(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]]) -> Tuple[Any, Any, Any, Set[str]]:
         wanted = [entry if isinstance(entry, tuple) else (entry, None) for entry in tables]
         arguments = (Destination * len(wanted))()
         keep, arrays, finishes = [], {}, []
@@ -227,30 +215,38 @@ class Cluster:
                 finish()
             return arrays
 
-        return arguments, keep, end
+        return arguments, keep, end, {"dense" if isinstance(table, Dense) else "rows" for table, _ in wanted}
 
-    def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
-        arguments, keep, finish = self._destinations([(table, keys)], None if out is None else {table: out})
+    def _start_pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
+                    pick: Callable[[Dict[Any, Any]], Any]) -> Call[Any]:
+        """A pull whose result is `pick` of the arrays by table."""
+        arguments, keep, finish, reads = self._destinations(tables, out)
         handle = c_void_p()
-        library().pull(self._alive(), pointer_to(arguments), 1, byref(handle))
-        return Call(self, handle, keep, lambda: finish()[table],
-                    reads="dense" if isinstance(table, Dense) else "rows")
+        library().pull(self._alive(), pointer_to(arguments), len(arguments), byref(handle))
+        return Call(self, handle, keep, lambda: pick(finish()), reads)
 
-    def _push_pull_one(self, table: Table, keys: Any, gradient: Any, pull_keys: Any, out: Any, clock: Optional[int],
-                       read: Any) -> Call[Any]:
-        dense = isinstance(table, Dense)
-        pushed, pushed_keep = gradient_arguments({table: gradient if dense else (keys, gradient)}, True, Gradients)
-        wanted = keys if pull_keys is None else pull_keys
-        arguments, keep, finish = self._destinations([(table, wanted)], None if out is None else {table: out})
+    def _start_push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
+                         pick: Callable[[Dict[Any, Any]], Any], clock: Optional[int], read: Any) -> Call[Any]:
+        pushed, pushed_keep = gradient_arguments(gradients, True, Gradients)
+        arguments, keep, finish, reads = self._destinations(tables, out)
         versions, versions_keep = _read_versions(read)
         handle = c_void_p()
         self._wait_for_room()
-        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), 1, versions, pointer_to(arguments), 1,
-                            byref(handle))
-        call = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: finish()[table],
-                    reads="dense" if dense else "rows")
+        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), len(pushed), versions,
+                            pointer_to(arguments), len(arguments), byref(handle))
+        call = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
         self._pushes.append(call)
         return call
+
+    def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
+        return self._start_pull([(table, keys)], None if out is None else {table: out}, lambda arrays: arrays[table])
+
+    def _push_pull_one(self, table: Table, keys: Any, gradient: Any, pull_keys: Any, out: Any, clock: Optional[int],
+                       read: Any) -> Call[Any]:
+        gradients = {table: gradient if isinstance(table, Dense) else (keys, gradient)}
+        wanted = (table, keys if pull_keys is None else pull_keys)
+        return self._start_push_pull(gradients, [wanted], None if out is None else {table: out},
+                                     lambda arrays: arrays[table], clock, read)
 
     def flush(self) -> None:
         """Waits until all pushes are acknowledged. Raises the first error of those whose outcome was not asked for."""
@@ -374,9 +370,9 @@ def _read_versions(read: Any) -> Tuple[Any, Any]:
             raise InvalidArgument("read must be a pull, or a list of them")
         of = call.versions
         keep.append(of)
-        if call._reads in ("dense", "both"):
+        if "dense" in call._reads:
             versions.dense = of.ctypes.data
-        if call._reads in ("rows", "both"):
+        if "rows" in call._reads:
             versions.rows = of.ctypes.data
     return byref(versions), (versions, keep)
 

@@ -29,7 +29,7 @@ class Subscription:
     How often servers broadcast is the table's setting: broadcast={"every_ms": 100} by default.
     """
 
-    _reads = "dense"
+    _reads = frozenset({"dense"})
 
     def __init__(self, cluster: "Cluster", tables: Sequence["Dense"], into: Optional[Sequence[Any]]):
         import numpy as np

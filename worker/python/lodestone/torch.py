@@ -131,8 +131,8 @@ class EmbeddingBag(_Remote):
 class EmbeddingBagCollection(nn.Module):
     """Embedding bags by feature, in the shape of TorchRec's: jagged features in, pooled embeddings by feature out.
 
-    tables: {feature: table}; features may share a table. forward takes {feature: (keys [n], offsets)} or what has the
-    methods of TorchRec's KeyedJaggedTensor, with offsets [bags] or [bags + 1]; it gives {feature: [bags, dim]}.
+    tables: {feature: table}; features may share a table. forward takes {feature: (keys [n], offsets [bags])}, or TorchRec's
+    KeyedJaggedTensor, whose offsets are [bags + 1]; it gives {feature: [bags, dim]}.
     """
 
     def __init__(self, tables: Mapping[str, Rows], mode: str = "sum"):
@@ -148,14 +148,13 @@ class EmbeddingBagCollection(nn.Module):
             self.bags[self._features[name]].start_pull(keys)
         pooled = {}
         for name, (keys, offsets) in jagged.items():
-            whole = offsets.numel() > 0 and int(offsets[-1]) == keys.numel() and offsets.numel() > 1
-            pooled[name] = self.bags[self._features[name]](keys, offsets[:-1] if whole else offsets)
+            pooled[name] = self.bags[self._features[name]](keys, offsets)
         return pooled
 
     def _jagged(self, features: Any) -> Dict[str, Tuple[Tensor, Tensor]]:
         if isinstance(features, Mapping):
             return {name: features[name] for name in self._features}
-        return {name: (features[name].values(), features[name].offsets()) for name in self._features}
+        return {name: (features[name].values(), features[name].offsets()[:-1]) for name in self._features}
 
 
 def prefetch(loader: Iterable[Any], keys: Mapping[_Remote, Callable[[Any], Tensor]], ahead: int = 1) -> Iterator[Any]:
