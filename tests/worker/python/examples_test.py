@@ -22,9 +22,8 @@ def run(name, *arguments):
 class Examples(unittest.TestCase):
     def test_two_processes_train_an_mlp_on_mnist(self):
         output = run("mnist.py", os.path.join(DATA, "mnist"), "--epochs", "1")
-        accuracies = [float(found) for found in re.findall(r"accuracy (\d\.\d+)", output)]
-        self.assertEqual(len(accuracies), 2, output)
-        self.assertGreater(min(accuracies), 0.92)
+        # What the parameters are worth once both have ended, by the process that only follows them.
+        self.assertGreater(float(re.search(r"^accuracy (\d\.\d+)", output, re.MULTILINE)[1]), 0.92, output)
 
     def test_deepfm_goes_on_when_a_server_dies(self):
         files = [os.path.join(DATA, "criteo", f"criteo_first8k_{part}.tsv") for part in ("train", "test")]

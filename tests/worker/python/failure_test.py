@@ -53,7 +53,7 @@ class Failure(ClusterCase):
                 with open(f"/proc/{server}/stat", encoding="utf-8") as file:
                     if file.read().rsplit(")", 1)[1].split()[0] == "Z":
                         break
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):  # The latter when it goes between opening and reading.
                 break
 
     def test_ctrl_c_ends_a_wait(self):
