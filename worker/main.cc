@@ -139,7 +139,8 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   v1::WorkerProgress progress;
   progress.set_phase(v1::PHASE_LOADING);
   client->ReportProgress(progress);
-  const Partition partition{client->index(), config.cluster().workers()};
+  const bool leased = config.train().sharing() == v1::TrainConfig::RANGES;  // Any range may come to any worker.
+  const Partition partition = leased ? Partition() : Partition{client->index(), config.cluster().workers()};
   if (partition.index >= partition.count) {
     return absl::InvalidArgumentError(absl::StrCat("this is worker ", partition.index, " and cluster.workers is ",
                                                    partition.count, ": no part of the training data is left for it"));

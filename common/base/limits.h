@@ -61,6 +61,7 @@ inline constexpr uint32_t kAwaitTimeoutMaxMs = 60'000;  // Longest single hold o
 inline constexpr size_t kEtcdStateBytesMax = 1'500'000;  // Of its state: etcd takes 1.5 MiB a request by default.
 
 // Observing.
+inline constexpr uint32_t kWorkersMax = 4096;         // Places for workers, also beyond cluster.workers.
 inline constexpr size_t kEventsMax = 1024;            // Kept, the newest.
 inline constexpr size_t kHeartbeatEventsMax = 64;     // In one heartbeat; more wait for the next.
 inline constexpr size_t kHistoryPointsMax = 600;      // When there are more, every two become one.

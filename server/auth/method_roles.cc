@@ -26,6 +26,7 @@ const absl::flat_hash_map<absl::string_view, MethodRole>& Methods() {
       {"/lodestone.v1.Coordinator/Heartbeat", kWork},           // The same of a server's.
       {"/lodestone.v1.Coordinator/AwaitClock", kWork},
       {"/lodestone.v1.Coordinator/Validate", kWork},
+      {"/lodestone.v1.Coordinator/LeaseRanges", kWork},
       {"/lodestone.v1.Coordinator/Route", kRead},  // Who pulls has to know where.
       {"/lodestone.v1.Coordinator/ReportSync", kCluster},
       {"/lodestone.v1.Replication/Follow", kCluster},

@@ -23,10 +23,10 @@
 namespace lodestone::server {
 
 class ControlService final
-    : public v1::Coordinator::WithCallbackMethod_Join<
-          v1::Coordinator::WithCallbackMethod_AwaitClock<v1::Coordinator::WithCallbackMethod_Validate<
+    : public v1::Coordinator::WithCallbackMethod_Join<v1::Coordinator::WithCallbackMethod_AwaitClock<
+          v1::Coordinator::WithCallbackMethod_Validate<v1::Coordinator::WithCallbackMethod_LeaseRanges<
               v1::Coordinator::WithAsyncMethod_Heartbeat<v1::Coordinator::WithAsyncMethod_Route<
-                  v1::Coordinator::WithAsyncMethod_ReportSync<v1::Coordinator::Service>>>>>> {
+                  v1::Coordinator::WithAsyncMethod_ReportSync<v1::Coordinator::Service>>>>>>> {
  public:
   // `others` has the methods that are callbacks; both must outlive this. `busy`: whether all threads that usually poll
   // are in callbacks at the moment.
@@ -50,6 +50,10 @@ class ControlService final
   grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context, const v1::ValidateRequest* request,
                                      v1::ValidateResponse* response) override {
     return others_->Validate(context, request, response);
+  }
+  grpc::ServerUnaryReactor* LeaseRanges(grpc::CallbackServerContext* context, const v1::LeaseRangesRequest* request,
+                                        v1::LeaseRangesResponse* response) override {
+    return others_->LeaseRanges(context, request, response);
   }
 
  private:

@@ -192,6 +192,12 @@ grpc::ServerUnaryReactor* ElectedCoordinator::Validate(grpc::CallbackServerConte
   return PassOn(&CoordinatorService::Validate, context, request, response);
 }
 
+grpc::ServerUnaryReactor* ElectedCoordinator::LeaseRanges(grpc::CallbackServerContext* context,
+                                                          const v1::LeaseRangesRequest* request,
+                                                          v1::LeaseRangesResponse* response) {
+  return PassOn(&CoordinatorService::LeaseRanges, context, request, response);
+}
+
 v1::CoordinatorState ElectedCoordinator::State() const {
   const Use use(this);
   return use.service() != nullptr ? use.service()->State() : v1::CoordinatorState();

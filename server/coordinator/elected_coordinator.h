@@ -51,6 +51,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
                                        v1::AwaitClockResponse* response) override;
   grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context, const v1::ValidateRequest* request,
                                      v1::ValidateResponse* response) override;
+  grpc::ServerUnaryReactor* LeaseRanges(grpc::CallbackServerContext* context, const v1::LeaseRangesRequest* request,
+                                        v1::LeaseRangesResponse* response) override;
   void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                        v1::HeartbeatResponse* response, Done done) override;
   void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,

@@ -39,7 +39,11 @@ struct MemberPlace {
   std::map<ShardId, Version> copies;                 // Servers: what the last heartbeat said that it holds.
   uint64_t event_ms = 0;                             // The time of the newest event that the process has reported.
   std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
+  bool any_place = false;                            // Workers: as they said in Join.
 };
+
+// Places by index. Those that are there stay where they are when others are added.
+using MemberPlaces = std::deque<MemberPlace>;
 
 // "ps" or "worker".
 inline std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "ps" : "worker"; }

@@ -159,13 +159,14 @@ absl::StatusOr<MemberTable::Choice> MemberTable::Choose(const v1::JoinRequest& r
   if (MemberPlace* const retried = PlaceOfRetry(request); retried != nullptr) return Choice{retried, true};
   LODESTONE_ASSIGN_OR_RETURN(MemberPlace* const place, request.index_plus_one() > 0
                                                            ? PlaceAt(request.index_plus_one() - 1, request)
-                                                           : FreePlace(request.role()));
+                                                           : FreePlace(request));
   return Choice{place, false};
 }
 
 absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::JoinRequest& request) {
   const bool is_server = request.role() == v1::ROLE_SERVER;
-  std::vector<MemberPlace>& places = PlacesOf(request.role());
+  MemberPlaces& places = PlacesOf(request.role());
+  if (!is_server) AddPlaces(index, request.any_place());
   if (index >= places.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "there is no ", ShortName(request.role(), index), " in this cluster: ",
@@ -190,8 +191,9 @@ absl::StatusOr<MemberPlace*> MemberTable::PlaceAt(uint32_t index, const v1::Join
       absl::StrCat("index ", index, " is held by ", Describe(place), ", ", LastHeard(place)));
 }
 
-absl::StatusOr<MemberPlace*> MemberTable::FreePlace(v1::Role role) {
-  std::vector<MemberPlace>& places = PlacesOf(role);
+absl::StatusOr<MemberPlace*> MemberTable::FreePlace(const v1::JoinRequest& request) {
+  const v1::Role role = request.role();
+  MemberPlaces& places = PlacesOf(role);
   MemberPlace* done = nullptr;
   for (MemberPlace& place : places) {
     if (Alive(place)) continue;
@@ -199,9 +201,21 @@ absl::StatusOr<MemberPlace*> MemberTable::FreePlace(v1::Role role) {
     if (done == nullptr) done = &place;
   }
   if (done != nullptr) return done;
+  const size_t held = places.size();
+  if (role == v1::ROLE_WORKER) AddPlaces(static_cast<uint32_t>(held), request.any_place());
+  if (places.size() > held) return &places.back();
   return absl::ResourceExhaustedError(
       absl::StrCat("all ", places.size(), " places for a ", RoleName(role), " are held by processes that live (",
                    role == v1::ROLE_SERVER ? "cluster.servers" : "cluster.workers", ")"));
+}
+
+void MemberTable::AddPlaces(uint32_t index, bool any_place) {
+  if (!any_place || index >= limits::kWorkersMax) return;
+  while (workers_.size() <= index) {
+    MemberPlace& place = workers_.emplace_back();
+    place.role = v1::ROLE_WORKER;
+    place.index = static_cast<uint32_t>(workers_.size() - 1);
+  }
 }
 
 bool MemberTable::EndLife(const MemberPlace& place) {
@@ -211,16 +225,21 @@ bool MemberTable::EndLife(const MemberPlace& place) {
   return true;
 }
 
+Incarnation MemberTable::DrawIncarnation() {
+  // Never behind the clock that the first came from, so that they stay comparable with it.
+  const auto elapsed_us = static_cast<Incarnation>(options_.time->NowMs() - start_ms_) * 1000;
+  next_incarnation_ = std::max(next_incarnation_, options_.first_incarnation + elapsed_us);
+  ++changes_;
+  return next_incarnation_++;
+}
+
 bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   by_incarnation_.erase(place->incarnation);
   const bool same_process = request.token() != 0 && request.token() == place->token;  // It had lost its lease.
   MemberPlace next;
   next.role = place->role;
   next.index = place->index;
-  // Never behind the clock that the first came from, so that they stay comparable with it.
-  const auto elapsed_us = static_cast<Incarnation>(options_.time->NowMs() - start_ms_) * 1000;
-  next_incarnation_ = std::max(next_incarnation_, options_.first_incarnation + elapsed_us);
-  next.incarnation = next_incarnation_++;
+  next.incarnation = DrawIncarnation();
   next.token = request.token();
   next.address = request.role() == v1::ROLE_SERVER ? request.address() : "";
   next.local_socket = request.role() == v1::ROLE_SERVER ? request.local_socket() : "";
@@ -232,6 +251,7 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   next.last_contact_ms = options_.time->NowMs();
   if (request.role() == v1::ROLE_SERVER) next.former_tokens = FormerTokens(*place, request);
   next.event_ms = same_process ? place->event_ms : 0;
+  next.any_place = request.any_place();
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
   ++changes_;
@@ -240,7 +260,7 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
 }
 
 void MemberTable::RenewAll() {
-  for (std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+  for (MemberPlaces* places : {&servers_, &workers_}) {
     for (MemberPlace& place : *places) {
       if (place.incarnation == 0 || place.left || place.expiry_told) continue;
       place.last_contact_ms = options_.time->NowMs();
@@ -249,8 +269,11 @@ void MemberTable::RenewAll() {
 }
 
 void MemberTable::NoteEnded(const MemberPlace& place) {
-  if (place.role != v1::ROLE_WORKER) return;
-  ended_workers_.push_back(place.incarnation);
+  if (place.role == v1::ROLE_WORKER) EndIncarnation(place.incarnation);
+}
+
+void MemberTable::EndIncarnation(Incarnation incarnation) {
+  ended_workers_.push_back(incarnation);
   ++ended_to_;
   if (ended_workers_.size() > kEndedWorkersMax) ended_workers_.pop_front();
 }
@@ -328,7 +351,7 @@ void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& r
 }
 
 void MemberTable::Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired) {
-  for (std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+  for (MemberPlaces* places : {&servers_, &workers_}) {
     for (MemberPlace& place : *places) {
       if (place.incarnation == 0 || place.left || place.expiry_told || Alive(place)) continue;
       place.expiry_told = true;
@@ -342,7 +365,7 @@ void MemberTable::Expire(absl::FunctionRef<void(const MemberPlace&)> on_expired)
 
 std::optional<int64_t> MemberTable::NextExpiryMs() const {
   std::optional<int64_t> next_ms;
-  for (const std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+  for (const MemberPlaces* places : {&servers_, &workers_}) {
     for (const MemberPlace& place : *places) {
       if (place.incarnation == 0 || place.left || place.expiry_told) continue;
       const int64_t ends_ms = place.last_contact_ms + options_.lease_ms;
@@ -354,7 +377,7 @@ std::optional<int64_t> MemberTable::NextExpiryMs() const {
 
 void MemberTable::Save(v1::CoordinatorState* state) const {
   state->set_next_incarnation(next_incarnation_);
-  for (const std::vector<MemberPlace>* places : {&servers_, &workers_}) {
+  for (const MemberPlaces* places : {&servers_, &workers_}) {
     for (const MemberPlace& place : *places) {
       if (place.incarnation == 0) continue;
       v1::CoordinatorState::Place* const saved = state->add_places();
@@ -368,6 +391,7 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
       saved->set_peer(place.peer);
       if (place.data.has_value()) *saved->mutable_data() = *place.data;
       saved->set_left(place.left);
+      saved->set_any_place(place.any_place);
       saved->set_expired(!place.left && !Alive(place));
       if (place.role == v1::ROLE_SERVER) continue;
       *saved->mutable_progress() = place.progress;
@@ -385,6 +409,7 @@ void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberP
   place->peer = state.peer();
   if (state.has_data()) place->data = state.data();
   place->left = state.left();
+  place->any_place = state.any_place();
   place->progress = state.progress();
   place->last_contact_ms = options_.time->NowMs();
   const bool ended_with_us = options_.ends_with_server_0 && state.role() == v1::ROLE_SERVER && state.index() == 0;
@@ -403,8 +428,9 @@ void MemberTable::Restore(const v1::CoordinatorState& state) {
   for (const v1::CoordinatorState::Place& place : state.places()) {
     if (place.role() == v1::ROLE_SERVER) {
       if (state.servers() == options_.servers) RestorePlace(place, &servers_[place.index()]);
-    } else if (!run_is_over && place.index() < options_.workers) {
-      RestorePlace(place, &workers_[place.index()]);
+    } else if (!run_is_over) {
+      AddPlaces(place.index(), place.any_place());
+      if (place.index() < workers_.size()) RestorePlace(place, &workers_[place.index()]);
     }
   }
 }

@@ -34,8 +34,8 @@ class MemberTable {
   MemberTable& operator=(const MemberTable&) = delete;
 
   // By index.
-  const std::vector<MemberPlace>& servers() const { return servers_; }
-  const std::vector<MemberPlace>& workers() const { return workers_; }
+  const MemberPlaces& servers() const { return servers_; }
+  const MemberPlaces& workers() const { return workers_; }
   // A number that grows with every change of what Save gives, but for progress.
   uint64_t changes() const { return changes_; }
 
@@ -69,6 +69,11 @@ class MemberTable {
   // had lost its lease.
   bool Occupy(MemberPlace* place, const v1::JoinRequest& request);
 
+  // An incarnation for what a worker pushes under another than its own: a range of samples. It is ended for all ps by
+  // EndIncarnation.
+  Incarnation DrawIncarnation();
+  void EndIncarnation(Incarnation incarnation);
+
   // Gives every process whose lease was not known to have ended a whole one from now on.
   void RenewAll();
   // Renews the lease. Returns whether the process had been silent since it was restored.
@@ -93,12 +98,14 @@ class MemberTable {
   void Restore(const v1::CoordinatorState& state);
 
  private:
-  std::vector<MemberPlace>& PlacesOf(v1::Role role) { return role == v1::ROLE_SERVER ? servers_ : workers_; }
+  MemberPlaces& PlacesOf(v1::Role role) { return role == v1::ROLE_SERVER ? servers_ : workers_; }
   absl::Status CheckJoin(const v1::JoinRequest& request) const;
   // The place that a live process has which joins once more; null if there is none.
   MemberPlace* PlaceOfRetry(const v1::JoinRequest& request);
   absl::StatusOr<MemberPlace*> PlaceAt(uint32_t index, const v1::JoinRequest& request);
-  absl::StatusOr<MemberPlace*> FreePlace(v1::Role role);
+  absl::StatusOr<MemberPlace*> FreePlace(const v1::JoinRequest& request);
+  // Adds places for workers up to `index`, where `request` allows that.
+  void AddPlaces(uint32_t index, bool any_place);
   // The holder's life is over.
   void NoteEnded(const MemberPlace& place);
   void RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress);
@@ -108,7 +115,7 @@ class MemberTable {
   const ClusterOptions& options_;
   EventQueue* const events_;
   const int64_t start_ms_;
-  std::vector<MemberPlace> servers_, workers_;  // By index; never resized.
+  MemberPlaces servers_, workers_;  // By index. Places for workers are added, and none is removed.
   absl::flat_hash_map<Incarnation, MemberPlace*> by_incarnation_;
   Incarnation next_incarnation_;
   uint64_t changes_ = 0;

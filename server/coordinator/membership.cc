@@ -69,6 +69,7 @@ void Membership::BeginRunIfOver() {
     if (members_.Alive(worker)) return;
     all_left = all_left && (worker.incarnation == 0 || worker.left);
   }
+  ranges_.BeginRunIfOver();
   if (all_left || !validations_.stopped().empty()) validations_.Reset();
 }
 
@@ -99,14 +100,24 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   return response;
 }
 
-absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequest& request) {
-  LODESTONE_RETURN_IF_ERROR(members_.CheckAlive(request.incarnation()));
-  MemberPlace* const worker = members_.Find(request.incarnation());
+absl::StatusOr<MemberPlace*> Membership::LivingWorker(Incarnation incarnation, const char* does) {
+  LODESTONE_RETURN_IF_ERROR(members_.CheckAlive(incarnation));
+  MemberPlace* const worker = members_.Find(incarnation);
   if (worker->role != v1::ROLE_WORKER) {
-    return absl::InvalidArgumentError(absl::StrCat(members_.Describe(*worker), " trains nothing, and validates"));
+    return absl::InvalidArgumentError(absl::StrCat(members_.Describe(*worker), " trains nothing, and ", does));
   }
-  LODESTONE_RETURN_IF_ERROR(CheckValidation(request, options_.shards));
   HeardOf(worker);
+  return worker;
+}
+
+absl::StatusOr<v1::LeaseRangesResponse> Membership::LeaseRanges(const v1::LeaseRangesRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(LivingWorker(request.incarnation(), "leases ranges").status());
+  return ranges_.Lease(request);
+}
+
+absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckValidation(request, options_.shards));
+  LODESTONE_ASSIGN_OR_RETURN(MemberPlace* const worker, LivingWorker(request.incarnation(), "validates"));
   v1::ValidateResponse response;
   switch (request.what_case()) {
     case v1::ValidateRequest::kClaim:
@@ -224,6 +235,7 @@ std::vector<std::string> Membership::TakeExpired() {
 v1::ClusterStatus Membership::Status() const {
   v1::ClusterStatus status = ClusterStatusOf(options_, members_, shards_);
   if (validations_.state().claimed() > 0) *status.mutable_validations() = validations_.state();
+  if (ranges_.has_run()) *status.mutable_ranges() = ranges_.state();
   return status;
 }
 
@@ -233,10 +245,11 @@ v1::CoordinatorState Membership::SaveState() const {
   state.set_cluster(options_.cluster);
   state.set_shards(options_.shards);
   state.set_servers(options_.servers);
-  state.set_workers(options_.workers);
+  state.set_workers(static_cast<uint32_t>(members_.workers().size()));
   shards_.Save(&state);
   members_.Save(&state);
   *state.mutable_validations() = validations_.state();
+  if (ranges_.has_run()) *state.mutable_ranges() = ranges_.state();
   return state;
 }
 
@@ -245,6 +258,7 @@ absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   shards_.Restore(state);
   members_.Restore(state);
   validations_.Restore(state.validations());
+  ranges_.Restore(state.ranges());
   // What ended before, or with the last life of the coordinator, and was not acted on.
   for (const MemberPlace& server : members_.servers()) {
     if (server.incarnation != 0 && !members_.Alive(server)) shards_.TakeOut(server);

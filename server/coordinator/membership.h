@@ -20,6 +20,7 @@
 #include "server/coordinator/cluster_options.h"
 #include "server/coordinator/event_queue.h"
 #include "server/coordinator/member_table.h"
+#include "server/coordinator/ranges.h"
 #include "server/coordinator/shard_assignment.h"
 #include "server/coordinator/validations.h"
 
@@ -33,10 +34,13 @@ class Membership {
   const MemberTable& members() const { return members_; }
   const ShardAssignment& shards() const { return shards_; }
   const Validations& validations() const { return validations_; }
+  const Ranges& ranges() const { return ranges_; }
 
   // What must survive the coordinator, and a number that grows with every change of it.
   v1::CoordinatorState SaveState() const;
-  uint64_t changes() const { return members_.changes() + shards_.changes() + validations_.changes(); }
+  uint64_t changes() const {
+    return members_.changes() + shards_.changes() + validations_.changes() + ranges_.changes();
+  }
 
   // Goes on from what SaveState gave in another life. The processes of then get a whole lease from now on to be heard
   // of (but for a ps that has ended with its coordinator); what a worker has reached is unknown, so that it is behind
@@ -64,6 +68,10 @@ class Membership {
   // What a worker asks and reports of validations. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT: not a worker, or
   // a number that was never claimed. To be answered after it is saved: patience outlives the coordinator.
   absl::StatusOr<v1::ValidateResponse> Validate(const v1::ValidateRequest& request);
+
+  // Ranges of samples for a worker. FAILED_PRECONDITION as Heartbeat; the other errors are those of Ranges::Lease. To
+  // be answered after it is saved: what a worker has must not be given to another by the coordinator's next life.
+  absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(const v1::LeaseRangesRequest& request);
 
   // The process of a ps was found dead, `ended_ms` after the last sign of its life: its lease ends now. False: it has
   // been heard of since, and goes on; or it is not known any more.
@@ -99,6 +107,9 @@ class Membership {
 
  private:
   void HeardOf(MemberPlace* place);
+  // The place of a worker that lives and has called. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT, saying that
+  // what is no worker does nothing that `does`.
+  absl::StatusOr<MemberPlace*> LivingWorker(Incarnation incarnation, const char* does);
   // A worker joins. Where none lives, and all that had a place have left or were to end early, another run begins.
   void BeginRunIfOver();
   // OK if an operator may decide about shards of `server` now.
@@ -110,6 +121,7 @@ class Membership {
   MemberTable members_;
   ShardAssignment shards_;
   Validations validations_;
+  Ranges ranges_{&members_};
 };
 
 }  // namespace lodestone::server

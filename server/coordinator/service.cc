@@ -222,9 +222,10 @@ grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerCon
   return call;
 }
 
-grpc::ServerUnaryReactor* CoordinatorService::Validate(grpc::CallbackServerContext* context,
-                                                       const v1::ValidateRequest* request,
-                                                       v1::ValidateResponse* response) {
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* CoordinatorService::AnswerSaved(
+    grpc::CallbackServerContext* context, absl::StatusOr<Response> (Membership::*method)(const Request&),
+    const Request& request, Response* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::Status status;
   bool waits = false;
@@ -233,7 +234,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Validate(grpc::CallbackServerConte
     LogExpired();
     const uint64_t epoch_before = membership_.shards().epoch();
     const bool was_stopped = !membership_.validations().stopped().empty();
-    auto answer = membership_.Validate(*request);
+    absl::StatusOr<Response> answer = (membership_.*method)(request);
     status = answer.status();
     if (answer.ok()) *response = *std::move(answer);
     if (!was_stopped && !membership_.validations().stopped().empty()) {
@@ -244,6 +245,18 @@ grpc::ServerUnaryReactor* CoordinatorService::Validate(grpc::CallbackServerConte
   }
   if (!waits) reactor->Finish(Told(status));
   return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Validate(grpc::CallbackServerContext* context,
+                                                       const v1::ValidateRequest* request,
+                                                       v1::ValidateResponse* response) {
+  return AnswerSaved(context, &Membership::Validate, *request, response);
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::LeaseRanges(grpc::CallbackServerContext* context,
+                                                          const v1::LeaseRangesRequest* request,
+                                                          v1::LeaseRangesResponse* response) {
+  return AnswerSaved(context, &Membership::LeaseRanges, *request, response);
 }
 
 void CoordinatorService::HandleRoute(const grpc::ServerContextBase&, const v1::RouteRequest& request,

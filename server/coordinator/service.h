@@ -69,6 +69,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
                                        v1::AwaitClockResponse* response) override;
   grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context, const v1::ValidateRequest* request,
                                      v1::ValidateResponse* response) override;
+  grpc::ServerUnaryReactor* LeaseRanges(grpc::CallbackServerContext* context, const v1::LeaseRangesRequest* request,
+                                        v1::LeaseRangesResponse* response) override;
   void HandleHeartbeat(const grpc::ServerContextBase& context, const v1::HeartbeatRequest& request,
                        v1::HeartbeatResponse* response, Done done) override;
   void HandleRoute(const grpc::ServerContextBase& context, const v1::RouteRequest& request, v1::RouteResponse* response,
@@ -102,6 +104,11 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   v1::HistoryResponse TellHistory() const;
 
  private:
+  // Answers a call of a worker with what `method` makes of it, once that is saved.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context,
+                                        absl::StatusOr<Response> (Membership::*method)(const Request&),
+                                        const Request& request, Response* response);
   template <typename Request, typename Response>
   void Decide(absl::StatusOr<Response> (Membership::*decide)(const Request&), const Request& request,
               Decided<Response> done);

@@ -72,7 +72,7 @@ void ShardAssignment::FindLost(const MemberPlace& server, const std::optional<v1
 }
 
 void ShardAssignment::FindAllLost() {
-  const std::vector<MemberPlace>& servers = members_.servers();
+  const MemberPlaces& servers = members_.servers();
   const auto served = [](const MemberPlace& place) {
     return place.data.has_value() && place.data->served() && place.data->folder() != 0;
   };

@@ -118,7 +118,7 @@ TEST(PsProgram, FailsWithOneLineWhenItCannotListen) {
 }
 
 TEST(PsProgram, FailsWhenTheOthersDoNotCome) {
-  Ps ps("alone", "cluster: {servers: 2}\ncoordinator: {join_timeout_ms: 200}\n");
+  Ps ps("alone", "cluster: {servers: 2}\ncoordinator: {join_timeout_ms: 3000}\n");
   EXPECT_EQ(ps.ExitCode(), 1);
   EXPECT_THAT(Read(ps.log), HasSubstr("index 1 has not joined"));
 }

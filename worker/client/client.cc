@@ -69,7 +69,7 @@ class ClientImpl final : public Client {
     LODESTONE_RETURN_IF_ERROR(Health());
     return table_creator_->DescribeTables(names);
   }
-  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+  absl::Status Push(const StepOrigin& step, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
@@ -94,6 +94,11 @@ class ClientImpl final : public Client {
     LODESTONE_RETURN_IF_ERROR(Health());
     return membership_->Validate(std::move(request));
   }
+  absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return membership_->LeaseRanges(std::move(request));
+  }
+  RangeSession OpenRange(Incarnation range) override;
   bool StopsEarly() const override { return membership_->StopsEarly(); }
   absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override {
     LODESTONE_RETURN_IF_ERROR(Health());
@@ -299,10 +304,20 @@ ClientImpl::~ClientImpl() {
   channels_.clear();  // With them goes the last reference to gradients in flight.
 }
 
-absl::Status ClientImpl::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                              const ReadVersions& read_versions, std::function<void(PushResult)> done) {
+absl::Status ClientImpl::Push(const StepOrigin& step, std::span<const DenseGradient> dense,
+                              std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                              std::function<void(PushResult)> done) {
   LODESTONE_RETURN_IF_ERROR(Health());
-  return pusher_->Push(clock, dense, rows, read_versions, std::move(done));
+  return pusher_->Push(step, dense, rows, read_versions, std::move(done));
+}
+
+RangeSession ClientImpl::OpenRange(Incarnation range) {
+  RangeSession session{range, sessions_->ForRange(range)};
+  // A server that does not know it yet turns a push back, which waits for this then.
+  for (uint32_t server = 0; server < channels_.size(); ++server) {
+    if (!IsOut(*shard_map(), server)) session.sessions->Open(server, [](const absl::Status&) {});
+  }
+  return session;
 }
 
 void ClientImpl::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,

@@ -42,12 +42,13 @@ class Client : public ClusterReader {
   virtual Incarnation incarnation() const = 0;
 
   using PushResult = lodestone::worker::PushResult;
-  // Sends gradients as the push of step `clock`. What is not borrowed is copied before Push returns. Blocks while
+  // Sends gradients as the push of `step`. What is not borrowed is copied before Push returns. Blocks while
   // worker.pushes_in_flight_max pushes are unacknowledged. `read_versions` are those of the values that the gradients
   // were computed from. `done` runs once, when every server has acknowledged or finally failed; if Push
   // itself returns an error, nothing was sent and `done` does not run.
-  virtual absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                            const ReadVersions& read_versions, std::function<void(PushResult)> done) = 0;
+  virtual absl::Status Push(const StepOrigin& step, std::span<const DenseGradient> dense,
+                            std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                            std::function<void(PushResult)> done) = 0;
 
   // Push, then Pull: the values read include the push. In one exchange with each server where possible, otherwise one
   // after the other. `done` runs once, when all dst are filled or either has failed; with the status of the push,
@@ -73,6 +74,11 @@ class Client : public ClusterReader {
   // As Coordinator.Validate, in this worker's name. A claim is tried once, and for a few seconds at most; a report
   // again and again, for longer.
   virtual absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) = 0;
+  // As Coordinator.LeaseRanges, in this worker's name; tried once, for a few seconds at most. What it waits for is
+  // reported with the progress until the next call.
+  virtual absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request) = 0;
+  // Lets the servers know a range that steps are pushed of. Does not wait for that.
+  virtual RangeSession OpenRange(Incarnation range) = 0;
   // Whether the coordinator has said that training ends early. Cheap.
   virtual bool StopsEarly() const = 0;
   // Has every ps write a checkpoint of this name, after it has removed its part of checkpoint `removes` (may be empty);

@@ -27,7 +27,7 @@ constexpr int64_t kHeartbeatEveryMaxMs = 1'000;
 constexpr int64_t kAskRouteEveryMs = 200;
 constexpr int64_t kReconnectMs = 50;  // A worker serves nothing: gRPC connects only while a thread waits for it.
 constexpr uint32_t kAwaitHoldMs = 5'000;
-constexpr int64_t kValidateMsMax = 5'000;  // For one attempt: training waits for it.
+constexpr int64_t kAttemptMsMax = 5'000;  // For one attempt of a call that training waits for.
 static_assert(kAwaitHoldMs <= limits::kAwaitTimeoutMaxMs);
 
 void Sleep(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<WorkerMembership>> WorkerMembership::Join(const v
 LeaseClient::Options WorkerMembership::LeaseOptions() const {
   LeaseClient::Options options;
   options.join.set_role(v1::ROLE_WORKER);
+  options.join.set_any_place(config_.train().sharing() == v1::TrainConfig::RANGES);
   if (config_.worker().has_index()) options.join.set_index_plus_one(config_.worker().index() + 1);
   options.join.set_cluster(config_.cluster().name());
   options.join.set_shards(config_.cluster().shards());
@@ -167,7 +168,7 @@ void WorkerMembership::NoteStop(const std::string& why) {
 
 absl::StatusOr<v1::ValidateResponse> WorkerMembership::Validate(v1::ValidateRequest request) {
   request.set_incarnation(incarnation());
-  const int64_t timeout_ms = std::min<int64_t>(config_.worker().call_timeout_ms(), kValidateMsMax);
+  const int64_t timeout_ms = std::min<int64_t>(config_.worker().call_timeout_ms(), kAttemptMsMax);
   const SteadyTime time;
   Retry retry({config_.worker().call_timeout_ms(), config_.worker().retry_timeout_ms()}, &time,
               static_cast<uint64_t>(time.NowMs()));
@@ -185,6 +186,20 @@ absl::StatusOr<v1::ValidateResponse> WorkerMembership::Validate(v1::ValidateRequ
     if (request.has_claim() || !pause_ms.has_value()) return Annotate(status, "validation");
     Sleep(*pause_ms);
   }
+}
+
+absl::StatusOr<v1::LeaseRangesResponse> WorkerMembership::LeaseRanges(v1::LeaseRangesRequest request) {
+  request.set_incarnation(incarnation());
+  v1::LeaseRangesResponse response;
+  const absl::Status status = lease_->Call(std::min<int64_t>(config_.worker().call_timeout_ms(), kAttemptMsMax),
+                                           [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+                                             return stub->LeaseRanges(context, request, &response);
+                                           });
+  MutexLock lock(&mu_);
+  LODESTONE_RETURN_IF_ERROR(lost_);
+  awaits_ = status.ok() ? response.waiting_for() : absl::StrCat("a range of samples: ", status.ToString());
+  LODESTONE_RETURN_IF_ERROR(Annotate(status, "leasing a range of samples"));
+  return response;
 }
 
 absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock clock) {

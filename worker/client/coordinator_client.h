@@ -60,6 +60,8 @@ class WorkerMembership {
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock);
   // As Client::Validate and Client::StopsEarly.
   absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request);
+  // As Client::LeaseRanges.
+  absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request);
   bool StopsEarly() const { return stops_early_.load(std::memory_order_relaxed); }
 
  private:
@@ -85,7 +87,7 @@ class WorkerMembership {
   mutable Mutex mu_;
   std::shared_ptr<const ShardMap> shard_map_ ABSL_GUARDED_BY(mu_);  // Null before the first.
   v1::WorkerProgress progress_ ABSL_GUARDED_BY(mu_);
-  std::string awaits_ ABSL_GUARDED_BY(mu_);  // What AwaitClock waits for.
+  std::string awaits_ ABSL_GUARDED_BY(mu_);  // What AwaitClock or LeaseRanges waits for.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<LeaseClient> lease_;  // Last: its thread uses all of the above. Synchronises itself.

@@ -154,11 +154,18 @@ Pusher::~Pusher() {
   while (borrowed_ > 0) released_.Wait(&mu_);
 }
 
-absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                          const ReadVersions& read_versions, std::function<void(PushResult)> done,
-                          const std::shared_ptr<PullValues>& pull) {
+ServerSessions* Pusher::SessionsOf(const InFlight& in_flight) const {
+  return in_flight.range != nullptr ? in_flight.range.get() : servers_.sessions;
+}
+
+absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient> dense,
+                          std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                          std::function<void(PushResult)> done, const std::shared_ptr<PullValues>& pull) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
-  const RequestRouter router(*map, servers_.limits);
+  const bool of_range = step.range.incarnation != 0;
+  MessageLimits limits = servers_.limits;
+  limits.whole_shards = of_range;
+  const RequestRouter router(*map, limits);
   LODESTONE_ASSIGN_OR_RETURN(const Routing routing, router.RoutePush(dense, rows));
   std::vector<PullRider> riders;  // By message; fewer: none.
   if (pull != nullptr) LODESTONE_RETURN_IF_ERROR(PairWithPush(router, routing.messages, rows, pull, &riders));
@@ -186,7 +193,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
     if (m < riders.size()) rider = std::move(riders[m]);
     const bool pulls = rider.values != nullptr;
     ServerChannel::Request request{.payload = MakePushPayload(message, dense, rows, release, pulls ? &rider : nullptr),
-                                   .what = absl::StrCat("push sequence=", *sequence, " clock=", clock),
+                                   .what = absl::StrCat("push sequence=", *sequence, " clock=", step.clock),
                                    .epoch = map->epoch()};
     if (pulls) {
       v1::PullRequest& pulled = *request.call.mutable_push_pull()->mutable_pull();
@@ -194,15 +201,18 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
       AddParts(rider.message, pulled.mutable_parts());
     }
     v1::PushRequest& push = *MutablePush(&request.call);
-    push.set_worker_incarnation(servers_.incarnation);
-    push.set_sequence(*sequence);
-    push.set_clock(clock);
+    push.set_worker_incarnation(of_range ? step.range.incarnation : servers_.incarnation);
+    push.set_sequence(of_range ? step.sequence : *sequence);
+    push.set_clock(step.clock);
     AddParts(message, push.mutable_parts());
     for (size_t i = 0; i < message.parts.size(); ++i) {
       push_bytes_metric.Add(request.payload.parts[i].key_bytes + request.payload.parts[i].value_bytes);
     }
-    Send(std::move(request),
-         {.server = message.server, .sequence = *sequence, .rider = std::move(rider), .operation = operation});
+    Send(std::move(request), {.server = message.server,
+                              .sequence = *sequence,
+                              .range = step.range.sessions,
+                              .rider = std::move(rider),
+                              .operation = operation});
   }
   release.reset();
   EndMessage(operation.get(), status);
@@ -210,7 +220,7 @@ absl::Status Pusher::Push(Clock clock, std::span<const DenseGradient> dense, std
 }
 
 void Pusher::Send(ServerChannel::Request request, InFlight in_flight) {
-  in_flight.known = servers_.sessions->IsOpen(in_flight.server);
+  in_flight.known = SessionsOf(in_flight)->IsOpen(in_flight.server);
   ServerChannel* const channel = servers_.channels[in_flight.server].get();
   channel->Call(std::move(request),
                 [this, in_flight = std::move(in_flight)](const absl::StatusOr<Connection::Answer>& answer,
@@ -263,7 +273,7 @@ void Pusher::OnTurnedBack(const absl::Status& status, ServerChannel::Request* re
 void Pusher::OnUnknown(ServerChannel::Request* request, InFlight* in_flight) {
   const auto again = std::make_shared<ServerChannel::Request>(std::move(*request));
   const uint32_t server = in_flight->server;
-  servers_.sessions->Open(server, [this, again, in_flight = std::move(*in_flight)](const absl::Status& status) {
+  SessionsOf(*in_flight)->Open(server, [this, again, in_flight = std::move(*in_flight)](const absl::Status& status) {
     // A server that has left meanwhile (ABORTED) owns nothing any more.
     if (status.ok() || absl::IsAborted(status)) return SendAgain(*servers_.map(), std::move(*again), in_flight);
     if (absl::IsFailedPrecondition(status)) servers_.on_lost(status);

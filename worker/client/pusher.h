@@ -1,6 +1,7 @@
 // The push path of a client: one message or more per server, each with its own sequence, which its retries keep, so
 // that every shard applies it exactly once. A message whose shards have got other owners is split among them; its
-// pieces keep the sequence.
+// pieces keep the sequence. A step of a leased range has the range's incarnation and its place in the range instead, in
+// all of its messages, of which each shard has one.
 //
 // Thread-safe. Callbacks run on a connection's thread or the timer's.
 //
@@ -40,7 +41,7 @@ class Pusher {
 
   // As Client::Push. With `pull` (null: none) each message of it goes with one of the push, in one call, if all of them
   // can; a message that has to be sent again to another ps goes without, and `pull` is not complete then.
-  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+  absl::Status Push(const StepOrigin& step, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ReadVersions& read_versions, std::function<void(PushResult)> done,
                     const std::shared_ptr<PullValues>& pull = nullptr);
   // As Client::SetPushesInFlightMax.
@@ -59,6 +60,7 @@ class Pusher {
     uint32_t server = 0;
     bool known = false;  // Whether the server knew this worker when the message was sent.
     Sequence sequence = 0;
+    std::shared_ptr<ServerSessions> range;  // Whose step it is; null: of the worker alone.
     PullRider rider;
     std::shared_ptr<Operation> operation;
     std::shared_ptr<std::atomic<size_t>> pieces;  // Unanswered pieces of a message that was split; null: it was not.
@@ -73,6 +75,8 @@ class Pusher {
   void OnUnknown(ServerChannel::Request* request, InFlight* in_flight);
   void End(const InFlight& in_flight, const absl::Status& status);
   void EndMessage(Operation* operation, const absl::Status& status);
+
+  ServerSessions* SessionsOf(const InFlight& in_flight) const;
 
   const ServerSet servers_;
   const int64_t window_timeout_ms_;

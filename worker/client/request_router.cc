@@ -64,24 +64,44 @@ class MessageCutter {
   MessageCutter(uint32_t server, const MessageLimits& limits, std::vector<ShardMessage>* messages)
       : server_(server), limits_(limits), messages_(messages) {}
 
-  absl::Status Add(ShardId shard, const Source& source) {
+  // A message that is full by `bytes_target` gets no more.
+  absl::Status Add(ShardId shard, const Source& source, size_t bytes_target) {
     const std::span<const uint32_t> items = source.ItemsOf(shard);
     size_t from = 0;
     while (from < items.size()) {
       const size_t first = kPartHeaderBytes + source.BytesOf(items[from]);
       if (kMessageHeaderBytes + first > limits_.bytes_max) return TooLarge(source, items[from]);
-      if (bytes_ == 0 || bytes_ + first > limits_.bytes_target) Begin();
+      if (bytes_ == 0 || bytes_ + first > bytes_target) Begin();
       bytes_ += first;
       size_t to = from + 1;
       for (; to < items.size(); ++to) {
         const size_t bytes = source.BytesOf(items[to]);
-        if (bytes_ + bytes > limits_.bytes_target) break;
+        if (bytes_ + bytes > bytes_target) break;
         bytes_ += bytes;
       }
       messages_->back().parts.push_back(
           {shard, source.table, source.dense, source.index, items.subspan(from, to - from)});
       from = to;
     }
+    return absl::OkStatus();
+  }
+
+  // Adds all that is for a shard to one message.
+  absl::Status AddWhole(ShardId shard, const std::vector<Source>& sources) {
+    size_t bytes = 0;
+    for (const Source& source : sources) {
+      const std::span<const uint32_t> items = source.ItemsOf(shard);
+      if (!items.empty()) bytes += kPartHeaderBytes;
+      for (const uint32_t item : items) bytes += source.BytesOf(item);
+    }
+    if (kMessageHeaderBytes + bytes > limits_.bytes_max) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the gradients of one step for shard ", shard, " take ", bytes, " bytes, which does not fit into ",
+          "server.message_max_bytes=", limits_.bytes_max, ", and those of a range's step cannot be divided: raise ",
+          "cluster.shards or server.message_max_bytes, or set train.sharing: partitions"));
+    }
+    if (bytes > 0 && (bytes_ == 0 || bytes_ + bytes > limits_.bytes_target)) Begin();
+    for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(Add(shard, source, limits_.bytes_max));
     return absl::OkStatus();
   }
 
@@ -184,11 +204,16 @@ absl::StatusOr<Routing> RequestRouter::Route(std::span<const Dense> dense, std::
   LODESTONE_RETURN_IF_ERROR(CheckTables(dense, rows));
   Routing routing;
   const std::vector<Source> sources = SortSources(dense, rows, map_.shards(), &routing);
-  const MessageLimits cut{std::min(limits_.bytes_target, limits_.bytes_max), limits_.bytes_max};
+  MessageLimits cut = limits_;
+  cut.bytes_target = std::min(limits_.bytes_target, limits_.bytes_max);
   for (uint32_t server = 0; server < map_.servers(); ++server) {
     MessageCutter cutter(server, cut, &routing.messages);
     for (ShardId shard : map_.ShardsOf(server)) {
-      for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(cutter.Add(shard, source));
+      if (cut.whole_shards) {
+        LODESTONE_RETURN_IF_ERROR(cutter.AddWhole(shard, sources));
+        continue;
+      }
+      for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(cutter.Add(shard, source, cut.bytes_target));
     }
   }
   return routing;

@@ -50,6 +50,8 @@ struct MessageLimits {
   // A message ends before it grows beyond: eight blocks of the usual size, and their description.
   size_t bytes_target = (2 << 20) + (4 << 10);
   size_t bytes_max = 64 << 20;  // A block or row that needs more is an error.
+  // All that is for one shard goes in one message, however long: an error if that needs more than bytes_max.
+  bool whole_shards = false;
 };
 
 class RequestRouter {

@@ -7,8 +7,9 @@
 
 namespace lodestone::worker {
 
-ServerSessions::ServerSessions(Incarnation incarnation, std::span<const std::unique_ptr<ServerChannel>> channels)
-    : channels_(channels), servers_(channels.size()) {
+ServerSessions::ServerSessions(Incarnation incarnation, std::span<const std::unique_ptr<ServerChannel>> channels,
+                               bool of_range)
+    : channels_(channels), of_range_(of_range), servers_(channels.size()) {
   MutexLock lock(&mu_);
   request_.set_worker_incarnation(incarnation);
 }
@@ -29,10 +30,32 @@ void ServerSessions::Add(const std::vector<v1::TableSpec>& specs, const std::set
   }
 }
 
-void ServerSessions::Forget(uint32_t server) {
+std::shared_ptr<ServerSessions> ServerSessions::ForRange(Incarnation range) {
+  auto sessions = std::make_shared<ServerSessions>(range, channels_, true);
   MutexLock lock(&mu_);
-  servers_[server].forgotten = true;
-  servers_[server].open.store(false, std::memory_order_release);
+  {
+    MutexLock range_lock(&sessions->mu_);
+    sessions->request_ = request_;
+    sessions->request_.set_worker_incarnation(range);
+    sessions->request_.set_keep_settings(true);
+    sessions->names_ = names_;
+  }
+  std::erase_if(ranges_, [](const std::weak_ptr<ServerSessions>& other) { return other.expired(); });
+  ranges_.push_back(sessions);
+  return sessions;
+}
+
+void ServerSessions::Forget(uint32_t server) {
+  std::vector<std::weak_ptr<ServerSessions>> ranges;
+  {
+    MutexLock lock(&mu_);
+    servers_[server].forgotten = true;
+    servers_[server].open.store(false, std::memory_order_release);
+    ranges = ranges_;
+  }
+  for (const std::weak_ptr<ServerSessions>& range : ranges) {
+    if (const std::shared_ptr<ServerSessions> alive = range.lock(); alive != nullptr) alive->Forget(server);
+  }
 }
 
 void ServerSessions::Open(uint32_t server, Done done) {
@@ -48,10 +71,11 @@ void ServerSessions::Open(uint32_t server, Done done) {
   }
   message.what = "opening of the session";
   const int tables = message.call.ensure_tables().tables_size();
-  channels_[server]->Call(std::move(message),
-                          [this, server, tables](absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
-                            OnAnswer(server, tables, answer.status());
-                          });
+  // A range's may not be needed any more when the answer comes.
+  channels_[server]->Call(std::move(message), [this, self = weak_from_this().lock(), server, tables](
+                                                  absl::StatusOr<Connection::Answer> answer, ServerChannel::Request*) {
+    OnAnswer(server, tables, answer.status());
+  });
 }
 
 void ServerSessions::OnAnswer(uint32_t server, int tables, const absl::Status& status) {
@@ -62,7 +86,9 @@ void ServerSessions::OnAnswer(uint32_t server, int tables, const absl::Status& s
     const bool knows = status.ok() && tables == request_.tables_size() && !servers_[server].forgotten;
     if (knows) servers_[server].open.store(true, std::memory_order_release);
   }
-  LODESTONE_LOG(INFO, "client", "opened a session peer={} result={}", channels_[server]->peer(), status.ToString());
+  if (!of_range_ || !status.ok()) {
+    LODESTONE_LOG(INFO, "client", "opened a session peer={} result={}", channels_[server]->peer(), status.ToString());
+  }
   for (const Done& done : waiting) done(status);
 }
 

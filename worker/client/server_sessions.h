@@ -1,10 +1,10 @@
-// The sessions of this worker: which servers have got its incarnation and tables from it. Normally all of them; one
-// that was away when the tables were created gets them from the ps whose shards it follows, or when it turns a call
-// back.
+// The sessions of this worker, or of a range of samples that it has: which servers have got the incarnation and the
+// tables from it. Normally all of them; one that was away when the tables were created gets them from the ps whose
+// shards it follows, or when it turns a call back.
 //
 // Thread-safe. Callbacks run on a connection's thread, or that of Open.
 //
-// The channels must be cancelled before this is destroyed.
+// The channels must be cancelled before this is destroyed, unless it is a range's.
 #pragma once
 
 #include <atomic>
@@ -31,18 +31,22 @@ inline bool IsUnknownThere(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsNotFound(status);
 }
 
-class ServerSessions {
+class ServerSessions : public std::enable_shared_from_this<ServerSessions> {
  public:
   // `channels`, by server, must outlive this.
-  ServerSessions(Incarnation incarnation, std::span<const std::unique_ptr<ServerChannel>> channels);
+  ServerSessions(Incarnation incarnation, std::span<const std::unique_ptr<ServerChannel>> channels,
+                 bool of_range = false);
 
   // `specs` have been created at `servers`, and nowhere else.
   void Add(const std::vector<v1::TableSpec>& specs, const std::set<uint32_t>& servers);
 
+  // Those of a range of samples: at first no server knows it. Nothing that it sends changes a table's settings.
+  std::shared_ptr<ServerSessions> ForRange(Incarnation range);
+
   // Whether `server` knows all tables.
   bool IsOpen(uint32_t server) const { return servers_[server].open.load(std::memory_order_acquire); }
 
-  // Closes the session of `server`, which may have lost it.
+  // Closes the session of `server`, which may have lost it, and those of ranges.
   void Forget(uint32_t server);
 
   // Sends `server` all tables, if its session is not open, and calls `done` when it knows them.
@@ -60,11 +64,13 @@ class ServerSessions {
   void OnAnswer(uint32_t server, int tables, const absl::Status& status);
 
   const std::span<const std::unique_ptr<ServerChannel>> channels_;
+  const bool of_range_;
   std::vector<Server> servers_;  // Their number is constant.
 
   Mutex mu_;
   v1::EnsureTablesRequest request_ ABSL_GUARDED_BY(mu_);  // All tables.
   std::set<std::string> names_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<ServerSessions>> ranges_ ABSL_GUARDED_BY(mu_);  // As long as anything uses them.
 };
 
 }  // namespace lodestone::worker

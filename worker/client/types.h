@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,6 +43,25 @@ struct RowPull {
   const TableHandle* table = nullptr;
   std::span<const Key> keys;
   float* dst = nullptr;
+};
+
+class ServerSessions;
+
+// A leased range as what pushes (LeaseRanges of proto/coordinator.proto).
+struct RangeSession {
+  Incarnation incarnation = 0;               // 0: none.
+  std::shared_ptr<ServerSessions> sessions;  // Which servers know it.
+};
+
+// A training step as the origin of a push. Of a step of a range, the push is applied once whichever worker sends it.
+struct StepOrigin {
+  StepOrigin(Clock clock) : clock(clock) {}  // Of this worker alone. NOLINT: a conversion.
+  StepOrigin(Clock clock, RangeSession range, Sequence sequence)
+      : clock(clock), range(std::move(range)), sequence(sequence) {}
+
+  Clock clock = 0;        // This worker's steps so far.
+  RangeSession range;     // The range that the step is of,
+  Sequence sequence = 0;  // and its place in it, from 1.
 };
 
 // The versions of the shards when values were read: index by shard, 0 where nothing was read.

@@ -1,4 +1,5 @@
-// The samples of a training run's batches: epoch after epoch, every sample once in each.
+// The samples of a training run's batches: epoch after epoch, every sample once in each. Batches are numbered over all
+// epochs, from 0.
 //
 // An epoch of n samples is cut into ceil(n / batch_size) batches of equal size, give or take one sample, so that no
 // step is taken on a small remainder. A last, fractional epoch is cut likewise.
@@ -22,18 +23,26 @@ class EpochBatches {
   // Over all epochs.
   uint64_t total_samples() const { return total_samples_; }
 
-  // Fills `indices` with the next batch; false after the last.
+  // Batches of a whole epoch, and of all of them.
+  uint64_t epoch_batches() const { return BatchesOf(size_); }
+  uint64_t batches() const;
+
+  // Fills `indices` with the batch of this number. REQUIRES: number < batches().
+  void Read(uint64_t number, std::vector<uint64_t>* indices);
+  // The same with the next batch; false after the last.
   bool Next(std::vector<uint64_t>* indices);
 
  private:
+  uint64_t BatchesOf(uint64_t samples) const { return (samples + batch_size_ - 1) / batch_size_; }
+
   const uint64_t size_;
   const uint64_t batch_size_;
   const uint64_t seed_;
   const bool shuffle_;
   const uint64_t total_samples_;
 
-  uint64_t done_ = 0;   // Samples of finished batches, over all epochs.
-  uint64_t batch_ = 0;  // Within the epoch.
+  uint64_t next_ = 0;   // Batch.
+  uint64_t epoch_ = 0;  // Of order_.
   std::optional<EpochOrder> order_;
 };
 

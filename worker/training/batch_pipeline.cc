@@ -149,16 +149,18 @@ void BatchPipeline::Run() {
 }
 
 absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
-  slot->indices.clear();
-  if (!source_(&slot->indices)) {
+  Item& item = slot->item;
+  item.assignment = {};
+  LODESTONE_ASSIGN_OR_RETURN(const bool more, source_(&item.assignment));
+  if (!more) {
     *end = true;
     return absl::OkStatus();
   }
-  Item& item = slot->item;
-  data_->Read(slot->indices, &item.keyed.batch);
+  const std::vector<uint64_t>& indices = item.assignment.indices;
+  data_->Read(indices, &item.keyed.batch);
   const size_t features = item.keyed.batch.keys.size();
   if (features > limits::kRowsPerBatchMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("a batch of ", slot->indices.size(), " samples has ", features,
+    return absl::ResourceExhaustedError(absl::StrCat("a batch of ", indices.size(), " samples has ", features,
                                                      " features, the limit is ", limits::kRowsPerBatchMax,
                                                      "; lower train.batch_size"));
   }

@@ -30,16 +30,25 @@ namespace lodestone::worker {
 
 class BatchPipeline {
  public:
+  // The samples of a batch, and the step that it is.
+  struct Assignment {
+    std::vector<uint64_t> indices;
+    uint64_t number = 0;    // Over all epochs, of all workers where these lease ranges.
+    RangeSession range;     // The leased range, and
+    Sequence sequence = 0;  // the place in it, from 1; none: the batch is the worker's own.
+  };
+
   // A batch with the rows of its keys.
   struct Item {
     KeyedBatch keyed;
     std::vector<kernels::ScratchArray<float>> rows;  // Per row table: [keys, dim].
     ShardVersions versions;                          // At which the rows were read; empty without row tables or keys.
     std::unique_ptr<DeviceBatch> device;             // On its way to the device; null if the CPU computes.
+    Assignment assignment;                           // What it is of.
   };
 
-  // Fills `indices` with the samples of the next batch; false after the last. Called by the pipeline's thread.
-  using Source = std::function<bool(std::vector<uint64_t>* indices)>;
+  // Says of what the next batch is; false after the last. Called by the pipeline's thread. An error is the pipeline's.
+  using Source = std::function<absl::StatusOr<bool>(Assignment* next)>;
 
   struct Options {
     uint32_t ahead = 0;       // The rows of at most so many batches are pulled beyond those that the consumer holds,
@@ -74,9 +83,7 @@ class BatchPipeline {
 
  private:
   struct Slot {
-    Item item;
-    // Owned by the pipeline's thread between `free` and `filled`, then by the consumer.
-    std::vector<uint64_t> indices;
+    Item item;  // Owned by the pipeline's thread between `free` and `filled`, then by the consumer.
     // Guarded by mu_.
     enum class State { kFree, kPrepared, kPulling, kFilled } state = State::kFree;
     absl::Status status;

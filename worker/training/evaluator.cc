@@ -30,11 +30,11 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
   uint64_t at = 0;
   BatchPipeline pipeline(
       context_.client, &data, row_tables,
-      [&](std::vector<uint64_t>* indices) {
-        for (; at < samples && indices->size() < kBatchSize; ++at) {
-          indices->push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
+      [&](BatchPipeline::Assignment* batch) {
+        for (; at < samples && batch->indices.size() < kBatchSize; ++at) {
+          batch->indices.push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
         }
-        return !indices->empty();
+        return !batch->indices.empty();
       },
       {.ahead = std::max<uint32_t>(1, context_.config->worker().prefetch_batches()),
        .backend = context_.model->backend()});

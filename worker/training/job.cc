@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,6 +19,7 @@
 #include "worker/training/compute.h"
 #include "worker/training/evaluator.h"
 #include "worker/training/parameters.h"
+#include "worker/training/range_feed.h"
 #include "worker/training/trainer.h"
 #include "worker/training/training_context.h"
 #include "worker/training/validator.h"
@@ -70,12 +72,13 @@ void FillValidations(const TrainingContext& context, bool stopped_early, Summary
       summary->validations.stopped().empty() ? "the coordinator has ended training" : summary->validations.stopped();
 }
 
-// The end of a run, by worker 0: waits until no worker takes steps, and evaluates. If another has pushed meanwhile (one
-// that was started again, say), what was evaluated was no one version of the model: it waits and evaluates again.
-absl::Status EvaluateTheEnd(const TrainingContext& context, Summary* summary) {
+// The evaluation at the end of a run, after `await`, which waits until no worker takes steps. If another has pushed
+// meanwhile (one that was started again, say), what was evaluated was no one version of the model: it waits and
+// evaluates again.
+absl::Status EvaluateTheEnd(const TrainingContext& context, absl::FunctionRef<absl::Status()> await, Summary* summary) {
   for (int attempt = 1; attempt <= kEvaluationsMax; ++attempt) {
     context.progress->Enter(v1::PHASE_WAITING);
-    LODESTONE_ASSIGN_OR_RETURN(summary->untrained, context.client->AwaitClock(std::numeric_limits<Clock>::max()));
+    LODESTONE_RETURN_IF_ERROR(await());
     context.progress->Enter(v1::PHASE_EVALUATING);
     LODESTONE_RETURN_IF_ERROR(context.parameters->PullAll());
     const ShardVersions before = context.parameters->versions();
@@ -86,6 +89,31 @@ absl::Status EvaluateTheEnd(const TrainingContext& context, Summary* summary) {
     LODESTONE_LOG(WARN, "evaluator", "others pushed during the evaluation; attempt={} of={}", attempt, kEvaluationsMax);
   }
   return absl::OkStatus();
+}
+
+// The end of a run whose samples are leased: the worker that the coordinator chooses evaluates, the others wait for
+// that.
+absl::Status EndRanges(const TrainingContext& context, Summary* summary) {
+  RangeFeed* const ranges = context.ranges.get();
+  const auto quits = [&context] { return context.Stops(StopRequest::kQuit); };
+  context.progress->Enter(v1::PHASE_WAITING);
+  LODESTONE_ASSIGN_OR_RETURN(const RangeFeed::Ending ending, ranges->Finish(quits));
+  if (ending == RangeFeed::Ending::kEvaluate) {
+    LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(
+        context, [] { return absl::OkStatus(); }, summary));
+    LODESTONE_RETURN_IF_ERROR(ranges->Evaluated());
+  }
+  if (!ranges->complete()) summary->untrained.push_back("the run was broken off before all of its ranges were trained");
+  return absl::OkStatus();
+}
+
+absl::Status EndPartitions(const TrainingContext& context, Summary* summary) {
+  if (context.client->index() > 0) return absl::OkStatus();
+  const auto await = [&]() -> absl::Status {
+    LODESTONE_ASSIGN_OR_RETURN(summary->untrained, context.client->AwaitClock(std::numeric_limits<Clock>::max()));
+    return absl::OkStatus();
+  };
+  return EvaluateTheEnd(context, await, summary);
 }
 
 }  // namespace
@@ -114,6 +142,14 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
                           .stop = stop};
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Validator> validator, Validator::Create(context));
   context.validator = validator.get();
+  EpochBatches batches = Trainer::BatchesOf(config, data.train->size(), /*worker=*/0);
+  if (config.train().sharing() == v1::TrainConfig::RANGES) {
+    context.ranges =
+        std::make_shared<RangeFeed>(client, &batches,
+                                    RangeFeed::Options{.plan = PlanOf(config, data.train->size(), batches),
+                                                       .retry_timeout_ms = config.worker().retry_timeout_ms(),
+                                                       .time = time});
+  }
   Trainer trainer(context);
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());
   Summary summary;
@@ -127,9 +163,11 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   summary.staleness_pushes = trained.staleness_pushes;
   summary.stage_seconds = trained.stages;
   if (context.Stops(StopRequest::kQuit)) {
+    if (context.ranges != nullptr) (void)context.ranges->Finish([] { return true; });  // Gives them back at once.
     return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));
   }
-  if (client->index() == 0) LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(context, &summary));
+  LODESTONE_RETURN_IF_ERROR(context.ranges != nullptr ? EndRanges(context, &summary)
+                                                      : EndPartitions(context, &summary));
   FillValidations(context, trained.stopped_early, &summary);
   if (!summary.complete()) {
     LODESTONE_LOG(WARN, "trainer", "not all samples were trained: {}", WhatIsMissing(summary));

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
@@ -13,12 +14,12 @@
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "worker/client/client.h"
-#include "worker/data/epoch_batches.h"
 #include "worker/model/model.h"
 #include "worker/report/progress.h"
 #include "worker/report/results.h"
 #include "worker/training/compute.h"
 #include "worker/training/parameters.h"
+#include "worker/training/range_feed.h"
 #include "worker/training/validator.h"
 
 namespace lodestone::worker {
@@ -142,26 +143,36 @@ Trainer::Trainer(const TrainingContext& context)
 
 Trainer::~Trainer() = default;
 
+EpochBatches Trainer::BatchesOf(const v1::Config& config, uint64_t samples, uint32_t worker) {
+  return EpochBatches(samples, config.train().epochs(), config.train().batch_size(),
+                      WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
+}
+
 absl::StatusOr<Trainer::Result> Trainer::Train() {
   const v1::Config& config = *context_.config;
-  const uint32_t worker = context_.client->index();
-  EpochBatches batches(context_.data->train->size(), config.train().epochs(), config.train().batch_size(),
-                       WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
-  context_.progress->StartTraining(batches.total_samples());
-  if (context_.results != nullptr) context_.results->StartTraining(batches.total_samples());
+  RangeFeed* const ranges = context_.ranges.get();
+  EpochBatches batches = BatchesOf(config, context_.data->train->size(), context_.client->index());
+  const uint64_t samples_total = ranges == nullptr ? batches.total_samples() : 0;  // Nobody knows how many it gets.
+  context_.progress->StartTraining(samples_total);
+  if (context_.results != nullptr) context_.results->StartTraining(samples_total);
   loss_trend_.emplace(context_.model->metrics_kind(), context_.data->schema.class_counts, batches.total_samples());
   Result result;
-  result.samples_total = batches.total_samples();
   const int64_t start_ms = context_.time->NowMs();
   if (context_.validator != nullptr) context_.validator->Start();
   {
     BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_,
-                           [&batches](std::vector<uint64_t>* indices) { return batches.Next(indices); },
+                           [&batches, ranges](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
+                             return ranges != nullptr ? ranges->Next(next) : batches.Next(&next->indices);
+                           },
                            {.ahead = config.worker().prefetch_batches(),
                             .less_ahead = config.worker().prefetch_batches() - lead_.lead().batches_ahead,
                             .held_max = push_later_ ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic()});
+    // The pipeline ends when its thread does, which may wait for a range.
+    const auto stop = absl::MakeCleanup([ranges] {
+      if (ranges != nullptr) ranges->Stop();
+    });
     ApplyLead(&pipeline);
     while (true) {
       result.stopped = context_.Stops(StopRequest::kFinish);
@@ -179,7 +190,9 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
-  result.stopped_early = samples_ < result.samples_total && !result.stopped && context_.client->StopsEarly();
+  result.samples_total = ranges == nullptr ? samples_total : samples_;
+  result.stopped_early = !result.stopped && context_.client->StopsEarly() &&
+                         (ranges != nullptr ? !ranges->complete() : samples_ < samples_total);
   if (result.stopped_early) context_.progress->StoppedEarly();
   result.steps = steps_;
   result.samples = samples_;
@@ -206,6 +219,12 @@ void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
   }
 }
 
+uint64_t Trainer::DropoutSeed(const BatchPipeline::Assignment& of) const {
+  const bool leased = of.sequence > 0;
+  return StreamSeed(WorkerSeed(*context_.config, leased ? 0 : context_.client->index(), kDropoutStream),
+                    leased ? of.number : steps_);
+}
+
 absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns) {
   LODESTONE_RETURN_IF_ERROR(context_.client->Health());
   const Tally::Counts counts = tally_->Get();
@@ -214,8 +233,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged));
   const int64_t compute_ns = NowNs();
 
-  const uint64_t dropout_seed =
-      StreamSeed(WorkerSeed(*context_.config, context_.client->index(), kDropoutStream), steps_);
+  const uint64_t dropout_seed = DropoutSeed(item.assignment);
   Computed computed{&item, ++steps_, {context_.parameters->versions(), item.versions}};
   context_.compute->StartGradients(item, *context_.parameters, dropout_seed);
   absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
@@ -288,9 +306,17 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
       rows.push_back({table, keys, context_.compute->gradient(t)});
     }
   }
+  const BatchPipeline::Assignment& of = computed_.item->assignment;
   LODESTONE_RETURN_IF_ERROR(
-      context_.client->Push(computed_.step, dense, rows, computed_.read_versions,
-                            [tally = tally_](const Client::PushResult& result) { tally->Add(result); }));
+      context_.client->Push({computed_.step, of.range, of.sequence}, dense, rows, computed_.read_versions,
+                            [tally = tally_, ranges = context_.ranges, range = of.range.incarnation,
+                             sequence = of.sequence](const Client::PushResult& result) {
+                              tally->Add(result);
+                              // What a guard refuses is not sent again.
+                              if (ranges != nullptr && (result.status.ok() || absl::IsOutOfRange(result.status))) {
+                                ranges->Acknowledged(range, sequence);
+                              }
+                            }));
   if (lead_.lead().waits) LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   computed_ = {};
   pipeline->Release();

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/client/types.h"
+#include "worker/data/epoch_batches.h"
 #include "worker/metrics/delay_counts.h"
 #include "worker/metrics/loss_trend.h"
 #include "worker/metrics/step_stages.h"
@@ -33,7 +34,7 @@ class Trainer {
     uint64_t steps = 0;
     uint64_t samples = 0;
     double seconds = 0;                // From the first step to the last push's acknowledgement.
-    uint64_t samples_total = 0;        // That were to be trained on.
+    uint64_t samples_total = 0;        // That were to be trained on; of leased ones, those that were.
     double staleness_pushes = 0;       // Mean over the pushes of the others' part of the delay.
     std::vector<DelaySummary> delays;  // By table.
     std::string loss_complaint;        // LossTrend::Complaint.
@@ -44,6 +45,10 @@ class Trainer {
 
   explicit Trainer(const TrainingContext& context);
   ~Trainer();
+
+  // The batches of `samples` samples that a worker trains on; where ranges are leased, those of worker 0 are all
+  // workers'.
+  static EpochBatches BatchesOf(const v1::Config& config, uint64_t samples, uint32_t worker);
 
   // Trains for train.epochs and waits until all pushes are acknowledged. Call once. Errors: of calls, of the client's
   // health, and FAILED_PRECONDITION if the loss is no longer a number.
@@ -63,6 +68,8 @@ class Trainer {
   absl::Status Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns);
   // Adds what a step has spent in each stage.
   void CountStages(const std::array<int64_t, kStages>& ns);
+  // What drops units of a step's hidden layers: of a leased batch the same, whichever worker computes it.
+  uint64_t DropoutSeed(const BatchPipeline::Assignment& of) const;
   // Validates the model, if that is due and this worker's to do.
   absl::Status MaybeValidate(BatchPipeline* pipeline);
   // Takes over the newest dense values that the lead asks for.

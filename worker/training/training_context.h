@@ -1,9 +1,10 @@
 // The objects that a job trains and evaluates with.
 //
-// A plain value. Owns nothing: all must outlive its users.
+// A plain value. Owns nothing but a share of the ranges: the others must outlive its users.
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "common/base/time_source.h"
@@ -17,6 +18,7 @@ class Compute;
 class Model;
 class Parameters;
 class Progress;
+class RangeFeed;
 class Results;
 class Validator;
 struct TableHandle;
@@ -37,8 +39,9 @@ struct TrainingContext {
   const std::vector<TableHandle>* tables = nullptr;  // Beside model->tables().
   Parameters* parameters = nullptr;                  // Of the dense tables.
   Progress* progress = nullptr;
-  Results* results = nullptr;      // Null: none are wanted.
-  Validator* validator = nullptr;  // Null: there is no validation while it trains.
+  Results* results = nullptr;         // Null: none are wanted.
+  Validator* validator = nullptr;     // Null: there is no validation while it trains.
+  std::shared_ptr<RangeFeed> ranges;  // What it trains on is leased (train.sharing); null: all of data->train.
   const TimeSource* time = nullptr;
   const std::atomic<StopRequest>* stop = nullptr;
 

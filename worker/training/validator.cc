@@ -61,7 +61,8 @@ absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(const TrainingConte
 Validator::Validator(const TrainingContext& context)
     : context_(context),
       config_(context.config->train().validate()),
-      schedule_(config_, context.data->train->size()),
+      schedule_(config_, context.data->train->size() /
+                             (context.ranges != nullptr ? std::max(1u, context.config->cluster().workers()) : 1)),
       row_tables_(TablesOf(context, context.model->dense_table_count(), context.tables->size())) {}
 
 Validator::~Validator() = default;

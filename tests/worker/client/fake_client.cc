@@ -205,8 +205,9 @@ void FakeClient::MeasureLocked(const TableHandle* table, std::vector<ShardId> sh
   result->delays.push_back({table, {.own = behind / static_cast<double>(shards.size())}});
 }
 
-absl::Status FakeClient::Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
-                              const ReadVersions& read_versions, std::function<void(PushResult)> done) {
+absl::Status FakeClient::Push(const StepOrigin& step, std::span<const DenseGradient> dense,
+                              std::span<const RowGradients> rows, const ReadVersions& read_versions,
+                              std::function<void(PushResult)> done) {
   PushResult result;
   {
     MutexLock lock(&mu_);
@@ -231,7 +232,8 @@ absl::Status FakeClient::Push(Clock clock, std::span<const DenseGradient> dense,
         if (touched[s]) result.applied.push_back({s, versions_[s]});
       }
       ++pushes_;
-      clocks_.push_back(clock);
+      clocks_.push_back(step.clock);
+      if (step.range.incarnation != 0) range_steps_.emplace_back(step.range.incarnation, step.sequence);
       if (broadcast_every_ > 0 && pushes_ % broadcast_every_ == 0) BroadcastLocked();
     }
   }
@@ -397,6 +399,30 @@ absl::StatusOr<v1::ValidateResponse> FakeClient::Validate(v1::ValidateRequest re
   if (answer != nullptr) response = answer(request);
   if (response.ok() && !response->state().stopped().empty()) StopEarly();
   return response;
+}
+
+void FakeClient::OnLeaseRanges(
+    std::function<absl::StatusOr<v1::LeaseRangesResponse>(const v1::LeaseRangesRequest&)> answer) {
+  MutexLock lock(&mu_);
+  lease_ = std::move(answer);
+}
+
+std::vector<std::pair<Incarnation, Sequence>> FakeClient::range_steps() const {
+  MutexLock lock(&mu_);
+  return range_steps_;
+}
+
+absl::StatusOr<v1::LeaseRangesResponse> FakeClient::LeaseRanges(v1::LeaseRangesRequest request) {
+  std::function<absl::StatusOr<v1::LeaseRangesResponse>(const v1::LeaseRangesRequest&)> answer;
+  {
+    MutexLock lock(&mu_);
+    answer = lease_;
+  }
+  request.set_incarnation(incarnation());
+  if (answer != nullptr) return answer(request);
+  v1::LeaseRangesResponse over;
+  over.set_over(true);
+  return over;
 }
 
 bool FakeClient::StopsEarly() const {

@@ -33,6 +33,8 @@ class FakeClient final : public Client {
   // What the coordinator answers to Validate (null: it gives no validation away), and whether it ends training early.
   void OnValidate(std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> answer);
   void StopEarly();
+  // What the coordinator answers to LeaseRanges; null: that the run is over.
+  void OnLeaseRanges(std::function<absl::StatusOr<v1::LeaseRangesResponse>(const v1::LeaseRangesRequest&)> answer);
   // Someone else's push: the versions of all shards with dense values grow, and so does the first value of the first
   // table.
   void PushByAnother();
@@ -46,6 +48,8 @@ class FakeClient final : public Client {
   uint64_t row_pulls() const;
   std::vector<v1::WorkerProgress> reports() const;
   std::vector<Clock> clocks() const;  // Of the pushes that were applied.
+  // Of those of ranges: the range's incarnation and the place in it.
+  std::vector<std::pair<Incarnation, Sequence>> range_steps() const;
   std::vector<Clock> awaited() const;
   std::vector<v1::ValidateRequest> validations() const;                  // As Validate got them.
   std::vector<std::pair<std::string, std::string>> checkpoints() const;  // Written, and what each removed.
@@ -61,7 +65,7 @@ class FakeClient final : public Client {
   std::shared_ptr<const ShardMap> shard_map() const override { return shard_map_; }
   absl::StatusOr<std::vector<TableHandle>> EnsureTables(const std::vector<v1::TableSpec>& specs) override;
   absl::StatusOr<std::vector<v1::TableSpec>> DescribeTables(const std::vector<std::string>& names) override;
-  absl::Status Push(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
+  absl::Status Push(const StepOrigin& step, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                     const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
@@ -76,6 +80,8 @@ class FakeClient final : public Client {
   void ReportProgress(const v1::WorkerProgress& progress) override;
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
   absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) override;
+  absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request) override;
+  RangeSession OpenRange(Incarnation range) override { return {range, nullptr}; }
   bool StopsEarly() const override;
   absl::Status WriteCheckpoint(const std::string& name, const std::string& removes) override;
   absl::Status Health() const override;
@@ -136,6 +142,8 @@ class FakeClient final : public Client {
   std::vector<std::string> untrained_ ABSL_GUARDED_BY(mu_);
   std::function<void()> at_await_ ABSL_GUARDED_BY(mu_);
   std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> validate_ ABSL_GUARDED_BY(mu_);
+  std::function<absl::StatusOr<v1::LeaseRangesResponse>(const v1::LeaseRangesRequest&)> lease_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<Incarnation, Sequence>> range_steps_ ABSL_GUARDED_BY(mu_);
   bool stops_early_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<v1::ValidateRequest> validations_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<std::string, std::string>> checkpoints_ ABSL_GUARDED_BY(mu_);

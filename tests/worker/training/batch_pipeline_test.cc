@@ -33,11 +33,11 @@ class BatchPipelineTest : public testing::TestWithParam<uint32_t> {
 
   // Batches of five, in order.
   std::unique_ptr<BatchPipeline> Start(uint32_t held_max = 1) {
-    const auto next = [this](std::vector<uint64_t>* indices) {
+    const auto next = [this](BatchPipeline::Assignment* batch) {
       ++prepared_;
       if (at_ == kPipelineSamples) return false;
-      indices->resize(5);
-      std::iota(indices->begin(), indices->end(), at_);
+      batch->indices.resize(5);
+      std::iota(batch->indices.begin(), batch->indices.end(), at_);
       at_ += 5;
       return true;
     };

@@ -106,10 +106,10 @@ absl::StatusOr<Training> Train(const Case& c, kernels::Backend* backend) {
   uint64_t at = 0;
   // Nothing ahead, so that every step sees the one before.
   BatchPipeline pipeline(&client, data.train.get(), rows,
-                         [&](std::vector<uint64_t>* indices) {
+                         [&](BatchPipeline::Assignment* batch) {
                            for (uint64_t i = 0; i < kGoldenBatch && at < data.train->size(); ++i)
-                             indices->push_back(at++);
-                           return !indices->empty();
+                             batch->indices.push_back(at++);
+                           return !batch->indices.empty();
                          },
                          {.ahead = 0, .backend = backend, .ordered = true});
   Training run;

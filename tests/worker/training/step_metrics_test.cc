@@ -87,8 +87,8 @@ TEST_F(StepMetricsTest, AConsumerThatWaitsForABatchLearnsHowLongForItsSamplesAnd
   const MemoryDataset data(Samples());
   // Nothing is read ahead, so the consumer is there first, sooner or later.
   BatchPipeline pipeline(&client_, &data, {&tables->front()},
-                         [](std::vector<uint64_t>* indices) {
-                           indices->assign(1, 0);
+                         [](BatchPipeline::Assignment* batch) {
+                           batch->indices.assign(1, 0);
                            return true;
                          },
                          {.ahead = 0});

@@ -213,6 +213,40 @@ TEST_P(TrainerTest, EndsWithTheErrorOfAPush) {
   EXPECT_THAT(std::string(summary.status().message()), HasSubstr("the table is gone"));
 }
 
+// One worker that leases its samples trains the same model, bit for bit, as one that has them as its partition; each
+// push has a range's identity.
+TEST_P(TrainerTest, LeasedRangesTrainTheSameModelAsAPartition) {
+  FakeClient partition, leased;
+  ASSERT_TRUE(Run(&partition, backend()).ok());
+  config_.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  config_.mutable_train()->set_range_batches(6);
+  uint64_t next = 0, done = 0;
+  leased.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    v1::LeaseRangesResponse response;
+    for (const auto& held : request.held()) done += held.done() == 5 ? 5 : 0;
+    if (request.wants_range() && next < kSteps) {
+      response.mutable_lease()->set_incarnation(100 + next);
+      response.mutable_lease()->set_first_batch(next);
+      response.mutable_lease()->set_batches(5);
+      next += 5;
+    }
+    response.set_complete(done == kSteps);
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const auto summary = Run(&leased, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(summary->complete());
+  EXPECT_EQ(summary->samples, kSamples);
+  EXPECT_TRUE(summary->test.has_value());
+  EXPECT_EQ(ValuesOf(leased), ValuesOf(partition));
+  std::vector<std::pair<Incarnation, Sequence>> steps;
+  for (uint64_t step = 0; step < kSteps; ++step) steps.emplace_back(100 + step / 5 * 5, step % 5 + 1);
+  EXPECT_EQ(leased.range_steps(), steps);
+  EXPECT_TRUE(partition.range_steps().empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, TrainerTest, testing::Values("Cpu", "Cuda"),
                          [](const auto& test) { return std::string(test.param); });
 

@@ -83,6 +83,8 @@ ClusterView ViewOf(const v1::StatusResponse& status, uint32_t workers_expected) 
     totals_known = false;
   }
   if (!totals_known) view.samples_total = 0;
+  // Which samples a worker gets is not known before.
+  if (status.cluster().has_ranges()) view.samples_total = status.cluster().ranges().plan().samples();
   if (training > 0) {
     view.loss /= training;
     view.delay /= training;

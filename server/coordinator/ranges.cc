@@ -1,0 +1,197 @@
+#include "server/coordinator/ranges.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/limits.h"
+#include "common/base/status.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr size_t kPlanBytesMax = 4096;
+// Towards the end of an epoch's last range, ranges get shorter, so that workers end together: each taker gets at most
+// this part of what is left.
+constexpr uint64_t kPartsPerTaker = 2;
+
+bool SamePlan(const v1::RangePlan& a, const v1::RangePlan& b) {
+  return a.run() == b.run() && a.description() == b.description() && a.epoch_batches() == b.epoch_batches() &&
+         a.batches() == b.batches();
+}
+
+std::string InWords(const v1::RangePlan& plan) {
+  return absl::StrCat(plan.run().empty() ? "" : absl::StrCat("run `", plan.run(), "`, "), plan.description());
+}
+
+absl::Status CheckRequest(const v1::LeaseRangesRequest& request) {
+  const v1::RangePlan& plan = request.plan();
+  if (plan.batches() == 0 || plan.epoch_batches() == 0 || plan.range_batches() == 0) {
+    return absl::InvalidArgumentError("a plan of ranges needs batches, epoch_batches and range_batches");
+  }
+  if (plan.ByteSizeLong() > kPlanBytesMax) return absl::InvalidArgumentError("a plan of ranges is too long");
+  if (request.held_size() > Ranges::kRangesHeldMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a worker has ", request.held_size(), " ranges; at most ",
+                                                   Ranges::kRangesHeldMax, " are allowed"));
+  }
+  return absl::OkStatus();
+}
+
+bool Has(const v1::LeaseRangesRequest& request, Incarnation range) {
+  return std::any_of(request.held().begin(), request.held().end(),
+                     [range](const auto& held) { return held.incarnation() == range; });
+}
+
+}  // namespace
+
+absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckRequest(request));
+  LODESTONE_RETURN_IF_ERROR(Follow(request.plan(), request.incarnation()));
+  finished_[request.incarnation()] = request.finished();
+  if (!request.finished()) broken_off_ = false;
+  TakeProgress(request);
+  v1::LeaseRangesResponse response;
+  const bool may_take = request.wants_range() && !request.finished() && request.held_size() < kRangesHeldMax;
+  if (const v1::RangeLease* const lease = may_take ? Choose(request) : nullptr; lease != nullptr) {
+    *response.mutable_lease() = *lease;
+  }
+  response.set_complete(Complete());
+  response.set_evaluate(IsEvaluator(request.incarnation()));
+  if (request.evaluated() && response.evaluate()) {
+    broken_off_ = !Complete();
+    if (Complete() && !state_.over()) {
+      state_.set_over(true);
+      ++changes_;
+    }
+  }
+  response.set_over(state_.over() || broken_off_);
+  if (!response.has_lease() && !response.over()) response.set_waiting_for(WaitedFor(request));
+  uint64_t done = state_.batches_closed();
+  for (const v1::RangeLease& range : state_.open()) done += range.done();
+  response.set_batches_done(done);
+  return response;
+}
+
+absl::Status Ranges::Follow(const v1::RangePlan& plan, Incarnation asker) {
+  if (state_.has_plan() && SamePlan(state_.plan(), plan)) return absl::OkStatus();
+  absl::flat_hash_set<Incarnation> others;
+  for (const auto& [worker, finished] : finished_) others.insert(worker);
+  for (const v1::RangeLease& range : state_.open()) others.insert(range.holder());
+  for (const Incarnation worker : others) {
+    if (worker == asker || !Lives(worker) || state_.over()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(members_->NameOf(worker), " trains on ", InWords(state_.plan()),
+                                                      ", and this worker wants ", InWords(plan),
+                                                      ": all workers of a run need the same data and train settings"));
+  }
+  Begin(plan);
+  return absl::OkStatus();
+}
+
+void Ranges::Begin(const v1::RangePlan& plan) {
+  for (const v1::RangeLease& range : state_.open()) members_->EndIncarnation(range.incarnation());
+  state_.Clear();
+  *state_.mutable_plan() = plan;
+  state_.mutable_plan()->DiscardUnknownFields();
+  finished_.clear();
+  broken_off_ = false;
+  ++changes_;
+}
+
+void Ranges::BeginRunIfOver() {
+  finished_.clear();
+  broken_off_ = false;
+  if (!state_.over()) return;
+  state_.Clear();
+  ++changes_;
+}
+
+void Ranges::TakeProgress(const v1::LeaseRangesRequest& request) {
+  for (const auto& held : request.held()) {
+    const auto at = std::find_if(state_.mutable_open()->begin(), state_.mutable_open()->end(),
+                                 [&](const auto& range) { return range.incarnation() == held.incarnation(); });
+    if (at == state_.mutable_open()->end()) continue;  // It is done, and was reported before.
+    const uint32_t done = std::min(held.done(), at->batches());
+    const bool gives_back = held.given_back() && at->holder() == request.incarnation();
+    if (done > at->done() || gives_back) ++changes_;
+    at->set_done(std::max(done, at->done()));
+    if (gives_back) at->set_holder(0);
+    if (at->done() < at->batches()) continue;
+    members_->EndIncarnation(at->incarnation());
+    state_.set_batches_closed(state_.batches_closed() + at->batches());
+    state_.mutable_open()->erase(at);
+  }
+}
+
+const v1::RangeLease* Ranges::Choose(const v1::LeaseRangesRequest& request) {
+  v1::RangeLease* free = nullptr;
+  for (v1::RangeLease& range : *state_.mutable_open()) {
+    if (range.holder() == request.incarnation()) {
+      if (Has(request, range.incarnation())) continue;
+      return &range;  // The answer that gave it was lost.
+    }
+    if (Lives(range.holder())) continue;
+    if (free == nullptr || range.first_batch() < free->first_batch()) free = &range;
+  }
+  if (free == nullptr) return BeginRange(request.incarnation());
+  free->set_holder(request.incarnation());
+  state_.set_leased_again(state_.leased_again() + 1);
+  ++changes_;
+  return free;
+}
+
+v1::RangeLease* Ranges::BeginRange(Incarnation asker) {
+  const v1::RangePlan& plan = state_.plan();
+  const uint64_t first = state_.next_batch();
+  if (first >= plan.batches()) return nullptr;
+  const uint64_t left = plan.batches() - first;
+  const uint64_t epoch_left = plan.epoch_batches() - first % plan.epoch_batches();
+  const uint64_t fair = std::max<uint64_t>(1, left / (kPartsPerTaker * std::max<size_t>(1, Takers())));
+  v1::RangeLease* const range = state_.add_open();
+  range->set_incarnation(members_->DrawIncarnation());
+  range->set_first_batch(first);
+  range->set_batches(
+      static_cast<uint32_t>(std::min({left, epoch_left, fair, static_cast<uint64_t>(plan.range_batches())})));
+  range->set_holder(asker);
+  state_.set_next_batch(first + range->batches());
+  ++changes_;
+  return range;
+}
+
+size_t Ranges::Takers() const {
+  return static_cast<size_t>(std::count_if(finished_.begin(), finished_.end(), [this](const auto& worker) {
+    return !worker.second && Lives(worker.first);
+  }));
+}
+
+bool Ranges::IsEvaluator(Incarnation asker) const {
+  const MemberPlace* const own = std::as_const(*members_).Find(asker);
+  for (const auto& [worker, finished] : finished_) {
+    if (!Lives(worker)) continue;
+    if (!finished) return false;
+    if (std::as_const(*members_).Find(worker)->index < own->index) return false;
+  }
+  // A worker that has a range may not have asked since the coordinator was started again.
+  return std::none_of(state_.open().begin(), state_.open().end(),
+                      [this](const v1::RangeLease& range) { return Lives(range.holder()); });
+}
+
+std::string Ranges::WaitedFor(const v1::LeaseRangesRequest& request) const {
+  constexpr size_t kLinesMax = 8;
+  std::vector<std::string> lines;
+  for (const v1::RangeLease& range : state_.open()) {
+    if (range.holder() == request.incarnation() || lines.size() >= kLinesMax) continue;
+    lines.push_back(absl::StrCat(
+        "batches ", range.first_batch() + range.done(), " to ", range.first_batch() + range.batches() - 1, ", which ",
+        range.holder() == 0 ? "no worker has" : absl::StrCat(members_->NameOf(range.holder()), " has")));
+  }
+  if (!lines.empty()) return absl::StrJoin(lines, "; ");
+  for (const auto& [worker, finished] : finished_) {
+    if (worker == request.incarnation() || !Lives(worker)) continue;
+    lines.push_back(absl::StrCat(members_->NameOf(worker), finished ? ", which evaluates" : ", which trains"));
+  }
+  return absl::StrJoin(lines, "; ");
+}
+
+}  // namespace lodestone::server

@@ -1,0 +1,70 @@
+// The ranges of a run's samples, as workers lease them: which batches are done, which worker has which range, and what
+// the next one to ask gets. A range that was begun keeps its incarnation until it is done, whatever becomes of the
+// workers that have it, so that the shards know which of its steps they have applied.
+//
+// Not thread-safe: part of Membership. Memory is bounded: each live worker has at most kRangesHeldMax ranges, and those
+// of the dead are leased before others are begun.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/member_table.h"
+
+namespace lodestone::server {
+
+class Ranges {
+ public:
+  // That a worker may have at a time: one that it trains on, and the next.
+  static constexpr int kRangesHeldMax = 4;
+
+  // `members` gives and ends incarnations, and must outlive this.
+  explicit Ranges(MemberTable* members) : members_(members) {}
+
+  // Takes over how far the sender has come, and gives it a range if it wants one and there is one: one that no live
+  // worker has, or else the next. INVALID_ARGUMENT: a plan without batches, or more ranges than allowed.
+  // FAILED_PRECONDITION: live workers train by another plan. REQUIRES: the sender is a worker that lives.
+  absl::StatusOr<v1::LeaseRangesResponse> Lease(const v1::LeaseRangesRequest& request);
+
+  // No worker lives that takes part, and one joins: a run that is over gives way to another one.
+  void BeginRunIfOver();
+
+  const v1::RangeState& state() const { return state_; }
+  bool has_run() const { return state_.has_plan(); }
+  // Grows with every change of the state.
+  uint64_t changes() const { return changes_; }
+  // Goes on from an earlier state.
+  void Restore(const v1::RangeState& state) { state_ = state; }
+
+ private:
+  // Adopts `plan` unless it is the run's already.
+  absl::Status Follow(const v1::RangePlan& plan, Incarnation asker);
+  void Begin(const v1::RangePlan& plan);
+  void TakeProgress(const v1::LeaseRangesRequest& request);
+  // Null: there is none for it now.
+  const v1::RangeLease* Choose(const v1::LeaseRangesRequest& request);
+  v1::RangeLease* BeginRange(Incarnation asker);
+  bool Complete() const { return state_.next_batch() == state_.plan().batches() && state_.open().empty(); }
+  bool Lives(Incarnation worker) const { return worker != 0 && members_->CheckAlive(worker).ok(); }
+  // Whether the asker is to evaluate: nothing is trained any more, and no live worker of the run has a lower index.
+  bool IsEvaluator(Incarnation asker) const;
+  // Live workers of the run that take further ranges.
+  size_t Takers() const;
+  std::string WaitedFor(const v1::LeaseRangesRequest& request) const;
+
+  MemberTable* const members_;
+  v1::RangeState state_;
+  uint64_t changes_ = 0;
+  // The workers that have asked since this life of the coordinator began, and whether each takes no further range.
+  absl::flat_hash_map<Incarnation, bool> finished_;
+  // The run was broken off, and what it came to was evaluated: it is over for those that took part.
+  bool broken_off_ = false;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,220 @@
+// The feed against the coordinator's own Membership, behind FakeClients.
+#include "worker/training/range_feed.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/time_source.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/membership.h"
+#include "tests/worker/client/fake_client.h"
+#include "worker/data/epoch_batches.h"
+
+namespace lodestone::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kFedSamples = 100, kFedBatch = 10;
+
+// A coordinator that several clients ask.
+class RangeCoordinator {
+ public:
+  RangeCoordinator() {
+    server::Membership::Options options;
+    options.cluster = "test";
+    options.workers = 1;
+    options.lease_ms = kLeaseMs;
+    options.time = &time_;
+    members_ = std::make_unique<server::Membership>(options);
+  }
+
+  // Lets `client` ask in the name of a worker that joins now.
+  Incarnation Join(FakeClient* client) {
+    v1::JoinRequest join;
+    join.set_role(v1::ROLE_WORKER);
+    join.set_cluster("test");
+    join.set_any_place(true);
+    MutexLock lock(&mu_);
+    const Incarnation incarnation = members_->Join(join)->incarnation();
+    client->OnLeaseRanges([this, incarnation](v1::LeaseRangesRequest request) {
+      request.set_incarnation(incarnation);
+      MutexLock lock(&mu_);
+      ++asked_;
+      return members_->LeaseRanges(request);
+    });
+    return incarnation;
+  }
+  // All workers that have joined so far are dead.
+  void EndLeases() {
+    MutexLock lock(&mu_);
+    time_.AdvanceMs(kLeaseMs + 1);
+    members_->TakeExpired();
+  }
+  v1::RangeState State() {
+    MutexLock lock(&mu_);
+    return members_->ranges().state();
+  }
+  int asked() const { return asked_; }
+
+ private:
+  static constexpr uint32_t kLeaseMs = 1000;
+
+  ManualTime time_;
+  Mutex mu_;
+  std::unique_ptr<server::Membership> members_;
+  std::atomic<int> asked_{0};
+};
+
+// A worker of the test.
+struct FedWorker {
+  explicit FedWorker(RangeCoordinator* coordinator, const v1::Config& config, uint32_t index = 0)
+      : client(8, index), batches(kFedSamples, 2, kFedBatch, 7, true) {
+    coordinator->Join(&client);
+    feed = std::make_unique<RangeFeed>(
+        &client, &batches,
+        RangeFeed::Options{.plan = PlanOf(config, kFedSamples, batches), .retry_timeout_ms = 0, .time = &time});
+  }
+  // Trains the next batch; false at the end.
+  bool Train(std::map<uint64_t, int>* trained) {
+    BatchPipeline::Assignment batch;
+    const auto more = feed->Next(&batch);
+    EXPECT_TRUE(more.ok()) << more.status();
+    if (!more.ok() || !*more) return false;
+    for (const uint64_t sample : batch.indices) ++(*trained)[sample];
+    feed->Acknowledged(batch.range.incarnation, batch.sequence);
+    return true;
+  }
+
+  FakeClient client;
+  EpochBatches batches;
+  const SteadyTime time{};
+  std::unique_ptr<RangeFeed> feed;
+};
+
+class RangeFeedTest : public testing::Test {
+ protected:
+  RangeFeedTest() {
+    config_.mutable_train()->set_epochs(2);
+    config_.mutable_train()->set_batch_size(kFedBatch);
+    config_.mutable_train()->set_shuffle(true);
+    config_.mutable_train()->set_range_batches(3);
+  }
+  void ExpectAllTrained() const {
+    ASSERT_EQ(trained_.size(), kFedSamples);
+    for (const auto& [sample, times] : trained_) EXPECT_EQ(times, 2) << "sample " << sample;
+  }
+
+  v1::Config config_;
+  RangeCoordinator coordinator_;
+  std::map<uint64_t, int> trained_;  // How often, by sample.
+};
+
+TEST_F(RangeFeedTest, OneWorkerGetsEverySampleOnceInEachEpochInTheOrderOfThePartition) {
+  FedWorker worker(&coordinator_, config_);
+  EpochBatches alone(kFedSamples, 2, kFedBatch, 7, true);
+  std::vector<uint64_t> indices;
+  BatchPipeline::Assignment batch;
+  while (alone.Next(&indices)) {
+    ASSERT_TRUE(*worker.feed->Next(&batch));
+    EXPECT_EQ(batch.indices, indices);
+    worker.feed->Acknowledged(batch.range.incarnation, batch.sequence);
+  }
+  EXPECT_FALSE(*worker.feed->Next(&batch));
+  EXPECT_EQ(*worker.feed->Finish([] { return false; }), RangeFeed::Ending::kEvaluate);
+  EXPECT_TRUE(worker.feed->complete());
+  EXPECT_TRUE(worker.feed->Evaluated().ok());
+  EXPECT_TRUE(coordinator_.State().over());
+}
+
+TEST_F(RangeFeedTest, TheSecondWorkerTakesWhatTheFirstGivesBack) {
+  FedWorker first(&coordinator_, config_), second(&coordinator_, config_, 1);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(first.Train(&trained_));
+  BatchPipeline::Assignment read_ahead;
+  ASSERT_TRUE(*first.feed->Next(&read_ahead)) << "and not trained";
+  first.feed->Stop();
+  EXPECT_FALSE(*first.feed->Next(&read_ahead));
+  EXPECT_EQ(*first.feed->Finish([] { return true; }), RangeFeed::Ending::kStopped);
+  while (second.Train(&trained_)) {
+  }
+  ExpectAllTrained();
+}
+
+TEST_F(RangeFeedTest, AStepThatIsTrainedAgainHasTheIdentityThatItHad) {
+  FedWorker dead(&coordinator_, config_);
+  BatchPipeline::Assignment lost;
+  ASSERT_TRUE(*dead.feed->Next(&lost));
+  dead.feed.reset();
+  coordinator_.EndLeases();
+  FedWorker next(&coordinator_, config_);
+  BatchPipeline::Assignment again;
+  ASSERT_TRUE(*next.feed->Next(&again));
+  EXPECT_EQ(again.range.incarnation, lost.range.incarnation);
+  EXPECT_EQ(again.sequence, lost.sequence);
+  EXPECT_EQ(again.indices, lost.indices);
+  EXPECT_EQ(again.number, lost.number);
+}
+
+TEST_F(RangeFeedTest, AWorkerWithoutARangeWaitsForThoseOfOthers) {
+  FedWorker holder(&coordinator_, config_);
+  std::vector<BatchPipeline::Assignment> held;
+  std::map<uint64_t, int> trained_held;  // By the holder, after that.
+  BatchPipeline::Assignment batch;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(*holder.feed->Next(&batch));
+    held.push_back(batch);
+  }
+  FedWorker waiting(&coordinator_, config_, 1);
+  std::thread other([&] {
+    while (waiting.Train(&trained_)) {
+    }
+  });
+  // It has trained what is left but for the holder's ranges, and asks again and again for these.
+  while (coordinator_.State().next_batch() < 20 || coordinator_.State().open_size() > 2) std::this_thread::yield();
+  const int asked = coordinator_.asked();
+  while (coordinator_.asked() < asked + 3) std::this_thread::yield();
+  for (const BatchPipeline::Assignment& of : held) {
+    for (const uint64_t sample : of.indices) ++trained_held[sample];
+    holder.feed->Acknowledged(of.range.incarnation, of.sequence);
+  }
+  while (holder.Train(&trained_held)) {
+  }
+  other.join();
+  for (const auto& [sample, times] : trained_held) trained_[sample] += times;
+  ExpectAllTrained();
+}
+
+TEST_F(RangeFeedTest, ACoordinatorThatRefusesEndsIt) {
+  FedWorker worker(&coordinator_, config_);
+  BatchPipeline::Assignment batch;
+  ASSERT_TRUE(*worker.feed->Next(&batch));
+  coordinator_.EndLeases();
+  absl::StatusOr<bool> more = true;
+  while (more.ok() && *more) more = worker.feed->Next(&batch);
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RangeFeedTest, APlanSaysWhatIsTrainedOn) {
+  config_.mutable_train()->set_run("monday");
+  config_.mutable_cluster()->set_seed(9);
+  const EpochBatches batches(kFedSamples, 2, kFedBatch, 7, true);
+  const v1::RangePlan plan = PlanOf(config_, kFedSamples, batches);
+  EXPECT_EQ(plan.run(), "monday");
+  EXPECT_EQ(plan.description(), "100 samples, 2 epochs, batches of 10, shuffled by seed 9");
+  EXPECT_EQ(plan.batches(), 20u);
+  EXPECT_EQ(plan.epoch_batches(), 10u);
+  EXPECT_EQ(plan.samples(), 200u);
+  config_.mutable_train()->set_range_batches(0);
+  EXPECT_EQ(PlanOf(config_, kFedSamples, batches).range_batches(), 16u);
+}
+
+}  // namespace
+}  // namespace lodestone::worker

@@ -1,0 +1,203 @@
+#include "worker/training/range_feed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
+#include "common/base/retry.h"
+#include "common/base/status.h"
+#include "common/telemetry/log.h"
+#include "worker/client/client.h"
+#include "worker/data/epoch_batches.h"
+
+namespace lodestone::worker {
+namespace {
+
+// Of an epoch, a range is this part by default, and so many batches: enough that leasing them costs little, and few
+// enough that little is computed again when a worker dies.
+constexpr uint64_t kRangesPerEpoch = 64;
+constexpr uint64_t kRangeBatchesMin = 16;
+constexpr uint64_t kRangeBatchesMax = 256;
+// Between two questions for a range while others have all that are left.
+constexpr int64_t kAskEveryMs = 50;
+constexpr int64_t kAskForTheEndEveryMs = 200;
+constexpr int64_t kAttemptMs = 5'000;
+
+}  // namespace
+
+v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, const EpochBatches& batches) {
+  const v1::TrainConfig& train = config.train();
+  v1::RangePlan plan;
+  plan.set_run(train.run());
+  plan.set_description(absl::StrCat(
+      samples, " samples, ", train.epochs(), " epochs, batches of ", train.batch_size(),
+      train.shuffle() ? absl::StrCat(", shuffled by seed ", config.cluster().seed()) : ", in the files' order"));
+  plan.set_epoch_batches(batches.epoch_batches());
+  plan.set_batches(batches.batches());
+  plan.set_samples(batches.total_samples());
+  const uint64_t fair = std::clamp(batches.epoch_batches() / kRangesPerEpoch, kRangeBatchesMin, kRangeBatchesMax);
+  plan.set_range_batches(train.range_batches() > 0 ? train.range_batches() : static_cast<uint32_t>(fair));
+  return plan;
+}
+
+RangeFeed::RangeFeed(Client* client, EpochBatches* batches, Options options)
+    : client_(client), batches_(batches), options_(std::move(options)), leaser_([this] { Run(); }) {}
+
+RangeFeed::~RangeFeed() {
+  Stop();
+  if (leaser_.joinable()) leaser_.join();
+}
+
+RangeFeed::Held* RangeFeed::CurrentLocked() {
+  for (Held& held : held_) {
+    if (held.handed_out < held.lease.batches()) return &held;
+  }
+  return nullptr;
+}
+
+bool RangeFeed::WantsRangeLocked() const {
+  return std::none_of(held_.begin(), held_.end(), [](const Held& held) {
+    return held.handed_out == held.lease.done() && held.handed_out < held.lease.batches();
+  });
+}
+
+void RangeFeed::Run() {
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      while (!stopped_ && !over_ && !WantsRangeLocked()) changed_.Wait(&mu_);
+      if (stopped_ || over_) return;
+    }
+    const absl::StatusOr<v1::LeaseRangesResponse> response = Ask(/*finished=*/false);
+    {
+      MutexLock lock(&mu_);
+      over_ = !response.ok() || response->complete() || response->over();
+      if (!absl::IsCancelled(response.status())) error_ = response.status();
+      changed_.NotifyAll();
+      if (over_) return;
+    }
+    if (!response->has_lease() && !Pause(kAskEveryMs, /*finished=*/false)) return;
+  }
+}
+
+absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
+  MutexLock lock(&mu_);
+  while (true) {
+    if (stopped_) return false;
+    if (Held* const held = CurrentLocked(); held != nullptr) {
+      const uint32_t batch = held->handed_out++;
+      next->number = held->lease.first_batch() + batch;
+      next->range = held->session;
+      next->sequence = batch + 1;
+      batches_->Read(next->number, &next->indices);
+      changed_.NotifyAll();
+      return true;
+    }
+    LODESTONE_RETURN_IF_ERROR(error_);
+    if (over_) return false;
+    changed_.Wait(&mu_);
+  }
+}
+
+void RangeFeed::Acknowledged(Incarnation range, Sequence sequence) {
+  MutexLock lock(&mu_);
+  for (Held& held : held_) {
+    if (held.lease.incarnation() != range) continue;
+    held.acknowledged[sequence - 1] = true;
+    while (held.done < held.lease.batches() && held.acknowledged[held.done]) ++held.done;
+    if (held.done == held.lease.batches()) changed_.NotifyAll();
+    return;
+  }
+}
+
+void RangeFeed::Stop() {
+  MutexLock lock(&mu_);
+  stopped_ = true;
+  changed_.NotifyAll();
+}
+
+bool RangeFeed::Pause(int64_t ms, bool finished) {
+  MutexLock lock(&mu_);
+  if (stopped_ && !finished) return false;
+  changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(ms));
+  return finished || !stopped_;
+}
+
+v1::LeaseRangesRequest RangeFeed::RequestLocked(bool finished) const {
+  v1::LeaseRangesRequest request;
+  *request.mutable_plan() = options_.plan;
+  for (const Held& held : held_) {
+    v1::LeaseRangesRequest::Held* const out = request.add_held();
+    out->set_incarnation(held.lease.incarnation());
+    out->set_done(held.done);
+    out->set_given_back(finished);
+  }
+  request.set_wants_range(!finished);
+  request.set_finished(finished);
+  return request;
+}
+
+void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response) {
+  complete_ = response.complete();
+  // What was reported as done, or given back, the coordinator does not wait for any more.
+  for (const auto& reported : request.held()) {
+    held_.remove_if([&](const Held& held) {
+      return held.lease.incarnation() == reported.incarnation() &&
+             (reported.given_back() || reported.done() == held.lease.batches());
+    });
+  }
+  if (!response.has_lease()) return;
+  Held held;
+  held.lease = response.lease();
+  held.handed_out = held.done = held.lease.done();
+  held.acknowledged.assign(held.lease.batches(), false);
+  std::fill_n(held.acknowledged.begin(), held.done, true);
+  held.session = client_->OpenRange(held.lease.incarnation());
+  held_.push_back(std::move(held));
+}
+
+absl::StatusOr<v1::LeaseRangesResponse> RangeFeed::Ask(bool finished, bool evaluated) {
+  Retry retry({kAttemptMs, options_.retry_timeout_ms}, options_.time, static_cast<uint64_t>(options_.time->NowMs()));
+  while (true) {
+    v1::LeaseRangesRequest request;
+    {
+      MutexLock lock(&mu_);
+      if (stopped_ && !finished) return absl::CancelledError("stopped");
+      request = RequestLocked(finished);
+      request.set_evaluated(evaluated);
+    }
+    const absl::StatusOr<v1::LeaseRangesResponse> response = client_->LeaseRanges(request);
+    if (response.ok()) {
+      MutexLock lock(&mu_);
+      TakeLocked(request, *response);
+      return response;
+    }
+    const std::optional<int64_t> pause_ms = retry.Next(response.status().code());
+    if (!pause_ms.has_value()) return response.status();
+    if (!Pause(*pause_ms, finished)) return absl::CancelledError("stopped");
+  }
+}
+
+absl::StatusOr<RangeFeed::Ending> RangeFeed::Finish(const std::function<bool()>& stops) {
+  Stop();
+  leaser_.join();  // It may get a range yet, which is given back with the others.
+  while (true) {
+    LODESTONE_ASSIGN_OR_RETURN(const v1::LeaseRangesResponse response, Ask(/*finished=*/true));
+    if (response.over()) return Ending::kOver;
+    if (response.evaluate()) return Ending::kEvaluate;
+    if (stops()) return Ending::kStopped;
+    Pause(kAskForTheEndEveryMs, /*finished=*/true);
+  }
+}
+
+absl::Status RangeFeed::Evaluated() { return Ask(/*finished=*/true, /*evaluated=*/true).status(); }
+
+bool RangeFeed::complete() const {
+  MutexLock lock(&mu_);
+  return complete_;
+}
+
+}  // namespace lodestone::worker
