@@ -112,7 +112,7 @@ absl::StatusOr<MemberPlace*> Membership::LivingWorker(Incarnation incarnation, c
 
 absl::StatusOr<v1::LeaseRangesResponse> Membership::LeaseRanges(const v1::LeaseRangesRequest& request) {
   LODESTONE_RETURN_IF_ERROR(LivingWorker(request.incarnation(), "leases ranges").status());
-  return ranges_.Lease(request);
+  return ranges_.Lease(request, !validations_.stopped().empty());
 }
 
 absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequest& request) {

@@ -46,9 +46,10 @@ bool Has(const v1::LeaseRangesRequest& request, Incarnation range) {
 
 }  // namespace
 
-absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesRequest& request) {
+absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesRequest& request, bool ends_early) {
   LODESTONE_RETURN_IF_ERROR(CheckRequest(request));
   LODESTONE_RETURN_IF_ERROR(Follow(request.plan(), request.incarnation()));
+  absl::erase_if(finished_, [this](const auto& worker) { return !Lives(worker.first); });
   finished_[request.incarnation()] = request.finished();
   if (!request.finished()) broken_off_ = false;
   TakeProgress(request);
@@ -59,13 +60,7 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   }
   response.set_complete(Complete());
   response.set_evaluate(IsEvaluator(request.incarnation()));
-  if (request.evaluated() && response.evaluate()) {
-    broken_off_ = !Complete();
-    if (Complete() && !state_.over()) {
-      state_.set_over(true);
-      ++changes_;
-    }
-  }
+  if (request.evaluated() && response.evaluate()) NoteEvaluated(ends_early);
   response.set_over(state_.over() || broken_off_);
   if (!response.has_lease() && !response.over()) response.set_waiting_for(WaitedFor(request));
   uint64_t done = state_.batches_closed();
@@ -89,8 +84,21 @@ absl::Status Ranges::Follow(const v1::RangePlan& plan, Incarnation asker) {
   return absl::OkStatus();
 }
 
-void Ranges::Begin(const v1::RangePlan& plan) {
+void Ranges::NoteEvaluated(bool ends_early) {
+  broken_off_ = !Complete() && !ends_early;
+  if (broken_off_ || state_.over()) return;
+  EndOpen();
+  state_.set_over(true);
+  ++changes_;
+}
+
+void Ranges::EndOpen() {
   for (const v1::RangeLease& range : state_.open()) members_->EndIncarnation(range.incarnation());
+  state_.clear_open();
+}
+
+void Ranges::Begin(const v1::RangePlan& plan) {
+  EndOpen();
   state_.Clear();
   *state_.mutable_plan() = plan;
   state_.mutable_plan()->DiscardUnknownFields();

@@ -28,9 +28,10 @@ class Ranges {
   explicit Ranges(MemberTable* members) : members_(members) {}
 
   // Takes over how far the sender has come, and gives it a range if it wants one and there is one: one that no live
-  // worker has, or else the next. INVALID_ARGUMENT: a plan without batches, or more ranges than allowed.
+  // worker has, or else the next. `ends_early`: validations have ended the run, which then needs no further batch.
+  // INVALID_ARGUMENT: a plan without batches, or more ranges than allowed.
   // FAILED_PRECONDITION: live workers train by another plan. REQUIRES: the sender is a worker that lives.
-  absl::StatusOr<v1::LeaseRangesResponse> Lease(const v1::LeaseRangesRequest& request);
+  absl::StatusOr<v1::LeaseRangesResponse> Lease(const v1::LeaseRangesRequest& request, bool ends_early = false);
 
   // No worker lives that takes part, and one joins: a run that is over gives way to another one.
   void BeginRunIfOver();
@@ -46,6 +47,10 @@ class Ranges {
   // Adopts `plan` unless it is the run's already.
   absl::Status Follow(const v1::RangePlan& plan, Incarnation asker);
   void Begin(const v1::RangePlan& plan);
+  // What the model is worth has been found out.
+  void NoteEvaluated(bool ends_early);
+  // No range is trained any further.
+  void EndOpen();
   void TakeProgress(const v1::LeaseRangesRequest& request);
   // Null: there is none for it now.
   const v1::RangeLease* Choose(const v1::LeaseRangesRequest& request);

@@ -66,7 +66,25 @@ function drawWorkers(known, table) {
   let text = some.map(([word, members]) => `${withThousands(members.length)} ${word}`).join(' · ');
   if (workers.length === 0) text = 'None has joined.';
   setText(byId('workers-text'), text);
+  setText(byId('ranges-text'), rangesText((cluster || {}).ranges, workers));
   setText(byId('validations-text'), validationsText((cluster || {}).validations));
+}
+
+// How far a run has come whose samples are leased; empty if there is none.
+function rangesText(ranges, workers) {
+  const plan = (ranges || {}).plan || {}, batches = num(plan.batches), ofEpoch = num(plan.epoch_batches);
+  if (ofEpoch === 0) return '';
+  const open = list(ranges.open), live = new Set(workers.filter(isLive).map((worker) => String(worker.incarnation)));
+  const held = open.filter((range) => live.has(String(range.holder))).length;
+  const done = open.reduce((sum, range) => sum + num(range.done), num(ranges.batches_closed));
+  const epochs = Math.ceil(batches / ofEpoch), epoch = Math.min(epochs, 1 + Math.floor(done / ofEpoch));
+  const run = plan.run ? `Run ${plan.run}, epoch` : 'Epoch';
+  const parts = [`${run} ${withThousands(epoch)} of ${withThousands(epochs)}: ${percent(done / batches)} of ` +
+    `${withThousands(batches)} batches`];
+  if (held > 0) parts.push(`ranges with workers: ${withThousands(held)}`);
+  if (open.length > held) parts.push(`waiting for a worker: ${withThousands(open.length - held)}`);
+  if (num(ranges.leased_again) > 0) parts.push(`given again: ${withThousands(num(ranges.leased_again))}`);
+  return parts.join(' · ');
 }
 
 // The last validation and the best; empty if there is none.

@@ -103,7 +103,8 @@ absl::Status EndRanges(const TrainingContext& context, Summary* summary) {
         context, [] { return absl::OkStatus(); }, summary));
     LODESTONE_RETURN_IF_ERROR(ranges->Evaluated());
   }
-  if (!ranges->complete()) summary->untrained.push_back("the run was broken off before all of its ranges were trained");
+  if (!ranges->complete() && !context.client->StopsEarly())
+    summary->untrained.push_back("the run was broken off before all of its ranges were trained");
   return absl::OkStatus();
 }
 

@@ -229,6 +229,30 @@ TEST_F(RangesTest, ARunThatIsOverGivesWayToAnother) {
   EXPECT_EQ(Lease(Request(Worker())).lease().first_batch(), 0u);
 }
 
+TEST_F(RangesTest, ARunThatValidationsHaveEndedIsOverToo) {
+  const Incarnation worker = Worker();
+  const v1::RangeLease range = Lease(Request(worker)).lease();
+  for (const uint64_t number : {1, 2}) {
+    v1::ValidateRequest validate;
+    validate.set_incarnation(worker);
+    validate.set_claim(number);
+    ASSERT_TRUE(members_->Validate(validate).ok());
+    validate.set_patience(1);
+    validate.mutable_result()->set_number(number);
+    validate.mutable_result()->mutable_judged_by()->set_value(0.5);
+    ASSERT_TRUE(members_->Validate(validate).ok());
+  }
+  ASSERT_FALSE(members_->validations().stopped().empty());
+  v1::LeaseRangesRequest back = Request(worker);
+  back.set_wants_range(false);
+  back.set_finished(true);
+  Hold(range, 0, &back, /*back=*/true);
+  EXPECT_TRUE(Lease(back).evaluate());
+  EXPECT_TRUE(Finish(worker, /*evaluated=*/true).over());
+  EXPECT_TRUE(members_->ranges().state().over());
+  EXPECT_EQ(members_->ranges().state().open_size(), 0);
+}
+
 TEST_F(RangesTest, TheLiveWorkerWithTheLowestIndexEvaluatesOnceNoneTrains) {
   const Incarnation w0 = Worker(), w1 = Worker(), w2 = Worker();
   for (const Incarnation worker : {w0, w1, w2}) {

@@ -165,6 +165,18 @@ TEST_F(PageLooks, AWorkersWaitNeedsAttentionOnceItIsLong) {
   EXPECT_EQ(Run(script).dump(), "[[1,1,0],[1,6,1],[0,null,0],[1,1,0]]");
 }
 
+TEST_F(PageLooks, SaysHowFarARunHasComeWhoseSamplesAreLeased) {
+  Show("training");
+  const char* const script =
+      "const workers = [{incarnation: '7', alive: true}, {incarnation: '8', alive: false}];"
+      "const ranges = {plan: {epoch_batches: '100', batches: '250'}, batches_closed: '110', leased_again: '2',"
+      " open: [{holder: '7', done: 5}, {holder: '8'}, {holder: '0'}]};"
+      "return [rangesText(undefined, workers), rangesText(ranges, workers)]";
+  EXPECT_THAT(Run(script)[0], "");
+  EXPECT_THAT(Run(script)[1],
+              "Epoch 2 of 3: 46 % of 250 batches · ranges with workers: 1 · waiting for a worker: 2 · given again: 2");
+}
+
 TEST_F(PageLooks, NothingIsWiderThanTheScreen) {
   for (const char* const name : kPageCases) {
     for (const int width : {320, 390, 800, 1280}) {

@@ -276,6 +276,7 @@ TEST_F(ReplicationTest, TablesSessionsAndRollbacksReachAFollower) {
   part->table = TableIdOf("rows");
   const auto rolled = a().store->replayer().RollBack(1, part);
   ASSERT_TRUE(rolled.ok()) << rolled.status();
+  ASSERT_EQ(b().store->shards().RoleOf(1), ShardRole::kFollows);
   EXPECT_EQ(b().store->shards().VersionOf(1), *rolled) << "it is acknowledged as a push is";
   ExpectSame(&a(), &b());
   EXPECT_EQ(b().store->tables().specs().size(), 3u);

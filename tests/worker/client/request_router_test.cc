@@ -112,6 +112,39 @@ TEST_P(RouterTest, CutsMessagesBelowTheTargetUnlessOneItemIsLonger) {
   EXPECT_EQ(routing.messages.size() == map_.servers(), all_fits);
 }
 
+// What a range's step needs: a shard knows the step by one mark.
+TEST_P(RouterTest, MayPutAllThatIsForAShardIntoOneMessage) {
+  MessageLimits limits = limits_;
+  limits.whole_shards = true;
+  const absl::StatusOr<Routing> routing = RequestRouter(map_, limits).RoutePull(dense_, rows_);
+  ASSERT_TRUE(routing.ok()) << routing.status();
+  std::set<ShardId> seen;
+  size_t items = 0;
+  for (const ShardMessage& message : routing->messages) {
+    std::set<ShardId> shards;
+    for (const ShardMessage::Part& part : message.parts) {
+      shards.insert(part.shard);
+      items += part.items.size();
+    }
+    for (const ShardId shard : shards) EXPECT_TRUE(seen.insert(shard).second) << "shard " << shard;
+    if (shards.size() > 1) {
+      EXPECT_LE(message.ValueBytes(), GetParam().bytes_target);
+    }
+  }
+  EXPECT_EQ(items, a_.layout.block_count() + b_.layout.block_count() + e_keys_.size() + f_keys_.size());
+}
+
+TEST(Router, RefusesAShardThatMustBeWholeAndFitsIntoNoMessage) {
+  const ShardMap map = MakeMap(1, 1);
+  const TableHandle table = Dense("large", 10'000, 100);
+  MessageLimits limits{1 << 10, 20'000};
+  limits.whole_shards = true;
+  const std::vector<DensePull> dense = {{&table}};
+  const absl::Status status = RequestRouter(map, limits).RoutePull(dense, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("raise cluster.shards or server.message_max_bytes"), status.message().npos) << status;
+}
+
 TEST_P(RouterTest, LaysThePayloadOutAsTheProtocolSays) {
   const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
   std::vector<float> a(a_.layout.elements), b(b_.layout.elements), e(e_keys_.size() * 5), f(f_keys_.size());

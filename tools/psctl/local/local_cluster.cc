@@ -43,10 +43,11 @@ LocalCluster::~LocalCluster() {
   close(signal_fd_);
 }
 
-absl::Status LocalCluster::Start(Role role, std::string name, const std::vector<std::string>& argv) {
+absl::Status LocalCluster::Start(Role role, std::string name, const std::vector<std::string>& argv,
+                                 std::vector<std::string> argv_again) {
   absl::StatusOr<std::unique_ptr<Child>> child = Child::Start(std::move(name), argv);
   if (!child.ok()) return child.status();
-  members_.push_back({role, *std::move(child)});
+  members_.push_back({role, *std::move(child), std::move(argv_again)});
   return absl::OkStatus();
 }
 
@@ -134,11 +135,24 @@ void LocalCluster::ReapChildren() {
   for (Member& member : members_) {
     Child& child = *member.child;
     if (!child.running() || !child.Reap([&](absl::string_view line) { on_line_(child, line); })) continue;
+    if (StartAgain(&member)) continue;
     const bool expected = member.role == Role::kWorker || servers_may_end_;
     if (failure_.empty() && !(expected && EndedWell(child, member.role))) {
       failure_ = absl::StrCat(child.Outcome(), expected || !child.succeeded() ? "" : " before the workers");
     }
   }
+}
+
+bool LocalCluster::StartAgain(Member* member) {
+  const bool by_signal = member->child->exit_code() < 0;
+  if (member->argv_again.empty() || !by_signal || servers_may_end_ || interrupts_ > 0 || !failure_.empty())
+    return false;
+  const std::string outcome = member->child->Outcome();
+  absl::StatusOr<std::unique_ptr<Child>> child = Child::Start(member->child->name(), member->argv_again);
+  if (!child.ok()) return false;
+  on_line_(*member->child, absl::StrCat(outcome, "; it is started again"));
+  member->child = *std::move(child);
+  return true;
 }
 
 void LocalCluster::Signal(Role role, int signal) {

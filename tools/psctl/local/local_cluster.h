@@ -28,8 +28,10 @@ class LocalCluster {
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
 
-  // Starts a process; argv[0] is the program's path.
-  absl::Status Start(Role role, std::string name, const std::vector<std::string>& argv);
+  // Starts a process; argv[0] is the program's path. A worker that a signal ends, other than by this object, is started
+  // again with `argv_again`; empty: its end is the run's.
+  absl::Status Start(Role role, std::string name, const std::vector<std::string>& argv,
+                     std::vector<std::string> argv_again = {});
 
   // Waits until `condition` holds. CANCELLED after Ctrl-C or another request to end; INTERNAL, with the reason, if a
   // process has failed; DEADLINE_EXCEEDED, naming `what`, after `timeout_ms` (0: never).
@@ -55,12 +57,15 @@ class LocalCluster {
   struct Member {
     Role role;
     std::unique_ptr<Child> child;
+    std::vector<std::string> argv_again;
   };
 
   // Waits up to `wait_ms` for something to happen and deals with it.
   void Pump(int wait_ms);
   void ReadSignals();
   void ReapChildren();
+  // Whether a process that has ended was started again.
+  bool StartAgain(Member* member);
   void Signal(Role role, int signal);
   bool Running(Role role) const;
   // Pumps until no `role` runs, or the grace has passed, or a further interrupt came. True in the first case.

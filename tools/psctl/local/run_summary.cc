@@ -285,6 +285,11 @@ RunSummary Combine(const std::vector<RunSummary>& workers) {
     AddDelays(worker.delays, &all.delays);
     all.complete &= worker.complete;
     all.interrupted |= worker.interrupted;
+    if (all.test.empty() && all.train.empty()) {  // Any worker may have evaluated.
+      all.test = worker.test;
+      all.train = worker.train;
+      all.best_reachable = worker.best_reachable;
+    }
     if (all.missing.empty()) all.missing = worker.missing;
     if (all.warning.empty()) all.warning = worker.warning;
     if (all.stopped_early.empty()) all.stopped_early = worker.stopped_early;

@@ -126,6 +126,35 @@ std::string ValidationsText(const v1::ValidationState& state) {
   return text;
 }
 
+std::string RangesText(const v1::ClusterStatus& cluster) {
+  if (!cluster.has_ranges() || cluster.ranges().plan().epoch_batches() == 0) return "";
+  const v1::RangeState& ranges = cluster.ranges();
+  const v1::RangePlan& plan = ranges.plan();
+  const auto lives = [&cluster](uint64_t holder) {
+    return std::any_of(cluster.workers().begin(), cluster.workers().end(), [holder](const v1::MemberStatus& worker) {
+      return worker.incarnation() == holder && worker.alive();
+    });
+  };
+  uint64_t done = ranges.batches_closed(), held = 0;
+  for (const v1::RangeLease& range : ranges.open()) {
+    done += range.done();
+    held += lives(range.holder());
+  }
+  const uint64_t epochs = (plan.batches() + plan.epoch_batches() - 1) / plan.epoch_batches();
+  std::string text = absl::StrFormat(
+      "%sepoch %s of %s, %.0f %% of %s batches", plan.run().empty() ? "" : absl::StrCat("run ", plan.run(), ": "),
+      WithThousands(std::min(epochs, 1 + done / plan.epoch_batches())), WithThousands(epochs),
+      std::floor(100.0 * static_cast<double>(done) / static_cast<double>(plan.batches())),
+      WithThousands(plan.batches()));
+  if (held > 0) absl::StrAppend(&text, "; ", held, held == 1 ? " range" : " ranges", " with workers");
+  if (const uint64_t free = ranges.open_size() - held; free > 0) {
+    absl::StrAppend(&text, "; ", free, free == 1 ? " range waits" : " ranges wait", " for a worker");
+  }
+  if (ranges.leased_again() > 0) absl::StrAppend(&text, "; ", WithThousands(ranges.leased_again()), " given again");
+  if (ranges.over()) text += "; over";
+  return text;
+}
+
 std::string PhaseText(const ClusterView& view) {
   switch (view.phase) {
     case v1::PHASE_JOINED:

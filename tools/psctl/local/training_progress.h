@@ -51,6 +51,10 @@ std::string ValidationLine(const v1::Validation& validation, bool best);
 // early, if it does, and the checkpoint that keeps the best.
 std::string ValidationsText(const v1::ValidationState& state);
 
+// "epoch 2 of 10, 43 % of 3,200 batches; 3 ranges with workers; 1 range waits for a worker; 5 given again"; empty if no
+// samples are leased.
+std::string RangesText(const v1::ClusterStatus& cluster);
+
 // "starting", "loading data", "training", "waiting", "evaluating" or "finished".
 std::string PhaseText(const ClusterView& view);
 // Seconds until the training samples are done; nullopt if that cannot be said.

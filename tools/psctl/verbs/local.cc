@@ -186,15 +186,19 @@ class LocalRun {
     const uint32_t workers = config_.cluster().workers();
     for (uint32_t i = 0; i < workers; ++i) {
       std::vector<std::string> argv = CommonArguments(program);
-      Append(&argv, {"--set", absl::StrCat("worker.index=", i), "--set",
-                     absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(i)});
+      Append(&argv, {"--set", absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(i)});
       if (const std::string http = HttpListen(config_.worker().http_listen(), i); !http.empty()) {
         Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
       }
       if (config_.worker().threads() == 0) {
         Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, MachineCores() / workers))});
       }
-      LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kWorker, absl::StrCat("worker ", i), argv));
+      std::vector<std::string> indexed = argv;
+      Append(&indexed, {"--set", absl::StrCat("worker.index=", i)});
+      std::vector<std::string> again;
+      // Where samples are leased any place does, and its own is free only when its lease has ended.
+      if (options_.restart_workers) again = config_.train().sharing() == v1::TrainConfig::RANGES ? argv : indexed;
+      LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kWorker, absl::StrCat("worker ", i), indexed, std::move(again)));
     }
     return absl::OkStatus();
   }
@@ -332,6 +336,9 @@ const Verb kLocalVerb = {
           ->add_option("--worker-binary", options->worker_binary,
                        "The worker program (default: lodestone-worker beside psctl)")
           ->type_name("FILE");
+      command->add_flag("--restart-workers", options->restart_workers,
+                        "Starts a worker again that a signal has ended, instead of ending the run; with train.sharing: "
+                        "ranges no sample is trained twice for it");
       CLI::Option* quiet = command->add_flag("--quiet", options->quiet, "Prints errors and the result only");
       command
           ->add_flag("--verbose", options->verbose,

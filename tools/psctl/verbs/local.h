@@ -14,11 +14,12 @@ struct LocalOptions {
   std::string config_path;
   std::vector<std::string> sets;  // "a.b=VALUE"
   std::string summary_path;       // Where the result goes as JSON; empty: nowhere.
-  std::string ps_binary;          // Empty: beside psctl.
-  std::string worker_binary;      // Likewise.
-  bool quiet = false;             // Print errors and the result only.
-  bool verbose = false;           // Print all that the processes log, not only warnings and errors.
-  bool json = false;              // Print the result as JSON.
+  bool restart_workers = false;
+  std::string ps_binary;      // Empty: beside psctl.
+  std::string worker_binary;  // Likewise.
+  bool quiet = false;         // Print errors and the result only.
+  bool verbose = false;       // Print all that the processes log, not only warnings and errors.
+  bool json = false;          // Print the result as JSON.
 };
 
 // The ps serve HTTP on free ports of the loopback address unless the configuration says where; the page's address is

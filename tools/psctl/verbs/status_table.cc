@@ -240,6 +240,9 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
     if (const std::string validations = ValidationsText(cluster.validations()); !validations.empty()) {
       absl::StrAppend(&text, Printable(absl::StrCat("validations: ", validations)), "\n");
     }
+    if (const std::string ranges = RangesText(cluster); !ranges.empty()) {
+      absl::StrAppend(&text, Printable(absl::StrCat("samples: ", ranges)), "\n");
+    }
     AppendSection(&text, "servers", ServerRows(cluster), paint);
     AppendSection(&text, "workers", WorkerRows(cluster), paint);
   }

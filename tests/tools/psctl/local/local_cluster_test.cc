@@ -64,6 +64,18 @@ TEST_F(LocalClusterTest, AFailedWorkerIsNamedWithItsReason) {
   cluster_.StopAll();
 }
 
+TEST_F(LocalClusterTest, AWorkerThatIsKilledIsStartedAgainIfItMayBe) {
+  Start(Role::kServer, "ps 0", kServer);
+  const auto script = [](const char* text) { return std::vector<std::string>{"/bin/sh", "-c", text}; };
+  ASSERT_TRUE(cluster_.Start(Role::kWorker, "worker 0", script("echo first; kill -9 $$"), script("echo second")).ok());
+  EXPECT_TRUE(WaitForWorkers().ok());
+  EXPECT_THAT(lines_, Contains("worker 0: second"));
+  EXPECT_THAT(lines_, Contains(HasSubstr("; it is started again")));
+  ASSERT_TRUE(cluster_.Start(Role::kWorker, "worker 1", script("exit 1"), script("true")).ok());
+  EXPECT_EQ(WaitForWorkers().code(), absl::StatusCode::kInternal) << "what fails by itself is a failure";
+  cluster_.StopAll();
+}
+
 TEST_F(LocalClusterTest, AServerThatEndsBeforeTheWorkersIsAFailure) {
   Start(Role::kServer, "ps 0", "exit 0");
   Start(Role::kWorker, "worker 0", "sleep 1000");

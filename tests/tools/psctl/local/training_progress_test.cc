@@ -29,6 +29,42 @@ ClusterView HalfDone() {
   return view;
 }
 
+TEST(RangesText, SaysHowFarARunHasComeAndWhichRangesWaitForAWorker) {
+  v1::ClusterStatus cluster;
+  EXPECT_EQ(RangesText(cluster), "");
+  v1::RangeState& ranges = *cluster.mutable_ranges();
+  ranges.mutable_plan()->set_run("monday");
+  ranges.mutable_plan()->set_epoch_batches(100);
+  ranges.mutable_plan()->set_batches(250);
+  ranges.set_batches_closed(110);
+  const auto lease = [&](uint64_t holder, uint32_t done) {
+    v1::RangeLease* const range = ranges.add_open();
+    range->set_holder(holder);
+    range->set_done(done);
+  };
+  cluster.add_workers()->set_incarnation(7);
+  cluster.mutable_workers(0)->set_alive(true);
+  cluster.add_workers()->set_incarnation(8);
+  lease(7, 5);
+  lease(8, 0);
+  lease(0, 0);
+  ranges.set_leased_again(2);
+  EXPECT_EQ(
+      RangesText(cluster),
+      "run monday: epoch 2 of 3, 46 % of 250 batches; 1 range with workers; 2 ranges wait for a worker; 2 given again");
+  ranges.clear_open();
+  ranges.set_batches_closed(250);
+  ranges.set_over(true);
+  EXPECT_EQ(RangesText(cluster), "run monday: epoch 3 of 3, 100 % of 250 batches; 2 given again; over");
+}
+
+TEST(ClusterView, OfLeasedSamplesItIsTheRunThatHasATotal) {
+  v1::StatusResponse status;
+  AddWorker(&status, v1::PHASE_TRAINING, 100, 0);
+  status.mutable_cluster()->mutable_ranges()->mutable_plan()->set_samples(5000);
+  EXPECT_EQ(ViewOf(status, 1).samples_total, 5000u);
+}
+
 TEST(ClusterView, AddsTheWorkersAndAveragesWhatTheyMeasure) {
   v1::StatusResponse status;
   v1::WorkerProgress* first = AddWorker(&status, v1::PHASE_TRAINING, 100, 1000);
