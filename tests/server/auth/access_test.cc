@@ -121,6 +121,7 @@ TEST(MethodRoles, EachMethodOfEachServiceHasTheRoleThatItIsMeantToHave) {
                                                               {"Coordinator/Heartbeat", {"worker"}},
                                                               {"Coordinator/AwaitClock", {"worker"}},
                                                               {"Coordinator/Validate", {"worker"}},
+                                                              {"Coordinator/LeaseRanges", {"worker"}},
                                                               {"Coordinator/Route", {"observer", "worker"}},
                                                               {"Admin/Status", {"observer", "worker"}},
                                                               {"Admin/Events", {"observer", "worker"}},
