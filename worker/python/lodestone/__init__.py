@@ -13,12 +13,14 @@ used in place. Log lines go to the logger "lodestone" of `logging`.
 from __future__ import annotations
 
 from ._call import Call
-from ._cluster import Cluster, connect, observe, status
+from ._cluster import Cluster
+from ._connect import connect, observe, status
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
                       InvalidArgument, LodestoneError, NotFound, PermissionDenied, PushRefused, ResourceExhausted,
                       Unauthenticated, Unavailable, Unimplemented)
 from ._local import LocalCluster, local
 from ._log import log_level
+from ._safetensors import load, read_safetensors, save, write_safetensors
 from ._spec import (SGD, Adagrad, Adam, AdamW, Constant, Ftrl, He, Initializer, Lion, Momentum, Nesterov, Normal,
                     Optimizer, RMSprop, Uniform, Xavier, Zeros)
 from ._subscription import Subscription
@@ -29,8 +31,8 @@ __all__ = [
     "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
     "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
     "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "SGD", "Subscription", "Table",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "local", "log_level", "observe",
-    "status", "version",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "load", "local", "log_level",
+    "observe", "read_safetensors", "save", "status", "version", "write_safetensors",
 ]
 
 

@@ -10,7 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
-from ._cluster import Cluster, connect, observe
+from ._cluster import Cluster
+from ._connect import connect, observe
 from ._errors import DeadlineExceeded, FailedPrecondition
 
 if TYPE_CHECKING:

@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from ._cluster import Cluster
 
 
+def with_whole_numbers(spec: Dict[str, Any]) -> Dict[str, Any]:
+    """A specification whose 64-bit numbers are numbers, and not texts, as protobuf's JSON has them."""
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: whole(of) for name, of in value.items()}
+        if isinstance(value, list):
+            return [whole(of) for of in value]
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
+    # Names may be digits, and a model has names of classes.
+    return {name: of if name in ("name", "model") else whole(of) for name, of in spec.items()}
+
+
 class Table:
     """A table that exists on all servers. Made by Cluster.dense, Cluster.embedding or Cluster.table; thread-safe."""
 
@@ -21,7 +34,7 @@ class Table:
         self._cluster = cluster
         self._handle = handle
         #: The specification as the cluster has it, in the form of TableSpec of proto/table.proto.
-        self.spec: Dict[str, Any] = json.loads(library().table_spec(handle).decode())
+        self.spec: Dict[str, Any] = with_whole_numbers(json.loads(library().table_spec(handle).decode()))
 
     @property
     def name(self) -> str:
@@ -61,6 +74,10 @@ class Dense(Table):
         """push, then pull: what is read includes the gradient. One exchange where possible."""
         return self._cluster._push_pull_one(self, None, gradient, None, out, clock, read)
 
+    def assign(self, values: Any) -> None:
+        """Sets the values, of the table's shape; see Cluster.assign."""
+        self._cluster.assign({self: values})
+
 
 class Embedding(Table):
     """Rows of `dim` float32 under 64-bit keys; a key that was never pushed reads as its initial values."""
@@ -81,6 +98,10 @@ class Embedding(Table):
                   clock: Optional[int] = None, read: Any = None) -> Call[Any]:
         """push, then pull of `pull_keys` (None: the same keys): what is read includes the gradients."""
         return self._cluster._push_pull_one(self, keys, gradients, pull_keys, out, clock, read)
+
+    def assign(self, keys: Any, values: Any) -> None:
+        """Sets the rows of keys [n], which are distinct, to values [n, dim]; see Cluster.assign."""
+        self._cluster.assign({self: (keys, values)})
 
 
 def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, Any]:
