@@ -40,4 +40,4 @@ def version() -> str:
     """The version of the library."""
     from ._library import library
 
-    return library().version().decode()
+    return str(library().version().decode())

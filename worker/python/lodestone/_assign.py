@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # Gradients come divided by _SCALE, so that their squares leave no trace in an optimizer's state.
 _SCALE = 2.0**60
 _BELOW_ONE = 1 - 2.0**-24
+# Beside epsilon, what keeps a method's state as it is.
+_CHANGED: Dict[str, Dict[str, float]] = {
+    "adagrad": {}, "rmsprop": {"rho": _BELOW_ONE}, "adam": {"beta1": 0, "beta2": _BELOW_ONE},
+    "adamw": {"beta1": 0, "beta2": _BELOW_ONE}}
 _SMALLEST = 2.0**-64  # What is left of a value that is smaller than what _SCALE allows for.
 _ROUNDS_MAX = 6  # Three are enough where nothing else is pushed.
 _CHUNK_FLOATS = 1 << 22  # Of rows, in one push.
@@ -37,10 +41,8 @@ def _adding(optimizer: Mapping[str, Any], name: str) -> Tuple[Dict[str, Any], fl
             break
         if kind in ("momentum", "nesterov"):
             return {kind: {"momentum": 0}, "learning_rate": -1}, 1.0
-        changed = {"adagrad": {}, "rmsprop": {"rho": _BELOW_ONE}, "adam": {"beta1": 0, "beta2": _BELOW_ONE},
-                   "adamw": {"beta1": 0, "beta2": _BELOW_ONE}}.get(kind)
-        if changed is not None:
-            return {kind: {**own, **changed, "epsilon": _SCALE}, "learning_rate": -_SCALE * _SCALE}, _SCALE
+        if kind in _CHANGED:
+            return {kind: {**own, **_CHANGED[kind], "epsilon": _SCALE}, "learning_rate": -_SCALE * _SCALE}, _SCALE
         if kind in ("ftrl", "lion"):
             raise Unimplemented(f"values of table `{name}` cannot be set: {kind} makes them of its state. Import them into a "
                                 "checkpoint (psctl import) and start the servers from it (checkpoint.load)")

@@ -50,7 +50,7 @@ class Cluster:
         settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}.
         """
         dims = [shape] if isinstance(shape, int) else [int(d) for d in shape]
-        return self._open_table(name, {"dense": {"dims": dims}}, optimizer, initializer, settings)
+        return Dense(self, self._open_table(name, {"dense": {"dims": dims}}, optimizer, initializer, settings))
 
     def embedding(self, name: str, dim: int, optimizer: Union[Optimizer, Mapping[str, Any]] = SGD(),
                   initializer: Union[Initializer, Mapping[str, Any], None] = None, *,
@@ -65,10 +65,10 @@ class Cluster:
             shape["admission"] = dict(admission)
         if eviction is not None:
             shape["eviction"] = dict(eviction)
-        return self._open_table(name, {"embedding": shape}, optimizer, initializer, settings)
+        return Embedding(self, self._open_table(name, {"embedding": shape}, optimizer, initializer, settings))
 
     def _open_table(self, name: str, shape: Dict[str, Any], optimizer: Any, initializer: Any,
-                    settings: Mapping[str, Any]) -> Any:
+                    settings: Mapping[str, Any]) -> c_void_p:
         spec = {"name": name, **shape, "optimizer": spec_of(optimizer), **settings}
         if initializer is not None:
             spec["initializer"] = spec_of(initializer)
@@ -76,7 +76,7 @@ class Cluster:
         lib = library()
         text = json.dumps(spec).encode()
         interruptibly(lambda: lib.table_open(self._alive(), text, byref(table)))
-        return Dense(self, table) if "dense" in shape else Embedding(self, table)
+        return table
 
     def table(self, name: str) -> Union[Dense, Embedding]:
         """A table that exists, with its settings as they are. Raises NotFound."""
@@ -97,6 +97,11 @@ class Cluster:
 
         clock: the step; None: one more than the last. read: the pull that the gradients were computed from, or several:
         the delay is measured with it.
+
+        Raises InvalidArgument: a gradient has another shape than its table, [shape] or [n, dim]; keys are no whole numbers;
+        FailedPrecondition: the cluster is closed, or observes. The call ends with InvalidArgument: a gradient is not
+        finite; PushRefused: a table's guard refused it; ResourceExhausted: there is no memory for new rows; Unavailable or
+        DeadlineExceeded: servers did not answer for worker.retry_timeout_ms.
         """
         arguments, keep = gradient_arguments(gradients, copy, Gradients)
         versions, versions_keep = _read_versions(read)
@@ -108,8 +113,8 @@ class Cluster:
         return call
 
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
-        """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}; `out` has arrays
-        to read into."""
+        """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
+        shape or, of keys [...], [..., dim]; `out` has arrays of these shapes to read into. Errors are those of push()."""
         return self._start_pull(tables, out, lambda arrays: arrays)
 
     def push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None, *,
@@ -153,7 +158,7 @@ class Cluster:
         self._wait_for_room()
         library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), len(pushed), versions,
                             pointer_to(arguments), len(arguments), byref(handle))
-        call = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
+        call: Call[Any] = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
         self._pushes.append(call)
         return call
 

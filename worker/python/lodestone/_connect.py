@@ -87,6 +87,7 @@ def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeou
     _log.begin()
     interruptibly(lambda: lib.status(text.encode(), byref(json_text)))
     try:
-        return json.loads(ctypes.string_at(json_text))
+        found: Dict[str, Any] = json.loads(ctypes.string_at(json_text))
+        return found
     finally:
         lib.free(json_text)

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional
 
 from ._errors import error_of
 
@@ -16,8 +16,6 @@ BORROWED = 2
 
 # How long a wait goes on before Python looks for signals.
 _SLICE_SECONDS = 0.1
-
-Result = TypeVar("Result")
 
 
 class Gradients(ctypes.Structure):
@@ -120,25 +118,24 @@ def library() -> Library:
         return _loaded
 
 
-def interruptibly(function: Callable[[], Result]) -> Result:
+def interruptibly(function: Callable[[], Any]) -> None:
     """Runs what may wait for long on a thread of its own, so that Ctrl-C ends the wait (and not the function)."""
-    outcome: "list[Any]" = []
+    outcome: "list[Optional[BaseException]]" = []
     done = threading.Event()
 
     def run() -> None:
         try:
-            outcome.append((function(), None))
+            function()
+            outcome.append(None)
         except BaseException as error:  # pylint: disable=broad-except  # Goes to the thread that waits.
-            outcome.append((None, error))
+            outcome.append(error)
         done.set()
 
     threading.Thread(target=run, daemon=True, name="lodestone").start()
     while not done.wait(_SLICE_SECONDS):
         pass
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def wait_for_call(call: Any, timeout: Optional[float]) -> bool:

@@ -39,7 +39,7 @@ class Table:
     @property
     def name(self) -> str:
         """Its name, unique in the cluster."""
-        return self.spec["name"]
+        return str(self.spec["name"])
 
     @property
     def cluster(self) -> "Cluster":

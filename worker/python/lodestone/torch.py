@@ -13,7 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, TypeVar, Union
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from ._errors import InvalidArgument
 from ._spec import Adam, Constant, Initializer, Normal, Optimizer, Uniform, Zeros
 from ._tables import Dense
 from ._tables import Embedding as Rows
+
+Batch = TypeVar("Batch")
 
 # A uniform distribution's fourth moment over its variance squared is 1.8, a normal one's 3.
 _KURTOSIS_BETWEEN = 2.4
@@ -87,7 +89,8 @@ class _Remote(nn.Module):
         rows = pull.rows(keys.device)
         if torch.is_grad_enabled() and self.training:
             rows.requires_grad_()
-            rows.register_hook(lambda gradient: self._push(pull, gradient))
+            register: Callable[..., Any] = rows.register_hook  # Which PyTorch has not annotated.
+            register(lambda gradient: self._push(pull, gradient))
         return rows, pull.inverse.to(keys.device)
 
     def _take(self, keys: Tensor) -> _Pull:
@@ -191,13 +194,13 @@ class EmbeddingBagCollection(nn.Module):
         return {name: (features[name].values(), features[name].offsets()[:-1]) for name in self._features}
 
 
-def prefetch(loader: Iterable[Any], keys: Mapping[_Remote, Callable[[Any], Tensor]], ahead: int = 1) -> Iterator[Any]:
+def prefetch(loader: Iterable[Batch], keys: Mapping[Any, Callable[[Batch], Tensor]], ahead: int = 1) -> Iterator[Batch]:
     """The batches of a loader, with the rows of the next `ahead` ones asked for before they are needed.
 
     keys: for each embedding, what gives its keys of a batch, as forward gets them. Each batch ahead makes rows lack one
     more of the program's own pushes.
     """
-    waiting: Deque[Any] = collections.deque()
+    waiting: Deque[Batch] = collections.deque()
     for batch in loader:
         for module, of in keys.items():
             module.start_pull(of(batch))
