@@ -17,7 +17,8 @@ from ._cluster import Cluster
 from ._connect import connect, observe, status
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
                       InvalidArgument, LodestoneError, NotFound, PermissionDenied, PushRefused, ResourceExhausted,
-                      Unauthenticated, Unavailable, Unimplemented)
+                      Unauthenticated, Unavailable, Unimplemented, WorkerFailed)
+from ._launch import launch
 from ._local import LocalCluster, local
 from ._log import log_level
 from ._safetensors import load, read_safetensors, save, write_safetensors
@@ -31,8 +32,8 @@ __all__ = [
     "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
     "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
     "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "SGD", "Subscription", "Table",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "load", "local", "log_level",
-    "observe", "read_safetensors", "save", "status", "version", "write_safetensors",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "WorkerFailed", "Xavier", "Zeros", "connect", "launch",
+    "load", "local", "log_level", "observe", "read_safetensors", "save", "status", "version", "write_safetensors",
 ]
 
 

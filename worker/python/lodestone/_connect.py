@@ -10,11 +10,23 @@ from typing import Any, Dict, Mapping, Optional, Union
 
 from . import _log
 from ._cluster import Cluster
+from ._errors import InvalidArgument
 from ._library import interruptibly, library
 
 TLS = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
 _PUSHES_IN_FLIGHT = 4  # worker.pushes_in_flight_max of proto/config.proto.
+
+
+# What launch() gives its processes.
+ADDRESS, WORKER, WORKERS = "LODESTONE_ADDRESS", "LODESTONE_WORKER", "LODESTONE_WORKERS"
+
+
+def _address(given: Optional[str]) -> str:
+    if given is None and not os.environ.get(ADDRESS):
+        raise InvalidArgument(f"connect() needs the address of ps 0: give it, or start this script by `python -m lodestone "
+                              f"launch` (which sets {ADDRESS})")
+    return given if given is not None else os.environ[ADDRESS]
 
 
 def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], worker: Optional[int],
@@ -37,15 +49,17 @@ def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], wor
             put("security", name, os.fspath(path))
     if worker is not None:
         put("worker", "index", worker)
+        merged["cluster"].setdefault("workers", worker + 1)  # For the check of the file; the ps's own counts.
     return json.dumps(merged)
 
 
-def connect(address: str, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
+def connect(address: Optional[str] = None, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
             worker: Optional[int] = None, timeout: float = 60.0,
             config: Optional[Mapping[str, Any]] = None) -> "Cluster":
     """Joins a cluster as one of its workers.
 
-    address: host:port of the ps that serves the coordinator (ps 0), as coordinator.address of a configuration.
+    address: host:port of the ps that serves the coordinator (ps 0), as coordinator.address of a configuration. None, in a
+        process of launch(): the cluster that it was started for, as the worker that it is.
     cluster: its name (cluster.name).
     token: the file with this client's token, where the cluster has identities.
     tls: the PEM file of the authorities that vouch for the servers, or {"authorities":, "certificate":, "key":}.
@@ -55,16 +69,18 @@ def connect(address: str, *, cluster: str = "lodestone", token: Any = None, tls:
 
     Raises DeadlineExceeded, with what it waited for: nothing was reached, or all places of cluster.workers are taken.
     """
-    text = _config_text(address, cluster, token, tls, worker, timeout, config)
+    if address is None and worker is None:
+        worker = int(os.environ[WORKER]) if WORKER in os.environ else None
+    text = _config_text(_address(address), cluster, token, tls, worker, timeout, config)
     in_flight = (config or {}).get("worker", {}).get("pushes_in_flight_max", _PUSHES_IN_FLIGHT)
     return _join(text, int(in_flight), observe=False)
 
 
-def observe(address: str, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
+def observe(address: Optional[str] = None, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
             timeout: float = 60.0, config: Optional[Mapping[str, Any]] = None) -> "Cluster":
     """Connects to a cluster to read only: to pull, and to subscribe. It takes no worker's place; whatever trains raises
     FailedPrecondition. The arguments are those of connect()."""
-    text = _config_text(address, cluster, token, tls, None, timeout, config)
+    text = _config_text(_address(address), cluster, token, tls, None, timeout, config)
     return _join(text, _PUSHES_IN_FLIGHT, observe=True)
 
 
