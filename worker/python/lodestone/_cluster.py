@@ -212,7 +212,8 @@ class Cluster:
         library().report(self._alive(), 0 if clock is None else clock, samples, loss)
 
     def await_clock(self, clock: int) -> None:
-        """Waits until all other live workers have reported at least `clock` steps."""
+        """Waits until all other workers have reported at least `clock` steps: those of cluster.workers (as many as launch()
+        starts, local(workers=)) that have not joined yet too, but not those that have left or died."""
         lib = library()
         interruptibly(lambda: lib.await_clock(self._alive(), clock))
 

@@ -85,7 +85,7 @@ def launch(command: Sequence[str], *, workers: int = 2, servers: int = 2, addres
     if address is not None:
         _run(command, address, workers, environment or {})
         return
-    with local(servers, workers=max(workers, 8), folder=folder, config=config) as cluster:
+    with local(servers, workers=workers, folder=folder, config=config) as cluster:
         _run(command, cluster.address, workers, environment or {})
 
 

@@ -232,7 +232,8 @@ class AsyncOptimizer:
 
     Each parameter is a dense table `prefix` + its name, and starts from the cluster's values: all workers', and those of
     a run that is continued, are the same. A table that is new starts from values drawn as the module's were
-    (initializer_like). The constructor brings them into the module.
+    (initializer_like). The constructor brings them into the module. `tables` has tables of your own by parameter's name, with
+    their own optimizers and initial values; `settings` are more of Cluster.dense's for the others.
 
     step() pushes the gradients of all parameters as one update, and takes over the values that this led to, with the
     other workers' updates. With overlap=True they are taken over at the next step instead, so that the exchange goes on
@@ -240,7 +241,7 @@ class AsyncOptimizer:
     """
 
     def __init__(self, module: nn.Module, cluster: Cluster, optimizer: Union[Optimizer, Mapping[str, Any]] = Adam(1e-3),
-                 *, prefix: str = "", overlap: bool = False, **settings: Any):
+                 *, prefix: str = "", overlap: bool = False, tables: Optional[Mapping[str, Dense]] = None, **settings: Any):
         self._module = module
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not self._parameters:
@@ -251,6 +252,12 @@ class AsyncOptimizer:
         self._tables: Dict[str, Dense] = {}
         for name, parameter in self._parameters.items():
             shape = tuple(parameter.shape) or (1,)
+            if tables is not None and name in tables:
+                self._tables[name] = tables[name]
+                if tables[name].shape != shape:
+                    raise InvalidArgument(f"parameter {name} is {list(shape)}, and its table `{tables[name].name}` "
+                                          f"{list(tables[name].shape)}")
+                continue
             self._tables[name] = cluster.dense(prefix + name, shape, optimizer, initializer_like(parameter), **settings)
         self._staged = {name: torch.empty(table.shape, pin_memory=self._parameters[name].is_cuda)
                         for name, table in self._tables.items()}
