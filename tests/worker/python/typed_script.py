@@ -44,6 +44,8 @@ def main() -> None:
             for arrays in following:
                 print(arrays)
                 break
+        with cluster.subscribe(items, keys=[1, 2], every=0.5) as rows_following:
+            print(rows_following.versions, rows_following.arrays[0])
         lodestone.save("x.safetensors", tower, (items, [1]))
         tables = lodestone.load("x.safetensors", cluster)
         print(tables["tower"].spec["name"], address, index)

@@ -49,8 +49,10 @@ def keys(source: Any, what: str) -> Any:
     import numpy as np
 
     array = _as_array(source)
-    if array.dtype.kind in "fO" and isinstance(source, (list, tuple)) and all(isinstance(key, int) for key in source):
-        array = np.array([key % 2**64 for key in source], np.uint64)  # Some, but not all, are of 2^63 and more.
+    if array.dtype.kind in "fO" and isinstance(source, (list, tuple)):  # Some, but not all, may be of 2^63 and more.
+        objects = np.array(source, dtype=object)
+        if all(isinstance(key, int) for key in objects.flat):
+            array = np.array([key % 2**64 for key in objects.flat], np.uint64)
     if array.dtype.kind not in "iu" and array.size > 0:
         raise InvalidArgument(f"the keys of {what} must be whole numbers, and are {array.dtype}")
     array = np.ascontiguousarray(array.reshape(-1))

@@ -10,13 +10,13 @@ import json
 import threading
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union, overload
 
 from ._call import Call
 from ._errors import FailedPrecondition, InvalidArgument
 from ._library import Destination, Gradients, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
-from ._subscription import Subscription
+from ._subscription import Following, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, pointer_to
 
 
@@ -31,7 +31,7 @@ class Cluster:
         self._pushes: Deque[Call[Any]] = collections.deque()
         self._pushes_max = pushes_in_flight_max
         self._failure: Optional[Exception] = None  # Of a push whose outcome nothing has asked for.
-        self._subscriptions: "weakref.WeakSet[Subscription]" = weakref.WeakSet()
+        self._subscriptions: "weakref.WeakSet[Following]" = weakref.WeakSet()
         lib = library()
         self._observes = observes
         #: The place of this client among the workers, from 0; None of one that observes.
@@ -198,10 +198,25 @@ class Cluster:
             raise failure
         self.check()
 
-    def subscribe(self, *tables: Dense, into: Optional[Sequence[Any]] = None) -> Subscription:
+    @overload
+    def subscribe(self, *tables: Dense, into: Optional[Sequence[Any]] = None) -> Subscription: ...
+
+    @overload
+    def subscribe(self, *tables: Embedding, keys: Any, into: Any = None, every: float = 0.1) -> RowSubscription: ...
+
+    def subscribe(self, *tables: Any, keys: Any = None, into: Any = None, every: float = 0.1) -> Any:
         """Follows dense tables by their broadcasts; see Subscription. `into`: float32 arrays of their shapes, which it
-        refreshes in place; None: arrays of its own."""
-        subscription = Subscription(self, tables, into)
+        refreshes in place; None: arrays of its own.
+
+        With `keys` [...]: follows these rows of one embedding table, which are pulled every so many seconds; see
+        RowSubscription. `into`: a float32 array [..., dim].
+        """
+        if keys is None and all(isinstance(table, Dense) for table in tables):
+            subscription: Following = Subscription(self, tables, into)
+        elif keys is not None and len(tables) == 1 and isinstance(tables[0], Embedding):
+            subscription = RowSubscription(self, tables[0], keys, into, every)
+        else:
+            raise InvalidArgument("subscribe takes dense tables, or one embedding table with keys=")
         self._subscriptions.add(subscription)
         return subscription
 
@@ -306,7 +321,7 @@ def _read_versions(read: Any) -> Tuple[Any, Any]:
         return None, None
     versions, keep = ReadVersions(), []
     for call in read if isinstance(read, (list, tuple)) else [read]:
-        if not isinstance(call, (Call, Subscription)):
+        if not isinstance(call, (Call, Following)):
             raise InvalidArgument("read must be a pull, or a list of them")
         of = call.versions
         keep.append(of)

@@ -101,8 +101,8 @@ def save(path: Path, *tables: Any) -> None:
 def load(path: Path, cluster: "Cluster") -> Dict[str, Union[Dense, Embedding]]:
     """Sets a cluster's tables to the values of a file of save() or `psctl export`, as Cluster.assign does; {name: table}.
 
-    A table that does not exist is made as the file says, without the description of a model that psctl predicts by. Raises InvalidArgument if a table has another shape than its
-    tensor, or neither cluster nor file say what a tensor is.
+    A table that does not exist is made as the file says, without the description of a model that psctl predicts by. Raises
+    InvalidArgument: a table has another shape than its tensor; NotFound: neither cluster nor file say what a tensor is.
     """
     tensors, metadata = read_safetensors(path)
     noted: List[Dict[str, Any]] = json.loads(metadata.get("lodestone", "{}")).get("tables", [])
