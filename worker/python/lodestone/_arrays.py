@@ -32,6 +32,11 @@ def _as_array(source: Any) -> Any:
     return np.asarray(source)
 
 
+def address(array: Any) -> int:
+    """Where the elements of a NumPy array lie."""
+    return int(array.__array_interface__["data"][0])  # Half the time of array.ctypes.data.
+
+
 def floats(source: Any, shape: Tuple[int, ...], what: str) -> Any:
     """A contiguous float32 array of `shape` with the values of `source`; `source` itself where it is one."""
     import numpy as np

@@ -12,12 +12,13 @@ import weakref
 from ctypes import byref, c_void_p
 from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union, overload
 
+from ._arrays import address
 from ._call import Call
 from ._errors import FailedPrecondition, InvalidArgument
 from ._library import Destination, Gradients, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
 from ._subscription import Following, RowSubscription, Subscription
-from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, pointer_to
+from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments
 
 
 class Cluster:
@@ -107,7 +108,7 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         handle = c_void_p()
         self._wait_for_room()
-        library().push(self._alive(), self._step(clock), pointer_to(arguments), len(arguments), versions, byref(handle))
+        library().push(self._alive(), self._step(clock), arguments, len(arguments), versions, byref(handle))
         call: Call[None] = Call(self, handle, (keep if not copy else None, versions_keep), lambda: None)
         self._pushes.append(call)
         return call
@@ -146,7 +147,7 @@ class Cluster:
         """A pull whose result is `pick` of the arrays by table."""
         arguments, keep, finish, reads = self._destinations(tables, out)
         handle = c_void_p()
-        library().pull(self._alive(), pointer_to(arguments), len(arguments), byref(handle))
+        library().pull(self._alive(), arguments, len(arguments), byref(handle))
         return Call(self, handle, keep, lambda: pick(finish()), reads)
 
     def _start_push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
@@ -156,8 +157,8 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         handle = c_void_p()
         self._wait_for_room()
-        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), len(pushed), versions,
-                            pointer_to(arguments), len(arguments), byref(handle))
+        library().push_pull(self._alive(), self._step(clock), pushed, len(pushed), versions, arguments, len(arguments),
+                            byref(handle))
         call: Call[Any] = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
         self._pushes.append(call)
         return call
@@ -311,7 +312,7 @@ class Cluster:
         import numpy as np
 
         versions = np.zeros(self.shards, dtype=np.uint64)
-        library().call_versions(handle, versions.ctypes.data, self.shards)
+        library().call_versions(handle, address(versions), self.shards)
         return versions
 
 
@@ -326,9 +327,9 @@ def _read_versions(read: Any) -> Tuple[Any, Any]:
         of = call.versions
         keep.append(of)
         if "dense" in call._reads:
-            versions.dense = of.ctypes.data
+            versions.dense = address(of)
         if "rows" in call._reads:
-            versions.rows = of.ctypes.data
+            versions.rows = address(of)
     return byref(versions), (versions, keep)
 
 

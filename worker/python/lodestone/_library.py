@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, Optional
 
@@ -111,6 +112,8 @@ _loading = threading.Lock()
 def library() -> Library:
     """The library, loaded at the first call: from the package's folder, where a wheel has it, or as the system finds it."""
     global _loaded
+    if _loaded is not None:
+        return _loaded
     with _loading:
         if _loaded is None:
             beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "liblodestone.so")
@@ -140,14 +143,12 @@ def interruptibly(function: Callable[[], Any]) -> None:
 
 def wait_for_call(call: Any, timeout: Optional[float]) -> bool:
     """Waits until a call is done; raises what it failed with. False: `timeout` seconds (None: no limit) have passed."""
-    import time
-
-    lib = library()
+    wait = library().call_wait
     done = c_int(0)
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE_SECONDS if end is None else min(_SLICE_SECONDS, max(0.0, end - time.monotonic()))
-        lib.call_wait(call, int(left * 1000), ctypes.byref(done))
+        wait(call, int(left * 1000), ctypes.byref(done))
         if done.value:
             return True
         if end is not None and time.monotonic() >= end:

@@ -8,7 +8,7 @@ import time
 from ctypes import byref, c_uint64, c_void_p
 from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional, Sequence
 
-from ._arrays import keys as keys_of, target
+from ._arrays import address, keys as keys_of, target
 from ._errors import FailedPrecondition, InvalidArgument, LodestoneError
 from ._library import library
 
@@ -104,9 +104,9 @@ class Subscription(Following):
         if not self._wait(stamp, timeout if wait or self._stamp == 0 else 0.0):
             return False
         with self._lock:
-            pointers = (c_void_p * len(self.arrays))(*[array.ctypes.data for array in self.arrays])
+            pointers = (c_void_p * len(self.arrays))(*[address(array) for array in self.arrays])
             copied = c_uint64(0)
-            library().subscription_copy(self._alive(), pointers, self._stamp, byref(copied), self.versions.ctypes.data,
+            library().subscription_copy(self._alive(), pointers, self._stamp, byref(copied), address(self.versions),
                                         self._cluster.shards)
             self._stamp = copied.value
         return True

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
-from ._arrays import floats, keys as keys_of, target
+from ._arrays import address, floats, keys as keys_of, target
 from ._call import Call
 from ._library import library
 
@@ -121,9 +120,9 @@ def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, An
             if hasattr(rows, "reshape"):
                 rows = rows.reshape(-1, table.dim)
             values = floats(rows, (flat.size, table.dim), f"the gradients of table `{table.name}`")
-            argument.keys, argument.keys_count = flat.ctypes.data, flat.size
+            argument.keys, argument.keys_count = address(flat), flat.size
             keep.append(flat)
-        argument.values = values.ctypes.data
+        argument.values = address(values)
         keep.append(values)
     return arguments, keep
 
@@ -136,14 +135,9 @@ def destination_argument(table: Table, keys: Any, out: Any, argument: Any) -> Tu
     else:
         assert isinstance(table, Embedding)
         flat = keys_of(keys, f"table `{table.name}`")
-        argument.keys, argument.keys_count = flat.ctypes.data, flat.size
+        argument.keys, argument.keys_count = address(flat), flat.size
         keys_shape: Sequence[int] = tuple(keys.shape) if hasattr(keys, "shape") else (flat.size,)
         shape = (*keys_shape, table.dim)
     array, finish = target(out, shape, f"table `{table.name}`")
-    argument.values = array.ctypes.data
+    argument.values = address(array)
     return (flat, array), array, finish
-
-
-def pointer_to(arguments: Any) -> Any:
-    """For ctypes: the first of an array of structures."""
-    return ctypes.cast(arguments, ctypes.POINTER(type(arguments)._type_))
