@@ -42,6 +42,38 @@ class Assign(ClusterCase):
                 spec.pop("revision", None), after.pop("revision", None)
                 self.assertEqual(spec, after)
 
+    def test_a_push_of_another_worker_meanwhile_is_undone_or_reported(self):
+        wanted = np.random.default_rng(SEED).normal(size=100).astype(np.float32)
+        push = self.cluster.push
+        with lodestone.connect(self.local.address) as other:
+            for i, optimizer in enumerate(self.optimizers()):
+                for times in (1, 100):
+                    table = self.cluster.dense(f"meanwhile/{i}/{times}", 100, optimizer)
+                    theirs = [other.table(table.name)] * times
+
+                    def with_another(gradients):
+                        call = push(gradients)
+                        if theirs:
+                            call.result()
+                            theirs.pop().push(np.full(100, 5)).result()
+                        return call
+
+                    self.cluster.push = with_another
+                    if times == 1:
+                        table.assign(wanted)
+                        np.testing.assert_array_equal(table.pull().result(), wanted, str(optimizer))
+                    else:
+                        with self.assertRaisesRegex(lodestone.Aborted, "another worker pushes"):
+                            table.assign(wanted)
+                        self.assertLess(np.abs(table.pull().result()).max(), 100)
+                    self.cluster.push = push
+
+    def test_nothing_is_pushed_where_values_are_as_wanted(self):
+        table = self.cluster.dense("same", 4, lodestone.Adam(0.1), lodestone.Constant(2))
+        before = table.pull()
+        table.assign(np.full(4, 2))
+        np.testing.assert_array_equal(table.pull().versions, before.versions)
+
     def test_training_goes_on_from_what_was_set_as_from_what_was_initial(self):
         gradients = np.random.default_rng(SEED).normal(size=(5, 50)).astype(np.float32)
         for i, optimizer in enumerate((lodestone.SGD(0.1), lodestone.Momentum(0.1), lodestone.Adagrad(0.1),

@@ -16,7 +16,7 @@ from torch.nn import functional
 import lodestone
 import lodestone.torch
 
-CONTEXT, DIM, HEADS, LAYERS = 64, 64, 4, 2
+CONTEXT, DIM, HEADS, LAYERS = 32, 64, 4, 2
 
 
 class Transformer(nn.Module):
@@ -49,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", help="a file of text, whose last tenth is for evaluation")
     parser.add_argument("--steps", type=int, default=300, help="of each worker")
-    parser.add_argument("--batch", type=int, default=16, help="excerpts in a step")
+    parser.add_argument("--batch", type=int, default=32, help="excerpts in a step")
     of = parser.parse_args()
     torch.set_num_threads(1)
     with open(of.text, encoding="utf-8") as file:
@@ -60,7 +60,7 @@ def main():
     with lodestone.connect() as cluster:
         torch.manual_seed(cluster.index)
         model = Transformer(len(places))
-        optimizer = lodestone.torch.AsyncOptimizer(model, cluster, lodestone.Adam(3e-3, schedule={"warmup_steps": 50}),
+        optimizer = lodestone.torch.AsyncOptimizer(model, cluster, lodestone.Adam(2e-3, schedule={"warmup_steps": 50}),
                                                    prefix="chars/")
         for step in range(1, of.steps + 1):
             optimizer.zero_grad()

@@ -3,7 +3,9 @@
 The protocol has no such operation; it is made of what there is. While it lasts the tables have settings (which a worker
 may change, and which are logged and replicated like pushes) under which a push adds its gradients to the values: SGD at
 -1, or the table's own method with an epsilon so large that it divides by a constant. All factors are powers of two, so
-that nothing is rounded but the sum; what that leaves is pushed once more, until reading gives what was to be set.
+that nothing is rounded but the sum; what that leaves is pushed once more, until reading gives what was to be set. Gradients
+are clipped to the largest difference that there is, so that a push of another worker, which must not come, changes no value by
+more than that.
 """
 
 from __future__ import annotations
@@ -71,6 +73,9 @@ class _Assignment:
             raise InvalidArgument(f"{what} are not all finite")
         self.spec: Dict[str, Any] = cluster.table(table.name).spec  # As they are now.
         optimizer, self.scale = _adding(self.spec.get("optimizer", {}), table.name)
+        #: The largest difference.
+        self.bound = max((float(np.abs(self._left(piece)).max(initial=0)) for piece in self.pieces()), default=0.0)
+        optimizer["clip"] = {"value": self.bound / self.scale}
         self.temporary = {**self.spec, "optimizer": optimizer}
         self.temporary.pop("guard", None)
         if self.keys is not None:
@@ -93,7 +98,7 @@ class _Assignment:
 
         for piece in self.pieces():
             for _ in range(_ROUNDS_MAX):
-                left = self.values[piece] - self._read(piece)
+                left = self._left(piece)
                 if not (np.abs(left) > _SMALLEST).any():
                     break
                 self._push(cluster, piece, left / np.float32(self.scale))
@@ -103,11 +108,12 @@ class _Assignment:
             if self.spec.get("optimizer", {}).keys() & {"momentum", "nesterov"}:  # It forgets the last push.
                 self._push(cluster, piece, np.zeros_like(self.values[piece]))
 
-    def _read(self, piece: slice) -> Any:
+    def _left(self, piece: slice) -> Any:
+        """What the values lack."""
         if isinstance(self.table, Dense):
-            return self.table.pull().result()
+            return self.values - self.table.pull().result()
         assert isinstance(self.table, Embedding)
-        return self.table.pull(self.keys[piece]).result()
+        return self.values[piece] - self.table.pull(self.keys[piece]).result()
 
     def _push(self, cluster: "Cluster", piece: slice, gradient: Any) -> None:
         cluster.push({self.table: gradient if self.keys is None else (self.keys[piece], gradient)}).result()
@@ -124,6 +130,7 @@ def assign(cluster: "Cluster", values: Mapping[Any, Any]) -> None:
     """Sets values, {dense: values [shape], embedding: (keys [n], values [n, dim])}; see Cluster.assign."""
     cluster.flush()
     parts: List[_Assignment] = [_Assignment(cluster, table, wanted) for table, wanted in values.items()]
+    parts = [part for part in parts if part.bound > _SMALLEST]
     try:
         for part in parts:
             _use(cluster, part.temporary)

@@ -175,7 +175,8 @@ class Cluster:
 
     def assign(self, values: Mapping[Any, Any]) -> None:
         """Sets values, {dense: values [shape], embedding: (keys [n], values [n, dim])}, and waits until all workers read
-        them. For models that are loaded: no other worker may push to these tables meanwhile.
+        them. For models that are loaded: no other worker may push to these tables meanwhile (what it pushes would be lost, or
+        noticed and Aborted).
 
         Optimizers keep their state, but for momentum, which starts from zero; a row's or block's count of steps grows by
         as many pushes as it takes (2 to 4). If the process dies on the way the tables' settings are not those of their
