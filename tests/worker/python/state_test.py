@@ -178,6 +178,7 @@ class State(ClusterCase):
 
 class Files(ClusterCase):
     keeps = True
+    config = {"cluster": {"shards": 8}, "coordinator": {"lease_ms": 1000}}
 
     def setUp(self):
         super().setUp()
@@ -200,6 +201,26 @@ class Files(ClusterCase):
             lodestone.read_safetensors(self.path)
         with self.assertRaisesRegex(lodestone.InvalidArgument, "complex64"):
             lodestone.write_safetensors(self.path, {"x": np.zeros(1, np.complex64)})
+
+    def test_an_assignment_goes_on_when_a_server_dies(self):
+        table = self.cluster.dense("killed", 100, lodestone.Adagrad(0.1), lodestone.Normal(0, 1))
+        rows = self.cluster.embedding("killed/rows", 2, lodestone.Adam(0.1))
+        wanted = np.random.default_rng(SEED).normal(size=100).astype(np.float32)
+        push, kills = self.cluster.push, [0, 1]
+
+        def with_a_kill(gradients):
+            call = push(gradients)
+            if kills:
+                self.local.kill(kills[0])
+                self.local.start(kills.pop(0))
+            return call
+
+        self.cluster.push = with_a_kill
+        self.cluster.assign({table: wanted, rows: (range(50), wanted.reshape(50, 2))})
+        self.assertEqual(kills, [])
+        np.testing.assert_array_equal(table.pull().result(), wanted)
+        np.testing.assert_array_equal(rows.pull(range(50)).result(), wanted.reshape(50, 2))
+        self.assertAlmostEqual(self.cluster.table("killed").spec["optimizer"]["learning_rate"], 0.1)
 
     def saved(self, prefix):
         dense = self.cluster.dense(prefix + "/tower", (3, 4), lodestone.Adam(0.1), lodestone.Normal(0, 1))
