@@ -1,4 +1,4 @@
-// What tools/deb makes of this build's programs.
+// The package `lodestone` that tools/deb makes of this build's programs.
 #include <string>
 #include <vector>
 
@@ -25,7 +25,7 @@ class DebTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (!HasProgram("dpkg-shlibdeps")) return;
-    package_ = Make("deb", "deb", kEpoch);
+    package_ = Make("deb", "deb", kEpoch, "lodestone_*");
     tree_ = EmptyFolder("tree");
     Do(absl::StrCat("dpkg-deb -x ", package_, " ", tree_));
     scripts_ = EmptyFolder("scripts");
@@ -73,7 +73,8 @@ TEST_F(DebTest, DependsOnThePackagesOfTheLibraries) {
 }
 
 TEST_F(DebTest, TheSameProgramsMakeTheSameBytes) {
-  const std::string again = Make("deb", "again", absl::StrCat("umask 077; TZ=Asia/Tokyo LC_ALL=C.UTF-8 ", kEpoch));
+  const std::string again =
+      Make("deb", "again", absl::StrCat("umask 077; TZ=Asia/Tokyo LC_ALL=C.UTF-8 ", kEpoch), "lodestone_*");
   EXPECT_EQ(Do(absl::StrCat("cmp ", package_, " ", again)), "");
   for (const std::string& line : LinesOf(Do(absl::StrCat("TZ=UTC dpkg-deb -c ", package_)))) {
     EXPECT_THAT(line, HasSubstr(" root/root "));

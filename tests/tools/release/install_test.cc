@@ -63,7 +63,7 @@ TEST_F(InstallTest, TheBundleRunsOnABareDebian) {
 }
 
 TEST_F(InstallTest, ThePackageIsInstalledWithAllItNeedsAndRemoved) {
-  Do(absl::StrCat("cp ", Make("deb", "deb"), " ", debian_, "/tmp/lodestone.deb"));
+  Do(absl::StrCat("cp ", Make("deb", "deb", "", "lodestone_*"), " ", debian_, "/tmp/lodestone.deb"));
   Inside("apt-get -q update && apt-get -q -y --no-install-recommends install /tmp/lodestone.deb");
   EXPECT_THAT(Inside("id lodestone"), HasSubstr("(lodestone)"));
   EXPECT_THAT(Inside("lodestone-ps --version"), HasSubstr("lodestone-ps "));

@@ -36,10 +36,11 @@ std::string ProgramsFolder() {
   return *folder;
 }
 
-std::string Make(const std::string& tool, const std::string& name, const std::string& environment) {
+std::string Make(const std::string& tool, const std::string& name, const std::string& environment,
+                 const std::string& pattern) {
   const std::string folder = EmptyFolder(name);
   Do(absl::StrCat(environment, " tools/", tool, " --binaries ", ProgramsFolder(), " --out '", folder, "'"));
-  const std::vector<std::string> files = LinesOf(Do(absl::StrCat("find '", folder, "' -type f")));
+  const std::vector<std::string> files = LinesOf(Do(absl::StrCat("find '", folder, "' -type f -name '", pattern, "'")));
   EXPECT_EQ(files.size(), 1u);
   return files.empty() ? "" : files[0];
 }

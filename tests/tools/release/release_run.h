@@ -24,8 +24,9 @@ std::vector<std::string> LinesOf(const std::string& text);
 // A folder with this build's ps, worker, psctl and liblodestone.so.
 std::string ProgramsFolder();
 
-// What tools/TOOL makes of them in an empty folder `name`: the path of the one file there.
-std::string Make(const std::string& tool, const std::string& name, const std::string& environment = "");
+// What tools/TOOL makes of them in an empty folder `name`: the path of the one file there whose name is like `pattern`.
+std::string Make(const std::string& tool, const std::string& name, const std::string& environment = "",
+                 const std::string& pattern = "*");
 
 // The command line of a small training by psctl, in an empty environment.
 std::string SmallTraining(const std::string& psctl, const std::string& config);

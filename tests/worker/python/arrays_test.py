@@ -36,6 +36,7 @@ class Arrays(unittest.TestCase):
             keys = _arrays.keys(source, "t")
             self.assertEqual(keys.dtype, np.uint64)
             np.testing.assert_array_equal(keys, [1, 2])
+        np.testing.assert_array_equal(_arrays.keys([7, 2**63 + 5, -1], "t"), np.array([7, 2**63 + 5, 2**64 - 1], np.uint64))
         signed = np.array([-1, 5])
         self.assertEqual(int(_arrays.keys(signed, "t")[0]), 2**64 - 1)
         self.assertEqual(_arrays.keys([], "t").size, 0)

@@ -158,6 +158,39 @@ class Client(ClusterCase):
         with self.assertRaises(lodestone.FailedPrecondition):
             subscription.refresh()
 
+    def test_rows_are_followed(self):
+        table = self.cluster.embedding("s/rows", 2, lodestone.SGD(-1))
+        other = self.cluster.embedding("s/others", 2, lodestone.SGD(-1))
+        into = np.full((2, 2, 2), 9, np.float32)
+        with self.cluster.subscribe(table, keys=[[3, 5], [5, 2**63 + 1]], into=into, every=0.001) as following:
+            self.assertTrue(following.refresh())
+            np.testing.assert_array_equal(into, np.zeros((2, 2, 2)))
+            self.assertFalse(following.refresh())
+            self.assertFalse(following.refresh(timeout=0.01, wait=True))
+            other.push(range(64), np.ones((64, 2))).result()  # In the same shards.
+            self.assertFalse(following.refresh())
+            table.push([5], [[1, 2]])
+            self.assertTrue(following.refresh(wait=True))
+            np.testing.assert_array_equal(into, [[[0, 0], [1, 2]], [[1, 2], [0, 0]]])
+            table.push([2**63 + 1], [[4, 4]], read=following)
+            for arrays in following:
+                np.testing.assert_array_equal(arrays[0][1][1], [4, 4])
+                break
+        with self.assertRaisesRegex(lodestone.FailedPrecondition, "closed"):
+            following.refresh()
+        for tables, keys in (([table], None), ([self.cluster.dense("s/no", 2)], [1]), ([table, table], [1])):
+            with self.assertRaisesRegex(lodestone.InvalidArgument, "keys="):
+                self.cluster.subscribe(*tables, keys=keys)
+
+    def test_rows_are_followed_in_the_background_by_an_observer(self):
+        table = self.cluster.embedding("s/back", 1, lodestone.SGD(-1))
+        with self.local.observe() as observer:
+            following = observer.subscribe(observer.table("s/back"), keys=[7], every=0.001).start()
+            table.push([7], [[1]])
+            while following.arrays[0][0, 0] < 1:
+                pass
+        self.assertIsNone(following._thread)
+
     def test_a_second_client_sees_the_first_ones_pushes(self):
         table = self.cluster.dense("t/d", 2, lodestone.SGD(-1))
         table.push([1, 2]).result()

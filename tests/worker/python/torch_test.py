@@ -9,6 +9,14 @@ import lodestone.torch as lt
 from cluster_case import ClusterCase
 
 
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return torch.tensor([i, i + 1])
+
+
 class Torch(ClusterCase):
     def test_an_embedding_learns_as_pytorchs_own(self):
         torch.manual_seed(1)
@@ -77,6 +85,16 @@ class Torch(ClusterCase):
         self.assertTrue(all(a is b for a, b in zip(seen, batches)))
         self.cluster.flush()
         self.assertEqual(table.pull(range(7)).result()[:, 0].tolist(), [1, 2, 2, 2, 2, 2, 1])
+
+    def test_data_loaders_fork_while_the_cluster_is_used(self):
+        table = self.cluster.embedding("forks", 1, lodestone.SGD(-1))
+        module = lt.Embedding(table)
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+        for _ in range(20):  # 40 forks, of processes that push and pull.
+            for batch in lt.prefetch(loader, {module: lambda batch: batch}):
+                module(batch).sum().backward()
+        self.cluster.flush()
+        self.assertEqual(table.pull(range(9)).result()[:, 0].tolist(), [20] + 7 * [40] + [20])
 
     def test_gradients_that_accumulate_are_one_push(self):
         table = self.cluster.embedding("accumulated", 1, lodestone.Adagrad(1.0))

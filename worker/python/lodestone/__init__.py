@@ -13,24 +13,28 @@ used in place. Log lines go to the logger "lodestone" of `logging`.
 from __future__ import annotations
 
 from ._call import Call
-from ._cluster import Cluster, connect, observe, status
+from ._cluster import Cluster
+from ._connect import connect, observe, status
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
                       InvalidArgument, LodestoneError, NotFound, PermissionDenied, PushRefused, ResourceExhausted,
-                      Unauthenticated, Unavailable, Unimplemented)
+                      Unauthenticated, Unavailable, Unimplemented, WorkerFailed)
+from ._launch import launch
 from ._local import LocalCluster, local
 from ._log import log_level
+from ._safetensors import load, read_safetensors, save, write_safetensors
 from ._spec import (SGD, Adagrad, Adam, AdamW, Constant, Ftrl, He, Initializer, Lion, Momentum, Nesterov, Normal,
                     Optimizer, RMSprop, Uniform, Xavier, Zeros)
-from ._subscription import Subscription
+from ._subscription import RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table
 
 __all__ = [
     "Aborted", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Call", "Cancelled", "Cluster", "Constant", "DataLoss",
     "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
     "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
-    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "SGD", "Subscription", "Table",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Uniform", "Xavier", "Zeros", "connect", "local", "log_level", "observe",
-    "status", "version",
+    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "RowSubscription", "SGD",
+    "Subscription", "Table", "Unauthenticated", "Unavailable", "Uniform", "Unimplemented", "WorkerFailed", "Xavier",
+    "Zeros", "connect", "launch", "load", "local", "log_level", "observe", "read_safetensors", "save", "status",
+    "version", "write_safetensors",
 ]
 
 
@@ -38,4 +42,4 @@ def version() -> str:
     """The version of the library."""
     from ._library import library
 
-    return library().version().decode()
+    return str(library().version().decode())

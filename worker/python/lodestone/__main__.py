@@ -1,4 +1,8 @@
-"""python -m lodestone status ADDRESS: what a ps says of itself and its cluster, as JSON."""
+"""python -m lodestone: servers' status, and scripts in several processes.
+
+    python -m lodestone launch --servers 2 --workers 2 train.py --epochs 2
+    python -m lodestone status ps-0:7000
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,18 @@ def main() -> int:
     ask.add_argument("--authorities", help="PEM file of the authorities that vouch for the servers: TLS")
     ask.add_argument("--timeout", type=float, default=5.0, help="seconds to wait for the answer")
     commands.add_parser("version", help="the version of the library")
+    run = commands.add_parser("launch", help="runs a script in several processes that train together, with servers")
+    run.add_argument("--workers", type=int, default=2, help="processes of the script")
+    run.add_argument("--servers", type=int, default=2, help="servers that are started on this machine")
+    run.add_argument("--address", help="host:port of ps 0 of a cluster that runs, instead of servers of its own")
+    run.add_argument("--folder", help="where servers keep the model; it goes on from there the next time")
+    run.add_argument("script", help="what each process runs: lodestone.connect() in it needs no address")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
     arguments = parser.parse_args()
+    if arguments.command == "launch":
+        from ._launch import main as launch_main
+
+        return launch_main(arguments)
     if arguments.command == "version":
         print(version())
         return 0

@@ -32,6 +32,11 @@ def _as_array(source: Any) -> Any:
     return np.asarray(source)
 
 
+def address(array: Any) -> int:
+    """Where the elements of a NumPy array lie."""
+    return int(array.__array_interface__["data"][0])  # Half the time of array.ctypes.data.
+
+
 def floats(source: Any, shape: Tuple[int, ...], what: str) -> Any:
     """A contiguous float32 array of `shape` with the values of `source`; `source` itself where it is one."""
     import numpy as np
@@ -49,6 +54,10 @@ def keys(source: Any, what: str) -> Any:
     import numpy as np
 
     array = _as_array(source)
+    if array.dtype.kind in "fO" and isinstance(source, (list, tuple)):  # Some, but not all, may be of 2^63 and more.
+        objects = np.array(source, dtype=object)
+        if all(isinstance(key, int) for key in objects.flat):
+            array = np.array([key % 2**64 for key in objects.flat], np.uint64)
     if array.dtype.kind not in "iu" and array.size > 0:
         raise InvalidArgument(f"the keys of {what} must be whole numbers, and are {array.dtype}")
     array = np.ascontiguousarray(array.reshape(-1))

@@ -69,7 +69,10 @@ class Call(Generic[Result]):
     def versions(self) -> Any:
         """The version of each shard at which values were read, uint64 [shards], 0 where none were. Waits."""
         self.result()
-        return self._versions
+        with self._lock:
+            if self._versions is None:
+                self._versions = self._cluster._versions_of(self._handle)
+            return self._versions
 
     def add_done_callback(self, function: Callable[["Call[Result]"], None]) -> None:
         """Calls function(call) when it is done, on a thread of the package, or at once if it is known to be done."""
@@ -117,8 +120,6 @@ class Call(Generic[Result]):
                 return True
             self._error = error
             if error is None:
-                if self._reads:
-                    self._versions = self._cluster._versions_of(self._handle)
                 self._result = self._finish()
             self._keep = None
             self._settled = True

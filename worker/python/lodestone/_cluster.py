@@ -7,98 +7,18 @@ import collections
 import ctypes
 import itertools
 import json
-import os
 import threading
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union, overload
 
-from . import _log
+from ._arrays import address
 from ._call import Call
 from ._errors import FailedPrecondition, InvalidArgument
 from ._library import Destination, Gradients, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
-from ._subscription import Subscription
-from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments, pointer_to
-
-TLS = Union[str, "os.PathLike[str]", Mapping[str, Any]]
-
-_PUSHES_IN_FLIGHT = 4  # worker.pushes_in_flight_max of proto/config.proto.
-
-
-def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], worker: Optional[int],
-                 timeout: Optional[float], config: Optional[Mapping[str, Any]]) -> str:
-    """The configuration as JSON, in the form of Lodestone's configuration files."""
-    merged: Dict[str, Any] = json.loads(json.dumps(dict(config or {})))
-
-    def put(section: str, name: str, value: Any) -> None:
-        merged.setdefault(section, {})[name] = value
-
-    put("coordinator", "address", address)
-    put("cluster", "name", cluster)
-    if timeout is not None:
-        put("coordinator", "join_timeout_ms", max(100, int(timeout * 1000)))
-    if token is not None:
-        put("security", "token", os.fspath(token))
-    if tls is not None:
-        files = {"authorities": tls} if isinstance(tls, (str, os.PathLike)) else dict(tls)
-        for name, path in files.items():
-            put("security", name, os.fspath(path))
-    if worker is not None:
-        put("worker", "index", worker)
-    return json.dumps(merged)
-
-
-def connect(address: str, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
-            worker: Optional[int] = None, timeout: float = 60.0,
-            config: Optional[Mapping[str, Any]] = None) -> "Cluster":
-    """Joins a cluster as one of its workers.
-
-    address: host:port of the ps that serves the coordinator (ps 0), as coordinator.address of a configuration.
-    cluster: its name (cluster.name).
-    token: the file with this client's token, where the cluster has identities.
-    tls: the PEM file of the authorities that vouch for the servers, or {"authorities":, "certificate":, "key":}.
-    worker: which of the workers' places to take; None: the lowest that is free.
-    timeout: seconds to wait for the servers.
-    config: more of a worker's configuration (configs/README.md), such as {"worker": {"connections_per_server": 2}}.
-
-    Raises DeadlineExceeded, with what it waited for: nothing was reached, or all places of cluster.workers are taken.
-    """
-    text = _config_text(address, cluster, token, tls, worker, timeout, config)
-    in_flight = (config or {}).get("worker", {}).get("pushes_in_flight_max", _PUSHES_IN_FLIGHT)
-    return _join(text, int(in_flight), observe=False)
-
-
-def observe(address: str, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
-            timeout: float = 60.0, config: Optional[Mapping[str, Any]] = None) -> "Cluster":
-    """Connects to a cluster to read only: to pull, and to subscribe. It takes no worker's place; whatever trains raises
-    FailedPrecondition. The arguments are those of connect()."""
-    text = _config_text(address, cluster, token, tls, None, timeout, config)
-    return _join(text, _PUSHES_IN_FLIGHT, observe=True)
-
-
-def _join(text: str, pushes_in_flight_max: int, *, observe: bool) -> "Cluster":
-    handle = c_void_p()
-    lib = library()
-    _log.begin()
-    join = lib.observe if observe else lib.connect
-    interruptibly(lambda: join(text.encode(), byref(handle)))
-    return Cluster(handle, pushes_in_flight_max, observe)
-
-
-def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeout: float = 5.0) -> Dict[str, Any]:
-    """The status of a ps, and of the cluster if it serves the coordinator, without joining it (Admin.Status of
-    proto/admin.proto)."""
-    config = {"worker": {"call_timeout_ms": max(10, int(timeout * 1000))}}
-    text = _config_text(address, "lodestone", token, tls, None, None, config)
-    json_text = c_void_p()
-    lib = library()
-    _log.begin()
-    interruptibly(lambda: lib.status(text.encode(), byref(json_text)))
-    try:
-        return json.loads(ctypes.string_at(json_text))
-    finally:
-        lib.free(json_text)
+from ._subscription import Following, RowSubscription, Subscription
+from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments
 
 
 class Cluster:
@@ -112,7 +32,7 @@ class Cluster:
         self._pushes: Deque[Call[Any]] = collections.deque()
         self._pushes_max = pushes_in_flight_max
         self._failure: Optional[Exception] = None  # Of a push whose outcome nothing has asked for.
-        self._subscriptions: "weakref.WeakSet[Subscription]" = weakref.WeakSet()
+        self._subscriptions: "weakref.WeakSet[Following]" = weakref.WeakSet()
         lib = library()
         self._observes = observes
         #: The place of this client among the workers, from 0; None of one that observes.
@@ -131,7 +51,7 @@ class Cluster:
         settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}.
         """
         dims = [shape] if isinstance(shape, int) else [int(d) for d in shape]
-        return self._open_table(name, {"dense": {"dims": dims}}, optimizer, initializer, settings)
+        return Dense(self, self._open_table(name, {"dense": {"dims": dims}}, optimizer, initializer, settings))
 
     def embedding(self, name: str, dim: int, optimizer: Union[Optimizer, Mapping[str, Any]] = SGD(),
                   initializer: Union[Initializer, Mapping[str, Any], None] = None, *,
@@ -146,10 +66,10 @@ class Cluster:
             shape["admission"] = dict(admission)
         if eviction is not None:
             shape["eviction"] = dict(eviction)
-        return self._open_table(name, {"embedding": shape}, optimizer, initializer, settings)
+        return Embedding(self, self._open_table(name, {"embedding": shape}, optimizer, initializer, settings))
 
     def _open_table(self, name: str, shape: Dict[str, Any], optimizer: Any, initializer: Any,
-                    settings: Mapping[str, Any]) -> Any:
+                    settings: Mapping[str, Any]) -> c_void_p:
         spec = {"name": name, **shape, "optimizer": spec_of(optimizer), **settings}
         if initializer is not None:
             spec["initializer"] = spec_of(initializer)
@@ -157,7 +77,7 @@ class Cluster:
         lib = library()
         text = json.dumps(spec).encode()
         interruptibly(lambda: lib.table_open(self._alive(), text, byref(table)))
-        return Dense(self, table) if "dense" in shape else Embedding(self, table)
+        return table
 
     def table(self, name: str) -> Union[Dense, Embedding]:
         """A table that exists, with its settings as they are. Raises NotFound."""
@@ -178,19 +98,24 @@ class Cluster:
 
         clock: the step; None: one more than the last. read: the pull that the gradients were computed from, or several:
         the delay is measured with it.
+
+        Raises InvalidArgument: a gradient has another shape than its table, [shape] or [n, dim]; keys are no whole numbers;
+        FailedPrecondition: the cluster is closed, or observes. The call ends with InvalidArgument: a gradient is not
+        finite; PushRefused: a table's guard refused it; ResourceExhausted: there is no memory for new rows; Unavailable or
+        DeadlineExceeded: servers did not answer for worker.retry_timeout_ms.
         """
         arguments, keep = gradient_arguments(gradients, copy, Gradients)
         versions, versions_keep = _read_versions(read)
         handle = c_void_p()
         self._wait_for_room()
-        library().push(self._alive(), self._step(clock), pointer_to(arguments), len(arguments), versions, byref(handle))
+        library().push(self._alive(), self._step(clock), arguments, len(arguments), versions, byref(handle))
         call: Call[None] = Call(self, handle, (keep if not copy else None, versions_keep), lambda: None)
         self._pushes.append(call)
         return call
 
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
-        """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}; `out` has arrays
-        to read into."""
+        """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
+        shape or, of keys [...], [..., dim]; `out` has arrays of these shapes to read into. Errors are those of push()."""
         return self._start_pull(tables, out, lambda arrays: arrays)
 
     def push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None, *,
@@ -222,7 +147,7 @@ class Cluster:
         """A pull whose result is `pick` of the arrays by table."""
         arguments, keep, finish, reads = self._destinations(tables, out)
         handle = c_void_p()
-        library().pull(self._alive(), pointer_to(arguments), len(arguments), byref(handle))
+        library().pull(self._alive(), arguments, len(arguments), byref(handle))
         return Call(self, handle, keep, lambda: pick(finish()), reads)
 
     def _start_push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
@@ -232,9 +157,9 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         handle = c_void_p()
         self._wait_for_room()
-        library().push_pull(self._alive(), self._step(clock), pointer_to(pushed), len(pushed), versions,
-                            pointer_to(arguments), len(arguments), byref(handle))
-        call = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
+        library().push_pull(self._alive(), self._step(clock), pushed, len(pushed), versions, arguments, len(arguments),
+                            byref(handle))
+        call: Call[Any] = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
         self._pushes.append(call)
         return call
 
@@ -248,6 +173,22 @@ class Cluster:
         return self._start_push_pull(gradients, [wanted], None if out is None else {table: out},
                                      lambda arrays: arrays[table], clock, read)
 
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Sets values, {dense: values [shape], embedding: (keys [n], values [n, dim])}, and waits until all workers read
+        them. For models that are loaded: no other worker may push to these tables meanwhile (what it pushes would be lost, or
+        noticed and Aborted).
+
+        Optimizers keep their state, but for momentum, which starts from zero; a row's or block's count of steps grows by
+        as many pushes as it takes (2 to 4). If the process dies on the way the tables' settings are not those of their
+        specification until a worker opens them again (dense(), embedding()), and the values are not whole.
+
+        Raises InvalidArgument: a shape, a key that comes twice, a value that is not finite; Unimplemented: FTRL and Lion;
+        Aborted: another worker pushes, or there is no room for the rows.
+        """
+        from ._assign import assign
+
+        assign(self, values)
+
     def flush(self) -> None:
         """Waits until all pushes are acknowledged. Raises the first error of those whose outcome was not asked for."""
         self._alive()
@@ -259,10 +200,25 @@ class Cluster:
             raise failure
         self.check()
 
-    def subscribe(self, *tables: Dense, into: Optional[Sequence[Any]] = None) -> Subscription:
+    @overload
+    def subscribe(self, *tables: Dense, into: Optional[Sequence[Any]] = None) -> Subscription: ...
+
+    @overload
+    def subscribe(self, *tables: Embedding, keys: Any, into: Any = None, every: float = 0.1) -> RowSubscription: ...
+
+    def subscribe(self, *tables: Any, keys: Any = None, into: Any = None, every: float = 0.1) -> Any:
         """Follows dense tables by their broadcasts; see Subscription. `into`: float32 arrays of their shapes, which it
-        refreshes in place; None: arrays of its own."""
-        subscription = Subscription(self, tables, into)
+        refreshes in place; None: arrays of its own.
+
+        With `keys` [...]: follows these rows of one embedding table, which are pulled every so many seconds; see
+        RowSubscription. `into`: a float32 array [..., dim].
+        """
+        if keys is None and all(isinstance(table, Dense) for table in tables):
+            subscription: Following = Subscription(self, tables, into)
+        elif keys is not None and len(tables) == 1 and isinstance(tables[0], Embedding):
+            subscription = RowSubscription(self, tables[0], keys, into, every)
+        else:
+            raise InvalidArgument("subscribe takes dense tables, or one embedding table with keys=")
         self._subscriptions.add(subscription)
         return subscription
 
@@ -273,7 +229,8 @@ class Cluster:
         library().report(self._alive(), 0 if clock is None else clock, samples, loss)
 
     def await_clock(self, clock: int) -> None:
-        """Waits until all other live workers have reported at least `clock` steps."""
+        """Waits until all other workers have reported at least `clock` steps: those of cluster.workers (as many as launch()
+        starts, local(workers=)) that have not joined yet too, but not those that have left or died."""
         lib = library()
         interruptibly(lambda: lib.await_clock(self._alive(), clock))
 
@@ -356,7 +313,7 @@ class Cluster:
         import numpy as np
 
         versions = np.zeros(self.shards, dtype=np.uint64)
-        library().call_versions(handle, versions.ctypes.data, self.shards)
+        library().call_versions(handle, address(versions), self.shards)
         return versions
 
 
@@ -366,14 +323,14 @@ def _read_versions(read: Any) -> Tuple[Any, Any]:
         return None, None
     versions, keep = ReadVersions(), []
     for call in read if isinstance(read, (list, tuple)) else [read]:
-        if not isinstance(call, (Call, Subscription)):
+        if not isinstance(call, (Call, Following)):
             raise InvalidArgument("read must be a pull, or a list of them")
         of = call.versions
         keep.append(of)
         if "dense" in call._reads:
-            versions.dense = of.ctypes.data
+            versions.dense = address(of)
         if "rows" in call._reads:
-            versions.rows = of.ctypes.data
+            versions.rows = address(of)
     return byref(versions), (versions, keep)
 
 

@@ -71,6 +71,22 @@ class Unauthenticated(LodestoneError, PermissionError):
     code = "UNAUTHENTICATED"
 
 
+class WorkerFailed(LodestoneError):
+    """A process of launch() that ended otherwise than with exit code 0; those that still ran were ended."""
+
+    code = "ABORTED"
+
+    def __init__(self, worker: int, exit_code: int):
+        import signal
+
+        how = f"exit code {exit_code}" if exit_code >= 0 else f"signal {signal.Signals(-exit_code).name}"
+        super().__init__(f"worker {worker} ended with {how}; the others were ended")
+        #: Its index.
+        self.worker = worker
+        #: As a shell has it: 128 + the signal's number if one ended it.
+        self.exit_code = exit_code if exit_code >= 0 else 128 - exit_code
+
+
 _BY_CODE = {
     1: Cancelled, 2: LodestoneError, 3: InvalidArgument, 4: DeadlineExceeded, 5: NotFound, 6: AlreadyExists,
     7: PermissionDenied, 8: ResourceExhausted, 9: FailedPrecondition, 10: Aborted, 11: PushRefused, 12: Unimplemented,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional
 
 from ._errors import error_of
 
@@ -16,8 +17,6 @@ BORROWED = 2
 
 # How long a wait goes on before Python looks for signals.
 _SLICE_SECONDS = 0.1
-
-Result = TypeVar("Result")
 
 
 class Gradients(ctypes.Structure):
@@ -113,6 +112,8 @@ _loading = threading.Lock()
 def library() -> Library:
     """The library, loaded at the first call: from the package's folder, where a wheel has it, or as the system finds it."""
     global _loaded
+    if _loaded is not None:
+        return _loaded
     with _loading:
         if _loaded is None:
             beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "liblodestone.so")
@@ -120,37 +121,34 @@ def library() -> Library:
         return _loaded
 
 
-def interruptibly(function: Callable[[], Result]) -> Result:
+def interruptibly(function: Callable[[], Any]) -> None:
     """Runs what may wait for long on a thread of its own, so that Ctrl-C ends the wait (and not the function)."""
-    outcome: "list[Any]" = []
+    outcome: "list[Optional[BaseException]]" = []
     done = threading.Event()
 
     def run() -> None:
         try:
-            outcome.append((function(), None))
+            function()
+            outcome.append(None)
         except BaseException as error:  # pylint: disable=broad-except  # Goes to the thread that waits.
-            outcome.append((None, error))
+            outcome.append(error)
         done.set()
 
     threading.Thread(target=run, daemon=True, name="lodestone").start()
     while not done.wait(_SLICE_SECONDS):
         pass
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def wait_for_call(call: Any, timeout: Optional[float]) -> bool:
     """Waits until a call is done; raises what it failed with. False: `timeout` seconds (None: no limit) have passed."""
-    import time
-
-    lib = library()
+    wait = library().call_wait
     done = c_int(0)
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE_SECONDS if end is None else min(_SLICE_SECONDS, max(0.0, end - time.monotonic()))
-        lib.call_wait(call, int(left * 1000), ctypes.byref(done))
+        wait(call, int(left * 1000), ctypes.byref(done))
         if done.value:
             return True
         if end is not None and time.monotonic() >= end:

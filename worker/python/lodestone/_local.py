@@ -10,7 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
-from ._cluster import Cluster, connect, observe
+from ._cluster import Cluster
+from ._connect import connect, observe
 from ._errors import DeadlineExceeded, FailedPrecondition
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 10.0
 
 
-def _ending_with_this_process() -> List[str]:
+def ending_with_this_process() -> List[str]:
     """What goes before a command so that it ends when this process does, however that ends. (The kernel looks at the
     thread that starts it: another than the main one may end before.)"""
     import shutil
@@ -85,7 +86,8 @@ class LocalCluster:
         address_file = os.path.join(self._folder, "address")
         with open(os.path.join(self._folder, f"ps-{index}.log"), "ab") as log:
             self._processes[index] = subprocess.Popen(
-                _ending_with_this_process() + [self._program, "--config", path] + (["--address-file", address_file] if not self.address else []),
+                ending_with_this_process() + [self._program, "--config", path]
+                + ([] if self.address else ["--address-file", address_file]),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if not self.address:
             self.address = self._await_address(address_file)

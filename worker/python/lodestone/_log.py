@@ -39,4 +39,4 @@ def _end() -> None:
     from . import _library
 
     if _library._loaded is not None:  # Threads of the library must not call into an interpreter that ends.
-        _library._loaded.set_log(4, LogFunction(), None)
+        _library._loaded.set_log(4, LogFunction(0), None)

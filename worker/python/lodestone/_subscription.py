@@ -1,4 +1,4 @@
-"""Values that follow the cluster's by its broadcasts."""
+"""Values that follow the cluster's: dense tables by its broadcasts, rows by pulls."""
 
 from __future__ import annotations
 
@@ -6,20 +6,70 @@ import ctypes
 import threading
 import time
 from ctypes import byref, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional, Sequence
 
-from ._arrays import target
-from ._errors import InvalidArgument
+from ._arrays import address, keys as keys_of, target
+from ._errors import FailedPrecondition, InvalidArgument, LodestoneError
 from ._library import library
 
 if TYPE_CHECKING:
     from ._cluster import Cluster
-    from ._tables import Dense
+    from ._tables import Dense, Embedding
 
 _SLICE_MS = 100
 
 
-class Subscription:
+class Following:
+    """What subscriptions have in common. Thread-safe. Close it, or use it in a `with` statement.
+
+    refresh() brings `arrays` to the newest values. `for arrays in subscription` waits for the next ones each time. start()
+    refreshes them in the background, in place, while the program reads them.
+    """
+
+    _reads: AbstractSet[str] = frozenset()
+
+    def __init__(self, cluster: "Cluster"):
+        import numpy as np
+
+        self._cluster = cluster
+        #: float32, in the order of what is followed.
+        self.arrays: List[Any] = []
+        #: The version of each shard that the arrays are at least of, uint64 [shards].
+        self.versions = np.zeros(cluster.shards, dtype=np.uint64)
+        self._stop = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+
+    def refresh(self, timeout: Optional[float] = None, *, wait: bool = False) -> bool:
+        """Brings what has changed since the last time into `arrays`; with `wait` it waits until something has. False:
+        nothing has (within `timeout` seconds, None: no limit). Raises FailedPrecondition when it is closed."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[List[Any]]:
+        while not self._stop.is_set() and self.refresh(wait=True):
+            yield self.arrays
+
+    def _start(self) -> None:
+        self.refresh()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="lodestone-subscription")
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.refresh(timeout=1.0, wait=True)
+            except LodestoneError:  # The cluster is closed, or lost: the next call says so.
+                return
+
+    def close(self) -> None:
+        """Ends it: `arrays` stay as they are. May be repeated."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
+
+
+class Subscription(Following):
     """Arrays that follow dense tables: `arrays` are float32 of the tables' shapes, in their order.
 
     refresh() brings them to the newest broadcast. `for arrays in subscription` waits for the next one each time.
@@ -32,23 +82,16 @@ class Subscription:
     _reads = frozenset({"dense"})
 
     def __init__(self, cluster: "Cluster", tables: Sequence["Dense"], into: Optional[Sequence[Any]]):
-        import numpy as np
-
+        super().__init__(cluster)
         if into is not None and len(into) != len(tables):
             raise InvalidArgument(f"into has {len(into)} arrays for {len(tables)} tables")
-        self._cluster = cluster
-        self.arrays: List[Any] = []
         for i, table in enumerate(tables):
             array, finish = target(None if into is None else into[i], table.shape, f"table `{table.name}`")
             if finish is not None:
                 raise InvalidArgument(f"into of table `{table.name}` must be a contiguous float32 array of the host")
             self.arrays.append(array)
-        #: The version of each shard that the arrays are at least of, uint64 [shards].
-        self.versions = np.zeros(cluster.shards, dtype=np.uint64)
         self._lock = threading.Lock()
         self._stamp = 0  # Of the last copy.
-        self._stop = threading.Event()
-        self._thread: Optional[threading.Thread] = None
         handles = (c_void_p * len(tables))(*[table._handle.value for table in tables])
         self._handle: Optional[c_void_p] = c_void_p()
         library().subscribe(cluster._alive(), handles, len(tables), byref(self._handle))
@@ -61,9 +104,9 @@ class Subscription:
         if not self._wait(stamp, timeout if wait or self._stamp == 0 else 0.0):
             return False
         with self._lock:
-            pointers = (c_void_p * len(self.arrays))(*[array.ctypes.data for array in self.arrays])
+            pointers = (c_void_p * len(self.arrays))(*[address(array) for array in self.arrays])
             copied = c_uint64(0)
-            library().subscription_copy(self._alive(), pointers, self._stamp, byref(copied), self.versions.ctypes.data,
+            library().subscription_copy(self._alive(), pointers, self._stamp, byref(copied), address(self.versions),
                                         self._cluster.shards)
             self._stamp = copied.value
         return True
@@ -80,33 +123,14 @@ class Subscription:
             if self._stop.is_set() or (end is not None and time.monotonic() >= end):
                 return False
 
-    def __iter__(self) -> Iterator[List[Any]]:
-        while not self._stop.is_set() and self.refresh(wait=True):
-            yield self.arrays
-
     def start(self) -> "Subscription":
         """Refreshes the arrays in the background from now on, whenever something comes. Returns itself."""
-        self.refresh()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="lodestone-subscription")
-            self._thread.start()
+        self._start()
         return self
-
-    def _run(self) -> None:
-        from ._errors import LodestoneError
-
-        while not self._stop.is_set():
-            try:
-                self.refresh(timeout=1.0, wait=True)
-            except LodestoneError:  # The cluster is closed, or lost: the next call says so.
-                return
 
     def close(self) -> None:
         """Ends it: `arrays` stay as they are. May be repeated."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-            self._thread = None
+        super().close()
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is not None:
@@ -119,11 +143,82 @@ class Subscription:
         self.close()
 
     def _alive(self) -> c_void_p:
-        from ._errors import FailedPrecondition
-
         if self._handle is None:
             raise FailedPrecondition("the subscription is closed")
         return self._handle
+
+
+class RowSubscription(Following):
+    """Rows that follow an embedding table's: `arrays` has one, float32 [..., dim] of the keys [...].
+
+    Servers broadcast dense tables only. So this pulls the rows again every `every` seconds, all of them, and looks at what
+    comes: the shards' versions, and then the values. Pulls count as uses where rows are evicted.
+    """
+
+    _reads = frozenset({"rows"})
+
+    def __init__(self, cluster: "Cluster", table: "Embedding", keys: Any, into: Any, every: float):
+        import numpy as np
+
+        super().__init__(cluster)
+        self._table = table
+        self._keys = keys_of(keys, f"table `{table.name}`").copy()
+        shape = np.shape(keys) if not hasattr(keys, "shape") else tuple(keys.shape)
+        array, finish = target(into, (*shape, table.dim), f"table `{table.name}`")
+        if finish is not None:
+            raise InvalidArgument(f"into of table `{table.name}` must be a contiguous float32 array of the host")
+        self.arrays.append(array)
+        self._every = every
+        self._lock = threading.Lock()
+        self._pulled = False
+        self._next = 0.0
+
+    def refresh(self, timeout: Optional[float] = None, *, wait: bool = False) -> bool:
+        """Pulls the rows. True: they are others than the last time, or it is the first time. With `wait` it does so every
+        `every` seconds until they are, at most for `timeout` seconds (None: no limit)."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not wait or self._pause(end):
+            if self._pull():
+                return True
+            if not wait:
+                return False
+        return False
+
+    def _pause(self, end: Optional[float]) -> bool:
+        """Waits until the next pull is due; False if that is too late, or it is closed."""
+        due = self._next if end is None else min(self._next, end)
+        self._stop.wait(max(0.0, due - time.monotonic()))
+        return not self._stop.is_set() and (end is None or self._next <= end)
+
+    def _pull(self) -> bool:
+        import numpy as np
+
+        with self._lock:
+            if self._stop.is_set():
+                raise FailedPrecondition("the subscription is closed")
+            call = self._table.pull(self._keys)
+            rows = call.result()
+            self._next = time.monotonic() + self._every
+            if self._pulled and np.array_equal(call.versions, self.versions):
+                return False
+            self.versions = call.versions
+            rows = rows.reshape(self.arrays[0].shape)
+            if self._pulled and np.array_equal(rows, self.arrays[0]):
+                return False
+            self._pulled = True
+            self.arrays[0][...] = rows
+            return True
+
+    def start(self) -> "RowSubscription":
+        """Refreshes the array in the background from now on. Returns itself."""
+        self._start()
+        return self
+
+    def __enter__(self) -> "RowSubscription":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
 
 
 assert ctypes.sizeof(c_void_p) == 8, "liblodestone.so is for 64-bit machines"

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
-from ._arrays import floats, keys as keys_of, target
+from ._arrays import address, floats, keys as keys_of, target
 from ._call import Call
 from ._library import library
 
 if TYPE_CHECKING:
     from ._cluster import Cluster
+
+
+def with_whole_numbers(spec: Dict[str, Any]) -> Dict[str, Any]:
+    """A specification whose 64-bit numbers are numbers, and not texts, as protobuf's JSON has them."""
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: whole(of) for name, of in value.items()}
+        if isinstance(value, list):
+            return [whole(of) for of in value]
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
+    # Names may be digits, and a model has names of classes.
+    return {name: of if name in ("name", "model") else whole(of) for name, of in spec.items()}
 
 
 class Table:
@@ -21,12 +33,12 @@ class Table:
         self._cluster = cluster
         self._handle = handle
         #: The specification as the cluster has it, in the form of TableSpec of proto/table.proto.
-        self.spec: Dict[str, Any] = json.loads(library().table_spec(handle).decode())
+        self.spec: Dict[str, Any] = with_whole_numbers(json.loads(library().table_spec(handle).decode()))
 
     @property
     def name(self) -> str:
         """Its name, unique in the cluster."""
-        return self.spec["name"]
+        return str(self.spec["name"])
 
     @property
     def cluster(self) -> "Cluster":
@@ -61,6 +73,10 @@ class Dense(Table):
         """push, then pull: what is read includes the gradient. One exchange where possible."""
         return self._cluster._push_pull_one(self, None, gradient, None, out, clock, read)
 
+    def assign(self, values: Any) -> None:
+        """Sets the values, of the table's shape; see Cluster.assign."""
+        self._cluster.assign({self: values})
+
 
 class Embedding(Table):
     """Rows of `dim` float32 under 64-bit keys; a key that was never pushed reads as its initial values."""
@@ -82,6 +98,10 @@ class Embedding(Table):
         """push, then pull of `pull_keys` (None: the same keys): what is read includes the gradients."""
         return self._cluster._push_pull_one(self, keys, gradients, pull_keys, out, clock, read)
 
+    def assign(self, keys: Any, values: Any) -> None:
+        """Sets the rows of keys [n], which are distinct, to values [n, dim]; see Cluster.assign."""
+        self._cluster.assign({self: (keys, values)})
+
 
 def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, Any]:
     """The C structures of gradients {table: gradient or (keys, gradients)}, and what they refer to."""
@@ -100,9 +120,9 @@ def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, An
             if hasattr(rows, "reshape"):
                 rows = rows.reshape(-1, table.dim)
             values = floats(rows, (flat.size, table.dim), f"the gradients of table `{table.name}`")
-            argument.keys, argument.keys_count = flat.ctypes.data, flat.size
+            argument.keys, argument.keys_count = address(flat), flat.size
             keep.append(flat)
-        argument.values = values.ctypes.data
+        argument.values = address(values)
         keep.append(values)
     return arguments, keep
 
@@ -115,14 +135,9 @@ def destination_argument(table: Table, keys: Any, out: Any, argument: Any) -> Tu
     else:
         assert isinstance(table, Embedding)
         flat = keys_of(keys, f"table `{table.name}`")
-        argument.keys, argument.keys_count = flat.ctypes.data, flat.size
+        argument.keys, argument.keys_count = address(flat), flat.size
         keys_shape: Sequence[int] = tuple(keys.shape) if hasattr(keys, "shape") else (flat.size,)
         shape = (*keys_shape, table.dim)
     array, finish = target(out, shape, f"table `{table.name}`")
-    argument.values = array.ctypes.data
+    argument.values = address(array)
     return (flat, array), array, finish
-
-
-def pointer_to(arguments: Any) -> Any:
-    """For ctypes: the first of an array of structures."""
-    return ctypes.cast(arguments, ctypes.POINTER(type(arguments)._type_))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, TypeVar, Union
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from ._errors import InvalidArgument
 from ._spec import Adam, Constant, Initializer, Normal, Optimizer, Uniform, Zeros
 from ._tables import Dense
 from ._tables import Embedding as Rows
+
+Batch = TypeVar("Batch")
 
 # A uniform distribution's fourth moment over its variance squared is 1.8, a normal one's 3.
 _KURTOSIS_BETWEEN = 2.4
@@ -46,11 +48,12 @@ class _Pull:
 class _Remote(nn.Module):
     """What embeddings have in common: pulls before forward, pushes in backward."""
 
-    def __init__(self, table: Rows):
+    def __init__(self, table: Rows, remember: bool = False):
         super().__init__()
         if not isinstance(table, Rows):
             raise InvalidArgument("an embedding needs a table of rows: cluster.embedding(name, dim, ...)")
         self.table = table
+        self._used: Optional[Set[int]] = set() if remember else None
         self._pulls: Deque[_Pull] = collections.deque()
         self._collects = 0
         self._collected: List[Tuple[Tensor, Tensor, Call[Any]]] = []
@@ -81,10 +84,13 @@ class _Remote(nn.Module):
     def _leaf(self, keys: Tensor) -> Tuple[Tensor, Tensor]:
         """The rows of the distinct keys, whose gradient is pushed once backward has it, and each key's row in them."""
         pull = self._take(keys)
+        if self._used is not None:
+            self._used.update(pull.distinct.tolist())
         rows = pull.rows(keys.device)
         if torch.is_grad_enabled() and self.training:
             rows.requires_grad_()
-            rows.register_hook(lambda gradient: self._push(pull, gradient))
+            register: Callable[..., Any] = rows.register_hook  # Which PyTorch has not annotated.
+            register(lambda gradient: self._push(pull, gradient))
         return rows, pull.inverse.to(keys.device)
 
     def _take(self, keys: Tensor) -> _Pull:
@@ -95,6 +101,32 @@ class _Remote(nn.Module):
                 return pull
         return _Pull(self.table, keys)
 
+    def rows_of(self, keys: Tensor) -> Dict[str, Tensor]:
+        """The newest rows of these keys, in the form of state_dict(): {"keys": int64 [n], "values": [n, dim]}, ascending."""
+        distinct = torch.unique(keys.detach().cpu().long())
+        return {"keys": distinct, "values": torch.from_numpy(self.table.pull(distinct).result())}
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """With `remember`: the rows of all keys that this process has used. They are the cluster's newest."""
+        if self._used is not None:
+            rows = self.rows_of(torch.tensor(sorted(self._used), dtype=torch.int64))
+            destination.update({prefix + name: tensor for name, tensor in rows.items()})
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: List[str],
+                              unexpected_keys: List[str], error_msgs: List[str]) -> None:
+        """Sets the cluster's rows of the keys that a state has; others, and those of a state without any, stay."""
+        keys, values = state_dict.get(prefix + "keys"), state_dict.get(prefix + "values")
+        if keys is None and values is None:
+            return
+        if keys is None or values is None or tuple(values.shape) != (keys.numel(), self.table.dim):
+            shapes = [None if of is None else list(of.shape) for of in (keys, values)]
+            error_msgs.append(f"{prefix}keys and {prefix}values must be [n] and [n, {self.table.dim}], and are {shapes}")
+            return
+        self.table.assign(keys, values)
+        self._pulls.clear()
+        if self._used is not None:
+            self._used.update(keys.tolist())
+
     def _push(self, pull: _Pull, gradient: Tensor) -> None:
         if self._collects > 0:
             self._collected.append((pull.distinct, gradient.detach().float().cpu(), pull.call))
@@ -103,7 +135,11 @@ class _Remote(nn.Module):
 
 
 class Embedding(_Remote):
-    """nn.Embedding with rows on the cluster: keys of any shape [...], any 64-bit integers, give [..., dim]."""
+    """nn.Embedding with rows on the cluster: keys of any shape [...], any 64-bit integers, give [..., dim].
+
+    state_dict() has no rows, which are the cluster's and its checkpoints'; with remember=True it has those of the keys that
+    this process has used, as "keys" and "values". load_state_dict() sets the cluster's rows (Cluster.assign).
+    """
 
     def forward(self, keys: Tensor) -> Tensor:  # pylint: disable=arguments-differ
         rows, inverse = self._leaf(keys)
@@ -113,11 +149,12 @@ class Embedding(_Remote):
 class EmbeddingBag(_Remote):
     """nn.EmbeddingBag with rows on the cluster: the sum or mean of each bag's rows.
 
-    keys: [n] with `offsets` [bags], where each bag begins, or [bags, n] without. mode: "sum", "mean" or "max".
+    keys: [n] with `offsets` [bags], where each bag begins, or [bags, n] without. mode: "sum", "mean" or "max". remember: as
+    Embedding's.
     """
 
-    def __init__(self, table: Rows, mode: str = "mean"):
-        super().__init__(table)
+    def __init__(self, table: Rows, mode: str = "mean", remember: bool = False):
+        super().__init__(table, remember)
         if mode not in ("sum", "mean", "max"):
             raise InvalidArgument(f'mode must be "sum", "mean" or "max", and is "{mode}"')
         self.mode = mode
@@ -157,13 +194,13 @@ class EmbeddingBagCollection(nn.Module):
         return {name: (features[name].values(), features[name].offsets()[:-1]) for name in self._features}
 
 
-def prefetch(loader: Iterable[Any], keys: Mapping[_Remote, Callable[[Any], Tensor]], ahead: int = 1) -> Iterator[Any]:
+def prefetch(loader: Iterable[Batch], keys: Mapping[Any, Callable[[Batch], Tensor]], ahead: int = 1) -> Iterator[Batch]:
     """The batches of a loader, with the rows of the next `ahead` ones asked for before they are needed.
 
     keys: for each embedding, what gives its keys of a batch, as forward gets them. Each batch ahead makes rows lack one
     more of the program's own pushes.
     """
-    waiting: Deque[Any] = collections.deque()
+    waiting: Deque[Batch] = collections.deque()
     for batch in loader:
         for module, of in keys.items():
             module.start_pull(of(batch))
@@ -195,7 +232,8 @@ class AsyncOptimizer:
 
     Each parameter is a dense table `prefix` + its name, and starts from the cluster's values: all workers', and those of
     a run that is continued, are the same. A table that is new starts from values drawn as the module's were
-    (initializer_like). The constructor brings them into the module.
+    (initializer_like). The constructor brings them into the module. `tables` has tables of your own by parameter's name, with
+    their own optimizers and initial values; `settings` are more of Cluster.dense's for the others.
 
     step() pushes the gradients of all parameters as one update, and takes over the values that this led to, with the
     other workers' updates. With overlap=True they are taken over at the next step instead, so that the exchange goes on
@@ -203,9 +241,9 @@ class AsyncOptimizer:
     """
 
     def __init__(self, module: nn.Module, cluster: Cluster, optimizer: Union[Optimizer, Mapping[str, Any]] = Adam(1e-3),
-                 *, prefix: str = "", overlap: bool = False, **settings: Any):
+                 *, prefix: str = "", overlap: bool = False, tables: Optional[Mapping[str, Dense]] = None, **settings: Any):
+        self._module = module
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self._buffers = dict(module.named_buffers())
         if not self._parameters:
             raise InvalidArgument("the module has no parameters that are trained")
         self._cluster = cluster
@@ -214,6 +252,12 @@ class AsyncOptimizer:
         self._tables: Dict[str, Dense] = {}
         for name, parameter in self._parameters.items():
             shape = tuple(parameter.shape) or (1,)
+            if tables is not None and name in tables:
+                self._tables[name] = tables[name]
+                if tables[name].shape != shape:
+                    raise InvalidArgument(f"parameter {name} is {list(shape)}, and its table `{tables[name].name}` "
+                                          f"{list(tables[name].shape)}")
+                continue
             self._tables[name] = cluster.dense(prefix + name, shape, optimizer, initializer_like(parameter), **settings)
         self._staged = {name: torch.empty(table.shape, pin_memory=self._parameters[name].is_cuda)
                         for name, table in self._tables.items()}
@@ -266,9 +310,17 @@ class AsyncOptimizer:
         self._take()
 
     def state_dict(self) -> Dict[str, Tensor]:
-        """The newest values of the cluster by parameter's name, and the module's own buffers: module.load_state_dict
-        takes it. (The optimizer's state stays on the servers, in whose checkpoints it is.)"""
+        """The module's own state_dict(), on the host, with the newest values of the cluster: module.load_state_dict and
+        torch.save take it. (The optimizer's state stays on the servers, in whose checkpoints it is.)"""
         self.refresh()
-        state = {name: p.detach().cpu().clone() for name, p in self._parameters.items()}
-        state.update({name: buffer.detach().cpu().clone() for name, buffer in self._buffers.items()})
-        return state
+        return {name: tensor.detach().cpu().clone() for name, tensor in self._module.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> None:
+        """Sets the values of the cluster, for all workers, to those of a state_dict() of the module, of this class or of
+        PyTorch's own. One worker calls it, while the others do not push (Cluster.assign); they have the values after their
+        next step() or refresh(). What does not fit the module raises RuntimeError, as module.load_state_dict does."""
+        self._take()
+        self._module.load_state_dict(dict(state), strict)
+        self._cluster.assign({table: self._parameters[name].detach().reshape(table.shape)
+                              for name, table in self._tables.items()})
+        self.refresh()
