@@ -26,7 +26,7 @@ bool Progress::Step(const StepCounts& counts) {
   loss_sum_ += counts.loss_sum;
   progress_.set_clock(counts.clock);
   progress_.set_samples(counts.samples);
-  const bool last = counts.samples >= progress_.samples_total();
+  const bool last = progress_.samples_total() > 0 && counts.samples >= progress_.samples_total();
   if (!Due() && !last) return false;
   progress_.set_loss(static_cast<float>(loss_sum_ / static_cast<double>(samples_)));
   if (counts.acknowledged > acknowledged_before_) {

@@ -133,7 +133,8 @@ void Results::Step(const StepCounts& counts, const NamedMetric& metric) {
   newest_metric_ = metric;
   newest_ms_ = time_->NowMs();
   loss_sum_ += counts.loss_sum;
-  if (newest_ms_ - written_ms_ >= every_ms_ || counts.samples >= samples_total_) WriteTraining();
+  const bool last = samples_total_ > 0 && counts.samples >= samples_total_;  // 0: not known.
+  if (newest_ms_ - written_ms_ >= every_ms_ || last) WriteTraining();
 }
 
 void Results::WriteTraining() {
