@@ -115,8 +115,8 @@ const v1::TableConfig& GroupOf(const ModelConfig& model, PlannedTable::Group gro
   return model.dense();
 }
 
-// The optimizer of a group of tables.
-v1::Optimizer OptimizerOf(const ModelConfig& model, const v1::TableConfig& group) {
+// The optimizer of a group of tables, before its rate is scaled.
+v1::Optimizer ConfiguredOptimizer(const ModelConfig& model, const v1::TableConfig& group) {
   if (group.has_optimizer()) return group.optimizer();
   if (model.has_optimizer()) return model.optimizer();
   v1::Optimizer optimizer;
@@ -125,11 +125,27 @@ v1::Optimizer OptimizerOf(const ModelConfig& model, const v1::TableConfig& group
   return optimizer;
 }
 
+v1::Optimizer OptimizerOf(const v1::Config& config, const v1::TableConfig& group) {
+  v1::Optimizer optimizer = ConfiguredOptimizer(config.model(), group);
+  const auto workers = static_cast<float>(std::max<uint32_t>(1, config.cluster().workers()));
+  switch (config.train().scale_rate()) {
+    case v1::TrainConfig::NONE:
+      break;
+    case v1::TrainConfig::SQRT:
+      optimizer.set_learning_rate(optimizer.learning_rate() / std::sqrt(workers));
+      break;
+    case v1::TrainConfig::LINEAR:
+      optimizer.set_learning_rate(optimizer.learning_rate() / workers);
+      break;
+  }
+  return optimizer;
+}
+
 v1::TableSpec SpecOf(const PlannedTable& table, const v1::Config& config) {
   const v1::TableConfig& group = GroupOf(config.model(), table.group);
   v1::TableSpec spec;
   spec.set_name(table.name);
-  *spec.mutable_optimizer() = OptimizerOf(config.model(), group);
+  *spec.mutable_optimizer() = OptimizerOf(config, group);
   *spec.mutable_initializer() = group.has_initializer() ? group.initializer() : table.start;
   if (group.has_broadcast()) *spec.mutable_broadcast() = group.broadcast();
   if (group.has_memory_max_bytes()) spec.set_memory_max_bytes(group.memory_max_bytes());

@@ -186,6 +186,21 @@ TEST(ModelPlan, TakesOptimizersByGroupThenByModelThenAdagrad) {
   EXPECT_TRUE(tables["numeric"].optimizer().has_rmsprop());
 }
 
+TEST(ModelPlan, DividesTheLearningRatesOfAllTablesByWhatScaleRateMakesOfTheWorkers) {
+  v1::Config config = MakeConfig(ModelConfig::FM);
+  config.mutable_cluster()->set_workers(4);
+  config.mutable_model()->mutable_linear()->mutable_optimizer()->set_learning_rate(0.5);
+  const Schema schema = MakeSchema(2, 2, false, 2);
+  for (const auto& [scale, factor] :
+       {std::pair{v1::TrainConfig::NONE, 1.0f}, {v1::TrainConfig::SQRT, 2.0f}, {v1::TrainConfig::LINEAR, 4.0f}}) {
+    config.mutable_train()->set_scale_rate(scale);
+    auto tables = Tables(config, schema);
+    EXPECT_FLOAT_EQ(tables["linear"].optimizer().learning_rate(), 0.5f / factor);
+    EXPECT_FLOAT_EQ(tables["embedding"].optimizer().learning_rate(), 0.05f / factor);
+    EXPECT_FLOAT_EQ(tables["bias"].optimizer().learning_rate(), 0.05f / factor);
+  }
+}
+
 TEST(ModelPlan, CarriesEveryFieldOfATableGroupIntoItsTables) {
   v1::Config config = MakeConfig(ModelConfig::DEEPFM);
   const Schema schema = MakeSchema(2, 2, false, 2);
