@@ -16,7 +16,7 @@ absl::Status PlanDeepFm(const v1::ModelConfig& model, const Schema& schema, Mode
                                                           "mlp"));
   }
   AddLinearTerms(schema, plan);
-  AddPairs(model.embedding_dim(), plan);
+  LODESTONE_RETURN_IF_ERROR(AddPairs(model, schema, plan));
   AddMlp(model, schema, plan);
   return absl::OkStatus();
 }

@@ -12,8 +12,11 @@ absl::Status PlanFm(const v1::ModelConfig& model, const Schema& schema, ModelPla
 // The same of user and item: INVALID_ARGUMENT unless there are exactly two fields and nothing else.
 absl::Status PlanMf(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan);
 
-// Adds table "embedding" [key -> dim], if it is not there, and the second-order term over it, 1/2 sum_d ((sum_f v_fd
-// x_f)^2 - sum_f (v_fd x_f)^2). REQUIRES: one output.
-void AddPairs(uint32_t dim, ModelPlan* plan);
+// Adds table "embedding" [key -> dim], if it is not there, and the second-order term
+//   1/2 sum_d ((sum_f v_fd x_f)^2 - sum_f (v_fd x_f)^2)
+// over its rows and, with model.numeric_pairs, over the numbers, whose vectors are rows of table "numeric_embedding"
+// [numeric_count, dim]. FAILED_PRECONDITION if the configuration asks for other pairs than schema.continued has.
+// REQUIRES: one output.
+absl::Status AddPairs(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan);
 
 }  // namespace lodestone::worker

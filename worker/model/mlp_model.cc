@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "common/base/status.h"
 #include "kernels/scratch_array.h"
 #include "worker/model/features.h"
 #include "worker/model/mlp.h"
@@ -60,15 +61,7 @@ void AddMlp(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan)
 }
 
 absl::Status PlanMlp(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan) {
-  if (schema.sparse) {
-    return DoesNotFit(
-        model, absl::StrCat(" takes numeric features only, the data has ", ContentOf(schema), "; use linear or fm"));
-  }
-  if (schema.field_count > 0) {
-    return DoesNotFit(model,
-                      absl::StrCat(" takes numeric features only, the data has ", schema.field_count,
-                                   " categorical fields; use deepfm or dlrm, or list the fields in data.csv.ignore"));
-  }
+  LODESTONE_RETURN_IF_ERROR(CheckFieldsOrNumbers(model, schema));
   AddMlp(model, schema, plan);
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// The multi-layer perceptron over the numeric features.
+// The multi-layer perceptron over the fields' embeddings and the numeric features.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,7 +6,7 @@
 
 namespace lodestone::worker {
 
-// INVALID_ARGUMENT if the data has other features than numeric ones.
+// INVALID_ARGUMENT of sparse samples.
 absl::Status PlanMlp(const v1::ModelConfig& model, const Schema& schema, ModelPlan* plan);
 
 // Adds tables "mlp/..." and the term mlp(x), which comes first; x is the fields' embeddings, of table "embedding" [key

@@ -19,7 +19,15 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Config& config, c
 }
 
 Model::Model(ModelPlan plan, std::vector<v1::TableSpec> tables, kernels::Backend* backend)
-    : plan_(std::move(plan)), tables_(std::move(tables)), backend_(backend), logits_(backend), dlogits_(backend) {
+    : plan_(std::move(plan)),
+      tables_(std::move(tables)),
+      backend_(backend),
+      logits_(backend),
+      dlogits_(backend),
+      sample_penalties_(backend),
+      row_penalties_(backend),
+      ones_(backend),
+      penalties_(backend) {
   LODESTONE_CHECK(tables_[0].name() == kDescribedTable);
   for (const TermMaker& make : plan_.terms) terms_.push_back(make(plan_, backend_));
 }
@@ -85,15 +93,37 @@ void Model::Forward(const BatchView& batch, const ParameterPointers& parameters,
 }
 
 void Model::Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients) {
-  // Row gradients are sums over the samples that hold the row; l2's part comes first.
-  for (size_t t = dense_table_count(); t < tables_.size(); ++t) {
-    const size_t n = batch.keys * plan_.row_tables[t - dense_table_count()].dim;
-    backend_->Fill(n, 0.0f, gradients[t]);
-    if (plan_.l2 > 0) backend_->Axpy(n, plan_.l2, parameters[t], gradients[t]);
-  }
+  StartRowGradients(batch, parameters, gradients);
   for (auto term = terms_.rbegin(); term != terms_.rend(); ++term) {
     (*term)->Backward(batch, parameters, dlogits_.data(), gradients);
   }
+}
+
+void Model::StartRowGradients(const BatchView& batch, const ParameterPointers& parameters,
+                              const GradientPointers& gradients) {
+  const bool per_sample = plan_.l2 > 0 && plan_.l2_per == v1::ModelConfig::SAMPLE;
+  if (per_sample) CountRows(batch);
+  // Row gradients are sums over the samples that hold the row; l2's part comes first.
+  for (size_t t = dense_table_count(); t < tables_.size(); ++t) {
+    const size_t dim = plan_.row_tables[t - dense_table_count()].dim, n = batch.keys * dim;
+    backend_->Fill(n, 0.0f, gradients[t]);
+    if (per_sample) {
+      backend_->Fill(dim, 1.0f, ones_.Resize(dim));
+      backend_->MatMul(false, false, batch.keys, dim, 1, 1, row_penalties_.data(), ones_.data(), 0,
+                       penalties_.Resize(n));
+      backend_->MultiplyAdd(n, penalties_.data(), parameters[t], gradients[t]);
+    } else if (plan_.l2 > 0) {
+      backend_->Axpy(n, plan_.l2, parameters[t], gradients[t]);
+    }
+  }
+}
+
+void Model::CountRows(const BatchView& batch) {
+  backend_->Fill(batch.size, plan_.l2 / static_cast<float>(batch.size), sample_penalties_.Resize(batch.size));
+  backend_->Fill(batch.keys, 0.0f, row_penalties_.Resize(batch.keys));
+  kernels::SparseBatch counted = batch.sparse;
+  counted.value = nullptr;  // A feature counts once, whatever its value.
+  backend_->SparseLinearBackward(counted, 1, sample_penalties_.data(), row_penalties_.data());
 }
 
 }  // namespace lodestone::worker

@@ -43,7 +43,8 @@ class Model {
   kernels::Backend* backend() const { return backend_; }
   EvaluationMetrics::Kind metrics_kind() const;
 
-  // Queues the computation of the sum of the samples' losses and of the gradients of (mean loss + l2 / 2 * |rows|^2).
+  // Queues the computation of the sum of the samples' losses and of the gradients of their mean and the penalty on rows
+  // (model.l2, model.l2_per).
   // On the CPU denormal numbers count as zero, in Predict too.
   // Dropout, if configured, is a function of `dropout_seed`. Predictions are as Predict's, but with that dropout; none
   // if null. REQUIRES: the batch has a sample and fits the schema.
@@ -70,6 +71,11 @@ class Model {
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed);
   // From dlogits_ to all gradients.
   void Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
+  // Begins the gradients of row tables with those of the penalty.
+  void StartRowGradients(const BatchView& batch, const ParameterPointers& parameters,
+                         const GradientPointers& gradients);
+  // For each row of the batch l2 times the share of samples that have it, counting features: row_penalties_.
+  void CountRows(const BatchView& batch);
   // Writes what is not null.
   void Loss(const BatchView& batch, float* dlogits, float* predictions, double* loss);
 
@@ -81,6 +87,11 @@ class Model {
   std::vector<std::unique_ptr<Term>> terms_;
   kernels::ScratchArray<float> logits_;   // [samples, outputs]
   kernels::ScratchArray<float> dlogits_;  // [samples, outputs]
+  // Where l2 counts samples.
+  kernels::ScratchArray<float> sample_penalties_;  // [samples]
+  kernels::ScratchArray<float> row_penalties_;     // [keys]
+  kernels::ScratchArray<float> ones_;              // [dim]
+  kernels::ScratchArray<float> penalties_;         // [keys, dim]
 };
 
 }  // namespace lodestone::worker

@@ -9,12 +9,14 @@
 #include "common/base/limits.h"
 #include "common/base/status.h"
 #include "worker/model/bias.h"
+#include "worker/model/dcn.h"
 #include "worker/model/deepfm.h"
 #include "worker/model/dlrm.h"
 #include "worker/model/fm.h"
 #include "worker/model/linear.h"
 #include "worker/model/mlp_model.h"
 #include "worker/model/model_description.h"
+#include "worker/model/widedeep.h"
 
 namespace lodestone::worker {
 namespace {
@@ -73,6 +75,10 @@ absl::Status PlanType(const ModelConfig& config, const Schema& schema, ModelPlan
       return PlanDlrm(config, schema, plan);
     case ModelConfig::MLP:
       return PlanMlp(config, schema, plan);
+    case ModelConfig::WIDEDEEP:
+      return PlanWideDeep(config, schema, plan);
+    case ModelConfig::DCN:
+      return PlanDcn(config, schema, plan);
   }
   return DoesNotFit(config, " is unknown");
 }
@@ -231,7 +237,7 @@ std::vector<DenseLayer> HiddenLayers(size_t in, const google::protobuf::Repeated
                                      const ModelConfig& model) {
   std::vector<DenseLayer> layers;
   for (uint32_t width : widths) {
-    layers.push_back({in, width, ActivationOf(model)});
+    layers.push_back({in, width, ActivationOf(model), model.layer_norm()});
     in = width;
   }
   return layers;
@@ -252,11 +258,17 @@ absl::Status DoesNotFit(const ModelConfig& model, const std::string& why) {
   return Invalid("model.type: ", absl::AsciiStrToLower(ModelConfig::Type_Name(model.type())), why);
 }
 
+absl::Status CheckFieldsOrNumbers(const ModelConfig& model, const Schema& schema) {
+  if (!schema.sparse) return absl::OkStatus();
+  return DoesNotFit(model, absl::StrCat(" takes categorical fields and numeric features, the data has ",
+                                        ContentOf(schema), "; use linear or fm"));
+}
+
 absl::Status CheckOneOutput(const ModelConfig& model, const ModelPlan& plan) {
   if (plan.outputs == 1) return absl::OkStatus();
   return DoesNotFit(model, absl::StrCat(" gives one score and cannot tell ", plan.outputs,
-                                        " classes apart; use linear, mlp or dlrm, or merge classes with "
-                                        "data.label_map"));
+                                        " classes apart; use linear, mlp, widedeep, dcn or dlrm, merge classes with "
+                                        "data.label_map, or set model.loss: squared if the labels are numbers"));
 }
 
 absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& schema) {
@@ -266,6 +278,7 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   plan.numeric_count = schema.numeric_count;
   plan.field_count = schema.field_count;
   plan.l2 = model.l2();
+  plan.l2_per = model.l2_per();
   plan.dropout = model.dropout();
   LODESTONE_RETURN_IF_ERROR(PlanLoss(model, schema, &plan));
   if (schema.numeric_count == 0 && schema.field_count == 0 && !schema.sparse) {
@@ -273,8 +286,14 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   }
   AddBias(&plan);
   LODESTONE_RETURN_IF_ERROR(PlanType(model, schema, &plan));
+  if (plan.l2 > 0 && plan.row_tables.empty()) {
+    return Invalid(
+        "model.l2 is about rows of categories or sparse features, and this model has none; for its dense tables set "
+        "weight_decay of model.dense.optimizer");
+  }
   if (schema.continued != nullptr) {
     LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, plan.type, plan.loss));
+    LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, model));
     plan.prior.assign(schema.continued->prior().begin(), schema.continued->prior().end());
   } else if (config.train().bias_from_labels()) {
     PlanBias(schema, &plan);

@@ -1,6 +1,6 @@
 // The plan of a configured model for given data: its terms and their sizes, its loss, and the tables that hold its
 // parameters. A model type is a function that checks the data and adds its tables and terms: one source each
-// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h), which PlanModel chooses from.
+// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h, widedeep.h, dcn.h), which PlanModel chooses from.
 //
 // Thread safety: pure functions and values.
 #pragma once
@@ -32,6 +32,8 @@ struct DenseLayer {
   size_t out = 0;
   // activation(x W + b), or without one x W alone: the model's own bias is the last layer's.
   kernels::Activation activation = kernels::Activation::kNone;
+  // With an activation: x W is normalised before the bias is added (kernels/layer_norm.h).
+  bool normalized = false;
 
   bool has_bias() const { return activation != kernels::Activation::kNone; }
 };
@@ -65,7 +67,8 @@ struct ModelPlan {
   // What some types have; others leave them as they are.
   bool linear_rows = false;        // Table "linear" [key -> outputs].
   bool linear_numeric = false;     // Table "numeric" [numeric_count, outputs].
-  bool pairs = false;              // The second-order term over table "embedding".
+  bool pairs = false;              // The second-order term over table "embedding",
+  bool numeric_pairs = false;      // and over table "numeric_embedding" [numeric_count, embedding_dim].
   uint32_t embedding_dim = 0;      // Width of table "embedding"; 0: there is none.
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
@@ -73,6 +76,7 @@ struct ModelPlan {
   float bias = 0;            // Where table "bias" [outputs] starts.
   std::vector<float> prior;  // [outputs]: a constant beside the bias, the classes' log shares (softmax); or empty.
   float l2 = 0;
+  v1::ModelConfig::L2Per l2_per = v1::ModelConfig::BATCH;
   float dropout = 0;
 
   // For the types' sources.
@@ -117,6 +121,8 @@ std::vector<DenseLayer> MlpLayers(size_t in, const v1::ModelConfig& model, size_
 std::string ContentOf(const Schema& schema);
 // INVALID_ARGUMENT: "model.type: TYPE" and the rest.
 absl::Status DoesNotFit(const v1::ModelConfig& model, const std::string& why);
+// INVALID_ARGUMENT of samples with any number of features: the model takes fields and numbers.
+absl::Status CheckFieldsOrNumbers(const v1::ModelConfig& model, const Schema& schema);
 // INVALID_ARGUMENT if there are several classes: the model has one score.
 absl::Status CheckOneOutput(const v1::ModelConfig& model, const ModelPlan& plan);
 
