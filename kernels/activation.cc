@@ -168,6 +168,12 @@ void Axpy(size_t n, float alpha, const float* x, float* y) {
   });
 }
 
+void MultiplyAdd(size_t n, const float* x, const float* y, float* z) {
+  ForLanes(n, [&](auto d, size_t i) HWY_ATTR {
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, z + i)), d, z + i);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lodestone::kernels::cpu
 HWY_AFTER_NAMESPACE();
@@ -179,6 +185,7 @@ HWY_EXPORT(ActivateBackward);
 HWY_EXPORT(DropoutRun);
 HWY_EXPORT(ColumnSums);
 HWY_EXPORT(Axpy);
+HWY_EXPORT(MultiplyAdd);
 
 void Activate(Activation activation, size_t rows, size_t cols, const float* bias, float* x, float* y) {
   HWY_DYNAMIC_DISPATCH(Activate)(activation, rows, cols, bias, x, y);
@@ -206,6 +213,8 @@ void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) {
 }
 
 void Axpy(size_t n, float alpha, const float* x, float* y) { HWY_DYNAMIC_DISPATCH(Axpy)(n, alpha, x, y); }
+
+void MultiplyAdd(size_t n, const float* x, const float* y, float* z) { HWY_DYNAMIC_DISPATCH(MultiplyAdd)(n, x, y, z); }
 
 void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) {
   if (cols == 0) return;

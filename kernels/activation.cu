@@ -135,6 +135,16 @@ struct DropoutBody {
   }
 };
 
+struct MultiplyAddBody {
+  const float* x;
+  const float* y;
+  float* z;
+  template <typename Index>
+  __device__ void operator()(Index i) const {
+    z[i] = fmaf(x[i], y[i], z[i]);
+  }
+};
+
 struct CopyColumnsBody {
   size_t cols, stride, col;
   const float* x;
@@ -244,6 +254,10 @@ void CudaBackend::ColumnSums(size_t rows, size_t cols, const float* x, float* su
 
 void CudaBackend::Axpy(size_t n, float alpha, const float* x, float* y) {
   Map<true>(this, "Axpy", {n}, n, x, y, AxpyBody{alpha});
+}
+
+void CudaBackend::MultiplyAdd(size_t n, const float* x, const float* y, float* z) {
+  ForEach(this, "MultiplyAdd", {n}, n, MultiplyAddBody{x, y, z});
 }
 
 void CudaBackend::CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) {

@@ -1,4 +1,4 @@
-// Bias, activations, dropout and column sums, on row-major [rows, cols] float32.
+// Bias, activations, dropout, column sums and products element by element, on row-major [rows, cols] float32.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ void ColumnSums(size_t rows, size_t cols, const float* x, float* sums);
 
 // y[i] += alpha * x[i].
 void Axpy(size_t n, float alpha, const float* x, float* y);
+
+// z[i] += x[i] * y[i]. `y` may be x itself.
+void MultiplyAdd(size_t n, const float* x, const float* y, float* z);
 
 // y[r, col + c] = x[r, c]: copies [rows, cols] into columns of a wider matrix with `stride` columns.
 void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y);

@@ -69,8 +69,13 @@ class Backend {
   virtual void Dropout(size_t n, float rate, uint64_t seed, float* x) = 0;
   virtual void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) = 0;
   virtual void Axpy(size_t n, float alpha, const float* x, float* y) = 0;
+  virtual void MultiplyAdd(size_t n, const float* x, const float* y, float* z) = 0;
   virtual void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) = 0;
   virtual void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) = 0;
+
+  // layer_norm.h
+  virtual void LayerNorm(size_t rows, size_t cols, float epsilon, float* x, float* inverse) = 0;
+  virtual void LayerNormBackward(size_t rows, size_t cols, const float* y, const float* inverse, float* dx) = 0;
 
   // loss.h; the sum goes to *loss_sum, in the backend's memory.
   virtual void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,

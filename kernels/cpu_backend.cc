@@ -6,6 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/layer_norm.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
 
@@ -55,11 +56,19 @@ class CpuBackend final : public Backend {
     cpu::ColumnSums(rows, cols, x, sums);
   }
   void Axpy(size_t n, float alpha, const float* x, float* y) override { cpu::Axpy(n, alpha, x, y); }
+  void MultiplyAdd(size_t n, const float* x, const float* y, float* z) override { cpu::MultiplyAdd(n, x, y, z); }
   void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override {
     cpu::CopyColumns(rows, cols, x, stride, col, y);
   }
   void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override {
     cpu::ExtractColumns(rows, cols, x, stride, col, y);
+  }
+
+  void LayerNorm(size_t rows, size_t cols, float epsilon, float* x, float* inverse) override {
+    cpu::LayerNorm(rows, cols, epsilon, x, inverse);
+  }
+  void LayerNormBackward(size_t rows, size_t cols, const float* y, const float* inverse, float* dx) override {
+    cpu::LayerNormBackward(rows, cols, y, inverse, dx);
   }
 
   void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,

@@ -48,8 +48,11 @@ class CudaBackend final : public Backend {
   void Dropout(size_t n, float rate, uint64_t seed, float* x) override;
   void ColumnSums(size_t rows, size_t cols, const float* x, float* sums) override;
   void Axpy(size_t n, float alpha, const float* x, float* y) override;
+  void MultiplyAdd(size_t n, const float* x, const float* y, float* z) override;
   void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override;
   void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) override;
+  void LayerNorm(size_t rows, size_t cols, float epsilon, float* x, float* inverse) override;
+  void LayerNormBackward(size_t rows, size_t cols, const float* y, const float* inverse, float* dx) override;
   void LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits, float* predictions,
                     double* loss_sum) override;
   void SoftmaxLoss(size_t rows, size_t classes, const float* logits, const float* labels, float* dlogits,

@@ -133,7 +133,7 @@ void CheckTable(const v1::TableConfig& table, bool is_embedding, const std::stri
 
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   const bool has_mlp = model.type() == v1::ModelConfig::MLP || model.type() == v1::ModelConfig::DEEPFM ||
-                       model.type() == v1::ModelConfig::DLRM;
+                       model.type() == v1::ModelConfig::DLRM || model.type() == v1::ModelConfig::WIDEDEEP;
   if (has_mlp && model.hidden().empty()) {
     problems->push_back({"model.hidden", absl::StrCat("must name the widths of the hidden layers for type ",
                                                       absl::AsciiStrToLower(v1::ModelConfig::Type_Name(model.type())),

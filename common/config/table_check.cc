@@ -55,6 +55,10 @@ void CheckOptimizer(const v1::Optimizer& optimizer, const std::string& path, std
   if (optimizer.has_adagrad() && adagrad.epsilon() == 0 && adagrad.initial_accumulator() == 0) {
     problems->push_back({path + ".adagrad.epsilon", "must be above 0 where initial_accumulator is 0"});
   }
+  const v1::RowwiseAdagrad& rowwise = optimizer.rowwise_adagrad();
+  if (optimizer.has_rowwise_adagrad() && rowwise.epsilon() == 0 && rowwise.initial_accumulator() == 0) {
+    problems->push_back({path + ".rowwise_adagrad.epsilon", "must be above 0 where initial_accumulator is 0"});
+  }
   if (optimizer.has_ftrl() && !(optimizer.learning_rate() > 0)) {
     problems->push_back({path + ".learning_rate", "must be above 0 for ftrl, which divides by it"});
   }

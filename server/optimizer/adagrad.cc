@@ -43,9 +43,10 @@ HWY_EXPORT(AdagradUpdate);
 
 class Adagrad final : public Optimizer {
  public:
-  Adagrad(float initial_accumulator, float epsilon) : initial_accumulator_(initial_accumulator), epsilon_(epsilon) {}
+  Adagrad(float initial_accumulator, float epsilon, const char* name)
+      : initial_accumulator_(initial_accumulator), epsilon_(epsilon), name_(name) {}
 
-  const char* name() const override { return "adagrad"; }
+  const char* name() const override { return name_; }
   StateLayout state_layout() const override { return {.vectors = 1}; }
   void InitializeState(float* state, size_t n) const override { std::fill_n(state, n, initial_accumulator_); }
   void Run(const Step& step, const UpdateWork& work) const override {
@@ -55,24 +56,26 @@ class Adagrad final : public Optimizer {
  private:
   const float initial_accumulator_;
   const float epsilon_;
+  const char* const name_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad& config) {
+absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad& config, const char* name) {
   const float initial = config.initial_accumulator();
   const float epsilon = config.epsilon();
   if (!(initial >= 0 && std::isfinite(initial))) {
     return absl::InvalidArgumentError(
-        absl::StrCat("optimizer.adagrad.initial_accumulator must not be negative, is ", initial));
+        absl::StrCat("optimizer.", name, ".initial_accumulator must not be negative, is ", initial));
   }
   if (!(epsilon >= 0 && std::isfinite(epsilon))) {
-    return absl::InvalidArgumentError(absl::StrCat("optimizer.adagrad.epsilon must not be negative, is ", epsilon));
+    return absl::InvalidArgumentError(absl::StrCat("optimizer.", name, ".epsilon must not be negative, is ", epsilon));
   }
   if (initial == 0 && epsilon == 0) {
-    return absl::InvalidArgumentError("optimizer.adagrad.epsilon and initial_accumulator must not both be 0");
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer.", name, ".epsilon and initial_accumulator must not both be 0"));
   }
-  return std::make_unique<const Adagrad>(initial, epsilon);
+  return std::make_unique<const Adagrad>(initial, epsilon, name);
 }
 
 }  // namespace lodestone::server

@@ -9,7 +9,8 @@
 
 namespace lodestone::server {
 
-// INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense.
-absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad& config);
+// INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense. `name` is a literal: the method's in the
+// configuration.
+absl::StatusOr<std::unique_ptr<const Optimizer>> CreateAdagrad(const v1::Adagrad& config, const char* name = "adagrad");
 
 }  // namespace lodestone::server

@@ -10,6 +10,7 @@
 #include "server/optimizer/lion.h"
 #include "server/optimizer/momentum.h"
 #include "server/optimizer/rmsprop.h"
+#include "server/optimizer/rowwise_adagrad.h"
 #include "server/optimizer/schedule.h"
 #include "server/optimizer/sgd.h"
 
@@ -23,7 +24,7 @@ absl::Status CheckNotNegative(const char* field, float value) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const Optimizer>> Optimizer::Create(const v1::Optimizer& config) {
+absl::StatusOr<std::unique_ptr<const Optimizer>> Optimizer::Create(const v1::Optimizer& config, bool has_rows) {
   if (!std::isfinite(config.learning_rate())) {
     return absl::InvalidArgumentError(
         absl::StrCat("optimizer.learning_rate must be finite, is ", config.learning_rate()));
@@ -50,6 +51,8 @@ absl::StatusOr<std::unique_ptr<const Optimizer>> Optimizer::Create(const v1::Opt
       return CreateFtrl(config.ftrl(), config.learning_rate());
     case v1::Optimizer::kLion:
       return CreateLion(config.lion());
+    case v1::Optimizer::kRowwiseAdagrad:
+      return CreateRowwiseAdagrad(config.rowwise_adagrad(), has_rows);
     case v1::Optimizer::kSgd:
     case v1::Optimizer::KIND_NOT_SET:
       break;

@@ -4,7 +4,8 @@
 // and is passed in. Thread-safe.
 //
 // Every method works element by element with IEEE operations that are never fused, so that a result does not depend on
-// the CPU, on alignment, on the pieces in which a gradient arrives or on whether it is made in place.
+// the CPU, on alignment, on the pieces in which a gradient arrives or on whether it is made in place. Of rows a method
+// may also take sums over the row, in an order of its own.
 #pragma once
 
 #include <cstddef>
@@ -64,8 +65,9 @@ struct UpdateWork {
 // Base of the methods, one file each.
 class Optimizer {
  public:
-  // INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense.
-  static absl::StatusOr<std::unique_ptr<const Optimizer>> Create(const v1::Optimizer& config);
+  // INVALID_ARGUMENT, naming the field, if a hyperparameter makes no sense. `has_rows`: for rows, as embedding tables
+  // have them, which are always updated whole; else for blocks of a dense table.
+  static absl::StatusOr<std::unique_ptr<const Optimizer>> Create(const v1::Optimizer& config, bool has_rows = false);
 
   virtual ~Optimizer() = default;
 

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<const TableSettings>> SettingsOf(const v1::TableS
   const std::string context = absl::StrCat("table `", spec.name(), "`");
   auto settings = std::make_unique<TableSettings>();
   settings->spec = spec;
-  auto optimizer = Optimizer::Create(spec.optimizer());
+  auto optimizer = Optimizer::Create(spec.optimizer(), spec.has_embedding());
   if (!optimizer.ok()) return Annotate(optimizer.status(), absl::StrCat(context, ": optimizer"));
   settings->optimizer = *std::move(optimizer);
   LODESTONE_RETURN_IF_ERROR(Annotate(CheckInitializer(spec.initializer()), absl::StrCat(context, ": initializer")));

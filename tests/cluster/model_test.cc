@@ -272,7 +272,10 @@ TEST(ModelLife, TrainingStartsFromAKeptModelAndARunThatKeepsNoneSaysHowTo) {
   EXPECT_THAT(output, HasSubstr("the model is not kept; --model FILE.safetensors keeps it"));
 }
 
-TEST(ModelLife, NumPyReadsADeepFmOfCriteoAndPredictsAsTheWorkerDoes) {
+class CriteoModelLife : public testing::TestWithParam<std::vector<std::string>> {};
+
+// What the first parameter names is trained with the settings that follow it, kept, and used by psctl and by NumPy.
+TEST_P(CriteoModelLife, NumPyReadsTheModelAndPredictsAsTheWorkerDoes) {
   const char* const data = std::getenv("LODESTONE_DATA");
   if (data == nullptr) GTEST_SKIP() << "LODESTONE_DATA does not name the folder of data sets";
   const std::string train = absl::StrCat(data, "/criteo/criteo_first8k_train.tsv"),
@@ -280,9 +283,10 @@ TEST(ModelLife, NumPyReadsADeepFmOfCriteoAndPredictsAsTheWorkerDoes) {
   if (!std::filesystem::exists(train)) GTEST_SKIP() << "no real data in " << data;
   if (!HasNumpy()) GTEST_SKIP() << "/usr/bin/python3 has no numpy";
   const std::string model = TestFile("criteo.safetensors");
-  const auto trained = Train(
-      ProjectFile("configs/criteo_deepfm.yaml"),
-      {"--set", "data.train=" + train, "--set", "data.test=" + test, "--set", "train.epochs=1", "--model", model});
+  std::vector<std::string> arguments = {"--set", "data.train=" + train, "--set",   "data.test=" + test,
+                                        "--set", "train.epochs=1",      "--model", model};
+  for (size_t i = 1; i < GetParam().size(); ++i) arguments.insert(arguments.end(), {"--set", GetParam()[i]});
+  const auto trained = Train(ProjectFile(absl::StrCat("configs/", GetParam()[0], ".yaml")), arguments);
   std::string output;
   ASSERT_EQ(RunPsctl({"predict", model, "--data", test, "--out", TestFile("criteo.csv")}, &output), "ended") << output;
   const std::vector<double> scores = Scores(TestFile("criteo.csv"));
@@ -294,6 +298,13 @@ TEST(ModelLife, NumPyReadsADeepFmOfCriteoAndPredictsAsTheWorkerDoes) {
   for (size_t i = 0; i < scores.size(); ++i) loss -= std::log(samples[i][0] == '1' ? scores[i] : 1 - scores[i]);
   EXPECT_NEAR(loss / scores.size(), MetricOf(trained.test, "loss"), 1e-5);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CriteoModelLife,
+    testing::Values(std::vector<std::string>{"criteo_deepfm"},
+                    std::vector<std::string>{"criteo_deepfm", "model.numeric_pairs=true", "model.layer_norm=true"},
+                    std::vector<std::string>{"criteo_widedeep"}, std::vector<std::string>{"criteo_dcn"},
+                    std::vector<std::string>{"criteo_dcn", "model.cross.rank=0", "model.cross.structure=stacked"}));
 
 }  // namespace
 }  // namespace lodestone

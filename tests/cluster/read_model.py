@@ -3,7 +3,7 @@
 
     read_model.py MODEL.safetensors|MODEL.npz DATA    prints a line per sample: its score, or its class and probability
 
-Reads linear, fm, mf, deepfm and mlp models of csv (with a header) and criteo data. tools/psctl/README.md describes the
+Reads linear, fm, mf, deepfm, mlp, widedeep and dcn models of csv (with a header) and criteo data. tools/psctl/README.md describes the
 file; what is done here is done by what stands there.
 """
 
@@ -133,6 +133,17 @@ def samples(path, data):
             )
 
 
+def cross(network, tensors, x0):
+    x = x0
+    for layer in range(network["layers"]):
+        if network["rank"] > 0:
+            product = x @ tensors[f"cross/{layer}/down"] @ tensors[f"cross/{layer}/up"]
+        else:
+            product = x @ tensors[f"cross/{layer}/weight"]
+        x = x0 * (product + tensors[f"cross/{layer}/bias"]) + x
+    return x
+
+
 def logits_of(model, tensors, rows, numbers, keys):
     logits = tensors["bias"].astype(np.float64)
     if model["prior"]:
@@ -143,12 +154,24 @@ def logits_of(model, tensors, rows, numbers, keys):
         logits = logits + sum(rows["linear"].row(key) for key in keys)
     vectors = np.array([rows["embedding"].row(key) for key in keys], np.float64) if "embedding" in rows else None
     if model["type"] in ("fm", "mf", "deepfm"):
-        logits = logits + 0.5 * (vectors.sum(0) ** 2 - (vectors**2).sum(0)).sum()
-    if model["type"] in ("deepfm", "mlp"):
+        factors = vectors
+        if model.get("numeric_pairs"):
+            factors = np.concatenate([vectors, numbers[:, None] * tensors["numeric_embedding"]])
+        logits = logits + 0.5 * (factors.sum(0) ** 2 - (factors**2).sum(0)).sum()
+    if model["type"] in ("deepfm", "mlp", "widedeep", "dcn"):
         x = numbers if vectors is None else np.concatenate([vectors.ravel(), numbers])
+        if model["type"] == "dcn":
+            crossed = cross(model["cross"], tensors, x)
+            if model["cross"]["structure"] == "parallel":
+                logits = logits + crossed @ tensors["cross/out/weight"]
+            else:
+                x = crossed
         layers = len(model["hidden"])
         for layer in range(layers):
-            x = np.maximum(x @ tensors[f"mlp/{layer}/weight"] + tensors[f"mlp/{layer}/bias"], 0)
+            x = x @ tensors[f"mlp/{layer}/weight"]
+            if model.get("layer_norm"):
+                x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+            x = np.maximum(x + tensors[f"mlp/{layer}/bias"], 0)
         logits = logits + x @ tensors[f"mlp/{layers}/weight"]
     return logits
 
@@ -156,7 +179,7 @@ def logits_of(model, tensors, rows, numbers, keys):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] == 1 and model["activation"] == "relu"
+    assert model["format"] in (1, 2) and model["activation"] == "relu"
     data = model["data"]
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}
     for numeric, categorical in samples(sys.argv[2], data):

@@ -64,6 +64,21 @@ TEST_F(RealData, CriteoDeepfmDoesNotOverfitFewRows) {
   EXPECT_LE(MetricOf(summary.test, "loss"), 0.500);
 }
 
+TEST_F(RealData, CriteoWideAndDeepLearnsAsMuch) {
+  const psctl::RunSummary summary =
+      Train("criteo_widedeep", "criteo/criteo_first8k_train.tsv", "criteo/criteo_first8k_test.tsv");
+  EXPECT_LE(MetricOf(summary.test, "loss"), 0.500);
+}
+
+TEST_F(RealData, CriteoDcnLearnsAsMuchStackedAndParallel) {
+  for (const char* const structure : {"parallel", "stacked"}) {
+    const psctl::RunSummary summary =
+        Train("criteo_dcn", "criteo/criteo_first8k_train.tsv", "criteo/criteo_first8k_test.tsv",
+              {"--set", std::string("model.cross.structure=") + structure});
+    EXPECT_LE(MetricOf(summary.test, "loss"), 0.500) << structure;
+  }
+}
+
 TEST_F(RealData, MnistReachesTheAccuracyOfAnMlpInFiveEpochs) {
   const psctl::RunSummary summary =
       Train("mnist", "mnist/train-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz");

@@ -267,6 +267,24 @@ TEST_P(ActivationTest, AxpyAddsAMultiple) {
   }
 }
 
+TEST_P(ActivationTest, MultiplyAddAddsProductsOfElements) {
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{65}, size_t{1030}}) {
+    const std::vector<float> x = Random(n), y = Random(n);
+    std::vector<float> z = Random(n), squares = z;
+    std::vector<Exact> want, want_squares;
+    for (size_t i = 0; i < n; ++i) {
+      want.emplace_back(z[i]);
+      want.back().Add(static_cast<double>(x[i]) * y[i]);
+      want_squares.emplace_back(z[i]);
+      want_squares.back().Add(static_cast<double>(x[i]) * x[i]);
+    }
+    GetParam().multiply_add(n, x.data(), y.data(), z.data());
+    ExpectClose(z, want, std::to_string(n));
+    GetParam().multiply_add(n, x.data(), x.data(), squares.data());
+    ExpectClose(squares, want_squares, std::to_string(n));
+  }
+}
+
 TEST_P(ActivationTest, CopiesColumnsIntoAWiderMatrixAndBack) {
   ForShapes([&](size_t rows, size_t cols, const std::string& name) {
     constexpr size_t kCol = 3;

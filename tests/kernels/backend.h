@@ -17,6 +17,7 @@
 #include "hwy/targets.h"
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/layer_norm.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
 #include "tests/kernels/cuda_row.h"
@@ -39,8 +40,11 @@ inline std::vector<BackendRow> CpuRows() {
                     .dropout = cpu::Dropout,
                     .column_sums = cpu::ColumnSums,
                     .axpy = cpu::Axpy,
+                    .multiply_add = cpu::MultiplyAdd,
                     .copy_columns = cpu::CopyColumns,
                     .extract_columns = cpu::ExtractColumns,
+                    .layer_norm = cpu::LayerNorm,
+                    .layer_norm_backward = cpu::LayerNormBackward,
                     .logistic_loss = cpu::LogisticLoss,
                     .softmax_loss = cpu::SoftmaxLoss,
                     .squared_loss = cpu::SquaredLoss,

@@ -43,6 +43,10 @@ struct CudaFunctions {
     On on;
     on->Axpy(n, alpha, on.In(x, n), on.InOut(y, n));
   }
+  static void MultiplyAdd(size_t n, const float* x, const float* y, float* z) {
+    On on;
+    on->MultiplyAdd(n, on.In(x, n), on.In(y, n), on.InOut(z, n));
+  }
   static void CopyColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) {
     On on;
     on->CopyColumns(rows, cols, on.In(x, rows * cols), stride, col, on.InOut(y, rows * stride));
@@ -50,6 +54,15 @@ struct CudaFunctions {
   static void ExtractColumns(size_t rows, size_t cols, const float* x, size_t stride, size_t col, float* y) {
     On on;
     on->ExtractColumns(rows, cols, on.In(x, rows * stride), stride, col, on.InOut(y, rows * cols));
+  }
+
+  static void LayerNorm(size_t rows, size_t cols, float epsilon, float* x, float* inverse) {
+    On on;
+    on->LayerNorm(rows, cols, epsilon, on.InOut(x, rows * cols), on.InOut(inverse, rows));
+  }
+  static void LayerNormBackward(size_t rows, size_t cols, const float* y, const float* inverse, float* dx) {
+    On on;
+    on->LayerNormBackward(rows, cols, on.In(y, rows * cols), on.In(inverse, rows), on.InOut(dx, rows * cols));
   }
 
   static double LogisticLoss(size_t rows, const float* logits, const float* labels, float* dlogits,
@@ -146,8 +159,11 @@ BackendRow CudaRow() {
           .dropout = F::Dropout,
           .column_sums = F::ColumnSums,
           .axpy = F::Axpy,
+          .multiply_add = F::MultiplyAdd,
           .copy_columns = F::CopyColumns,
           .extract_columns = F::ExtractColumns,
+          .layer_norm = F::LayerNorm,
+          .layer_norm_backward = F::LayerNormBackward,
           .logistic_loss = F::LogisticLoss,
           .softmax_loss = F::SoftmaxLoss,
           .squared_loss = F::SquaredLoss,

@@ -7,6 +7,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/layer_norm.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
 
@@ -29,8 +30,12 @@ struct BackendRow {
   decltype(&cpu::Dropout) dropout;
   decltype(&cpu::ColumnSums) column_sums;
   decltype(&cpu::Axpy) axpy;
+  decltype(&cpu::MultiplyAdd) multiply_add;
   decltype(&cpu::CopyColumns) copy_columns;
   decltype(&cpu::ExtractColumns) extract_columns;
+
+  decltype(&cpu::LayerNorm) layer_norm;
+  decltype(&cpu::LayerNormBackward) layer_norm_backward;
 
   decltype(&cpu::LogisticLoss) logistic_loss;
   decltype(&cpu::SoftmaxLoss) softmax_loss;

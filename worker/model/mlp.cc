@@ -6,6 +6,12 @@
 #include "common/base/random.h"
 
 namespace lodestone::worker {
+namespace {
+
+// Added to variances (proto/model.proto: layer_norm).
+constexpr float kNormEpsilon = 1e-5f;
+
+}  // namespace
 
 Mlp::Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backend)
     : layers_(std::move(layers)), dropout_(dropout), backend_(backend) {
@@ -14,6 +20,8 @@ Mlp::Mlp(std::vector<DenseLayer> layers, float dropout, kernels::Backend* backen
     inputs_.emplace_back(backend);
     outputs_.emplace_back(backend);
     gradients_.emplace_back(backend);
+    normalized_.emplace_back(backend);
+    inverses_.emplace_back(backend);
   }
 }
 
@@ -26,7 +34,14 @@ const float* Mlp::Forward(size_t rows, const float* x, std::span<const float* co
     const DenseLayer& layer = layers_[i];
     float* const y = outputs_[i].Resize(rows * layer.out);
     float* const sums = kernels::NeedsInput(layer.activation) ? inputs_[i].Resize(rows * layer.out) : y;
-    backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, sums);
+    if (layer.normalized) {
+      float* const normalized = normalized_[i].Resize(rows * layer.out);
+      backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, normalized);
+      backend_->LayerNorm(rows, layer.out, kNormEpsilon, normalized, inverses_[i].Resize(rows));
+      backend_->Copy(rows * layer.out, normalized, sums);
+    } else {
+      backend_->MatMul(false, false, rows, layer.out, layer.in, 1, x, tensors[tensor++], 0, sums);
+    }
     if (layer.has_bias()) backend_->Activate(layer.activation, rows, layer.out, tensors[tensor++], sums, y);
     if (Drops(i)) backend_->Dropout(rows * layer.out, dropout_, StreamSeed(*dropout_seed_, i), y);
     x = y;
@@ -49,6 +64,9 @@ void Mlp::Backward(size_t rows, const float* x, std::span<const float* const> te
       const kernels::ScratchArray<float>& kept = kernels::NeedsInput(layer.activation) ? inputs_[i] : outputs_[i];
       backend_->ActivateBackward(layer.activation, n, kept.data(), own);
       backend_->ColumnSums(rows, layer.out, own, gradients[--tensor]);
+      if (layer.normalized) {
+        backend_->LayerNormBackward(rows, layer.out, normalized_[i].data(), inverses_[i].data(), own);
+      }
       dy = own;
     }
     --tensor;

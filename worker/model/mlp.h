@@ -1,4 +1,4 @@
-// Fully connected layers with activations between them, and dropout.
+// Fully connected layers with activations between them, layer normalisation and dropout.
 //
 // Not thread-safe: Forward keeps what Backward needs. The tensors belong to the caller. All pointers are into the
 // backend's memory, and all work is queued there.
@@ -43,6 +43,8 @@ class Mlp {
   size_t tensor_count_ = 0;
   // Of the last Forward.
   std::optional<uint64_t> dropout_seed_;
+  std::vector<kernels::ScratchArray<float>> normalized_;  // Of each layer that normalises: what it makes of its sums,
+  std::vector<kernels::ScratchArray<float>> inverses_;    // and the rows' inverse deviations.
   std::vector<kernels::ScratchArray<float>> inputs_;  // Of each layer's activation, where the backward pass needs them.
   std::vector<kernels::ScratchArray<float>> outputs_;    // Of each layer.
   std::vector<kernels::ScratchArray<float>> gradients_;  // With respect to outputs_.

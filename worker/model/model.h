@@ -1,9 +1,7 @@
 // The arithmetic of a model on one batch: predictions, loss and gradients, from parameters that lie somewhere else.
 //
-// All six types are sums of the same four terms (model_plan.h), so there is one class for them:
-//   logits = bias + linear(sparse rows, numeric) + factorization machine(sparse rows) + mlp(x)
-// where x is the numeric features (mlp), the fields' embeddings beside the numeric features (deepfm), or the bottom
-// mlp's output beside its and the embeddings' pairwise dot products (dlrm).
+//   logits = the sum of the model's terms (term.h), which its type chose (model_plan.h)
+// and the loss makes predictions of them.
 //
 // Not thread-safe: it keeps scratch memory. The same batch, parameters and seed give the same bits on the CPU with one
 // thread, and on a device if the batch has an order (kernels/sparse_batch.h).
@@ -25,15 +23,10 @@
 #include "worker/data/dataset.h"
 #include "worker/metrics/evaluation_metrics.h"
 #include "worker/model/keyed_batch.h"
-#include "worker/model/mlp.h"
 #include "worker/model/model_plan.h"
+#include "worker/model/term.h"
 
 namespace lodestone::worker {
-
-// One pointer per table of Model::tables(), in their order: a dense table's elements; of an embedding table the rows of
-// the batch's distinct keys, [keys, dim]. All are into the memory of the model's backend.
-using ParameterPointers = std::vector<const float*>;
-using GradientPointers = std::vector<float*>;
 
 class Model {
  public:
@@ -45,12 +38,13 @@ class Model {
   // Dense tables, then embedding tables. The first one has the model's description: that of schema.continued, if this
   // is one, and else a new one.
   const std::vector<v1::TableSpec>& tables() const { return tables_; }
-  size_t dense_table_count() const { return dense_table_count_; }
+  size_t dense_table_count() const { return plan_.dense_tables.size(); }
   const ModelPlan& plan() const { return plan_; }
   kernels::Backend* backend() const { return backend_; }
   EvaluationMetrics::Kind metrics_kind() const;
 
-  // Queues the computation of the sum of the samples' losses and of the gradients of (mean loss + l2 / 2 * |rows|^2).
+  // Queues the computation of the sum of the samples' losses and of the gradients of their mean and the penalty on rows
+  // (model.l2, model.l2_per).
   // On the CPU denormal numbers count as zero, in Predict too.
   // Dropout, if configured, is a function of `dropout_seed`. Predictions are as Predict's, but with that dropout; none
   // if null. REQUIRES: the batch has a sample and fits the schema.
@@ -75,38 +69,29 @@ class Model {
 
   // Fills logits_.
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed);
-  // The mlp's input, [samples, mlp in], in the batch itself or in mlp_input_.
-  const float* MlpInput(const BatchView& batch, const ParameterPointers& parameters,
-                        std::optional<uint64_t> dropout_seed);
   // From dlogits_ to all gradients.
   void Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
-  void MlpBackward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
+  // Begins the gradients of row tables with those of the penalty.
+  void StartRowGradients(const BatchView& batch, const ParameterPointers& parameters,
+                         const GradientPointers& gradients);
+  // For each row of the batch l2 times the share of samples that have it, counting features: row_penalties_.
+  void CountRows(const BatchView& batch);
   // Writes what is not null.
   void Loss(const BatchView& batch, float* dlogits, float* predictions, double* loss);
 
-  // Constant after construction. Indices are into tables_; -1: the model has no such table.
+  // Constant after construction.
   const ModelPlan plan_;
   const std::vector<v1::TableSpec> tables_;
-  size_t dense_table_count_ = 0;
-  int numeric_ = -1;
-  int mlp_begin_ = -1;
-  int bottom_begin_ = -1;
-  int linear_ = -1;
-  int embedding_ = -1;
   kernels::Backend* const backend_;
-  kernels::ScratchArray<float> prior_;  // plan_.prior, in the backend's memory.
 
-  // Scratch of the last batch.
-  Mlp mlp_;
-  Mlp bottom_;
-  kernels::ScratchArray<float> logits_;      // [samples, outputs]
-  kernels::ScratchArray<float> dlogits_;     // [samples, outputs]
-  kernels::ScratchArray<float> sums_;        // [samples, embedding_dim]: the second-order term's
-  kernels::ScratchArray<float> mlp_input_;   // [samples, mlp in]
-  kernels::ScratchArray<float> dmlp_input_;  // [samples, mlp in]
-  kernels::ScratchArray<float> vectors_;     // [samples, 1 + fields, embedding_dim]: bottom output, embeddings (dlrm)
-  kernels::ScratchArray<float> dvectors_;    // [samples, 1 + fields, embedding_dim]
-  kernels::ScratchArray<float> dbottom_;     // [samples, embedding_dim]
+  std::vector<std::unique_ptr<Term>> terms_;
+  kernels::ScratchArray<float> logits_;   // [samples, outputs]
+  kernels::ScratchArray<float> dlogits_;  // [samples, outputs]
+  // Where l2 counts samples.
+  kernels::ScratchArray<float> sample_penalties_;  // [samples]
+  kernels::ScratchArray<float> row_penalties_;     // [keys]
+  kernels::ScratchArray<float> ones_;              // [dim]
+  kernels::ScratchArray<float> penalties_;         // [keys, dim]
 };
 
 }  // namespace lodestone::worker

@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "worker/data/transform.h"
 #include "worker/model/model_plan.h"
@@ -12,6 +13,9 @@ namespace {
 using v1::ModelConfig;
 
 std::string Lower(const std::string& name) { return absl::AsciiStrToLower(name); }
+
+// Of a model without anything that format 1 lacks.
+constexpr uint32_t kFirstFormat = 1;
 
 absl::Status BadDescription(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("the description of the model is damaged: ", what));
@@ -29,12 +33,31 @@ absl::Status CheckColumns(const v1::DataDescription& data) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCross(const v1::ModelDescription::Cross& cross) {
+  v1::CrossConfig::Structure structure;
+  if (!v1::CrossConfig::Structure_Parse(absl::AsciiStrToUpper(cross.structure()), &structure)) {
+    return BadDescription(absl::StrCat("there is no cross network ", cross.structure()));
+  }
+  return cross.layers() > 0 ? absl::OkStatus() : BadDescription("the cross network has no layers");
+}
+
+absl::Status Differs(const std::string& option, const std::string& was, const std::string& is) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the cluster holds a model of ", option, ": ", was, ", and the configuration says ", is, "; set ",
+                   option, ": ", was, " to go on training it, or start the servers with another server.data_dir"));
+}
+
+std::string StructureName(const v1::CrossConfig& cross) {
+  return Lower(v1::CrossConfig::Structure_Name(cross.structure()));
+}
+
 }  // namespace
 
 v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& config, const Schema& schema,
                                    const std::vector<v1::TableSpec>& tables) {
   v1::ModelDescription description;
-  description.set_format(kModelFormat);
+  const bool normalizes = config.layer_norm() && plan.mlp.size() + plan.bottom.size() > 1;
+  description.set_format(plan.numeric_pairs || normalizes ? kModelFormat : kFirstFormat);
   description.set_program(kVersion);
   description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
   description.set_loss(Lower(ModelConfig::Loss_Name(plan.loss)));
@@ -43,6 +66,13 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
   description.set_embedding_dim(plan.embedding_dim);
   if (!plan.mlp.empty()) *description.mutable_hidden() = config.hidden();
   if (!plan.bottom.empty()) *description.mutable_bottom_hidden() = config.bottom_hidden();
+  description.set_numeric_pairs(plan.numeric_pairs);
+  description.set_layer_norm(normalizes);
+  if (plan.type == ModelConfig::DCN) {
+    description.mutable_cross()->set_layers(config.cross().layers());
+    description.mutable_cross()->set_rank(config.cross().rank());
+    description.mutable_cross()->set_structure(StructureName(config.cross()));
+  }
   *description.mutable_data() = schema.description;
   description.mutable_prior()->Add(plan.prior.begin(), plan.prior.end());
   for (const v1::TableSpec& table : tables) {
@@ -55,10 +85,10 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
 }
 
 absl::Status CheckDescription(const v1::ModelDescription& description) {
-  if (description.format() != kModelFormat) {
+  if (description.format() < kFirstFormat || description.format() > kModelFormat) {
     return absl::FailedPreconditionError(
         absl::StrCat("the model's description is of format ", description.format(), ", written by version ",
-                     description.program(), "; this program reads format ", kModelFormat, ": use one as new"));
+                     description.program(), "; this program reads formats up to ", kModelFormat, ": use one as new"));
   }
   ModelConfig::Type type;
   ModelConfig::Loss loss;
@@ -72,6 +102,7 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
   if (!ModelConfig::Activation_Parse(absl::AsciiStrToUpper(description.activation()), &activation)) {
     return BadDescription(absl::StrCat("there is no activation ", description.activation()));
   }
+  if (type == ModelConfig::DCN) LODESTONE_RETURN_IF_ERROR(CheckCross(description.cross()));
   if (description.prior_size() > 0 && description.prior_size() != static_cast<int>(description.outputs())) {
     return BadDescription(absl::StrCat(description.prior_size(), " priors for ", description.outputs(), " outputs"));
   }
@@ -79,15 +110,30 @@ absl::Status CheckDescription(const v1::ModelDescription& description) {
 }
 
 absl::Status CheckContinues(const v1::ModelDescription& known, ModelConfig::Type type, ModelConfig::Loss loss) {
-  const auto differs = [](const char* option, const std::string& was, const std::string& is) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the cluster holds a model of ", option, ": ", was, ", and the configuration says ", is, "; set ",
-                     option, ": ", was, " to go on training it, or start the servers with another server.data_dir"));
-  };
   const std::string type_name = Lower(ModelConfig::Type_Name(type));
   const std::string loss_name = Lower(ModelConfig::Loss_Name(loss));
-  if (known.type() != type_name) return differs("model.type", known.type(), type_name);
-  if (known.loss() != loss_name) return differs("model.loss", known.loss(), loss_name);
+  if (known.type() != type_name) return Differs("model.type", known.type(), type_name);
+  if (known.loss() != loss_name) return Differs("model.loss", known.loss(), loss_name);
+  return absl::OkStatus();
+}
+
+absl::Status CheckContinues(const v1::ModelDescription& known, const ModelConfig& model) {
+  const std::string activation = Lower(ModelConfig::Activation_Name(model.activation()));
+  const bool hidden = known.hidden_size() + known.bottom_hidden_size() > 0;
+  if (hidden && known.activation() != activation) {
+    return Differs("model.activation", known.activation(), activation);
+  }
+  if (hidden && known.layer_norm() != model.layer_norm()) {
+    return Differs("model.layer_norm", known.layer_norm() ? "true" : "false", model.layer_norm() ? "true" : "false");
+  }
+  if (!known.has_cross()) return absl::OkStatus();
+  if (known.cross().layers() != model.cross().layers()) {
+    return Differs("model.cross.layers", absl::StrCat(known.cross().layers()), absl::StrCat(model.cross().layers()));
+  }
+  const std::string structure = StructureName(model.cross());
+  if (known.cross().structure() != structure) {
+    return Differs("model.cross.structure", known.cross().structure(), structure);
+  }
   return absl::OkStatus();
 }
 
@@ -106,6 +152,15 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   if (description.embedding_dim() > 0) model.set_embedding_dim(description.embedding_dim());
   *model.mutable_hidden() = description.hidden();
   *model.mutable_bottom_hidden() = description.bottom_hidden();
+  model.set_numeric_pairs(description.numeric_pairs());
+  model.set_layer_norm(description.layer_norm());
+  if (description.has_cross()) {
+    v1::CrossConfig::Structure structure = v1::CrossConfig::STACKED;
+    v1::CrossConfig::Structure_Parse(absl::AsciiStrToUpper(description.cross().structure()), &structure);
+    model.mutable_cross()->set_layers(description.cross().layers());
+    model.mutable_cross()->set_rank(description.cross().rank());
+    model.mutable_cross()->set_structure(structure);
+  }
   const v1::DataDescription& known = description.data();
   v1::DataConfig& data = *config.mutable_data();
   v1::DataConfig::Format format = v1::DataConfig::AUTO;

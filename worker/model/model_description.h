@@ -20,8 +20,8 @@ struct ModelPlan;
 // The table whose specification has the description: every model has it.
 inline constexpr char kDescribedTable[] = "bias";
 
-// The newest format that this program reads and writes.
-inline constexpr uint32_t kModelFormat = 1;
+// The newest format that this program reads. It writes the oldest one that says all of the model.
+inline constexpr uint32_t kModelFormat = 2;
 
 // The description of a new model on data of `schema`.
 v1::ModelDescription DescribeModel(const ModelPlan& plan, const v1::ModelConfig& config, const Schema& schema,
@@ -32,6 +32,8 @@ absl::Status CheckDescription(const v1::ModelDescription& description);
 
 // FAILED_PRECONDITION, saying what to do, if a model of this type and loss cannot go on from what is described.
 absl::Status CheckContinues(const v1::ModelDescription& known, v1::ModelConfig::Type type, v1::ModelConfig::Loss loss);
+// The same if the configured model has the described tables and would compute something else of them.
+absl::Status CheckContinues(const v1::ModelDescription& known, const v1::ModelConfig& model);
 
 // The configuration (model, and data's format and columns) and the schema of data that a described model takes.
 // REQUIRES: CheckDescription is OK.

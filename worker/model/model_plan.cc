@@ -2,21 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/status.h"
+#include "worker/model/bias.h"
+#include "worker/model/dcn.h"
+#include "worker/model/deepfm.h"
+#include "worker/model/dlrm.h"
+#include "worker/model/fm.h"
+#include "worker/model/linear.h"
+#include "worker/model/mlp_model.h"
 #include "worker/model/model_description.h"
+#include "worker/model/widedeep.h"
 
 namespace lodestone::worker {
 namespace {
 
 using v1::ModelConfig;
 
-// Standard deviation of the first embeddings: small beside what training makes of them, so that rows which training
-// never sees add little noise, and not zero, where the gradients of products vanish.
 constexpr float kEmbeddingStddev = 0.01f;
 // Of the default optimizer, Adagrad.
 constexpr float kLearningRate = 0.05f;
@@ -27,8 +33,6 @@ template <typename... Args>
 absl::Status Invalid(const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(args...));
 }
-
-std::string TypeName(ModelConfig::Type type) { return absl::AsciiStrToLower(ModelConfig::Type_Name(type)); }
 
 absl::Status PlanLoss(const ModelConfig& config, const Schema& schema, ModelPlan* plan) {
   const size_t classes = schema.class_names.size();
@@ -56,53 +60,27 @@ absl::Status PlanLoss(const ModelConfig& config, const Schema& schema, ModelPlan
   return absl::OkStatus();
 }
 
-// What the type asks of the data.
-absl::Status CheckData(const ModelConfig& config, const Schema& schema, uint32_t outputs) {
-  const std::string model = absl::StrCat("model.type: ", TypeName(config.type()));
-  const bool numeric = schema.numeric_count > 0;
-  const bool fields = schema.field_count > 0;
-  const char* const kSparse = "samples with any number of key:value features, as libsvm files have";
-  if (!numeric && !fields && !schema.sparse) return Invalid("the data has no features");
-  if (outputs > 1 &&
-      (config.type() == ModelConfig::FM || config.type() == ModelConfig::MF || config.type() == ModelConfig::DEEPFM)) {
-    return Invalid(model, " gives one score and cannot tell ", outputs,
-                   " classes apart; use linear, mlp or dlrm, or merge classes with data.label_map");
-  }
+// Adds the type's tables and terms.
+absl::Status PlanType(const ModelConfig& config, const Schema& schema, ModelPlan* plan) {
   switch (config.type()) {
     case ModelConfig::LINEAR:
-      return absl::OkStatus();
+      return PlanLinear(config, schema, plan);
     case ModelConfig::FM:
-      if (schema.sparse || fields) return absl::OkStatus();
-      return Invalid(model, " needs categorical or sparse features, the data has numeric ones only; use linear or mlp");
+      return PlanFm(config, schema, plan);
     case ModelConfig::MF:
-      if (schema.field_count == 2 && !numeric) return absl::OkStatus();
-      return Invalid(model, " needs exactly two categorical fields (user and item) and nothing else, the data has ",
-                     schema.sparse
-                         ? std::string(kSparse)
-                         : absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count, " numeric ones"),
-                     "; name two columns in data.csv.categorical, or use fm");
+      return PlanMf(config, schema, plan);
     case ModelConfig::DEEPFM:
-      if (fields) return absl::OkStatus();
-      return Invalid(model, " needs categorical fields, the data has ",
-                     schema.sparse ? kSparse : "numeric features only",
-                     schema.sparse ? "; use fm" : "; name categorical columns, or use mlp");
+      return PlanDeepFm(config, schema, plan);
     case ModelConfig::DLRM:
-      if (fields && numeric) return absl::OkStatus();
-      return Invalid(model, " needs categorical fields and numeric features, the data has ",
-                     schema.sparse
-                         ? std::string(kSparse)
-                         : absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count, " numeric ones"),
-                     schema.sparse ? "; use fm"
-                     : fields      ? "; use deepfm"
-                                   : "; use mlp");
+      return PlanDlrm(config, schema, plan);
     case ModelConfig::MLP:
-      if (numeric && !fields && !schema.sparse) return absl::OkStatus();
-      return Invalid(
-          model, " takes numeric features only, the data has ",
-          schema.sparse ? std::string(kSparse) : absl::StrCat(schema.field_count, " categorical fields"),
-          schema.sparse ? "; use linear or fm" : "; use deepfm or dlrm, or list the fields in data.csv.ignore");
+      return PlanMlp(config, schema, plan);
+    case ModelConfig::WIDEDEEP:
+      return PlanWideDeep(config, schema, plan);
+    case ModelConfig::DCN:
+      return PlanDcn(config, schema, plan);
   }
-  return Invalid(model, " is unknown");
+  return DoesNotFit(config, " is unknown");
 }
 
 // Where the bias starts, so that the model begins with the training labels' mean as its prediction.
@@ -131,24 +109,20 @@ kernels::Activation ActivationOf(const ModelConfig& model) {
   return static_cast<kernels::Activation>(model.activation());
 }
 
-std::vector<DenseLayer> HiddenLayers(size_t in, const google::protobuf::RepeatedField<uint32_t>& widths,
-                                     kernels::Activation activation) {
-  std::vector<DenseLayer> layers;
-  for (uint32_t width : widths) {
-    layers.push_back({in, width, activation});
-    in = width;
+const v1::TableConfig& GroupOf(const ModelConfig& model, PlannedTable::Group group) {
+  switch (group) {
+    case PlannedTable::Group::kLinear:
+      return model.linear();
+    case PlannedTable::Group::kEmbedding:
+      return model.embedding();
+    case PlannedTable::Group::kDense:
+      break;
   }
-  return layers;
+  return model.dense();
 }
 
-std::vector<DenseLayer> MlpLayers(size_t in, const ModelConfig& model, size_t out) {
-  std::vector<DenseLayer> layers = HiddenLayers(in, model.hidden(), ActivationOf(model));
-  layers.push_back({layers.empty() ? in : layers.back().out, out, kernels::Activation::kNone});
-  return layers;
-}
-
-// The optimizer of a group of tables.
-v1::Optimizer OptimizerOf(const ModelConfig& model, const v1::TableConfig& group) {
+// The optimizer of a group of tables, before its rate is scaled.
+v1::Optimizer ConfiguredOptimizer(const ModelConfig& model, const v1::TableConfig& group) {
   if (group.has_optimizer()) return group.optimizer();
   if (model.has_optimizer()) return model.optimizer();
   v1::Optimizer optimizer;
@@ -157,64 +131,144 @@ v1::Optimizer OptimizerOf(const ModelConfig& model, const v1::TableConfig& group
   return optimizer;
 }
 
-class TableWriter {
- public:
-  TableWriter(const v1::Config& config, std::vector<v1::TableSpec>* specs) : config_(config), specs_(specs) {}
-
-  v1::Initializer* Dense(const std::string& name, std::initializer_list<uint64_t> dims) {
-    const v1::TableConfig& group = config_.model().dense();
-    v1::TableSpec* spec = Add(name, group);
-    for (uint64_t dim : dims) spec->mutable_dense()->add_dims(dim);
-    if (!group.has_broadcast()) {
-      spec->mutable_broadcast()->set_every_ms(kBroadcastEveryMs);
-      spec->mutable_broadcast()->set_every_pushes(std::max<uint32_t>(1, config_.cluster().workers()));
-    }
-    return spec->mutable_initializer();
+v1::Optimizer OptimizerOf(const v1::Config& config, const v1::TableConfig& group) {
+  v1::Optimizer optimizer = ConfiguredOptimizer(config.model(), group);
+  const auto workers = static_cast<float>(std::max<uint32_t>(1, config.cluster().workers()));
+  switch (config.train().scale_rate()) {
+    case v1::TrainConfig::NONE:
+      break;
+    case v1::TrainConfig::SQRT:
+      optimizer.set_learning_rate(optimizer.learning_rate() / std::sqrt(workers));
+      break;
+    case v1::TrainConfig::LINEAR:
+      optimizer.set_learning_rate(optimizer.learning_rate() / workers);
+      break;
   }
+  return optimizer;
+}
 
-  v1::Initializer* Rows(const std::string& name, uint32_t dim, const v1::TableConfig& group) {
-    v1::TableSpec* spec = Add(name, group);
-    spec->mutable_embedding()->set_dim(dim);
-    if (group.has_admission()) *spec->mutable_embedding()->mutable_admission() = group.admission();
-    if (group.has_eviction()) *spec->mutable_embedding()->mutable_eviction() = group.eviction();
-    return spec->mutable_initializer();
-  }
-
-  void Layers(const std::string& prefix, const std::vector<DenseLayer>& layers) {
-    const bool configured = config_.model().dense().has_initializer();
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const DenseLayer& layer = layers[i];
-      v1::Initializer* weight = Dense(absl::StrCat(prefix, "/", i, "/weight"), {layer.in, layer.out});
-      if (!configured && layer.has_bias()) weight->mutable_he();
-      if (!configured && !layer.has_bias()) weight->mutable_xavier();
-      if (!layer.has_bias()) continue;
-      v1::Initializer* bias = Dense(absl::StrCat(prefix, "/", i, "/bias"), {layer.out});
-      if (!configured) bias->mutable_zeros();
-    }
-  }
-
- private:
-  v1::TableSpec* Add(const std::string& name, const v1::TableConfig& group) {
-    v1::TableSpec* spec = &specs_->emplace_back();
-    spec->set_name(name);
-    *spec->mutable_optimizer() = OptimizerOf(config_.model(), group);
-    if (group.has_initializer()) *spec->mutable_initializer() = group.initializer();
-    if (group.has_broadcast()) *spec->mutable_broadcast() = group.broadcast();
-    if (group.has_memory_max_bytes()) spec->set_memory_max_bytes(group.memory_max_bytes());
-    if (group.has_guard()) *spec->mutable_guard() = group.guard();
+v1::TableSpec SpecOf(const PlannedTable& table, const v1::Config& config) {
+  const v1::TableConfig& group = GroupOf(config.model(), table.group);
+  v1::TableSpec spec;
+  spec.set_name(table.name);
+  *spec.mutable_optimizer() = OptimizerOf(config, group);
+  *spec.mutable_initializer() = group.has_initializer() ? group.initializer() : table.start;
+  if (group.has_broadcast()) *spec.mutable_broadcast() = group.broadcast();
+  if (group.has_memory_max_bytes()) spec.set_memory_max_bytes(group.memory_max_bytes());
+  if (group.has_guard()) *spec.mutable_guard() = group.guard();
+  if (table.group != PlannedTable::Group::kDense) {
+    spec.mutable_embedding()->set_dim(table.dim);
+    if (group.has_admission()) *spec.mutable_embedding()->mutable_admission() = group.admission();
+    if (group.has_eviction()) *spec.mutable_embedding()->mutable_eviction() = group.eviction();
     return spec;
   }
-
-  const v1::Config& config_;
-  std::vector<v1::TableSpec>* const specs_;
-};
+  spec.mutable_dense()->mutable_dims()->Add(table.dims.begin(), table.dims.end());
+  if (!group.has_broadcast()) {
+    spec.mutable_broadcast()->set_every_ms(kBroadcastEveryMs);
+    spec.mutable_broadcast()->set_every_pushes(std::max<uint32_t>(1, config.cluster().workers()));
+  }
+  return spec;
+}
 
 }  // namespace
+
+v1::Initializer Zeros() {
+  v1::Initializer initializer;
+  initializer.mutable_zeros();
+  return initializer;
+}
+
+v1::Initializer Xavier() {
+  v1::Initializer initializer;
+  initializer.mutable_xavier();
+  return initializer;
+}
+
+v1::Initializer SmallNormal() {
+  v1::Initializer initializer;
+  initializer.mutable_normal()->set_stddev(kEmbeddingStddev);
+  return initializer;
+}
+
+void ModelPlan::AddDense(const std::string& name, std::vector<uint64_t> dims, const v1::Initializer& start) {
+  dense_tables.push_back({name, PlannedTable::Group::kDense, std::move(dims), 0, start});
+}
+
+void ModelPlan::AddLayers(const std::string& prefix, const std::vector<DenseLayer>& layers) {
+  v1::Initializer he;
+  he.mutable_he();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const DenseLayer& layer = layers[i];
+    AddDense(absl::StrCat(prefix, "/", i, "/weight"), {layer.in, layer.out}, layer.has_bias() ? he : Xavier());
+    if (layer.has_bias()) AddDense(absl::StrCat(prefix, "/", i, "/bias"), {layer.out}, Zeros());
+  }
+}
+
+void ModelPlan::AddRows(const std::string& name, PlannedTable::Group group, uint32_t dim,
+                        const v1::Initializer& start) {
+  row_tables.push_back({name, group, {}, dim, start});
+}
+
+void ModelPlan::AddEmbedding(uint32_t dim) {
+  if (embedding_dim > 0) return;
+  embedding_dim = dim;
+  AddRows("embedding", PlannedTable::Group::kEmbedding, dim, SmallNormal());
+}
+
+size_t ModelPlan::TableIndex(const std::string& name) const {
+  size_t index = 0;
+  for (const auto* tables : {&dense_tables, &row_tables}) {
+    for (const PlannedTable& table : *tables) {
+      if (table.name == name) return index;
+      ++index;
+    }
+  }
+  LODESTONE_CHECK(false);
+  return 0;
+}
 
 LabelKind LabelsOf(const ModelConfig& config) {
   const bool number =
       config.loss() == ModelConfig::SQUARED || (config.loss() == ModelConfig::AUTO && config.type() == ModelConfig::MF);
   return number ? LabelKind::kNumber : LabelKind::kClass;
+}
+
+std::vector<DenseLayer> HiddenLayers(size_t in, const google::protobuf::RepeatedField<uint32_t>& widths,
+                                     const ModelConfig& model) {
+  std::vector<DenseLayer> layers;
+  for (uint32_t width : widths) {
+    layers.push_back({in, width, ActivationOf(model), model.layer_norm()});
+    in = width;
+  }
+  return layers;
+}
+
+std::vector<DenseLayer> MlpLayers(size_t in, const ModelConfig& model, size_t out) {
+  std::vector<DenseLayer> layers = HiddenLayers(in, model.hidden(), model);
+  layers.push_back({layers.empty() ? in : layers.back().out, out, kernels::Activation::kNone});
+  return layers;
+}
+
+std::string ContentOf(const Schema& schema) {
+  if (schema.sparse) return "samples with any number of key:value features, as libsvm files have";
+  return absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count, " numeric ones");
+}
+
+absl::Status DoesNotFit(const ModelConfig& model, const std::string& why) {
+  return Invalid("model.type: ", absl::AsciiStrToLower(ModelConfig::Type_Name(model.type())), why);
+}
+
+absl::Status CheckFieldsOrNumbers(const ModelConfig& model, const Schema& schema) {
+  if (!schema.sparse) return absl::OkStatus();
+  return DoesNotFit(model, absl::StrCat(" takes categorical fields and numeric features, the data has ",
+                                        ContentOf(schema), "; use linear or fm"));
+}
+
+absl::Status CheckOneOutput(const ModelConfig& model, const ModelPlan& plan) {
+  if (plan.outputs == 1) return absl::OkStatus();
+  return DoesNotFit(model, absl::StrCat(" gives one score and cannot tell ", plan.outputs,
+                                        " classes apart; use linear, mlp, widedeep, dcn or dlrm, merge classes with "
+                                        "data.label_map, or set model.loss: squared if the labels are numbers"));
 }
 
 absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& schema) {
@@ -224,34 +278,25 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   plan.numeric_count = schema.numeric_count;
   plan.field_count = schema.field_count;
   plan.l2 = model.l2();
+  plan.l2_per = model.l2_per();
   plan.dropout = model.dropout();
   LODESTONE_RETURN_IF_ERROR(PlanLoss(model, schema, &plan));
-  LODESTONE_RETURN_IF_ERROR(CheckData(model, schema, plan.outputs));
+  if (schema.numeric_count == 0 && schema.field_count == 0 && !schema.sparse) {
+    return Invalid("the data has no features");
+  }
+  AddBias(&plan);
+  LODESTONE_RETURN_IF_ERROR(PlanType(model, schema, &plan));
+  if (plan.l2 > 0 && plan.row_tables.empty()) {
+    return Invalid(
+        "model.l2 is about rows of categories or sparse features, and this model has none; for its dense tables set "
+        "weight_decay of model.dense.optimizer");
+  }
   if (schema.continued != nullptr) {
     LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, plan.type, plan.loss));
+    LODESTONE_RETURN_IF_ERROR(CheckContinues(*schema.continued, model));
     plan.prior.assign(schema.continued->prior().begin(), schema.continued->prior().end());
   } else if (config.train().bias_from_labels()) {
     PlanBias(schema, &plan);
-  }
-
-  const uint32_t dim = model.embedding_dim();
-  const bool dlrm = model.type() == ModelConfig::DLRM;
-  const bool mlp_only = model.type() == ModelConfig::MLP;
-  plan.linear_rows = (schema.sparse || schema.field_count > 0) && !dlrm;
-  plan.linear_numeric = schema.numeric_count > 0 && !dlrm && !mlp_only;
-  plan.pairs =
-      model.type() == ModelConfig::FM || model.type() == ModelConfig::MF || model.type() == ModelConfig::DEEPFM;
-  if (plan.pairs || dlrm) plan.embedding_dim = dim;
-  if (model.type() == ModelConfig::DEEPFM) {
-    const size_t in = size_t{schema.field_count} * dim + schema.numeric_count;
-    plan.mlp = MlpLayers(in, model, plan.outputs);
-  } else if (mlp_only) {
-    plan.mlp = MlpLayers(schema.numeric_count, model, plan.outputs);
-  } else if (dlrm) {
-    google::protobuf::RepeatedField<uint32_t> widths = model.bottom_hidden();
-    widths.Add(dim);
-    plan.bottom = HiddenLayers(schema.numeric_count, widths, ActivationOf(model));
-    plan.mlp = MlpLayers(dim + plan.interaction_pairs(), model, plan.outputs);
   }
   return plan;
 }
@@ -264,27 +309,11 @@ absl::StatusOr<std::vector<v1::TableSpec>> TablesOf(const ModelPlan& plan, const
         "model.embedding");
   }
   std::vector<v1::TableSpec> specs;
-  TableWriter writer(config, &specs);
-  v1::Initializer* bias = writer.Dense("bias", {plan.outputs});
-  if (config.train().bias_from_labels()) {
-    bias->mutable_constant()->set_value(plan.bias);
-  } else if (!model.dense().has_initializer()) {
-    bias->mutable_zeros();
+  for (const auto* tables : {&plan.dense_tables, &plan.row_tables}) {
+    for (const PlannedTable& table : *tables) specs.push_back(SpecOf(table, config));
   }
-  if (plan.linear_numeric) {
-    v1::Initializer* numeric = writer.Dense("numeric", {plan.numeric_count, plan.outputs});
-    if (!model.dense().has_initializer()) numeric->mutable_zeros();
-  }
-  writer.Layers("mlp", plan.mlp);
-  writer.Layers("bottom", plan.bottom);
-  if (plan.linear_rows) {
-    v1::Initializer* linear = writer.Rows("linear", plan.outputs, model.linear());
-    if (!model.linear().has_initializer()) linear->mutable_zeros();
-  }
-  if (plan.embedding_dim > 0) {
-    v1::Initializer* embedding = writer.Rows("embedding", plan.embedding_dim, model.embedding());
-    if (!model.embedding().has_initializer()) embedding->mutable_normal()->set_stddev(kEmbeddingStddev);
-  }
+  // Table "bias", whatever the initializer of dense tables is.
+  if (config.train().bias_from_labels()) specs[0].mutable_initializer()->mutable_constant()->set_value(plan.bias);
   return specs;
 }
 

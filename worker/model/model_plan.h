@@ -1,21 +1,30 @@
 // The plan of a configured model for given data: its terms and their sizes, its loss, and the tables that hold its
-// parameters.
+// parameters. A model type is a function that checks the data and adds its tables and terms: one source each
+// (linear.h, fm.h, deepfm.h, dlrm.h, mlp_model.h, widedeep.h, dcn.h), which PlanModel chooses from.
 //
 // Thread safety: pure functions and values.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/activation_function.h"
+#include "kernels/backend.h"
 #include "proto/config.pb.h"
 #include "proto/table.pb.h"
 #include "worker/data/dataset.h"
+#include "worker/model/term.h"
 
 namespace lodestone::worker {
+
+struct ModelPlan;
 
 // A fully connected layer.
 struct DenseLayer {
@@ -23,11 +32,27 @@ struct DenseLayer {
   size_t out = 0;
   // activation(x W + b), or without one x W alone: the model's own bias is the last layer's.
   kernels::Activation activation = kernels::Activation::kNone;
+  // With an activation: x W is normalised before the bias is added (kernels/layer_norm.h).
+  bool normalized = false;
 
   bool has_bias() const { return activation != kernels::Activation::kNone; }
 };
 
-// The terms of logits = bias + linear(sparse rows, numeric) + factorization machine(sparse rows) + mlp(...).
+// A table of a model, as its type wants it; the configuration adds optimizer, broadcast and the like (TablesOf).
+struct PlannedTable {
+  // Whose settings it takes: model.dense, model.linear or model.embedding.
+  enum class Group { kDense, kLinear, kEmbedding };
+
+  std::string name;
+  Group group = Group::kDense;
+  std::vector<uint64_t> dims;  // Of a dense table: its extents.
+  uint32_t dim = 0;            // Of an embedding table: floats per row.
+  v1::Initializer start;       // Unless the group's settings have an initializer.
+};
+
+// Makes a term of a plan, for a backend, which must outlive it.
+using TermMaker = std::function<std::unique_ptr<Term>(const ModelPlan& plan, kernels::Backend* backend)>;
+
 struct ModelPlan {
   v1::ModelConfig::Type type = v1::ModelConfig::LINEAR;
   v1::ModelConfig::Loss loss = v1::ModelConfig::LOGISTIC;  // Never AUTO.
@@ -35,9 +60,15 @@ struct ModelPlan {
   uint32_t numeric_count = 0;
   uint32_t field_count = 0;
 
+  std::vector<TermMaker> terms;  // In the order in which they are added up.
+  std::vector<PlannedTable> dense_tables;
+  std::vector<PlannedTable> row_tables;
+
+  // What some types have; others leave them as they are.
   bool linear_rows = false;        // Table "linear" [key -> outputs].
   bool linear_numeric = false;     // Table "numeric" [numeric_count, outputs].
-  bool pairs = false;              // The second-order term over table "embedding".
+  bool pairs = false;              // The second-order term over table "embedding",
+  bool numeric_pairs = false;      // and over table "numeric_embedding" [numeric_count, embedding_dim].
   uint32_t embedding_dim = 0;      // Width of table "embedding"; 0: there is none.
   std::vector<DenseLayer> mlp;     // Tables "mlp/0/weight", "mlp/0/bias", ...; empty: no such term.
   std::vector<DenseLayer> bottom;  // Tables "bottom/0/weight", ... (dlrm).
@@ -45,12 +76,20 @@ struct ModelPlan {
   float bias = 0;            // Where table "bias" [outputs] starts.
   std::vector<float> prior;  // [outputs]: a constant beside the bias, the classes' log shares (softmax); or empty.
   float l2 = 0;
+  v1::ModelConfig::L2Per l2_per = v1::ModelConfig::BATCH;
   float dropout = 0;
 
-  // Vectors that dlrm multiplies by one another: the fields' embeddings and the bottom mlp's output.
-  size_t interaction_vectors() const { return size_t{field_count} + 1; }
-  // Their number of pairs.
-  size_t interaction_pairs() const { return interaction_vectors() * (interaction_vectors() - 1) / 2; }
+  // For the types' sources.
+  void AddDense(const std::string& name, std::vector<uint64_t> dims, const v1::Initializer& start);
+  // Tables "prefix/0/weight" and "prefix/0/bias" of each layer: He's initial weights before an activation, Xavier's in
+  // a layer without one.
+  void AddLayers(const std::string& prefix, const std::vector<DenseLayer>& layers);
+  void AddRows(const std::string& name, PlannedTable::Group group, uint32_t dim, const v1::Initializer& start);
+  // Table "embedding" [key -> dim], once.
+  void AddEmbedding(uint32_t dim);
+
+  // Where a table stands among the model's (TablesOf): an index of ParameterPointers. REQUIRES: there is such a table.
+  size_t TableIndex(const std::string& name) const;
 };
 
 // Whether the labels of the model that `config` describes are classes or numbers.
@@ -62,5 +101,29 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
 
 // The model's tables: dense ones, then embedding tables. The same for all workers.
 absl::StatusOr<std::vector<v1::TableSpec>> TablesOf(const ModelPlan& plan, const v1::Config& config);
+
+// For the types' sources.
+
+// Initial values.
+v1::Initializer Zeros();
+v1::Initializer Xavier();
+// Those of embeddings: normal, small beside what training makes of them, so that rows which training never sees add
+// little noise, and not zero, where the gradients of products vanish.
+v1::Initializer SmallNormal();
+
+// Layers of so many outputs each, with the configured activation.
+std::vector<DenseLayer> HiddenLayers(size_t in, const google::protobuf::RepeatedField<uint32_t>& widths,
+                                     const v1::ModelConfig& model);
+// model.hidden's layers, and a last one without bias and activation.
+std::vector<DenseLayer> MlpLayers(size_t in, const v1::ModelConfig& model, size_t out);
+
+// "categorical fields" or whatever the data consists of, for messages.
+std::string ContentOf(const Schema& schema);
+// INVALID_ARGUMENT: "model.type: TYPE" and the rest.
+absl::Status DoesNotFit(const v1::ModelConfig& model, const std::string& why);
+// INVALID_ARGUMENT of samples with any number of features: the model takes fields and numbers.
+absl::Status CheckFieldsOrNumbers(const v1::ModelConfig& model, const Schema& schema);
+// INVALID_ARGUMENT if there are several classes: the model has one score.
+absl::Status CheckOneOutput(const v1::ModelConfig& model, const ModelPlan& plan);
 
 }  // namespace lodestone::worker

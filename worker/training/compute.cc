@@ -1,6 +1,7 @@
 #include "worker/training/compute.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -100,6 +101,21 @@ absl::StatusOr<double> Compute::FinishGradients() {
   LODESTONE_RETURN_IF_ERROR(backend_->Finish());
   finished_ = (finished_ + 1) % gradients_.size();
   return loss_[0];
+}
+
+double Compute::ClipGradients(double norm_max) {
+  double squares = 0;
+  for (const kernels::ScratchArray<float>& gradient : gradients_[finished_]) {
+    for (size_t i = 0; i < gradient.size(); ++i) squares += static_cast<double>(gradient[i]) * gradient[i];
+  }
+  const double norm = std::sqrt(squares);
+  if (!(norm > norm_max) || !std::isfinite(norm)) return norm;
+  const auto factor = static_cast<float>(norm_max / norm);
+  for (kernels::ScratchArray<float>& gradient : gradients_[finished_]) {
+    float* const values = gradient.data();
+    for (size_t i = 0; i < gradient.size(); ++i) values[i] *= factor;
+  }
+  return norm;
 }
 
 absl::StatusOr<double> Compute::Predict(const BatchPipeline::Item& item, const Parameters& parameters,

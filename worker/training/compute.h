@@ -33,6 +33,9 @@ class Compute {
   // Waits for it, and returns the sum of the samples' losses. What the backend has failed at is the error, which names
   // the operation and the device.
   absl::StatusOr<double> FinishGradients();
+  // Scales the gradients of the last FinishGradients down to this Euclidean norm over all tables, if theirs is greater
+  // (Pascanu et al. 2013). Returns theirs. Gradients that are not finite stay as they are, for a ps to refuse them.
+  double ClipGradients(double norm_max);
   // Of the last FinishGradients, until the next: the gradients of table `t`, in the table's layout or one row per key.
   const float* gradient(size_t t) const { return gradients_[finished_][t].data(); }
   // Of the last FinishGradients, until the next StartGradients: a prediction for each sample.

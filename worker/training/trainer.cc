@@ -245,6 +245,9 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
                      ": training has diverged; lower the learning rate (model.optimizer), clip gradients, or "
                      "standardize the numeric features (data.numeric)"));
   }
+  if (const float clip_norm = context_.config->train().clip_norm(); clip_norm > 0) {
+    context_.compute->ClipGradients(clip_norm);
+  }
   int64_t push_ns = *pushed_ns;
   const int64_t computed_ns = NowNs() - compute_ns - push_ns;
   const size_t samples = item.keyed.batch.size;

@@ -21,8 +21,8 @@ inline v1::Optimizer OptimizerConfig(const std::string& text) {
   return config;
 }
 
-inline std::unique_ptr<const Optimizer> MakeOptimizer(const std::string& text) {
-  auto optimizer = Optimizer::Create(OptimizerConfig(text));
+inline std::unique_ptr<const Optimizer> MakeOptimizer(const std::string& text, bool has_rows = false) {
+  auto optimizer = Optimizer::Create(OptimizerConfig(text), has_rows);
   if (!optimizer.ok()) {
     ADD_FAILURE() << text << ": " << optimizer.status();
     return nullptr;

@@ -157,6 +157,52 @@ TEST(Adagrad, DoesNotMoveWithoutAGradient) {
   EXPECT_EQ(parameters.values, (std::vector<float>{1.5f, -2.5f}));
 }
 
+TEST(RowwiseAdagrad, TakesTheStepsComputedByHand) {
+  const auto adagrad = MakeOptimizer("rowwise_adagrad { epsilon: 1 }", /*has_rows=*/true);
+  Parameters row(*adagrad, {1.0f, 2.0f});
+  ASSERT_EQ(row.state.size(), 1u);
+  row.UpdateInPlace(*adagrad, {.learning_rate = 1.0f}, {1.0f, 7.0f});  // s = (1 + 49) / 2 = 25
+  EXPECT_EQ(row.values, (std::vector<float>{1.0f - 1.0f / 6, 2.0f - 7.0f / 6}));
+  row.UpdateInPlace(*adagrad, {.learning_rate = 1.0f}, {4.0f, -16.0f});  // s = 25 + 136 = 161
+  EXPECT_EQ(row.state[0], 161.0f);
+}
+
+TEST(RowwiseAdagrad, FollowsItsFormulaInRowsOfAllWidths) {
+  for (size_t n = 1; n <= 37; ++n) {
+    const auto adagrad = MakeOptimizer("rowwise_adagrad { initial_accumulator: 0.1 epsilon: 1e-6 }", /*has_rows=*/true);
+    Parameters row(*adagrad, RandomFloats(n, 1));
+    std::vector<double> expected(row.values.begin(), row.values.end());
+    double s = 0.1f;
+    for (uint32_t k = 0; k < 5; ++k) {
+      const std::vector<float> gradient = RandomFloats(n, 100 + k);
+      row.UpdateInPlace(*adagrad, kStep, gradient);
+      std::vector<double> g(n);
+      double squares = 0;
+      for (size_t i = 0; i < n; ++i) {
+        g[i] = gradient[i] + kDecay * expected[i];
+        squares += g[i] * g[i];
+      }
+      s += squares / n;
+      // As ExpectFollows; a sum of n terms rounds n times more.
+      for (size_t i = 0; i < n; ++i) {
+        expected[i] -= kRate * g[i] / (std::sqrt(s) + 1e-6f);
+        ASSERT_NEAR(row.values[i], expected[i], (k + 1) * (16 + n) * 0x1p-24 * 4) << n << " values, step " << k;
+      }
+      ASSERT_NEAR(row.state[0], s, (k + 1) * (16 + n) * 0x1p-24 * 4) << n << " values, step " << k;
+    }
+  }
+}
+
+TEST(RowwiseAdagrad, IsAdagradWhereThereAreNoRows) {
+  const auto rowwise = MakeOptimizer("rowwise_adagrad { initial_accumulator: 0.1 epsilon: 1e-6 }");
+  const auto adagrad = MakeOptimizer("adagrad { initial_accumulator: 0.1 epsilon: 1e-6 }");
+  Parameters a(*rowwise, RandomFloats(9, 1)), b(*adagrad, RandomFloats(9, 1));
+  a.UpdateInPlace(*rowwise, kStep, RandomFloats(9, 2));
+  b.UpdateInPlace(*adagrad, kStep, RandomFloats(9, 2));
+  EXPECT_EQ(Bits(a.values), Bits(b.values));
+  EXPECT_EQ(Bits(a.state), Bits(b.state));
+}
+
 TEST(RmsProp, TakesTheStepsComputedByHand) {
   const auto rmsprop = MakeOptimizer("rmsprop { rho: 0.75 epsilon: 1 }");
   Parameters parameters(*rmsprop, {1.0f});

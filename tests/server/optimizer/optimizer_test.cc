@@ -24,6 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, EveryOptimizer, testing::ValuesIn(AllMethods()
 
 TEST_P(EveryOptimizer, IsNamedAsInTheConfiguration) {
   EXPECT_EQ(optimizer_->name(), GetParam().substr(0, GetParam().find(' ')));
+  EXPECT_EQ(MakeOptimizer(GetParam(), /*has_rows=*/true)->name(), GetParam().substr(0, GetParam().find(' ')));
 }
 
 TEST_P(EveryOptimizer, GivesTheSameBitsInPlaceAndIntoFreshArrays) {
@@ -162,14 +163,15 @@ TEST_P(EveryOptimizer, GivesALongBlockTheSameValuesAsShortOnesInPlaceAndIntoFres
 }
 
 TEST_P(EveryOptimizer, UpdatesRowsOneAfterTheOtherAsIfEachWereABlock) {
+  const std::unique_ptr<const Optimizer> of_rows = MakeOptimizer(GetParam(), /*has_rows=*/true);
   for (const size_t dim : {1, 5, 16, 67}) {
     constexpr size_t kRows = 75;
     std::vector<Parameters> expected;
     std::vector<std::vector<float>> rows;  // Values, then state.
     for (size_t r = 0; r < kRows; ++r) {
-      expected.emplace_back(*optimizer_, RandomFloats(dim, 1 + r));
+      expected.emplace_back(*of_rows, RandomFloats(dim, 1 + r));
       // Different counts for methods that count.
-      for (size_t i = 0; i < r % 3; ++i) expected[r].UpdateInPlace(*optimizer_, plain_step_, RandomFloats(dim, 7));
+      for (size_t i = 0; i < r % 3; ++i) expected[r].UpdateInPlace(*of_rows, plain_step_, RandomFloats(dim, 7));
       rows.push_back(expected[r].values);
       rows[r].insert(rows[r].end(), expected[r].state.begin(), expected[r].state.end());
     }
@@ -178,10 +180,10 @@ TEST_P(EveryOptimizer, UpdatesRowsOneAfterTheOtherAsIfEachWereABlock) {
     for (size_t i = 0; i < 2 * kRows; ++i) gradients.push_back(RandomFloats(dim, 100 + i));
     for (size_t i = 0; i < 2 * kRows; ++i) {
       const size_t r = i * 7 % kRows;  // Each row twice.
-      expected[r].UpdateInPlace(*optimizer_, full_step_, gradients[i]);
+      expected[r].UpdateInPlace(*of_rows, full_step_, gradients[i]);
       updates.push_back({reinterpret_cast<const uint8_t*>(gradients[i].data()), rows[r].data()});
     }
-    optimizer_->UpdateRows(full_step_, dim, updates);
+    of_rows->UpdateRows(full_step_, dim, updates);
     for (size_t r = 0; r < kRows; ++r) {
       std::vector<float> row = expected[r].values;
       row.insert(row.end(), expected[r].state.begin(), expected[r].state.end());
@@ -192,10 +194,11 @@ TEST_P(EveryOptimizer, UpdatesRowsOneAfterTheOtherAsIfEachWereABlock) {
 
 TEST_P(EveryOptimizer, GivesTheSameBitsOnEveryInstructionSet) {
   const size_t n = 1003;
+  const std::unique_ptr<const Optimizer> of_rows = MakeOptimizer(GetParam(), /*has_rows=*/true);
   auto run = [&] {
-    Parameters parameters(*optimizer_, RandomFloats(n, 1));
+    Parameters parameters(*of_rows, RandomFloats(n, 1));
     for (uint32_t round = 0; round < 5; ++round) {
-      parameters.UpdateInPlace(*optimizer_, round % 2 == 0 ? plain_step_ : full_step_, RandomFloats(n, 20 + round));
+      parameters.UpdateInPlace(*of_rows, round % 2 == 0 ? plain_step_ : full_step_, RandomFloats(n, 20 + round));
     }
     return parameters;
   };
@@ -317,6 +320,8 @@ TEST(OptimizerCreate, RefusesHyperparametersThatMakeNoSenseAndNamesTheField) {
       {"adam { beta2: -0.5 }", "optimizer.adam.beta2"},
       {"adam { epsilon: 0 }", "optimizer.adam.epsilon"},
       {"adamw { beta2: 1 }", "optimizer.adamw.beta2"},
+      {"rowwise_adagrad { initial_accumulator: -1 }", "optimizer.rowwise_adagrad.initial_accumulator"},
+      {"rowwise_adagrad { epsilon: 0 }", "optimizer.rowwise_adagrad.epsilon"},
       {"ftrl { beta: -1 }", "optimizer.ftrl.beta"},
       {"ftrl { l1: nan }", "optimizer.ftrl.l1"},
       {"ftrl { l2: inf }", "optimizer.ftrl.l2"},

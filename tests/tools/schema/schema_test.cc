@@ -101,7 +101,10 @@ TEST(JsonSchema, NamesEnumsInLowerCaseWithTheirMeaning) {
   for (int i = 0; i < types.value_count(); ++i) names.push_back(absl::AsciiStrToLower(types.value(i)->name()));
   EXPECT_EQ(type.at("enum"), names);
   EXPECT_EQ(type.at("default"), "linear");
-  EXPECT_NE(type.at("description").get<std::string>().find("- mlp: mlp over numeric features."), std::string::npos);
+  EXPECT_NE(type.at("description")
+                .get<std::string>()
+                .find("- mlp: mlp over the fields' embeddings and the numeric features."),
+            std::string::npos);
 }
 
 TEST(JsonSchema, TakesOneValueForAListAndNamesForMaps) {

@@ -27,7 +27,7 @@ Schema ThreeClasses(ModelConfig::Type type) {
     column->set_deviation(2);
   }
   schema.numeric_count = 2;
-  if (type == ModelConfig::DLRM || type == ModelConfig::LINEAR) {
+  if (type != ModelConfig::MLP) {
     schema.field_count = 3;
     for (const char* const name : {"a", "b", "c"}) data.add_categorical()->set_name(name);
   }
@@ -100,13 +100,85 @@ TEST_P(ModelDescriptionTest, MakesTheSameModelAgain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, ModelDescriptionTest,
-                         ::testing::Values(ModelConfig::LINEAR, ModelConfig::MLP, ModelConfig::DLRM));
+                         ::testing::Values(ModelConfig::LINEAR, ModelConfig::MLP, ModelConfig::DLRM,
+                                           ModelConfig::WIDEDEEP, ModelConfig::DCN));
+
+// Two classes, two numbers and three fields.
+Schema TwoClasses() {
+  Schema schema = ThreeClasses(ModelConfig::FM);
+  schema.class_names.pop_back();
+  schema.class_counts.pop_back();
+  schema.description.mutable_classes()->RemoveLast();
+  return schema;
+}
+
+TEST(ModelDescription, AModelThatIsTrainedOnKeepsItsPairs) {
+  v1::Config config = ConfigOfType(ModelConfig::FM);
+  config.mutable_model()->set_numeric_pairs(true);
+  const auto with = Model::Create(config, TwoClasses());
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_EQ((*with)->tables()[0].model().format(), 2u);
+  EXPECT_TRUE((*with)->plan().numeric_pairs);
+  config.mutable_model()->set_numeric_pairs(false);
+  const auto without = Model::Create(config, TwoClasses());
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ((*without)->tables()[0].model().format(), 1u);
+  for (const Model* const kept : {with->get(), without->get()}) {
+    const auto description = std::make_shared<const v1::ModelDescription>(kept->tables()[0].model());
+    ASSERT_TRUE(CheckDescription(*description).ok());
+    const auto again = Model::Create(ConfigOf(*description), SchemaOf(description));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ((*again)->tables().size(), kept->tables().size());
+    config.mutable_model()->clear_numeric_pairs();
+    const auto trained_on = Model::Create(config, SchemaOf(description));
+    ASSERT_TRUE(trained_on.ok()) << trained_on.status();
+    EXPECT_EQ((*trained_on)->plan().numeric_pairs, kept->plan().numeric_pairs);
+    config.mutable_model()->set_numeric_pairs(!kept->plan().numeric_pairs);
+    const auto other = Model::Create(config, SchemaOf(description));
+    EXPECT_TRUE(absl::IsFailedPrecondition(other.status()));
+    EXPECT_THAT(std::string(other.status().message()), HasSubstr("leave model.numeric_pairs away"));
+  }
+}
+
+TEST(ModelDescription, TablesThatMeanSomethingElseAreNotGoneOnWith) {
+  v1::Config config = ConfigOfType(ModelConfig::DCN);
+  const auto model = Model::Create(config, ThreeClasses(ModelConfig::DCN));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto description = std::make_shared<const v1::ModelDescription>((*model)->tables()[0].model());
+  const auto message = [&](const v1::Config& other) {
+    const auto again = Model::Create(other, SchemaOf(description));
+    EXPECT_TRUE(absl::IsFailedPrecondition(again.status())) << again.status();
+    return std::string(again.status().message());
+  };
+  v1::Config other = config;
+  other.mutable_model()->mutable_cross()->set_layers(2);
+  EXPECT_THAT(message(other), HasSubstr("set model.cross.layers: 3"));
+  other = config;
+  other.mutable_model()->mutable_cross()->set_structure(v1::CrossConfig::PARALLEL);
+  EXPECT_THAT(message(other), HasSubstr("set model.cross.structure: stacked"));
+  other = config;
+  other.mutable_model()->set_activation(ModelConfig::RELU);
+  EXPECT_THAT(message(other), HasSubstr("set model.activation: gelu"));
+  other = config;
+  other.mutable_model()->set_layer_norm(true);
+  EXPECT_THAT(message(other), HasSubstr("set model.layer_norm: false"));
+}
+
+TEST(ModelDescription, SaysThatHiddenLayersAreNormalised) {
+  v1::Config config = ConfigOfType(ModelConfig::MLP);
+  config.mutable_model()->set_layer_norm(true);
+  const auto model = Model::Create(config, ThreeClasses(ModelConfig::MLP));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const v1::ModelDescription& description = (*model)->tables()[0].model();
+  EXPECT_EQ(description.format(), 2u);
+  EXPECT_TRUE(ConfigOf(description).model().layer_norm());
+}
 
 TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   v1::ModelDescription description;
   description.set_format(kModelFormat + 1);
   description.set_program("9.9");
-  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 2, written by version 9.9"));
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 3, written by version 9.9"));
   description.set_format(kModelFormat);
   description.set_type("oracle");
   EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no type oracle"));

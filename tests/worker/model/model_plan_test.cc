@@ -70,8 +70,28 @@ TEST(ModelPlan, GivesEachTypeTheTablesOfItsTerms) {
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::DEEPFM), MakeSchema(5, 2, false, 2)),
               ElementsAre("bias[1]", "numeric[5,1]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]",
                           "linear{1}", "embedding{4}"));
+  v1::Config pairs = MakeConfig(ModelConfig::FM);
+  pairs.mutable_model()->set_numeric_pairs(true);
+  EXPECT_THAT(Shapes(pairs, MakeSchema(5, 2, false, 2)),
+              ElementsAre("bias[1]", "numeric[5,1]", "numeric_embedding[5,4]", "linear{1}", "embedding{4}"));
+  EXPECT_THAT(Shapes(pairs, MakeSchema(0, 2, false, 2)), ElementsAre("bias[1]", "linear{1}", "embedding{4}"));
   EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MLP), MakeSchema(5, 0, false, 3)),
               ElementsAre("bias[3]", "mlp/0/weight[5,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::MLP), MakeSchema(5, 2, false, 3)),
+              ElementsAre("bias[3]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]", "embedding{4}"));
+  EXPECT_THAT(Shapes(MakeConfig(ModelConfig::WIDEDEEP), MakeSchema(5, 2, false, 3)),
+              ElementsAre("bias[3]", "numeric[5,3]", "mlp/0/weight[13,6]", "mlp/0/bias[6]", "mlp/1/weight[6,3]",
+                          "linear{3}", "embedding{4}"));
+  v1::Config dcn = MakeConfig(ModelConfig::DCN);
+  dcn.mutable_model()->mutable_cross()->set_layers(1);
+  EXPECT_THAT(Shapes(dcn, MakeSchema(5, 2, false, 2)),
+              ElementsAre("bias[1]", "cross/0/weight[13,13]", "cross/0/bias[13]", "mlp/0/weight[13,6]", "mlp/0/bias[6]",
+                          "mlp/1/weight[6,1]", "embedding{4}"));
+  dcn.mutable_model()->mutable_cross()->set_rank(2);
+  dcn.mutable_model()->mutable_cross()->set_structure(v1::CrossConfig::PARALLEL);
+  EXPECT_THAT(Shapes(dcn, MakeSchema(5, 0, false, 2)),
+              ElementsAre("bias[1]", "cross/0/down[5,2]", "cross/0/up[2,5]", "cross/0/bias[5]", "cross/out/weight[5,1]",
+                          "mlp/0/weight[5,6]", "mlp/0/bias[6]", "mlp/1/weight[6,1]"));
   v1::Config dlrm = MakeConfig(ModelConfig::DLRM);
   dlrm.mutable_model()->add_bottom_hidden(7);
   EXPECT_THAT(Shapes(dlrm, MakeSchema(5, 3, false, 2)),
@@ -107,7 +127,8 @@ TEST(ModelPlan, SaysWhatToChangeWhereModelAndDataDoNotFit) {
     const char* message;
   } kCases[] = {
       {ModelConfig::MLP, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "use linear or fm"},
-      {ModelConfig::MLP, ModelConfig::AUTO, MakeSchema(3, 2, false, 2), "use deepfm or dlrm"},
+      {ModelConfig::WIDEDEEP, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "use linear or fm"},
+      {ModelConfig::DCN, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "use linear or fm"},
       {ModelConfig::DEEPFM, ModelConfig::AUTO, MakeSchema(3, 0, false, 2), "needs categorical fields"},
       {ModelConfig::DEEPFM, ModelConfig::AUTO, MakeSchema(0, 0, true, 2), "use fm"},
       {ModelConfig::DLRM, ModelConfig::AUTO, MakeSchema(0, 4, false, 2), "use deepfm"},
@@ -130,6 +151,25 @@ TEST(ModelPlan, SaysWhatToChangeWhereModelAndDataDoNotFit) {
     EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << c.message;
     EXPECT_THAT(std::string(plan.status().message()), HasSubstr(c.message));
   }
+}
+
+// Regression: it trained as if l2 were 0.
+TEST(ModelPlan, RefusesL2OfAModelWithoutRows) {
+  v1::Config config = MakeConfig(ModelConfig::MLP);
+  config.mutable_model()->set_l2(1e-4f);
+  const auto plan = PlanModel(config, MakeSchema(3, 0, false, 2));
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("weight_decay of model.dense.optimizer"));
+  EXPECT_TRUE(PlanModel(config, MakeSchema(3, 1, false, 2)).ok());
+}
+
+TEST(ModelPlan, RefusesARankThatSavesNothing) {
+  v1::Config config = MakeConfig(ModelConfig::DCN);
+  config.mutable_model()->mutable_cross()->set_rank(7);
+  const auto plan = PlanModel(config, MakeSchema(3, 1, false, 2));
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("model.cross.rank: 7"));
+  EXPECT_TRUE(PlanModel(config, MakeSchema(4, 1, false, 2)).ok());
 }
 
 TEST(ModelPlan, RefusesAdmissionAndEvictionOfDenseTables) {
@@ -184,6 +224,21 @@ TEST(ModelPlan, TakesOptimizersByGroupThenByModelThenAdagrad) {
   tables = Tables(config, schema);
   EXPECT_TRUE(tables["mlp/0/weight"].optimizer().has_rmsprop());
   EXPECT_TRUE(tables["numeric"].optimizer().has_rmsprop());
+}
+
+TEST(ModelPlan, DividesTheLearningRatesOfAllTablesByWhatScaleRateMakesOfTheWorkers) {
+  v1::Config config = MakeConfig(ModelConfig::FM);
+  config.mutable_cluster()->set_workers(4);
+  config.mutable_model()->mutable_linear()->mutable_optimizer()->set_learning_rate(0.5);
+  const Schema schema = MakeSchema(2, 2, false, 2);
+  for (const auto& [scale, factor] :
+       {std::pair{v1::TrainConfig::NONE, 1.0f}, {v1::TrainConfig::SQRT, 2.0f}, {v1::TrainConfig::LINEAR, 4.0f}}) {
+    config.mutable_train()->set_scale_rate(scale);
+    auto tables = Tables(config, schema);
+    EXPECT_FLOAT_EQ(tables["linear"].optimizer().learning_rate(), 0.5f / factor);
+    EXPECT_FLOAT_EQ(tables["embedding"].optimizer().learning_rate(), 0.05f / factor);
+    EXPECT_FLOAT_EQ(tables["bias"].optimizer().learning_rate(), 0.05f / factor);
+  }
 }
 
 TEST(ModelPlan, CarriesEveryFieldOfATableGroupIntoItsTables) {

@@ -37,6 +37,12 @@ struct Case {
   float l2 = 0;
   float dropout = 0;
   ModelConfig::Activation activation = ModelConfig::RELU;
+  // What only some types have.
+  bool numeric_pairs = false;
+  ModelConfig::L2Per l2_per = ModelConfig::BATCH;
+  uint32_t cross_rank = 0;
+  v1::CrossConfig::Structure structure = v1::CrossConfig::STACKED;
+  bool layer_norm = false;
 
   uint32_t outputs() const { return loss == ModelConfig::AUTO && classes > 2 ? classes : 1; }
 };
@@ -55,6 +61,12 @@ v1::Config ConfigOf(const Case& c) {
   model->set_l2(c.l2);
   model->set_dropout(c.dropout);
   model->set_activation(c.activation);
+  model->set_numeric_pairs(c.numeric_pairs);
+  model->set_l2_per(c.l2_per);
+  model->set_layer_norm(c.layer_norm);
+  model->mutable_cross()->set_layers(2);
+  model->mutable_cross()->set_rank(c.cross_rank);
+  model->mutable_cross()->set_structure(c.structure);
   return config;
 }
 
@@ -101,8 +113,9 @@ struct Instance {
   ParameterPointers parameters;
   GradientPointers outputs;
 
-  explicit Instance(const Case& c) : batch(BatchOf(c)) {
-    auto created = Model::Create(ConfigOf(c), SchemaOf(c));
+  explicit Instance(const Case& c) : Instance(c, ConfigOf(c)) {}
+  Instance(const Case& c, const v1::Config& config) : batch(BatchOf(c)) {
+    auto created = Model::Create(config, SchemaOf(c));
     EXPECT_TRUE(created.ok()) << created.status();
     model = *std::move(created);
     uint64_t n = 0;
@@ -115,10 +128,12 @@ struct Instance {
       std::vector<float>& v = values.emplace_back(size);
       // ReLU's inputs keep away from its kink, so that no difference quotient crosses it: biases before it are 2 or -2,
       // and the products beside them mostly below 1.
-      const bool bias = table.name().ends_with("/bias");
+      const bool bias = table.name().ends_with("/bias") && !table.name().starts_with("cross/");
       const float range = !table.name().ends_with("/weight")     ? 0.7f
                           : table.dense().dims(1) == c.outputs() ? 1.0f
-                                                                 : 0.3f;
+                          // The smaller the sums, the steeper their normalisation.
+                          : c.layer_norm ? 2.0f
+                                         : 0.3f;
       for (float& x : v) x = bias ? 2.0f : Uniform(n, -range, range), ++n;
       if (bias) v[0] = -2;
       gradients.emplace_back(size, std::nanf(""));
@@ -130,13 +145,18 @@ struct Instance {
   }
 
   // What Gradients differentiates, by dropout's own seed.
-  double Objective(double l2) {
+  double Objective(const Case& c) {
     std::vector<std::vector<float>> unused = gradients;
     GradientPointers pointers;
     for (std::vector<float>& g : unused) pointers.push_back(g.data());
     double value = model->Gradients(batch, parameters, kSeed, pointers) / kSamples;
     for (size_t t = model->dense_table_count(); t < values.size(); ++t) {
-      for (float x : values[t]) value += l2 / 2 * x * x;
+      const size_t dim = values[t].size() / batch.keys.size();
+      std::vector<double> counts(batch.keys.size(), c.l2_per == ModelConfig::BATCH ? 1 : 0);
+      if (c.l2_per == ModelConfig::SAMPLE) {
+        for (const uint32_t row : batch.row) counts[row] += 1.0 / kSamples;
+      }
+      for (size_t i = 0; i < values[t].size(); ++i) value += c.l2 / 2 * counts[i / dim] * values[t][i] * values[t][i];
     }
     return value;
   }
@@ -160,7 +180,7 @@ TEST_P(GradientTest, EqualsTheDifferenceQuotientOfTheLoss) {
       const float before = x;
       const auto at = [&](double dx) {
         x = static_cast<float>(before + dx);
-        const double value = setup.Objective(GetParam().l2);
+        const double value = setup.Objective(GetParam());
         x = before;
         return value;
       };
@@ -201,19 +221,43 @@ TEST_P(GradientTest, IsTheSameToTheBitTwice) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, GradientTest,
-    testing::Values(Case{"LinearSparse", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0, 0},
-                    Case{"LinearSoftmax", ModelConfig::LINEAR, ModelConfig::AUTO, 3, 2, false, 4, 0, 0},
-                    Case{"LeastSquares", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 0, false, 0, 0, 0},
-                    Case{"LinearL2", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0.3, 0},
-                    Case{"FmSparse", ModelConfig::FM, ModelConfig::AUTO, 0, 0, true, 2, 0, 0},
-                    Case{"FmFields", ModelConfig::FM, ModelConfig::AUTO, 2, 3, false, 2, 0.2, 0},
-                    Case{"Mf", ModelConfig::MF, ModelConfig::AUTO, 0, 2, false, 0, 0.1, 0},
-                    Case{"DeepFm", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0},
-                    Case{"DeepFmFieldsOnly", ModelConfig::DEEPFM, ModelConfig::SQUARED, 0, 2, false, 0, 0.1, 0},
-                    Case{"Dlrm", ModelConfig::DLRM, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0},
-                    Case{"DlrmSoftmax", ModelConfig::DLRM, ModelConfig::AUTO, 3, 2, false, 3, 0, 0},
-                    Case{"MlpSoftmax", ModelConfig::MLP, ModelConfig::AUTO, 4, 0, false, 3, 0, 0},
-                    Case{"MlpDropout", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.3}),
+    testing::Values(
+        Case{"LinearSparse", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0, 0},
+        Case{"LinearSoftmax", ModelConfig::LINEAR, ModelConfig::AUTO, 3, 2, false, 4, 0, 0},
+        Case{"LeastSquares", ModelConfig::LINEAR, ModelConfig::SQUARED, 3, 0, false, 0, 0, 0},
+        Case{"LinearL2", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0.3, 0},
+        Case{"FmSparse", ModelConfig::FM, ModelConfig::AUTO, 0, 0, true, 2, 0, 0},
+        Case{"FmFields", ModelConfig::FM, ModelConfig::AUTO, 2, 3, false, 2, 0.2, 0},
+        Case{"Mf", ModelConfig::MF, ModelConfig::AUTO, 0, 2, false, 0, 0.1, 0},
+        Case{"DeepFm", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0},
+        Case{"DeepFmFieldsOnly", ModelConfig::DEEPFM, ModelConfig::SQUARED, 0, 2, false, 0, 0.1, 0},
+        Case{"Dlrm", ModelConfig::DLRM, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0},
+        Case{"DlrmSoftmax", ModelConfig::DLRM, ModelConfig::AUTO, 3, 2, false, 3, 0, 0},
+        Case{"LinearL2PerSample", ModelConfig::LINEAR, ModelConfig::AUTO, 0, 0, true, 2, 0.3, 0, ModelConfig::RELU,
+             false, ModelConfig::SAMPLE},
+        Case{"FmL2PerSample", ModelConfig::FM, ModelConfig::AUTO, 2, 3, false, 2, 0.2, 0, ModelConfig::RELU, false,
+             ModelConfig::SAMPLE},
+        Case{"FmNumericPairs", ModelConfig::FM, ModelConfig::AUTO, 3, 2, false, 2, 0.1, 0, ModelConfig::RELU, true},
+        Case{"DeepFmNumericPairs", ModelConfig::DEEPFM, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0, ModelConfig::RELU,
+             true},
+        Case{"WideDeep", ModelConfig::WIDEDEEP, ModelConfig::SQUARED, 2, 2, false, 0, 0.1, 0},
+        Case{"WideDeepSoftmax", ModelConfig::WIDEDEEP, ModelConfig::AUTO, 2, 2, false, 3, 0, 0},
+        Case{"MlpFields", ModelConfig::MLP, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0},
+        Case{"MlpFieldsOnly", ModelConfig::MLP, ModelConfig::AUTO, 0, 2, false, 3, 0.1, 0},
+        Case{"Dcn", ModelConfig::DCN, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0, ModelConfig::GELU},
+        Case{"DcnNumbersOnly", ModelConfig::DCN, ModelConfig::AUTO, 4, 0, false, 2, 0, 0, ModelConfig::GELU},
+        Case{"DcnLowRank", ModelConfig::DCN, ModelConfig::SQUARED, 2, 2, false, 0, 0, 0, ModelConfig::GELU, false,
+             ModelConfig::BATCH, 2},
+        Case{"DcnParallel", ModelConfig::DCN, ModelConfig::SQUARED, 2, 2, false, 0, 0.1, 0.3, ModelConfig::GELU, false,
+             ModelConfig::BATCH, 0, v1::CrossConfig::PARALLEL},
+        Case{"DcnParallelLowRank", ModelConfig::DCN, ModelConfig::AUTO, 2, 2, false, 3, 0, 0, ModelConfig::GELU, false,
+             ModelConfig::BATCH, 2, v1::CrossConfig::PARALLEL},
+        Case{"MlpLayerNorm", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0, ModelConfig::GELU, false,
+             ModelConfig::BATCH, 0, v1::CrossConfig::STACKED, true},
+        Case{"DlrmLayerNormDropout", ModelConfig::DLRM, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0.3, ModelConfig::GELU,
+             false, ModelConfig::BATCH, 0, v1::CrossConfig::STACKED, true},
+        Case{"MlpSoftmax", ModelConfig::MLP, ModelConfig::AUTO, 4, 0, false, 3, 0, 0},
+        Case{"MlpDropout", ModelConfig::MLP, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0.3}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 // Every activation, with dropout and without, in one mlp and in two.
@@ -278,6 +322,77 @@ TEST(Model, FactorizationMachineSumsAllPairsOfASample) {
       }
     }
     EXPECT_NEAR(predictions[s], expected, 64 * 8 * 0x1p-24) << "sample " << s;
+  }
+}
+
+TEST(Model, NumbersAreInAllPairsWithTheirOwnVectors) {
+  Case c{"fm", ModelConfig::FM, ModelConfig::SQUARED, 3, 2, false, 0, 0, 0};
+  c.numeric_pairs = true;
+  Instance setup(c);
+  std::vector<float> predictions(kSamples);
+  setup.model->Predict(setup.batch, setup.parameters, predictions.data());
+  const auto values = [&](const char* name) -> const std::vector<float>& {
+    return setup.values[setup.model->plan().TableIndex(name)];
+  };
+  const Batch& batch = setup.batch.batch;
+  for (size_t s = 0; s < kSamples; ++s) {
+    double expected = values("bias")[0];
+    std::vector<std::vector<double>> vectors;  // Times the feature's value.
+    for (uint32_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
+      expected += values("linear")[setup.batch.row[f]];
+      const float* const row = &values("embedding")[3 * setup.batch.row[f]];
+      vectors.emplace_back(row, row + 3);
+    }
+    for (size_t j = 0; j < 3; ++j) {
+      const double x = batch.numeric[3 * s + j];
+      expected += x * values("numeric")[j];
+      vectors.emplace_back();
+      for (size_t d = 0; d < 3; ++d) vectors.back().push_back(x * values("numeric_embedding")[3 * j + d]);
+    }
+    for (size_t i = 0; i < vectors.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        for (size_t d = 0; d < 3; ++d) expected += vectors[i][d] * vectors[j][d];
+      }
+    }
+    EXPECT_NEAR(predictions[s], expected, 64 * 8 * 0x1p-24) << "sample " << s;
+  }
+}
+
+TEST(Model, CrossLayersMultiplyTheFeaturesByALinearMapOfTheLastLayer) {
+  for (const uint32_t rank : {0u, 2u}) {
+    Case c{"dcn", ModelConfig::DCN, ModelConfig::SQUARED, 4, 0, false, 0, 0, 0};
+    c.cross_rank = rank;
+    v1::Config config = ConfigOf(c);
+    config.mutable_model()->clear_hidden();  // Nothing but the cross network and a linear layer over it.
+    Instance setup(c, config);
+    std::vector<float> predictions(kSamples);
+    setup.model->Predict(setup.batch, setup.parameters, predictions.data());
+    const auto value = [&](const std::string& name, size_t i) {
+      return static_cast<double>(setup.values[setup.model->plan().TableIndex(name)][i]);
+    };
+    for (size_t s = 0; s < kSamples; ++s) {
+      const float* const x0 = &setup.batch.batch.numeric[4 * s];
+      std::vector<double> x(x0, x0 + 4);
+      for (size_t l = 0; l < 2; ++l) {
+        const std::string layer = absl::StrCat("cross/", l);
+        std::vector<double> next = x;
+        for (size_t to = 0; to < 4; ++to) {
+          double product = value(layer + "/bias", to);
+          for (size_t from = 0; from < 4; ++from) {
+            double weight = rank == 0 ? value(layer + "/weight", 4 * from + to) : 0;
+            for (size_t r = 0; r < rank; ++r) {
+              weight += value(layer + "/down", rank * from + r) * value(layer + "/up", 4 * r + to);
+            }
+            product += x[from] * weight;
+          }
+          next[to] += x0[to] * product;
+        }
+        x = next;
+      }
+      double expected = value("bias", 0);
+      for (size_t i = 0; i < 4; ++i) expected += x[i] * value("mlp/0/weight", i);
+      EXPECT_NEAR(predictions[s], expected, 64 * 8 * 0x1p-24) << "sample " << s << " rank " << rank;
+    }
   }
 }
 

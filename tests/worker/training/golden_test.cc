@@ -36,6 +36,8 @@ struct Case {
   ModelConfig::Type type = ModelConfig::DEEPFM;
   uint32_t classes = 2;
   std::vector<double> losses;  // Means of the ten batches.
+  bool fields = true;          // Whether there are categorical ones.
+  void (*change)(ModelConfig* model) = nullptr;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -47,11 +49,13 @@ v1::Config ConfigOf(const Case& c) {
   model->add_hidden(17);
   model->add_hidden(8);
   model->add_bottom_hidden(6);
-  model->set_l2(0.01f);
+  model->set_numeric_pairs(false);
+  if (c.fields) model->set_l2(0.01f);
   model->set_dropout(0.25f);
   model->mutable_optimizer()->mutable_sgd();
   model->mutable_optimizer()->set_learning_rate(0.5);
   model->mutable_embedding()->mutable_initializer()->mutable_normal()->set_stddev(0.3f);
+  if (c.change != nullptr) c.change(model);
   return config;
 }
 
@@ -59,7 +63,7 @@ v1::Config ConfigOf(const Case& c) {
 // rows have more features than a chunk takes.
 LoadedData DataOf(const Case& c) {
   LoadedData data;
-  const bool fields = c.type != ModelConfig::MLP;
+  const bool fields = c.fields;
   data.schema.numeric_count = kNumeric;
   data.schema.field_count = fields ? kFields : 0;
   for (uint32_t k = 0; k < c.classes; ++k) {
@@ -225,7 +229,49 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                               ModelConfig::MLP,
                                               3,
                                               {1.438681235, 1.064003028, 1.119573009, 1.012549181, 0.973898944,
-                                               0.955960411, 0.814161407, 0.933869627, 0.909157971, 0.894360750}}),
+                                               0.955960411, 0.814161407, 0.933869627, 0.909157971, 0.894360750},
+                                              false},
+                                         Case{"DeepFmNumericPairs",
+                                              ModelConfig::DEEPFM,
+                                              2,
+                                              {0.653937952, 0.643042249, 0.687737354, 0.560389754, 0.546047836,
+                                               0.547682873, 0.512992093, 0.458269711, 0.438867057, 0.505004189},
+                                              true,
+                                              [](ModelConfig* model) { model->set_numeric_pairs(true); }},
+                                         Case{"WideDeepL2PerSample",
+                                              ModelConfig::WIDEDEEP,
+                                              2,
+                                              {0.682689582, 0.653471232, 0.670257227, 0.564369749, 0.542594526,
+                                               0.573440591, 0.515447661, 0.467497933, 0.454708615, 0.519293198},
+                                              true,
+                                              [](ModelConfig* model) { model->set_l2_per(ModelConfig::SAMPLE); }},
+                                         Case{"MlpFields",
+                                              ModelConfig::MLP,
+                                              3,
+                                              {1.297937703, 1.075253785, 1.114718451, 1.000154386, 1.073913941,
+                                               1.032344599, 0.961032303, 0.981466301, 1.029650796, 1.040933055}},
+                                         Case{"MlpLayerNorm",
+                                              ModelConfig::MLP,
+                                              2,
+                                              {0.758151774, 0.678750495, 0.689228367, 0.549665552, 0.577942127,
+                                               0.556282473, 0.522368042, 0.478174189, 0.429577275, 0.581333664},
+                                              true,
+                                              [](ModelConfig* model) { model->set_layer_norm(true); }},
+                                         Case{"Dcn",
+                                              ModelConfig::DCN,
+                                              2,
+                                              {0.686828675, 0.698722046, 0.738394198, 0.647519523, 0.633415898,
+                                               0.668947983, 0.561320536, 0.541661170, 0.551459487, 0.538979112}},
+                                         Case{"DcnParallelLowRankSoftmax",
+                                              ModelConfig::DCN,
+                                              3,
+                                              {1.170829117, 0.920263337, 1.024765701, 0.749473519, 0.703885201,
+                                               0.671230227, 0.551502343, 0.427298701, 0.510848267, 0.550230032},
+                                              true,
+                                              [](ModelConfig* model) {
+                                                model->mutable_cross()->set_rank(4);
+                                                model->mutable_cross()->set_structure(v1::CrossConfig::PARALLEL);
+                                              }}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

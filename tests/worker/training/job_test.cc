@@ -380,7 +380,7 @@ TEST_F(JobTest, SaysWhatToDoWhenTrainingDiverges) {
 }
 
 TEST_F(JobTest, RefusesAModelThatDoesNotFitTheDataBeforeItMakesTables) {
-  const auto summary = Run(MakeConfig(ModelConfig::MLP, 1), ParityData(100));
+  const auto summary = Run(MakeConfig(ModelConfig::DLRM, 1), ParityData(100));
   EXPECT_EQ(summary.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(client_.reports().empty());
 }

@@ -95,12 +95,14 @@ class TrainerTest : public testing::TestWithParam<const char*> {
   // All values that a training left.
   static std::vector<float> ValuesOf(const FakeClient& client) {
     std::vector<float> values;
-    for (const char* table : {"bias", "mlp/0/weight", "mlp/0/bias"}) {
+    for (const char* table : {"bias", "mlp/0/weight", "mlp/0/bias", "mlp/1/weight"}) {
       for (const float value : client.DenseValues(table)) values.push_back(value);
     }
     for (Key key = 0; key < kValues; ++key) {
-      for (const float value : client.RowValues("embedding", key)) values.push_back(value);
-      for (const float value : client.RowValues("embedding", 100 + key)) values.push_back(value);
+      for (const char* table : {"linear", "embedding"}) {
+        for (const float value : client.RowValues(table, key)) values.push_back(value);
+        for (const float value : client.RowValues(table, 100 + key)) values.push_back(value);
+      }
     }
     return values;
   }
@@ -135,6 +137,31 @@ TEST_P(TrainerTest, WithNothingAheadEachStepSeesTheOneBefore) {
   // Each step adds a rounding error of some 2^-24 for each of about 100 terms below 1.
   constexpr float kTolerance = kSteps * 100 * 0x1p-24f;
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], kTolerance) << i;
+}
+
+TEST_P(TrainerTest, ClipNormBoundsWhatAStepMovesAllTablesTogetherAndLeavesSmallerGradientsAlone) {
+  const auto train = [&](float clip_norm, uint64_t samples) {
+    FakeClient client;
+    config_.mutable_train()->set_clip_norm(clip_norm);
+    config_.mutable_train()->set_epochs(static_cast<double>(samples) / kSamples);
+    EXPECT_TRUE(RunJob(config_, &client, data_, &time_, &stop_, /*results=*/nullptr, backend()).ok());
+    return ValuesOf(client);
+  };
+  const std::vector<float> start = train(0, 0), free = train(0, kBatch), loose = train(1e6f, kBatch),
+                           tight = train(0.01f, kBatch);
+  EXPECT_EQ(loose, free);
+  double moved = 0, along = 0, free_moved = 0;
+  for (size_t i = 0; i < start.size(); ++i) {
+    const double step = static_cast<double>(tight[i]) - start[i], free_step = static_cast<double>(free[i]) - start[i];
+    moved += step * step;
+    free_moved += free_step * free_step;
+    along += step * free_step;
+  }
+  // The rate is 0.5. A step is the difference of two values below 4, each rounded once.
+  const double rounding = std::sqrt(static_cast<double>(start.size())) * 4 * 0x1p-23;
+  EXPECT_NEAR(std::sqrt(moved), 0.5 * 0.01, rounding);
+  EXPECT_GT(std::sqrt(free_moved), 0.5 * 0.02) << "clipping would do nothing";
+  EXPECT_NEAR(along, std::sqrt(moved * free_moved), 4 * rounding) << "the direction is another";
 }
 
 TEST_P(TrainerTest, WithNoDelayAllowedEachStepSeesTheOneBeforeWhateverMayBeAhead) {

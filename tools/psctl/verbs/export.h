@@ -6,7 +6,8 @@
 // With state, and where the optimizer has such, there are also, for dense tables and for embedding tables,
 //   T.state    [vectors, …shape]      [n, vectors, dim]   its vectors, in the order of proto/table.proto: momentum: m;
 //                                                         adagrad, rmsprop: s; lion: m; adam, adamw: m, v; ftrl: z, n
-//   T.scalars  [blocks, scalars]      [n, scalars]        adam, adamw: the count of steps, of each block or row
+//   T.scalars  [blocks, scalars]      [n, scalars]        adam, adamw: the count of steps, of each block or row;
+//                                                         rowwise_adagrad: s of each row
 #pragma once
 
 #include <cstdint>
