@@ -19,7 +19,8 @@ SEED = 7
 class Assign(ClusterCase):
     def optimizers(self):
         return (lodestone.SGD(0.1), lodestone.Momentum(0.1), lodestone.Nesterov(0.1), lodestone.Adagrad(0.1),
-                lodestone.RMSprop(0.1), lodestone.Adam(0.1), lodestone.AdamW(0.1, weight_decay=0.01))
+                lodestone.RowwiseAdagrad(0.1), lodestone.RMSprop(0.1), lodestone.Adam(0.1),
+                lodestone.AdamW(0.1, weight_decay=0.01))
 
     def test_values_are_exactly_those_that_are_set(self):
         rng = np.random.default_rng(SEED)

@@ -23,7 +23,7 @@ from ._local import LocalCluster, local
 from ._log import log_level
 from ._safetensors import load, read_safetensors, save, write_safetensors
 from ._spec import (SGD, Adagrad, Adam, AdamW, Constant, Ftrl, He, Initializer, Lion, Momentum, Nesterov, Normal,
-                    Optimizer, RMSprop, Uniform, Xavier, Zeros)
+                    Optimizer, RMSprop, RowwiseAdagrad, Uniform, Xavier, Zeros)
 from ._subscription import RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table
 
@@ -31,7 +31,8 @@ __all__ = [
     "Aborted", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Call", "Cancelled", "Cluster", "Constant", "DataLoss",
     "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
     "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
-    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "RowSubscription", "SGD",
+    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "RowSubscription",
+    "RowwiseAdagrad", "SGD",
     "Subscription", "Table", "Unauthenticated", "Unavailable", "Uniform", "Unimplemented", "WorkerFailed", "Xavier",
     "Zeros", "connect", "launch", "load", "local", "log_level", "observe", "read_safetensors", "save", "status",
     "version", "write_safetensors",

@@ -28,7 +28,7 @@ _SCALE = 2.0**60
 _BELOW_ONE = 1 - 2.0**-24
 # Beside epsilon, what keeps a method's state as it is.
 _CHANGED: Dict[str, Dict[str, float]] = {
-    "adagrad": {}, "rmsprop": {"rho": _BELOW_ONE}, "adam": {"beta1": 0, "beta2": _BELOW_ONE},
+    "adagrad": {}, "rowwise_adagrad": {}, "rmsprop": {"rho": _BELOW_ONE}, "adam": {"beta1": 0, "beta2": _BELOW_ONE},
     "adamw": {"beta1": 0, "beta2": _BELOW_ONE}}
 _SMALLEST = 2.0**-64  # What is left of a value that is smaller than what _SCALE allows for.
 _ROUNDS_MAX = 6  # Three are enough where nothing else is pushed.
