@@ -19,7 +19,7 @@ namespace {
 // Of an epoch, a range is this part by default, and so many batches: enough that leasing them costs little, and few
 // enough that little is computed again when a worker dies.
 constexpr uint64_t kRangesPerEpoch = 64;
-constexpr uint64_t kRangeBatchesMin = 16;
+constexpr uint64_t kRangeBatchesMin = 64;
 constexpr uint64_t kRangeBatchesMax = 256;
 // Between two questions for a range while others have all that are left.
 constexpr int64_t kAskEveryMs = 50;

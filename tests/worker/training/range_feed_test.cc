@@ -213,7 +213,7 @@ TEST_F(RangeFeedTest, APlanSaysWhatIsTrainedOn) {
   EXPECT_EQ(plan.epoch_batches(), 10u);
   EXPECT_EQ(plan.samples(), 200u);
   config_.mutable_train()->set_range_batches(0);
-  EXPECT_EQ(PlanOf(config_, kFedSamples, batches).range_batches(), 16u);
+  EXPECT_EQ(PlanOf(config_, kFedSamples, batches).range_batches(), 64u);
 }
 
 }  // namespace
