@@ -186,7 +186,10 @@ TEST_F(RangesRun, EverySampleIsTrainedOnceInEachEpochWhileWorkersAndServersAreKi
     const size_t wanted = 1 + draw(6);
     while (workers_.size() < wanted) StartWorker();
     const uint64_t before = Done(State()), next = before + draw(3 * kSamples / kBatch);
-    while (Done(State()) < next && !State().over()) Pump();
+    while (Done(State()) < next && !State().over()) {
+      if (workers_.empty()) StartWorker();  // One that was to end may have been the last.
+      Pump();
+    }
     if (draw(3) == 0) {
       const auto server = static_cast<uint32_t>(draw(2));
       cluster_->SetMayEnd(server, true);
