@@ -13,8 +13,8 @@ namespace lodestone::server {
 namespace {
 
 constexpr size_t kPlanBytesMax = 4096;
-// Towards the end of an epoch's last range, ranges get shorter, so that workers end together: each taker gets at most
-// this part of what is left.
+// Towards the end of the run ranges get shorter, so that workers end together: of what is left, each taker's share
+// divided by this is the most that a range has.
 constexpr uint64_t kPartsPerTaker = 2;
 
 bool SamePlan(const v1::RangePlan& a, const v1::RangePlan& b) {
@@ -30,6 +30,11 @@ absl::Status CheckRequest(const v1::LeaseRangesRequest& request) {
   const v1::RangePlan& plan = request.plan();
   if (plan.batches() == 0 || plan.epoch_batches() == 0 || plan.range_batches() == 0) {
     return absl::InvalidArgumentError("a plan of ranges needs batches, epoch_batches and range_batches");
+  }
+  if (plan.range_batches() > limits::kSequenceWindow) {
+    return absl::InvalidArgumentError(absl::StrCat("ranges of ", plan.range_batches(),
+                                                   " batches; a shard knows the newest ", limits::kSequenceWindow,
+                                                   " steps of each (train.range_batches)"));
   }
   if (plan.ByteSizeLong() > kPlanBytesMax) return absl::InvalidArgumentError("a plan of ranges is too long");
   if (request.held_size() > Ranges::kRangesHeldMax) {

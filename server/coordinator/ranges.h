@@ -21,7 +21,8 @@ namespace lodestone::server {
 
 class Ranges {
  public:
-  // That a worker may have at a time: one that it trains on, and the next.
+  // Ranges that a worker may have at a time: one that it trains on, the next, and those before whose last steps are not
+  // acknowledged.
   static constexpr int kRangesHeldMax = 4;
 
   // `members` gives and ends incarnations, and must outlive this.

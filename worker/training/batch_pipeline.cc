@@ -150,7 +150,7 @@ void BatchPipeline::Run() {
 
 absl::Status BatchPipeline::Prepare(Slot* slot, bool* end) {
   Item& item = slot->item;
-  item.assignment = {};
+  item.assignment.indices.clear();
   LODESTONE_ASSIGN_OR_RETURN(const bool more, source_(&item.assignment));
   if (!more) {
     *end = true;

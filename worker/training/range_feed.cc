@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/limits.h"
 #include "common/base/retry.h"
 #include "common/base/status.h"
-#include "common/telemetry/log.h"
 #include "worker/client/client.h"
 #include "worker/data/epoch_batches.h"
 
@@ -75,7 +73,7 @@ void RangeFeed::Run() {
     {
       MutexLock lock(&mu_);
       over_ = !response.ok() || response->complete() || response->over();
-      if (!absl::IsCancelled(response.status())) error_ = response.status();
+      if (!stopped_) error_ = response.status();
       changed_.NotifyAll();
       if (over_) return;
     }
@@ -84,22 +82,23 @@ void RangeFeed::Run() {
 }
 
 absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
-  MutexLock lock(&mu_);
-  while (true) {
+  {
+    MutexLock lock(&mu_);
+    while (!stopped_ && !over_ && CurrentLocked() == nullptr) changed_.Wait(&mu_);
     if (stopped_) return false;
-    if (Held* const held = CurrentLocked(); held != nullptr) {
-      const uint32_t batch = held->handed_out++;
-      next->number = held->lease.first_batch() + batch;
-      next->range = held->session;
-      next->sequence = batch + 1;
-      batches_->Read(next->number, &next->indices);
-      changed_.NotifyAll();
-      return true;
+    Held* const held = CurrentLocked();
+    if (held == nullptr) {
+      LODESTONE_RETURN_IF_ERROR(error_);
+      return false;
     }
-    LODESTONE_RETURN_IF_ERROR(error_);
-    if (over_) return false;
-    changed_.Wait(&mu_);
+    const uint32_t batch = held->handed_out++;
+    next->number = held->lease.first_batch() + batch;
+    next->range = held->session;
+    next->sequence = batch + 1;
+    if (WantsRangeLocked()) changed_.NotifyAll();
   }
+  batches_->Read(next->number, &next->indices);
+  return true;
 }
 
 void RangeFeed::Acknowledged(Incarnation range, Sequence sequence) {
@@ -140,7 +139,8 @@ v1::LeaseRangesRequest RangeFeed::RequestLocked(bool finished) const {
   return request;
 }
 
-void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response) {
+void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response,
+                           RangeSession session) {
   complete_ = response.complete();
   // What was reported as done, or given back, the coordinator does not wait for any more.
   for (const auto& reported : request.held()) {
@@ -155,7 +155,7 @@ void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::Leas
   held.handed_out = held.done = held.lease.done();
   held.acknowledged.assign(held.lease.batches(), false);
   std::fill_n(held.acknowledged.begin(), held.done, true);
-  held.session = client_->OpenRange(held.lease.incarnation());
+  held.session = std::move(session);
   held_.push_back(std::move(held));
 }
 
@@ -171,11 +171,16 @@ absl::StatusOr<v1::LeaseRangesResponse> RangeFeed::Ask(bool finished, bool evalu
     }
     const absl::StatusOr<v1::LeaseRangesResponse> response = client_->LeaseRanges(request);
     if (response.ok()) {
+      RangeSession session;
+      if (response->has_lease()) session = client_->OpenRange(response->lease().incarnation());
       MutexLock lock(&mu_);
-      TakeLocked(request, *response);
+      TakeLocked(request, *response, std::move(session));
       return response;
     }
-    const std::optional<int64_t> pause_ms = retry.Next(response.status().code());
+    // A coordinator that shuts down cancels the calls that it has; this side cancels none.
+    const bool cancelled = absl::IsCancelled(response.status());
+    const std::optional<int64_t> pause_ms =
+        retry.Next(cancelled ? absl::StatusCode::kUnavailable : response.status().code());
     if (!pause_ms.has_value()) return response.status();
     if (!Pause(*pause_ms, finished)) return absl::CancelledError("stopped");
   }

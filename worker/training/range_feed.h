@@ -83,7 +83,8 @@ class RangeFeed {
   // Asks the coordinator, again until it answers. Its answer's range is among held_ then. CANCELLED after Stop, unless
   // it has `finished`.
   absl::StatusOr<v1::LeaseRangesResponse> Ask(bool finished, bool evaluated = false);
-  void TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response)
+  // Takes over what the coordinator answered; `session`: of the range that it gave, if it did.
+  void TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response, RangeSession session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits for a while, or until something changes. False after Stop, unless it has `finished`.
   bool Pause(int64_t ms, bool finished);

@@ -290,6 +290,9 @@ TEST_F(RangesTest, WorkersBeyondTheirNumberGetPlacesAndKeepThemWithTheCoordinato
 TEST_F(RangesTest, BadRequestsAreRefused) {
   const Incarnation worker = Worker();
   EXPECT_EQ(members_->LeaseRanges(Request(worker, Plan(0))).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(members_->LeaseRanges(Request(worker, Plan(5000, 5000, 1025))).status().code(),
+            absl::StatusCode::kInvalidArgument)
+      << "marks of older steps would be forgotten";
   v1::LeaseRangesRequest many = Request(worker);
   for (int i = 0; i <= Ranges::kRangesHeldMax; ++i) many.add_held()->set_incarnation(1000 + i);
   EXPECT_EQ(members_->LeaseRanges(many).status().code(), absl::StatusCode::kInvalidArgument);

@@ -202,6 +202,27 @@ TEST_F(RangeFeedTest, ACoordinatorThatRefusesEndsIt) {
   EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(RangeFeedTest, ACoordinatorThatShutsDownIsAskedAgain) {
+  FakeClient client;
+  EpochBatches batches(kFedSamples, 2, kFedBatch, 7, true);
+  const SteadyTime time;
+  std::atomic<int> asked{0};
+  client.OnLeaseRanges([&](const v1::LeaseRangesRequest&) -> absl::StatusOr<v1::LeaseRangesResponse> {
+    if (++asked == 1) return absl::CancelledError("the server is shut down");
+    v1::LeaseRangesResponse response;
+    response.mutable_lease()->set_incarnation(100);
+    response.mutable_lease()->set_batches(1);
+    return response;
+  });
+  RangeFeed feed(&client, &batches, {.plan = PlanOf(config_, kFedSamples, batches), .time = &time});
+  BatchPipeline::Assignment batch;
+  const auto more = feed.Next(&batch);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_TRUE(*more);
+  EXPECT_EQ(batch.range.incarnation, 100u);
+  EXPECT_GE(asked, 2);
+}
+
 TEST_F(RangeFeedTest, APlanSaysWhatIsTrainedOn) {
   config_.mutable_train()->set_run("monday");
   config_.mutable_cluster()->set_seed(9);
