@@ -103,8 +103,9 @@ absl::Status EndRanges(const TrainingContext& context, Summary* summary) {
         context, [] { return absl::OkStatus(); }, summary));
     LODESTONE_RETURN_IF_ERROR(ranges->Evaluated());
   }
-  if (!ranges->complete() && !context.client->StopsEarly())
+  if (!ranges->complete() && !context.client->StopsEarly()) {
     summary->untrained.push_back("the run was broken off before all of its ranges were trained");
+  }
   return absl::OkStatus();
 }
 
@@ -144,7 +145,8 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Validator> validator, Validator::Create(context));
   context.validator = validator.get();
   EpochBatches batches = Trainer::BatchesOf(config, data.train->size(), /*worker=*/0);
-  if (config.train().sharing() == v1::TrainConfig::RANGES) {
+  // With train.epochs: 0 there is nothing to lease.
+  if (config.train().sharing() == v1::TrainConfig::RANGES && batches.batches() > 0) {
     context.ranges =
         std::make_shared<RangeFeed>(client, &batches,
                                     RangeFeed::Options{.plan = PlanOf(config, data.train->size(), batches),

@@ -240,6 +240,21 @@ TEST_P(TrainerTest, EndsWithTheErrorOfAPush) {
   EXPECT_THAT(std::string(summary.status().message()), HasSubstr("the table is gone"));
 }
 
+TEST_P(TrainerTest, WithoutAnEpochNoRangeIsLeasedAndTheModelIsEvaluated) {
+  FakeClient client;
+  config_.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  config_.mutable_train()->set_epochs(0);
+  bool asked = false;
+  client.OnLeaseRanges([&](const v1::LeaseRangesRequest&) {
+    asked = true;
+    return absl::InvalidArgumentError("a plan without batches");
+  });
+  const auto summary = Run(&client, backend());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_FALSE(asked);
+  EXPECT_TRUE(summary->test.has_value());
+}
+
 // One worker that leases its samples trains the same model, bit for bit, as one that has them as its partition; each
 // push has a range's identity.
 TEST_P(TrainerTest, LeasedRangesTrainTheSameModelAsAPartition) {
