@@ -69,13 +69,15 @@ AdminService::Handlers ServerProcess::AdminHandlers() {
   handlers.accept_loss = [this](const v1::AcceptLossRequest& request, auto done) {
     coordinator_.AcceptLoss(request, std::move(done));
   };
+  handlers.move = [this](const v1::MoveRequest& request, auto done) { coordinator_.Move(request, std::move(done)); };
+  handlers.drain = [this](const v1::DrainRequest& request, auto done) { coordinator_.Drain(request, std::move(done)); };
   handlers.check_checkpoint_name = [](const std::string& name) { return CheckCheckpointName(name); };
   if (Storage::IsWanted(config_)) {
     handlers.checkpoint = [this](const std::string& name) { return storage_->Checkpoint(name); };
     handlers.remove_checkpoint = [this](const std::string& name) { return storage_->RemoveCheckpoint(name); };
     handlers.roll_back = [this](const v1::RollbackRequest& request) { return storage_->Rollback(request); };
   }
-  if (Replication::IsWanted(config_)) handlers.verify_replicas = [this] { return replication_->Verify(); };
+  if (config_.cluster().replicas() > 1) handlers.verify_replicas = [this] { return replication_->Verify(); };
   handlers.events = [this](uint64_t after_id) { return status_->Events(after_id); };
   handlers.history = [this] { return status_->History(); };
   return handlers;
@@ -158,8 +160,12 @@ void ServerProcess::StartReplication() {
     if (storage_ != nullptr) storage_->CheckpointSoon();
   };
   dependencies.on_disk = [this](ShardId shard) {
-    return storage_ == nullptr || storage_->checkpointer().HoldsStateOf(shard);
+    // Without replicas and without a folder, an owner has no more on the disk than its last checkpoint.
+    const bool need_not = storage_ == nullptr || (config_.cluster().replicas() == 1 && storage_->dir().path().empty());
+    return need_not || storage_->checkpointer().HoldsStateOf(shard);
   };
+  if (storage_ != nullptr) dependencies.note_shared = [this] { return storage_->NoteShared(); };
+  dependencies.check_place = [this] { return CheckPlace(); };
   dependencies.credentials = security_->credentials();
   dependencies.access = security_->access();
   if (storage_ != nullptr) {
@@ -288,13 +294,15 @@ absl::Status ServerProcess::Begin(const ShardMap& map) {
   if (replication_ != nullptr) replication_->Prepare(map);
   if (storage_ != nullptr) {
     std::vector<ShardId> copies;
-    if (replication_ != nullptr) copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
+    // Without replicas, of shards that were about to move here.
+    const bool shared = config_.cluster().replicas() > 1 || storage_->dir().has_followed();
+    if (replication_ != nullptr && shared) copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
     LODESTONE_RETURN_IF_ERROR(storage_->Recover(&store_, shards, copies));
   } else {
     store_.OwnShards(shards);
   }
   if (replication_ != nullptr) replication_->Begin();
-  readiness_.Begin(/*wants_copies=*/replication_ != nullptr);
+  readiness_.Begin(/*wants_copies=*/config_.cluster().replicas() > 1);
   if (replication_ != nullptr) MemberNow()->AskHeartbeat();
   LODESTONE_LOG(INFO, "server", "serves shards={} of={} epoch={}", shards.size(), map.shards(), map.epoch());
   return absl::OkStatus();

@@ -38,6 +38,8 @@ const absl::flat_hash_map<absl::string_view, MethodRole>& Methods() {
       {"/lodestone.v1.Admin/VerifyReplicas", kOperate},
       {"/lodestone.v1.Admin/Promote", kOperate},
       {"/lodestone.v1.Admin/AcceptLoss", kOperate},
+      {"/lodestone.v1.Admin/Move", kOperate},
+      {"/lodestone.v1.Admin/Drain", kOperate},
       {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kRead},
   };
   return *methods;

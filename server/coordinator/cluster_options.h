@@ -25,7 +25,7 @@ struct ClusterOptions {
   const TimeSource* stall_time = nullptr;
   const TimeSource* time = nullptr;  // Must outlive what is made with it. Events count by it: milliseconds since 1970.
 
-  // Whether shards have followers.
+  // Whether all shards are to have followers. Otherwise one has a follower while it moves.
   bool replicated() const { return replicas > 1 && servers > 1; }
 };
 

@@ -110,7 +110,7 @@ v1::ClusterStatus ClusterStatusOf(const ClusterOptions& options, const MemberTab
   std::vector<uint32_t> owned(members.servers().size()), following(members.servers().size());
   for (ShardId shard = 0; shards.mapped() && shard < options.shards; ++shard) {
     ++owned[shards.owners()[shard]];
-    if (options.replicated() && shards.followers()[shard] > 0) ++following[shards.followers()[shard] - 1];
+    if (shards.followers()[shard] > 0) ++following[shards.followers()[shard] - 1];
   }
   for (const MemberPlace& place : members.servers()) {
     if (place.incarnation == 0) continue;

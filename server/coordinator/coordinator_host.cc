@@ -94,6 +94,7 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
     kept->clear_lost();
     kept->clear_lost_folders();
     kept->clear_equal_copies();
+    kept->clear_moves();
     kept->set_owners_unknown(true);
   }
   return kept;
@@ -149,6 +150,19 @@ void CoordinatorHost::AcceptLoss(const v1::AcceptLossRequest& request,
                                  std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done) {
   if (own_.has_value()) return own_->AcceptLoss(request, std::move(done));
   if (elected_.has_value()) return elected_->AcceptLoss(request, std::move(done));
+  done(absl::UnavailableError(kElsewhere));
+}
+
+void CoordinatorHost::Move(const v1::MoveRequest& request, std::function<void(absl::StatusOr<v1::MoveResponse>)> done) {
+  if (own_.has_value()) return own_->Move(request, std::move(done));
+  if (elected_.has_value()) return elected_->Move(request, std::move(done));
+  done(absl::UnavailableError(kElsewhere));
+}
+
+void CoordinatorHost::Drain(const v1::DrainRequest& request,
+                            std::function<void(absl::StatusOr<v1::DrainResponse>)> done) {
+  if (own_.has_value()) return own_->Drain(request, std::move(done));
+  if (elected_.has_value()) return elected_->Drain(request, std::move(done));
   done(absl::UnavailableError(kElsewhere));
 }
 

@@ -61,6 +61,8 @@ class CoordinatorHost {
   void Promote(const v1::PromoteRequest& request, std::function<void(absl::StatusOr<v1::PromoteResponse>)> done);
   void AcceptLoss(const v1::AcceptLossRequest& request,
                   std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done);
+  void Move(const v1::MoveRequest& request, std::function<void(absl::StatusOr<v1::MoveResponse>)> done);
+  void Drain(const v1::DrainRequest& request, std::function<void(absl::StatusOr<v1::DrainResponse>)> done);
 
  private:
   absl::Status PrepareOwn();

@@ -175,6 +175,20 @@ void ElectedCoordinator::AcceptLoss(const v1::AcceptLossRequest& request,
   use.service()->AcceptLoss(request, std::move(done));
 }
 
+void ElectedCoordinator::Move(const v1::MoveRequest& request,
+                              std::function<void(absl::StatusOr<v1::MoveResponse>)> done) {
+  const Use use(this);
+  if (use.service() == nullptr) return done(NotElected());
+  use.service()->Move(request, std::move(done));
+}
+
+void ElectedCoordinator::Drain(const v1::DrainRequest& request,
+                               std::function<void(absl::StatusOr<v1::DrainResponse>)> done) {
+  const Use use(this);
+  if (use.service() == nullptr) return done(NotElected());
+  use.service()->Drain(request, std::move(done));
+}
+
 grpc::ServerUnaryReactor* ElectedCoordinator::Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                                    v1::JoinResponse* response) {
   return PassOn(&CoordinatorService::Join, context, request, response);

@@ -64,6 +64,8 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
   void Promote(const v1::PromoteRequest& request, std::function<void(absl::StatusOr<v1::PromoteResponse>)> done);
   void AcceptLoss(const v1::AcceptLossRequest& request,
                   std::function<void(absl::StatusOr<v1::AcceptLossResponse>)> done);
+  void Move(const v1::MoveRequest& request, std::function<void(absl::StatusOr<v1::MoveResponse>)> done);
+  void Drain(const v1::DrainRequest& request, std::function<void(absl::StatusOr<v1::DrainResponse>)> done);
 
   // As CoordinatorService::State if this ps is elected; otherwise empty.
   v1::CoordinatorState State() const;

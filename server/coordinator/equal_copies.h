@@ -2,17 +2,18 @@
 // good as the owner's. Where both ended together, either of them can serve the shard when it comes back.
 //
 // A copy is equal from when the life of its server ends while the shard is in sync: then it has everything that was
-// acknowledged. Or its server was the owner, and the follower that was in sync has taken its place. It is equal until
-// the owner may acknowledge something without it: until a present life of the owner is told so, by a map or the answer
-// to a report. An owner whose life has ended can be told nothing, and acknowledges nothing, also where its process
-// lives on behind a cut network: its report is refused, and its lease is over by its own clock.
+// acknowledged. Or its server was the owner, and the follower that was in sync, or had an equal copy, has taken its
+// place. It is equal until the owner may acknowledge something without it: until a present life of the owner is told
+// so, by a map or the answer to a report. An owner whose life has ended can be told nothing, and acknowledges nothing,
+// also where its process lives on behind a cut network: its report is refused, and its lease is over by its own clock.
 //
 // So it is with what a coordinator has saved: that of an owner whose life had ended. What is told to one that lives
 // needs not to be saved, because of its shards nothing is: another life of the coordinator takes no copy for equal.
 //
 // A server comes back with its equal copies if it proves them: with the folder of its last life that the coordinator
 // knows, which no other has had since, on a machine that has not gone down since, which may take the end of a log with
-// it. Otherwise they are equal no more.
+// it. Otherwise they are equal no more. A process that joins again after its lease had ended has not ended: it holds
+// what it held.
 //
 // Not thread-safe: belongs to a ShardAssignment.
 #pragma once

@@ -33,7 +33,8 @@ Membership::Membership(Options options)
     : options_(std::move(options)),
       events_(options_.time),
       members_(&options_, &events_),
-      shards_(&options_, &members_, &events_) {}
+      shards_(&options_, &members_, &events_),
+      moves_(&options_, &members_, &shards_) {}
 
 absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request) {
   LODESTONE_ASSIGN_OR_RETURN(const MemberTable::Choice choice, members_.Choose(request));
@@ -51,7 +52,10 @@ absl::StatusOr<v1::JoinResponse> Membership::Join(const v1::JoinRequest& request
                     request.data().folder() == start.former->folder() && request.predecessor() != 0 &&
                     request.predecessor() == place->token;
   start.new_process = !members_.Occupy(place, request);
-  if (is_server) shards_.ServerJoined(*place, start);
+  if (is_server) {
+    shards_.ServerJoined(*place, start);
+    moves_.Advance();
+  }
   return AnswerTo(*place);
 }
 
@@ -87,14 +91,13 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
     shards_.TakeOut(*place);
     shards_.AssignFollowers();
   }
+  if (place->role == v1::ROLE_SERVER) moves_.Advance();
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
   response.set_lease_ms(options_.lease_ms);
   if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
-  const std::vector<bool>& in_sync = shards_.in_sync();
-  response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.mapped() && options_.replicated() &&
-                           std::find(in_sync.begin(), in_sync.end(), false) == in_sync.end());
-  response.set_wants_copies(place->role == v1::ROLE_SERVER && options_.replicated() && shards_.unserved() > 0);
+  response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.IsComplete());
+  response.set_wants_copies(place->role == v1::ROLE_SERVER && shards_.unserved() > 0);
   if (place->role == v1::ROLE_SERVER) members_.FillEnded(request.workers_ended_from(), &response);
   if (place->role == v1::ROLE_WORKER) response.set_stop_training(validations_.stopped());
   return response;
@@ -171,6 +174,16 @@ absl::StatusOr<v1::AcceptLossResponse> Membership::AcceptLoss(const v1::AcceptLo
   return response;
 }
 
+absl::StatusOr<v1::MoveResponse> Membership::Move(const v1::MoveRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckDecidable(request.cancel() || request.level() ? 0 : request.server()));
+  return moves_.Move(request);
+}
+
+absl::StatusOr<v1::DrainResponse> Membership::Drain(const v1::DrainRequest& request) {
+  LODESTONE_RETURN_IF_ERROR(CheckDecidable(request.server()));
+  return moves_.Drain(request);
+}
+
 absl::Status Membership::CheckDecidable(uint32_t server) const {
   if (server >= options_.servers) {
     return absl::InvalidArgumentError(absl::StrCat("there is no ps ", server, " in this cluster: cluster.servers is ",
@@ -201,6 +214,7 @@ absl::StatusOr<v1::ReportSyncResponse> Membership::ReportSync(const v1::ReportSy
   HeardOf(owner);
   v1::ReportSyncResponse response;
   for (const auto& report : request.reports()) response.add_accepted(shards_.Report(*owner, report));
+  moves_.Advance();
   response.set_route_epoch(shards_.epoch());
   return response;
 }
@@ -228,12 +242,15 @@ std::vector<std::string> Membership::TakeExpired() {
                                                  members_.SecondsSinceContact(place)));
     if (place.role == v1::ROLE_SERVER) shards_.TakeOut(place);
   });
-  if (!lines.empty()) shards_.AssignFollowers();
+  if (lines.empty()) return lines;
+  shards_.AssignFollowers();
+  moves_.Advance();
   return lines;
 }
 
 v1::ClusterStatus Membership::Status() const {
   v1::ClusterStatus status = ClusterStatusOf(options_, members_, shards_);
+  moves_.FillStatus(&status);
   if (validations_.state().claimed() > 0) *status.mutable_validations() = validations_.state();
   if (ranges_.has_run()) *status.mutable_ranges() = ranges_.state();
   return status;
@@ -247,6 +264,7 @@ v1::CoordinatorState Membership::SaveState() const {
   state.set_servers(options_.servers);
   state.set_workers(static_cast<uint32_t>(members_.workers().size()));
   shards_.Save(&state);
+  moves_.Save(&state);
   members_.Save(&state);
   *state.mutable_validations() = validations_.state();
   if (ranges_.has_run()) *state.mutable_ranges() = ranges_.state();
@@ -256,6 +274,7 @@ v1::CoordinatorState Membership::SaveState() const {
 absl::Status Membership::Restore(const v1::CoordinatorState& state) {
   LODESTONE_RETURN_IF_ERROR(CheckState(state, options_));
   shards_.Restore(state);
+  moves_.Restore(state);
   members_.Restore(state);
   validations_.Restore(state.validations());
   ranges_.Restore(state.ranges());

@@ -22,6 +22,7 @@
 #include "server/coordinator/member_table.h"
 #include "server/coordinator/ranges.h"
 #include "server/coordinator/shard_assignment.h"
+#include "server/coordinator/shard_moves.h"
 #include "server/coordinator/validations.h"
 
 namespace lodestone::server {
@@ -39,7 +40,7 @@ class Membership {
   // What must survive the coordinator, and a number that grows with every change of it.
   v1::CoordinatorState SaveState() const;
   uint64_t changes() const {
-    return members_.changes() + shards_.changes() + validations_.changes() + ranges_.changes();
+    return members_.changes() + shards_.changes() + moves_.changes() + validations_.changes() + ranges_.changes();
   }
 
   // Goes on from what SaveState gave in another life. The processes of then get a whole lease from now on to be heard
@@ -96,6 +97,10 @@ class Membership {
   absl::StatusOr<v1::PromoteResponse> Promote(const v1::PromoteRequest& request);
   absl::StatusOr<v1::AcceptLossResponse> AcceptLoss(const v1::AcceptLossRequest& request);
 
+  // What an operator plans of shards that are served: Admin.Move and Admin.Drain, as ShardMoves; likewise.
+  absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
+  absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
+
   v1::ClusterStatus Status() const;
 
   // The processes whose lease has ended since the last call, one line each.
@@ -120,6 +125,7 @@ class Membership {
   EventQueue events_;
   MemberTable members_;
   ShardAssignment shards_;
+  ShardMoves moves_;
   Validations validations_;
   Ranges ranges_{&members_};
 };

@@ -25,7 +25,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
                                    {"shards decided or not", state.undecided_size()},
                                    {"shards lost or not", state.lost_size()},
                                    {"folders of lost shards", state.lost_folders_size()},
-                                   {"equal copies", state.equal_copies_size()}}) {
+                                   {"equal copies", state.equal_copies_size()},
+                                   {"moves", state.moves_size()}}) {
     if (size != 0 && size != shards) return Broken(size, " ", what, " where ", shards, " shards have owners");
   }
   for (const uint64_t term : state.terms()) {
@@ -45,6 +46,16 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
     }
     if ((in_sync && follower == 0) || (undecided && !in_sync))
       return Broken("no follower is in sync with shard ", shard);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMoves(const v1::CoordinatorState& state) {
+  for (const uint32_t target : state.moves()) {
+    if (target > state.servers()) return Broken("a move to server ", target - 1, " where there are ", state.servers());
+  }
+  for (const uint32_t server : state.draining()) {
+    if (server >= state.servers()) return Broken("server ", server, " drains where there are ", state.servers());
   }
   return absl::OkStatus();
 }
@@ -87,6 +98,7 @@ absl::Status CheckState(const v1::CoordinatorState& state, const ClusterOptions&
     if (owner >= state.servers()) return Broken("a shard of server ", owner, " where there are ", state.servers());
   }
   LODESTONE_RETURN_IF_ERROR(CheckReplicas(state));
+  LODESTONE_RETURN_IF_ERROR(CheckMoves(state));
   return CheckPlaces(state);
 }
 

@@ -97,6 +97,14 @@ void CoordinatorService::AcceptLoss(const v1::AcceptLossRequest& request, Decide
   Decide(&Membership::AcceptLoss, request, std::move(done));
 }
 
+void CoordinatorService::Move(const v1::MoveRequest& request, Decided<v1::MoveResponse> done) {
+  Decide(&Membership::Move, request, std::move(done));
+}
+
+void CoordinatorService::Drain(const v1::DrainRequest& request, Decided<v1::DrainResponse> done) {
+  Decide(&Membership::Drain, request, std::move(done));
+}
+
 absl::Status CoordinatorService::Restore(const v1::CoordinatorState& state) {
   MutexLock lock(&mu_);
   StateSaver::Version saved{membership_.changes(), membership_.shards().changes(), 0};

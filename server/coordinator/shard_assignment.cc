@@ -26,13 +26,13 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       events_(events),
       owners_(InitialOwners(options_.shards, options_.servers)),
       terms_(options_.shards),
+      followers_(options_.shards),
+      in_sync_(options_.shards),
+      undecided_(options_.shards),
       lost_(options_.shards),
       lost_folders_(options_.shards),
       equal_(options_.shards) {
-  if (!options_.replicated()) return;
-  followers_ = InitialFollowers(options_.shards, options_.servers);
-  in_sync_.assign(options_.shards, false);
-  undecided_.assign(options_.shards, false);
+  if (options_.replicated()) followers_ = InitialFollowers(options_.shards, options_.servers);
 }
 
 void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start) {
@@ -48,7 +48,7 @@ void ShardAssignment::ServerJoined(const MemberPlace& server, const Start& start
   }
   if (!was_mapped && (epoch_ == 0 || owners_unknown_)) FindAllLost();
   if (was_mapped && start.new_process) FindLost(server, start.former);
-  if (was_mapped && options_.replicated()) JudgeEqual(server, start);
+  if (was_mapped) JudgeEqual(server, start);
   NewEpoch();
   AssignFollowers();
 }
@@ -77,11 +77,14 @@ void ShardAssignment::FindAllLost() {
     return place.data.has_value() && place.data->served() && place.data->folder() != 0;
   };
   if (std::none_of(servers.begin(), servers.end(), served)) return;
+  const bool shared = std::any_of(servers.begin(), servers.end(), [](const MemberPlace& place) {
+    return place.data.has_value() && place.data->shared();
+  });
   std::vector<std::vector<ShardId>> lost(servers.size());
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const MemberPlace& owner = servers[owners_[shard]];
-    // With followers, it may have been another's when the coordinator last knew.
-    if (!options_.replicated() && (served(owner) || !owner.data.has_value())) continue;
+    // Where there were followers or moves, it may have been another's when the coordinator last knew.
+    if (!options_.replicated() && !shared && (served(owner) || !owner.data.has_value())) continue;
     Lose(shard, 0);
     lost[owner.index].push_back(shard);
   }
@@ -130,7 +133,7 @@ absl::StatusOr<uint32_t> ShardAssignment::PromoteCopies(const MemberPlace& serve
   }
   std::map<uint32_t, std::vector<ShardId>> moved;  // By the former owner.
   for (const auto& [shard, version] : server.copies) {
-    if (owners_[shard] == server.index || !IsUnserved(shard) || !options_.replicated()) continue;
+    if (owners_[shard] == server.index || !IsUnserved(shard)) continue;
     moved[owners_[shard]].push_back(shard);
     followers_[shard] = server.index + 1;
     Promote(shard);
@@ -200,7 +203,7 @@ ShardAssignment::Fate ShardAssignment::Decide(ShardId shard) {
 void ShardAssignment::Promote(ShardId shard) {
   const uint32_t former = owners_[shard];
   owners_[shard] = followers_[shard] - 1;
-  followers_[shard] = former + 1;
+  followers_[shard] = options_.replicated() ? former + 1 : 0;
   in_sync_[shard] = false;
   undecided_[shard] = false;
   lost_[shard] = false;
@@ -208,8 +211,40 @@ void ShardAssignment::Promote(ShardId shard) {
   terms_[shard] = epoch_ + 1;
 }
 
+void ShardAssignment::SetMoveFollower(ShardId shard, std::optional<uint32_t> server) {
+  followers_[shard] = server.has_value() ? *server + 1 : 0;
+  in_sync_[shard] = false;
+  undecided_[shard] = false;
+  NewEpoch();
+}
+
+void ShardAssignment::HandOver(const std::vector<ShardId>& shards) {
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<ShardId>> moved;  // By the former owner and the new one.
+  for (const ShardId shard : shards) {
+    const uint32_t former = owners_[shard];
+    Promote(shard);
+    moved[{former, owners_[shard]}].push_back(shard);
+  }
+  NewEpoch();
+  for (const auto& [pair, handed] : moved) {
+    failovers_.push_back(absl::StrCat("as planned, ps ", pair.second, " takes over shards of ps ", pair.first, ": ",
+                                      NumbersText(handed, kShardRunsMax)));
+    NoteMoved(pair.first, pair.second, handed);
+  }
+}
+
+bool ShardAssignment::HasFollowers() const {
+  return std::any_of(followers_.begin(), followers_.end(), [](uint32_t follower) { return follower > 0; });
+}
+
+bool ShardAssignment::IsComplete() const {
+  if (!mapped_) return false;
+  if (options_.replicated()) return std::find(in_sync_.begin(), in_sync_.end(), false) == in_sync_.end();
+  return !HasFollowers() && unserved() == 0;
+}
+
 void ShardAssignment::TakeOut(const MemberPlace& server) {
-  if (!mapped_ || !options_.replicated()) return;
+  if (!mapped_) return;
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (followers_[shard] != server.index + 1 || !in_sync_[shard]) continue;
     in_sync_[shard] = false;
@@ -237,12 +272,12 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
   }
   for (const auto& [to, count] : waiting) fates.push_back(absl::StrCat(count, " open until ps ", to, " is heard of"));
   if (stay > 0) fates.push_back(absl::StrCat(stay, " without an owner, waiting for it"));
-  if (fates.empty()) return;
+  if (fates.empty() || (!options_.replicated() && moved.empty() && waiting.empty())) return;
   failovers_.push_back(absl::StrCat(members_.Describe(server), " is out; its shards: ", absl::StrJoin(fates, ", ")));
 }
 
 void ShardAssignment::PromoteUndecided(const MemberPlace& server) {
-  if (!mapped_ || !options_.replicated()) return;
+  if (!mapped_) return;
   std::map<uint32_t, std::vector<ShardId>> moved;  // By the former owner.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (!undecided_[shard] || followers_[shard] != server.index + 1) continue;
@@ -269,7 +304,8 @@ void ShardAssignment::AssignFollowers() {
 bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report) {
   const ShardId shard = report.shard();
   if (!mapped_ || owners_[shard] != owner.index) return false;
-  if (!options_.replicated()) return !report.in_sync();
+  // It may have been sent before the shard moved away and back.
+  if (report.has_term() && report.term() != terms_[shard]) return false;
   if (undecided_[shard]) return false;  // The shard is no longer its own, or else Route will say that it is.
   const MemberPlace* const follower = followers_[shard] > 0 ? &members_.servers()[followers_[shard] - 1] : nullptr;
   const bool is_other = follower == nullptr || follower->incarnation != report.follower();
@@ -288,7 +324,9 @@ void ShardAssignment::NoteMoved(uint32_t from, uint32_t to, const std::vector<Sh
                 absl::StrCat(shards, NumbersText(moved, kShardRunsMax), " to ps ", to));
 }
 
-absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const { return RouteOf(members_, *this); }
+absl::StatusOr<v1::RouteResponse> ShardAssignment::Route() const {
+  return RouteOf(members_, *this, options_.replicated());
+}
 
 void ShardAssignment::NoteTold(const MemberPlace* server) {
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
@@ -307,8 +345,12 @@ bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
   if (!members_.Alive(holder) || holder.silent) return false;
   // One that runs already has brought back what it follows.
   if (&holder != begins && followers_[shard] != holder.index + 1) return false;
+  const bool equal = !lost_[shard];
+  const uint32_t former = owners_[shard];
   followers_[shard] = holder.index + 1;
   Promote(shard);
+  // So has the owner that has ended all that was acknowledged, until the new one is told.
+  if (equal) equal_.Note(shard, former);
   return true;
 }
 
@@ -320,14 +362,15 @@ void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) 
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const MemberPlace& owner = members_.servers()[owners_[shard]];
     const bool incomplete = IsIncomplete(shard, owner.data);
-    if (equal_.IsWith(server.index, shard) && !proves && (start.new_process || !incomplete)) {
+    // A process that joins again after its lease had ended holds what it held.
+    if (equal_.IsWith(server.index, shard) && !proves && start.new_process) {
       equal_.Forget(shard);
       if (incomplete) {  // Then neither is known to be whole: the owner goes on.
         lost_[shard] = false;
         terms_[shard] = epoch_ + 1;
       }
     }
-    const bool open = equal_.HolderOf(shard) != 0 || (!undecided_.empty() && undecided_[shard]);
+    const bool open = equal_.HolderOf(shard) != 0 || undecided_[shard];
     if (owner.index == server.index && lacks && open && !lost_[shard]) {
       Lose(shard, server.data->folder());
       ++cut_short;
@@ -351,7 +394,8 @@ void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) 
 }
 
 bool ShardAssignment::HasTerms() const {
-  return options_.replicated() || std::any_of(terms_.begin(), terms_.end(), [](uint64_t term) { return term > 0; });
+  return options_.replicated() || HasFollowers() ||
+         std::any_of(terms_.begin(), terms_.end(), [](uint64_t term) { return term > 0; });
 }
 
 void ShardAssignment::Save(v1::CoordinatorState* state) const {
@@ -360,9 +404,11 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
   if (!mapped_) return;
   state->mutable_owners()->Add(owners_.begin(), owners_.end());
   if (HasTerms()) state->mutable_terms()->Add(terms_.begin(), terms_.end());
-  state->mutable_followers()->Add(followers_.begin(), followers_.end());
-  state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
-  state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
+  if (options_.replicated() || HasFollowers()) {
+    state->mutable_followers()->Add(followers_.begin(), followers_.end());
+    state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
+    state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
+  }
   equal_.Save([this](ShardId shard) { return lost_[shard] || members_.HasEnded(members_.servers()[owners_[shard]]); },
               state->mutable_equal_copies());
   if (!HasLost()) return;
@@ -380,11 +426,23 @@ void ShardAssignment::Restore(const v1::CoordinatorState& state) {
   if (!state.terms().empty()) terms_.assign(state.terms().begin(), state.terms().end());
   if (!state.lost().empty()) lost_.assign(state.lost().begin(), state.lost().end());
   if (!state.lost_folders().empty()) lost_folders_.assign(state.lost_folders().begin(), state.lost_folders().end());
-  if (options_.replicated() == state.followers().empty()) NewEpoch();  // It has followers now, or none any more.
-  if (options_.replicated()) RestoreFollowers(state);
+  RestoreFollowers(state);
+  // It has followers now, or none any more.
+  if ((options_.replicated() || HasFollowers()) == state.followers().empty()) NewEpoch();
 }
 
 void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
+  if (!options_.replicated()) {
+    // Those of moves; others are from when there were replicas.
+    for (ShardId shard = 0; shard < options_.shards && !state.followers().empty() && !state.moves().empty(); ++shard) {
+      if (state.moves(static_cast<int>(shard)) != state.followers(static_cast<int>(shard))) continue;
+      followers_[shard] = state.followers(static_cast<int>(shard));
+      in_sync_[shard] = followers_[shard] > 0 && state.in_sync(static_cast<int>(shard));
+      undecided_[shard] = followers_[shard] > 0 && state.undecided(static_cast<int>(shard));
+    }
+    if (HasFollowers()) equal_.Restore(state.equal_copies());
+    return;
+  }
   if (state.followers().empty()) {
     for (ShardId shard = 0; shard < options_.shards; ++shard) {
       // The owner is another than at first: AssignFollowers finds another.

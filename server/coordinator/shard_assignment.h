@@ -18,6 +18,9 @@
 // promotes another copy. So it is with all shards that may have been another server's when a coordinator that has lost
 // its state, or knows of it only what checkpoints keep, meets servers that have served before.
 //
+// Without replicas, a shard has a follower only while it moves (ShardMoves), and is its follower's as soon as that one
+// is in sync.
+//
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
 
@@ -54,7 +57,7 @@ class ShardAssignment {
   uint64_t newest_epoch() const { return epoch_; }
   // A number that grows with every change of what Save gives.
   uint64_t changes() const { return changes_; }
-  // By shard; followers as index plus one, 0 for none, and empty without replicas.
+  // By shard; followers as index plus one, 0 for none.
   const std::vector<uint32_t>& owners() const { return owners_; }
   const std::vector<uint32_t>& followers() const { return followers_; }
   const std::vector<bool>& in_sync() const { return in_sync_; }
@@ -93,6 +96,17 @@ class ShardAssignment {
   void AssignFollowers();
   // What `owner` reports of a shard's follower. Returns whether it was accepted. REQUIRES: there is such a shard.
   bool Report(const MemberPlace& owner, const v1::ReportSyncRequest::Report& report);
+
+  // Whether any shard has a follower.
+  bool HasFollowers() const;
+  // Whether each shard has all of its copies, in sync, and is served.
+  bool IsComplete() const;
+
+  // For a move, the server that is to follow a shard; nullopt: none any more. REQUIRES: without replicas, and a map.
+  void SetMoveFollower(ShardId shard, std::optional<uint32_t> server);
+  // The shards are their followers' from the next epoch on, while their owners live. REQUIRES: those followers live,
+  // and are in sync.
+  void HandOver(const std::vector<ShardId>& shards);
 
   // What an operator decides of shards that nobody serves; returns how many. Promote: those of which `server` holds a
   // copy are its own. FAILED_PRECONDITION: it is away, or holds none. AcceptLoss: those that `server` has lost are
@@ -147,7 +161,7 @@ class ShardAssignment {
   // By shard.
   std::vector<uint32_t> owners_;
   std::vector<uint64_t> terms_;      // The epoch at which it got another owner.
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next two are empty without replicas.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none.
   std::vector<bool> in_sync_;
   std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
   std::vector<bool> lost_;

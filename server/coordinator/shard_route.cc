@@ -45,7 +45,7 @@ absl::Status CheckDecided(const MemberTable& members, const ShardAssignment& sha
 
 }  // namespace
 
-absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards) {
+absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const ShardAssignment& shards, bool replicated) {
   LODESTONE_RETURN_IF_ERROR(CheckMapped(members, shards));
   LODESTONE_RETURN_IF_ERROR(CheckDecided(members, shards));
   v1::RouteResponse response;
@@ -58,8 +58,10 @@ absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const Shar
     server->set_local_socket(place.local_socket);
   }
   response.mutable_owners()->Add(shards.owners().begin(), shards.owners().end());
-  response.mutable_followers()->Add(shards.followers().begin(), shards.followers().end());
-  response.mutable_in_sync()->Add(shards.in_sync().begin(), shards.in_sync().end());
+  if (replicated || shards.HasFollowers()) {
+    response.mutable_followers()->Add(shards.followers().begin(), shards.followers().end());
+    response.mutable_in_sync()->Add(shards.in_sync().begin(), shards.in_sync().end());
+  }
   if (shards.HasTerms()) response.mutable_terms()->Add(shards.terms().begin(), shards.terms().end());
   if (shards.HasLost()) response.mutable_lost()->Add(shards.lost().begin(), shards.lost().end());
   return response;

@@ -108,6 +108,7 @@ absl::Status DataDir::LoadState() {
 v1::ServerData DataDir::data() const {
   v1::ServerData data;
   data.set_served(served_);
+  data.set_shared(state_.followed());
   if (whole_.has_value()) data.set_whole(*whole_);
   data.set_folder(path_.empty() ? StableHash(checkpoint_dir_) | 1 : state_.folder());
   return data;

@@ -63,6 +63,8 @@ class DataDir {
   void SetSealed(uint64_t generation) { state_.set_sealed_generation(generation); }
   // The ps has come back with the configuration's servers and replicas.
   void SetServers();
+  // Its logs may hold updates of shards that another ps owns, from now on.
+  void SetShared() { state_.set_followed(true); }
   // Its logs are written from now on, in this boot of the machine.
   void SetBegun();
   // The ps ends, and nothing writes to its logs any more: waits until the disk has them, and notes that in the state

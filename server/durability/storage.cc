@@ -133,6 +133,16 @@ absl::Status Storage::BeginLife(const RecoveryReport& report, Store* store) {
   return dir_->SaveState();
 }
 
+absl::Status Storage::NoteShared() {
+  if (shared_.load(std::memory_order_acquire)) return absl::OkStatus();
+  MutexLock lock(&mu_);
+  if (store_ == nullptr) return absl::UnavailableError("the ps is not back yet");
+  dir_->SetShared();
+  LODESTONE_RETURN_IF_ERROR(dir_->SaveState());
+  shared_.store(true, std::memory_order_release);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::CheckpointResponse> Storage::Checkpoint(const std::string& name) {
   v1::CheckpointResponse response;
   LODESTONE_RETURN_IF_ERROR(scheduler_.Run([&]() -> absl::Status {

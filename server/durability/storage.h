@@ -58,6 +58,10 @@ class Storage {
   // offset, if something acknowledged cannot be brought back; CANCELLED after Stop.
   absl::Status Recover(Store* store, const std::vector<ShardId>& shards, const std::vector<ShardId>& copies = {});
 
+  // Has the disk know that the logs may hold updates of shards that another ps owns, before they do. UNAVAILABLE before
+  // the ps is back; the errors of files. Any thread.
+  absl::Status NoteShared();
+
   // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
   // is back, and when it ends.
   absl::StatusOr<v1::CheckpointResponse> Checkpoint(const std::string& name);
@@ -104,6 +108,7 @@ class Storage {
   std::atomic<bool> stop_{false};
   std::unique_ptr<UpdateLog> updates_;  // Made by Recover.
   std::atomic<UpdateLog*> open_updates_{nullptr};
+  std::atomic<bool> shared_{false};  // NoteShared was well.
   Checkpointer checkpointer_;
   TableRollback rollback_;
 

@@ -68,6 +68,11 @@ std::vector<std::shared_ptr<Follower::Link>> Follower::links() const {
   return links;
 }
 
+bool Follower::follows() const {
+  MutexLock lock(&mu_);
+  return !links_.empty() || !problem_.empty();
+}
+
 void Follower::ConfirmOnDisk() {
   for (const auto& link : links()) link->ConfirmOnDisk();
 }

@@ -51,6 +51,9 @@ class Follower {
   void SetMap(const ShardMap& map);
   void Stop();
 
+  // Whether it follows any shard, or should.
+  bool follows() const;
+
   // The disk has more than before: Options::on_disk. Any thread.
   void ConfirmOnDisk();
 

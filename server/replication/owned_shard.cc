@@ -7,7 +7,8 @@
 
 namespace lodestone::server {
 
-void OwnedShard::Reset(bool owned) {
+void OwnedShard::Reset(bool owned, uint64_t term) {
+  term_ = term;
   DropUnconfirmed(UINT64_MAX);
   owned_ = owned;
   sync_ = ShardSync();

@@ -34,9 +34,10 @@ class OwnedShard {
   explicit OwnedShard(UnconfirmedBytes* all) : all_(all) {}
 
   // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
-  void Reset(bool owned);
+  void Reset(bool owned, uint64_t term);
 
   bool owned() const { return owned_; }
+  uint64_t term() const { return term_; }  // In which this ps owns it.
   ShardSync& sync() { return sync_; }
   const ShardSync& sync() const { return sync_; }
   const std::shared_ptr<FollowStream>& stream() const { return stream_; }  // Null: nothing is sent.
@@ -90,6 +91,7 @@ class OwnedShard {
   UnconfirmedBytes* const all_;
   bool counted_ = false;  // sync_.counts(), as far as unconfirmed_bytes_ is concerned.
   bool owned_ = false;
+  uint64_t term_ = 0;
   ShardSync sync_;
   std::shared_ptr<FollowStream> stream_;
   std::deque<FollowPieceRef> unconfirmed_;  // While sync_.KeepsUpdates().

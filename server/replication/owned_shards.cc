@@ -72,6 +72,7 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
     report->set_shard(shard);
     report->set_in_sync(taken->in_sync);
     report->set_follower(taken->follower);
+    report->set_term(shards_[shard].term());
   }
   return request->reports_size() > 0;
 }

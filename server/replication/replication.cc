@@ -22,8 +22,13 @@ Replicator::Options ReplicatorOptions(const v1::Config& config, const Replicatio
   options.shards = config.cluster().shards();
   options.seed = config.cluster().seed();
   options.server = config.server().index();
+  options.replicated = config.cluster().replicas() > 1;
   options.patience_ms = std::max<int64_t>(1, config.coordinator().lease_ms() / kPatiencePartOfLease);
-  options.report = dependencies.report;
+  options.report = [dependencies](const v1::ReportSyncRequest& request) -> absl::StatusOr<v1::ReportSyncResponse> {
+    // Once a follower counts, a shard of this ps's logs may become its own.
+    if (dependencies.note_shared) LODESTONE_RETURN_IF_ERROR(dependencies.note_shared());
+    return dependencies.report(request);
+  };
   options.ask_route = dependencies.ask_route;
   options.may_serve = std::move(may_serve);
   options.access = dependencies.access;
@@ -64,6 +69,7 @@ class Replication::Service final : public v1::Replication::WithRawCallbackMethod
 Replication::Replication(const v1::Config& config, Dependencies dependencies, Store* store)
     : server_(config.server().index()),
       shards_(config.cluster().shards()),
+      replicated_(config.cluster().replicas() > 1),
       dependencies_(std::move(dependencies)),
       store_(store),
       newest_(shards_, dependencies_.updates),
@@ -79,6 +85,7 @@ Replication::~Replication() { Shutdown(); }
 
 absl::Status Replication::CheckLease() const {
   if (losing_.load()) return absl::AbortedError("shards of this ps go to other owners just now: the map says which");
+  if (!replicated_) return dependencies_.check_place ? dependencies_.check_place() : absl::OkStatus();
   const int64_t late_ms = time_.NowMs() - dependencies_.lease_ends_ms();
   if (late_ms < 0) return absl::OkStatus();
   return absl::UnavailableError(
@@ -86,7 +93,7 @@ absl::Status Replication::CheckLease() const {
 }
 
 void Replication::Prepare(const ShardMap& map) {
-  for (const ShardId shard : map.ShardsOf(server_)) replicator_.Own(shard);
+  for (const ShardId shard : map.ShardsOf(server_)) replicator_.Own(shard, map.TermOf(shard));
   MutexLock lock(&mu_);
   if (map.epoch() < epoch_) return;  // A newer one has come already.
   epoch_ = map.epoch();
@@ -180,6 +187,12 @@ void Replication::Apply(const ShardMap& map) {
     // Nobody serves it: what this ps has of it stays the copy that an operator may promote.
     if (map.Lost(shard)) store_->shards().SetRole(shard, ShardRole::kFollows);
   }
+  if (!map.FollowedBy(server_).empty()) {
+    // Without it the copies would count as damage at the next start.
+    if (const absl::Status noted = NoteShared(); !noted.ok()) {
+      LODESTONE_LOG(ERROR, "replication", "cannot note that this folder holds copies error={}", noted.ToString());
+    }
+  }
   follower_.SetMap(map);  // From here on only this ps changes the shards that it has won.
   for (ShardId shard = 0; shard < shards_; ++shard) {
     if (map.OwnerOf(shard) != server_) continue;
@@ -188,7 +201,7 @@ void Replication::Apply(const ShardMap& map) {
     if (role < ShardRole::kFollows) missing.push_back(shard);
   }
   for (const ShardId shard : won) {
-    replicator_.Own(shard);
+    replicator_.Own(shard, map.TermOf(shard));
     store_->shards().Own(shard, map.TermOf(shard));
   }
   replicator_.SetMap(map);
@@ -231,8 +244,10 @@ void Replication::Shutdown() {
 }
 
 void Replication::FillStatus(v1::StatusResponse* status) const {
+  if (!replicated_ && !replicator_.engaged() && !follower_.follows()) return;
   replicator_.FillStatus(status);
   follower_.FillStatus(status);
+  if (!replicated_) return;
   status->mutable_replication()->set_lease_seconds(static_cast<double>(dependencies_.lease_ends_ms() - time_.NowMs()) /
                                                    1000);
 }

@@ -42,13 +42,17 @@ class Replication {
     std::function<void()> on_owners_changed;  // This ps owns other shards than before.
     std::function<void(ShardId)> on_state;    // A shard's state was taken from another ps.
     std::function<bool(ShardId)> on_disk;     // The disk has what was taken of it; null: it need not.
-    CredentialsRef credentials;               // What owners are called with.
-    OpenFollowCall open;                      // How owners are called; empty: by gRPC.
-    Access* access = nullptr;                 // Checks the callers of followers; null: any may follow.
-    std::function<UpdateLog*()> updates;      // The log of this ps, once it is open; empty, or null: it keeps none.
+    // Has the disk know that its logs may hold updates of shards that another ps owns, before they do. Null: it need
+    // not.
+    std::function<absl::Status()> note_shared;
+    std::function<absl::Status()> check_place;  // Without replicas: whether this ps may serve. Null: it may.
+    CredentialsRef credentials;                 // What owners are called with.
+    OpenFollowCall open;                        // How owners are called; empty: by gRPC.
+    Access* access = nullptr;                   // Checks the callers of followers; null: any may follow.
+    std::function<UpdateLog*()> updates;        // The log of this ps, once it is open; empty, or null: it keeps none.
   };
-  // Whether shards have followers by this configuration.
-  static bool IsWanted(const v1::Config& config) { return config.cluster().replicas() > 1; }
+  // Whether shards may have followers: always, or while they move.
+  static bool IsWanted(const v1::Config& config) { return config.cluster().servers() > 1; }
   // Registers with the store; call before the store serves.
   Replication(const v1::Config& config, Dependencies dependencies, Store* store);
   ~Replication();
@@ -69,7 +73,8 @@ class Replication {
   // Every shard has its two copies by the coordinator: frees those of shards that this ps neither owns nor follows.
   void FreeOthers();
 
-  // UNAVAILABLE once the lease of this ps has ended, ABORTED while shards are taken from it: others may answer for it.
+  // UNAVAILABLE, with replicas, once the lease of this ps has ended; ABORTED while shards are taken from it: others may
+  // answer for it.
   absl::Status CheckLease() const;
 
   v1::Replication::Service* service() { return service_.get(); }
@@ -78,7 +83,9 @@ class Replication {
   absl::StatusOr<v1::VerifyReplicasResponse> Verify() { return replicator_.Verify(); }
 
   // The mark of the update that made a shard's version; 0: it is not known, or that is not its newest.
-  uint64_t MarkAt(ShardId shard, Version version) const { return newest_.MarkAt(shard, version); }
+  uint64_t MarkAt(ShardId shard, Version version) const {
+    return replicator_.engaged() ? newest_.MarkAt(shard, version) : 0;
+  }
 
   // The disk has more than before: Dependencies::on_disk.
   void ConfirmOnDisk() { follower_.ConfirmOnDisk(); }
@@ -92,11 +99,13 @@ class Replication {
   class Service;
 
   void Run();
+  absl::Status NoteShared() { return dependencies_.note_shared ? dependencies_.note_shared() : absl::OkStatus(); }
   void Apply(const ShardMap& map);
   void FreeOthers(const ShardMap& map);
 
   const uint32_t server_;
   const uint32_t shards_;
+  const bool replicated_;  // Shards always have followers.
   const Dependencies dependencies_;
   Store* const store_;
   const SteadyTime time_;

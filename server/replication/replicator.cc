@@ -27,6 +27,7 @@ Replicator::Replicator(Options options, Store* store, NewestUpdates* newest)
     : options_(std::move(options)),
       store_(store),
       newest_(newest),
+      engaged_(options_.replicated),
       unconfirmed_{.others_max = options_.queue_bytes_max / 2},
       pace_(options_.copy_bytes_per_second),
       verifier_(store, [this](ShardId shard, v1::FollowItem item) { return AskFollower(shard, std::move(item)); }),
@@ -54,18 +55,19 @@ FollowStreams::Options Replicator::OptionsOfStreams() {
 
 Replicator::~Replicator() { Shutdown(); }
 
-void Replicator::Own(ShardId shard) {
+void Replicator::Own(ShardId shard, uint64_t term) {
   MutexLock lock(&mu_);
-  shards_[shard].Reset(/*owned=*/true);
+  shards_[shard].Reset(/*owned=*/true, term);
 }
 
 void Replicator::Disown(ShardId shard) {
+  engaged_.store(true, std::memory_order_release);
   SettledAcks settled;
   MutexLock lock(&mu_);
   OwnedShard& owned = shards_[shard];
   owned.SettleAll(Moved(shard), &settled);
   owned.EndStream(Moved(shard));
-  owned.Reset(/*owned=*/false);
+  owned.Reset(/*owned=*/false, /*term=*/0);
   changed_.NotifyAll();
 }
 
@@ -142,6 +144,7 @@ absl::Status Replicator::health() const {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(grpc::CallbackServerContext* context) {
+  engaged_.store(true, std::memory_order_release);
   auto* const stream = streams_.Open(context);
   MutexLock lock(&mu_);
   changed_.NotifyAll();  // It may never start.
@@ -149,6 +152,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicator::Open(gr
 }
 
 std::shared_ptr<FollowStream> Replicator::Open(FollowStream::Wire* wire) {
+  engaged_.store(true, std::memory_order_release);
   std::shared_ptr<FollowStream> stream = streams_.Open(wire);
   MutexLock lock(&mu_);
   changed_.NotifyAll();  // It may never start.

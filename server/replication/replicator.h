@@ -13,6 +13,7 @@
 // store's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,7 +54,8 @@ class Replicator final : public ReplicaSink {
     std::string cluster;
     uint32_t shards = 1;
     uint64_t seed = 1;
-    uint32_t server = 0;  // This ps's index.
+    uint32_t server = 0;     // This ps's index.
+    bool replicated = true;  // All shards are to have followers; otherwise one has while it moves.
     int64_t patience_ms = 2500;
     int64_t stalled_ms_max = 10'000;  // A stream that takes nothing for so long, or never starts, is cut off.
     // Of updates that followers which count have not confirmed: pushes wait then. A follower that does not count is cut
@@ -72,9 +74,9 @@ class Replicator final : public ReplicaSink {
   Replicator(Options options, Store* store, NewestUpdates* newest);
   ~Replicator() override;
 
-  // This ps owns the shard from now on (before the store takes updates for it), or not any more (after it took the last
+  // This ps owns the shard from now on, in `term` (before the store takes updates for it), or not any more (after it took the last
   // one): calls that wait get ABORTED.
-  void Own(ShardId shard);
+  void Own(ShardId shard, uint64_t term);
   void Disown(ShardId shard);
   // A newer map than those before.
   void SetMap(const ShardMap& map);
@@ -82,6 +84,8 @@ class Replicator final : public ReplicaSink {
   // ReplicaSink.
   void Append(std::span<const ShardLog::Record> records, const std::shared_ptr<const void>& keep) override;
   void Await(std::span<const Position> positions, Done done) override;
+  bool engaged() const override { return engaged_.load(std::memory_order_acquire); }
+  bool always_engaged() const override { return options_.replicated; }
   absl::Status health() const override;
 
   // Replication.Follow, over gRPC, or another wire.
@@ -141,6 +145,8 @@ class Replicator final : public ReplicaSink {
   Store* const store_;
   NewestUpdates* const newest_;
   const SteadyTime time_;
+
+  std::atomic<bool> engaged_;  // ReplicaSink::engaged.
 
   // Synchronise themselves.
   UnconfirmedBytes unconfirmed_;

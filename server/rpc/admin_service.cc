@@ -165,4 +165,14 @@ grpc::ServerUnaryReactor* AdminService::AcceptLoss(grpc::CallbackServerContext* 
   return Decide(context, "/lodestone.v1.Admin/AcceptLoss", handlers_.accept_loss, *request, response);
 }
 
+grpc::ServerUnaryReactor* AdminService::Move(grpc::CallbackServerContext* context, const v1::MoveRequest* request,
+                                             v1::MoveResponse* response) {
+  return Decide(context, "/lodestone.v1.Admin/Move", handlers_.move, *request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                              v1::DrainResponse* response) {
+  return Decide(context, "/lodestone.v1.Admin/Drain", handlers_.drain, *request, response);
+}
+
 }  // namespace lodestone::server

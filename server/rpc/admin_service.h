@@ -42,6 +42,8 @@ class AdminService final : public v1::Admin::CallbackService {
     using Done = std::function<void(absl::StatusOr<Response>)>;
     std::function<void(const v1::PromoteRequest&, Done<v1::PromoteResponse> done)> promote;
     std::function<void(const v1::AcceptLossRequest&, Done<v1::AcceptLossResponse> done)> accept_loss;
+    std::function<void(const v1::MoveRequest&, Done<v1::MoveResponse> done)> move;
+    std::function<void(const v1::DrainRequest&, Done<v1::DrainResponse> done)> drain;
     // The events after one, and the history of training. Null: there are none.
     std::function<v1::EventsResponse(uint64_t after_id)> events;
     std::function<v1::HistoryResponse()> history;
@@ -69,6 +71,10 @@ class AdminService final : public v1::Admin::CallbackService {
                                     v1::PromoteResponse* response) override;
   grpc::ServerUnaryReactor* AcceptLoss(grpc::CallbackServerContext* context, const v1::AcceptLossRequest* request,
                                        v1::AcceptLossResponse* response) override;
+  grpc::ServerUnaryReactor* Move(grpc::CallbackServerContext* context, const v1::MoveRequest* request,
+                                 v1::MoveResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
   grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context, const v1::EventsRequest* request,
                                    v1::EventsResponse* response) override;
   grpc::ServerUnaryReactor* History(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,

@@ -41,10 +41,13 @@ class CommitLog {
   // Writes what waits, runs its callbacks and closes the logs. REQUIRES: the executors have stopped.
   void Close() { logs_.clear(); }
 
-  bool HasLogOrFollowers() const { return !logs_.empty() || replicas_ != nullptr; }
+  // Whether updates go anywhere. What is true stays true. Of one shard, to be asked on its executor, once per update.
+  bool HasLogOrFollowers() const { return !logs_.empty() || HasFollowers(); }
   // Whether the payload of a push may still be read once the push has been answered. What is false stays false; it is
   // not before the gate opens, when no push is taken.
-  bool ReadsAfterAnswers() const { return !gate_->open() || HasLogOrFollowers(); }
+  bool ReadsAfterAnswers() const {
+    return !gate_->open() || !logs_.empty() || (replicas_ != nullptr && replicas_->always_engaged());
+  }
   // How often each Append calls back.
   size_t ends() const { return (logs_.empty() ? 0 : 1) + (replicas_ == nullptr ? 0 : 1); }
   // The log of an executor; null if there are none.
@@ -60,9 +63,11 @@ class CommitLog {
   template <typename Done>
   void Append(size_t executor, const std::vector<ShardLog::Record>& records,
               std::span<const ReplicaSink::Position> positions, std::shared_ptr<const void> keep, const Done& done) {
-    if (replicas_ != nullptr) {
-      replicas_->Append(records, keep);
+    if (HasFollowers()) {
+      replicas_->Append(records, ReadsAfterAnswers() ? keep : nullptr);
       replicas_->Await(positions, [done](const absl::Status& status) { done(CommitEnd::kFollowers, status); });
+    } else if (replicas_ != nullptr) {
+      done(CommitEnd::kFollowers, absl::OkStatus());
     }
     ShardLog* const log = LogOf(executor);
     if (log == nullptr) return;
@@ -98,12 +103,14 @@ class CommitLog {
   void FillStatus(v1::StorageStatus* status) const;
 
  private:
+  bool HasFollowers() const { return replicas_ != nullptr && replicas_->engaged(); }
+
   const ServingGate* const gate_;
   ShardSet* const shards_;
 
   // Constant once the gate is open. Executors still append when they end, so the logs outlive them.
   std::vector<std::unique_ptr<ShardLog>> logs_;  // By executor; empty: none.
-  ReplicaSink* replicas_ = nullptr;              // Null: shards have no followers.
+  ReplicaSink* replicas_ = nullptr;              // Null: shards never have followers.
 };
 
 }  // namespace lodestone::server

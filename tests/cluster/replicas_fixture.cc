@@ -27,7 +27,7 @@ v1::TableSpec OnesSpec(const std::string& name) {
 
 }  // namespace
 
-void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> sets, bool own_disks) {
+void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> sets, bool own_disks, uint32_t replicas) {
   chaos::PsCluster::Options options;
   options.ps_binary = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/server/ps");
   options.folder =
@@ -37,7 +37,7 @@ void ReplicasFixture::StartCluster(uint32_t servers, std::vector<std::string> se
   options.own_disks = own_disks;
   options.servers = servers;
   options.sets = std::move(sets);
-  options.sets.push_back("cluster.replicas=2");
+  options.sets.push_back(absl::StrCat("cluster.replicas=", replicas));
   auto cluster = chaos::PsCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   cluster_ = *std::move(cluster);

@@ -21,6 +21,7 @@
 #include "tools/psctl/verbs/listing.h"
 #include "tools/psctl/verbs/local.h"
 #include "tools/psctl/verbs/lost_shards.h"
+#include "tools/psctl/verbs/moves.h"
 #include "tools/psctl/verbs/predict.h"
 #include "tools/psctl/verbs/replay.h"
 #include "tools/psctl/verbs/rollback.h"
@@ -34,9 +35,10 @@ namespace {
 
 // All verbs, in the order of the help.
 constexpr const Verb* kVerbs[] = {
-    &kLocalVerb,  &kTopVerb,        &kStatusVerb,   &kTablesVerb,   &kWorkersVerb,    &kWaitsVerb,  &kEventsVerb,
-    &kHealthVerb, &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb,  &kAcceptLossVerb, &kVerifyVerb, &kReplayVerb,
-    &kExportVerb, &kImportVerb,     &kPredictVerb,  &kEvaluateVerb, &kServeVerb,      &kCheckVerb,  &kCompletionVerb,
+    &kLocalVerb,  &kTopVerb,     &kStatusVerb,     &kTablesVerb,   &kWorkersVerb, &kWaitsVerb,
+    &kEventsVerb, &kHealthVerb,  &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb, &kAcceptLossVerb,
+    &kMoveVerb,   &kDrainVerb,   &kRebalanceVerb,  &kVerifyVerb,   &kReplayVerb,  &kExportVerb,
+    &kImportVerb, &kPredictVerb, &kEvaluateVerb,   &kServeVerb,    &kCheckVerb,   &kCompletionVerb,
 };
 
 std::string Footer(const std::string& examples) { return absl::StrCat("Examples:\n", examples, "\n", kExitCodes); }

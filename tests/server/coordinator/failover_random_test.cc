@@ -1,8 +1,9 @@
 // Random lives of a cluster: servers that die, leave, come back with and without their disk, or with a disk that lacks
 // what was written last, lose their lease and do
 // not know it, and a coordinator that is started again, while owners and followers do what they are to do: an owner
-// waits for a follower from before it reports it in sync until its report that it is not has been accepted. Whatever
-// happens, who is to own a shard has everything that was ever acknowledged.
+// waits for a follower from before it reports it in sync until its report that it is not has been accepted. Meanwhile
+// an operator moves shards, and drains servers, where they have one copy. Whatever happens, who is to
+// own a shard has everything that was ever acknowledged.
 #include <array>
 #include <bitset>
 #include <cinttypes>
@@ -25,6 +26,7 @@ namespace {
 constexpr uint32_t kLeaseMs = 1000;
 constexpr uint32_t kShards = 6;
 constexpr uint32_t kOperations = 5000;
+constexpr uint64_t kSeeds = 200;
 constexpr size_t kPushesMax = 2048;  // Of one shard.
 
 using Pushes = std::bitset<kPushesMax>;
@@ -54,7 +56,8 @@ struct Disk {
 
 class Cluster {
  public:
-  Cluster(uint64_t seed, uint32_t servers) : random_(seed), servers_(servers), processes_(servers), disks_(servers) {
+  Cluster(uint64_t seed, uint32_t servers, uint32_t replicas)
+      : random_(seed), servers_(servers), replicas_(replicas), processes_(servers), disks_(servers) {
     members_ = std::make_unique<Membership>(Options());
     for (uint32_t server = 0; server < servers; ++server) StartProcess(server);
     for (uint32_t server = 0; server < servers; ++server) Beat(server);
@@ -69,9 +72,16 @@ class Cluster {
     CheckNothingIsLost();
   }
 
-  // With everybody alive and nothing lost on the way, all is in sync again.
+  // With everybody alive and nothing lost on the way, all is in sync again; without replicas, all planned moves end,
+  // and a server that drains owns nothing.
   void Heal() {
     lossy_ = false;
+    for (uint32_t server = 1; server < servers_; ++server) {
+      v1::DrainRequest request;
+      request.set_server(server);
+      request.set_undo(true);
+      ASSERT_EQ(members_->Drain(request).ok(), replicas_ == 1);
+    }
     members_->TakeExpired();
     for (int round = 0; round < 3; ++round) {
       for (uint32_t server = 0; server < servers_; ++server) {
@@ -83,6 +93,21 @@ class Cluster {
     for (ShardId shard = 0; shard < kShards; ++shard) {
       if (members_->shards().IsLost(shard)) StartProcess(members_->shards().equal().HolderOf(shard) - 1);
     }
+    SyncAll();
+    EXPECT_TRUE(members_->shards().Route().ok());
+    if (replicas_ == 1) {
+      v1::DrainRequest request;
+      request.set_server(0);
+      ASSERT_TRUE(members_->Drain(request).ok());
+    }
+    for (ShardId shard = 0; shard < kShards; ++shard) SyncAll();
+    EXPECT_EQ(members_->Status().shards_in_sync(), replicas_ == 1 ? 0 : kShards);
+    EXPECT_EQ(members_->Status().moves_size(), 0) << members_->Status().DebugString();
+    for (ShardId shard = 0; replicas_ == 1 && shard < kShards; ++shard)
+      EXPECT_NE(members_->shards().owners()[shard], 0);
+  }
+
+  void SyncAll() {
     for (uint32_t server = 0; server < servers_; ++server) Beat(server);
     for (uint32_t server = 0; server < servers_; ++server) {
       for (ShardId shard = 0; shard < kShards; ++shard) {
@@ -93,10 +118,9 @@ class Cluster {
       }
     }
     CheckNothingIsLost();
-    EXPECT_TRUE(members_->shards().Route().ok());
-    EXPECT_EQ(members_->Status().shards_in_sync(), kShards);
   }
 
+  uint64_t plans() const { return plans_; }
   uint64_t acknowledged() const { return acknowledged_; }
   uint64_t failovers() const { return failovers_; }
   uint64_t losses() const { return losses_; }
@@ -112,7 +136,7 @@ class Cluster {
     options.cluster = "test";
     options.servers = servers_;
     options.shards = kShards;
-    options.replicas = 2;
+    options.replicas = replicas_;
     options.lease_ms = kLeaseMs;
     options.time = &time_;
     return options;
@@ -143,6 +167,8 @@ class Cluster {
       process.running = false;
     } else if (what < 957) {
       Leave(server);
+    } else if (what < 965) {
+      PlanMoves(server, shard);
     } else if (what < 985) {
       if (!process.running || Draw(5) == 0) StartProcess(server);
     } else if (what < 989) {
@@ -155,6 +181,25 @@ class Cluster {
       return LoseDisk(server);
     }
     return true;
+  }
+
+  // What cannot be is refused.
+  void PlanMoves(uint32_t server, ShardId shard) {
+    const uint32_t what = Draw(10);
+    if (what < 2) {
+      v1::DrainRequest request;
+      request.set_server(server);
+      request.set_undo(what == 0);
+      (void)members_->Drain(request);
+      return;
+    }
+    v1::MoveRequest request;
+    request.add_shards(shard);
+    request.add_shards(Draw(kShards));
+    request.set_server(server);
+    request.set_cancel(what == 2);
+    request.set_level(what == 3);
+    plans_ += members_->Move(request).ok();
   }
 
   void StartProcess(uint32_t server) {
@@ -292,6 +337,7 @@ class Cluster {
     auto* const report = request.add_reports();
     report->set_shard(shard);
     report->set_in_sync(in_sync);
+    report->set_term(process.map->TermOf(shard));
     if (in_sync) report->set_follower(processes_[*follower].life);
     if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
     if (lossy_ && Draw(10) == 0) return;
@@ -324,14 +370,15 @@ class Cluster {
   // The machine of a server goes down, with the end of its log, if each shard of which it has all is whole elsewhere
   // too, as the coordinator knows: at a server in sync, or that was so when both ended, or at the owner.
   void CutPower(uint32_t server) {
+    if (replicas_ == 1) return;  // What a machine that went down lacks is nowhere else.
     const v1::CoordinatorState state = members_->SaveState();
     if (state.owners().empty()) return;
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      if (state.undecided(shard)) return;
+      if (UndecidedIn(state, shard)) return;
       uint32_t other = state.owners(shard) + 1;
       if (state.owners(shard) == server) {
         const uint32_t equal = members_->shards().equal().HolderOf(shard);
-        other = state.in_sync(shard) ? state.followers(shard) : equal;
+        other = InSyncIn(state, shard) ? FollowerIn(state, shard) : equal;
       }
       if (other == 0 || !disks_[other - 1].whole || !HasAll(other - 1, shard)) return;
     }
@@ -369,13 +416,16 @@ class Cluster {
   // A server dies with its disk, if all that it owns has a follower in sync that lives, and does. False if the
   // coordinator was started again meanwhile.
   bool LoseDisk(uint32_t server) {
+    if (replicas_ == 1) return true;
     for (uint32_t other = 0; other < servers_; ++other) Beat(other);
     const v1::CoordinatorState state = members_->SaveState();
     if (!members_->shards().Route().ok()) return true;
     for (ShardId shard = 0; shard < kShards; ++shard) {
+      // It may be the only whole one: the owner's machine went down.
+      if (!disks_[state.owners(shard)].whole && state.owners(shard) != server && HasAll(server, shard)) return true;
       if (state.owners(shard) != server) continue;
-      const Process& follower = processes_[state.followers(shard) - 1];
-      if (!state.in_sync(shard) || !follower.running || !members_->members().CheckAlive(follower.life).ok())
+      const Process& follower = processes_[FollowerIn(state, shard) - 1];
+      if (!InSyncIn(state, shard) || !follower.running || !members_->members().CheckAlive(follower.life).ok())
         return true;
     }
     const bool restart =
@@ -400,9 +450,23 @@ class Cluster {
   // With the coordinator server 0 ends, so that it must not be what remains of a shard of `server`.
   bool AllElseOfZeroIsInSync(const v1::CoordinatorState& state, uint32_t server) const {
     for (ShardId shard = 0; shard < kShards; ++shard) {
-      if (state.owners(shard) == server && state.followers(shard) == 1) return false;
+      if (state.owners(shard) == server && FollowerIn(state, shard) == 1) return false;
     }
     return true;
+  }
+
+  // Of a saved state, which has no followers where there are none.
+  static uint32_t FollowerIn(const v1::CoordinatorState& state, ShardId shard) {
+    return state.followers().empty() ? 0 : state.followers(static_cast<int>(shard));
+  }
+  static bool InSyncIn(const v1::CoordinatorState& state, ShardId shard) {
+    return !state.in_sync().empty() && state.in_sync(static_cast<int>(shard));
+  }
+  static bool UndecidedIn(const v1::CoordinatorState& state, ShardId shard) {
+    return !state.undecided().empty() && state.undecided(static_cast<int>(shard));
+  }
+  static uint64_t TermIn(const v1::CoordinatorState& state, ShardId shard) {
+    return state.terms().empty() ? 0 : state.terms(static_cast<int>(shard));
   }
 
   void CheckChange(const v1::CoordinatorState& before, bool same_coordinator) {
@@ -412,26 +476,26 @@ class Cluster {
     bool map_changed = false;
     for (ShardId shard = 0; shard < kShards; ++shard) {
       const uint32_t owner = before.owners(shard), next = after.owners(shard);
-      map_changed = map_changed || owner != next || before.followers(shard) != after.followers(shard);
-      ASSERT_NE(after.followers(shard), next + 1) << "nobody follows itself";
+      map_changed = map_changed || owner != next || FollowerIn(before, shard) != FollowerIn(after, shard);
+      ASSERT_NE(FollowerIn(after, shard), next + 1) << "nobody follows itself";
       if (owner == next) {
-        if (after.terms(shard) != before.terms(shard)) {
-          ASSERT_GT(after.terms(shard), before.epoch()) << "its owner was started again";
-          ASSERT_LE(after.terms(shard), after.epoch());
+        if (TermIn(after, shard) != TermIn(before, shard)) {
+          ASSERT_GT(TermIn(after, shard), before.epoch()) << "its owner was started again";
+          ASSERT_LE(TermIn(after, shard), after.epoch());
         }
-        if (after.in_sync(shard) && !before.in_sync(shard)) {
+        if (InSyncIn(after, shard) && !InSyncIn(before, shard)) {
           ASSERT_TRUE(reported_[shard]);
         }
         continue;
       }
       ++failovers_;
-      ASSERT_GT(after.terms(shard), before.epoch());
-      ASSERT_LE(after.terms(shard), after.epoch());
+      ASSERT_GT(TermIn(after, shard), before.epoch());
+      ASSERT_LE(TermIn(after, shard), after.epoch());
       // Several things happen when a disk is lost; otherwise one step is one change.
       if (!same_coordinator) continue;
       const bool was_equal = equal_before_[shard] == next + 1;
       returns_ += was_equal;
-      ASSERT_TRUE(before.in_sync(shard) || reported_[shard] || was_equal);
+      ASSERT_TRUE(InSyncIn(before, shard) || reported_[shard] || was_equal);
     }
     if (map_changed) {
       ASSERT_GT(after.epoch(), before.epoch());
@@ -441,12 +505,12 @@ class Cluster {
   void CheckNothingIsLost() {
     const v1::CoordinatorState state = members_->SaveState();
     for (ShardId shard = 0; shard < static_cast<ShardId>(state.owners_size()); ++shard) {
-      if (state.in_sync(shard)) {
+      if (InSyncIn(state, shard)) {
         // Until it is known that its machine went down.
-        const Disk& disk = disks_[state.followers(shard) - 1];
-        ASSERT_TRUE(!disk.whole || HasAll(state.followers(shard) - 1, shard)) << "shard " << shard;
+        const Disk& disk = disks_[FollowerIn(state, shard) - 1];
+        ASSERT_TRUE(!disk.whole || HasAll(FollowerIn(state, shard) - 1, shard)) << "shard " << shard;
       }
-      if (!state.undecided(shard)) {
+      if (!UndecidedIn(state, shard)) {
         const Disk& disk = disks_[state.owners(shard)];
         ASSERT_TRUE(!disk.whole || HasAll(state.owners(shard), shard)) << "shard " << shard;
       }
@@ -460,7 +524,7 @@ class Cluster {
   }
 
   std::mt19937_64 random_;
-  const uint32_t servers_;
+  const uint32_t servers_, replicas_;
   ManualTime time_;
   std::unique_ptr<Membership> members_;
   std::vector<Process> processes_;
@@ -471,34 +535,54 @@ class Cluster {
   std::array<uint32_t, kShards> equal_before_{};
   std::vector<v1::ReportSyncRequest> delayed_;
   bool lossy_ = true;
-  uint64_t tokens_ = 0, folders_ = 0, acknowledged_ = 0, failovers_ = 0, losses_ = 0, power_cuts_ = 0, returns_ = 0;
+  uint64_t tokens_ = 0, folders_ = 0, plans_ = 0, acknowledged_ = 0, failovers_ = 0, losses_ = 0, power_cuts_ = 0,
+           returns_ = 0;
 };
 
-TEST(FailoverRandom, WhoIsToOwnAShardHasAllThatWasAcknowledged) {
-  uint64_t acknowledged = 0, failovers = 0, losses = 0, power_cuts = 0, returns = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+struct Sums {
+  uint64_t acknowledged = 0, failovers = 0, losses = 0, power_cuts = 0, returns = 0, plans = 0;
+};
+
+Sums RunSeeds(uint32_t replicas) {
+  Sums sums;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Cluster cluster(seed, 2 + seed % 3);
+    Cluster cluster(seed, 2 + seed % 3, replicas);
     for (uint32_t step = 0; step < kOperations; ++step) {
       SCOPED_TRACE(absl::StrCat("step ", step));
       cluster.Step();
-      if (::testing::Test::HasFatalFailure() || ::testing::Test::HasNonfatalFailure()) return;
+      if (::testing::Test::HasFatalFailure() || ::testing::Test::HasNonfatalFailure()) return sums;
     }
     cluster.Heal();
-    acknowledged += cluster.acknowledged();
-    failovers += cluster.failovers();
-    losses += cluster.losses();
-    power_cuts += cluster.power_cuts();
-    returns += cluster.returns();
+    sums.acknowledged += cluster.acknowledged();
+    sums.failovers += cluster.failovers();
+    sums.losses += cluster.losses();
+    sums.power_cuts += cluster.power_cuts();
+    sums.returns += cluster.returns();
+    sums.plans += cluster.plans();
   }
-  std::printf("seeds 1 to 60: %" PRIu64 " acknowledged, %" PRIu64 " shards failed over, %" PRIu64
-              " of these to an equal copy, %" PRIu64 " disks lost, %" PRIu64 " power cuts\n",
-              acknowledged, failovers, returns, losses, power_cuts);
-  EXPECT_GT(acknowledged, 10'000);
-  EXPECT_GT(failovers, 500);
-  EXPECT_GT(losses, 100);
-  EXPECT_GT(power_cuts, 100);
-  EXPECT_GT(returns, 100);
+  std::printf("seeds 1 to %" PRIu64 ", %" PRIu32 " replicas: %" PRIu64 " acknowledged, %" PRIu64
+              " shards got another owner, %" PRIu64 " of these one with an equal copy, %" PRIu64
+              " moves planned, %" PRIu64 " disks lost, %" PRIu64 " power cuts\n",
+              kSeeds, replicas, sums.acknowledged, sums.failovers, sums.returns, sums.plans, sums.losses,
+              sums.power_cuts);
+  return sums;
+}
+
+TEST(FailoverRandom, WhoIsToOwnAShardHasAllThatWasAcknowledged) {
+  const Sums sums = RunSeeds(/*replicas=*/2);
+  EXPECT_GT(sums.acknowledged, 10'000);
+  EXPECT_GT(sums.failovers, 500);
+  EXPECT_GT(sums.losses, 100);
+  EXPECT_GT(sums.power_cuts, 100);
+  EXPECT_GT(sums.returns, 100);
+}
+
+TEST(FailoverRandom, WithoutReplicasWhoIsToOwnAShardThatMovesHasAllThatWasAcknowledged) {
+  const Sums sums = RunSeeds(/*replicas=*/1);
+  EXPECT_GT(sums.acknowledged, 10'000);
+  EXPECT_GT(sums.failovers, 200);
+  EXPECT_GT(sums.plans, 500);
 }
 
 }  // namespace

@@ -167,20 +167,45 @@ absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::stri
               "compared its replicas");
 }
 
-absl::StatusOr<v1::PromoteResponse> RequestPromote(const std::string& address, uint32_t server, int timeout_ms) {
+namespace {
+
+// Asks the ps that serves the coordinator.
+template <typename Request, typename Response>
+absl::StatusOr<Response> CallCoordinator(const std::string& address, Method<Request, Response> method,
+                                         const Request& request, int timeout_ms) {
   std::string coordinator = address;
   LODESTONE_RETURN_IF_ERROR(FetchCoordinator(&coordinator, timeout_ms).status());
+  return Call(coordinator, method, request, timeout_ms, "saved it");
+}
+
+}  // namespace
+
+absl::StatusOr<v1::PromoteResponse> RequestPromote(const std::string& address, uint32_t server, int timeout_ms) {
   v1::PromoteRequest request;
   request.set_server(server);
-  return Call(coordinator, &v1::Admin::Stub::Promote, request, timeout_ms, "saved it");
+  return CallCoordinator(address, &v1::Admin::Stub::Promote, request, timeout_ms);
 }
 
 absl::StatusOr<v1::AcceptLossResponse> RequestAcceptLoss(const std::string& address, uint32_t server, int timeout_ms) {
-  std::string coordinator = address;
-  LODESTONE_RETURN_IF_ERROR(FetchCoordinator(&coordinator, timeout_ms).status());
   v1::AcceptLossRequest request;
   request.set_server(server);
-  return Call(coordinator, &v1::Admin::Stub::AcceptLoss, request, timeout_ms, "saved it");
+  return CallCoordinator(address, &v1::Admin::Stub::AcceptLoss, request, timeout_ms);
+}
+
+absl::StatusOr<v1::MoveResponse> RequestMove(const std::string& address, const v1::MoveRequest& request,
+                                             int timeout_ms) {
+  return CallCoordinator(address, &v1::Admin::Stub::Move, request, timeout_ms);
+}
+
+absl::StatusOr<v1::DrainResponse> RequestDrain(const std::string& address, const v1::DrainRequest& request,
+                                               int timeout_ms) {
+  return CallCoordinator(address, &v1::Admin::Stub::Drain, request, timeout_ms);
+}
+
+absl::StatusOr<v1::ClusterStatus> FetchCluster(const std::string& address, int timeout_ms) {
+  std::string coordinator = address;
+  LODESTONE_ASSIGN_OR_RETURN(const v1::StatusResponse status, FetchCoordinator(&coordinator, timeout_ms));
+  return status.cluster();
 }
 
 StatusPoller::StatusPoller(std::string address, int every_ms)

@@ -65,6 +65,12 @@ absl::StatusOr<v1::VerifyReplicasResponse> RequestVerifyReplicas(const std::stri
 // copies of, or serve what it has lost.
 absl::StatusOr<v1::PromoteResponse> RequestPromote(const std::string& address, uint32_t server, int timeout_ms);
 absl::StatusOr<v1::AcceptLossResponse> RequestAcceptLoss(const std::string& address, uint32_t server, int timeout_ms);
+absl::StatusOr<v1::MoveResponse> RequestMove(const std::string& address, const v1::MoveRequest& request,
+                                             int timeout_ms);
+absl::StatusOr<v1::DrainResponse> RequestDrain(const std::string& address, const v1::DrainRequest& request,
+                                               int timeout_ms);
+// What the coordinator of the cluster of a ps says of it.
+absl::StatusOr<v1::ClusterStatus> FetchCluster(const std::string& address, int timeout_ms);
 
 // Keeps asking one ps, on a thread of its own. Thread-safe.
 class StatusPoller {

@@ -1,5 +1,8 @@
 #include "tools/psctl/verbs/status_table.h"
 
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -156,6 +159,29 @@ Rows WaitRows(const v1::StatusResponse& status) {
   return rows;
 }
 
+// What moves, and what is drained, in words.
+std::vector<std::string> MoveLines(const v1::ClusterStatus& cluster) {
+  std::vector<std::string> lines;
+  for (const v1::MemberStatus& server : cluster.servers()) {
+    if (!server.draining()) continue;
+    lines.push_back(absl::StrFormat("ps %u is drained: it owns %u shards", server.index(), server.shards_owned()));
+  }
+  std::map<std::pair<uint32_t, uint32_t>, std::pair<size_t, size_t>> moves;  // All, and those being copied.
+  std::string waiting_for;
+  for (const v1::ShardMove& move : cluster.moves()) {
+    auto& [all, copying] = moves[{move.from(), move.to()}];
+    ++all;
+    copying += move.copying();
+    if (waiting_for.empty()) waiting_for = move.waiting_for();
+  }
+  for (const auto& [pair, count] : moves) {
+    lines.push_back(absl::StrFormat("moves: %u shards from ps %u to ps %u, %u of them being copied", count.first,
+                                    pair.first, pair.second, count.second));
+  }
+  if (!waiting_for.empty()) lines.push_back(absl::StrCat("moves wait for ", waiting_for));
+  return lines;
+}
+
 }  // namespace
 
 Rows ServerRows(const v1::ClusterStatus& cluster) {
@@ -237,6 +263,7 @@ std::string StatusText(const v1::StatusResponse& status, const Painter& paint) {
     for (const std::string& line : cluster.unserved()) {
       absl::StrAppend(&text, paint(Style::kBad, Printable(absl::StrCat("NOT SERVED: ", line))), "\n");
     }
+    for (const std::string& line : MoveLines(cluster)) absl::StrAppend(&text, Printable(line), "\n");
     if (const std::string validations = ValidationsText(cluster.validations()); !validations.empty()) {
       absl::StrAppend(&text, Printable(absl::StrCat("validations: ", validations)), "\n");
     }

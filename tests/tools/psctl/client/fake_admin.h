@@ -90,6 +90,18 @@ class FakeAdmin final : public v1::Admin::Service {
     response->set_shards(request->server() + 20);
     return answer;
   }
+  grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest* request, v1::MoveResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(request->ShortDebugString());
+    response->set_cancelled(request->cancel() ? 5 : 0);
+    return answer;
+  }
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request, v1::DrainResponse* response) override {
+    MutexLock lock(&mu_);
+    names_.push_back(request->ShortDebugString());
+    response->set_shards_owned(9);
+    return answer;
+  }
   // What was asked of it, but for its status.
   std::vector<std::string> names() {
     MutexLock lock(&mu_);

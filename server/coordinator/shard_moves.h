@@ -1,0 +1,76 @@
+// The moves of shards to other owners while pushes go on: planned by an operator, carried out step by step.
+//
+// A move is a follower made, caught up, and made the owner: the server that is to own a shard follows it for that time.
+// Until the moment of change the owner goes on acknowledging; from the next epoch on the other one does. What makes
+// this safe is what makes failovers safe: see ShardAssignment. Some shards of one server go to one other at a time, and
+// change their owner together, so that moves need little more memory than before, and few checkpoints.
+//
+// With replicas no move is planned: a server that is shut down gives its shards to their followers.
+//
+// Not thread-safe: belongs to the Membership. Memory is bounded by the configured numbers of shards and servers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/types.h"
+#include "proto/admin.pb.h"
+#include "proto/coordinator_state.pb.h"
+#include "server/coordinator/cluster_options.h"
+#include "server/coordinator/member_table.h"
+#include "server/coordinator/move_plan.h"
+#include "server/coordinator/shard_assignment.h"
+
+namespace lodestone::server {
+
+class ShardMoves {
+ public:
+  // All must outlive this.
+  ShardMoves(const ClusterOptions* options, const MemberTable* members, ShardAssignment* shards)
+      : options_(*options), members_(*members), shards_(*shards), plan_(options->shards, options->servers) {}
+
+  uint64_t changes() const { return plan_.changes(); }
+  bool IsDraining(uint32_t server) const { return plan_.IsDraining(server); }
+
+  // Admin.Move and Admin.Drain. REQUIRES: there is a shard map, and such a server. INVALID_ARGUMENT: no such shard.
+  // FAILED_PRECONDITION, and nothing is planned: there are replicas, the server is away or drains, or nobody serves the
+  // shard.
+  absl::StatusOr<v1::MoveResponse> Move(const v1::MoveRequest& request);
+  absl::StatusOr<v1::DrainResponse> Drain(const v1::DrainRequest& request);
+
+  // Carries the plan on, as far as members and followers allow. To be called after each change of these.
+  void Advance();
+
+  // Adds the moves that are still to be done.
+  void FillStatus(v1::ClusterStatus* status) const;
+
+  void Save(v1::CoordinatorState* state) const { plan_.Save(state); }
+  void Restore(const v1::CoordinatorState& state);
+
+ private:
+  absl::Status CheckPlans() const;
+  absl::Status CheckShard(ShardId shard) const;
+  absl::Status CheckServed(ShardId shard) const;
+  absl::Status CheckTakes(uint32_t server) const;
+  // Whether the server lives, as this life of the coordinator has heard.
+  bool Lives(uint32_t server) const;
+  std::vector<bool> Living() const;
+  // Returns how many plans were given up.
+  uint32_t Cancel(const v1::MoveRequest& request);
+  bool Follows(uint32_t server, ShardId shard) const { return shards_.followers()[shard] == server + 1; }
+  // Forgets what is done, or cannot be done any more, and has servers follow nothing that they are not to own.
+  void DropEnded();
+  void HandOverReady();
+  // Has servers that neither give nor get shards begin with the next.
+  void Begin();
+  uint32_t OwnedBy(uint32_t server) const;
+
+  const ClusterOptions& options_;
+  const MemberTable& members_;
+  ShardAssignment& shards_;
+  MovePlan plan_;
+};
+
+}  // namespace lodestone::server

@@ -1,0 +1,157 @@
+// Real ps whose shards move while a client pushes: every acknowledged push is there exactly once, whoever dies
+// meanwhile.
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/channel.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
+#include "tests/cluster/pushing_fixture.h"
+
+namespace lodestone {
+namespace {
+
+class MovesTest : public PushingFixture {
+ protected:
+  void Start(uint32_t servers, std::vector<std::string> sets = {}) {
+    sets.push_back("coordinator.lease_ms=2000");
+    ASSERT_NO_FATAL_FAILURE(StartCluster(servers, std::move(sets), /*own_disks=*/false, /*replicas=*/1));
+    ASSERT_NO_FATAL_FAILURE(StartPushing());
+  }
+
+  template <typename Request, typename Response>
+  grpc::Status Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                   const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    const auto stub = v1::Admin::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", cluster_->PortOf(0)), 64 << 20));
+    return (stub.get()->*method)(&context, request, response);
+  }
+  grpc::Status Drain(uint32_t server, bool undo = false) {
+    v1::DrainRequest request;
+    request.set_server(server);
+    request.set_undo(undo);
+    v1::DrainResponse response;
+    return Ask(&v1::Admin::Stub::Drain, request, &response);
+  }
+  grpc::Status Level() {
+    v1::MoveRequest request;
+    request.set_level(true);
+    v1::MoveResponse response;
+    return Ask(&v1::Admin::Stub::Move, request, &response);
+  }
+  grpc::Status Move(const std::vector<uint32_t>& shards, uint32_t server) {
+    v1::MoveRequest request;
+    request.mutable_shards()->Add(shards.begin(), shards.end());
+    request.set_server(server);
+    v1::MoveResponse response;
+    return Ask(&v1::Admin::Stub::Move, request, &response);
+  }
+  uint32_t OwnedBy(uint32_t server) { return static_cast<uint32_t>(StatusOf(server).server().shards_owned()); }
+  // Also of ps 0, when it has come back.
+  bool NothingIsToMove() {
+    const v1::StatusResponse status = StatusOf(0);
+    return status.has_cluster() && status.cluster().route_epoch() > 0 && status.cluster().moves().empty();
+  }
+};
+
+TEST_F(MovesTest, AServerIsDrainedAndFilledAgainWhilePushesGoOn) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*servers=*/3));
+  ASSERT_TRUE(AwaitPushes(100));
+  const grpc::Status drained = Drain(1);
+  ASSERT_TRUE(drained.ok()) << drained.error_message();
+  EXPECT_TRUE(Await([this] { return OwnedBy(1) == 0; }));
+  EXPECT_EQ(OwnedBy(0) + OwnedBy(2), kShards);
+  ASSERT_TRUE(AwaitPushes(100));
+  // One that owns nothing can go, and nobody waits.
+  cluster_->Kill(1);
+  ASSERT_TRUE(AwaitPushes(100));
+  ASSERT_TRUE(cluster_->Start(1).ok());
+  ASSERT_TRUE(Await([this] { return cluster_->Serves(1); }));
+  ASSERT_TRUE(Drain(1, /*undo=*/true).ok());
+  const grpc::Status leveled = Level();
+  ASSERT_TRUE(leveled.ok()) << leveled.error_message();
+  EXPECT_TRUE(Await([this] { return OwnedBy(1) == kShards / 3 && NothingIsToMove(); }));
+  ExpectExact();
+  // What moved comes back from the disks of the ps that it moved to.
+  for (const uint32_t server : {0u, 1u, 2u}) cluster_->Kill(server);
+  for (const uint32_t server : {0u, 1u, 2u}) ASSERT_TRUE(cluster_->Start(server).ok());
+  ExpectSums();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+TEST_F(MovesTest, WithoutDisksShardsMoveLikewise) {
+  ASSERT_NO_FATAL_FAILURE(
+      Start(/*servers=*/2, {"cluster.durability=memory", "server.data_dir=", "checkpoint.every_ms=0"}));
+  ASSERT_TRUE(AwaitPushes(50));
+  for (const uint32_t server : {1u, 0u, 1u}) {
+    ASSERT_TRUE(Drain(server).ok());
+    ASSERT_TRUE(Await([&] { return OwnedBy(server) == 0; }));
+    ASSERT_TRUE(AwaitPushes(50));
+    ASSERT_TRUE(Drain(server, /*undo=*/true).ok());
+  }
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+TEST_F(MovesTest, WhatCannotMoveIsRefusedWithTheReason) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*servers=*/2));
+  EXPECT_EQ(Move({3}, 7).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Move({kShards}, 1).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_TRUE(Drain(1).ok());
+  EXPECT_EQ(Move({3}, 1).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "it drains";
+  EXPECT_EQ(Drain(0).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "none could take its shards";
+  cluster_->Kill(1);
+  ASSERT_TRUE(Await([this] { return !StatusOf(0).cluster().servers(1).alive(); }));
+  EXPECT_EQ(Move({3}, 1).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "it is away";
+  ASSERT_TRUE(cluster_->Start(1).ok());
+  ExpectExact();
+}
+
+// LODESTONE_MOVES=1000 for as many.
+TEST_F(MovesTest, SourceTargetOrCoordinatorMayDieAtAnyMomentOfAMove) {
+  const char* const wanted = getenv("LODESTONE_MOVES");
+  const int moves = wanted != nullptr ? atoi(wanted) : 40;
+  const uint64_t seed = 20261123;
+  std::printf("seed %llu, %d moves\n", static_cast<unsigned long long>(seed), moves);
+  std::mt19937_64 random(seed);
+  const auto draw = [&random](uint32_t below) { return std::uniform_int_distribution<uint32_t>(0, below - 1)(random); };
+  ASSERT_NO_FATAL_FAILURE(Start(/*servers=*/3, {"worker.retry_timeout_ms=120000"}));
+  int kills = 0, planned = 0;
+  while (planned < moves) {
+    const uint32_t to = draw(3);
+    std::vector<uint32_t> shards;
+    for (uint32_t i = 1 + draw(4); i > 0; --i) shards.push_back(draw(kShards));
+    if (!Move(shards, to).ok()) {  // The coordinator, or the target, is not back yet.
+      cluster_->Pump(5);
+      continue;
+    }
+    planned += static_cast<int>(shards.size());
+    for (uint32_t i = draw(40); i > 0; --i) cluster_->Pump(5);
+    if (draw(2) == 0) {
+      const uint32_t victim = draw(3);
+      cluster_->Kill(victim);
+      ++kills;
+      ASSERT_TRUE(cluster_->Start(victim).ok());
+      ASSERT_TRUE(Await([&] { return cluster_->Serves(victim); })) << "ps " << victim;
+    }
+    if (draw(4) == 0) {
+      ASSERT_TRUE(AwaitPushes(1)) << "stuck after " << planned << " moves";
+    }
+  }
+  ASSERT_TRUE(Await([this] { return NothingIsToMove(); })) << StatusOf(0).cluster().DebugString();
+  std::printf("%d shards were told to move, %d kills\n", planned, kills);
+  ExpectExact();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+}  // namespace
+}  // namespace lodestone

@@ -1,0 +1,229 @@
+#include "tools/psctl/verbs/moves.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "CLI/App.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/numbers_text.h"
+#include "common/base/status.h"
+#include "common/base/time_source.h"
+#include "tools/psctl/client/admin_client.h"
+#include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/verbs/flags.h"
+
+namespace lodestone::psctl {
+namespace {
+
+constexpr size_t kShardsMax = 1 << 20;
+constexpr size_t kRunsMax = 16;  // Of shards, named in one line.
+
+// What is still to be done of a plan: shards; and why, if something holds it up.
+struct Left {
+  size_t shards = 0;
+  std::string waiting_for;
+};
+
+Left LeftOf(const v1::ClusterStatus& cluster, const std::function<bool(const v1::ShardMove&)>& is_of_it) {
+  Left left;
+  for (const v1::ShardMove& move : cluster.moves()) {
+    if (!is_of_it(move)) continue;
+    ++left.shards;
+    if (left.waiting_for.empty()) left.waiting_for = move.waiting_for();
+  }
+  return left;
+}
+
+// Waits until nothing is left, and says how far it is.
+int AwaitDone(const char* verb, const MovesOptions& options,
+              const std::function<Left(const v1::ClusterStatus&)>& left_of) {
+  const SteadyTime time;
+  int64_t answered_ms = time.NowMs();
+  std::string said;
+  for (;;) {
+    const absl::StatusOr<v1::ClusterStatus> cluster = FetchCluster(options.address, options.timeout_ms);
+    if (cluster.ok()) {
+      answered_ms = time.NowMs();
+      const Left left = left_of(*cluster);
+      if (left.shards == 0) return kExitDone;
+      std::string line = absl::StrCat(left.shards, left.shards == 1 ? " shard is" : " shards are", " still to move");
+      if (!left.waiting_for.empty()) absl::StrAppend(&line, "; waits for ", left.waiting_for);
+      if (line != said) std::printf("%s\n", line.c_str());
+      said = std::move(line);
+      std::fflush(stdout);
+    } else if (time.NowMs() - answered_ms > options.timeout_ms) {
+      Complain(verb, "the plan is saved, and goes on when the coordinator is back");
+      return Fail(verb, cluster.status());
+    }
+    if (NobodyReads(options.poll_ms)) return kExitInterrupted;
+  }
+}
+
+void SayHowToLeave() {
+  std::puts("Ctrl-C ends this wait, not the moves; psctl move --cancel gives up what has not moved");
+}
+
+void AddCommon(CLI::App* command, MovesOptions* options) {
+  command->add_flag("--no-wait", options->no_wait, "Return as soon as it is planned");
+  AddAddress(command, &options->address, "host:port of a ps of the cluster; its coordinator is asked");
+  AddTimeout(command, &options->timeout_ms);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> ParseNumbers(absl::string_view text, size_t max) {
+  std::vector<uint32_t> numbers;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
+    const bool is_run = part.find('-') != absl::string_view::npos;
+    uint32_t first = 0, last = 0;
+    if (!absl::SimpleAtoi(ends.first, &first) || !absl::SimpleAtoi(is_run ? ends.second : ends.first, &last) ||
+        first > last) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`", part, "` is neither a number nor a run of numbers such as 0-15"));
+    }
+    if (last - first >= max - numbers.size()) return absl::InvalidArgumentError(absl::StrCat("`", part, "`: too many"));
+    for (uint64_t number = first; number <= last; ++number) numbers.push_back(static_cast<uint32_t>(number));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+int RunMove(const MovesOptions& options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage("move", address.message());
+  }
+  v1::MoveRequest request;
+  std::vector<uint32_t> shards;
+  if (!options.shards.empty()) {
+    auto parsed = ParseNumbers(options.shards, kShardsMax);
+    if (!parsed.ok()) return FailUsage("move", parsed.status().message());
+    shards = *std::move(parsed);
+  } else if (!options.cancel) {
+    return FailUsage("move", "which shards? such as `psctl move 0-15 1`");
+  }
+  if (!options.cancel && !options.server.has_value()) return FailUsage("move", "to which ps? such as `psctl move 3 1`");
+  request.mutable_shards()->Add(shards.begin(), shards.end());
+  request.set_cancel(options.cancel);
+  request.set_server(options.server.value_or(0));
+  const absl::StatusOr<v1::MoveResponse> planned = RequestMove(options.address, request, options.timeout_ms);
+  if (!planned.ok()) return Fail("move", planned.status());
+  if (options.cancel) {
+    std::printf("%u planned moves are given up\n", planned->cancelled());
+    return kExitDone;
+  }
+  std::printf("%s %s to ps %u\n", shards.size() == 1 ? "shard" : "shards", NumbersText(shards, kRunsMax).c_str(),
+              *options.server);
+  if (options.no_wait || planned->planned() == 0) return kExitDone;
+  SayHowToLeave();
+  const int code = AwaitDone("move", options, [&shards](const v1::ClusterStatus& cluster) {
+    return LeftOf(cluster, [&shards](const v1::ShardMove& move) {
+      return std::binary_search(shards.begin(), shards.end(), move.shard());
+    });
+  });
+  if (code == kExitDone) std::puts("done");
+  return code;
+}
+
+int RunDrain(const MovesOptions& options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage("drain", address.message());
+  }
+  const uint32_t server = options.server.value_or(0);
+  v1::DrainRequest request;
+  request.set_server(server);
+  request.set_undo(options.undo);
+  const absl::StatusOr<v1::DrainResponse> planned = RequestDrain(options.address, request, options.timeout_ms);
+  if (!planned.ok()) return Fail("drain", planned.status());
+  if (options.undo) {
+    std::printf("ps %u may own shards again, and owns %u; psctl rebalance gives it its part\n", server,
+                planned->shards_owned());
+    return kExitDone;
+  }
+  std::printf("ps %u owns %u shards, which move to others\n", server, planned->shards_owned());
+  if (options.no_wait) return kExitDone;
+  if (planned->shards_owned() > 0) SayHowToLeave();
+  const int code = AwaitDone("drain", options, [server](const v1::ClusterStatus& cluster) {
+    Left left = LeftOf(cluster, [server](const v1::ShardMove& move) { return move.from() == server; });
+    for (const v1::MemberStatus& member : cluster.servers()) {
+      if (member.index() == server) left.shards = member.shards_owned();
+    }
+    return left;
+  });
+  if (code == kExitDone) {
+    std::printf("ps %u owns no shard: it can be stopped; psctl drain %u --undo lets it own shards again\n", server,
+                server);
+  }
+  return code;
+}
+
+int RunRebalance(const MovesOptions& options) {
+  if (const absl::Status address = CheckAddressFlag(options.address); !address.ok()) {
+    return FailUsage("rebalance", address.message());
+  }
+  v1::MoveRequest request;
+  request.set_level(true);
+  const absl::StatusOr<v1::MoveResponse> planned = RequestMove(options.address, request, options.timeout_ms);
+  if (!planned.ok()) return Fail("rebalance", planned.status());
+  std::printf("%u shards are to move\n", planned->planned());
+  if (options.no_wait || planned->planned() == 0) return kExitDone;
+  SayHowToLeave();
+  const int code = AwaitDone("rebalance", options, [](const v1::ClusterStatus& cluster) {
+    return LeftOf(cluster, [](const v1::ShardMove&) { return true; });
+  });
+  if (code == kExitDone) std::puts("done");
+  return code;
+}
+
+const Verb kMoveVerb = {
+    "move",
+    "Gives shards another owner while pushes go on. The ps that is to own them gets a copy, and takes over at a "
+    "version; "
+    "clients notice nothing but a pause of some milliseconds. With cluster.replicas: 2 a ps that is shut down gives "
+    "its "
+    "shards to their followers instead",
+    "  psctl move 0-15 2 --address ps0:7000                   shards 0 to 15 go to ps 2, and it says when they are "
+    "there\n"
+    "  psctl move --cancel                                    what has not moved yet stays\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<MovesOptions>();
+      command->add_option("SHARDS", options->shards, "Such as 3, 0-15 or 1,5,7-9; with --cancel all, if none is named");
+      command->add_option("SERVER", options->server, "server.index of the ps that is to own them");
+      command->add_flag("--cancel", options->cancel, "Give up moves that are planned; what has moved stays there");
+      AddCommon(command, options.get());
+      return [options] { return RunMove(*options); };
+    }};
+
+const Verb kDrainVerb = {
+    "drain",
+    "Moves all shards of a ps to the others while pushes go on, so that it can be stopped for good or for long, and "
+    "keeps "
+    "it without any until that is undone",
+    "  psctl drain 1 --address ps0:7000                       ps 1 can be stopped once it says so\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<MovesOptions>();
+      command->add_option("SERVER", options->server, "server.index of the ps")->required();
+      command->add_flag("--undo", options->undo, "It may own shards again");
+      AddCommon(command, options.get());
+      return [options] { return RunDrain(*options); };
+    }};
+
+const Verb kRebalanceVerb = {
+    "rebalance",
+    "Moves as many shards as it takes for all ps that live to own the same number of them, give or take one; those "
+    "that "
+    "are drained own none. It counts shards, not their bytes or load",
+    "  psctl rebalance --address ps0:7000                     after a ps was drained, and is back\n",
+    [](CLI::App* command) -> Verb::Run {
+      const auto options = std::make_shared<MovesOptions>();
+      AddCommon(command, options.get());
+      return [options] { return RunRebalance(*options); };
+    }};
+
+}  // namespace lodestone::psctl
