@@ -9,6 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "server/coordinator/cluster_options.h"
+#include "server/coordinator/member_table.h"
+#include "server/coordinator/shard_assignment.h"
 
 namespace lodestone::server {
 namespace {
@@ -16,6 +19,11 @@ namespace {
 constexpr uint32_t kShardsAtOnce = 8;  // That go from one server to another.
 
 }  // namespace
+
+ShardMoves::ShardMoves(const ClusterOptions* options, const MemberTable* members, ShardAssignment* shards)
+    : options_(*options), members_(*members), shards_(*shards), plan_(options->shards, options->servers) {}
+
+bool ShardMoves::Follows(uint32_t server, ShardId shard) const { return shards_.followers()[shard] == server + 1; }
 
 bool ShardMoves::Lives(uint32_t server) const {
   const MemberPlace& place = members_.servers()[server];

@@ -18,18 +18,18 @@
 #include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/coordinator_state.pb.h"
-#include "server/coordinator/cluster_options.h"
-#include "server/coordinator/member_table.h"
 #include "server/coordinator/move_plan.h"
-#include "server/coordinator/shard_assignment.h"
 
 namespace lodestone::server {
+
+struct ClusterOptions;
+class MemberTable;
+class ShardAssignment;
 
 class ShardMoves {
  public:
   // All must outlive this.
-  ShardMoves(const ClusterOptions* options, const MemberTable* members, ShardAssignment* shards)
-      : options_(*options), members_(*members), shards_(*shards), plan_(options->shards, options->servers) {}
+  ShardMoves(const ClusterOptions* options, const MemberTable* members, ShardAssignment* shards);
 
   uint64_t changes() const { return plan_.changes(); }
   bool IsDraining(uint32_t server) const { return plan_.IsDraining(server); }
@@ -59,7 +59,7 @@ class ShardMoves {
   std::vector<bool> Living() const;
   // Returns how many plans were given up.
   uint32_t Cancel(const v1::MoveRequest& request);
-  bool Follows(uint32_t server, ShardId shard) const { return shards_.followers()[shard] == server + 1; }
+  bool Follows(uint32_t server, ShardId shard) const;
   // Forgets what is done, or cannot be done any more, and has servers follow nothing that they are not to own.
   void DropEnded();
   void HandOverReady();

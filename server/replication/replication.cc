@@ -179,13 +179,15 @@ void Replication::Run() {
 void Replication::Apply(const ShardMap& map) {
   std::vector<ShardId> lost, won, missing;
   for (ShardId shard = 0; shard < shards_; ++shard) {
-    if (map.OwnerOf(shard) != server_ && store_->shards().RoleOf(shard) == ShardRole::kOwns) lost.push_back(shard);
+    if (store_->shards().RoleOf(shard) != ShardRole::kOwns) continue;
+    // In another term it was another's meanwhile, as far as the coordinator knows.
+    if (map.OwnerOf(shard) != server_ || map.TermOf(shard) != replicator_.TermOf(shard)) lost.push_back(shard);
   }
   for (const ShardId shard : lost) {
     store_->shards().Disown(shard);
     replicator_.Disown(shard);
     // Nobody serves it: what this ps has of it stays the copy that an operator may promote.
-    if (map.Lost(shard)) store_->shards().SetRole(shard, ShardRole::kFollows);
+    if (map.Lost(shard) || map.OwnerOf(shard) == server_) store_->shards().SetRole(shard, ShardRole::kFollows);
   }
   if (!map.FollowedBy(server_).empty()) {
     // Without it the copies would count as damage at the next start.

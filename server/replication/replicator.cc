@@ -71,6 +71,11 @@ void Replicator::Disown(ShardId shard) {
   changed_.NotifyAll();
 }
 
+uint64_t Replicator::TermOf(ShardId shard) const {
+  MutexLock lock(&mu_);
+  return shards_[shard].term();
+}
+
 void Replicator::SetMap(const ShardMap& map) {
   size_t released = 0;
   SettledAcks settled;

@@ -74,10 +74,12 @@ class Replicator final : public ReplicaSink {
   Replicator(Options options, Store* store, NewestUpdates* newest);
   ~Replicator() override;
 
-  // This ps owns the shard from now on, in `term` (before the store takes updates for it), or not any more (after it took the last
-  // one): calls that wait get ABORTED.
+  // This ps owns the shard from now on, in `term` (before the store takes updates for it), or not any more (after it
+  // took the last one): calls that wait get ABORTED.
   void Own(ShardId shard, uint64_t term);
   void Disown(ShardId shard);
+  // The term in which this ps owns the shard.
+  uint64_t TermOf(ShardId shard) const;
   // A newer map than those before.
   void SetMap(const ShardMap& map);
 

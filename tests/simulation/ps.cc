@@ -64,8 +64,7 @@ Ps::Ps(const v1::Config& config, const ProcessRef& process, Network* network, Di
     storage_->checkpointer().KeepMarks(
         [this](ShardId shard, Version version) { return replication_->MarkAt(shard, version); });
   } else {
-    store_.gate().SetCheck(
-        [this] { return displaced_ ? absl::AbortedError("another process has its place") : absl::OkStatus(); });
+    store_.gate().SetCheck([this] { return CheckPlace(); });
   }
   member_ = Thread([this] { RunMember(); });
   ticks_ = Thread([this] { RunTicks(); });
@@ -98,11 +97,17 @@ server::Replication::Dependencies Ps::DependenciesOf() {
   dependencies.on_owners_changed = [] {};
   dependencies.on_state = [this](ShardId) { storage_->CheckpointSoon(); };
   dependencies.on_disk = [this](ShardId shard) { return storage_->checkpointer().HoldsStateOf(shard); };
+  dependencies.note_shared = [this] { return storage_->NoteShared(); };
+  dependencies.check_place = [this] { return CheckPlace(); };
   dependencies.updates = [this] { return storage_->updates(); };
   dependencies.open = [this](const std::string& address) {
     return MakeFollowPlace(network_, process_, [this, address] { return directory_->find(address); });
   };
   return dependencies;
+}
+
+absl::Status Ps::CheckPlace() const {
+  return displaced_ ? absl::AbortedError("another process has its place") : absl::OkStatus();
 }
 
 void Ps::Pause(int64_t ms) {
@@ -241,7 +246,8 @@ void Ps::Begin(const ShardMap& map) {
   std::vector<ShardId> copies;
   if (replication_ != nullptr) {
     replication_->Prepare(map);
-    copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
+    const bool shared = config_.cluster().replicas() > 1 || storage_->dir().has_followed();
+    if (shared) copies = replication_->CopiesToBringBack(map, storage_->dir().has_log());
   }
   const absl::Status status = storage_->Recover(&store_, map.ShardsOf(index), copies);
   if (!process_->alive) return;

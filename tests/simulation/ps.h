@@ -65,6 +65,7 @@ class Ps {
   void TakeFollower(const LineRef& line);
 
  private:
+  absl::Status CheckPlace() const;
   void RunMember();
   absl::Status Join();
   absl::Status Heartbeat();

@@ -271,10 +271,49 @@ TEST_F(EqualCopiesTest, AnOperatorMayHaveAnOwnerGoOnWithoutTheEndOfItsLog) {
   EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3)) << "the other copy is equal no more";
 }
 
-TEST_F(EqualCopiesTest, AProcessThatHasLostItsLeaseAndJoinsAgainWaitsForItsOwnerAsBefore) {
+TEST_F(EqualCopiesTest, AProcessThatHasLostItsLeaseAndJoinsAgainServesWhatItHolds) {
   LetBothExpire(1);
   Join(1, kAgain);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
+// Seed 68 of the random test: the copy was forgotten when its server joined again.
+TEST_F(EqualCopiesTest, AnOwnerWithoutTheEndOfItsLogDoesNotServeWhatAProcessThatJoinedAgainHolds) {
+  LetExpire(1);
+  Join(1, kAgain);
   EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  Join(0, kCutShort);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+}
+
+// Seed 90 of the random test.
+TEST_F(EqualCopiesTest, AnOwnerThatEndedIsWaitedForIfTheEqualCopyThatTookItsPlaceLostTheEndOfItsLog) {
+  LetExpire(1);
+  Join(1, kWhole);
+  Beat(1);
+  time_.AdvanceMs(1);
+  members_->TakeExpired();  // Server 0, which was never told that it may acknowledge alone.
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  Join(1, kCutShort);
+  EXPECT_THAT(Map().LostBy(1), ElementsAre(0, 1, 2, 3));
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Lines(), IsEmpty());
+}
+
+// A report that was sent before the shard went to the other one and came back says nothing of now.
+TEST_F(EqualCopiesTest, AReportOfAFormerTermCountsForNothing) {
+  v1::ReportSyncRequest request;
+  request.set_incarnation(lives_[0]);
+  request.add_reports()->set_shard(0);
+  request.mutable_reports(0)->set_follower(lives_[1]);
+  request.mutable_reports(0)->set_in_sync(true);
+  for (const uint64_t term : {Map().TermOf(0) + 1, Map().TermOf(0)}) {
+    request.mutable_reports(0)->set_term(term);
+    const auto told = members_->ReportSync(request);
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_EQ(told->accepted(0), term == Map().TermOf(0));
+  }
 }
 
 }  // namespace

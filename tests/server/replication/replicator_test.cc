@@ -62,7 +62,7 @@ class ReplicatorTest : public ::testing::Test {
     coordinator_.SetServer(1, "nowhere:1", kFollower);
     std::vector<ShardId> owned(shards);
     std::iota(owned.begin(), owned.end(), 0);
-    for (const ShardId shard : owned) replicator_->Own(shard);
+    for (const ShardId shard : owned) replicator_->Own(shard, /*term=*/0);
     store_->OwnShards(owned);
     v1::EnsureTablesRequest tables;
     tables.set_worker_incarnation(kWorker);
@@ -122,7 +122,7 @@ TEST_F(ReplicatorTest, AnAnswerAboutAFormerTimeAsOwnerSaysNothingOfThisOne) {
   ASSERT_NO_FATAL_FAILURE(Join(&first));
   ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.joins() == 1; }));
   replicator_->Disown(0);
-  replicator_->Own(0);
+  replicator_->Own(0, /*term=*/0);
   coordinator_.Hold(false);  // The coordinator takes it, at epoch 1.
   ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
 

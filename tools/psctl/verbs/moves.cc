@@ -13,8 +13,10 @@
 #include "common/base/numbers_text.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
+#include "nlohmann/json.hpp"
 #include "tools/psctl/client/admin_client.h"
 #include "tools/psctl/text/exit_code.h"
+#include "tools/psctl/text/message_json.h"
 #include "tools/psctl/verbs/flags.h"
 
 namespace lodestone::psctl {
@@ -39,6 +41,14 @@ Left LeftOf(const v1::ClusterStatus& cluster, const std::function<bool(const v1:
   return left;
 }
 
+// Prints a line; with --json nothing.
+template <typename... Parts>
+void Say(const MovesOptions& options, const Parts&... parts) {
+  if (options.json) return;
+  std::printf("%s\n", absl::StrCat(parts...).c_str());
+  std::fflush(stdout);
+}
+
 // Waits until nothing is left, and says how far it is.
 int AwaitDone(const char* verb, const MovesOptions& options,
               const std::function<Left(const v1::ClusterStatus&)>& left_of) {
@@ -51,11 +61,13 @@ int AwaitDone(const char* verb, const MovesOptions& options,
       answered_ms = time.NowMs();
       const Left left = left_of(*cluster);
       if (left.shards == 0) return kExitDone;
+      if (said.empty()) {
+        Say(options, "Ctrl-C ends this wait, not the moves; psctl move --cancel gives up what has not moved");
+      }
       std::string line = absl::StrCat(left.shards, left.shards == 1 ? " shard is" : " shards are", " still to move");
       if (!left.waiting_for.empty()) absl::StrAppend(&line, "; waits for ", left.waiting_for);
-      if (line != said) std::printf("%s\n", line.c_str());
+      if (line != said) Say(options, line);
       said = std::move(line);
-      std::fflush(stdout);
     } else if (time.NowMs() - answered_ms > options.timeout_ms) {
       Complain(verb, "the plan is saved, and goes on when the coordinator is back");
       return Fail(verb, cluster.status());
@@ -64,13 +76,28 @@ int AwaitDone(const char* verb, const MovesOptions& options,
   }
 }
 
-void SayHowToLeave() {
-  std::puts("Ctrl-C ends this wait, not the moves; psctl move --cancel gives up what has not moved");
+// Waits, unless that is not wanted, and says that all is done; with --json, prints `plan` and whether it is.
+int End(const char* verb, const MovesOptions& options, nlohmann::ordered_json plan, const std::string& done,
+        const std::function<Left(const v1::ClusterStatus&)>& left_of) {
+  const int code = options.no_wait ? kExitDone : AwaitDone(verb, options, left_of);
+  const bool is_done = code == kExitDone && !options.no_wait;
+  if (is_done) Say(options, done);
+  plan["done"] = is_done;
+  if (options.json) std::fputs(IndentedJson(plan).c_str(), stdout);
+  return code;
+}
+
+// The same for what is done at once.
+int End(const MovesOptions& options, const nlohmann::ordered_json& outcome, const std::string& done) {
+  Say(options, done);
+  if (options.json) std::fputs(IndentedJson(outcome).c_str(), stdout);
+  return kExitDone;
 }
 
 void AddCommon(CLI::App* command, MovesOptions* options) {
   command->add_flag("--no-wait", options->no_wait, "Return as soon as it is planned");
   AddAddress(command, &options->address, "host:port of a ps of the cluster; its coordinator is asked");
+  AddJson(command, &options->json);
   AddTimeout(command, &options->timeout_ms);
 }
 
@@ -115,20 +142,16 @@ int RunMove(const MovesOptions& options) {
   const absl::StatusOr<v1::MoveResponse> planned = RequestMove(options.address, request, options.timeout_ms);
   if (!planned.ok()) return Fail("move", planned.status());
   if (options.cancel) {
-    std::printf("%u planned moves are given up\n", planned->cancelled());
-    return kExitDone;
+    return End(options, {{"cancelled", planned->cancelled()}},
+               absl::StrCat(planned->cancelled(), " planned moves are given up"));
   }
-  std::printf("%s %s to ps %u\n", shards.size() == 1 ? "shard" : "shards", NumbersText(shards, kRunsMax).c_str(),
-              *options.server);
-  if (options.no_wait || planned->planned() == 0) return kExitDone;
-  SayHowToLeave();
-  const int code = AwaitDone("move", options, [&shards](const v1::ClusterStatus& cluster) {
-    return LeftOf(cluster, [&shards](const v1::ShardMove& move) {
-      return std::binary_search(shards.begin(), shards.end(), move.shard());
-    });
-  });
-  if (code == kExitDone) std::puts("done");
-  return code;
+  Say(options, shards.size() == 1 ? "shard " : "shards ", NumbersText(shards, kRunsMax), " to ps ", *options.server);
+  return End("move", options, {{"shards", shards}, {"server", *options.server}, {"planned", planned->planned()}},
+             absl::StrCat("ps ", *options.server, " owns them"), [&shards](const v1::ClusterStatus& cluster) {
+               return LeftOf(cluster, [&shards](const v1::ShardMove& move) {
+                 return std::binary_search(shards.begin(), shards.end(), move.shard());
+               });
+             });
 }
 
 int RunDrain(const MovesOptions& options) {
@@ -141,26 +164,23 @@ int RunDrain(const MovesOptions& options) {
   request.set_undo(options.undo);
   const absl::StatusOr<v1::DrainResponse> planned = RequestDrain(options.address, request, options.timeout_ms);
   if (!planned.ok()) return Fail("drain", planned.status());
+  const nlohmann::ordered_json plan = {{"server", server}, {"shards_owned", planned->shards_owned()}};
   if (options.undo) {
-    std::printf("ps %u may own shards again, and owns %u; psctl rebalance gives it its part\n", server,
-                planned->shards_owned());
-    return kExitDone;
+    return End(options, plan,
+               absl::StrCat("ps ", server, " may own shards again, and owns ", planned->shards_owned(),
+                            "; psctl rebalance gives it its part"));
   }
-  std::printf("ps %u owns %u shards, which move to others\n", server, planned->shards_owned());
-  if (options.no_wait) return kExitDone;
-  if (planned->shards_owned() > 0) SayHowToLeave();
-  const int code = AwaitDone("drain", options, [server](const v1::ClusterStatus& cluster) {
-    Left left = LeftOf(cluster, [server](const v1::ShardMove& move) { return move.from() == server; });
-    for (const v1::MemberStatus& member : cluster.servers()) {
-      if (member.index() == server) left.shards = member.shards_owned();
-    }
-    return left;
-  });
-  if (code == kExitDone) {
-    std::printf("ps %u owns no shard: it can be stopped; psctl drain %u --undo lets it own shards again\n", server,
-                server);
-  }
-  return code;
+  Say(options, "ps ", server, " owns ", planned->shards_owned(), " shards, which move to others");
+  return End("drain", options, plan,
+             absl::StrCat("ps ", server, " owns no shard: it can be stopped; psctl drain ", server,
+                          " --undo lets it own shards again"),
+             [server](const v1::ClusterStatus& cluster) {
+               Left left = LeftOf(cluster, [server](const v1::ShardMove& move) { return move.from() == server; });
+               for (const v1::MemberStatus& member : cluster.servers()) {
+                 if (member.index() == server) left.shards = member.shards_owned();
+               }
+               return left;
+             });
 }
 
 int RunRebalance(const MovesOptions& options) {
@@ -171,14 +191,10 @@ int RunRebalance(const MovesOptions& options) {
   request.set_level(true);
   const absl::StatusOr<v1::MoveResponse> planned = RequestMove(options.address, request, options.timeout_ms);
   if (!planned.ok()) return Fail("rebalance", planned.status());
-  std::printf("%u shards are to move\n", planned->planned());
-  if (options.no_wait || planned->planned() == 0) return kExitDone;
-  SayHowToLeave();
-  const int code = AwaitDone("rebalance", options, [](const v1::ClusterStatus& cluster) {
-    return LeftOf(cluster, [](const v1::ShardMove&) { return true; });
-  });
-  if (code == kExitDone) std::puts("done");
-  return code;
+  Say(options, planned->planned(), " shards are to move");
+  return End(
+      "rebalance", options, {{"planned", planned->planned()}}, "all ps own as many, give or take one",
+      [](const v1::ClusterStatus& cluster) { return LeftOf(cluster, [](const v1::ShardMove&) { return true; }); });
 }
 
 const Verb kMoveVerb = {

@@ -19,6 +19,7 @@ struct MovesOptions {
   bool cancel = false;             // Of move.
   bool undo = false;               // Of drain.
   bool no_wait = false;            // Return when it is planned.
+  bool json = false;
   int poll_ms = 500;
   int timeout_ms = 10'000;  // Of one call.
 };

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/tools/psctl/client/fake_admin.h"
 
 namespace lodestone::psctl {
@@ -73,6 +74,15 @@ TEST_F(MovesVerbTest, DrainAndRebalanceSayWhatIsPlanned) {
   options_.undo = true;
   EXPECT_THAT(Output(&RunDrain, 0), HasSubstr("psctl rebalance"));
   EXPECT_THAT(zero_.names(), ElementsAre("server: 1", "level: true", "server: 1 undo: true"));
+}
+
+TEST_F(MovesVerbTest, WithJsonNothingElseIsPrinted) {
+  options_.json = true;
+  options_.shards = "4";
+  options_.server = 1;
+  const auto json = nlohmann::json::parse(Output(&RunMove, 0));
+  EXPECT_EQ(json["shards"], nlohmann::json({4}));
+  EXPECT_EQ(json["done"], true);
 }
 
 TEST_F(MovesVerbTest, WhatTheCoordinatorRefusesIsSaid) {
