@@ -35,9 +35,9 @@ class ReplicaSink {
 
   // Whether any shard of this ps has, or has had, a follower, or another owner: otherwise neither of the above need be
   // called. False only once, at the beginning; a shard's follower gets what it lacks of then on the shard's executor.
-  virtual bool engaged() const = 0;
+  virtual bool engaged() const { return true; }
   // Whether that is so from the beginning (cluster.replicas).
-  virtual bool always_engaged() const = 0;
+  virtual bool always_engaged() const { return true; }
 
   // Why no update should come now: RESOURCE_EXHAUSTED if too many wait for followers. Cheap.
   virtual absl::Status health() const = 0;
