@@ -175,6 +175,8 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   v1::CsvConfig& csv = *data.mutable_csv();
   csv.set_header(known.header() ? v1::CsvConfig::YES : v1::CsvConfig::NO);
   csv.set_delimiter(known.delimiter());
+  if (known.skip_lines() > 0) csv.set_skip_lines(known.skip_lines());
+  if (!known.comment().empty()) csv.set_comment(known.comment());
   csv.set_label(known.label());
   *csv.mutable_missing() = known.missing();
   for (const auto& column : known.numeric()) {
