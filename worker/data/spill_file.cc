@@ -81,6 +81,9 @@ absl::Status SpillFile::Map() {
   if (data == MAP_FAILED) {
     return absl::ErrnoToStatus(errno, absl::StrCat("data.spill_dir: mapping ", bytes_, " bytes in ", folder_));
   }
+  // Around a page that is missing the kernel would read megabytes, and evict as many that are needed. A worker says
+  // what it will read (WillRead).
+  (void)madvise(data, bytes_, MADV_RANDOM);
   data_ = static_cast<const char*>(data);
   mapped_bytes_ = bytes_;
   return absl::OkStatus();

@@ -76,8 +76,16 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
     return OtherTransform(file, layout->names[layout->numeric[i].index], transform, layout->numeric[i].transform);
   }
   for (size_t i = 0; i < categorical.size(); ++i) {
+    const v1::DataDescription::CategoricalColumn& column = known.categorical(static_cast<int>(i));
     layout->categorical[i] = before.categorical[categorical[i]];
-    layout->salts[i] = known.categorical(static_cast<int>(i)).salt();
+    layout->salts[i] = column.salt();
+    layout->buckets[i] = before.buckets[categorical[i]];
+    layout->buckets[i].counts = false;
+    layout->buckets[i].bounds.assign(column.bounds().begin(), column.bounds().end());
+    if (BucketName(layout->buckets[i].kind) == column.bucket()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": the model was trained with ", column.bucket().empty() ? "the values" : column.bucket(),
+                     " of ", layout->names[layout->categorical[i]], " as categories; set csv.bucket as it was"));
   }
   return absl::OkStatus();
 }
@@ -155,10 +163,12 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     column.set_transform(TransformName(transform));
     column.set_deviation(1);
   };
-  const auto add_category = [&](const std::string& name, uint64_t salt) {
+  const auto add_category = [&](const std::string& name, uint64_t salt, const BucketRule& bucket) {
     v1::DataDescription::CategoricalColumn& column = *description->add_categorical();
     column.set_name(name);
     column.set_salt(salt);
+    column.set_bucket(BucketName(bucket.kind));
+    column.mutable_bounds()->Assign(bucket.bounds.begin(), bucket.bounds.end());
   };
   if (is_sparse()) {
     description->set_sparse(true);
@@ -166,7 +176,7 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     description->set_sparse_transform(TransformName(transform_));
   } else if (format_ == Format::CRITEO) {
     for (uint32_t i = 0; i < kCriteoNumbers; ++i) add_number(absl::StrCat("I", i + 1), transform_);
-    for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i);
+    for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i, {});
   } else if (first_layout_.has_value()) {
     const CsvLayout& layout = *first_layout_;
     description->set_header(layout.has_header);
@@ -178,8 +188,28 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     for (const std::string& missing : layout.missing) description->add_missing(missing);
     for (const auto& column : layout.numeric) add_number(layout.plain_names[column.index], column.transform);
     for (size_t i = 0; i < layout.categorical.size(); ++i) {
-      add_category(layout.plain_names[layout.categorical[i]], layout.salts[i]);
+      add_category(layout.plain_names[layout.categorical[i]], layout.salts[i], layout.buckets[i]);
     }
+  }
+}
+
+size_t TextFormat::unknown_bounds() const {
+  if (!first_layout_.has_value()) return 0;
+  const std::vector<BucketRule>& buckets = first_layout_->buckets;
+  return std::count_if(buckets.begin(), buckets.end(), [](const BucketRule& rule) { return rule.counts; });
+}
+
+void TextFormat::SetBounds(std::vector<std::vector<double>> bounds) {
+  bounds_ = std::move(bounds);
+  SetBounds(&*first_layout_);
+}
+
+void TextFormat::SetBounds(CsvLayout* layout) const {
+  size_t next = 0;
+  for (BucketRule& rule : layout->buckets) {
+    if (!rule.counts || next == bounds_.size()) continue;
+    rule.bounds = bounds_[next++];
+    rule.counts = false;
   }
 }
 
@@ -229,6 +259,7 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& f
   if (known_ == nullptr && first_layout_.has_value() && layout->salts.size() == first_layout_->salts.size()) {
     layout->salts = first_layout_->salts;
   }
+  SetBounds(&*layout);
   return layout;
 }
 

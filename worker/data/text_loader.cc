@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
+#include "worker/data/bucket.h"
 #include "worker/data/kept_samples.h"
 #include "worker/data/label_index.h"
 #include "worker/data/line_parser.h"
@@ -27,7 +28,9 @@ using Sink = absl::FunctionRef<absl::Status(const ParsedLine&, LineError*)>;
 // Reads the files of one data set, training or test.
 class TextFiles {
  public:
-  TextFiles(const v1::DataConfig& config, TextFormat* format) : config_(config), format_(format) {}
+  // `again`: of malformed lines it will be told once more.
+  TextFiles(const v1::DataConfig& config, TextFormat* format, bool again = false)
+      : config_(config), format_(format), again_(again) {}
 
   absl::Status Read(const std::vector<std::string>& files, LoadProgress* progress, Sink sink) {
     for (const std::string& file : files) {
@@ -56,7 +59,7 @@ class TextFiles {
 
   absl::Status CountBadLine(const std::string& text, uint64_t* bad_lines) const {
     if (++*bad_lines <= config_.bad_lines_max()) {
-      LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
+      if (!again_) LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
       return absl::OkStatus();
     }
     if (config_.bad_lines_max() == 0) return absl::InvalidArgumentError(text);
@@ -66,7 +69,34 @@ class TextFiles {
 
   const v1::DataConfig& config_;
   TextFormat* const format_;
+  const bool again_;
 };
+
+// Reads the training files for the bounds of csv.bucket, where these are theirs. `labels` has none yet.
+absl::Status FindBounds(const v1::DataConfig& config, const std::vector<std::string>& files, LabelIndex labels,
+                        const Partition& partition, TextFormat* format) {
+  std::vector<Quantiles> columns(format->unknown_bounds());
+  if (columns.empty()) return absl::OkStatus();
+  const LoadProgress::Callback nobody;
+  LoadProgress progress(nobody, files);
+  uint64_t index = 0;
+  TextFiles text(config, format, /*again=*/true);
+  LODESTONE_RETURN_IF_ERROR(text.Read(files, &progress, [&](const ParsedLine& line, LineError* error) {
+    float label = 0;
+    const bool held_out = partition.HoldsOut(index);
+    if (!labels.Add(line.label, &label, &error->message, held_out)) {
+      error->column = line.label_column;
+      return absl::OkStatus();
+    }
+    ++index;
+    for (size_t c = 0; c < columns.size() && !held_out; ++c) columns[c].Add(line.counted[c]);
+    return absl::OkStatus();
+  }));
+  std::vector<std::vector<double>> bounds;
+  for (const Quantiles& column : columns) bounds.push_back(column.Bounds(config.csv().quantiles()));
+  format->SetBounds(std::move(bounds));
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -79,6 +109,7 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config, known));
   TextFormat text_format(config, format, known);
   LODESTONE_RETURN_IF_ERROR(text_format.Start(files.train.at(0)));
+  LODESTONE_RETURN_IF_ERROR(FindBounds(config, files.train, labels, partition, &text_format));
   TextFiles text(config, &text_format);
   Standardizer standardizer(text_format.transforms(), known);
 
