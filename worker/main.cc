@@ -153,10 +153,10 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   if (!data.ok()) return data;
   LODESTONE_LOG(INFO, "worker",
                 "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "
-                "sparse={} classes={} seconds={:.1f}",
+                "sparse={} classes={} memory_bytes={} spilled_bytes={} seconds={:.1f}",
                 partition.index, partition.count, data->train->size(), data->schema.train_samples,
                 data->test == nullptr ? 0 : data->test->size(), data->schema.numeric_count, data->schema.field_count,
-                data->schema.sparse, data->schema.class_names.size(),
+                data->schema.sparse, data->schema.class_names.size(), data->memory_bytes, data->spilled_bytes,
                 static_cast<double>(time.NowMs() - start_ms) / 1000);
   return data;
 }

@@ -187,7 +187,7 @@ void CheckData(const v1::DataConfig& data, Problems* problems) {
     problems->push_back({path, absl::StrCat("is for data.format ", absl::AsciiStrToLower(Data::Format_Name(wanted)),
                                             " only, and that is ", format)});
   };
-  only_for(data.has_csv(), "data.csv", Data::CSV);
+  only_for(data.has_csv() && data.format() != Data::PARQUET, "data.csv", Data::CSV);  // Parquet's columns too.
   only_for(data.has_generated(), "data.generated", Data::GENERATED);
   only_for(!data.train_labels().empty(), "data.train_labels", Data::IDX);
   only_for(!data.test_labels().empty(), "data.test_labels", Data::IDX);

@@ -272,6 +272,37 @@ TEST(ModelLife, TrainingStartsFromAKeptModelAndARunThatKeepsNoneSaysHowTo) {
   EXPECT_THAT(output, HasSubstr("the model is not kept; --model FILE.safetensors keeps it"));
 }
 
+TEST(ModelLife, BucketsOfNumbersAreTheModelsForWhoeverPredicts) {
+  if (!HasNumpy()) GTEST_SKIP() << "/usr/bin/python3 has no numpy";
+  const std::string config = ConfigFile("buckets.yaml", R"(
+cluster: {servers: 2, workers: 2, shards: 8}
+model: {type: deepfm, embedding_dim: 4, hidden: [16, 8]}
+data:
+  format: csv
+  csv: {label: click, numeric: [age], categorical: [city], bucket: {age: QUANTILES, income: LOG2}, quantiles: 10}
+train: {epochs: 1, batch_size: 64}
+)");
+  WriteClicks(TestFile("a.csv"), 3000, 1, 0.3, 0);
+  WriteClicks(TestFile("t.csv"), 1000, 3, 0.4, 5);
+  const std::string model = TestFile("buckets.safetensors");
+  const auto trained = Train(config, Sets({"data.train=" + TestFile("a.csv"), "data.test=" + TestFile("t.csv")}) +
+                                         std::vector<std::string>{"--model", model});
+  std::string output;
+  ASSERT_EQ(RunPsctl({"predict", model, "--data", TestFile("t.csv"), "--out", TestFile("scores.csv")}, &output),
+            "ended")
+      << output;
+  const std::vector<double> scores = Scores(TestFile("scores.csv"));
+  ExpectNear(scores, ByNumpy(model, TestFile("t.csv")));
+  // And for the worker: their loss is its loss.
+  double loss = 0;
+  const std::vector<std::string> samples = Lines(TestFile("t.csv"));
+  ASSERT_EQ(samples.size(), scores.size() + 1);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    loss -= std::log(absl::EndsWith(samples[i + 1], "yes") ? scores[i] : 1 - scores[i]);
+  }
+  EXPECT_NEAR(loss / scores.size(), MetricOf(trained.test, "loss"), 1e-5);
+}
+
 class CriteoModelLife : public testing::TestWithParam<std::vector<std::string>> {};
 
 // What the first parameter names is trained with the settings that follow it, kept, and used by psctl and by NumPy.

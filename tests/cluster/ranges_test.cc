@@ -66,7 +66,8 @@ class RangesRun : public testing::Test {
     for (uint64_t i = 0; i < kSamples; ++i) data << i % 2 << " " << i << ":1\n";
   }
 
-  void StartServers(uint32_t epochs) {
+  // With `spilled`, workers hold a part of the samples on the disk, and go by windows.
+  void StartServers(uint32_t epochs, bool spilled = false) {
     epochs_ = epochs;
     chaos::PsCluster::Options options;
     options.ps_binary = ProgramOf("server/ps");
@@ -87,9 +88,10 @@ class RangesRun : public testing::Test {
         << "worker: {call_timeout_ms: 2000}\n"
         << "model: {type: linear, optimizer: {sgd: {}, learning_rate: " << kRate << "},\n"
         << "        dense: {optimizer: {sgd: {}, learning_rate: 1.0e-12}}}\n"
-        << "data: {format: libsvm, train: " << folder_ << "/samples}\n"
+        << "data: {format: libsvm, train: " << folder_ << "/samples"
+        << (spilled ? absl::StrCat(", memory_max_bytes: 30000, spill_dir: ", folder_, "/spill") : "") << "}\n"
         << "train: {epochs: " << epochs << ", batch_size: " << kBatch << ", sharing: ranges, range_batches: 8,\n"
-        << "        bias_from_labels: false}\n";
+        << "        bias_from_labels: false, shuffle_window: " << (spilled ? 640 : 0) << "}\n";
   }
 
   void StartWorker() {
@@ -172,6 +174,18 @@ TEST_F(RangesRun, OneEpochWithAWorkerThatIsKilledAndOneThatComesLater) {
   EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 0));
   EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(8, kSamples)));
   EXPECT_TRUE(State().over());
+}
+
+TEST_F(RangesRun, SamplesOnTheDiskWithAWorkerThatIsKilled) {
+  StartServers(/*epochs=*/6, /*spilled=*/true);
+  StartWorker();
+  StartWorker();
+  while (Done(State()) < kSamples / kBatch) Pump();
+  workers_.front()->Signal(SIGKILL);
+  while (!workers_.empty()) Pump();
+  EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 0));
+  EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(6, kSamples)));
+  EXPECT_TRUE(std::filesystem::is_empty(absl::StrCat(folder_, "/spill"))) << "of a worker that is killed, too";
 }
 
 TEST_F(RangesRun, EverySampleIsTrainedOnceInEachEpochWhileWorkersAndServersAreKilled) {

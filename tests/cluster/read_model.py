@@ -7,6 +7,7 @@ Reads linear, fm, mf, deepfm, mlp, widedeep and dcn models of csv (with a header
 file; what is done here is done by what stands there.
 """
 
+import bisect
 import csv
 import json
 import math
@@ -114,6 +115,16 @@ def number(text, column):
     return x
 
 
+def category(text, column):
+    """What the key of a category is the hash of; None: it is missing."""
+    if text is None or not column["bucket"]:
+        return text or ""
+    x = float(text)
+    if column["bucket"] == "log2":
+        return str(int(math.copysign(math.frexp(abs(x))[1], x)) if abs(x) >= 1 else 0)
+    return str(bisect.bisect_right(column["bounds"], x))
+
+
 def samples(path, data):
     """The texts of each sample's numeric and categorical columns; None: missing."""
     with open(path, newline="") as file:
@@ -179,13 +190,13 @@ def logits_of(model, tensors, rows, numbers, keys):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] in (1, 2) and model["activation"] == "relu"
+    assert model["format"] in (1, 2, 3) and model["activation"] == "relu"
     data = model["data"]
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}
     for numeric, categorical in samples(sys.argv[2], data):
         numbers = np.array([number(text, column) for text, column in zip(numeric, data["numeric"])])
         keys = [
-            stable_hash((text or "").encode(), int(column["salt"]))
+            stable_hash(category(text, column).encode(), int(column["salt"]))
             for text, column in zip(categorical, data["categorical"])
         ]
         logits = logits_of(model, tensors, rows, numbers, keys)

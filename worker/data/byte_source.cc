@@ -2,9 +2,14 @@
 
 #include <sys/stat.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -15,9 +20,33 @@ namespace {
 constexpr unsigned kFileBufferBytes = 256 * 1024;
 constexpr size_t kReadBytesMax = size_t{1} << 30;
 
+constexpr unsigned char kZstdMagic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+
 gzFile Gz(void* file) { return static_cast<gzFile>(file); }
 
+// Whether the file begins as a zstd. One that cannot be read is none.
+bool IsZstd(const std::string& path) {
+  FILE* const file = std::fopen(path.c_str(), "rbe");
+  if (file == nullptr) return false;
+  unsigned char magic[4];
+  const size_t size = std::fread(magic, 1, sizeof(magic), file);
+  std::fclose(file);
+  return size == sizeof(magic) && std::memcmp(magic, kZstdMagic, sizeof(magic)) == 0;
+}
+
 }  // namespace
+
+// The unpacking of a zstd.
+struct ByteSource::Zstd {
+  Zstd() : stream(ZSTD_createDStream(), ZSTD_freeDStream), packed(ZSTD_DStreamInSize()) {}
+
+  const std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream;
+  std::vector<char> packed;
+  ZSTD_inBuffer input = {packed.data(), 0, 0};
+  bool inside = false;  // A frame has begun and not ended.
+};
+
+ByteSource::ByteSource(std::string path, void* file) : path_(std::move(path)), file_(file) {}
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& path) {
   struct stat info;
@@ -27,13 +56,41 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& 
   gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) return absl::ErrnoToStatus(errno == 0 ? ENOMEM : errno, path);
   gzbuffer(file, kFileBufferBytes);
-  return std::unique_ptr<ByteSource>(new ByteSource(path, file));
+  std::unique_ptr<ByteSource> source(new ByteSource(path, file));
+  if (S_ISREG(info.st_mode) && IsZstd(path)) source->zstd_ = std::make_unique<Zstd>();
+  return source;
 }
 
 ByteSource::~ByteSource() { gzclose_r(Gz(file_)); }
 
 absl::StatusOr<size_t> ByteSource::Read(char* to, size_t size) {
   size = std::min(size, kReadBytesMax);
+  return zstd_ == nullptr ? ReadFile(to, size) : ReadZstd(to, size);
+}
+
+absl::StatusOr<size_t> ByteSource::ReadZstd(char* to, size_t size) {
+  Zstd& zstd = *zstd_;
+  ZSTD_outBuffer output = {to, size, 0};
+  while (output.pos < size) {
+    // What has no room in `to` waits in the stream, after the last input too.
+    const size_t before = output.pos, taken = zstd.input.pos;
+    const size_t left = ZSTD_decompressStream(zstd.stream.get(), &output, &zstd.input);
+    if (ZSTD_isError(left)) {
+      return absl::DataLossError(
+          absl::StrCat(path_, ": the zstd file is damaged near byte ", file_offset(), ": ", ZSTD_getErrorName(left)));
+    }
+    if (output.pos > before || zstd.input.pos > taken) zstd.inside = left != 0;
+    if (zstd.input.pos < zstd.input.size || output.pos > before) continue;
+    LODESTONE_ASSIGN_OR_RETURN(zstd.input.size, ReadFile(zstd.packed.data(), zstd.packed.size()));
+    zstd.input.pos = 0;
+    if (zstd.input.size > 0) continue;
+    if (!zstd.inside) break;
+    return absl::DataLossError(absl::StrCat(path_, ": the zstd file is cut off at byte ", file_offset()));
+  }
+  return output.pos;
+}
+
+absl::StatusOr<size_t> ByteSource::ReadFile(char* to, size_t size) {
   const int count = gzread(Gz(file_), to, static_cast<unsigned>(size));
   if (count >= 0 && static_cast<size_t>(count) == size) return size;
   int code = Z_OK;

@@ -1,4 +1,5 @@
-// A file's bytes, unpacked if it is a gz (one member or several).
+// A file's bytes, unpacked if it is a gz (one member or several) or a zstd (one
+// frame or several).
 //
 // Not thread-safe. Owns the open file.
 #pragma once
@@ -21,18 +22,23 @@ class ByteSource {
   ByteSource& operator=(const ByteSource&) = delete;
 
   // Reads up to `size` bytes (at most 1 GiB); fewer only at the end of the file. DATA_LOSS, naming the file and the
-  // offset within it, if a gz is damaged or ends too early.
+  // offset within it, if a packed one is damaged or ends too early.
   absl::StatusOr<size_t> Read(char* to, size_t size);
 
-  // Bytes of the file itself that have been read: packed ones, for a gz.
+  // Bytes of the file itself that have been read: packed ones, where it is packed.
   uint64_t file_offset() const;
   const std::string& path() const { return path_; }
 
  private:
-  ByteSource(std::string path, void* file) : path_(std::move(path)), file_(file) {}
+  struct Zstd;
+
+  ByteSource(std::string path, void* file);
+  absl::StatusOr<size_t> ReadFile(char* to, size_t size);
+  absl::StatusOr<size_t> ReadZstd(char* to, size_t size);
 
   const std::string path_;
-  void* const file_;  // zlib's gzFile, which reads plain files as they are.
+  void* const file_;            // zlib's gzFile, which reads other files as they are.
+  std::unique_ptr<Zstd> zstd_;  // Null: it is no zstd.
 };
 
 }  // namespace lodestone::worker

@@ -1,5 +1,7 @@
 #include "worker/data/csv.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "worker/data/number.h"
@@ -18,7 +20,7 @@ LineOutcome CsvParser::Parse(absl::string_view line, ParsedLine* parsed, LineErr
   return ParseFields(fields_, parsed, error);
 }
 
-LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error) const {
+LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error) {
   if (layout_.id.has_value()) parsed->id = fields[*layout_.id].text;
   if (layout_.group.has_value()) {
     const absl::string_view text = fields[*layout_.group].text;
@@ -51,10 +53,22 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
       return LineOutcome::kMalformed;
     }
   }
+  parsed->counted.clear();
   for (size_t i = 0; i < layout_.categorical.size(); ++i) {
-    const absl::string_view text = fields[layout_.categorical[i]].text;
-    const size_t size = layout_.IsMissing(text) ? 0 : text.size();
-    parsed->keys.push_back(StableHash({text.data(), size}, layout_.salts[i]));
+    const CsvField& field = fields[layout_.categorical[i]];
+    absl::string_view text = layout_.IsMissing(field.text) ? "" : field.text;
+    if (const BucketRule& rule = layout_.buckets[i]; rule.kind != BucketRule::Kind::kText) {
+      double number = std::nan("");
+      if (!text.empty() && !ParseNumber(text, &number)) {
+        error->column = field.column;
+        error->message = absl::StrCat(Quoted(text), " in ", layout_.names[layout_.categorical[i]],
+                                      " is not a number, which csv.bucket needs");
+        return LineOutcome::kMalformed;
+      }
+      if (rule.counts) parsed->counted.push_back(number);
+      if (!text.empty()) text = rule.TextOf(number, &bucket_);
+    }
+    parsed->keys.push_back(StableHash({text.data(), text.size()}, layout_.salts[i]));
   }
   return LineOutcome::kSample;
 }

@@ -19,7 +19,7 @@ class CsvParser final : public LineParser {
 
   LineOutcome Parse(absl::string_view line, ParsedLine* parsed, LineError* error) override;
   // The same of a line that is in its fields already.
-  LineOutcome ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error) const;
+  LineOutcome ParseFields(const std::vector<CsvField>& fields, ParsedLine* parsed, LineError* error);
   bool EndsInQuotes(absl::string_view text, bool inside) const override {
     return CsvEndsInQuotes(text, layout_.delimiter, inside);
   }
@@ -28,6 +28,7 @@ class CsvParser final : public LineParser {
   const CsvLayout layout_;
   std::vector<CsvField> fields_;
   std::string scratch_;
+  std::string bucket_;
 };
 
 }  // namespace lodestone::worker

@@ -141,6 +141,8 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
   return named(config.label()) || (!config.group().empty() && named(config.group())) || any(config.numeric()) ||
          any(config.categorical()) || any(config.ignore()) ||
+         std::any_of(config.bucket().begin(), config.bucket().end(),
+                     [&](const auto& entry) { return named(entry.first); }) ||
          std::any_of(config.transform().begin(), config.transform().end(),
                      [&](const auto& entry) { return named(entry.first); });
 }
@@ -188,6 +190,32 @@ std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
   return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
 }
 
+// Adds the columns of csv.bucket to the categorical ones.
+absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
+  std::map<size_t, v1::CsvConfig::Bucket> buckets;
+  for (const auto& entry : config.bucket()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.bucket", entry.first));
+    for (const size_t index : named.indices) {
+      const Role role = resolver.role(index);
+      if (role != Role::kNone && role != Role::kNumeric) {
+        return resolver.Error(
+            absl::StrCat("csv.bucket: ", layout->names[index], " is the label, ignored or in csv.categorical already"));
+      }
+      if (!buckets.emplace(index, entry.second).second) {
+        return resolver.Error(absl::StrCat("csv.bucket: ", layout->names[index], " is named twice"));
+      }
+    }
+  }
+  layout->buckets.resize(layout->categorical.size());
+  for (const auto& [index, bucket] : buckets) {
+    layout->categorical.push_back(index);
+    BucketRule& rule = layout->buckets.emplace_back();
+    rule.kind = BucketKindOf(bucket);
+    rule.counts = rule.kind == BucketRule::Kind::kQuantiles;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLayout* layout,
                          std::vector<size_t>* numeric) {
   std::vector<size_t> label;
@@ -215,6 +243,7 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
   for (size_t i = 0; layout->numeric_by_default && i < layout->names.size(); ++i) {
     if (resolver->role(i) == Role::kNone && layout->group != i) numeric->push_back(i);
   }
+  LODESTONE_RETURN_IF_ERROR(AddBuckets(config, *resolver, layout));
   if (numeric->empty() && layout->categorical.empty()) {
     return resolver->Error(
         absl::StrCat("no feature columns among its ", layout->names.size(), " columns; is csv.delimiter right?"));

@@ -52,6 +52,11 @@ class Dataset {
   virtual uint64_t size() const = 0;
   // Fills `batch` with the samples `indices`, each < size().
   virtual void Read(std::span<const uint64_t> indices, Batch* batch) const = 0;
+  // These samples will be read soon: what of them is on a disk is read ahead, without a wait. REQUIRES: there are such.
+  virtual void WillRead(uint64_t first, uint64_t count) const {
+    (void)first;
+    (void)count;
+  }
 };
 
 // Whether labels are classes or numbers (squared loss).
@@ -93,6 +98,9 @@ struct LoadedData {
   // the noise), with the metric's name. Only with the test set.
   std::optional<double> best_reachable;
   std::string best_reachable_metric;
+  // Of files: bytes of all of these samples in memory, and in data.spill_dir.
+  uint64_t memory_bytes = 0;
+  uint64_t spilled_bytes = 0;
 };
 
 // INVALID_ARGUMENT if data.test_share leaves no sample to train on, or none to test with. `samples`: of all files;
@@ -112,17 +120,45 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
                                     std::shared_ptr<const v1::ModelDescription> continued = nullptr);
 
 // The order in which an epoch visits `size` samples: a permutation that is a function of (seed, epoch, position), and
-// is computed without memory (a Feistel network walked in cycles), so that files sorted by label are well mixed.
+// is computed without memory (Feistel networks walked in cycles), so that files sorted by label are well mixed.
+//
+// With a window it is local: the samples lie in runs of consecutive ones, a permutation of the runs is cut into windows
+// of kRunsPerWindow runs (fewer of one sample each, where the window is as small as that), and the samples of a window
+// are shuffled with one another. What is read from a disk is then read by runs.
 class EpochOrder {
  public:
-  EpochOrder(uint64_t size, uint64_t seed, uint64_t epoch, bool shuffle);
+  static constexpr uint64_t kRunsPerWindow = 256;
+
+  // Without `shuffle`, samples come in their order. `window`: about so many samples; 0, or no fewer than `size`: there
+  // is none.
+  EpochOrder(uint64_t size, uint64_t seed, uint64_t epoch, bool shuffle, uint64_t window = 0);
   uint64_t At(uint64_t position) const;  // REQUIRES: position < size
 
+  // Consecutive samples.
+  struct Run {
+    uint64_t first = 0;
+    uint64_t count = 0;
+  };
+  // The runs in the order of the windows; none if samples of all places are shuffled with one another.
+  uint64_t runs() const { return runs_; }
+  uint64_t window_runs() const { return window_runs_; }
+  Run RunAt(uint64_t place) const;  // REQUIRES: place < runs()
+  // The place of a run that is in the same window as this position, and about as far into it. REQUIRES: runs() > 0
+  uint64_t PlaceOf(uint64_t position) const { return Widened(position) / run_samples_; }
+
  private:
+  // A position as it would be if all runs had as many samples, and the other way round.
+  uint64_t Widened(uint64_t position) const { return position < short_end_ ? position : position + short_by_; }
+  uint64_t Narrowed(uint64_t widened) const { return widened < short_end_ ? widened : widened - short_by_; }
+
   uint64_t size_;
   uint64_t seed_;
   bool shuffle_;
-  int half_bits_;
+  uint64_t run_samples_ = 0;  // Of all runs but that which ends with the last sample.
+  uint64_t runs_ = 0;
+  uint64_t window_runs_ = 0;
+  uint64_t short_end_ = 0;  // The position behind that one,
+  uint64_t short_by_ = 0;   // which has so many samples fewer.
 };
 
 }  // namespace lodestone::worker

@@ -33,6 +33,7 @@ class EvenSample {
   }
 
   uint64_t bytes() const { return data_->bytes(); }
+  Data* data() { return data_.get(); }
   // Gives them away.
   std::unique_ptr<Data> Take() { return std::move(data_); }
 

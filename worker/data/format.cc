@@ -36,12 +36,19 @@ bool IsCriteo(absl::string_view line) {
   return true;
 }
 
-bool IsFeature(absl::string_view token) {
-  const size_t colon = token.find(':');
+// Takes "123:" from the beginning of the token.
+bool TakeIndex(absl::string_view* token) {
+  const size_t colon = token->find(':');
   if (colon == absl::string_view::npos || colon == 0) return false;
-  const absl::string_view key = token.substr(0, colon);
-  return key == "qid" ||
-         (std::all_of(key.begin(), key.end(), absl::ascii_isdigit) && IsNumber(token.substr(colon + 1)));
+  const absl::string_view key = token->substr(0, colon);
+  token->remove_prefix(colon + 1);
+  return std::all_of(key.begin(), key.end(), absl::ascii_isdigit);
+}
+
+// Whether it is "key:value" or "qid:..."; with `fields`, "field:key:value" or that.
+bool IsFeature(absl::string_view token, bool fields) {
+  if (absl::StartsWith(token, "qid:")) return true;
+  return TakeIndex(&token) && (!fields || TakeIndex(&token)) && IsNumber(token);
 }
 
 // CSV where a line has but one word, and might be of any format.
@@ -49,9 +56,12 @@ v1::DataConfig::Format FormatOfLine(absl::string_view line) {
   if (IsCriteo(line)) return v1::DataConfig::CRITEO;
   line = line.substr(0, line.find('#'));
   const std::vector<absl::string_view> tokens = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  const bool libsvm = tokens.size() > 1 && !absl::StrContains(tokens[0], ':') &&
-                      std::all_of(tokens.begin() + 1, tokens.end(), IsFeature);
-  return libsvm ? v1::DataConfig::LIBSVM : v1::DataConfig::CSV;
+  if (tokens.size() < 2 || absl::StrContains(tokens[0], ':')) return v1::DataConfig::CSV;
+  const auto all_features = [&](bool fields) {
+    return std::all_of(tokens.begin() + 1, tokens.end(), [=](absl::string_view t) { return IsFeature(t, fields); });
+  };
+  if (all_features(false)) return v1::DataConfig::LIBSVM;
+  return all_features(true) ? v1::DataConfig::LIBFFM : v1::DataConfig::CSV;
 }
 
 }  // namespace
@@ -62,10 +72,11 @@ absl::StatusOr<v1::DataConfig::Format> DetectFormat(const std::string& file) {
   LODESTONE_ASSIGN_OR_RETURN(const size_t size, source->Read(magic, sizeof(magic)));
   if (size == 4 && std::memcmp(magic, "\0\0\x08", 3) == 0) return v1::DataConfig::IDX;
   if (size == 4 && std::memcmp(magic, "PAR1", 4) == 0) return v1::DataConfig::PARQUET;
-  const std::string name = absl::AsciiStrToLower(absl::StripSuffix(file, ".gz"));
+  const std::string name = absl::AsciiStrToLower(absl::StripSuffix(absl::StripSuffix(file, ".gz"), ".zst"));
   for (absl::string_view ending : {".libsvm", ".svm", ".libfm"}) {
     if (absl::EndsWith(name, ending)) return v1::DataConfig::LIBSVM;
   }
+  if (absl::EndsWith(name, ".ffm") || absl::EndsWith(name, ".libffm")) return v1::DataConfig::LIBFFM;
   if (absl::EndsWith(name, ".csv")) return v1::DataConfig::CSV;
 
   LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -12,7 +10,8 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "worker/data/byte_source.h"
-#include "worker/data/even_sample.h"
+#include "worker/data/idx_dataset.h"
+#include "worker/data/kept_samples.h"
 #include "worker/data/label_index.h"
 #include "worker/data/transform.h"
 
@@ -21,57 +20,7 @@ namespace {
 
 constexpr uint64_t kPixelsMax = 1 << 26;  // Per image.
 constexpr uint64_t kImagesPerProgress = 4096;
-constexpr size_t kReadBytes = 1 << 20;   // At a time, at most.
-constexpr size_t kPieceBytes = 1 << 20;  // Of images that lie together, about.
-
-class IdxDataset final : public Dataset {
- public:
-  explicit IdxDataset(uint32_t pixels) : pixels_(pixels) {}  // At least 1.
-
-  void Append(float label, const uint8_t* image) {
-    if (labels_.size() % piece_images_ == 0) pieces_.emplace_back().reserve(piece_images_ * pixels_);
-    labels_.push_back(label);
-    pieces_.back().insert(pieces_.back().end(), image, image + pixels_);
-  }
-  void KeepEverySecond() {
-    IdxDataset kept(pixels_);
-    for (uint64_t i = 0; i < labels_.size(); i += 2) kept.Append(labels_[i], ImageAt(i));
-    labels_ = std::move(kept.labels_);
-    pieces_ = std::move(kept.pieces_);
-  }
-  uint64_t bytes() const { return labels_.size() * (pixels_ + sizeof(float)); }
-  void Finish(const LabelIndex* labels, std::shared_ptr<const PixelTransform> transform) {
-    if (labels != nullptr) {
-      for (float& label : labels_) label = labels->Final(label);
-    }
-    transform_ = std::move(transform);
-  }
-
-  uint64_t size() const override { return labels_.size(); }
-
-  void Read(std::span<const uint64_t> indices, Batch* batch) const override {
-    const PixelTransform& transform = *transform_;
-    batch->size = indices.size();
-    batch->labels.resize(indices.size());
-    batch->numeric.resize(indices.size() * pixels_);
-    batch->offsets.assign(indices.size() + 1, 0);
-    batch->keys.clear();
-    batch->values.clear();
-    for (size_t i = 0; i < indices.size(); ++i) {
-      batch->labels[i] = labels_[indices[i]];
-      transform.Apply(ImageAt(indices[i]), batch->numeric.data() + i * pixels_);
-    }
-  }
-
- private:
-  const uint8_t* ImageAt(uint64_t i) const { return pieces_[i / piece_images_].data() + i % piece_images_ * pixels_; }
-
-  const uint32_t pixels_;
-  const size_t piece_images_ = std::max<size_t>(1, kPieceBytes / pixels_);
-  std::deque<float> labels_;
-  std::vector<std::vector<uint8_t>> pieces_;  // Of the images, so that memory grows with what comes, without copies.
-  std::shared_ptr<const PixelTransform> transform_;
-};
+constexpr size_t kReadBytes = 1 << 20;  // At a time, at most.
 
 // Counts each pixel's numbers, for its mean and deviation.
 class PixelStatistics {
@@ -244,13 +193,6 @@ absl::Status ReadPair(IdxPair* pair, const LoadProgress& progress, Sink sink) {
   return CheckEnds(pair);
 }
 
-absl::Status CheckMemory(const v1::DataConfig& config, uint64_t bytes) {
-  if (bytes <= config.memory_max_bytes()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the data takes more than ", config.memory_max_bytes(),
-                   " bytes of memory; raise data.memory_max_bytes or use more workers"));
-}
-
 absl::Status AtImage(const IdxPair& pair, uint64_t index, absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat(pair.labels->path(), ": label ", index, ": ", message));
 }
@@ -306,33 +248,27 @@ class ImageReader final : public SampleReader {
 // Reads the images of files.
 class Reader {
  public:
-  Reader(const v1::DataConfig& config, uint32_t pixels, uint64_t bytes_before, LoadProgress* progress)
-      : config_(config), pixels_(pixels), bytes_before_(bytes_before), progress_(*progress) {}
+  Reader(uint32_t pixels, KeptSamples<IdxDataset>* kept, LoadProgress* progress)
+      : pixels_(pixels), kept_(*kept), progress_(*progress) {}
 
-  // Calls `sink` with each image. Each `share`-th is kept, about; beside them are `bytes`.
-  absl::Status Read(const IdxFiles& files, uint64_t share, const std::function<uint64_t()>& bytes, Sink sink) {
+  // Calls `sink` with each image. Each `share`-th is kept, about.
+  absl::Status Read(const IdxFiles& files, uint64_t share, Sink sink) {
     for (size_t f = 0; f < files.images.size(); ++f) {
       LODESTONE_ASSIGN_OR_RETURN(IdxPair pair, Open(files.images[f], files.labels[f]));
       if (pair.pixels != pixels_) {
         return absl::InvalidArgumentError(absl::StrCat(files.images[f], ": ", pair.pixels, " pixels per image, but ",
                                                        pixels_, " in the first training file"));
       }
-      const uint64_t more = pair.count / share * (pixels_ + sizeof(float));
-      LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, bytes_before_ + bytes() + more));
-      LODESTONE_RETURN_IF_ERROR(
-          ReadPair(&pair, progress_, [&](const uint8_t* image, uint8_t label, const IdxPair& from, uint64_t i) {
-            LODESTONE_RETURN_IF_ERROR(sink(image, label, from, i));
-            return CheckMemory(config_, bytes_before_ + bytes());
-          }));
+      LODESTONE_RETURN_IF_ERROR(kept_.CheckRoom(pair.count / share * (pixels_ + sizeof(float))));
+      LODESTONE_RETURN_IF_ERROR(ReadPair(&pair, progress_, sink));
       progress_.FileDone();
     }
     return absl::OkStatus();
   }
 
  private:
-  const v1::DataConfig& config_;
   const uint32_t pixels_;
-  const uint64_t bytes_before_;
+  KeptSamples<IdxDataset>& kept_;
   LoadProgress& progress_;
 };
 
@@ -380,31 +316,21 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
     LODESTONE_RETURN_IF_ERROR(CheckKnown(*known, train_files.images.at(0), first.pixels, pixel_transform));
   }
   PixelStatistics statistics(pixel_transform, first.pixels, known);
-  Reader reader(config, first.pixels, statistics.bytes(), &progress);
-  const auto make = [&] { return std::make_unique<IdxDataset>(first.pixels); };
-  auto train = make();
-  EvenSample<IdxDataset> sample(make(), std::max<uint64_t>(1, limits.train_sample)), test(make(), limits.test);
-  const auto needed = [&] { return train->bytes() + test.bytes(); };
+  KeptSamples<IdxDataset> kept(config, limits, statistics.bytes(),
+                               [&] { return std::make_unique<IdxDataset>(first.pixels); });
+  Reader reader(first.pixels, &kept, &progress);
 
   uint64_t index = 0, trained = 0;  // Over all files; of those, that are not held out.
   LODESTONE_RETURN_IF_ERROR(
-      reader.Read(train_files, partition.count, needed,
+      reader.Read(train_files, partition.count,
                   [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i) -> absl::Status {
                     float label = 0;
                     std::string error;
                     const bool held_out = partition.HoldsOut(index++);
                     if (!labels.Add(absl::StrCat(byte), &label, &error, held_out)) return AtImage(pair, i, error);
-                    if (held_out) {
-                      if (limits.with_test) test.Offer(label, image);
-                      return absl::OkStatus();
-                    }
+                    if (held_out) return limits.with_test ? kept.AddTest(label, image) : absl::OkStatus();
                     statistics.Add(image);
-                    if (partition.Has(trained++)) train->Append(label, image);
-                    if (limits.train_sample == 0) return absl::OkStatus();
-                    sample.Offer(label, image);
-                    const uint64_t before = statistics.bytes() + needed();
-                    sample.FitInto(config.memory_max_bytes() - std::min(config.memory_max_bytes(), before));
-                    return absl::OkStatus();
+                    return kept.AddTrain(partition.Has(trained++), label, image);
                   }));
   if (index == 0) {
     return absl::InvalidArgumentError(absl::StrCat(train_files.images[0], ": no image in the training files"));
@@ -419,20 +345,16 @@ absl::StatusOr<LoadedData> LoadIdx(const v1::DataConfig& config, const IdxFiles&
   const auto transform = statistics.Finish(&data.schema.description);
   labels.Describe(&data.schema.description);
   LODESTONE_RETURN_IF_ERROR(reader.Read(
-      test_files, 1, needed, [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i) -> absl::Status {
+      test_files, 1, [&](const uint8_t* image, uint8_t byte, const IdxPair& pair, uint64_t i) -> absl::Status {
         float label = 0;
         std::string error;
         if (!labels.Find(absl::StrCat(byte), &label, &error)) return AtImage(pair, i, error);
-        test.Offer(label, image);
-        return absl::OkStatus();
+        return kept.AddTest(label, image);
       }));
-  std::unique_ptr<IdxDataset> all_partitions = sample.Take(), held = test.Take();
-  train->Finish(&labels, transform);
-  all_partitions->Finish(&labels, transform);
-  held->Finish(test_files.images.empty() ? &labels : nullptr, transform);
-  data.train = std::move(train);
-  if (limits.train_sample > 0) data.train_sample = std::move(all_partitions);
-  if (held->size() > 0) data.test = std::move(held);
+  const bool own_test = !test_files.images.empty();
+  LODESTONE_RETURN_IF_ERROR(kept.Give(
+      [&](IdxDataset* images, bool test) { return images->Finish(test && own_test ? nullptr : &labels, transform); },
+      &data));
   return data;
 }
 

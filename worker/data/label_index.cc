@@ -181,6 +181,11 @@ float LabelIndex::Final(float provisional) const {
   return static_cast<float>(class_of_id_[static_cast<size_t>(provisional)]);
 }
 
+std::vector<float> LabelIndex::Table() const {
+  if (kind_ == LabelKind::kNumber) return {};
+  return {class_of_id_.begin(), class_of_id_.end()};
+}
+
 bool LabelIndex::Find(absl::string_view text, float* label, std::string* error) const {
   if (kind_ == LabelKind::kNumber) {
     double number = 0;

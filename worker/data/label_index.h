@@ -37,6 +37,8 @@ class LabelIndex {
 
   // What a provisional value comes to. REQUIRES: Finish was called.
   float Final(float provisional) const;
+  // The same of all provisional values, by value; empty: they are final. REQUIRES: Finish was called.
+  std::vector<float> Table() const;
 
   // The label of a test sample; false, and *error says why, if it is none or not a class of the training files.
   // REQUIRES: Finish was called.

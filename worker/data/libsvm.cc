@@ -3,12 +3,18 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/hash.h"
 #include "worker/data/number.h"
 #include "worker/data/transform.h"
 
 namespace lodestone::worker {
 namespace {
+
+constexpr absl::string_view kGroupPrefix = "qid:";
+const uint64_t kNoGroup = GroupOf("");
 
 bool IsSpace(char c) { return c == ' ' || c == '\t'; }
 bool IsDigit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
@@ -23,16 +29,29 @@ const char* SkipToken(const char* p, const char* end) {
   return p;
 }
 
-// Parses "key:value" at `p`; returns its end, or null.
-const char* ParseFeature(const char* p, const char* end, Key* key, double* value) {
+// Parses "123:" at `p`; returns its end, or null.
+const char* ParseIndex(const char* p, const char* end, uint64_t* index) {
   const char* const digits = p;
-  Key k = 0;
+  uint64_t k = 0;
   for (; p < end && IsDigit(*p); ++p) {
-    if (__builtin_mul_overflow(k, Key{10}, &k) || __builtin_add_overflow(k, Key(*p - '0'), &k)) return nullptr;
+    if (__builtin_mul_overflow(k, uint64_t{10}, &k) || __builtin_add_overflow(k, uint64_t(*p - '0'), &k))
+      return nullptr;
   }
   if (p == digits || p == end || *p != ':') return nullptr;
-  *key = k;
-  p = ParseNumberPrefix(p + 1, end, value);
+  *index = k;
+  return p + 1;
+}
+
+// Parses "key:value" at `p`, with `fields` "field:key:value"; returns its end, or null.
+const char* ParseFeature(const char* p, const char* end, bool fields, Key* key, double* value) {
+  uint64_t field = 0;
+  if (fields) p = ParseIndex(p, end, &field);
+  if (p == nullptr) return nullptr;
+  const char* const digits = p;
+  p = ParseIndex(p, end, key);
+  if (p == nullptr) return nullptr;
+  if (fields) *key = StableHash({digits, static_cast<size_t>(p - 1 - digits)}, field);
+  p = ParseNumberPrefix(p, end, value);
   if (p == nullptr || (p < end && !IsSpace(*p)) || !std::isfinite(static_cast<float>(*value))) return nullptr;
   return p;
 }
@@ -64,16 +83,20 @@ LineOutcome LibsvmParser::Parse(absl::string_view line, ParsedLine* parsed, Line
   if (unlabelled && !label_optional_) return malformed(p, "is no label, which a line begins with");
   parsed->keys.clear();
   parsed->values.clear();
+  parsed->group = kNoGroup;
   bool all_ones = true;
   for (p = SkipSpaces(label_end, end); p < end; p = SkipSpaces(p, end)) {
     Key key = 0;
     double number = 0;
-    const char* const next = ParseFeature(p, end, &key, &number);
+    const char* const next = ParseFeature(p, end, fields_, &key, &number);
     if (next == nullptr) {
-      if (absl::string_view(p, end - p).substr(0, 4) != "qid:") {
-        return malformed(p, "is not a feature, which is written as index:value");
+      const absl::string_view token(p, SkipToken(p, end) - p);
+      if (!absl::StartsWith(token, kGroupPrefix)) {
+        return malformed(p, fields_ ? "is not a feature, which is written as field:index:value"
+                                    : "is not a feature, which is written as index:value");
       }
-      p = SkipToken(p, end);
+      parsed->group = GroupOf(token.substr(kGroupPrefix.size()));
+      p += token.size();
       continue;
     }
     const float value = TransformNumber(transform_, number);
@@ -84,6 +107,14 @@ LineOutcome LibsvmParser::Parse(absl::string_view line, ParsedLine* parsed, Line
   }
   if (all_ones) parsed->values.clear();
   return LineOutcome::kSample;
+}
+
+bool HasLibsvmGroup(absl::string_view line) {
+  for (const absl::string_view token :
+       absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+    if (absl::StartsWith(token, kGroupPrefix)) return true;
+  }
+  return false;
 }
 
 }  // namespace lodestone::worker

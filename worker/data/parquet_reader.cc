@@ -155,6 +155,7 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
   }
   parsed->numeric.clear();
   parsed->keys.clear();
+  parsed->counted.clear();
   for (const CsvLayout::NumericColumn& column : layout_.numeric) {
     double number = 0;
     if (IsMissing(column.index)) {
@@ -169,7 +170,18 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
   }
   for (size_t i = 0; i < layout_.categorical.size(); ++i) {
     const size_t column = layout_.categorical[i];
-    const absl::string_view text = IsMissing(column) ? "" : TextOf(column, &scratch_);
+    const bool is_missing = IsMissing(column);
+    absl::string_view text = is_missing ? "" : TextOf(column, &scratch_);
+    if (const BucketRule& rule = layout_.buckets[i]; rule.kind != BucketRule::Kind::kText) {
+      double number = std::nan("");
+      if (!is_missing && !NumberOf(column, &number)) {
+        error->message =
+            absl::StrCat(Quoted(text), " in ", layout_.names[column], " is not a number, which csv.bucket needs");
+        return LineOutcome::kMalformed;
+      }
+      if (rule.counts) parsed->counted.push_back(number);
+      if (!is_missing) text = rule.TextOf(number, &bucket_);
+    }
     parsed->keys.push_back(StableHash({text.data(), text.size()}, layout_.salts[i]));
   }
   return LineOutcome::kSample;

@@ -62,7 +62,7 @@ class ParquetReader final : public SampleReader {
   size_t rows_ = 0;                                            // Of the batch.
   size_t row_ = 0;                                             // In the batch: the next one.
   uint64_t read_ = 0;                                          // Rows, in all.
-  std::string label_, id_, scratch_;
+  std::string label_, id_, scratch_, bucket_;
 };
 
 }  // namespace lodestone::worker

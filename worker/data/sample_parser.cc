@@ -31,6 +31,7 @@ absl::string_view FitFor(v1::DataConfig::Format format) {
     case v1::DataConfig::PARQUET:
       return "give columns by name";
     case v1::DataConfig::LIBSVM:
+    case v1::DataConfig::LIBFFM:
     case v1::DataConfig::CRITEO:
       return "give lines";
     default:
@@ -62,8 +63,10 @@ absl::StatusOr<std::unique_ptr<SampleParser>> SampleParser::OfLines(const v1::Da
     return OfLayout(std::move(model), std::move(layout));
   }
   std::unique_ptr<SampleParser> parser(new SampleParser(std::move(model)));
-  if (config.format() == v1::DataConfig::LIBSVM) {
-    parser->lines_ = std::make_unique<LibsvmParser>(ResolveTransform(config.numeric(), v1::NONE), kLabelOptional);
+  const bool fields = config.format() == v1::DataConfig::LIBFFM;
+  if (fields || config.format() == v1::DataConfig::LIBSVM) {
+    const v1::Transform transform = ResolveTransform(config.numeric(), v1::NONE);
+    parser->lines_ = std::make_unique<LibsvmParser>(transform, kLabelOptional, fields);
   } else if (config.format() == v1::DataConfig::CRITEO) {
     const v1::Transform transform = ResolveTransform(config.numeric(), v1::LOG);
     parser->lines_ = std::make_unique<CriteoParser>(transform, kLabelOptional);

@@ -32,7 +32,8 @@ absl::StatusOr<std::unique_ptr<SampleStream>> SampleStream::Open(v1::DataConfig 
   const v1::DataConfig::Format format = config.format();
   const bool has_columns = format == v1::DataConfig::CSV || format == v1::DataConfig::PARQUET;
   const bool images = format == v1::DataConfig::IDX;
-  if (!has_columns && !images && format != v1::DataConfig::LIBSVM && format != v1::DataConfig::CRITEO) {
+  const bool sparse = format == v1::DataConfig::LIBSVM || format == v1::DataConfig::LIBFFM;
+  if (!has_columns && !images && !sparse && format != v1::DataConfig::CRITEO) {
     return absl::UnimplementedError(
         absl::StrCat("the model was trained on ", model->data().format(), " data, of which there are no files"));
   }

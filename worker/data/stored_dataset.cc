@@ -1,53 +1,118 @@
 #include "worker/data/stored_dataset.h"
 
+#include <algorithm>
+#include <cstring>
+#include <new>
 #include <utility>
 
 #include "common/base/check.h"
 
 namespace lodestone::worker {
+namespace {
 
-uint64_t StoredDataset::BytesOf(const Chunk& chunk) {
-  return chunk.labels.size() * sizeof(float) + chunk.numeric.size() * sizeof(float) +
-         chunk.offsets.size() * sizeof(uint64_t) + chunk.keys.size() * sizeof(Key) +
-         chunk.values.size() * sizeof(float) + chunk.groups.size() * sizeof(uint64_t);
+template <typename T>
+char* Put(const std::vector<T>& array, char* at) {
+  if (!array.empty()) std::memcpy(at, array.data(), array.size() * sizeof(T));
+  return at + array.size() * sizeof(T);
 }
 
-void StoredDataset::Seal(Chunk* chunk) {
-  chunk->labels.shrink_to_fit();
-  chunk->numeric.shrink_to_fit();
-  chunk->offsets.shrink_to_fit();
-  chunk->keys.shrink_to_fit();
-  chunk->values.shrink_to_fit();
-  chunk->groups.shrink_to_fit();
+// The next array of `count`; moves *at behind it.
+template <typename T>
+const T* Take(uint64_t count, const char** at) {
+  const T* const array = reinterpret_cast<const T*>(*at);
+  *at += count * sizeof(T);
+  return array;
+}
+
+}  // namespace
+
+uint64_t StoredDataset::OpenBytes() const {
+  return open_.labels.size() * sizeof(float) + open_.numeric.size() * sizeof(float) +
+         open_.offsets.size() * sizeof(uint64_t) + open_.keys.size() * sizeof(Key) +
+         open_.values.size() * sizeof(float) + open_.groups.size() * sizeof(uint64_t);
+}
+
+uint64_t StoredDataset::BytesOf(const Chunk& chunk) const {
+  return chunk.features * (sizeof(Key) + (chunk.has_values ? sizeof(float) : 0)) +
+         chunk.samples * (sizeof(float) * (1 + uint64_t{numeric_count_}) + (sparse_ ? sizeof(uint64_t) : 0) +
+                          (grouped_ ? sizeof(uint64_t) : 0));
 }
 
 void StoredDataset::Append(float label, const ParsedLine& sample) {
   LODESTONE_CHECK(sample.numeric.size() == numeric_count_);
   LODESTONE_CHECK(sparse_ || sample.keys.size() == keys_per_sample_);
-  if (size_ % kChunkSamples == 0) {
-    if (!chunks_.empty()) {
-      Seal(&chunks_.back());
-      full_bytes_ += BytesOf(chunks_.back());
-    }
-    chunks_.emplace_back();
-  }
-  Chunk& chunk = chunks_.back();
-  chunk.labels.push_back(label);
-  chunk.numeric.insert(chunk.numeric.end(), sample.numeric.begin(), sample.numeric.end());
-  if (!sample.values.empty() && chunk.values.empty()) chunk.values.resize(chunk.keys.size(), 1.0f);
-  chunk.keys.insert(chunk.keys.end(), sample.keys.begin(), sample.keys.end());
+  if (open_.labels.size() == kChunkSamples) Seal();
+  open_.labels.push_back(label);
+  open_.numeric.insert(open_.numeric.end(), sample.numeric.begin(), sample.numeric.end());
+  if (!sample.values.empty() && open_.values.empty()) open_.values.resize(open_.keys.size(), 1.0f);
+  open_.keys.insert(open_.keys.end(), sample.keys.begin(), sample.keys.end());
   if (!sample.values.empty()) {
-    chunk.values.insert(chunk.values.end(), sample.values.begin(), sample.values.end());
+    open_.values.insert(open_.values.end(), sample.values.begin(), sample.values.end());
     has_values_ = true;
-  } else if (!chunk.values.empty()) {
-    chunk.values.resize(chunk.keys.size(), 1.0f);
+  } else if (!open_.values.empty()) {
+    open_.values.resize(open_.keys.size(), 1.0f);
   }
-  if (sparse_) chunk.offsets.push_back(chunk.keys.size());
-  if (grouped_) chunk.groups.push_back(sample.group);
+  if (sparse_) open_.offsets.push_back(open_.keys.size());
+  if (grouped_) open_.groups.push_back(sample.group);
   ++size_;
 }
 
+void StoredDataset::Seal() {
+  if (open_.labels.empty()) return;
+  Chunk chunk;
+  chunk.samples = static_cast<uint32_t>(open_.labels.size());
+  chunk.has_values = !open_.values.empty();
+  chunk.features = open_.keys.size();
+  chunk.memory.reset(new char[BytesOf(chunk)]);
+  char* at = chunk.memory.get();
+  at = Put(open_.keys, at);
+  at = Put(open_.offsets, at);
+  at = Put(open_.groups, at);
+  at = Put(open_.labels, at);
+  at = Put(open_.numeric, at);
+  at = Put(open_.values, at);
+  LODESTONE_CHECK(at == chunk.memory.get() + BytesOf(chunk));
+  memory_bytes_ += BytesOf(chunk);
+  chunks_.push_back(std::move(chunk));
+  in_memory_ = chunks_.size();
+  open_.labels.clear();
+  open_.numeric.clear();
+  open_.offsets.clear();
+  open_.keys.clear();
+  open_.values.clear();
+  open_.groups.clear();
+}
+
+StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) const {
+  View view{};
+  view.keys = Take<Key>(chunk.features, &at);
+  view.offsets = Take<uint64_t>(sparse_ ? chunk.samples : 0, &at);
+  view.groups = Take<uint64_t>(grouped_ ? chunk.samples : 0, &at);
+  view.labels = Take<float>(chunk.samples, &at);
+  view.numeric = Take<float>(uint64_t{chunk.samples} * numeric_count_, &at);
+  view.values = chunk.has_values ? Take<float>(chunk.features, &at) : nullptr;
+  return view;
+}
+
+StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
+  if (index == chunks_.size()) {
+    return {.labels = open_.labels.data(),
+            .numeric = open_.numeric.data(),
+            .offsets = open_.offsets.data(),
+            .keys = open_.keys.data(),
+            .values = open_.values.empty() ? nullptr : open_.values.data(),
+            .groups = open_.groups.data(),
+            .raw = false};
+  }
+  const Chunk& chunk = chunks_[index];
+  View view = ViewOf(chunk, chunk.memory != nullptr ? chunk.memory.get() : spill_->data() + chunk.offset);
+  view.raw = chunk.memory == nullptr;
+  return view;
+}
+
 void StoredDataset::KeepEverySecond() {
+  // Without memory for a mapping there is none for samples either.
+  if (spill_ != nullptr && !spill_->Map().ok()) throw std::bad_alloc();
   StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_);
   Batch batch;
   ParsedLine sample;
@@ -60,30 +125,64 @@ void StoredDataset::KeepEverySecond() {
     kept.Append(batch.labels[0], sample);
   }
   size_ = kept.size_;
-  full_bytes_ = kept.full_bytes_;
+  memory_bytes_ = kept.memory_bytes_;
   has_values_ = kept.has_values_;
   chunks_ = std::move(kept.chunks_);
+  open_ = std::move(kept.open_);
+  in_memory_ = chunks_.size();
+  spill_.reset();
 }
 
-void StoredDataset::Finish(const std::function<float(float)>& final_label, const Standardizer& standardizer) {
+absl::StatusOr<bool> StoredDataset::SpillNewest(const std::string& folder) {
+  while (in_memory_ > 0 && chunks_[in_memory_ - 1].memory == nullptr) --in_memory_;
+  if (in_memory_ == 0) return false;
+  if (spill_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<SpillFile>> file = SpillFile::Create(folder);
+    if (!file.ok()) return file.status();
+    spill_ = *std::move(file);
+  }
+  Chunk& chunk = chunks_[--in_memory_];
+  const uint64_t bytes = BytesOf(chunk);
+  absl::StatusOr<uint64_t> offset = spill_->Append({chunk.memory.get(), bytes});
+  if (!offset.ok()) return offset.status();
+  chunk.offset = *offset;
+  chunk.memory.reset();
+  memory_bytes_ -= bytes;
+  // The next chunk's 8-byte numbers are to be aligned.
+  constexpr char kPadding[sizeof(uint64_t)] = {};
+  if (bytes % sizeof(uint64_t) != 0) {
+    offset = spill_->Append({kPadding, sizeof(uint64_t) - bytes % sizeof(uint64_t)});
+    if (!offset.ok()) return offset.status();
+  }
+  return true;
+}
+
+absl::Status StoredDataset::Finish(std::vector<float> labels, const Standardizer& standardizer) {
+  Seal();
+  open_ = {};
+  final_labels_ = std::move(labels);
+  if (standardizer.active()) standardizer_.emplace(standardizer);
   for (Chunk& chunk : chunks_) {
-    for (float& label : chunk.labels) label = final_label(label);
-    for (size_t i = 0; standardizer.active() && i < chunk.labels.size(); ++i) {
-      standardizer.Apply({chunk.numeric.data() + i * numeric_count_, numeric_count_});
+    if (chunk.memory == nullptr) continue;
+    const View view = ViewOf(chunk, chunk.memory.get());
+    const auto final_labels = const_cast<float*>(view.labels), numeric = const_cast<float*>(view.numeric);
+    for (size_t i = 0; i < chunk.samples; ++i) {
+      if (!final_labels_.empty()) final_labels[i] = final_labels_[static_cast<size_t>(final_labels[i])];
+      if (standardizer.active()) standardizer.Apply({numeric + i * numeric_count_, numeric_count_});
     }
   }
-  if (!chunks_.empty()) Seal(&chunks_.back());
+  return spill_ == nullptr ? absl::OkStatus() : spill_->Map();
 }
 
-void StoredDataset::ReadKeys(const Chunk& chunk, uint64_t row, Batch* batch) const {
-  const uint64_t begin = !sparse_ ? row * keys_per_sample_ : row == 0 ? 0 : chunk.offsets[row - 1];
-  const uint64_t end = sparse_ ? chunk.offsets[row] : begin + keys_per_sample_;
-  batch->keys.insert(batch->keys.end(), chunk.keys.begin() + begin, chunk.keys.begin() + end);
+void StoredDataset::ReadKeys(const View& view, uint64_t row, Batch* batch) const {
+  const uint64_t begin = !sparse_ ? row * keys_per_sample_ : row == 0 ? 0 : view.offsets[row - 1];
+  const uint64_t end = sparse_ ? view.offsets[row] : begin + keys_per_sample_;
+  batch->keys.insert(batch->keys.end(), view.keys + begin, view.keys + end);
   if (!has_values_) return;
-  if (chunk.values.empty()) {
+  if (view.values == nullptr) {
     batch->values.resize(batch->keys.size(), 1.0f);
   } else {
-    batch->values.insert(batch->values.end(), chunk.values.begin() + begin, chunk.values.begin() + end);
+    batch->values.insert(batch->values.end(), view.values + begin, view.values + end);
   }
 }
 
@@ -96,15 +195,34 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
   batch->groups.clear();
   batch->offsets.assign(1, 0);
   for (uint64_t index : indices) {
-    const Chunk& chunk = chunks_[index / kChunkSamples];
+    const View view = ViewOf(index / kChunkSamples);
     const uint64_t row = index % kChunkSamples;
-    batch->labels.push_back(chunk.labels[row]);
-    const auto numbers = chunk.numeric.begin() + static_cast<ptrdiff_t>(row * numeric_count_);
+    const float label = view.labels[row];
+    batch->labels.push_back(view.raw && !final_labels_.empty() ? final_labels_[static_cast<size_t>(label)] : label);
+    const float* const numbers = view.numeric + row * numeric_count_;
     batch->numeric.insert(batch->numeric.end(), numbers, numbers + numeric_count_);
-    ReadKeys(chunk, row, batch);
-    if (grouped_) batch->groups.push_back(chunk.groups[row]);
+    if (view.raw && standardizer_.has_value()) {
+      standardizer_->Apply({batch->numeric.data() + batch->numeric.size() - numeric_count_, numeric_count_});
+    }
+    ReadKeys(view, row, batch);
+    if (grouped_) batch->groups.push_back(view.groups[row]);
     batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
   }
+}
+
+void StoredDataset::WillRead(uint64_t first, uint64_t count) const {
+  if (spill_ == nullptr || count == 0) return;
+  uint64_t begin = 0, end = 0;  // Of the file: what lies together is read together.
+  for (uint64_t c = first / kChunkSamples; c <= (first + count - 1) / kChunkSamples; ++c) {
+    const Chunk& chunk = chunks_[c];
+    if (chunk.memory != nullptr) continue;
+    if (chunk.offset < end || chunk.offset > end + sizeof(uint64_t)) {
+      if (end > begin) spill_->WillRead(begin, end - begin);
+      begin = chunk.offset;
+    }
+    end = chunk.offset + BytesOf(chunk);
+  }
+  if (end > begin) spill_->WillRead(begin, end - begin);
 }
 
 }  // namespace lodestone::worker

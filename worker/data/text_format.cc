@@ -19,6 +19,8 @@ namespace {
 
 using Format = v1::DataConfig;
 
+constexpr char kSparseGroup[] = "qid";  // What descriptions call the group of libsvm and libffm.
+
 absl::Status OtherTransform(absl::string_view file, const std::string& column, const std::string& known,
                             v1::Transform now) {
   return absl::InvalidArgumentError(absl::StrCat(file, ": the model was trained with the transform ", known, " of ",
@@ -74,8 +76,16 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
     return OtherTransform(file, layout->names[layout->numeric[i].index], transform, layout->numeric[i].transform);
   }
   for (size_t i = 0; i < categorical.size(); ++i) {
+    const v1::DataDescription::CategoricalColumn& column = known.categorical(static_cast<int>(i));
     layout->categorical[i] = before.categorical[categorical[i]];
-    layout->salts[i] = known.categorical(static_cast<int>(i)).salt();
+    layout->salts[i] = column.salt();
+    layout->buckets[i] = before.buckets[categorical[i]];
+    layout->buckets[i].counts = false;
+    layout->buckets[i].bounds.assign(column.bounds().begin(), column.bounds().end());
+    if (BucketName(layout->buckets[i].kind) == column.bucket()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": the model was trained with ", column.bucket().empty() ? "the values" : column.bucket(),
+                     " of ", layout->names[layout->categorical[i]], " as categories; set csv.bucket as it was"));
   }
   return absl::OkStatus();
 }
@@ -94,14 +104,30 @@ absl::Status TextFormat::CheckCriteo(const std::string& file) const {
   return OtherTransform(file, "the integers", known_->numeric(0).transform(), transform_);
 }
 
+absl::Status TextFormat::FindSparseGroup(const std::string& file) {
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
+  absl::string_view line;
+  do {
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, reader.Next(&line));
+    if (!found) return absl::OkStatus();
+  } while (absl::StripAsciiWhitespace(line.substr(0, line.find('#'))).empty());
+  sparse_grouped_ = HasLibsvmGroup(line);
+  return absl::OkStatus();
+}
+
 absl::Status TextFormat::Start(const std::string& file) {
   if (!has_columns() && !config_.csv().group().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("csv.group: samples of ",
                                                    absl::AsciiStrToLower(Format::Format_Name(format_)),
                                                    " files have no column that groups them; leave it out"));
   }
-  if (format_ == Format::LIBSVM && Standardizes(transform_)) {
-    return absl::InvalidArgumentError("data.numeric: libsvm data cannot be standardized, it would not stay sparse");
+  if (format_ == Format::PARQUET && (config_.csv().skip_lines() > 0 || !config_.csv().comment().empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("csv.skip_lines and csv.comment are for text, and ", file, " is Parquet; leave them out"));
+  }
+  if (is_sparse() && Standardizes(transform_)) {
+    return absl::InvalidArgumentError(
+        "data.numeric: libsvm and libffm data cannot be standardized, it would not stay sparse");
   }
   const std::string name = absl::AsciiStrToLower(Format::Format_Name(format_));
   if (known_ != nullptr && known_->format() != name) {
@@ -109,8 +135,9 @@ absl::Status TextFormat::Start(const std::string& file) {
                                                    known_->format(),
                                                    "; give files of that format, or set data.format"));
   }
-  schema_.sparse = format_ == Format::LIBSVM;
-  if (format_ == Format::LIBSVM && known_ != nullptr && known_->sparse_transform() != TransformName(transform_)) {
+  schema_.sparse = is_sparse();
+  if (is_sparse()) LODESTONE_RETURN_IF_ERROR(FindSparseGroup(file));
+  if (is_sparse() && known_ != nullptr && known_->sparse_transform() != TransformName(transform_)) {
     return OtherTransform(file, "the values", known_->sparse_transform(), transform_);
   }
   if (format_ == Format::CRITEO) {
@@ -136,28 +163,53 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     column.set_transform(TransformName(transform));
     column.set_deviation(1);
   };
-  const auto add_category = [&](const std::string& name, uint64_t salt) {
+  const auto add_category = [&](const std::string& name, uint64_t salt, const BucketRule& bucket) {
     v1::DataDescription::CategoricalColumn& column = *description->add_categorical();
     column.set_name(name);
     column.set_salt(salt);
+    column.set_bucket(BucketName(bucket.kind));
+    column.mutable_bounds()->Assign(bucket.bounds.begin(), bucket.bounds.end());
   };
-  if (format_ == Format::LIBSVM) {
+  if (is_sparse()) {
     description->set_sparse(true);
+    if (sparse_grouped_) description->set_group(kSparseGroup);
     description->set_sparse_transform(TransformName(transform_));
   } else if (format_ == Format::CRITEO) {
     for (uint32_t i = 0; i < kCriteoNumbers; ++i) add_number(absl::StrCat("I", i + 1), transform_);
-    for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i);
+    for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i, {});
   } else if (first_layout_.has_value()) {
     const CsvLayout& layout = *first_layout_;
     description->set_header(layout.has_header);
     description->set_delimiter(layout.delimiter);
+    description->set_skip_lines(config_.csv().skip_lines());
+    description->set_comment(config_.csv().comment());
     if (layout.label.has_value()) description->set_label(layout.plain_names[*layout.label]);
     if (layout.group.has_value()) description->set_group(layout.plain_names[*layout.group]);
     for (const std::string& missing : layout.missing) description->add_missing(missing);
     for (const auto& column : layout.numeric) add_number(layout.plain_names[column.index], column.transform);
     for (size_t i = 0; i < layout.categorical.size(); ++i) {
-      add_category(layout.plain_names[layout.categorical[i]], layout.salts[i]);
+      add_category(layout.plain_names[layout.categorical[i]], layout.salts[i], layout.buckets[i]);
     }
+  }
+}
+
+size_t TextFormat::unknown_bounds() const {
+  if (!first_layout_.has_value()) return 0;
+  const std::vector<BucketRule>& buckets = first_layout_->buckets;
+  return std::count_if(buckets.begin(), buckets.end(), [](const BucketRule& rule) { return rule.counts; });
+}
+
+void TextFormat::SetBounds(std::vector<std::vector<double>> bounds) {
+  bounds_ = std::move(bounds);
+  SetBounds(&*first_layout_);
+}
+
+void TextFormat::SetBounds(CsvLayout* layout) const {
+  size_t next = 0;
+  for (BucketRule& rule : layout->buckets) {
+    if (!rule.counts || next == bounds_.size()) continue;
+    rule.bounds = bounds_[next++];
+    rule.counts = false;
   }
 }
 
@@ -168,14 +220,14 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string
         CsvLayout layout, FindColumnLayout(config_.csv(), transform_, file, parquet.Names(), options_.labels_optional));
     return std::optional<CsvLayout>(std::move(layout));
   }
-  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines(file, config_.csv().skip_lines()));
   const std::string delimiter = config_.csv().delimiter();
   std::vector<std::string> lines;
   absl::string_view line;
   while (lines.size() < 2) {
     CsvLayout plain;
     plain.delimiter = delimiter.empty() ? "," : delimiter;
-    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(CsvParser(plain), &reader, &line));
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(CsvParser(plain), config_.csv().comment(), &reader, &line));
     if (!found) break;
     if (line.find_first_not_of(' ') != absl::string_view::npos) lines.emplace_back(line);
   }
@@ -207,6 +259,7 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& f
   if (known_ == nullptr && first_layout_.has_value() && layout->salts.size() == first_layout_->salts.size()) {
     layout->salts = first_layout_->salts;
   }
+  SetBounds(&*layout);
   return layout;
 }
 
@@ -227,11 +280,12 @@ absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout
 }
 
 absl::StatusOr<std::unique_ptr<SampleReader>> TextFormat::Open(const std::string& file) const {
-  if (format_ == Format::LIBSVM) {
-    return TextReader::Open(file, std::make_unique<LibsvmParser>(transform_, options_.labels_optional), false);
+  if (is_sparse()) {
+    const bool fields = format_ == Format::LIBFFM;
+    return TextReader::Open(file, std::make_unique<LibsvmParser>(transform_, options_.labels_optional, fields));
   }
   if (format_ == Format::CRITEO) {
-    return TextReader::Open(file, std::make_unique<CriteoParser>(transform_, options_.labels_optional), false);
+    return TextReader::Open(file, std::make_unique<CriteoParser>(transform_, options_.labels_optional));
   }
   LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, Layout(file));
   if (!layout.has_value()) return nullptr;
@@ -240,8 +294,9 @@ absl::StatusOr<std::unique_ptr<SampleReader>> TextFormat::Open(const std::string
     LODESTONE_ASSIGN_OR_RETURN(ParquetFile parquet, ParquetFile::Open(file));
     return ParquetReader::Create(std::move(parquet), *std::move(layout));
   }
-  const bool skips_header = layout->has_header;
-  return TextReader::Open(file, std::make_unique<CsvParser>(*std::move(layout)), skips_header);
+  const bool header = layout->has_header;
+  return TextReader::Open(file, std::make_unique<CsvParser>(*std::move(layout)),
+                          {config_.csv().skip_lines(), config_.csv().comment(), header});
 }
 
 }  // namespace lodestone::worker

@@ -45,7 +45,11 @@ class TextFormat {
   const Schema& schema() const { return schema_; }
   const std::vector<v1::Transform>& transforms() const { return transforms_; }
   // Whether samples have groups. After Start.
-  bool grouped() const { return first_layout_.has_value() && first_layout_->group.has_value(); }
+  bool grouped() const { return sparse_grouped_ || (first_layout_.has_value() && first_layout_->group.has_value()); }
+  // Columns of csv.bucket whose bounds are not known, since they are those of the training files: ParsedLine::counted
+  // has their numbers until they are set. After Start.
+  size_t unknown_bounds() const;
+  void SetBounds(std::vector<std::vector<double>> bounds);
   // Sets the fields about format and columns, but for their statistics. After Start.
   void Describe(v1::DataDescription* description) const;
 
@@ -56,7 +60,12 @@ class TextFormat {
   // The layout of a file of columns; nothing if it is empty.
   absl::StatusOr<std::optional<CsvLayout>> Layout(const std::string& file) const;
   absl::StatusOr<std::optional<CsvLayout>> RawLayout(const std::string& file) const;
+  void SetBounds(CsvLayout* layout) const;
   absl::Status CheckLikeFirst(const std::string& file, const CsvLayout& layout) const;
+  // Whether the first sample of a file of key:value features says of which
+  // group it is.
+  absl::Status FindSparseGroup(const std::string& file);
+  bool is_sparse() const { return format_ == v1::DataConfig::LIBSVM || format_ == v1::DataConfig::LIBFFM; }
   bool has_columns() const { return format_ == v1::DataConfig::CSV || format_ == v1::DataConfig::PARQUET; }
   absl::Status CheckCriteo(const std::string& file) const;
 
@@ -68,6 +77,8 @@ class TextFormat {
   Schema schema_;
   std::vector<v1::Transform> transforms_;
   std::optional<CsvLayout> first_layout_;
+  bool sparse_grouped_ = false;
+  std::vector<std::vector<double>> bounds_;
 };
 
 }  // namespace lodestone::worker

@@ -1,7 +1,6 @@
 #include "worker/data/text_loader.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -9,7 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
-#include "worker/data/even_sample.h"
+#include "worker/data/bucket.h"
+#include "worker/data/kept_samples.h"
 #include "worker/data/label_index.h"
 #include "worker/data/line_parser.h"
 #include "worker/data/sample_reader.h"
@@ -28,7 +28,9 @@ using Sink = absl::FunctionRef<absl::Status(const ParsedLine&, LineError*)>;
 // Reads the files of one data set, training or test.
 class TextFiles {
  public:
-  TextFiles(const v1::DataConfig& config, TextFormat* format) : config_(config), format_(format) {}
+  // `again`: of malformed lines it will be told once more.
+  TextFiles(const v1::DataConfig& config, TextFormat* format, bool again = false)
+      : config_(config), format_(format), again_(again) {}
 
   absl::Status Read(const std::vector<std::string>& files, LoadProgress* progress, Sink sink) {
     for (const std::string& file : files) {
@@ -57,7 +59,7 @@ class TextFiles {
 
   absl::Status CountBadLine(const std::string& text, uint64_t* bad_lines) const {
     if (++*bad_lines <= config_.bad_lines_max()) {
-      LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
+      if (!again_) LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
       return absl::OkStatus();
     }
     if (config_.bad_lines_max() == 0) return absl::InvalidArgumentError(text);
@@ -67,70 +69,34 @@ class TextFiles {
 
   const v1::DataConfig& config_;
   TextFormat* const format_;
+  const bool again_;
 };
 
-absl::Status CheckMemory(const v1::DataConfig& config, uint64_t bytes) {
-  if (bytes <= config.memory_max_bytes()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the data takes more than ", config.memory_max_bytes(),
-                   " bytes of memory; raise data.memory_max_bytes or use more workers"));
-}
-
-// What is kept of the files' samples: the partition, the test set, and the sample of all partitions.
-class KeptSamples {
- public:
-  KeptSamples(const v1::DataConfig& config, const TextFormat& format, const Partition& partition,
-              const SampleLimits& limits)
-      : config_(config),
-        partition_(partition),
-        limits_(limits),
-        train_(Make(format)),
-        train_sample_(Make(format), std::max<uint64_t>(1, limits.train_sample)),
-        test_(Make(format), limits.test) {}
-
-  // A training sample, in the order of the files.
-  absl::Status AddTrain(float label, const ParsedLine& line) {
-    if (partition_.Has(trained_++)) train_->Append(label, line);
-    LODESTONE_RETURN_IF_ERROR(CheckMemory(config_, needed()));
-    if (limits_.train_sample == 0) return absl::OkStatus();
-    train_sample_.Offer(label, line);
-    train_sample_.FitInto(config_.memory_max_bytes() - needed());
+// Reads the training files for the bounds of csv.bucket, where these are theirs. `labels` has none yet.
+absl::Status FindBounds(const v1::DataConfig& config, const std::vector<std::string>& files, LabelIndex labels,
+                        const Partition& partition, TextFormat* format) {
+  std::vector<Quantiles> columns(format->unknown_bounds());
+  if (columns.empty()) return absl::OkStatus();
+  const LoadProgress::Callback nobody;
+  LoadProgress progress(nobody, files);
+  uint64_t index = 0;
+  TextFiles text(config, format, /*again=*/true);
+  LODESTONE_RETURN_IF_ERROR(text.Read(files, &progress, [&](const ParsedLine& line, LineError* error) {
+    float label = 0;
+    const bool held_out = partition.HoldsOut(index);
+    if (!labels.Add(line.label, &label, &error->message, held_out)) {
+      error->column = line.label_column;
+      return absl::OkStatus();
+    }
+    ++index;
+    for (size_t c = 0; c < columns.size() && !held_out; ++c) columns[c].Add(line.counted[c]);
     return absl::OkStatus();
-  }
-  absl::Status AddTest(float label, const ParsedLine& line) {
-    test_.Offer(label, line);
-    return CheckMemory(config_, needed());
-  }
-
-  uint64_t trained() const { return trained_; }  // Training samples, of all partitions.
-
-  // Once all training samples are there; `test_label` for those of the test set.
-  void Finish(const std::function<float(float)>& label, const std::function<float(float)>& test_label,
-              const Standardizer& standardizer, LoadedData* data) {
-    std::unique_ptr<StoredDataset> sample = train_sample_.Take(), test = test_.Take();
-    train_->Finish(label, standardizer);
-    sample->Finish(label, standardizer);
-    test->Finish(test_label, standardizer);
-    data->train = std::move(train_);
-    if (limits_.train_sample > 0) data->train_sample = std::move(sample);
-    if (test->size() > 0) data->test = std::move(test);
-  }
-
- private:
-  static std::unique_ptr<StoredDataset> Make(const TextFormat& format) {
-    const Schema& schema = format.schema();
-    return std::make_unique<StoredDataset>(schema.numeric_count, schema.field_count, schema.sparse, format.grouped());
-  }
-  uint64_t needed() const { return train_->bytes() + test_.bytes(); }
-
-  const v1::DataConfig& config_;
-  const Partition& partition_;
-  const SampleLimits& limits_;
-  std::unique_ptr<StoredDataset> train_;
-  EvenSample<StoredDataset> train_sample_;
-  EvenSample<StoredDataset> test_;
-  uint64_t trained_ = 0;
-};
+  }));
+  std::vector<std::vector<double>> bounds;
+  for (const Quantiles& column : columns) bounds.push_back(column.Bounds(config.csv().quantiles()));
+  format->SetBounds(std::move(bounds));
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -143,13 +109,17 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config, known));
   TextFormat text_format(config, format, known);
   LODESTONE_RETURN_IF_ERROR(text_format.Start(files.train.at(0)));
+  LODESTONE_RETURN_IF_ERROR(FindBounds(config, files.train, labels, partition, &text_format));
   TextFiles text(config, &text_format);
   Standardizer standardizer(text_format.transforms(), known);
 
   LoadedData data;
   data.schema = text_format.schema();
-  KeptSamples kept(config, text_format, partition, limits);
-  uint64_t index = 0;
+  KeptSamples<StoredDataset> kept(config, limits, 0, [&] {
+    return std::make_unique<StoredDataset>(data.schema.numeric_count, data.schema.field_count, data.schema.sparse,
+                                           text_format.grouped());
+  });
+  uint64_t index = 0, trained = 0;  // Of all samples; of those, that are not held out.
   LODESTONE_RETURN_IF_ERROR(text.Read(files.train, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
@@ -160,21 +130,20 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
     ++index;
     if (held_out) return limits.with_test ? kept.AddTest(label, line) : absl::OkStatus();
     standardizer.Add(line.numeric);
-    return kept.AddTrain(label, line);
+    return kept.AddTrain(partition.Has(trained++), label, line);
   }));
   if (index == 0) return absl::InvalidArgumentError(absl::StrCat(files.train[0], ": no sample in the training files"));
-  LODESTONE_RETURN_IF_ERROR(CheckHeldOut(partition, index, kept.trained()));
+  LODESTONE_RETURN_IF_ERROR(CheckHeldOut(partition, index, trained));
   labels.Finish();
   labels.FillSchema(&data.schema);
   standardizer.Finish();
   text_format.Describe(&data.schema.description);
   standardizer.Describe(&data.schema.description);
   labels.Describe(&data.schema.description);
-  const auto final_label = [&](float label) { return labels.Final(label); };
-  if (files.test.empty()) {
-    kept.Finish(final_label, final_label, standardizer, &data);
-    return data;
-  }
+  const bool own_test = !files.test.empty();
+  const auto finish = [&](StoredDataset* samples, bool test) {
+    return samples->Finish(test && own_test ? std::vector<float>() : labels.Table(), standardizer);
+  };
   LODESTONE_RETURN_IF_ERROR(text.Read(files.test, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     if (!labels.Find(line.label, &label, &error->message)) {
@@ -183,9 +152,8 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
     }
     return kept.AddTest(label, line);
   }));
-  kept.Finish(
-      final_label, [](float label) { return label; }, standardizer, &data);
-  if (data.test == nullptr) {
+  LODESTONE_RETURN_IF_ERROR(kept.Give(finish, &data));
+  if (own_test && data.test == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(files.test[0], ": no sample in the test files"));
   }
   return data;

@@ -3,14 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
 namespace lodestone::worker {
 
-absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl::string_view* line) {
-  LODESTONE_ASSIGN_OR_RETURN(const bool found, reader->Next(line));
-  if (!found) return false;
+absl::StatusOr<LineReader> OpenLines(const std::string& file, uint32_t skip_lines) {
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
+  absl::string_view line;
+  for (uint32_t i = 0; i < skip_lines; ++i) LODESTONE_RETURN_IF_ERROR(reader.Next(&line).status());
+  return reader;
+}
+
+absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comment, LineReader* reader,
+                              absl::string_view* line) {
+  do {
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, reader->Next(line));
+    if (!found) return false;
+  } while (!comment.empty() && absl::StartsWith(*line, comment));
   bool inside = parser.EndsInQuotes(*line, false);
   while (inside) {
     const size_t known = line->size();
@@ -22,15 +33,16 @@ absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl
 }
 
 absl::StatusOr<std::unique_ptr<SampleReader>> TextReader::Open(const std::string& file,
-                                                               std::unique_ptr<LineParser> parser, bool skips_header) {
-  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
-  return std::unique_ptr<SampleReader>(new TextReader(std::move(reader), std::move(parser), skips_header));
+                                                               std::unique_ptr<LineParser> parser,
+                                                               NoSamples no_samples) {
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines(file, no_samples.skip_lines));
+  return std::unique_ptr<SampleReader>(new TextReader(std::move(reader), std::move(parser), std::move(no_samples)));
 }
 
 absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* error) {
   while (true) {
     absl::string_view line;
-    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(*parser_, &reader_, &line));
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(*parser_, comment_, &reader_, &line));
     if (!found) return LineOutcome::kBlank;
     if (header_) {
       header_ = line.find_first_not_of(' ') == absl::string_view::npos;

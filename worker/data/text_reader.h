@@ -15,25 +15,40 @@
 
 namespace lodestone::worker {
 
-// The next line of `reader` with the physical lines that its quotes join to it; false after the last one.
-absl::StatusOr<bool> NextLine(const LineParser& parser, LineReader* reader, absl::string_view* line);
+// Which lines of a file are none of its samples.
+struct NoSamples {
+  uint32_t skip_lines = 0;  // The first ones,
+  std::string comment;      // and those that begin so; empty: none.
+  bool header = false;      // And the first that is neither, nor blank.
+};
+
+// Opens the file behind its first `skip_lines` lines.
+absl::StatusOr<LineReader> OpenLines(const std::string& file, uint32_t skip_lines);
+
+// The next line of `reader` that does not begin with `comment` (unless that is empty), with the physical lines that its
+// quotes join to it; false after the last one.
+absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comment, LineReader* reader,
+                              absl::string_view* line);
 
 class TextReader final : public SampleReader {
  public:
-  // `skips_header`: the first line that is not blank is none.
   static absl::StatusOr<std::unique_ptr<SampleReader>> Open(const std::string& file, std::unique_ptr<LineParser> parser,
-                                                            bool skips_header);
+                                                            NoSamples no_samples = {});
 
   absl::StatusOr<LineOutcome> Next(ParsedLine* parsed, LineError* error) override;
   std::string PlaceOf(const LineError& error) const override;
   uint64_t file_offset() const override { return reader_.file_offset(); }
 
  private:
-  TextReader(LineReader reader, std::unique_ptr<LineParser> parser, bool skips_header)
-      : reader_(std::move(reader)), parser_(std::move(parser)), header_(skips_header) {}
+  TextReader(LineReader reader, std::unique_ptr<LineParser> parser, NoSamples no_samples)
+      : reader_(std::move(reader)),
+        parser_(std::move(parser)),
+        comment_(std::move(no_samples.comment)),
+        header_(no_samples.header) {}
 
   LineReader reader_;
   const std::unique_ptr<LineParser> parser_;
+  const std::string comment_;
   bool header_;  // Comes next.
 };
 

@@ -1,5 +1,7 @@
 #include "worker/model/model_description.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -16,6 +18,8 @@ std::string Lower(const std::string& name) { return absl::AsciiStrToLower(name);
 
 // Of a model without anything that format 1 lacks.
 constexpr uint32_t kFirstFormat = 1;
+// Of one without buckets.
+constexpr uint32_t kPairsFormat = 2;
 
 absl::Status BadDescription(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("the description of the model is damaged: ", what));
@@ -25,6 +29,12 @@ absl::Status CheckColumns(const v1::DataDescription& data) {
   for (const auto& column : data.numeric()) {
     if (!TransformNamed(column.transform()).has_value() || !(column.deviation() > 0)) {
       return BadDescription(absl::StrCat("the transform of column \"", column.name(), "\""));
+    }
+  }
+  for (const auto& column : data.categorical()) {
+    v1::CsvConfig::Bucket bucket;
+    if (!column.bucket().empty() && !v1::CsvConfig::Bucket_Parse(absl::AsciiStrToUpper(column.bucket()), &bucket)) {
+      return BadDescription(absl::StrCat("the bucket of column \"", column.name(), "\""));
     }
   }
   if (data.sparse() && !TransformNamed(data.sparse_transform()).has_value()) {
@@ -57,7 +67,10 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
                                    const std::vector<v1::TableSpec>& tables) {
   v1::ModelDescription description;
   const bool normalizes = config.layer_norm() && plan.mlp.size() + plan.bottom.size() > 1;
-  description.set_format(plan.numeric_pairs || normalizes ? kModelFormat : kFirstFormat);
+  const auto& categorical = schema.description.categorical();
+  const bool buckets =
+      std::any_of(categorical.begin(), categorical.end(), [](const auto& column) { return !column.bucket().empty(); });
+  description.set_format(buckets ? kModelFormat : plan.numeric_pairs || normalizes ? kPairsFormat : kFirstFormat);
   description.set_program(kVersion);
   description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
   description.set_loss(Lower(ModelConfig::Loss_Name(plan.loss)));
@@ -175,13 +188,22 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   v1::CsvConfig& csv = *data.mutable_csv();
   csv.set_header(known.header() ? v1::CsvConfig::YES : v1::CsvConfig::NO);
   csv.set_delimiter(known.delimiter());
+  if (known.skip_lines() > 0) csv.set_skip_lines(known.skip_lines());
+  if (!known.comment().empty()) csv.set_comment(known.comment());
   csv.set_label(known.label());
   *csv.mutable_missing() = known.missing();
   for (const auto& column : known.numeric()) {
     csv.add_numeric(column.name());
     (*csv.mutable_transform())[column.name()] = TransformNamed(column.transform()).value_or(v1::NONE);
   }
-  for (const auto& column : known.categorical()) csv.add_categorical(column.name());
+  for (const auto& column : known.categorical()) {
+    v1::CsvConfig::Bucket bucket;
+    if (v1::CsvConfig::Bucket_Parse(absl::AsciiStrToUpper(column.bucket()), &bucket)) {
+      (*csv.mutable_bucket())[column.name()] = bucket;
+    } else {
+      csv.add_categorical(column.name());
+    }
+  }
   return config;
 }
 

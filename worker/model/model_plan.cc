@@ -250,7 +250,7 @@ std::vector<DenseLayer> MlpLayers(size_t in, const ModelConfig& model, size_t ou
 }
 
 std::string ContentOf(const Schema& schema) {
-  if (schema.sparse) return "samples with any number of key:value features, as libsvm files have";
+  if (schema.sparse) return "samples with any number of key:value features, as libsvm and libffm files have";
   return absl::StrCat(schema.field_count, " categorical and ", schema.numeric_count, " numeric ones");
 }
 

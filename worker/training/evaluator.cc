@@ -16,6 +16,7 @@ namespace {
 
 // Samples per pull: large, because the parameters do not change in between.
 constexpr uint64_t kBatchSize = 2048;
+constexpr uint64_t kReadAheadSpread = 4;
 
 }  // namespace
 
@@ -34,7 +35,11 @@ absl::StatusOr<EvaluationMetrics::Result> Evaluator::Evaluate(
         for (; at < samples && batch->indices.size() < kBatchSize; ++at) {
           batch->indices.push_back(static_cast<uint64_t>(static_cast<unsigned __int128>(at) * size / samples));
         }
-        return !batch->indices.empty();
+        if (batch->indices.empty()) return false;
+        const uint64_t first = batch->indices.front(), count = batch->indices.back() - first + 1;
+        // Of samples that lie far from one another the most would be read for nothing.
+        if (count <= kReadAheadSpread * batch->indices.size()) data.WillRead(first, count);
+        return true;
       },
       {.ahead = std::max<uint32_t>(1, context_.config->worker().prefetch_batches()),
        .backend = context_.model->backend()});

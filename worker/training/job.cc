@@ -145,6 +145,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<Validator> validator, Validator::Create(context));
   context.validator = validator.get();
   EpochBatches batches = Trainer::BatchesOf(config, data.train->size(), /*worker=*/0);
+  batches.ReadAheadIn(data.train.get());
   // With train.epochs: 0 there is nothing to lease.
   if (config.train().sharing() == v1::TrainConfig::RANGES && batches.batches() > 0) {
     context.ranges =

@@ -30,9 +30,11 @@ v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, const EpochBatc
   const v1::TrainConfig& train = config.train();
   v1::RangePlan plan;
   plan.set_run(train.run());
+  const uint64_t window = EpochBatches::WindowOf(config);
   plan.set_description(absl::StrCat(
       samples, " samples, ", train.epochs(), " epochs, batches of ", train.batch_size(),
-      train.shuffle() ? absl::StrCat(", shuffled by seed ", config.cluster().seed()) : ", in the files' order"));
+      train.shuffle() ? absl::StrCat(", shuffled by seed ", config.cluster().seed()) : ", in the files' order",
+      train.shuffle() && window > 0 ? absl::StrCat(" in windows of ", window) : ""));
   plan.set_epoch_batches(batches.epoch_batches());
   plan.set_batches(batches.batches());
   plan.set_samples(batches.total_samples());

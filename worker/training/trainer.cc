@@ -145,13 +145,15 @@ Trainer::~Trainer() = default;
 
 EpochBatches Trainer::BatchesOf(const v1::Config& config, uint64_t samples, uint32_t worker) {
   return EpochBatches(samples, config.train().epochs(), config.train().batch_size(),
-                      WorkerSeed(config, worker, kShuffleStream), config.train().shuffle());
+                      WorkerSeed(config, worker, kShuffleStream), config.train().shuffle(),
+                      EpochBatches::WindowOf(config));
 }
 
 absl::StatusOr<Trainer::Result> Trainer::Train() {
   const v1::Config& config = *context_.config;
   RangeFeed* const ranges = context_.ranges.get();
   EpochBatches batches = BatchesOf(config, context_.data->train->size(), context_.client->index());
+  batches.ReadAheadIn(context_.data->train.get());
   const uint64_t samples_total = ranges == nullptr ? batches.total_samples() : 0;  // Nobody knows how many it gets.
   context_.progress->StartTraining(samples_total);
   if (context_.results != nullptr) context_.results->StartTraining(samples_total);

@@ -112,6 +112,11 @@ TEST(Config, TakesAnEmptyTextForAllDefaults) {
   }
 }
 
+TEST(Config, TakesColumnsForParquetToo) {
+  const v1::Config config = Parsed("data: {format: parquet, csv: {label: click}}");
+  EXPECT_EQ(config.data().csv().label(), "click");
+}
+
 TEST(Config, ReadsWindowsLineEndings) {
   const v1::Config config = Parsed("train:\r\n  epochs: 2\r\nlog:\r\n  level: warn\r\n");
   EXPECT_EQ(config.train().epochs(), 2);

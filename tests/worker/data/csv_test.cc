@@ -268,5 +268,46 @@ TEST(Csv, TakesADelimiterThatIsGiven) {
   }
 }
 
+TEST(Csv, LeavesOutLinesAtTheBeginningAndComments) {
+  auto config = FilesConfig(kCsv, {WriteFile("no_samples.csv",
+                                             "made by \"a program\n"
+                                             "1,2,3\n"
+                                             "# x is a number\n"
+                                             "x,c,y\n"
+                                             "# 1,b,0\n"
+                                             "1,\"two\n# lines\",0\n"
+                                             "2,#b,1\n"
+                                             "#\n")});
+  v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+  csv.set_skip_lines(2);
+  csv.set_comment("#");
+  csv.add_numeric("x");
+  csv.add_categorical("c");
+  const auto data = Load(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  const Batch batch = ReadAll(*data->train);
+  EXPECT_EQ(batch.numeric, (std::vector<float>{1, 2}));
+  const uint64_t salt = StableHash("c");
+  EXPECT_EQ(batch.keys, (std::vector<Key>{StableHash("two\n# lines", salt), StableHash("#b", salt)}));
+  EXPECT_EQ(data->schema.description.skip_lines(), 2u);
+  EXPECT_EQ(data->schema.description.comment(), "#");
+}
+
+TEST(Csv, CountsTheLinesThatItLeavesOut) {
+  auto config = FilesConfig(kCsv, {WriteFile("counted.csv", "title\nx,y\n; note\n1,0\nold,1\n")});
+  config.mutable_data()->mutable_csv()->set_skip_lines(1);
+  config.mutable_data()->mutable_csv()->set_comment(";");
+  ExpectError(Load(config), {TestPath("counted.csv") + ":5:1: "});
+}
+
+TEST(Csv, AFileOfNothingButLinesThatAreLeftOutIsEmpty) {
+  auto config = FilesConfig(kCsv, {WriteFile("all_left_out.csv", "a\nb\n# c\n")});
+  config.mutable_data()->mutable_csv()->set_skip_lines(2);
+  config.mutable_data()->mutable_csv()->set_comment("#");
+  ExpectError(Load(config), {TestPath("all_left_out.csv"), "empty"});
+  config.mutable_data()->mutable_csv()->set_skip_lines(20);
+  ExpectError(Load(config), {TestPath("all_left_out.csv"), "empty"});
+}
+
 }  // namespace
 }  // namespace lodestone::worker

@@ -66,5 +66,14 @@ TEST(EpochBatches, ShufflesEachEpochAnewAndRepeatably) {
   EXPECT_NE(once, All(EpochBatches(100, 2, 100, 2, true)));
 }
 
+TEST(EpochBatches, TheWindowIsSaidByTheConfigurationAlone) {
+  v1::Config config;
+  EXPECT_EQ(EpochBatches::WindowOf(config), 0u);
+  config.mutable_data()->set_spill_dir("/disk");
+  EXPECT_EQ(EpochBatches::WindowOf(config), 262144u);
+  config.mutable_train()->set_shuffle_window(1000);
+  EXPECT_EQ(EpochBatches::WindowOf(config), 1000u);
+}
+
 }  // namespace
 }  // namespace lodestone::worker

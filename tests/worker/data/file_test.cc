@@ -1,8 +1,11 @@
+#include <zstd.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "common/base/limits.h"
+#include "common/base/random.h"
 #include "tests/worker/data/test_files.h"
 #include "worker/data/line_reader.h"
 
@@ -128,6 +131,46 @@ TEST(Files, TellsHowFarItIs) {
   EXPECT_TRUE(std::is_sorted(dones.begin(), dones.end()));
   EXPECT_EQ(dones.back(), last_total);
   EXPECT_EQ(last_total, content.size() + std::filesystem::file_size(TestPath("progress.gz")));
+}
+
+// `content` as a zstd of one frame.
+std::string PackedByZstd(const std::string& content) {
+  std::string packed(ZSTD_compressBound(content.size()), '\0');
+  const size_t size = ZSTD_compress(packed.data(), packed.size(), content.data(), content.size(), 3);
+  EXPECT_FALSE(ZSTD_isError(size));
+  packed.resize(size);
+  return packed;
+}
+
+TEST(LineReader, ReadsAZstdOfSeveralFrames) {
+  EXPECT_EQ(Lines(WriteFile("frames.zst",
+                            PackedByZstd("a\nb") + PackedByZstd("c\nd\n") + PackedByZstd("") + PackedByZstd("e"))),
+            (std::vector<std::string>{"a", "bc", "d", "e"}));
+  EXPECT_TRUE(Lines(WriteFile("empty.zst", PackedByZstd(""))).empty());
+}
+
+TEST(LineReader, ReadsALongZstd) {
+  std::string content;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 300'000; ++i) {
+    expected.push_back(std::to_string(RandomBits(1, i)));
+    content += expected.back() + "\n";
+  }
+  EXPECT_EQ(Lines(WriteFile("long.zst", PackedByZstd(content))), expected);
+  // Much that comes of little.
+  EXPECT_EQ(Lines(WriteFile("zeros.zst", PackedByZstd(std::string(3'000'000, '\n')))).size(), 3'000'000u);
+}
+
+TEST(Files, TellsACutOffOrDamagedZstdWithItsName) {
+  std::string content;
+  for (int i = 0; i < 20000; ++i) content += "1 " + std::to_string(RandomBits(2, i)) + ":1\n";
+  const std::string packed = PackedByZstd(content);
+  for (size_t cut : {packed.size() - 1, packed.size() / 2, size_t{5}}) {
+    const std::string path = WriteFile("cut.zst", packed.substr(0, cut));
+    ExpectError(Load(FilesConfig(v1::DataConfig::LIBSVM, {path})), {path, "cut off"});
+  }
+  const std::string path = WriteFile("garbage.zst", packed + "garbage");
+  ExpectError(Load(FilesConfig(v1::DataConfig::LIBSVM, {path})), {path, "damaged"});
 }
 
 }  // namespace

@@ -72,5 +72,13 @@ TEST(Format, RefusesLabelFilesForText) {
   ExpectError(Load(config), {"data.train_labels", "LIBSVM"});
 }
 
+TEST(Format, KnowsFieldsOfFeatures) {
+  EXPECT_EQ(Detect("fields", "1 0:3:1 1:11:0.5\n"), Format::LIBFFM);
+  EXPECT_EQ(Detect("fields_qid", "1 qid:4 0:3:1\n"), Format::LIBFFM);
+  EXPECT_EQ(Detect("mixed", "1 0:3:1 3:1\n"), Format::CSV);
+  EXPECT_EQ(Detect("x.ffm.zst", "1\n"), Format::LIBFFM);
+  EXPECT_EQ(Detect("x.libffm", "1\n"), Format::LIBFFM);
+}
+
 }  // namespace
 }  // namespace lodestone::worker

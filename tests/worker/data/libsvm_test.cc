@@ -1,4 +1,6 @@
+#include "common/base/hash.h"
 #include "tests/worker/data/test_files.h"
+#include "worker/data/line_parser.h"
 
 namespace lodestone::worker {
 namespace {
@@ -103,6 +105,47 @@ TEST(Libsvm, RefusesFilesWithoutASample) {
   ExpectError(Load(FilesConfig(kLibsvm, {path})), {path, "no sample"});
   const std::string train = WriteFile("some.svm", "1 1:1\n0 1:1\n");
   ExpectError(Load(FilesConfig(kLibsvm, {train}, {path})), {path, "no sample"});
+}
+
+TEST(Libsvm, GroupsSamplesByTheirQid) {
+  const auto data = Load(FilesConfig(kLibsvm, {WriteFile("qid.svm",
+                                                         "# a header\n"
+                                                         "1 qid:10 1:1\n"
+                                                         "0 qid:11 1:1 # qid:10\n"
+                                                         "0 2:1 qid:10\n"
+                                                         "1 3:1\n")}));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(ReadAll(*data->train).groups,
+            (std::vector<uint64_t>{GroupOf("10"), GroupOf("11"), GroupOf("10"), GroupOf("")}));
+  EXPECT_EQ(data->schema.description.group(), "qid");
+}
+
+TEST(Libsvm, WithoutAQidInTheFirstSampleHasNoGroups) {
+  const auto data = Load(FilesConfig(kLibsvm, {WriteFile("no_qid.svm", "1 1:1 # qid:1\n0 qid:7 1:1\n")}));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_TRUE(ReadAll(*data->train).groups.empty());
+  EXPECT_EQ(data->schema.description.group(), "");
+}
+
+TEST(Libffm, MakesDifferentKeysOfDifferentFields) {
+  const std::string path = WriteFile("a.ffm", "1 0:5:1 1:5:0.5\n0 0:7:1 # nothing else\n0\n");
+  for (const auto format : {v1::DataConfig::LIBFFM, v1::DataConfig::AUTO}) {
+    const auto data = Load(FilesConfig(format, {path}));
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_TRUE(data->schema.sparse);
+    EXPECT_EQ(data->schema.description.format(), "libffm");
+    const Batch batch = ReadAll(*data->train);
+    EXPECT_EQ(batch.keys, (std::vector<Key>{StableHash("5", 0), StableHash("5", 1), StableHash("7", 0)}));
+    EXPECT_EQ(batch.values, (std::vector<float>{1, 0.5, 1}));
+    EXPECT_EQ(batch.offsets, (std::vector<uint32_t>{0, 2, 3, 3}));
+  }
+}
+
+TEST(Libffm, TellsWhatIsNoFeature) {
+  for (const char* const feature : {"5:1", "0:5", "a:5:1", "0:b:1", "0:5:x", ":5:1", "0::1", "0:5:1:1"}) {
+    const std::string path = WriteFile("wrong.ffm", "1 0:5:1\n0 " + std::string(feature) + "\n");
+    ExpectError(Load(FilesConfig(v1::DataConfig::LIBFFM, {path})), {path + ":2:3: ", "field:index:value"});
+  }
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   v1::ModelDescription description;
   description.set_format(kModelFormat + 1);
   description.set_program("9.9");
-  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 3, written by version 9.9"));
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("format 4, written by version 9.9"));
   description.set_format(kModelFormat);
   description.set_type("oracle");
   EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no type oracle"));
@@ -187,6 +187,12 @@ TEST(ModelDescription, OfANewerFormatOrWithNonsenseIsRefused) {
   EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("there is no loss auto"));
   description.set_loss("logistic");
   description.set_activation("relu");
+  EXPECT_TRUE(CheckDescription(description).ok());
+  v1::DataDescription::CategoricalColumn* const city = description.mutable_data()->add_categorical();
+  city->set_name("age");
+  city->set_bucket("tens");
+  EXPECT_THAT(std::string(CheckDescription(description).message()), HasSubstr("the bucket of column \"age\""));
+  city->set_bucket("log2");
   EXPECT_TRUE(CheckDescription(description).ok());
   auto* const column = description.mutable_data()->add_numeric();
   column->set_name("age");

@@ -235,6 +235,9 @@ TEST_F(RangeFeedTest, APlanSaysWhatIsTrainedOn) {
   EXPECT_EQ(plan.samples(), 200u);
   config_.mutable_train()->set_range_batches(0);
   EXPECT_EQ(PlanOf(config_, kFedSamples, batches).range_batches(), 64u);
+  config_.mutable_train()->set_shuffle_window(50);
+  EXPECT_EQ(PlanOf(config_, kFedSamples, batches).description(),
+            "100 samples, 2 epochs, batches of 10, shuffled by seed 9 in windows of 50");
 }
 
 }  // namespace
