@@ -23,6 +23,10 @@ Member::Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
     : options_(std::move(options)),
       lease_{LeaseOptions(coordinator->is_fixed()),
              {.fill_heartbeat = [this](bool, v1::HeartbeatRequest* request) { FillHeartbeat(request); },
+              .fill_join =
+                  [this](v1::JoinRequest* request) {
+                    if (options_.shared && options_.shared()) request->mutable_data()->set_shared(true);
+                  },
               .on_heartbeat_answered = [this](const v1::HeartbeatResponse& response) { OnHeartbeatAnswered(response); },
               .check_route = [this](const ShardMap& map) { return CheckRoute(map); },
               .on_first_route = std::move(on_route),

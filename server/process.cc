@@ -261,6 +261,7 @@ void ServerProcess::StartMember() {
   options.on_workers_ended = [this](std::span<const Incarnation> workers) { store_.EndSessions(workers); };
   if (storage_ != nullptr) {
     options.data = storage_->dir().data();
+    options.shared = [this] { return storage_->shared(); };
     options.token = storage_->dir().token();
     options.predecessor = storage_->dir().former_token();
   }

@@ -266,6 +266,7 @@ absl::Status LeaseClient::Join(int64_t timeout_ms) {
   v1::JoinRequest request = join_;
   // A coordinator that has lost its state learns by it that there was a map.
   if (epoch_ > 0 && request.has_data()) request.mutable_data()->set_served(true);
+  if (delegate_.fill_join) delegate_.fill_join(&request);
   if (request.role() == v1::ROLE_SERVER) request.set_former_incarnation(former_incarnation_);
   v1::JoinResponse response;
   const int64_t sent_ms = time_.NowMs();

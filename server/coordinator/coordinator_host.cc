@@ -95,6 +95,7 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
     kept->clear_lost_folders();
     kept->clear_equal_copies();
     kept->clear_moves();
+    kept->clear_draining();
     kept->set_owners_unknown(true);
   }
   return kept;

@@ -1,12 +1,19 @@
 #include "server/coordinator/equal_copies.h"
 
+#include <algorithm>
+
 namespace lodestone::server {
 
 void EqualCopies::Save(absl::FunctionRef<bool(ShardId)> lasts, google::protobuf::RepeatedField<uint32_t>* saved) const {
+  const auto kept = [&](ShardId shard) { return asleep_[shard] || !lasts(shard) ? 0 : holders_[shard]; };
   bool any = false;
-  for (ShardId shard = 0; shard < holders_.size(); ++shard) any = any || (holders_[shard] != 0 && lasts(shard));
+  for (ShardId shard = 0; shard < holders_.size(); ++shard) any = any || kept(shard) != 0;
   if (!any) return;
-  for (ShardId shard = 0; shard < holders_.size(); ++shard) saved->Add(lasts(shard) ? holders_[shard] : 0);
+  for (ShardId shard = 0; shard < holders_.size(); ++shard) saved->Add(kept(shard));
+}
+
+bool EqualCopies::any() const {
+  return std::any_of(holders_.begin(), holders_.end(), [](uint32_t holder) { return holder != 0; });
 }
 
 void EqualCopies::Restore(const google::protobuf::RepeatedField<uint32_t>& saved) {

@@ -12,8 +12,9 @@
 //
 // A server comes back with its equal copies if it proves them: with the folder of its last life that the coordinator
 // knows, which no other has had since, on a machine that has not gone down since, which may take the end of a log with
-// it. Otherwise they are equal no more. A process that joins again after its lease had ended has not ended: it holds
-// what it held.
+// it. Otherwise they are equal no more. Where a process joins again after its lease had ended, its copies are
+// asleep: its disk has what it had, so that nobody serves less; but it serves them only once it is started again, as it
+// may have given them up for another one's.
 //
 // Not thread-safe: belongs to a ShardAssignment.
 #pragma once
@@ -29,22 +30,31 @@ namespace lodestone::server {
 
 class EqualCopies {
  public:
-  explicit EqualCopies(uint32_t shards) : holders_(shards) {}
+  explicit EqualCopies(uint32_t shards) : holders_(shards), asleep_(shards) {}
 
   // The server that has one, as index plus one; 0: none.
   uint32_t HolderOf(ShardId shard) const { return holders_[shard]; }
   bool IsWith(uint32_t server, ShardId shard) const { return holders_[shard] == server + 1; }
 
-  void Note(ShardId shard, uint32_t server) { holders_[shard] = server + 1; }
+  bool IsAsleep(ShardId shard) const { return asleep_[shard]; }
+  bool any() const;
+
+  void Note(ShardId shard, uint32_t server) {
+    holders_[shard] = server + 1;
+    asleep_[shard] = false;
+  }
+  void SetAsleep(ShardId shard, bool asleep) { asleep_[shard] = asleep; }
   void Forget(ShardId shard) { holders_[shard] = 0; }
   void ForgetAll() { holders_.assign(holders_.size(), 0); }
 
-  // Adds those of shards for which `lasts` to a saved state, if there are any; and takes them up again.
+  // Adds those of shards for which `lasts` to a saved state, but for those that are asleep, if there are any; and takes
+  // them up again.
   void Save(absl::FunctionRef<bool(ShardId)> lasts, google::protobuf::RepeatedField<uint32_t>* saved) const;
   void Restore(const google::protobuf::RepeatedField<uint32_t>& saved);
 
  private:
   std::vector<uint32_t> holders_;  // By shard.
+  std::vector<bool> asleep_;       // Of those that are held.
 };
 
 }  // namespace lodestone::server

@@ -61,7 +61,7 @@ void MovePlan::PlanLevel(const std::vector<uint32_t>& owners, const std::vector<
   for (bool moved = true; moved;) {
     moved = false;
     for (ShardId shard = 0; shard < owners.size(); ++shard) {
-      if (TargetOf(shard).has_value()) continue;
+      if (TargetOf(shard).has_value() || !may_take[owners[shard]]) continue;
       uint32_t best = owners[shard];
       for (uint32_t server = 0; server < owned.size(); ++server) {
         if (takes(server) && owned[server] < owned[best]) best = server;

@@ -1,7 +1,7 @@
 // The plan of moves: which shards are to get which other owner, as an operator asked, and which servers are to own
 // none.
 //
-// It plans only. Not thread-safe: belongs to the ShardAssignment, which carries it out.
+// It plans only. Not thread-safe: belongs to ShardMoves, which carries it out.
 #pragma once
 
 #include <cstdint>

@@ -240,7 +240,7 @@ bool ShardAssignment::HasFollowers() const {
 bool ShardAssignment::IsComplete() const {
   if (!mapped_) return false;
   if (options_.replicated()) return std::find(in_sync_.begin(), in_sync_.end(), false) == in_sync_.end();
-  return !HasFollowers() && unserved() == 0;
+  return unserved() == 0 && !equal_.any();
 }
 
 void ShardAssignment::TakeOut(const MemberPlace& server) {
@@ -344,7 +344,7 @@ bool ShardAssignment::PromoteEqual(ShardId shard, const MemberPlace* begins) {
   const MemberPlace& holder = members_.servers()[equal_.HolderOf(shard) - 1];
   if (!members_.Alive(holder) || holder.silent) return false;
   // One that runs already has brought back what it follows.
-  if (&holder != begins && followers_[shard] != holder.index + 1) return false;
+  if (&holder != begins && (followers_[shard] != holder.index + 1 || equal_.IsAsleep(shard))) return false;
   const bool equal = !lost_[shard];
   const uint32_t former = owners_[shard];
   followers_[shard] = holder.index + 1;
@@ -362,7 +362,7 @@ void ShardAssignment::JudgeEqual(const MemberPlace& server, const Start& start) 
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const MemberPlace& owner = members_.servers()[owners_[shard]];
     const bool incomplete = IsIncomplete(shard, owner.data);
-    // A process that joins again after its lease had ended holds what it held.
+    if (equal_.IsWith(server.index, shard)) equal_.SetAsleep(shard, !start.new_process && !incomplete);
     if (equal_.IsWith(server.index, shard) && !proves && start.new_process) {
       equal_.Forget(shard);
       if (incomplete) {  // Then neither is known to be whole: the owner goes on.

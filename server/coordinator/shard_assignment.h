@@ -18,8 +18,7 @@
 // promotes another copy. So it is with all shards that may have been another server's when a coordinator that has lost
 // its state, or knows of it only what checkpoints keep, meets servers that have served before.
 //
-// Without replicas, a shard has a follower only while it moves (ShardMoves), and is its follower's as soon as that one
-// is in sync.
+// Without replicas, a shard has a follower only while it moves: see ShardMoves.
 //
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
@@ -99,7 +98,7 @@ class ShardAssignment {
 
   // Whether any shard has a follower.
   bool HasFollowers() const;
-  // Whether each shard has all of its copies, in sync, and is served.
+  // Whether each shard has all the copies that it is to have, in sync, and is served. Others are of no use.
   bool IsComplete() const;
 
   // For a move, the server that is to follow a shard; nullopt: none any more. REQUIRES: without replicas, and a map.

@@ -128,7 +128,8 @@ void ShardMoves::DropEnded() {
     if (target == shards_.owners()[shard]) plan_.Forget(shard);
     if (follower == 0 || shards_.undecided()[shard]) continue;
     // The plan was given up, or changed, while a copy was made; or that copy has ended.
-    if (target != follower - 1 || (!Lives(*target) && !shards_.in_sync()[shard])) {
+    const bool stands = target.has_value() && (!Lives(*target) || !Lives(shards_.owners()[shard]));
+    if (target != follower - 1 || (stands && !shards_.in_sync()[shard])) {
       shards_.SetMoveFollower(shard, std::nullopt);
     }
   }

@@ -61,6 +61,8 @@ class Storage {
   // Has the disk know that the logs may hold updates of shards that another ps owns, before they do. UNAVAILABLE before
   // the ps is back; the errors of files. Any thread.
   absl::Status NoteShared();
+  // Whether the disk knows. Any thread.
+  bool shared() const { return shared_.load(std::memory_order_acquire); }
 
   // Writes a checkpoint (named "": as the next periodic one) and returns when it is complete. UNAVAILABLE before the ps
   // is back, and when it ends.

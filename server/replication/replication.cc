@@ -189,8 +189,10 @@ void Replication::Apply(const ShardMap& map) {
     // Nobody serves it: what this ps has of it stays the copy that an operator may promote.
     if (map.Lost(shard) || map.OwnerOf(shard) == server_) store_->shards().SetRole(shard, ShardRole::kFollows);
   }
-  if (!map.FollowedBy(server_).empty()) {
-    // Without it the copies would count as damage at the next start.
+  bool shares = !map.FollowedBy(server_).empty();
+  for (const ShardId shard : map.ShardsOf(server_)) shares = shares || map.FollowerOf(shard).has_value();
+  if (shares) {
+    // Without it, what another ps owns would count as damage at the next start.
     if (const absl::Status noted = NoteShared(); !noted.ok()) {
       LODESTONE_LOG(ERROR, "replication", "cannot note that this folder holds copies error={}", noted.ToString());
     }

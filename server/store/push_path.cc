@@ -203,10 +203,7 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
   const auto end = [this, call, e] {
     if (call->ends_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call.get(), &call->shares[e]);
   };
-  if (!commits) {
-    for (size_t left = std::max<size_t>(1, log_->ends()); left > 1; --left) call->ends_left.fetch_sub(1);
-    return end();
-  }
+  if (!commits) return end();  // There is no log: one end at most is counted.
   // Without records too: a duplicate is acknowledged when the push that it repeats is durable.
   log_->Append(e, records, positions, call, [call, e, end](CommitEnd where, const absl::Status& status) {
     (where == CommitEnd::kLog ? call->shares[e].log : call->shares[e].replica) = status;

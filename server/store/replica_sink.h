@@ -34,7 +34,7 @@ class ReplicaSink {
   virtual void Await(std::span<const Position> positions, Done done) = 0;
 
   // Whether any shard of this ps has, or has had, a follower, or another owner: otherwise neither of the above need be
-  // called. False only once, at the beginning; a shard's follower gets what it lacks of then on the shard's executor.
+  // called. Once true it stays so.
   virtual bool engaged() const { return true; }
   // Whether that is so from the beginning (cluster.replicas).
   virtual bool always_engaged() const { return true; }

@@ -271,10 +271,26 @@ TEST_F(EqualCopiesTest, AnOperatorMayHaveAnOwnerGoOnWithoutTheEndOfItsLog) {
   EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3)) << "the other copy is equal no more";
 }
 
-TEST_F(EqualCopiesTest, AProcessThatHasLostItsLeaseAndJoinsAgainServesWhatItHolds) {
+TEST_F(EqualCopiesTest, AProcessThatHasLostItsLeaseAndJoinsAgainWaitsForItsOwner) {
   LetBothExpire(1);
   Join(1, kAgain);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  Join(0, kWhole);
+  EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Lines(), IsEmpty());
+}
+
+// It has given up the copy that it had as an owner, and would have to be started again to serve it.
+TEST_F(EqualCopiesTest, AFormerOwnerThatJoinedAgainDoesNotTakeOverWhenItsSuccessorEnds) {
+  LetExpire(0);
+  Join(0, kAgain);
+  AskRoute(0);
+  time_.AdvanceMs(1);
+  members_->TakeExpired();
   EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  Join(1, kWhole);
+  EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Lines(), IsEmpty());
 }
 
 // Seed 68 of the random test: the copy was forgotten when its server joined again.
@@ -283,7 +299,10 @@ TEST_F(EqualCopiesTest, AnOwnerWithoutTheEndOfItsLogDoesNotServeWhatAProcessThat
   Join(1, kAgain);
   EXPECT_THAT(Map().ShardsOf(0), ElementsAre(0, 1, 2, 3));
   Join(0, kCutShort);
+  EXPECT_FALSE(Map().LostBy(0).empty());
+  Join(1, kWhole);  // It is started again.
   EXPECT_THAT(Map().ShardsOf(1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Lines(), IsEmpty());
 }
 
 // Seed 90 of the random test.
