@@ -272,7 +272,7 @@ TEST(ModelLife, TrainingStartsFromAKeptModelAndARunThatKeepsNoneSaysHowTo) {
   EXPECT_THAT(output, HasSubstr("the model is not kept; --model FILE.safetensors keeps it"));
 }
 
-TEST(ModelLife, BucketsOfNumbersAreTheModelsForWhoeverPredicts) {
+TEST(ModelLife, PredictionsUseTheModelsBucketsOfNumbers) {
   if (!HasNumpy()) GTEST_SKIP() << "/usr/bin/python3 has no numpy";
   const std::string config = ConfigFile("buckets.yaml", R"(
 cluster: {servers: 2, workers: 2, shards: 8}

@@ -1,5 +1,5 @@
-// Real ps whose shards move while a client pushes: every acknowledged push is there exactly once, whoever dies
-// meanwhile.
+// Moves of shards between real ps while a client pushes: every acknowledged push is there exactly once, also if a ps is
+// killed during a move.
 #include <stdlib.h>
 
 #include <algorithm>

@@ -193,19 +193,16 @@ int RunRebalance(const MovesOptions& options) {
   if (!planned.ok()) return Fail("rebalance", planned.status());
   Say(options, planned->planned(), " shards are to move");
   return End(
-      "rebalance", options, {{"planned", planned->planned()}}, "all ps own as many, give or take one",
+      "rebalance", options, {{"planned", planned->planned()}}, "no shard is left to move",
       [](const v1::ClusterStatus& cluster) { return LeftOf(cluster, [](const v1::ShardMove&) { return true; }); });
 }
 
 const Verb kMoveVerb = {
     "move",
-    "Gives shards another owner while pushes go on. The ps that is to own them gets a copy, and takes over at a "
-    "version; "
-    "clients notice nothing but a pause of some milliseconds. With cluster.replicas: 2 a ps that is shut down gives "
-    "its "
-    "shards to their followers instead",
-    "  psctl move 0-15 2 --address ps0:7000                   shards 0 to 15 go to ps 2, and it says when they are "
-    "there\n"
+    "Gives shards another owner while pushes go on. The new owner gets a copy and takes over at a version; clients "
+    "see a short pause. With cluster.replicas: 2 moves are refused: a ps that is shut down gives its shards to their "
+    "followers",
+    "  psctl move 0-15 2 --address ps0:7000                   shards 0 to 15 go to ps 2; returns when they are there\n"
     "  psctl move --cancel                                    what has not moved yet stays\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<MovesOptions>();
@@ -218,9 +215,8 @@ const Verb kMoveVerb = {
 
 const Verb kDrainVerb = {
     "drain",
-    "Moves all shards of a ps to the others while pushes go on, so that it can be stopped for good or for long, and "
-    "keeps "
-    "it without any until that is undone",
+    "Moves all shards of a ps to the others while pushes go on. The ps can be stopped then, and gets no shard before "
+    "--undo",
     "  psctl drain 1 --address ps0:7000                       ps 1 can be stopped once it says so\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<MovesOptions>();
@@ -232,9 +228,8 @@ const Verb kDrainVerb = {
 
 const Verb kRebalanceVerb = {
     "rebalance",
-    "Moves as many shards as it takes for all ps that live to own the same number of them, give or take one; those "
-    "that "
-    "are drained own none. It counts shards, not their bytes or load",
+    "Moves shards until all live ps own the same number, give or take one; a drained ps owns none. Counts shards, not "
+    "bytes or load",
     "  psctl rebalance --address ps0:7000                     after a ps was drained, and is back\n",
     [](CLI::App* command) -> Verb::Run {
       const auto options = std::make_shared<MovesOptions>();
