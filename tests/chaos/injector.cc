@@ -41,9 +41,11 @@ absl::Status Injector::Inject(const Fault& fault, FaultOutcome* outcome) {
   if (status.ok() && fault.kind != FaultKind::kClient) {
     status = AwaitRecovery();
     if (const auto seen_ms = scene_.progress->seen_ms()) outcome->recovery_ms = *seen_ms - begun_ms_;
+    outcome->recovered_pushes = scene_.progress->seen_pushes().value_or(scene_.progress->acknowledged());
   }
   if (status.ok() && fault.kind == FaultKind::kClient) {
     outcome->recovery_ms = *(*scene_.clients)[fault.client]->revived_ms() - begun_ms_;
+    outcome->recovered_pushes = scene_.progress->acknowledged();
   }
   return Annotate(status, fault.Describe());
 }

@@ -27,6 +27,7 @@ namespace lodestone::chaos {
 // What became of a fault.
 struct FaultOutcome {
   int64_t recovery_ms = 0;  // From its begin to the first acknowledgement, by each ps it met, of what was sent after.
+  uint64_t recovered_pushes = 0;  // How many were acknowledged, since the run began, when it was over.
   // Of a ps whose shards went to others: from the last acknowledgement on any of them before to when all had one again.
   std::optional<int64_t> outage_ms;
   bool kept = false;        // It was to lose its disk, but a shard had no follower in sync: it came back with it.

@@ -14,7 +14,9 @@ void Progress::Acknowledged(const std::vector<ShardId>& shards, int64_t sent_ms)
   if (missing_.empty() || sent_ms < watched_ms_) return;
   std::erase_if(missing_,
                 [&](ShardId shard) { return std::find(shards.begin(), shards.end(), shard) != shards.end(); });
-  if (missing_.empty()) seen_ms_ = now_ms;
+  if (!missing_.empty()) return;
+  seen_ms_ = now_ms;
+  seen_pushes_ = acknowledged_;
 }
 
 int64_t* Progress::AcknowledgedMs(ShardId shard) {
@@ -56,6 +58,7 @@ int64_t Progress::pause_ms_max() const {
 void Progress::Watch(const std::vector<ShardId>& shards) {
   MutexLock lock(&mu_);
   watched_ms_ = seen_ms_ = NowMs();
+  seen_pushes_ = acknowledged_;
   before_ms_ = 0;
   for (const ShardId shard : shards) before_ms_ = std::max(before_ms_, *AcknowledgedMs(shard));
   missing_ = shards;
@@ -64,6 +67,11 @@ void Progress::Watch(const std::vector<ShardId>& shards) {
 std::optional<int64_t> Progress::seen_ms() const {
   MutexLock lock(&mu_);
   return missing_.empty() ? std::optional<int64_t>(seen_ms_) : std::nullopt;
+}
+
+std::optional<uint64_t> Progress::seen_pushes() const {
+  MutexLock lock(&mu_);
+  return missing_.empty() ? std::optional<uint64_t>(seen_pushes_) : std::nullopt;
 }
 
 std::optional<int64_t> Progress::outage_ms() const {

@@ -33,6 +33,8 @@ class Progress {
   void Watch(const std::vector<ShardId>& shards);
   // When the last of them was; nullopt before that.
   std::optional<int64_t> seen_ms() const;
+  // Acknowledged pushes, of all clients, up to then; nullopt before that.
+  std::optional<uint64_t> seen_pushes() const;
   // From the last acknowledgement on any of them before the watch began to seen_ms(); nullopt before that, or if there
   // was none.
   std::optional<int64_t> outage_ms() const;
@@ -56,6 +58,7 @@ class Progress {
   int64_t before_ms_ ABSL_GUARDED_BY(mu_) = 0;                 // The last one on a watched shard before the watch.
   std::vector<ShardId> missing_ ABSL_GUARDED_BY(mu_);
   int64_t seen_ms_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t seen_pushes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace lodestone::chaos

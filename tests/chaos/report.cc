@@ -42,6 +42,33 @@ std::string OutageLines(const Report& report) {
   return text + "\n";
 }
 
+// "median (min-max)" of one field. REQUIRES: not empty.
+std::string Spread(const std::vector<GoodputShares>& shares, double GoodputShares::*field) {
+  std::vector<double> values;
+  for (const GoodputShares& each : shares) values.push_back(each.*field);
+  return absl::StrFormat("%.3f (%.3f-%.3f)", Median(values), *std::min_element(values.begin(), values.end()),
+                         Max(values));
+}
+
+std::string GoodputLine(const Report& report) {
+  return absl::StrFormat(
+      "goodput              %s of the rate without faults, %d faults at %g s; recovery took %s, work after it %s\n",
+      Spread(report.goodput, &GoodputShares::goodput), report.goodput.size(), report.goodput_every_seconds,
+      Spread(report.goodput, &GoodputShares::lost_in_recovery), Spread(report.goodput, &GoodputShares::lost_after));
+}
+
+nlohmann::ordered_json GoodputJson(const Report& report) {
+  nlohmann::ordered_json json = {{"every_seconds", report.goodput_every_seconds}};
+  std::vector<double> shares;
+  for (const GoodputShares& each : report.goodput) {
+    json["faults"].push_back(
+        {{"share", each.goodput}, {"lost_in_recovery", each.lost_in_recovery}, {"lost_after", each.lost_after}});
+    shares.push_back(each.goodput);
+  }
+  json["share_median"] = Median(shares);
+  return json;
+}
+
 double GoodputShare(const Report& report) {
   return report.calm_pushes_per_second > 0 ? report.stormy_pushes_per_second / report.calm_pushes_per_second : 0;
 }
@@ -74,6 +101,7 @@ std::string ToTable(const Report& report) {
   absl::StrAppendFormat(&text, "pushes acknowledged  %d; %.0f per second without faults, %.0f with them (%.0f %%)\n",
                         report.acknowledged, report.calm_pushes_per_second, report.stormy_pushes_per_second,
                         100 * GoodputShare(report));
+  if (!report.goodput.empty()) text.append(GoodputLine(report));
   absl::StrAppendFormat(&text, "sent again           %d that a ps had applied already, and recognised\n",
                         report.duplicates);
   absl::StrAppendFormat(&text, "longest pause        %.3f s between two acknowledgements\n", report.pause_seconds_max);
@@ -120,6 +148,7 @@ std::string ToJson(const Report& report) {
   json["pushes_per_second_calm"] = report.calm_pushes_per_second;
   json["pushes_per_second_stormy"] = report.stormy_pushes_per_second;
   json["goodput_share"] = GoodputShare(report);
+  if (!report.goodput.empty()) json["goodput"] = GoodputJson(report);
   json["pause_seconds_max"] = report.pause_seconds_max;
   json["audits"] = report.audits;
   json["compared"] = report.verdict.compared;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/chaos/goodput.h"
 #include "tests/chaos/judgement.h"
 #include "tests/chaos/ledger.h"
 #include "tests/chaos/schedule.h"
@@ -38,6 +39,9 @@ struct Report {
   double pause_seconds_max = 0;
   double calm_pushes_per_second = 0;    // Acknowledged, before the first fault.
   double stormy_pushes_per_second = 0;  // From then on, audits apart.
+
+  double goodput_every_seconds = 0;    // Length of the periods with and without a fault; 0: there are none.
+  std::vector<GoodputShares> goodput;  // By fault, in order.
 
   std::string failure;  // Why the run ended early; empty: it did not.
   bool stopped = false;

@@ -32,6 +32,20 @@ TEST(Report, TellsRecoveriesByFaultAndGoodputBesideThatWithoutFaults) {
   EXPECT_EQ(json["faults"]["kill"]["recovery_ms_max"], 900);
   EXPECT_EQ(json["goodput_share"], 0.25);
   EXPECT_EQ(json["ok"], true);
+  EXPECT_FALSE(json.contains("goodput"));
+}
+
+TEST(Report, TellsWhatFaultsBySecondsCost) {
+  Report report = GoodReport();
+  report.goodput_every_seconds = 15;
+  report.goodput = {{.goodput = 0.9, .lost_in_recovery = 0.06, .lost_after = 0.04},
+                    {.goodput = 0.96, .lost_in_recovery = 0.02, .lost_after = 0.02},
+                    {.goodput = 0.95, .lost_in_recovery = 0.05, .lost_after = 0}};
+  EXPECT_THAT(ToTable(report),
+              HasSubstr("goodput              0.950 (0.900-0.960) of the rate without faults, 3 faults "
+                        "at 15 s; recovery took 0.050 (0.020-0.060), work "
+                        "after it 0.020 (0.000-0.040)\n"));
+  EXPECT_EQ(nlohmann::json::parse(ToJson(report))["goodput"]["share_median"], 0.95);
 }
 
 TEST(Report, IsOkOnlyIfNothingIsLostDoubledOrWrongAndSomethingWasCompared) {
@@ -78,6 +92,9 @@ TEST(Progress, SeesAShardAgainWhenWhatWasSentAfterwardsIsAcknowledged) {
   progress.Acknowledged({0, 2}, progress.NowMs());
   EXPECT_TRUE(progress.seen_ms().has_value());
   EXPECT_EQ(progress.acknowledged(), 3);
+  EXPECT_EQ(progress.seen_pushes(), 3);
+  progress.Acknowledged({0}, progress.NowMs());
+  EXPECT_EQ(progress.seen_pushes(), 3);
 }
 
 TEST(Progress, MeasuresAnOutageFromTheLastAcknowledgementBeforeIt) {

@@ -64,6 +64,8 @@ void ChaosRun::FillReport(const absl::Status& status) {
   clients_must_live_ = false;
   if (!status.ok()) report_.failure = status.ToString();
   report_.acknowledged = progress_.acknowledged();
+  report_.goodput_every_seconds = options_.every_seconds;
+  report_.goodput = ComputeShares(periods_);
   report_.pause_seconds_max = static_cast<double>(progress_.pause_ms_max()) / 1000;
   if (stormy_seconds_ > 0) report_.stormy_pushes_per_second = static_cast<double>(stormy_pushes_) / stormy_seconds_;
 }
@@ -169,6 +171,7 @@ bool ChaosRun::Over() const {
 
 absl::Status ChaosRun::Storm() {
   LODESTONE_RETURN_IF_ERROR(Calm());
+  if (options_.every_seconds > 0) return StormByTime();
   bool audited = false;
   while (!Over()) {
     LODESTONE_RETURN_IF_ERROR(InjectNext());
@@ -189,14 +192,18 @@ bool ChaosRun::ChooseClient(Fault* fault) const {
   return false;
 }
 
-absl::Status ChaosRun::InjectNext() {
+Fault ChaosRun::DrawNext() const {
   const ScheduleOptions schedule{.seed = options_.seed,
                                  .kinds = options_.kinds,
                                  .servers = options_.servers,
                                  .clients = options_.clients,
                                  .lease_ms = cluster_->config().coordinator().lease_ms(),
                                  .gap_pushes = options_.gap_pushes};
-  Fault fault = DrawFault(schedule, next_fault_);
+  return DrawFault(schedule, next_fault_);
+}
+
+absl::Status ChaosRun::InjectNext() {
+  Fault fault = DrawNext();
   doing_ = "before " + fault.Describe();
   const uint64_t due = progress_.acknowledged() + fault.after_pushes;
   LODESTONE_RETURN_IF_ERROR(watch_->Await([&] { return progress_.acknowledged() >= due; }, "acknowledgements"));
@@ -208,57 +215,64 @@ absl::Status ChaosRun::InjectNext() {
     }
     died_[fault.client] = true;
   }
-  doing_ = fault.Describe();
-  ++next_fault_;
-  return Inject(fault);
+  FaultOutcome outcome;
+  return Inject(fault, &outcome);
 }
 
-absl::Status ChaosRun::Inject(const Fault& fault) {
+absl::Status ChaosRun::Period(bool with_fault) {
+  const int64_t begun_ms = progress_.NowMs(), until_ms = begun_ms + static_cast<int64_t>(options_.every_seconds * 1000);
+  const uint64_t before = progress_.acknowledged();
+  GoodputPeriod period;
+  if (with_fault) {
+    FaultOutcome outcome;
+    LODESTONE_RETURN_IF_ERROR(Inject(DrawNext(), &outcome));
+    period.recovery_seconds = static_cast<double>(outcome.recovery_ms) / 1000;
+    period.recovery_pushes = outcome.recovered_pushes - before;
+  }
+  doing_ = with_fault ? "after a fault" : "without faults";
+  LODESTONE_RETURN_IF_ERROR(watch_->Pass(std::max<int64_t>(until_ms - progress_.NowMs(), 0)));
+  period.pushes = progress_.acknowledged() - before;
+  period.seconds = SecondsSince(begun_ms);
+  periods_.push_back(period);
+  return absl::OkStatus();
+}
+
+absl::Status ChaosRun::StormByTime() {
+  LODESTONE_RETURN_IF_ERROR(Period(/*with_fault=*/false));
+  while (!Over()) {
+    LODESTONE_RETURN_IF_ERROR(Period(/*with_fault=*/true));
+    LODESTONE_RETURN_IF_ERROR(Period(/*with_fault=*/false));
+  }
+  return Audit();
+}
+
+absl::Status ChaosRun::Inject(const Fault& fault, FaultOutcome* outcome) {
+  doing_ = fault.Describe();
+  ++next_fault_;
   report_.schedule.push_back(absl::StrFormat("%8.3f s, %d acknowledged: %s", SecondsSince(started_ms_),
                                              progress_.acknowledged(), fault.Describe()));
-  FaultOutcome outcome;
-  const size_t mark = recorder_ == nullptr ? 0 : recorder_->BeginFault(fault.Describe(), Kills(fault.kind));
-  const absl::Status status = injector_->Inject(fault, &outcome);
+  const size_t mark =
+      recorder_ == nullptr ? 0 : recorder_->BeginFault(fault.Describe(), TakesBack(fault.kind, options_.replicas));
+  const absl::Status status = injector_->Inject(fault, outcome);
   if (recorder_ != nullptr) recorder_->EndFault(mark);
   std::string* const line = &report_.schedule.back();
-  if (!outcome.note.empty()) absl::StrAppend(line, "; ", outcome.note);
+  if (!outcome->note.empty()) absl::StrAppend(line, "; ", outcome->note);
   if (!status.ok()) {
     absl::StrAppend(line, "; failed");
     return status;
   }
-  if (outcome.outage_ms.has_value()) {
-    report_.outages_ms[fault.kind].push_back(static_cast<double>(*outcome.outage_ms));
+  if (outcome->outage_ms.has_value()) {
+    report_.outages_ms[fault.kind].push_back(static_cast<double>(*outcome->outage_ms));
   }
-  report_.kept_disks += outcome.kept;
-  if (outcome.carried_out) {
-    absl::StrAppend(line, "; recovered in ", outcome.recovery_ms, " ms");
-    report_.recoveries_ms[fault.kind].push_back(static_cast<double>(outcome.recovery_ms));
+  report_.kept_disks += outcome->kept;
+  if (outcome->carried_out) {
+    absl::StrAppend(line, "; recovered in ", outcome->recovery_ms, " ms");
+    report_.recoveries_ms[fault.kind].push_back(static_cast<double>(outcome->recovery_ms));
   } else {
     ++report_.impossible[fault.kind];
     absl::StrAppend(line, "; not possible");
   }
   return status;
-}
-
-bool ChaosRun::Kills(FaultKind kind) const {
-  switch (kind) {
-    case FaultKind::kClient:
-    case FaultKind::kCheckpoint:
-    case FaultKind::kCut:
-    case FaultKind::kCutInside:
-    case FaultKind::kLoseReply:
-      return false;
-    case FaultKind::kStop:
-    case FaultKind::kHole:
-    case FaultKind::kSlow:
-    case FaultKind::kZombie:
-    case FaultKind::kPartition:
-    case FaultKind::kSlowBetween:
-    case FaultKind::kCutBetween:
-      return options_.replicas;  // Others may take over.
-    default:
-      return true;
-  }
 }
 
 absl::Status ChaosRun::KillAll() {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tests/chaos/goodput.h"
 #include "tests/chaos/injector.h"
 #include "tests/chaos/ledger.h"
 #include "tests/chaos/progress.h"
@@ -37,6 +38,9 @@ struct RunOptions {
   uint64_t audit_every = 10;  // Faults between two audits.
   uint64_t gap_pushes = 200;
   uint64_t calm_pushes = 1000;  // Before the first fault.
+  // Faults at this distance in time, with as long a period without one before and after each; one audit, at the end.
+  // 0: faults at a distance in pushes.
+  double every_seconds = 0;
   uint32_t servers = 2;
   uint32_t clients = 4;
   uint64_t pushes = 0;       // End after so many acknowledged ones; 0: no limit.
@@ -75,11 +79,16 @@ class ChaosRun {
   absl::Status Storm();
   absl::Status Calm();
   bool Over() const;
+  // What --every-seconds asks for.
+  absl::Status StormByTime();
+  // A period of it; with a fault at its begin, or without one.
+  absl::Status Period(bool with_fault);
   absl::Status InjectNext();
+  Fault DrawNext() const;
   // Chooses another client for a death if that of `fault` has died since the last audit; false if all have.
   bool ChooseClient(Fault* fault) const;
   // Inject and what follows from it for the report.
-  absl::Status Inject(const Fault& fault);
+  absl::Status Inject(const Fault& fault, FaultOutcome* outcome);
   // Leaves the clients paused.
   absl::Status Audit();
   absl::Status Compare();
@@ -91,8 +100,6 @@ class ChaosRun {
   // What can still be found out after a failure.
   absl::Status Autopsy();
   void FillReport(const absl::Status& status);
-  // Whether a ps that dies of a fault, or is replaced after it, takes with it what it has not acknowledged.
-  bool Kills(FaultKind kind) const;
   absl::Status KillAll();
   absl::Status StopServers();
   absl::Status PauseClients();
@@ -130,6 +137,7 @@ class ChaosRun {
   bool stormy_ = false;     // The time between ResumeClients and PauseClients counts as time with faults.
   int64_t resumed_ms_ = 0;
   uint64_t resumed_pushes_ = 0;
+  std::vector<GoodputPeriod> periods_;
   double stormy_seconds_ = 0;
   uint64_t stormy_pushes_ = 0;
 };

@@ -244,4 +244,25 @@ std::string Fault::Describe() const {
   return absl::StrCat(text, ", ", after_pushes, " pushes after the one before", DescribeLink(link));
 }
 
+bool TakesBack(FaultKind kind, bool replicas) {
+  switch (kind) {
+    case FaultKind::kClient:
+    case FaultKind::kCheckpoint:
+    case FaultKind::kCut:
+    case FaultKind::kCutInside:
+    case FaultKind::kLoseReply:
+      return false;
+    case FaultKind::kStop:
+    case FaultKind::kHole:
+    case FaultKind::kSlow:
+    case FaultKind::kZombie:
+    case FaultKind::kPartition:
+    case FaultKind::kSlowBetween:
+    case FaultKind::kCutBetween:
+      return replicas;  // Others may take over.
+    default:
+      return true;
+  }
+}
+
 }  // namespace lodestone::chaos

@@ -92,4 +92,8 @@ struct ScheduleOptions {
 // kinds.
 Fault DrawFault(const ScheduleOptions& options, uint64_t number);
 
+// Whether a ps that dies of a fault, or is replaced after it, takes with it what it has not acknowledged. `replicas`:
+// shards have followers.
+bool TakesBack(FaultKind kind, bool replicas);
+
 }  // namespace lodestone::chaos
