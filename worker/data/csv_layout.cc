@@ -46,8 +46,13 @@ bool ParseIndices(absl::string_view spec, int64_t* first, int64_t* last) {
 // Resolves specifications against one file's columns.
 class Resolver {
  public:
-  Resolver(absl::string_view file, std::vector<std::string> header, size_t columns)
-      : file_(file), header_(std::move(header)), columns_(columns), roles_(columns, Role::kNone) {}
+  // `plain_names`: CsvLayout::plain_names, by which descriptions of models name columns.
+  Resolver(absl::string_view file, std::vector<std::string> header, std::vector<std::string> plain_names)
+      : file_(file),
+        header_(std::move(header)),
+        plain_names_(std::move(plain_names)),
+        columns_(plain_names_.size()),
+        roles_(columns_, Role::kNone) {}
 
   absl::StatusOr<Columns> Find(absl::string_view option, const std::string& spec) const {
     Columns found;
@@ -57,6 +62,11 @@ class Resolver {
         return Error(absl::StrCat(option, ": two columns are named \"", spec, "\"; use an index"));
       }
       found.indices.push_back(named - header_.begin());
+      return found;
+    }
+    const auto plain = std::find(plain_names_.begin(), plain_names_.end(), spec);
+    if (!header_.empty() && plain != plain_names_.end()) {
+      found.indices.push_back(plain - plain_names_.begin());
       return found;
     }
     int64_t first = 0;
@@ -128,7 +138,8 @@ class Resolver {
   }
 
   const absl::string_view file_;
-  const std::vector<std::string> header_;
+  const std::vector<std::string> header_;  // Empty: there is none.
+  const std::vector<std::string> plain_names_;
   const size_t columns_;
   std::vector<Role> roles_;
 };
@@ -190,7 +201,8 @@ std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
   return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
 }
 
-// Adds the columns of csv.bucket to the categorical ones.
+// Adds the columns of csv.bucket to the categorical ones: by name, if they have names, so that they come in one order
+// wherever they stand in a file; otherwise by index.
 absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
   std::map<size_t, v1::CsvConfig::Bucket> buckets;
   for (const auto& entry : config.bucket()) {
@@ -206,11 +218,17 @@ absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, C
       }
     }
   }
+  std::vector<size_t> order;
+  for (const auto& entry : buckets) order.push_back(entry.first);
+  if (layout->has_header) {
+    const std::vector<std::string>& names = layout->plain_names;
+    std::sort(order.begin(), order.end(), [&names](size_t a, size_t b) { return names[a] < names[b]; });
+  }
   layout->buckets.resize(layout->categorical.size());
-  for (const auto& [index, bucket] : buckets) {
+  for (const size_t index : order) {
     layout->categorical.push_back(index);
     BucketRule& rule = layout->buckets.emplace_back();
-    rule.kind = BucketKindOf(bucket);
+    rule.kind = BucketKindOf(buckets.at(index));
     rule.counts = rule.kind == BucketRule::Kind::kQuantiles;
   }
   return absl::OkStatus();
@@ -262,7 +280,7 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
   }
   layout->plain_names = PlainNames(header, layout->has_header);
   if (!layout->has_header) header.clear();
-  Resolver resolver(file, std::move(header), columns);
+  Resolver resolver(file, std::move(header), layout->plain_names);
   std::vector<size_t> numeric;
   LODESTONE_RETURN_IF_ERROR(AssignRoles(config, &resolver, layout, &numeric));
 

@@ -28,7 +28,7 @@ struct CsvLayout {
       plain_names;                  // Of all columns: "age", or 3; those that two columns bear have the index added.
   std::optional<size_t> label = 0;  // Nothing: there is none.
   std::vector<NumericColumn> numeric;
-  std::vector<size_t> categorical;   // Those of texts, then those of csv.bucket by index.
+  std::vector<size_t> categorical;   // Those of texts, then those of csv.bucket by name, or index.
   std::vector<uint64_t> salts;       // Beside categorical: StableHash of the column's plain name,
   std::vector<BucketRule> buckets;   // and how the category comes of the field.
   std::vector<std::string> missing;  // What stands for a missing value, beside the empty field.

@@ -37,9 +37,7 @@ class KeptSamples {
   absl::Status AddTrain(bool own, const Sample&... sample) {
     if (own) train_->Append(sample...);
     if (limits_.train_sample > 0) train_sample_.Offer(sample...);
-    LODESTONE_RETURN_IF_ERROR(MakeRoom());
-    if (limits_.train_sample > 0) train_sample_.FitInto(SampleRoom());
-    return absl::OkStatus();
+    return MakeRoom();
   }
   template <typename... Sample>
   absl::Status AddTest(const Sample&... sample) {
@@ -77,8 +75,13 @@ class KeptSamples {
     if (spills()) return config_.memory_max_bytes() / kSampleShare;
     return config_.memory_max_bytes() - std::min(config_.memory_max_bytes(), needed());
   }
-  // Moves to a disk what memory has no room for; what is left then are chunks that are not whole.
   absl::Status MakeRoom() {
+    LODESTONE_RETURN_IF_ERROR(MoveToDisk());
+    if (limits_.train_sample > 0) train_sample_.FitInto(SampleRoom());
+    return absl::OkStatus();
+  }
+  // Moves to a disk what memory has no room for; what is left then are chunks that are not whole.
+  absl::Status MoveToDisk() {
     const uint64_t sample = spills() && limits_.train_sample > 0 ? train_sample_.bytes() : 0;
     while (needed() + sample > config_.memory_max_bytes()) {
       if (!spills()) return TooMuchData(config_);

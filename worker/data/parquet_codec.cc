@@ -44,19 +44,21 @@ bool UnpackZstd(absl::string_view packed, std::string* out) {
 absl::Status UnpackParquet(int32_t codec, absl::string_view packed, size_t bytes, std::string* out) {
   out->resize(bytes);
   bool whole = false;
+  // Some writers give no bytes at all for a page of nulls, whatever the codec makes of nothing.
+  const bool nothing = packed.empty() && bytes == 0;
   switch (codec) {
     case kUncompressed:
       whole = packed.size() == bytes;
       if (whole) out->assign(packed.data(), packed.size());
       break;
     case kSnappy:
-      whole = UnpackSnappy(packed, out);
+      whole = nothing || UnpackSnappy(packed, out);
       break;
     case kGzip:
-      whole = UnpackGzip(packed, out);
+      whole = nothing || UnpackGzip(packed, out);
       break;
     case kZstd:
-      whole = UnpackZstd(packed, out);
+      whole = nothing || UnpackZstd(packed, out);
       break;
     default:
       return absl::UnimplementedError(

@@ -110,7 +110,10 @@ bool ParquetReader::IsMissing(size_t column) const {
   const ParquetColumnReader& reader = *columns_[column];
   if (reader.missing()[row_]) return true;
   const ParquetValues& values = reader.values();
-  return values.are_texts ? layout_.IsMissing(values.texts[row_]) : std::isnan(values.numbers[row_]);
+  if (values.are_texts) return layout_.IsMissing(values.texts[row_]);
+  if (std::isnan(values.numbers[row_])) return true;
+  std::string scratch;
+  return !layout_.missing.empty() && layout_.IsMissing(TextOf(column, &scratch));
 }
 
 absl::string_view ParquetReader::TextOf(size_t column, std::string* scratch) const {

@@ -265,16 +265,37 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::Layout(const std::string& f
 
 absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout& layout) const {
   const CsvLayout& first = *first_layout_;
+  const auto check_count = [&](const char* kind, size_t count, size_t expected) {
+    return count == expected ? absl::OkStatus()
+                             : absl::InvalidArgumentError(
+                                   absl::StrCat(file, ": ", count, " ", kind, " columns, but ", expected,
+                                                " in the first training file; name the same ones in data.csv"));
+  };
   if (layout.numeric_by_default && layout.numeric.size() != first.numeric.size()) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", layout.names.size(), " columns, but ",
                                                    first.names.size(), " in the first training file"));
   }
-  for (size_t i = 0; i < layout.numeric.size() && layout.has_header && first.has_header; ++i) {
-    const std::string& name = layout.names[layout.numeric[i].index];
-    const std::string& expected = first.names[first.numeric[i].index];
-    if (!layout.numeric_by_default || name == expected) continue;
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", name, " stands where the first training file has ",
-                                                   expected, "; name the columns in csv.numeric"));
+  LODESTONE_RETURN_IF_ERROR(check_count("numeric", layout.numeric.size(), first.numeric.size()));
+  LODESTONE_RETURN_IF_ERROR(check_count("categorical", layout.categorical.size(), first.categorical.size()));
+  if (!layout.has_header || !first.has_header) return absl::OkStatus();
+  const auto check_name = [&](size_t index, size_t first_index, const char* option) {
+    const std::string &name = layout.names[index], &expected = first.names[first_index];
+    return name == expected
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(absl::StrCat(file, ": ", name, " stands where the first training file has ",
+                                                         expected, "; name the columns in ", option));
+  };
+  for (size_t i = 0; i < layout.numeric.size() && layout.numeric_by_default; ++i) {
+    LODESTONE_RETURN_IF_ERROR(check_name(layout.numeric[i].index, first.numeric[i].index, "csv.numeric"));
+  }
+  for (size_t i = 0; i < layout.categorical.size(); ++i) {
+    const BucketRule::Kind kind = layout.buckets[i].kind, expected = first.buckets[i].kind;
+    if (kind == BucketRule::Kind::kText && expected == kind) continue;
+    LODESTONE_RETURN_IF_ERROR(check_name(layout.categorical[i], first.categorical[i], "csv.bucket"));
+    if (kind == expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file, ": csv.bucket makes ", BucketName(kind), " of ",
+                                                   layout.names[layout.categorical[i]], ", but ", BucketName(expected),
+                                                   " in the first training file; name the columns in csv.bucket"));
   }
   return absl::OkStatus();
 }

@@ -26,9 +26,8 @@ double EntropyOf(const std::vector<uint64_t>& counts) {
 LossTrend::LossTrend(EvaluationMetrics::Kind kind, const std::vector<uint64_t>& class_counts, uint64_t samples_total)
     : kind_(kind), last_begin_(samples_total - samples_total / 4), entropy_(EntropyOf(class_counts)) {}
 
-void LossTrend::Step(size_t n, const float* labels, double loss_sum) {
-  samples_ += n;
-  if (samples_ <= last_begin_) return;
+void LossTrend::Step(uint64_t position, size_t n, const float* labels, double loss_sum) {
+  if (position <= last_begin_) return;
   ++last_steps_;
   last_loss_sum_ += loss_sum;
   for (size_t i = 0; i < n; ++i) {

@@ -21,8 +21,9 @@ class LossTrend {
   // `class_counts`: training samples by class, for all kinds but regression. `samples_total`: that will be trained on.
   LossTrend(EvaluationMetrics::Kind kind, const std::vector<uint64_t>& class_counts, uint64_t samples_total);
 
-  // A step: its samples' labels and the sum of their losses before it.
-  void Step(size_t n, const float* labels, double loss_sum);
+  // A step: its samples' labels and the sum of their losses before it. `position`: samples of the whole training, of
+  // all workers that share it, up to and with the step's.
+  void Step(uint64_t position, size_t n, const float* labels, double loss_sum);
 
   // Mean loss of the last quarter of all samples; nullopt before that, and if it had too few steps to judge by.
   std::optional<double> last_loss() const;
@@ -35,7 +36,6 @@ class LossTrend {
   const EvaluationMetrics::Kind kind_;
   const uint64_t last_begin_;  // The sample that the last quarter begins with.
   double entropy_ = 0;
-  uint64_t samples_ = 0;
   // Of the last quarter.
   uint64_t last_steps_ = 0;
   uint64_t last_samples_ = 0;

@@ -157,7 +157,9 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   const uint64_t samples_total = ranges == nullptr ? batches.total_samples() : 0;  // Nobody knows how many it gets.
   context_.progress->StartTraining(samples_total);
   if (context_.results != nullptr) context_.results->StartTraining(samples_total);
-  loss_trend_.emplace(context_.model->metrics_kind(), context_.data->schema.class_counts, batches.total_samples());
+  plan_samples_ = batches.total_samples();
+  plan_batches_ = batches.batches();
+  loss_trend_.emplace(context_.model->metrics_kind(), context_.data->schema.class_counts, plan_samples_);
   Result result;
   const int64_t start_ms = context_.time->NowMs();
   if (context_.validator != nullptr) context_.validator->Start();
@@ -221,6 +223,13 @@ void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
   }
 }
 
+uint64_t Trainer::PositionAfter(const BatchPipeline::Assignment& of, size_t samples) const {
+  if (context_.ranges == nullptr) return samples_ + samples;
+  const double share = static_cast<double>(of.number + 1) / static_cast<double>(plan_batches_);
+  return static_cast<uint64_t>(share *
+                               static_cast<double>(plan_samples_));  // Batches are of one size, give or take one.
+}
+
 uint64_t Trainer::DropoutSeed(const BatchPipeline::Assignment& of) const {
   const bool leased = of.sequence > 0;
   return StreamSeed(WorkerSeed(*context_.config, leased ? 0 : context_.client->index(), kDropoutStream),
@@ -254,7 +263,7 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const int64_t computed_ns = NowNs() - compute_ns - push_ns;
   const size_t samples = item.keyed.batch.size;
   context_.progress->Predicted(samples, context_.compute->predictions(), item.keyed.batch.labels.data());
-  loss_trend_->Step(samples, item.keyed.batch.labels.data(), loss);
+  loss_trend_->Step(PositionAfter(item.assignment, samples), samples, item.keyed.batch.labels.data(), loss);
   computed_ = std::move(computed);
   if (!push_later_) {
     LODESTONE_ASSIGN_OR_RETURN(push_ns, Push(pipeline));

@@ -68,6 +68,8 @@ class Trainer {
   absl::Status Step(BatchPipeline* pipeline, const BatchPipeline::Item& item, int64_t start_ns);
   // Adds what a step has spent in each stage.
   void CountStages(const std::array<int64_t, kStages>& ns);
+  // Samples of the whole training up to and with this batch of so many.
+  uint64_t PositionAfter(const BatchPipeline::Assignment& of, size_t samples) const;
   // What drops units of a step's hidden layers: of a leased batch the same, whichever worker computes it.
   uint64_t DropoutSeed(const BatchPipeline::Assignment& of) const;
   // Validates the model, if that is due and this worker's to do.
@@ -92,6 +94,8 @@ class Trainer {
   uint64_t samples_ = 0;
   StageSeconds stages_{};
   Computed computed_;
+  uint64_t plan_samples_ = 0;  // Of the whole training: this worker's, or with ranges that of all.
+  uint64_t plan_batches_ = 0;
   std::optional<LossTrend> loss_trend_;  // While it trains.
 };
 

@@ -106,6 +106,37 @@ TEST(Bucket, ColumnsComeBehindTheOtherCategoriesAndMayBeNumbersToo) {
   }
 }
 
+TEST(Bucket, ColumnsAreTheSameOnesWhereverTheyStandInAFile) {
+  v1::Config config = AgesConfig(WriteFile("here.csv", Ages(1000)));
+  (*config.mutable_data()->mutable_csv()->mutable_bucket())["pay"] = v1::CsvConfig::QUANTILES;
+  const auto alone = Load(config);
+  // The same lines, their columns in another order.
+  std::string content = "y,city,pay,age\n";
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&content, i % 2, ",c", i % 5, ",", i % 7, ",", i % 10 == 3 ? "" : absl::StrCat(i), "\n");
+  }
+  config.mutable_data()->add_test(WriteFile("there.csv", content));
+  const auto data = Load(config);
+  ASSERT_TRUE(alone.ok() && data.ok()) << data.status();
+  EXPECT_EQ(ReadAll(*data->test).keys, ReadAll(*alone->train).keys);
+  config.mutable_data()->clear_test();
+  config.mutable_data()->add_train(TestPath("there.csv"));
+  const auto both = Load(config);
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->schema.description.categorical(1).bounds(1), alone->schema.description.categorical(1).bounds(1));
+}
+
+TEST(Bucket, ColumnsByIndexThatBearOtherNamesAreRefused) {
+  v1::Config config = FilesConfig(v1::DataConfig::CSV, {WriteFile("one.csv", "age,pay,y\n1,2,0\n3,4,1\n"),
+                                                        WriteFile("two.csv", "pay,age,y\n1,2,0\n3,4,1\n")});
+  v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+  csv.set_label("y");
+  csv.add_numeric("0");
+  (*csv.mutable_bucket())["0"] = v1::CsvConfig::LOG2;
+  (*csv.mutable_bucket())["1"] = v1::CsvConfig::QUANTILES;
+  ExpectError(Load(config), {"two.csv", "quantiles of column \"age\"", "log2 in the first", "csv.bucket"});
+}
+
 TEST(Bucket, BoundsAreOfAllPartitionsAndOfNoSampleThatIsHeldOut) {
   v1::Config config = AgesConfig(WriteFile("ages.csv", Ages(1000)));
   const auto first = Load(config, LabelKind::kClass, {0, 3}), second = Load(config, LabelKind::kClass, {2, 3});

@@ -158,6 +158,22 @@ TEST(Csv, ReadsRangesWithoutLabelAndIgnoredColumns) {
   EXPECT_EQ(ReadAll(*data->train).numeric, (std::vector<float>{1, 2, 5, 3, 4, 6}));
 }
 
+TEST(Csv, RefusesAFileWhoseRangeHasAnotherNumberOfColumns) {
+  // The label, which is the last column, is in the range or beyond it.
+  const std::string two = WriteFile("range2.csv", "1,2,0\n3,4,1\n"),
+                    three = WriteFile("range3.csv", "1,2,9,0\n3,4,9,1\n");
+  for (const bool numeric : {true, false}) {
+    for (const auto& [first, second] : {std::pair(two, three), std::pair(three, two)}) {
+      v1::Config config = FilesConfig(kCsv, {first, second});
+      v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+      csv.set_label("-1");
+      csv.set_header(v1::CsvConfig::NO);
+      *(numeric ? csv.add_numeric() : csv.add_categorical()) = "0-2";
+      ExpectError(Load(config), {second, numeric ? "numeric columns" : "categorical columns", "first training file"});
+    }
+  }
+}
+
 TEST(Csv, ReadsRatings) {
   const std::string path = WriteFile("ratings.tsv", "1\t1\t3.5\n1\t2\t0.5\n2\t1\t5\n");
   auto config = FilesConfig(v1::DataConfig::AUTO, {path}, {path});

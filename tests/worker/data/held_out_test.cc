@@ -160,6 +160,18 @@ TEST(TrainSample, CoversAllPartitionsEvenly) {
   EXPECT_EQ(Load(config)->train_sample, nullptr) << "one partition is all";
 }
 
+TEST(TrainSample, MakesRoomForTheTestSet) {
+  v1::Config config = NumberedConfig("roomy.csv", 0);
+  config.mutable_data()->add_test(config.data().train(0));
+  config.mutable_train()->set_evaluate_train_samples_max(2000);
+  // A partition's 1000 samples and 2000 of the test set, of a label and a number, and a little more.
+  config.mutable_data()->set_memory_max_bytes(3000 * 8 + 200);
+  const auto data = Load(config, LabelKind::kClass, {0, 2});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_LE(data->memory_bytes, config.data().memory_max_bytes());
+  EXPECT_EQ(data->test->size(), 2000u);
+}
+
 TEST(TrainSample, TakesNoMemoryThatIsNotThere) {
   v1::Config config = NumberedConfig("tight.csv", 0);
   // A partition has 1000 samples of a label and a number; little is left.

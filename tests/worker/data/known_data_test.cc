@@ -88,6 +88,24 @@ TEST(KnownData, ThatLacksWhatTheModelReadsOrReadsItOtherwiseIsRefused) {
               HasSubstr("the model tells classes"));
 }
 
+TEST(KnownData, OfColumnsThatShareANameIsFoundAgain) {
+  v1::Config config = FilesConfig(v1::DataConfig::CSV, {WriteFile("twins.csv", "x,x,y\n1,2,0\n3,4,1\n")});
+  config.mutable_data()->mutable_csv()->set_label("y");
+  config.mutable_data()->mutable_csv()->add_numeric("0");
+  config.mutable_data()->mutable_csv()->add_numeric("1");
+  const auto model = DescribedBy(config);
+  v1::Config again = FilesConfig(v1::DataConfig::CSV, {});  // By the names that the description has.
+  again.mutable_data()->mutable_csv()->set_label("y");
+  for (const auto& column : model->data().numeric()) again.mutable_data()->mutable_csv()->add_numeric(column.name());
+  const auto stream =
+      SampleStream::Open(again.data(), model, {TestPath("twins.csv")}, {.labels = true, .id_column = ""});
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  Batch batch;
+  std::vector<std::string> ids;
+  ASSERT_TRUE((*stream)->Next(10, &batch, &ids).ok());
+  EXPECT_EQ(batch.numeric, (std::vector<float>{1, 2, 3, 4}));
+}
+
 std::unique_ptr<SampleStream> Stream(const std::shared_ptr<const v1::ModelDescription>& model,
                                      std::vector<std::string> files, SampleStream::Options options) {
   v1::DataConfig config = People("").data();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/data/test_files.h"
+#include "worker/data/parquet_codec.h"
 #include "worker/data/parquet_metadata.h"
 #include "worker/data/parquet_reader.h"
 #include "worker/data/parquet_thrift.h"
@@ -67,6 +68,28 @@ TEST(Parquet, SeveralFilesAndATestFileAreRead) {
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->train->size(), 600u);
   EXPECT_EQ(data->test->size(), 300u);
+}
+
+TEST(Parquet, WhatStandsForAMissingValueInCsvDoesSoInNumbers) {
+  v1::Config config = RowsConfig({Given("rows.csv")});
+  for (const char* const missing : {"37", "-5", "94.625"}) config.mutable_data()->mutable_csv()->add_missing(missing);
+  const auto text = Load(config);
+  config.mutable_data()->set_train(0, Given("arrow_nodict.parquet"));
+  const auto parquet = Load(config);
+  ASSERT_TRUE(text.ok()) << text.status();
+  ASSERT_TRUE(parquet.ok()) << parquet.status();
+  const Batch expected = ReadAll(*text->train), read = ReadAll(*parquet->train);
+  EXPECT_EQ(read.numeric, expected.numeric);
+  EXPECT_EQ(read.keys, expected.keys);
+}
+
+TEST(Parquet, AnEmptyPageNeedsNoBytes) {
+  for (const int32_t codec : {0, 1, 2, 6}) {
+    std::string out = "before";
+    EXPECT_TRUE(UnpackParquet(codec, "", 0, &out).ok()) << codec;
+    EXPECT_EQ(out, "");
+    EXPECT_FALSE(UnpackParquet(codec, "", 1, &out).ok()) << codec;
+  }
 }
 
 TEST(Parquet, WhatCannotBeReadIsNamedWithWhatToWriteInstead) {

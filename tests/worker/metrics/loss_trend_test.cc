@@ -20,7 +20,7 @@ LossTrend Trained(Kind kind, const std::vector<uint64_t>& class_counts, double b
   LossTrend trend(kind, class_counts, steps * kBatch);
   const std::vector<float> labels = {0, 1, 2, 3};
   for (uint64_t step = 0; step < steps; ++step) {
-    trend.Step(kBatch, labels.data(), kBatch * (step < steps / 2 ? before : after));
+    trend.Step((step + 1) * kBatch, kBatch, labels.data(), kBatch * (step < steps / 2 ? before : after));
   }
   return trend;
 }

@@ -1,6 +1,7 @@
 // RunJob with the trainer, the evaluator and all between them, on a cluster that is a FakeClient.
 #include "worker/training/job.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -333,6 +334,35 @@ TEST_F(JobTest, SaysThatTheLossHasNotFallen) {
   const auto machine = RunJob(MakeConfig(ModelConfig::FM, 20), &other, data, &time_, &stop_);
   ASSERT_TRUE(machine.ok()) << machine.status();
   EXPECT_EQ(machine->loss_complaint, "");
+}
+
+TEST_F(JobTest, SaysThatTheLossHasNotFallenWhereAnotherWorkerTrainsHalfOfTheRanges) {
+  v1::Config config = MakeConfig(ModelConfig::LINEAR, 2);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  constexpr uint32_t kBatches = 5;
+  uint64_t next = 0;
+  FakeClient client;
+  client.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    v1::LeaseRangesResponse response;
+    const bool left = next + kBatches <= request.plan().batches();
+    if (request.wants_range() && left) {
+      response.mutable_lease()->set_incarnation(100 + next);
+      response.mutable_lease()->set_first_batch(next);
+      response.mutable_lease()->set_batches(kBatches);
+      next += 2 * kBatches;  // The other worker has those between.
+    }
+    const bool done = std::all_of(request.held().begin(), request.held().end(),
+                                  [kBatches](const auto& held) { return held.done() == kBatches; });
+    response.set_complete(!left && done);
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const LoadedData data = ParityData(2000);  // Nothing that a linear model could learn.
+  const auto summary = RunJob(config, &client, data, &time_, &stop_);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_LT(summary->samples, 3000u);
+  EXPECT_THAT(summary->loss_complaint, HasSubstr("the training loss has not fallen"));
 }
 
 TEST_F(JobTest, MeasuresTheDelayOfEachTable) {
