@@ -148,11 +148,13 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   batches.ReadAheadIn(data.train.get());
   // With train.epochs: 0 there is nothing to lease.
   if (config.train().sharing() == v1::TrainConfig::RANGES && batches.batches() > 0) {
-    context.ranges =
-        std::make_shared<RangeFeed>(client, &batches,
-                                    RangeFeed::Options{.plan = PlanOf(config, data.train->size(), batches),
-                                                       .retry_timeout_ms = config.worker().retry_timeout_ms(),
-                                                       .time = time});
+    context.ranges = std::make_shared<RangeFeed>(
+        client, &batches,
+        RangeFeed::Options{
+            .plan = PlanOf(config, data.train->size(), batches),
+            .retry_timeout_ms = config.worker().retry_timeout_ms(),
+            .time = time,
+            .stops = [stop, client] { return stop->load() >= StopRequest::kFinish || client->StopsEarly(); }});
   }
   Trainer trainer(context);
   LODESTONE_ASSIGN_OR_RETURN(const Trainer::Result trained, trainer.Train());

@@ -23,6 +23,7 @@ constexpr uint64_t kRangeBatchesMax = 256;
 constexpr int64_t kAskEveryMs = 50;
 constexpr int64_t kAskForTheEndEveryMs = 200;
 constexpr int64_t kAttemptMs = 5'000;
+constexpr int64_t kLookForStopEveryMs = 100;
 
 }  // namespace
 
@@ -86,7 +87,10 @@ void RangeFeed::Run() {
 absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
   {
     MutexLock lock(&mu_);
-    while (!stopped_ && !over_ && CurrentLocked() == nullptr) changed_.Wait(&mu_);
+    while (!stopped_ && !over_ && CurrentLocked() == nullptr) {
+      if (options_.stops && options_.stops()) return false;
+      changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLookForStopEveryMs));
+    }
     if (stopped_) return false;
     Held* const held = CurrentLocked();
     if (held == nullptr) {

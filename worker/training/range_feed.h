@@ -37,13 +37,16 @@ class RangeFeed {
     v1::RangePlan plan;
     int64_t retry_timeout_ms = 60'000;  // How long a coordinator that does not answer is asked again.
     const TimeSource* time = nullptr;   // Must outlive it.
+    // Asked now and then while Next waits, which then ends; empty: it waits until Stop. Any thread may call it.
+    std::function<bool()> stops;
   };
   RangeFeed(Client* client, EpochBatches* batches, Options options);
   // Waits for the call under way, if there is one.
   ~RangeFeed();
 
   // The next batch, and the step that it is of. Waits for a range while others have all that are left: they may die.
-  // False when all are done, or after Stop. Errors: the coordinator's; that it has not answered for so long.
+  // False when all are done, after Stop, or if it had to wait when `stops` said so. Errors: the coordinator's; that it
+  // has not answered for so long.
   absl::StatusOr<bool> Next(BatchPipeline::Assignment* next);
   // All shards have applied the step of this range.
   void Acknowledged(Incarnation range, Sequence sequence);

@@ -185,7 +185,11 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
       if (!pipeline.Ready()) LODESTONE_RETURN_IF_ERROR(PushAlone(&pipeline));
       const int64_t start_ns = NowNs();
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
-      if (item == nullptr) break;
+      if (item == nullptr) {
+        // It may have waited for a range, and been stopped then.
+        result.stopped = ranges != nullptr && !ranges->complete() && context_.Stops(StopRequest::kFinish);
+        break;
+      }
       LODESTONE_RETURN_IF_ERROR(Step(&pipeline, *item, start_ns));
       LODESTONE_RETURN_IF_ERROR(MaybeValidate(&pipeline));
     }

@@ -81,7 +81,11 @@ struct FedWorker {
     coordinator->Join(&client);
     feed = std::make_unique<RangeFeed>(
         &client, &batches,
-        RangeFeed::Options{.plan = PlanOf(config, kFedSamples, batches), .retry_timeout_ms = 0, .time = &time});
+        RangeFeed::Options{
+            .plan = PlanOf(config, kFedSamples, batches), .retry_timeout_ms = 0, .time = &time, .stops = [this] {
+              ++looked;
+              return stops.load();
+            }});
   }
   // Trains the next batch; false at the end.
   bool Train(std::map<uint64_t, int>* trained) {
@@ -97,6 +101,8 @@ struct FedWorker {
   FakeClient client;
   EpochBatches batches;
   const SteadyTime time{};
+  std::atomic<bool> stops{false};
+  std::atomic<int> looked{0};  // Times that it was asked whether it stops.
   std::unique_ptr<RangeFeed> feed;
 };
 
@@ -190,6 +196,25 @@ TEST_F(RangeFeedTest, AWorkerWithoutARangeWaitsForThoseOfOthers) {
   other.join();
   for (const auto& [sample, times] : trained_held) trained_[sample] += times;
   ExpectAllTrained();
+}
+
+TEST_F(RangeFeedTest, AWorkerThatWaitsForARangeStops) {
+  FedWorker holder(&coordinator_, config_);
+  BatchPipeline::Assignment batch;
+  ASSERT_TRUE(*holder.feed->Next(&batch));
+  FedWorker waiting(&coordinator_, config_, 1);
+  bool ended = false;
+  std::thread other([&] {
+    while (waiting.Train(&trained_)) {
+    }
+    ended = true;
+  });
+  const int before = waiting.looked;
+  while (waiting.looked < before + 2) std::this_thread::yield();  // The holder has what is left.
+  waiting.stops = true;
+  other.join();
+  EXPECT_TRUE(ended);
+  EXPECT_FALSE(waiting.feed->complete());
 }
 
 TEST_F(RangeFeedTest, ACoordinatorThatRefusesEndsIt) {
