@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -20,7 +20,9 @@ namespace {
 constexpr unsigned kFileBufferBytes = 256 * 1024;
 constexpr size_t kReadBytesMax = size_t{1} << 30;
 
-constexpr unsigned char kZstdMagic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+// RFC 8878, 3.1: a frame, and, whatever its last four bits, a skippable one.
+constexpr uint32_t kZstdMagic = 0xfd2fb528;
+constexpr uint32_t kZstdSkippableMagic = 0x184d2a50;
 
 gzFile Gz(void* file) { return static_cast<gzFile>(file); }
 
@@ -28,10 +30,10 @@ gzFile Gz(void* file) { return static_cast<gzFile>(file); }
 bool IsZstd(const std::string& path) {
   FILE* const file = std::fopen(path.c_str(), "rbe");
   if (file == nullptr) return false;
-  unsigned char magic[4];
-  const size_t size = std::fread(magic, 1, sizeof(magic), file);
+  uint32_t magic = 0;  // Little-endian, as this machine.
+  const size_t size = std::fread(&magic, 1, sizeof(magic), file);
   std::fclose(file);
-  return size == sizeof(magic) && std::memcmp(magic, kZstdMagic, sizeof(magic)) == 0;
+  return size == sizeof(magic) && (magic == kZstdMagic || (magic & ~uint32_t{15}) == kZstdSkippableMagic);
 }
 
 }  // namespace

@@ -149,6 +149,14 @@ TEST(LineReader, ReadsAZstdOfSeveralFrames) {
   EXPECT_TRUE(Lines(WriteFile("empty.zst", PackedByZstd(""))).empty());
 }
 
+TEST(LineReader, ReadsAZstdThatBeginsWithASkippableFrame) {
+  const std::string skipped(
+      "\x5a\x2a\x4d\x18\x03\x00\x00\x00"
+      "abc",
+      11);  // RFC 8878, 3.1.2; as pzstd writes them.
+  EXPECT_EQ(Lines(WriteFile("skippable.zst", skipped + PackedByZstd("a\nb\n"))), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST(LineReader, ReadsALongZstd) {
   std::string content;
   std::vector<std::string> expected;
