@@ -31,7 +31,8 @@ inline uint64_t GroupOf(absl::string_view text) { return StableHash({text.data()
 
 // What is wrong with a line, and where.
 struct LineError {
-  size_t column = 0;  // Byte within the line, from 1.
+  size_t column = 0;   // Byte within the line, from 1.
+  uint64_t lines = 1;  // Of the file, that are lost with it: more than one, where a quote was not closed.
   std::string message;
 };
 

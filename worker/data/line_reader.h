@@ -29,6 +29,8 @@ class LineReader {
 
   // Number of the line given last, from 1 (of its first line, if it was extended).
   uint64_t line_number() const { return first_line_; }
+  // Lines that the line given last was made of.
+  uint64_t lines_joined() const { return lines_ - first_line_ + 1; }
   uint64_t file_offset() const { return source_->file_offset(); }
   const std::string& path() const { return source_->path(); }
 

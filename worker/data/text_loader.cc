@@ -52,13 +52,16 @@ class TextFiles {
       if (outcome == LineOutcome::kBlank) return absl::OkStatus();
       if (outcome == LineOutcome::kSample) LODESTONE_RETURN_IF_ERROR(sink(parsed, &error));
       if (!error.message.empty()) {
-        LODESTONE_RETURN_IF_ERROR(CountBadLine(absl::StrCat(reader->PlaceOf(error), ": ", error.message), &bad_lines));
+        std::string text = absl::StrCat(reader->PlaceOf(error), ": ", error.message);
+        if (error.lines > 1) absl::StrAppend(&text, ", and takes the ", error.lines - 1, " lines after it along");
+        LODESTONE_RETURN_IF_ERROR(CountBadLines(text, error.lines, &bad_lines));
       }
     }
   }
 
-  absl::Status CountBadLine(const std::string& text, uint64_t* bad_lines) const {
-    if (++*bad_lines <= config_.bad_lines_max()) {
+  absl::Status CountBadLines(const std::string& text, uint64_t lines, uint64_t* bad_lines) const {
+    *bad_lines += lines;
+    if (*bad_lines <= config_.bad_lines_max()) {
       if (!again_) LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
       return absl::OkStatus();
     }

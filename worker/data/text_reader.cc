@@ -49,6 +49,7 @@ absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* erro
       continue;
     }
     const LineOutcome outcome = parser_->Parse(line, parsed, error);
+    if (outcome == LineOutcome::kMalformed) error->lines = reader_.lines_joined();
     if (outcome != LineOutcome::kBlank) return outcome;
   }
 }

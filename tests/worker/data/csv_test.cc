@@ -174,6 +174,18 @@ TEST(Csv, RefusesAFileWhoseRangeHasAnotherNumberOfColumns) {
   }
 }
 
+TEST(Csv, LinesThatAnOpenQuoteTakesAlongAreMalformedToo) {
+  const std::string path = WriteFile("inch.csv", "x,y\n1,0\n\"12 inch,1\n3,1\n4,0\n");
+  v1::Config config = FilesConfig(kCsv, {path});
+  config.mutable_data()->mutable_csv()->set_label("y");
+  config.mutable_data()->set_bad_lines_max(2);
+  ExpectError(Load(config), {path + ":3:", "takes the 2 lines after it along", "malformed line 3 of this file"});
+  config.mutable_data()->set_bad_lines_max(3);
+  const auto data = Load(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 1u);
+}
+
 TEST(Csv, ReadsRatings) {
   const std::string path = WriteFile("ratings.tsv", "1\t1\t3.5\n1\t2\t0.5\n2\t1\t5\n");
   auto config = FilesConfig(v1::DataConfig::AUTO, {path}, {path});
