@@ -85,12 +85,16 @@ def observe(address: Optional[str] = None, *, cluster: str = "lodestone", token:
 
 
 def _join(text: str, pushes_in_flight_max: int, *, observe: bool) -> "Cluster":
-    handle = c_void_p()
     lib = library()
     _log.begin()
     join = lib.observe if observe else lib.connect
-    interruptibly(lambda: join(text.encode(), byref(handle)))
-    return Cluster(handle, pushes_in_flight_max, observe)
+
+    def connected() -> Cluster:
+        handle = c_void_p()
+        join(text.encode(), byref(handle))
+        return Cluster(handle, pushes_in_flight_max, observe)
+
+    return interruptibly(connected, undo=Cluster.close)
 
 
 def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeout: float = 5.0) -> Dict[str, Any]:
@@ -101,7 +105,11 @@ def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeou
     json_text = c_void_p()
     lib = library()
     _log.begin()
-    interruptibly(lambda: lib.status(text.encode(), byref(json_text)))
+
+    def query() -> None:
+        lib.status(text.encode(), byref(json_text))
+
+    interruptibly(query)
     try:
         found: Dict[str, Any] = json.loads(ctypes.string_at(json_text))
         return found

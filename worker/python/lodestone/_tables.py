@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
 from ._arrays import address, floats, keys as keys_of, target
@@ -59,7 +60,7 @@ class Dense(Table):
     @property
     def size(self) -> int:
         """Its elements."""
-        return int(library().table_elements(self._handle))
+        return math.prod(self.shape)
 
     def push(self, gradient: Any, *, clock: Optional[int] = None, read: Any = None, copy: bool = True) -> Call[None]:
         """Sends a gradient of the table's shape; see Cluster.push."""
