@@ -26,7 +26,8 @@ class Call(Generic[Result]):
     fails is logged as a warning.
     """
 
-    def __init__(self, cluster: "Cluster", keep: Any, finish: Callable[[], Result], reads: AbstractSet[str] = frozenset()):
+    def __init__(self, cluster: "Cluster", keep: Any, finish: Callable[[], Result],
+                 reads: AbstractSet[str] = frozenset()):
         # `keep`: what the library uses until the call is done. `reads`: of "dense" and "rows".
         self._cluster = cluster
         self._handle = ctypes.c_void_p()  # Set by Cluster._begin.
@@ -47,8 +48,8 @@ class Call(Generic[Result]):
         return self._settled or self._settle(0)
 
     def result(self, timeout: Optional[float] = None) -> Result:
-        """Waits until it is done, and returns what was read (None of a push). Raises what it failed with (a LodestoneError, or
-        what copying to `out` raised), and TimeoutError after `timeout` seconds, when it still goes on."""
+        """Waits until it is done, and returns what was read (None of a push). Raises what it failed with (a
+        LodestoneError, or what copying to `out` raised), and TimeoutError after `timeout` seconds, when it still goes on."""
         self._asked = True
         if not self._settled and not self._settle(timeout):
             raise TimeoutError(f"the call is not done after {timeout} s; it goes on")

@@ -10,7 +10,8 @@ import logging
 import threading
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union, overload
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, \
+    Union, overload
 
 from ._arrays import address
 from ._call import Call
@@ -123,8 +124,8 @@ class Cluster:
         versions, versions_keep = _read_versions(read)
         self._wait_for_room()
         call: Call[None] = Call(self, (keep if not copy else None, versions_keep), lambda: None)
-        return self._begin(call, lambda client: library().push(client, self._step(clock), arguments, len(arguments), versions,
-                                                               byref(call._handle)), self._pushes)
+        return self._begin(call, lambda client: library().push(
+            client, self._step(clock), arguments, len(arguments), versions, byref(call._handle)), self._pushes)
 
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
         """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
@@ -264,8 +265,8 @@ class Cluster:
     # Its life.
 
     def close(self) -> None:
-        """Leaves the cluster. Calls in flight end with Cancelled; wait for them, or flush(), before. May be repeated. The error
-        of a push that nothing has asked for is logged.
+        """Leaves the cluster. Calls in flight end with Cancelled; wait for them, or flush(), before. May be repeated.
+        The error of a push that nothing has asked for is logged.
 
         Waits two seconds for other threads that are in a method (and for what Ctrl-C has left); if that is not enough, the
         cluster is left when the last of them ends.
@@ -308,7 +309,8 @@ class Cluster:
             if isinstance(call._error, Cancelled):  # As close() says.
                 call._asked = True
 
-    def _begin(self, call: Call[Any], begin: Callable[[c_void_p], Any], queue: Optional[Deque[Call[Any]]] = None) -> Call[Any]:
+    def _begin(self, call: Call[Any], begin: Callable[[c_void_p], Any],
+               queue: Optional[Deque[Call[Any]]] = None) -> Call[Any]:
         """Starts a call by `begin`, and puts it into `queue`. What the library uses is kept before it does, so that Ctrl-C
         right after the start finds it."""
         with self._native as client:

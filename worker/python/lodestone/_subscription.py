@@ -8,7 +8,7 @@ import time
 from ctypes import byref, c_uint64, c_void_p
 from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional, Sequence
 
-from ._arrays import address, keys as keys_of, target
+from ._arrays import address, keys as keys_of, shape_of, target
 from ._errors import FailedPrecondition, InvalidArgument, LodestoneError
 from ._library import Handle, library
 
@@ -154,13 +154,10 @@ class RowSubscription(Following):
     _reads = frozenset({"rows"})
 
     def __init__(self, cluster: "Cluster", table: "Embedding", keys: Any, into: Any, every: float):
-        import numpy as np
-
         super().__init__(cluster)
         self._table = table
         self._keys = keys_of(keys, f"table `{table.name}`").copy()
-        shape = np.shape(keys) if not hasattr(keys, "shape") else tuple(keys.shape)
-        array, finish = target(into, (*shape, table.dim), f"table `{table.name}`")
+        array, finish = target(into, (*shape_of(keys), table.dim), f"table `{table.name}`")
         if finish is not None:
             raise InvalidArgument(f"into of table `{table.name}` must be a contiguous float32 array of the host")
         self.arrays.append(array)
