@@ -75,7 +75,8 @@ void lodestone_set_log(int level, lodestone_log_function function, void* user);
  * `coordinator`, `security` and `worker` count; at least coordinator.address must be set. A part that is not set is as
  * a worker's; cluster.shards, if it is not set, is what the cluster has. Waits up to coordinator.join_timeout_ms for
  * the servers. The client takes one of the cluster's places for workers (cluster.workers of the ps). INVALID_ARGUMENT
- * names the field, RESOURCE_EXHAUSTED: no place is free, DEADLINE_EXCEEDED: nothing was reached. */
+ * names the field. DEADLINE_EXCEEDED: within that time nothing was reached, or no place became free; the message says
+ * which. */
 int lodestone_connect(const char* config, lodestone_client** client);
 /* The same for a client that only reads: it takes no place, has no lease, and the coordinator does not know it. What
  * pushes, reports or waits for other workers is FAILED_PRECONDITION. */
@@ -155,7 +156,8 @@ int lodestone_pull(lodestone_client* client, const lodestone_destination* destin
 int lodestone_push_pull(lodestone_client* client, uint64_t clock, const lodestone_gradients* gradients,
                         size_t gradients_count, const lodestone_read_versions* versions,
                         const lodestone_destination* destinations, size_t destinations_count, lodestone_call** call);
-/* Waits until all pushes of this client are acknowledged; the first error that one ended with. */
+/* Waits until all pushes of this client are acknowledged; the first error that one ended with, but for OUT_OF_RANGE:
+ * that a table's guard refused a push only its call says. */
 int lodestone_flush(lodestone_client* client);
 /* What heartbeats report of this client: steps taken, samples seen, and the latest loss. */
 int lodestone_report(lodestone_client* client, uint64_t clock, uint64_t samples, float loss);

@@ -2,17 +2,20 @@
 
 import asyncio
 import gc
+import json
 import logging
 import multiprocessing
 import os
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 
 import lodestone
 from cluster_case import ClusterCase
+from lodestone import _connect, _library
 
 
 def child_is_refused(cluster, pipe):
@@ -129,6 +132,42 @@ class Client(ClusterCase):
             self.cluster.dense()
         with self.assertRaisesRegex(lodestone.InvalidArgument, "optimizer"):
             self.cluster.dense("r/x", 2, {"adamm": {}})
+
+    def test_gradients_have_the_shape_of_their_keys(self):
+        table = self.cluster.embedding("shape/e", 2, lodestone.SGD(-1))
+        for keys in ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])):
+            self.assertEqual(table.pull(keys).result().shape, (2, 2, 2))
+            for shape in ((4, 2), (2, 2, 2)):
+                table.push(keys, np.ones(shape)).result()
+            table.push(keys, np.ones((2, 2, 2)).tolist()).result()
+            for shape in ((8,), (2, 4), (1, 8), (4, 1, 2)):
+                with self.assertRaisesRegex(lodestone.InvalidArgument, r"shape/e.*must be \[4, 2\]"):
+                    table.push(keys, np.ones(shape))
+        np.testing.assert_array_equal(table.pull([4]).result(), [[6, 6]])
+
+    def test_steps_go_on_from_the_greatest(self):
+        with mock.patch.object(_library.library(), "push", wraps=_library.library().push) as push, \
+                mock.patch.object(_library.library(), "report", wraps=_library.library().report) as report:
+            table = self.cluster.dense("steps", 1)
+            for clock in (None, 100, None, 7, None):
+                table.push([1], clock=clock).result()
+            self.cluster.report()
+            self.cluster.report(clock=200)
+            self.cluster.report(samples=1)
+            table.push([1]).result()
+        self.assertEqual([call.args[1] for call in push.call_args_list], [1, 100, 101, 7, 102, 201])
+        self.assertEqual([call.args[1] for call in report.call_args_list], [102, 200, 200])
+
+    def test_a_configuration_is_changed_only_by_what_is_given(self):
+        config = {"cluster": {"name": "other"}, "coordinator": {"join_timeout_ms": 300}}
+        read = lambda **given: json.loads(_connect._config_text("a:1", **{
+            "cluster": None, "token": None, "tls": None, "worker": None, "timeout": None, "config": config, **given}))
+        self.assertEqual(read(), {"cluster": {"name": "other"},
+                                  "coordinator": {"join_timeout_ms": 300, "address": "a:1"}})
+        found = read(cluster="mine", timeout=2.0)
+        self.assertEqual((found["cluster"]["name"], found["coordinator"]["join_timeout_ms"]), ("mine", 2000))
+        with self.assertRaisesRegex(lodestone.LodestoneError, "other"):
+            lodestone.connect(self.local.address, config=config)
 
     def test_a_subscription_follows(self):
         table = self.cluster.dense("s/d", 5, lodestone.SGD(-1), broadcast={"every_ms": 5})

@@ -1,6 +1,7 @@
 """lodestone.torch: embeddings and the optimizer, beside what PyTorch does by itself."""
 
 import unittest
+from unittest import mock
 
 import torch
 
@@ -106,6 +107,55 @@ class Torch(ClusterCase):
         once = self.cluster.embedding("at_once", 1, lodestone.Adagrad(1.0))
         once.push([1, 2, 3], [[1], [2], [1]]).result()
         self.assertEqual(table.pull([1, 2, 3]).result().tolist(), once.pull([1, 2, 3]).result().tolist())
+
+    def test_gradients_of_a_block_that_fails_are_not_pushed(self):
+        table = self.cluster.embedding("block", 1, lodestone.SGD(-1))
+        module = lt.Embedding(table)
+        with self.assertRaisesRegex(OSError, "no data"), module.accumulate(), module.accumulate():
+            module(torch.tensor([1])).sum().backward()
+            raise OSError("no data")
+        with module.accumulate():
+            module(torch.tensor([2])).sum().backward()
+        self.cluster.flush()
+        self.assertEqual(table.pull([1, 2]).result()[:, 0].tolist(), [0, 1])
+
+    def test_features_have_names_of_any_kind(self):
+        table = self.cluster.embedding("names", 2)
+        for name in ("items", "keys", "pop", "training", "of.dots"):
+            bags = lt.EmbeddingBagCollection({name: table})
+            self.assertEqual(tuple(bags({name: (torch.tensor([1]), torch.tensor([0]))})[name].shape), (1, 2))
+
+    def test_an_exchange_that_ctrl_c_ended_is_taken_later(self):
+        module = torch.nn.Linear(1, 1, bias=False)
+        optimizer = lt.AsyncOptimizer(module, self.cluster, lodestone.SGD(-1), prefix="later/", overlap=True)
+        before = float(module.weight)
+        module(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+        pending = optimizer._pending
+        with mock.patch.object(lodestone.Call, "result", side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt):
+            optimizer.refresh()
+        self.assertIs(optimizer._pending, pending)
+        optimizer._take()
+        self.assertIs(optimizer._read, pending)
+        self.assertAlmostEqual(float(module.weight), before + 1, places=5)
+        # One that has failed is not in the way of the next.
+        module.weight.grad = torch.full((1, 1), float("nan"))
+        optimizer.step()
+        with self.assertRaises(lodestone.LodestoneError):
+            optimizer.refresh()
+        optimizer.refresh()
+
+    def test_padding_that_begins_with_other_values_is_warned_of(self):
+        module = torch.nn.Embedding(4, 2, padding_idx=1)
+        state = module.state_dict()
+        own = {name: tensor.clone() for name, tensor in state.items()}
+        with self.assertWarnsRegex(UserWarning, "row 1 of parameter weight"):
+            optimizer = lt.AsyncOptimizer(module, self.cluster, prefix="padding/")
+        optimizer.load_state_dict(own)
+        again = torch.nn.Embedding(4, 2, padding_idx=1)
+        lt.AsyncOptimizer(again, self.cluster, prefix="padding/")  # Which has the values that were loaded.
+        self.assertTrue(torch.equal(again.weight, own["weight"]))
 
     def test_nothing_is_pushed_without_gradients(self):
         table = self.cluster.embedding("still", 1, lodestone.SGD(-1))

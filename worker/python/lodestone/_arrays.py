@@ -37,6 +37,13 @@ def address(array: Any) -> int:
     return int(array.__array_interface__["data"][0])  # Half the time of array.ctypes.data.
 
 
+def shape_of(source: Any) -> Tuple[int, ...]:
+    """The shape of an array, or of what becomes one, such as nested lists."""
+    import numpy as np
+
+    return tuple(source.shape) if hasattr(source, "shape") else np.shape(source)
+
+
 def floats(source: Any, shape: Tuple[int, ...], what: str) -> Any:
     """A contiguous float32 array of `shape` with the values of `source`; `source` itself where it is one."""
     import numpy as np

@@ -123,7 +123,12 @@ def _use(cluster: "Cluster", spec: Mapping[str, Any]) -> None:
     """Gives a table these settings; the description of a model stays as it is."""
     lib = library()
     text = json.dumps({name: of for name, of in spec.items() if name not in ("model", "revision")}).encode()
-    interruptibly(lambda: lib.table_open(cluster._alive(), text, byref(c_void_p())))
+
+    def open_table() -> None:
+        with cluster._native as client:
+            lib.table_open(client, text, byref(c_void_p()))
+
+    interruptibly(open_table, to_its_end=True)  # Settings that come later would replace those that are restored.
 
 
 def assign(cluster: "Cluster", values: Mapping[Any, Any]) -> None:
@@ -140,6 +145,7 @@ def assign(cluster: "Cluster", values: Mapping[Any, Any]) -> None:
         with contextlib.ExitStack() as stack:  # Each of them, also if one fails.
             for part in parts:
                 stack.callback(_use, cluster, part.spec)
+            stack.callback(cluster.flush)  # First: what Ctrl-C left in flight is meant for the temporary settings.
 
 
 def find_or_make(cluster: "Cluster", spec: Mapping[str, Any]) -> Any:

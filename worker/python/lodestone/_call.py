@@ -26,31 +26,30 @@ class Call(Generic[Result]):
     fails is logged as a warning.
     """
 
-    def __init__(self, cluster: "Cluster", handle: Any, keep: Any, finish: Callable[[], Result],
+    def __init__(self, cluster: "Cluster", keep: Any, finish: Callable[[], Result],
                  reads: AbstractSet[str] = frozenset()):
         # `keep`: what the library uses until the call is done. `reads`: of "dense" and "rows".
         self._cluster = cluster
-        self._handle = handle
+        self._handle = ctypes.c_void_p()  # Set by Cluster._begin.
         self._keep = keep
         self._finish = finish
         self._reads = reads
         self._lock = threading.Lock()
         self._settled = False
-        self._error: Optional[LodestoneError] = None
+        self._error: Optional[Exception] = None
         self._result: Optional[Result] = None
         self._versions: Any = None
         self._asked = False
         self._callbacks: List[Callable[["Call[Result]"], None]] = []
         self._notified = False
-        cluster._started(self)
 
     def done(self) -> bool:
         """Whether it has ended, well or not."""
         return self._settled or self._settle(0)
 
     def result(self, timeout: Optional[float] = None) -> Result:
-        """Waits until it is done, and returns what was read (None of a push). Raises what it failed with, and
-        TimeoutError after `timeout` seconds, when it still goes on."""
+        """Waits until it is done, and returns what was read (None of a push). Raises what it failed with (a
+        LodestoneError, or what copying to `out` raised), and TimeoutError after `timeout` seconds, when it still goes on."""
         self._asked = True
         if not self._settled and not self._settle(timeout):
             raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
@@ -58,7 +57,7 @@ class Call(Generic[Result]):
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def exception(self, timeout: Optional[float] = None) -> Optional[LodestoneError]:
+    def exception(self, timeout: Optional[float] = None) -> Optional[Exception]:
         """Waits as result() does; what it failed with, or None."""
         self._asked = True
         if not self._settled and not self._settle(timeout):
@@ -109,7 +108,7 @@ class Call(Generic[Result]):
 
     def _settle(self, timeout: Optional[float]) -> bool:
         """Takes the outcome over if the call ends within `timeout` seconds (None: no limit)."""
-        error: Optional[LodestoneError] = None
+        error: Optional[Exception] = None
         try:
             if not wait_for_call(self._handle, timeout):
                 return False
@@ -118,9 +117,12 @@ class Call(Generic[Result]):
         with self._lock:
             if self._settled:
                 return True
-            self._error = error
             if error is None:
-                self._result = self._finish()
+                try:
+                    self._result = self._finish()
+                except Exception as failed:  # pylint: disable=broad-except  # A copy to `out`: this call's own.
+                    error = failed
+            self._error = error
             self._keep = None
             self._settled = True
         self._cluster._ended(self)
@@ -169,9 +171,13 @@ class _Notifier:
             token = self._ended.get()
             with self._lock:
                 call = self._calls.pop(token, None)
-            if call is not None:
-                call._settle(None)
-                call._run_callbacks()
+            try:
+                if call is not None:
+                    call._settle(None)
+                    call._run_callbacks()
+            except Exception:  # pylint: disable=broad-except  # Other calls still need this thread.
+                _log.exception("the end of a call could not be taken over")
+            call = None  # Nothing keeps it until the next one ends.
 
 
 _notifier = _Notifier()

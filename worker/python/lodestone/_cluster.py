@@ -5,29 +5,35 @@ from __future__ import annotations
 import atexit
 import collections
 import ctypes
-import itertools
 import json
+import logging
 import threading
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union, overload
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, \
+    Union, overload
 
 from ._arrays import address
 from ._call import Call
-from ._errors import FailedPrecondition, InvalidArgument
-from ._library import Destination, Gradients, ReadVersions, interruptibly, library
+from ._errors import Cancelled, InvalidArgument
+from ._library import Destination, Gradients, Handle, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
 from ._subscription import Following, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments
+
+CLOSE_SECONDS = 2.0  # What close() waits for other threads.
+
+_log = logging.getLogger("lodestone")
+OfTable = TypeVar("OfTable", Dense, Embedding)
 
 
 class Cluster:
     """A connection to a cluster; made by connect() or observe(). Thread-safe. Close it, or use it in a `with` statement."""
 
     def __init__(self, handle: c_void_p, pushes_in_flight_max: int, observes: bool):
-        self._handle: Optional[c_void_p] = handle
+        self._native = Handle(handle, self._disconnect, "the cluster is closed: connect again")
         self._lock = threading.Lock()
-        self._clock = itertools.count(1)
+        self._clock = 0  # The greatest that was pushed or reported.
         self._in_flight: Set[Call[Any]] = set()
         self._pushes: Deque[Call[Any]] = collections.deque()
         self._pushes_max = pushes_in_flight_max
@@ -51,7 +57,7 @@ class Cluster:
         settings: more of TableSpec of proto/table.proto, as broadcast={"every_ms": 20}, guard={"norm_max_factor": 10}.
         """
         dims = [shape] if isinstance(shape, int) else [int(d) for d in shape]
-        return Dense(self, self._open_table(name, {"dense": {"dims": dims}}, optimizer, initializer, settings))
+        return self._open_table(Dense, name, {"dense": {"dims": dims}}, optimizer, initializer, settings)
 
     def embedding(self, name: str, dim: int, optimizer: Union[Optimizer, Mapping[str, Any]] = SGD(),
                   initializer: Union[Initializer, Mapping[str, Any], None] = None, *,
@@ -66,25 +72,35 @@ class Cluster:
             shape["admission"] = dict(admission)
         if eviction is not None:
             shape["eviction"] = dict(eviction)
-        return Embedding(self, self._open_table(name, {"embedding": shape}, optimizer, initializer, settings))
+        return self._open_table(Embedding, name, {"embedding": shape}, optimizer, initializer, settings)
 
-    def _open_table(self, name: str, shape: Dict[str, Any], optimizer: Any, initializer: Any,
-                    settings: Mapping[str, Any]) -> c_void_p:
+    def _open_table(self, kind: Type[OfTable], name: str, shape: Dict[str, Any], optimizer: Any, initializer: Any,
+                    settings: Mapping[str, Any]) -> OfTable:
         spec = {"name": name, **shape, "optimizer": spec_of(optimizer), **settings}
         if initializer is not None:
             spec["initializer"] = spec_of(initializer)
-        table = c_void_p()
         lib = library()
         text = json.dumps(spec).encode()
-        interruptibly(lambda: lib.table_open(self._alive(), text, byref(table)))
-        return table
+
+        def opened() -> OfTable:
+            table = c_void_p()
+            with self._native as client:
+                lib.table_open(client, text, byref(table))
+                return kind(self, table)
+
+        return interruptibly(opened)
 
     def table(self, name: str) -> Union[Dense, Embedding]:
         """A table that exists, with its settings as they are. Raises NotFound."""
-        table = c_void_p()
         lib = library()
-        interruptibly(lambda: lib.table_find(self._alive(), name.encode(), byref(table)))
-        return Dense(self, table) if lib.table_elements(table) > 0 else Embedding(self, table)
+
+        def found() -> Union[Dense, Embedding]:
+            table = c_void_p()
+            with self._native as client:
+                lib.table_find(client, name.encode(), byref(table))
+                return Dense(self, table) if lib.table_elements(table) > 0 else Embedding(self, table)
+
+        return interruptibly(found)
 
     # Pushes and pulls.
 
@@ -106,12 +122,10 @@ class Cluster:
         """
         arguments, keep = gradient_arguments(gradients, copy, Gradients)
         versions, versions_keep = _read_versions(read)
-        handle = c_void_p()
         self._wait_for_room()
-        library().push(self._alive(), self._step(clock), arguments, len(arguments), versions, byref(handle))
-        call: Call[None] = Call(self, handle, (keep if not copy else None, versions_keep), lambda: None)
-        self._pushes.append(call)
-        return call
+        call: Call[None] = Call(self, (keep if not copy else None, versions_keep), lambda: None)
+        return self._begin(call, lambda client: library().push(
+            client, self._step(clock), arguments, len(arguments), versions, byref(call._handle)), self._pushes)
 
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
         """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
@@ -146,22 +160,19 @@ class Cluster:
                     pick: Callable[[Dict[Any, Any]], Any]) -> Call[Any]:
         """A pull whose result is `pick` of the arrays by table."""
         arguments, keep, finish, reads = self._destinations(tables, out)
-        handle = c_void_p()
-        library().pull(self._alive(), arguments, len(arguments), byref(handle))
-        return Call(self, handle, keep, lambda: pick(finish()), reads)
+        call: Call[Any] = Call(self, keep, lambda: pick(finish()), reads)
+        return self._begin(call, lambda client: library().pull(client, arguments, len(arguments), byref(call._handle)))
 
     def _start_push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
                          pick: Callable[[Dict[Any, Any]], Any], clock: Optional[int], read: Any) -> Call[Any]:
         pushed, pushed_keep = gradient_arguments(gradients, True, Gradients)
         arguments, keep, finish, reads = self._destinations(tables, out)
         versions, versions_keep = _read_versions(read)
-        handle = c_void_p()
         self._wait_for_room()
-        library().push_pull(self._alive(), self._step(clock), pushed, len(pushed), versions, arguments, len(arguments),
-                            byref(handle))
-        call: Call[Any] = Call(self, handle, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
-        self._pushes.append(call)
-        return call
+        call: Call[Any] = Call(self, (pushed_keep, keep, versions_keep), lambda: pick(finish()), reads)
+        return self._begin(call, lambda client: library().push_pull(
+            client, self._step(clock), pushed, len(pushed), versions, arguments, len(arguments), byref(call._handle)),
+            self._pushes)
 
     def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
         return self._start_pull([(table, keys)], None if out is None else {table: out}, lambda arrays: arrays[table])
@@ -191,11 +202,13 @@ class Cluster:
 
     def flush(self) -> None:
         """Waits until all pushes are acknowledged. Raises the first error of those whose outcome was not asked for."""
-        self._alive()
-        while self._pushes:
-            self._wait_for(self._pushes[0])
+        with self._native:  # Raises if the cluster is closed.
+            pass
+        while (oldest := self._oldest()) is not None:
+            self._wait_for(oldest)
             self._forget_pushes()
-        failure, self._failure = self._failure, None
+        with self._lock:
+            failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
         self.check()
@@ -225,61 +238,107 @@ class Cluster:
     # The cluster's other workers.
 
     def report(self, *, clock: Optional[int] = None, samples: int = 0, loss: float = 0.0) -> None:
-        """Reports progress, which status and the page show: steps taken, samples seen, the latest loss."""
-        library().report(self._alive(), 0 if clock is None else clock, samples, loss)
+        """Reports progress, which status and the page show: steps taken (clock; None: the greatest that was pushed or
+        reported), samples seen, the latest loss."""
+        with self._lock:
+            self._clock = max(self._clock, clock or 0)
+            steps = self._clock if clock is None else clock
+        with self._native as client:
+            library().report(client, steps, samples, loss)
 
     def await_clock(self, clock: int) -> None:
         """Waits until all other workers have reported at least `clock` steps: those of cluster.workers (as many as launch()
         starts, local(workers=)) that have not joined yet too, but not those that have left or died."""
         lib = library()
-        interruptibly(lambda: lib.await_clock(self._alive(), clock))
+
+        def wait() -> None:
+            with self._native as client:
+                lib.await_clock(client, clock)
+
+        interruptibly(wait)
 
     def check(self) -> None:
         """Raises what makes this client useless, if anything does: its lease has ended, say."""
-        library().health(self._alive())
+        with self._native as client:
+            library().health(client)
 
     # Its life.
 
     def close(self) -> None:
-        """Leaves the cluster. Calls in flight end with Cancelled; wait for them, or flush(), before. May be repeated."""
-        with self._lock:
-            handle, self._handle = self._handle, None
-        if handle is None:
+        """Leaves the cluster. Calls in flight end with Cancelled; wait for them, or flush(), before. May be repeated.
+        The error of a push that nothing has asked for is logged.
+
+        Waits two seconds for other threads that are in a method (and for what Ctrl-C has left); if that is not enough, the
+        cluster is left when the last of them ends.
+        """
+        if self._native.closed:
             return
         _open.discard(self)
+        self._forget_pushes()
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            _log.warning("a push that nothing waited for failed: %s", failure)
         for subscription in list(self._subscriptions):
             subscription.close()
-        library().disconnect(handle)
-        for call in list(self._in_flight):
-            call.exception()
+        self._native.close(CLOSE_SECONDS)
 
     def __enter__(self) -> "Cluster":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None and self._handle is not None and not self._observes:
-            self.flush()
-        self.close()
+        try:
+            if kind is None and not self._native.closed and not self._observes:
+                self.flush()
+        finally:
+            self.close()
 
     def __repr__(self) -> str:
         what = "observer" if self._observes else f"worker {self.index}"
-        return f"<lodestone.Cluster {what}{'' if self._handle is not None else ', closed'}>"
+        return f"<lodestone.Cluster {what}{', closed' if self._native.closed else ''}>"
 
     # Of this package.
 
-    def _alive(self) -> c_void_p:
-        if self._handle is None:
-            raise FailedPrecondition("the cluster is closed: connect again")
-        return self._handle
+    def _disconnect(self, handle: c_void_p) -> None:
+        """The end of the native client: no thread is in it any more."""
+        library().disconnect(handle)
+        with self._lock:
+            calls = list(self._in_flight)
+        for call in calls:
+            call._settle(None)
+            if isinstance(call._error, Cancelled):  # As close() says.
+                call._asked = True
+
+    def _begin(self, call: Call[Any], begin: Callable[[c_void_p], Any],
+               queue: Optional[Deque[Call[Any]]] = None) -> Call[Any]:
+        """Starts a call by `begin`, and puts it into `queue`. What the library uses is kept before it does, so that Ctrl-C
+        right after the start finds it."""
+        with self._native as client:
+            with self._lock:
+                self._in_flight.add(call)
+            try:
+                begin(client)
+            finally:
+                if not call._handle:
+                    self._ended(call)
+                elif queue is not None:
+                    queue.append(call)
+        self._let_go(call)
+        return call
 
     def _step(self, clock: Optional[int]) -> int:
-        return next(self._clock) if clock is None else clock
+        with self._lock:
+            step = self._clock + 1 if clock is None else clock
+            self._clock = max(self._clock, step)
+        return step
 
     def _wait_for_room(self) -> None:
         """Waits, so that Ctrl-C works, where the library would."""
         self._forget_pushes()
         while len(self._pushes) >= self._pushes_max:
-            self._wait_for(self._pushes[0])
+            oldest = self._oldest()
+            if oldest is not None:
+                self._wait_for(oldest)
             self._forget_pushes()
 
     @staticmethod
@@ -287,22 +346,26 @@ class Cluster:
         while not call._settle(None):
             pass
 
-    def _forget_pushes(self) -> None:
-        while self._pushes and self._pushes[0].done():
-            try:
-                call = self._pushes.popleft()
-            except IndexError:  # Another thread was first.
-                return
-            if call._error is not None and not call._asked and self._failure is None:
-                self._failure = call._error
-                call._asked = True
-
-    def _started(self, call: Call[Any]) -> None:
+    def _oldest(self) -> Optional[Call[Any]]:
         with self._lock:
-            self._in_flight.add(call)
+            return self._pushes[0] if self._pushes else None
+
+    def _forget_pushes(self) -> None:
+        while (call := self._oldest()) is not None and call.done():
+            with self._lock:
+                if not self._pushes or self._pushes[0] is not call:  # Another thread was first.
+                    continue
+                self._pushes.popleft()
+                if call._error is not None and not call._asked and self._failure is None:
+                    self._failure = call._error
+                    call._asked = True
+
+    def _let_go(self, call: Call[Any]) -> None:
+        """Takes the outcomes over of what nothing waits for, once there are many."""
+        with self._lock:
             calls: List[Call[Any]] = list(self._in_flight) if len(self._in_flight) > 16 else []
-        for other in calls:  # What nothing waits for still has to be let go.
-            if other is not call:
+        for other in calls:
+            if other is not call and other._handle:  # Another thread may be about to start it.
                 other.done()
 
     def _ended(self, call: Call[Any]) -> None:

@@ -29,7 +29,7 @@ def _address(given: Optional[str]) -> str:
     return given if given is not None else os.environ[ADDRESS]
 
 
-def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], worker: Optional[int],
+def _config_text(address: str, cluster: Optional[str], token: Any, tls: Optional[TLS], worker: Optional[int],
                  timeout: Optional[float], config: Optional[Mapping[str, Any]]) -> str:
     """The configuration as JSON, in the form of Lodestone's configuration files."""
     merged: Dict[str, Any] = json.loads(json.dumps(dict(config or {})))
@@ -38,7 +38,8 @@ def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], wor
         merged.setdefault(section, {})[name] = value
 
     put("coordinator", "address", address)
-    put("cluster", "name", cluster)
+    if cluster is not None:
+        put("cluster", "name", cluster)
     if timeout is not None:
         put("coordinator", "join_timeout_ms", max(100, int(timeout * 1000)))
     if token is not None:
@@ -49,22 +50,22 @@ def _config_text(address: str, cluster: str, token: Any, tls: Optional[TLS], wor
             put("security", name, os.fspath(path))
     if worker is not None:
         put("worker", "index", worker)
-        merged["cluster"].setdefault("workers", worker + 1)  # For the check of the file; the ps's own counts.
+        merged.setdefault("cluster", {}).setdefault("workers", worker + 1)  # For the check of the file; the ps's own counts.
     return json.dumps(merged)
 
 
-def connect(address: Optional[str] = None, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
-            worker: Optional[int] = None, timeout: float = 60.0,
+def connect(address: Optional[str] = None, *, cluster: Optional[str] = None, token: Any = None, tls: Optional[TLS] = None,
+            worker: Optional[int] = None, timeout: Optional[float] = None,
             config: Optional[Mapping[str, Any]] = None) -> "Cluster":
     """Joins a cluster as one of its workers.
 
     address: host:port of the ps that serves the coordinator (ps 0), as coordinator.address of a configuration. None, in a
         process of launch(): the cluster that it was started for, as the worker that it is.
-    cluster: its name (cluster.name).
+    cluster: its name (cluster.name); None: that of config, or lodestone.
     token: the file with this client's token, where the cluster has identities.
     tls: the PEM file of the authorities that vouch for the servers, or {"authorities":, "certificate":, "key":}.
     worker: which of the workers' places to take; None: the lowest that is free.
-    timeout: seconds to wait for the servers.
+    timeout: seconds to wait for the servers; None: coordinator.join_timeout_ms of config, or 60.
     config: more of a worker's configuration (configs/README.md), such as {"worker": {"connections_per_server": 2}}.
 
     Raises DeadlineExceeded, with what it waited for: nothing was reached, or all places of cluster.workers are taken.
@@ -76,8 +77,8 @@ def connect(address: Optional[str] = None, *, cluster: str = "lodestone", token:
     return _join(text, int(in_flight), observe=False)
 
 
-def observe(address: Optional[str] = None, *, cluster: str = "lodestone", token: Any = None, tls: Optional[TLS] = None,
-            timeout: float = 60.0, config: Optional[Mapping[str, Any]] = None) -> "Cluster":
+def observe(address: Optional[str] = None, *, cluster: Optional[str] = None, token: Any = None, tls: Optional[TLS] = None,
+            timeout: Optional[float] = None, config: Optional[Mapping[str, Any]] = None) -> "Cluster":
     """Connects to a cluster to read only: to pull, and to subscribe. It takes no worker's place; whatever trains raises
     FailedPrecondition. The arguments are those of connect()."""
     text = _config_text(_address(address), cluster, token, tls, None, timeout, config)
@@ -85,23 +86,31 @@ def observe(address: Optional[str] = None, *, cluster: str = "lodestone", token:
 
 
 def _join(text: str, pushes_in_flight_max: int, *, observe: bool) -> "Cluster":
-    handle = c_void_p()
     lib = library()
     _log.begin()
     join = lib.observe if observe else lib.connect
-    interruptibly(lambda: join(text.encode(), byref(handle)))
-    return Cluster(handle, pushes_in_flight_max, observe)
+
+    def connected() -> Cluster:
+        handle = c_void_p()
+        join(text.encode(), byref(handle))
+        return Cluster(handle, pushes_in_flight_max, observe)
+
+    return interruptibly(connected, undo=Cluster.close)
 
 
 def status(address: str, *, token: Any = None, tls: Optional[TLS] = None, timeout: float = 5.0) -> Dict[str, Any]:
     """The status of a ps, and of the cluster if it serves the coordinator, without joining it (Admin.Status of
     proto/admin.proto)."""
     config = {"worker": {"call_timeout_ms": max(10, int(timeout * 1000))}}
-    text = _config_text(address, "lodestone", token, tls, None, None, config)
+    text = _config_text(address, None, token, tls, None, None, config)
     json_text = c_void_p()
     lib = library()
     _log.begin()
-    interruptibly(lambda: lib.status(text.encode(), byref(json_text)))
+
+    def query() -> None:
+        lib.status(text.encode(), byref(json_text))
+
+    interruptibly(query)
     try:
         found: Dict[str, Any] = json.loads(ctypes.string_at(json_text))
         return found

@@ -7,9 +7,11 @@ import os
 import threading
 import time
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional, TypeVar
 
-from ._errors import error_of
+from ._errors import FailedPrecondition, error_of
+
+Result = TypeVar("Result")
 
 ABI = 1
 DISTINCT_KEYS = 1
@@ -17,6 +19,51 @@ BORROWED = 2
 
 # How long a wait goes on before Python looks for signals.
 _SLICE_SECONDS = 0.1
+
+
+class Handle:
+    """A handle of the library that threads use in `with` statements. It is released once it is closed and no use goes on:
+    by close(), or by the last use."""
+
+    def __init__(self, handle: c_void_p, release: Callable[[c_void_p], None], closed: str):
+        self._handle = handle
+        self._release = release
+        self._message = closed
+        self._lock = threading.Lock()
+        self._uses = 0
+        self._released = threading.Event()
+        #: Whether it refuses uses.
+        self.closed = False
+
+    def __enter__(self) -> c_void_p:
+        """Raises FailedPrecondition: it is closed."""
+        with self._lock:
+            if self.closed:
+                raise FailedPrecondition(self._message)
+            self._uses += 1
+        return self._handle
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        with self._lock:
+            self._uses -= 1
+            last = self.closed and self._uses == 0
+        if last:
+            self._end()
+
+    def close(self, seconds: float) -> None:
+        """Refuses uses from now on. Waits for those that go on, at most so long: one that Ctrl-C left may not end."""
+        with self._lock:
+            last = not self.closed and self._uses == 0
+            self.closed = True
+        if last:
+            self._end()
+        self._released.wait(seconds)
+
+    def _end(self) -> None:
+        try:
+            self._release(self._handle)
+        finally:
+            self._released.set()
 
 
 class Gradients(ctypes.Structure):
@@ -121,24 +168,48 @@ def library() -> Library:
         return _loaded
 
 
-def interruptibly(function: Callable[[], Any]) -> None:
-    """Runs what may wait for long on a thread of its own, so that Ctrl-C ends the wait (and not the function)."""
-    outcome: "list[Optional[BaseException]]" = []
+def interruptibly(function: Callable[[], Result], *, undo: Optional[Callable[[Result], None]] = None,
+                  to_its_end: bool = False) -> Result:
+    """Runs what may wait for long on a thread of its own, so that Ctrl-C ends the wait (and not the function).
+
+    undo: what is done with a result that comes after Ctrl-C. to_its_end: Ctrl-C is raised only once the function has ended
+    (or Ctrl-C has come again), for what must not take effect later.
+    """
+    results: List[Result] = []
+    errors: List[BaseException] = []
+    lock = threading.Lock()
     done = threading.Event()
+    abandoned = False
 
     def run() -> None:
         try:
-            function()
-            outcome.append(None)
+            result = function()
+            with lock:
+                late = abandoned
+                results.append(result)
+            if late and undo is not None:
+                undo(result)
         except BaseException as error:  # pylint: disable=broad-except  # Goes to the thread that waits.
-            outcome.append(error)
+            errors.append(error)
         done.set()
 
     threading.Thread(target=run, daemon=True, name="lodestone").start()
-    while not done.wait(_SLICE_SECONDS):
-        pass
-    if outcome[0] is not None:
-        raise outcome[0]
+    try:
+        while not done.wait(_SLICE_SECONDS):
+            pass
+    except BaseException:
+        with lock:
+            abandoned = True
+            unused = list(results)
+        if undo is not None:
+            for result in unused:
+                undo(result)
+        if to_its_end:
+            done.wait()
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def wait_for_call(call: Any, timeout: Optional[float]) -> bool:

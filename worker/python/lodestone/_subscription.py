@@ -8,15 +8,16 @@ import time
 from ctypes import byref, c_uint64, c_void_p
 from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional, Sequence
 
-from ._arrays import address, keys as keys_of, target
+from ._arrays import address, keys as keys_of, shape_of, target
 from ._errors import FailedPrecondition, InvalidArgument, LodestoneError
-from ._library import library
+from ._library import Handle, library
 
 if TYPE_CHECKING:
     from ._cluster import Cluster
     from ._tables import Dense, Embedding
 
 _SLICE_MS = 100
+_CLOSE_SECONDS = 1.0  # For waits of other threads, which take a slice.
 
 
 class Following:
@@ -93,8 +94,10 @@ class Subscription(Following):
         self._lock = threading.Lock()
         self._stamp = 0  # Of the last copy.
         handles = (c_void_p * len(tables))(*[table._handle.value for table in tables])
-        self._handle: Optional[c_void_p] = c_void_p()
-        library().subscribe(cluster._alive(), handles, len(tables), byref(self._handle))
+        handle, lib = c_void_p(), library()
+        with cluster._native as client:
+            lib.subscribe(client, handles, len(tables), byref(handle))
+        self._native = Handle(handle, lib.subscription_release, "the subscription is closed")
 
     def refresh(self, timeout: Optional[float] = None, *, wait: bool = False) -> bool:
         """Copies what has come since the last time into `arrays`. The first time it waits until all values are there;
@@ -103,10 +106,10 @@ class Subscription(Following):
         stamp = c_uint64(self._stamp)
         if not self._wait(stamp, timeout if wait or self._stamp == 0 else 0.0):
             return False
-        with self._lock:
+        with self._lock, self._native as handle:
             pointers = (c_void_p * len(self.arrays))(*[address(array) for array in self.arrays])
             copied = c_uint64(0)
-            library().subscription_copy(self._alive(), pointers, self._stamp, byref(copied), address(self.versions),
+            library().subscription_copy(handle, pointers, self._stamp, byref(copied), address(self.versions),
                                         self._cluster.shards)
             self._stamp = copied.value
         return True
@@ -116,7 +119,8 @@ class Subscription(Following):
         before = stamp.value
         while True:
             left = _SLICE_MS if end is None else min(_SLICE_MS, max(0, int((end - time.monotonic()) * 1000)))
-            library().subscription_wait(self._alive(), left, byref(stamp))
+            with self._native as handle:
+                library().subscription_wait(handle, left, byref(stamp))
             if stamp.value > before:
                 return True
             self._cluster.check()
@@ -131,21 +135,13 @@ class Subscription(Following):
     def close(self) -> None:
         """Ends it: `arrays` stay as they are. May be repeated."""
         super().close()
-        with self._lock:
-            handle, self._handle = self._handle, None
-        if handle is not None:
-            library().subscription_release(handle)
+        self._native.close(_CLOSE_SECONDS)
 
     def __enter__(self) -> "Subscription":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
-
-    def _alive(self) -> c_void_p:
-        if self._handle is None:
-            raise FailedPrecondition("the subscription is closed")
-        return self._handle
 
 
 class RowSubscription(Following):
@@ -158,13 +154,10 @@ class RowSubscription(Following):
     _reads = frozenset({"rows"})
 
     def __init__(self, cluster: "Cluster", table: "Embedding", keys: Any, into: Any, every: float):
-        import numpy as np
-
         super().__init__(cluster)
         self._table = table
         self._keys = keys_of(keys, f"table `{table.name}`").copy()
-        shape = np.shape(keys) if not hasattr(keys, "shape") else tuple(keys.shape)
-        array, finish = target(into, (*shape, table.dim), f"table `{table.name}`")
+        array, finish = target(into, (*shape_of(keys), table.dim), f"table `{table.name}`")
         if finish is not None:
             raise InvalidArgument(f"into of table `{table.name}` must be a contiguous float32 array of the host")
         self.arrays.append(array)

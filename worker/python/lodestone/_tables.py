@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
+import math
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from ._arrays import address, floats, keys as keys_of, target
+from ._arrays import address, floats, keys as keys_of, shape_of, target
 from ._call import Call
 from ._library import library
 
@@ -59,7 +60,7 @@ class Dense(Table):
     @property
     def size(self) -> int:
         """Its elements."""
-        return int(library().table_elements(self._handle))
+        return math.prod(self.shape)
 
     def push(self, gradient: Any, *, clock: Optional[int] = None, read: Any = None, copy: bool = True) -> Call[None]:
         """Sends a gradient of the table's shape; see Cluster.push."""
@@ -86,7 +87,8 @@ class Embedding(Table):
         self.dim: int = int(library().table_dim(handle))
 
     def push(self, keys: Any, gradients: Any, *, clock: Optional[int] = None, read: Any = None) -> Call[None]:
-        """Sends gradients [n, dim] of rows: keys [n], whole numbers, of which those that come twice are added up."""
+        """Sends gradients [n, dim] of rows: keys [n], whole numbers, of which those that come twice are added up. Of keys
+        of another shape [...] they may be [..., dim], too."""
         return self._cluster.push({self: (keys, gradients)}, clock=clock, read=read)
 
     def pull(self, keys: Any, out: Any = None) -> Call[Any]:
@@ -105,6 +107,8 @@ class Embedding(Table):
 
 def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, Any]:
     """The C structures of gradients {table: gradient or (keys, gradients)}, and what they refer to."""
+    import numpy as np
+
     from ._library import BORROWED
 
     arguments = (structure * len(pushes))()
@@ -117,8 +121,10 @@ def gradient_arguments(pushes: Any, copy: bool, structure: Any) -> Tuple[Any, An
         else:
             keys, rows = gradient
             flat = keys_of(keys, f"table `{table.name}`")
-            if hasattr(rows, "reshape"):
-                rows = rows.reshape(-1, table.dim)
+            shape = shape_of(rows)
+            if len(shape) > 2 and shape == (*shape_of(keys), table.dim):
+                rows = np.reshape(rows, (flat.size, table.dim)) if not hasattr(rows, "reshape") else \
+                    rows.reshape(flat.size, table.dim)
             values = floats(rows, (flat.size, table.dim), f"the gradients of table `{table.name}`")
             argument.keys, argument.keys_count = address(flat), flat.size
             keep.append(flat)
@@ -136,8 +142,7 @@ def destination_argument(table: Table, keys: Any, out: Any, argument: Any) -> Tu
         assert isinstance(table, Embedding)
         flat = keys_of(keys, f"table `{table.name}`")
         argument.keys, argument.keys_count = address(flat), flat.size
-        keys_shape: Sequence[int] = tuple(keys.shape) if hasattr(keys, "shape") else (flat.size,)
-        shape = (*keys_shape, table.dim)
+        shape = (*shape_of(keys), table.dim)
     array, finish = target(out, shape, f"table `{table.name}`")
     argument.values = address(array)
     return (flat, array), array, finish

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
+import warnings
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, TypeVar, Union
 
 import torch
@@ -69,14 +70,17 @@ class _Remote(nn.Module):
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
-        """Adds up the gradients of the backward passes in a `with` block, and pushes them at its end."""
+        """Adds up the gradients of the backward passes in a `with` block, and pushes them at its end; those of a block that
+        raises are dropped."""
+        collected: List[Tuple[Tensor, Tensor, Call[Any]]] = []
         self._collects += 1
         try:
             yield
         finally:
             self._collects -= 1
-        if self._collects == 0 and self._collected:
-            collected, self._collected = self._collected, []
+            if self._collects == 0:
+                collected, self._collected = self._collected, []
+        if collected:
             keys = torch.cat([of for of, _, _ in collected])
             # Of keys that come in several passes the library adds the gradients up.
             self.table.push(keys, torch.cat([gradient for _, gradient, _ in collected]), read=collected[0][2])
@@ -174,8 +178,11 @@ class EmbeddingBagCollection(nn.Module):
 
     def __init__(self, tables: Mapping[str, Rows], mode: str = "sum"):
         super().__init__()
-        self.bags = nn.ModuleDict({name.replace(".", "_"): EmbeddingBag(table, mode) for name, table in tables.items()})
-        self._features = {name: name.replace(".", "_") for name in tables}
+        self.bags = nn.ModuleDict()
+        # A prefix, as a ModuleDict takes no name of its own attributes, such as "items", nor one with dots.
+        self._features = {name: "feature_" + name.replace(".", "_") for name in tables}
+        for name, table in tables.items():
+            self.bags[self._features[name]] = EmbeddingBag(table, mode)
         if len(self.bags) != len(self._features):
             raise InvalidArgument("two features differ only in their dots")
 
@@ -232,7 +239,10 @@ class AsyncOptimizer:
 
     Each parameter is a dense table `prefix` + its name, and starts from the cluster's values: all workers', and those of
     a run that is continued, are the same. A table that is new starts from values drawn as the module's were
-    (initializer_like). The constructor brings them into the module. `tables` has tables of your own by parameter's name, with
+    (initializer_like), and not from the module's own: where these matter (padding_idx, of which it warns; a matrix that is
+    orthogonal; weights of another training), one worker sets them, before the others push:
+    `state = copy.deepcopy(module.state_dict())` before the constructor, and load_state_dict(state) after it. The
+    constructor brings the cluster's values into the module. `tables` has tables of your own by parameter's name, with
     their own optimizers and initial values; `settings` are more of Cluster.dense's for the others.
 
     step() pushes the gradients of all parameters as one update, and takes over the values that this led to, with the
@@ -263,7 +273,23 @@ class AsyncOptimizer:
                         for name, table in self._tables.items()}
         self._read: Optional[Call[Any]] = None  # Whose values the module has.
         self._pending: Optional[Call[Any]] = cluster.pull(self._tables.values(), self._out())
+        padding = self._padding()
         self._take()
+        for name, (row, values) in padding.items():
+            if not torch.equal(self._parameters[name][row], values):
+                warnings.warn(f"row {row} of parameter {name}, its padding_idx, begins with other values than the module's, "
+                              "and gets no gradients: have one worker set them by load_state_dict()", stacklevel=2)
+
+    def _padding(self) -> Dict[str, Tuple[int, Tensor]]:
+        """The rows of padding, and their values, by parameter's name."""
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        found: Dict[str, Tuple[int, Tensor]] = {}
+        for module in self._module.modules():
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.padding_idx is not None \
+                    and id(module.weight) in names:
+                row = module.weight.detach()[module.padding_idx].clone()
+                found[names[id(module.weight)]] = (module.padding_idx, row)
+        return found
 
     def _out(self) -> Dict[Any, Tensor]:
         return {table: self._staged[name] for name, table in self._tables.items()}
@@ -271,13 +297,17 @@ class AsyncOptimizer:
     @torch.no_grad()
     def _take(self) -> None:
         """Brings the values of the exchange under way into the module."""
-        call, self._pending = self._pending, None
+        call = self._pending
         if call is None:
             return
-        call.result()
+        try:
+            call.result()  # After Ctrl-C it still is the one under way, and is taken later.
+        except Exception:
+            self._pending = None
+            raise
         for name, parameter in self._parameters.items():
             parameter.copy_(self._staged[name].reshape(parameter.shape))
-        self._read = call
+        self._read, self._pending = call, None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch.optim's."""
