@@ -15,7 +15,7 @@ async def later(table: lodestone.Embedding) -> Any:
 
 
 def callback(call: "lodestone.Call[None]") -> None:
-    error: Optional[lodestone.LodestoneError] = call.exception()
+    error: Optional[Exception] = call.exception()
     print(error, call.done())
 
 
