@@ -220,6 +220,7 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
   if (absl::Status status = gate_->CheckServing(); !status.ok()) return call->done(std::move(status));
   v1::PushResponse response;
   bool applied = call->shards.empty();
+  bool late = false;
   for (const ShardPush& push : call->shards) {
     if (!push.result.ok()) {
       return RefuseCall(call, push.result.status());
@@ -235,15 +236,15 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
     for (const GuardedNorm& norm : call->norms) norm.guard->Take(norm.mean_square);
     for (Table* table : call->counted) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
     pushes_.fetch_add(1, std::memory_order_relaxed);
-    sessions_->PushApplied(call->header.worker_incarnation());
+    late = sessions_->PushApplied(call->header.worker_incarnation(), call->header.sequence());
   } else {
     duplicates_.fetch_add(1, std::memory_order_relaxed);
   }
   call->done(std::move(response));
-  if (applied && broadcast_listener_) TellDue(*call);
+  if (applied && broadcast_listener_) TellDue(*call, late);
 }
 
-void PushPath::TellDue(const PushCall& call) const {
+void PushPath::TellDue(const PushCall& call, bool late) const {
   std::vector<TableId> due;
   for (Table* table : call.counted) {
     const uint32_t every = table->spec().broadcast().every_pushes();
@@ -251,6 +252,13 @@ void PushPath::TellDue(const PushCall& call) const {
     if ((table->counters().pushes.fetch_add(1, std::memory_order_relaxed) + 1) % every == 0) {
       due.push_back(table->id());
     }
+  }
+  if (!due.empty()) sessions_->NoteDue(call.header.worker_incarnation(), call.header.sequence());
+  // Messages of one push end in any order, by executors and by what is sent again: one that ends after the message that
+  // was counted, and perhaps after the broadcast, gets one more.
+  for (Table* table : call.tables) {
+    if (!late || table->spec().broadcast().every_pushes() == 0 || absl::c_linear_search(call.counted, table)) continue;
+    due.push_back(table->id());
   }
   if (!due.empty()) broadcast_listener_(due);
 }

@@ -43,7 +43,8 @@ class PushPath {
            Sessions* sessions);
 
   // `listener` is called, on an executor's thread or a log's, once with all tables that have had their
-  // broadcast.every_pushes pushes with a push. Call once, before the first push.
+  // broadcast.every_pushes pushes with a push, and again with those of which a message of such a push ends later than
+  // the one that was counted. Call once, before the first push.
   using BroadcastListener = std::function<void(std::span<const TableId>)>;
   void SetBroadcastListener(BroadcastListener listener) { broadcast_listener_ = std::move(listener); }
   // `listener` is called with each push that is refused, on the thread that refuses it. Call once, before the first
@@ -78,7 +79,8 @@ class PushPath {
   // `last`: the share that was done last; null if there is none.
   void Finish(PushCall* call, const ExecutorShare* last);
   void Observe(const PushCall& call, const ExecutorShare* last) const;
-  void TellDue(const PushCall& call) const;
+  // `late`: a broadcast was due for a push that this message is part of (Sessions::PushApplied).
+  void TellDue(const PushCall& call, bool late) const;
   // Ends it with why it is refused.
   void RefuseCall(PushCall* call, absl::Status status);
   void Refuse(const absl::Status& status, Incarnation worker);

@@ -57,10 +57,18 @@ absl::Status Sessions::Push(Incarnation worker, Sequence sequence, Clock clock, 
   return absl::OkStatus();
 }
 
-void Sessions::PushApplied(Incarnation worker) {
+bool Sessions::PushApplied(Incarnation worker, Sequence sequence) {
   MutexLock lock(&mu_);
   const auto found = sessions_.find(worker);
-  if (found != sessions_.end()) ++found->second.pushes;
+  if (found == sessions_.end()) return false;
+  ++found->second.pushes;
+  return sequence <= found->second.due;
+}
+
+void Sessions::NoteDue(Incarnation worker, Sequence sequence) {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(worker);
+  if (found != sessions_.end()) found->second.due = std::max(found->second.due, sequence);
 }
 
 void Sessions::PushRefused(Incarnation worker) {

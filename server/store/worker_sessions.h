@@ -35,9 +35,12 @@ class Sessions {
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
-  // Notes the outcome of it.
-  void PushApplied(Incarnation worker);
+  // Notes the outcome of it. Whether the push with `sequence` is late: a broadcast has been due for it, or for a later
+  // one of the worker (NoteDue), which may have gone without what this one has changed.
+  bool PushApplied(Incarnation worker, Sequence sequence);
   void PushRefused(Incarnation worker);
+  // Notes that a broadcast is due for the push with `sequence`, before it begins.
+  void NoteDue(Incarnation worker, Sequence sequence);
   // Notes any other call. Does nothing for callers without a session.
   void Contact(Incarnation worker, int64_t now_ms);
 
@@ -75,6 +78,7 @@ class Sessions {
     int64_t last_contact_ms = 0;
     Clock clock = 0;
     Sequence sequence = 0;
+    Sequence due = 0;  // The greatest that NoteDue has had.
     uint64_t pushes = 0;
     uint64_t refused = 0;
   };

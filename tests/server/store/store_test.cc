@@ -662,6 +662,39 @@ TEST_F(StoreTest, APushInSeveralMessagesCountsOnceForBroadcastsAndUpdates) {
   EXPECT_EQ(status.tables(0).updates(), 5u);
 }
 
+// A message that ended after the last one of its push (another executor, or sent again) once was broadcast with the
+// next push only, if any came.
+TEST_F(StoreTest, AMessageThatEndsAfterTheLastOneOfItsPushIsBroadcastToo) {
+  Make();
+  const BlockLayout layout{8, 4};
+  v1::TableSpec spec = AddingDense("d", layout.elements, layout.block_elements);
+  spec.mutable_broadcast()->set_every_pushes(2);
+  int called = 0;
+  store_->pushes().SetBroadcastListener([&](std::span<const TableId>) { ++called; });
+  const auto tables = Ensure({spec});
+  ASSERT_TRUE(tables.ok());
+  const TableId table = tables->tables(0).id();
+  // Calls of the listener after a message: block 0 is sent first, and block 1 last.
+  const auto after = [&](Sequence sequence, BlockIndex block) {
+    auto push = NewPush(sequence);
+    v1::Part* part = push.header.add_parts();
+    part->set_shard(ShardOfBlock(table, block, kShards));
+    part->set_table(table);
+    part->add_blocks(block);
+    if (block == 0) part->set_more(v1::Part::FOR_PS);
+    push.AppendRepeated(1.0f, layout.ElementsOf(block));
+    EXPECT_TRUE(Push(push).ok());
+    EXPECT_TRUE(Push(push)->shards(0).duplicate());  // By the same executor, after what it tells the listener.
+    return called;
+  };
+  EXPECT_EQ(after(2, 1), 0);
+  EXPECT_EQ(after(1, 0), 0) << "nothing was due for it";
+  EXPECT_EQ(after(6, 1), 1) << "the second push";
+  EXPECT_EQ(after(7, 0), 1) << "the third, which goes on";
+  EXPECT_EQ(after(5, 0), 2) << "late";
+  EXPECT_EQ(after(8, 1), 2) << "the third";
+}
+
 // Each message once was a step, so that shards whose rows a cut went through had other learning rates than the rest.
 TEST_F(StoreTest, RowsOfAPushInSeveralMessagesTakeOneStepOfTheSchedule) {
   Make();
