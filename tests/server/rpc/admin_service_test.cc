@@ -205,8 +205,8 @@ TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
 }
 
 TEST(AdminService, RemovesTheCheckpointThatIsNamedBeforeItWrites) {
-  absl::Mutex mutex;  // a race detector does not see that an answer through gRPC comes after the handler
-  std::vector<std::string> calls ABSL_GUARDED_BY(mutex);
+  absl::Mutex mutex;  // Of calls: a race detector does not see that an answer through gRPC comes after its handler.
+  std::vector<std::string> calls;
   AdminService::Handlers handlers;
   handlers.checkpoint = [&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
     absl::MutexLock lock(&mutex);
