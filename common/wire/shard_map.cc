@@ -44,6 +44,7 @@ absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::RouteResponse& route) {
   map.in_sync_.assign(route.in_sync().begin(), route.in_sync().end());
   map.terms_.assign(route.terms().begin(), route.terms().end());
   map.lost_.assign(route.lost().begin(), route.lost().end());
+  map.handovers_.assign(route.handovers().begin(), route.handovers().end());
   if (absl::Status status = map.Check(); !status.ok()) return status;
   return map;
 }
@@ -53,7 +54,8 @@ absl::Status ShardMap::Check() const {
   for (const auto& [what, size] : {std::pair{"followers", followers_.size()},
                                    {"followers in sync or not", in_sync_.size()},
                                    {"terms", terms_.size()},
-                                   {"shards lost or not", lost_.size()}}) {
+                                   {"shards lost or not", lost_.size()},
+                                   {"handovers", handovers_.size()}}) {
     if (size == 0 || size == owners_.size()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the shard map has ", owners_.size(), " shards and ", size, " ", what));
@@ -72,6 +74,10 @@ absl::Status ShardMap::Check() const {
     if (InSync(shard) && !follower.has_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the shard map has a follower of shard ", shard, " in sync, and names none"));
+    }
+    if (HandoverOf(shard) > 0 && !InSync(shard)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the shard map has shard ", shard, " change hands, and no follower is in sync"));
     }
   }
   return absl::OkStatus();

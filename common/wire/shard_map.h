@@ -68,6 +68,8 @@ class ShardMap {
   // The epoch at which it last got another owner, or its owner was started again; 0: never.
   uint64_t TermOf(ShardId shard) const { return terms_.empty() ? 0 : terms_[shard]; }
 
+  // The number by which its owner is to give it up (RouteResponse.handovers); 0: it is not to.
+  uint64_t HandoverOf(ShardId shard) const { return handovers_.empty() ? 0 : handovers_[shard]; }
   // Whether its owner lacks what it held, and must not serve it.
   bool Lost(ShardId shard) const { return !lost_.empty() && lost_[shard]; }
 
@@ -97,10 +99,11 @@ class ShardMap {
 
   uint64_t epoch_ = 0;
   std::vector<uint32_t> owners_;
-  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next three are empty or one per shard.
+  std::vector<uint32_t> followers_;  // Index plus one; 0: none. This and the next four are empty or one per shard.
   std::vector<bool> in_sync_;
   std::vector<uint64_t> terms_;
   std::vector<bool> lost_;
+  std::vector<uint64_t> handovers_;
   std::vector<Server> servers_;
 };
 

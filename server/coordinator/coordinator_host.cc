@@ -96,6 +96,7 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfChec
     kept->clear_equal_copies();
     kept->clear_moves();
     kept->clear_draining();
+    kept->clear_handovers();
     kept->set_owners_unknown(true);
   }
   return kept;

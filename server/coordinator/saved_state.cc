@@ -26,7 +26,8 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
                                    {"shards lost or not", state.lost_size()},
                                    {"folders of lost shards", state.lost_folders_size()},
                                    {"equal copies", state.equal_copies_size()},
-                                   {"moves", state.moves_size()}}) {
+                                   {"moves", state.moves_size()},
+                                   {"handovers", state.handovers_size()}}) {
     if (size != 0 && size != shards) return Broken(size, " ", what, " where ", shards, " shards have owners");
   }
   for (const uint64_t term : state.terms()) {
@@ -46,6 +47,10 @@ absl::Status CheckReplicas(const v1::CoordinatorState& state) {
     }
     if ((in_sync && follower == 0) || (undecided && !in_sync))
       return Broken("no follower is in sync with shard ", shard);
+    const uint64_t handover = state.handovers().empty() ? 0 : state.handovers(shard);
+    if (handover > state.epoch() || (handover > 0 && !in_sync)) {
+      return Broken("handover ", handover, " of shard ", shard, " in epoch ", state.epoch());
+    }
   }
   return absl::OkStatus();
 }

@@ -29,6 +29,8 @@ ShardAssignment::ShardAssignment(const ClusterOptions* options, const MemberTabl
       followers_(options_.shards),
       in_sync_(options_.shards),
       undecided_(options_.shards),
+      handovers_(options_.shards),
+      given_up_(options_.shards),
       lost_(options_.shards),
       lost_folders_(options_.shards),
       equal_(options_.shards) {
@@ -206,31 +208,52 @@ void ShardAssignment::Promote(ShardId shard) {
   followers_[shard] = options_.replicated() ? former + 1 : 0;
   in_sync_[shard] = false;
   undecided_[shard] = false;
+  EndHandover(shard);
   lost_[shard] = false;
   equal_.Forget(shard);
   terms_[shard] = epoch_ + 1;
+}
+
+bool ShardAssignment::EndHandover(ShardId shard) {
+  given_up_[shard] = false;
+  return std::exchange(handovers_[shard], 0) > 0;
 }
 
 void ShardAssignment::SetMoveFollower(ShardId shard, std::optional<uint32_t> server) {
   followers_[shard] = server.has_value() ? *server + 1 : 0;
   in_sync_[shard] = false;
   undecided_[shard] = false;
+  EndHandover(shard);
   NewEpoch();
 }
 
-void ShardAssignment::HandOver(const std::vector<ShardId>& shards) {
+void ShardAssignment::AskToGiveUp(const std::vector<ShardId>& shards) {
+  for (const ShardId shard : shards) handovers_[shard] = epoch_ + 1;
+  NewEpoch();
+}
+
+std::vector<ShardId> ShardAssignment::HandOver() {
+  std::vector<ShardId> all;
   std::map<std::pair<uint32_t, uint32_t>, std::vector<ShardId>> moved;  // By the former owner and the new one.
-  for (const ShardId shard : shards) {
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (!given_up_[shard]) continue;
     const uint32_t former = owners_[shard];
     Promote(shard);
     moved[{former, owners_[shard]}].push_back(shard);
+    all.push_back(shard);
   }
+  if (all.empty()) return all;
   NewEpoch();
   for (const auto& [pair, handed] : moved) {
     failovers_.push_back(absl::StrCat("as planned, ps ", pair.second, " takes over shards of ps ", pair.first, ": ",
                                       NumbersText(handed, kShardRunsMax)));
     NoteMoved(pair.first, pair.second, handed);
   }
+  return all;
+}
+
+bool ShardAssignment::HasHandovers() const {
+  return std::any_of(handovers_.begin(), handovers_.end(), [](uint64_t handover) { return handover > 0; });
 }
 
 bool ShardAssignment::HasFollowers() const {
@@ -240,11 +263,23 @@ bool ShardAssignment::HasFollowers() const {
 bool ShardAssignment::IsComplete() const {
   if (!mapped_) return false;
   if (options_.replicated()) return std::find(in_sync_.begin(), in_sync_.end(), false) == in_sync_.end();
-  return unserved() == 0 && !equal_.any();
+  return unserved() == 0;
+}
+
+void ShardAssignment::EndMovesOf(const MemberPlace& server) {
+  bool asked = false;
+  for (ShardId shard = 0; shard < options_.shards; ++shard) {
+    if (owners_[shard] != server.index && followers_[shard] != server.index + 1) continue;
+    changes_ += in_sync_[shard];
+    in_sync_[shard] = false;
+    asked |= EndHandover(shard);
+  }
+  if (asked) NewEpoch();  // So that an owner that has given a shard up takes it back.
 }
 
 void ShardAssignment::TakeOut(const MemberPlace& server) {
   if (!mapped_) return;
+  if (!options_.replicated()) return EndMovesOf(server);
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     if (followers_[shard] != server.index + 1 || !in_sync_[shard]) continue;
     in_sync_[shard] = false;
@@ -272,7 +307,7 @@ void ShardAssignment::TakeOut(const MemberPlace& server) {
   }
   for (const auto& [to, count] : waiting) fates.push_back(absl::StrCat(count, " open until ps ", to, " is heard of"));
   if (stay > 0) fates.push_back(absl::StrCat(stay, " without an owner, waiting for it"));
-  if (fates.empty() || (!options_.replicated() && moved.empty() && waiting.empty())) return;
+  if (fates.empty()) return;
   failovers_.push_back(absl::StrCat(members_.Describe(server), " is out; its shards: ", absl::StrJoin(fates, ", ")));
 }
 
@@ -310,11 +345,18 @@ bool ShardAssignment::Report(const MemberPlace& owner, const v1::ReportSyncReque
   const MemberPlace* const follower = followers_[shard] > 0 ? &members_.servers()[followers_[shard] - 1] : nullptr;
   const bool is_other = follower == nullptr || follower->incarnation != report.follower();
   if (report.in_sync() && (is_other || !members_.Alive(*follower))) return false;
+  if (report.gives_up() > 0) {
+    // Asked again, after it had taken the shard back, it must give it up again.
+    if (!report.in_sync() || report.gives_up() != handovers_[shard] || follower->silent) return false;
+    given_up_[shard] = true;
+    return true;
+  }
   equal_.Forget(shard);
   // What is not the follower is not in sync, and nothing is said of the one that is.
   if (!report.in_sync() && report.follower() != 0 && is_other) return true;
   if (in_sync_[shard] != report.in_sync()) ++changes_;
   in_sync_[shard] = report.in_sync();
+  if (!report.in_sync() && EndHandover(shard)) NewEpoch();
   return true;
 }
 
@@ -409,6 +451,7 @@ void ShardAssignment::Save(v1::CoordinatorState* state) const {
     state->mutable_in_sync()->Add(in_sync_.begin(), in_sync_.end());
     state->mutable_undecided()->Add(undecided_.begin(), undecided_.end());
   }
+  if (HasHandovers()) state->mutable_handovers()->Add(handovers_.begin(), handovers_.end());
   equal_.Save([this](ShardId shard) { return lost_[shard] || members_.HasEnded(members_.servers()[owners_[shard]]); },
               state->mutable_equal_copies());
   if (!HasLost()) return;
@@ -438,9 +481,8 @@ void ShardAssignment::RestoreFollowers(const v1::CoordinatorState& state) {
       if (state.moves(static_cast<int>(shard)) != state.followers(static_cast<int>(shard))) continue;
       followers_[shard] = state.followers(static_cast<int>(shard));
       in_sync_[shard] = followers_[shard] > 0 && state.in_sync(static_cast<int>(shard));
-      undecided_[shard] = followers_[shard] > 0 && state.undecided(static_cast<int>(shard));
+      if (in_sync_[shard] && !state.handovers().empty()) handovers_[shard] = state.handovers(static_cast<int>(shard));
     }
-    if (HasFollowers()) equal_.Restore(state.equal_copies());
     return;
   }
   if (state.followers().empty()) {

@@ -18,7 +18,9 @@
 // promotes another copy. So it is with all shards that may have been another server's when a coordinator that has lost
 // its state, or knows of it only what checkpoints keep, meets servers that have served before.
 //
-// Without replicas, a shard has a follower only while it moves: see ShardMoves.
+// Without replicas, a shard has a follower only while it moves (ShardMoves), and the owner's end changes nothing: it is
+// waited for. When the follower is in sync, the owner is asked to give the shard up: it answers for it no more, and
+// reports that. Only on that report the follower owns it, so that two never answer for one shard.
 //
 // Not thread-safe. Memory is bounded by the configured number of shards.
 #pragma once
@@ -63,6 +65,9 @@ class ShardAssignment {
   const std::vector<bool>& undecided() const { return undecided_; }
   const std::vector<bool>& lost() const { return lost_; }
   const std::vector<uint64_t>& terms() const { return terms_; }
+  // The epochs at which owners were asked to give shards up; 0: they were not.
+  const std::vector<uint64_t>& handovers() const { return handovers_; }
+  bool HasHandovers() const;
   const EqualCopies& equal() const { return equal_; }
   // Whether the coordinator has lost its state, but for what checkpoints keep of it, which is not the owners.
   bool owners_unknown() const { return owners_unknown_; }
@@ -103,9 +108,10 @@ class ShardAssignment {
 
   // For a move, the server that is to follow a shard; nullopt: none any more. REQUIRES: without replicas, and a map.
   void SetMoveFollower(ShardId shard, std::optional<uint32_t> server);
-  // The shards are their followers' from the next epoch on, while their owners live. REQUIRES: those followers live,
-  // and are in sync.
-  void HandOver(const std::vector<ShardId>& shards);
+  // Asks their owners to give shards up. REQUIRES: their followers are in sync.
+  void AskToGiveUp(const std::vector<ShardId>& shards);
+  // Makes the followers of the shards that their owners have given up their owners. Returns these shards.
+  std::vector<ShardId> HandOver();
 
   // What an operator decides of shards that nobody serves; returns how many. Promote: those of which `server` holds a
   // copy are its own. FAILED_PRECONDITION: it is away, or holds none. AcceptLoss: those that `server` has lost are
@@ -134,6 +140,10 @@ class ShardAssignment {
   Fate Decide(ShardId shard);
   // The shard is its follower's from the next epoch on.
   void Promote(ShardId shard);
+  // The same as TakeOut without replicas: nothing of what the server owns or follows changes hands.
+  void EndMovesOf(const MemberPlace& server);
+  // Returns whether it was asked to be given up.
+  bool EndHandover(ShardId shard);
   // Which shards are lost, or found again, now that `server` has joined with an empty memory.
   void FindLost(const MemberPlace& server, const std::optional<v1::ServerData>& former);
   // The same once all servers have joined a coordinator that knows nothing of a life of the cluster.
@@ -163,6 +173,8 @@ class ShardAssignment {
   std::vector<uint32_t> followers_;  // Index plus one; 0: none.
   std::vector<bool> in_sync_;
   std::vector<bool> undecided_;  // Its follower is in sync and silent, and the owner's life in which it was has ended.
+  std::vector<uint64_t> handovers_;
+  std::vector<bool> given_up_;  // Its owner has reported it: until HandOver.
   std::vector<bool> lost_;
   // Of those that are lost, the ServerData.folder that has them; 0: none. That of the owner's own: IsIncomplete.
   std::vector<uint64_t> lost_folders_;

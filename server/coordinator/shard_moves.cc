@@ -126,7 +126,7 @@ void ShardMoves::DropEnded() {
     const std::optional<uint32_t> target = plan_.TargetOf(shard);
     const uint32_t follower = shards_.followers()[shard];
     if (target == shards_.owners()[shard]) plan_.Forget(shard);
-    if (follower == 0 || shards_.undecided()[shard]) continue;
+    if (follower == 0) continue;
     // The plan was given up, or changed, while a copy was made; or that copy has ended.
     const bool stands = target.has_value() && (!Lives(*target) || !Lives(shards_.owners()[shard]));
     if (target != follower - 1 || (stands && !shards_.in_sync()[shard])) {
@@ -136,12 +136,13 @@ void ShardMoves::DropEnded() {
 }
 
 void ShardMoves::HandOverReady() {
+  for (const ShardId shard : shards_.HandOver()) plan_.Forget(shard);
   std::vector<ShardId> ready;
   std::set<std::pair<uint32_t, uint32_t>> lagging;  // From and to.
   for (ShardId shard = 0; shard < options_.shards; ++shard) {
     const std::optional<uint32_t> target = plan_.TargetOf(shard);
-    if (!target.has_value() || !Follows(*target, shard)) continue;
-    if (shards_.in_sync()[shard] && !shards_.undecided()[shard] && Lives(*target)) {
+    if (!target.has_value() || !Follows(*target, shard) || shards_.handovers()[shard] > 0) continue;
+    if (shards_.in_sync()[shard] && Lives(*target)) {
       ready.push_back(shard);
     } else {
       lagging.emplace(shards_.owners()[shard], *target);
@@ -150,9 +151,7 @@ void ShardMoves::HandOverReady() {
   std::erase_if(ready, [&](ShardId shard) {
     return lagging.contains({shards_.owners()[shard], *plan_.TargetOf(shard)});
   });
-  if (ready.empty()) return;
-  shards_.HandOver(ready);
-  for (const ShardId shard : ready) plan_.Forget(shard);
+  if (!ready.empty()) shards_.AskToGiveUp(ready);
 }
 
 void ShardMoves::Advance() {
@@ -194,6 +193,7 @@ void ShardMoves::FillStatus(v1::ClusterStatus* status) const {
     move->set_from(owner);
     move->set_to(*target);
     move->set_copying(Follows(*target, shard));
+    if (shards_.handovers()[shard] > 0) move->set_waiting_for(absl::StrCat("ps ", owner, " to give it up"));
     if (shards_.IsUnserved(shard)) move->set_waiting_for(absl::StrCat("ps ", owner, ", which does not serve it"));
     if (!Lives(*target)) move->set_waiting_for(absl::StrCat("ps ", *target, ", which is away"));
   }

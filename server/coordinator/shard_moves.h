@@ -1,8 +1,8 @@
 // The moves of shards to other owners while pushes go on: planned by an operator, carried out step by step.
 //
 // A move is a follower made, caught up, and made the owner: the server that is to own a shard follows it for that time.
-// Until the moment of change the owner goes on acknowledging; from the next epoch on the other one does. What makes
-// this safe is what makes failovers safe: see ShardAssignment. Some shards of one server go to one other at a time, and
+// The owner goes on acknowledging until it is asked to give the shard up; when it has, the other one does: see
+// ShardAssignment. Some shards of one server go to one other at a time, and
 // change their owner together, so that moves need little more memory than before, and few checkpoints.
 //
 // With replicas no move is planned: a server that is shut down gives its shards to their followers.
@@ -62,6 +62,7 @@ class ShardMoves {
   bool Follows(uint32_t server, ShardId shard) const;
   // Forgets what is done, or cannot be done any more, and has servers follow nothing that they are not to own.
   void DropEnded();
+  // Makes those that were given up their followers', and asks owners to give up what is ready.
   void HandOverReady();
   // Has servers that neither give nor get shards begin with the next.
   void Begin();

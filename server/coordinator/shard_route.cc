@@ -63,6 +63,7 @@ absl::StatusOr<v1::RouteResponse> RouteOf(const MemberTable& members, const Shar
     response.mutable_in_sync()->Add(shards.in_sync().begin(), shards.in_sync().end());
   }
   if (shards.HasTerms()) response.mutable_terms()->Add(shards.terms().begin(), shards.terms().end());
+  if (shards.HasHandovers()) response.mutable_handovers()->Add(shards.handovers().begin(), shards.handovers().end());
   if (shards.HasLost()) response.mutable_lost()->Add(shards.lost().begin(), shards.lost().end());
   return response;
 }

@@ -42,6 +42,10 @@ absl::StatusOr<v1::RollbackResponse> TableRollback::Run(const v1::RollbackReques
   const auto spec =
       std::find_if(specs.begin(), specs.end(), [&](const v1::TableSpec& one) { return one.name() == request.table(); });
   if (spec == specs.end()) return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "`"));
+  for (const ShardId shard : store->shards().held()) {
+    if (store->shards().RoleOf(shard) != ShardRole::kGivesUp) continue;
+    return absl::UnavailableError(absl::StrCat("shard ", shard, " goes to another ps just now: try again"));
+  }
   on_wait_(absl::StrCat("what table `", request.table(), "` held, to go back to it"));
   LODESTONE_ASSIGN_OR_RETURN(const PastParts past, OpenPast(request, *spec, *store));
   v1::RollbackResponse response;

@@ -73,6 +73,7 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
     report->set_in_sync(taken->in_sync);
     report->set_follower(taken->follower);
     report->set_term(shards_[shard].term());
+    report->set_gives_up(taken->gives_up);
   }
   return request->reports_size() > 0;
 }
@@ -80,7 +81,7 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
 bool OwnedShards::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch,
                               SettledAcks* settled) {
   OwnedShard& owned = shards_[report.shard()];
-  switch (owned.sync().OnReport(report.in_sync(), accepted, epoch)) {
+  switch (owned.sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
     case ShardSync::Outcome::kNothing:
       return false;
     case ShardSync::Outcome::kReleased:

@@ -179,7 +179,7 @@ void Replication::Run() {
 void Replication::Apply(const ShardMap& map) {
   std::vector<ShardId> lost, won, missing;
   for (ShardId shard = 0; shard < shards_; ++shard) {
-    if (store_->shards().RoleOf(shard) != ShardRole::kOwns) continue;
+    if (store_->shards().RoleOf(shard) < ShardRole::kGivesUp) continue;
     // In another term it was another's meanwhile, as far as the coordinator knows.
     if (map.OwnerOf(shard) != server_ || map.TermOf(shard) != replicator_.TermOf(shard)) lost.push_back(shard);
   }
@@ -209,7 +209,8 @@ void Replication::Apply(const ShardMap& map) {
     store_->shards().Own(shard, map.TermOf(shard));
   }
   replicator_.SetMap(map);
-  if (!lost.empty() || !won.empty()) {
+  const bool took_back = GiveUp(map);
+  if (!lost.empty() || !won.empty() || took_back) {
     LODESTONE_LOG(INFO, "replication", "owns other shards epoch={} won={} lost={} owned={}", map.epoch(), won.size(),
                   lost.size(), store_->shards().owned().size());
     dependencies_.on_owners_changed();
@@ -223,11 +224,26 @@ void Replication::Apply(const ShardMap& map) {
   }
 }
 
+bool Replication::GiveUp(const ShardMap& map) {
+  bool took_back = false;
+  for (ShardId shard = 0; shard < shards_; ++shard) {
+    const ShardRole role = store_->shards().RoleOf(shard);
+    const uint64_t handover = map.HandoverOf(shard);
+    if (role < ShardRole::kGivesUp || (role == ShardRole::kOwns && handover == 0)) continue;
+    if (role == ShardRole::kOwns) store_->shards().GiveUp(shard);
+    replicator_.GiveUp(shard, handover);
+    if (handover > 0) continue;
+    store_->shards().TakeBack(shard);
+    took_back = true;
+  }
+  return took_back;
+}
+
 void Replication::FreeOthers(const ShardMap& map) {
   size_t freed = 0;
   for (ShardId shard = 0; shard < shards_; ++shard) {
     const ShardRole role = store_->shards().RoleOf(shard);
-    if (role == ShardRole::kNone || role == ShardRole::kOwns) continue;
+    if (role == ShardRole::kNone || role >= ShardRole::kGivesUp) continue;
     if (map.OwnerOf(shard) == server_ || map.FollowerOf(shard) == server_) continue;
     store_->replayer().Unfollow(shard);
     ++freed;

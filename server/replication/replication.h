@@ -101,6 +101,9 @@ class Replication {
   void Run();
   absl::Status NoteShared() { return dependencies_.note_shared ? dependencies_.note_shared() : absl::OkStatus(); }
   void Apply(const ShardMap& map);
+  // Gives up the shards of this ps that the map asks for, and takes back those that it asks for no more. Returns
+  // whether there were any of these.
+  bool GiveUp(const ShardMap& map);
   void FreeOthers(const ShardMap& map);
 
   const uint32_t server_;

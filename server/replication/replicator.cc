@@ -71,6 +71,15 @@ void Replicator::Disown(ShardId shard) {
   changed_.NotifyAll();
 }
 
+void Replicator::GiveUp(ShardId shard, uint64_t handover) {
+  const Version version = store_->shards().VersionOf(shard);
+  MutexLock lock(&mu_);
+  ShardSync& sync = shards_[shard].sync();
+  sync.SetAppended(std::max(sync.appended(), version));
+  sync.GiveUp(handover);
+  changed_.NotifyAll();
+}
+
 uint64_t Replicator::TermOf(ShardId shard) const {
   MutexLock lock(&mu_);
   return shards_[shard].term();
@@ -284,7 +293,7 @@ absl::Status Replicator::OnAcks(FollowStream* stream, const v1::FollowAcks& acks
                                                      applied.version()));
     }
     owned.Confirm(applied.version(), now_ms, &settled);
-    if (owned.sync().ReadyToJoin()) changed_.NotifyAll();
+    if (owned.sync().ReadyToJoin() || owned.sync().ReadyToGiveUp()) changed_.NotifyAll();
   }
   return absl::OkStatus();
 }
@@ -338,6 +347,7 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
     response = absl::InternalError("the coordinator's answer has another number of reports than the request");
   }
   bool all = response.ok();
+  bool gave_up = false;
   SettledAcks settled;
   {
     MutexLock lock(&mu_);
@@ -346,6 +356,7 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
     for (int i = 0; i < request.reports_size(); ++i) {
       if (response.ok()) {
         all = all && response->accepted(i);
+        gave_up = gave_up || request.reports(i).gives_up() > 0;
         released |= shards_.TakeOutcome(request.reports(i), response->accepted(i), response->route_epoch(), &settled);
       } else {
         shards_[request.reports(i).shard()].sync().OnReportFailed();
@@ -353,7 +364,7 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
     }
     if (released) changed_.NotifyAll();
   }
-  if (!all) options_.ask_route();
+  if (!all || gave_up) options_.ask_route();
   return all;
 }
 

@@ -78,6 +78,9 @@ class Replicator final : public ReplicaSink {
   // took the last one): calls that wait get ABORTED.
   void Own(ShardId shard, uint64_t term);
   void Disown(ShardId shard);
+  // This ps answers for the shard no more, as a map with this number of a handover asks; 0: it does again. Reports it
+  // to the coordinator when its follower has all.
+  void GiveUp(ShardId shard, uint64_t handover);
   // The term in which this ps owns the shard.
   uint64_t TermOf(ShardId shard) const;
   // A newer map than those before.

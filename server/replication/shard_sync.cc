@@ -48,8 +48,9 @@ const char* ShardSync::WhyLate(int64_t now_ms, std::optional<int64_t> waiting_si
 
 std::optional<ShardSync::Report> ShardSync::TakeReport() {
   const bool joins = ReadyToJoin();
-  if (reporting_ || (!joins && state_ != State::kLeaving)) return std::nullopt;
+  if (reporting_ || (!joins && !ReadyToGiveUp() && state_ != State::kLeaving)) return std::nullopt;
   reporting_ = true;
+  if (ReadyToGiveUp()) return Report{true, follower_, handover_};
   if (!joins) return Report();
   told_ = true;
   return Report{true, follower_};
@@ -60,10 +61,14 @@ void ShardSync::OnReportFailed() {
   if (state_ == State::kJoining) told_ = false;
 }
 
-ShardSync::Outcome ShardSync::OnReport(bool in_sync, bool accepted, uint64_t epoch) {
+ShardSync::Outcome ShardSync::OnReport(const Report& report, bool accepted, uint64_t epoch) {
   // Otherwise the shard was lost meanwhile, and perhaps won again.
   if (!std::exchange(reporting_, false)) return Outcome::kNothing;
-  if (!in_sync) {
+  if (report.gives_up > 0) {
+    if (accepted && handover_ == report.gives_up) handover_ = 0;
+    return Outcome::kNothing;  // The map says what is to be done.
+  }
+  if (!report.in_sync) {
     if (!accepted || state_ != State::kLeaving) return Outcome::kNothing;
     Release();
     return Outcome::kReleased;

@@ -7,8 +7,9 @@
 //   Leaving  The follower is to count no more; acknowledgements wait until the coordinator knows that.
 //
 //   Alone -> Joining (Confirm) -> InSync (a report is accepted) -> Leaving (Leave) -> Alone (a report is accepted, or a
-//   newer map says so). Joining -> Leaving (Leave; Detach if there was no report). Alone -> Joining also at once, if
-//   the follower left because it was late, and has confirmed all meanwhile: it would not say so again.
+//   newer map says so). In InSync the owner may give the shard up (GiveUp). Joining -> Leaving (Leave; Detach if there
+//   was no report). Alone -> Joining also at once, if the follower left because it was late, and has confirmed all
+//   meanwhile: it would not say so again.
 //
 // Not thread-safe: belongs to an OwnedShard.
 #pragma once
@@ -66,10 +67,16 @@ class ShardSync {
   // that waits for it.
   const char* WhyLate(int64_t now_ms, std::optional<int64_t> waiting_since_ms, int64_t patience_ms) const;
 
+  // The owner answers for the shard no more, as the map with this number of a handover asks; 0: it does again. What was
+  // appended is all that there will be. The coordinator is told as soon as the follower has it, and counts.
+  void GiveUp(uint64_t handover) { handover_ = handover; }
+  bool ReadyToGiveUp() const { return state_ == State::kInSync && handover_ > 0 && confirmed_ >= appended_; }
+
   // What the coordinator is to learn.
   struct Report {
     bool in_sync = false;
     Incarnation follower = 0;  // 0 if it is not in sync.
+    uint64_t gives_up = 0;     // The number of the handover.
   };
   // Whether it has confirmed all that was acknowledged before, and the coordinator does not know yet.
   bool ReadyToJoin() const { return state_ == State::kJoining && !told_ && confirmed_ >= mark_; }
@@ -82,7 +89,7 @@ class ShardSync {
     kReleased,  // Alone again.
     kRejected,  // The coordinator knows another follower, or another owner.
   };
-  Outcome OnReport(bool in_sync, bool accepted, uint64_t epoch);
+  Outcome OnReport(const Report& report, bool accepted, uint64_t epoch);
   // A map of `epoch` says that no follower counts. True if that is news, and the shard is alone again.
   bool OnMapWithoutFollower(uint64_t epoch);
 
@@ -102,6 +109,7 @@ class ShardSync {
   bool late_ = false;           // kLeaving: because it was late.
   uint64_t in_sync_epoch_ = 0;  // The map's, when the coordinator took that it counts.
   int64_t lost_since_ms_ = 0;   // Since when it is not attached.
+  uint64_t handover_ = 0;       // 0: none, or the coordinator has taken that it is given up.
 };
 
 }  // namespace lodestone::server

@@ -15,6 +15,7 @@ enum class ShardRole : uint8_t {
   kNone,       // It is not here.
   kFollowing,  // Follows its owner, and is not complete yet: its contents do not count.
   kFollows,    // Has all that its owner has sent.
+  kGivesUp,    // Owns it by the map, and answers for it no more: another ps is to own it.
   kOwns,
 };
 

@@ -58,6 +58,14 @@ void ShardSet::Disown(ShardId shard) {
   Run(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kFollowing); });
 }
 
+void ShardSet::GiveUp(ShardId shard) {
+  Run(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kGivesUp); });
+}
+
+void ShardSet::TakeBack(ShardId shard) {
+  Run(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kOwns); });
+}
+
 void ShardSet::BeginState(ShardId shard) {
   roles_.Set(shard, ShardRole::kFollowing);
   generations_[shard].fetch_add(1, std::memory_order_acq_rel);

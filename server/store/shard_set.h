@@ -67,6 +67,9 @@ class ShardSet {
   void Own(ShardId shard, uint64_t term);
   // Stops answering for it: it is followed, and not complete.
   void Disown(ShardId shard);
+  // Stops answering for it, and keeps it as it is; and answers for it again, as before.
+  void GiveUp(ShardId shard);
+  void TakeBack(ShardId shard);
 
   // The shard's contents are about to be replaced by those of another server. On its executor.
   void BeginState(ShardId shard);

@@ -213,6 +213,14 @@ void Cluster::Depose() {
   kernel_->Trace(absl::StrCat("ps ", ballot_.leader, ", which is elected, does not reach etcd"));
 }
 
+void Cluster::PlanMoves(const v1::MoveRequest& request) {
+  Machine& machine = machines_[shape_.elected ? ballot_.leader : 0];
+  if (coordinator() == nullptr || machine.process->stopped) return;
+  kernel_->After(0, machine.process, [&machine, request, process = machine.process] {
+    if (machine.process == process && machine.coordinator != nullptr) machine.coordinator->Plan(request);
+  });
+}
+
 const Coordinator* Cluster::coordinator() const {
   const Machine& machine = machines_[shape_.elected ? ballot_.leader : 0];
   return machine.coordinator != nullptr && machine.coordinator->Leads() ? machine.coordinator.get() : nullptr;
@@ -275,6 +283,8 @@ std::string Cluster::WhatIsMissing() const {
   const auto route = coordinator()->membership().shards().Route();
   if (!route.ok()) return absl::StrCat("there is no map: ", route.status().ToString());
   if (!AllInSync()) return "not all followers are in sync";
+  const v1::ClusterStatus status = coordinator()->membership().Status();
+  if (!status.moves().empty()) return absl::StrCat("a move is not done: ", status.moves(0).ShortDebugString());
   return "";
 }
 

@@ -55,6 +55,8 @@ class Cluster {
   void StartPs(uint32_t server);
   // The ps that is elected gives its place up, as one does that cannot reach etcd. Nothing where it is embedded.
   void Depose();
+  // An operator plans moves, if there is a coordinator that leads.
+  void PlanMoves(const v1::MoveRequest& request);
   // Whether all that has followers has them in sync, as is saved.
   bool AllInSync() const;
   // The same, and the coordinator has heard of all ps that run.

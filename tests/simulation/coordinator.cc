@@ -116,6 +116,13 @@ void Coordinator::ReportSync(const std::string& request, const Network::Answer& 
   Tell(AllSaved(), absl::OkStatus(), Finish(*response, answer));
 }
 
+void Coordinator::Plan(const v1::MoveRequest& request) {
+  LogExpired();
+  const auto planned = membership_.Move(request);
+  kernel_->Trace(absl::StrCat("coordinator: plans ", request.ShortDebugString(), ": ", planned.status().ToString()));
+  Settle();
+}
+
 void Coordinator::NoteGone(Incarnation incarnation) {
   if (!Leads() || !membership_.NoteGone(incarnation, 0)) return;
   LogExpired();

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "common/base/simulation.h"
 #include "common/base/time_source.h"
+#include "proto/admin.pb.h"
 #include "proto/coordinator_state.pb.h"
 #include "server/coordinator/membership.h"
 #include "tests/simulation/network.h"
@@ -58,6 +59,8 @@ class Coordinator {
   void Heartbeat(const std::string& request, const Network::Answer& answer);
   void Route(const std::string& request, const Network::Answer& answer);
   void ReportSync(const std::string& request, const Network::Answer& answer);
+  // An operator plans moves.
+  void Plan(const v1::MoveRequest& request);
   // The process of a ps was found dead.
   void NoteGone(Incarnation incarnation);
 

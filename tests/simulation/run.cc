@@ -44,6 +44,7 @@ class Faults {
  private:
   void One() {
     const uint32_t servers = cluster_.shape().servers;
+    if (cluster_.shape().replicas == 1 && servers > 1) PlanMoves();
     const auto server = static_cast<uint32_t>(kernel_.Draw(servers));
     const uint64_t what = kernel_.Draw(100);
     if (what < 24) {
@@ -68,6 +69,17 @@ class Faults {
     } else {
       KillMachine(server);
     }
+  }
+
+  // Of some shards to another ps, or so that all have as many.
+  void PlanMoves() {
+    if (kernel_.Chance(0.5)) return;
+    v1::MoveRequest request;
+    request.set_level(kernel_.Chance(0.2));
+    request.set_cancel(!request.level() && kernel_.Chance(0.1));
+    if (!request.level()) request.add_shards(static_cast<uint32_t>(kernel_.Draw(cluster_.shape().shards)));
+    request.set_server(static_cast<uint32_t>(kernel_.Draw(cluster_.shape().servers)));
+    cluster_.PlanMoves(request);
   }
 
   void Later(int64_t ms, std::function<void()> what) { kernel_.After(1000 * ms, kernel_.world(), std::move(what)); }

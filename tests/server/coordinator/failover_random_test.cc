@@ -39,10 +39,11 @@ struct Process {
   std::optional<bool> whole;  // As its Join says.
   Incarnation life = 0;
   uint64_t reports = 0;
-  std::optional<ShardMap> map;              // The newest that it has heard of.
-  std::array<bool, kShards> waits{};        // As the owner: for a follower, before it acknowledges.
-  std::array<uint64_t, kShards> stream{};   // As the owner: the token of the follower that has all and gets all.
-  std::array<uint64_t, kShards> follows{};  // As the follower: the token of the owner that it listens to.
+  std::optional<ShardMap> map;               // The newest that it has heard of.
+  std::array<bool, kShards> waits{};         // As the owner: for a follower, before it acknowledges.
+  std::array<uint64_t, kShards> stream{};    // As the owner: the token of the follower that has all and gets all.
+  std::array<uint64_t, kShards> follows{};   // As the follower: the token of the owner that it listens to.
+  std::array<uint64_t, kShards> gives_up{};  // As the owner: the number by which it answers no more; 0: it does.
 };
 
 // What a server keeps over the ends of its processes.
@@ -70,6 +71,7 @@ class Cluster {
     const bool same_coordinator = Operate();
     CheckChange(before, same_coordinator);
     CheckNothingIsLost();
+    CheckOneServes();
   }
 
   // With everybody alive and nothing lost on the way, all is in sync again; without replicas, all planned moves end,
@@ -112,8 +114,10 @@ class Cluster {
     for (uint32_t server = 0; server < servers_; ++server) {
       for (ShardId shard = 0; shard < kShards; ++shard) {
         if (!Owns(server, shard)) continue;
-        Report(server, shard, false);
-        Bootstrap(server, shard);
+        if (processes_[server].gives_up[shard] == 0) {
+          Report(server, shard, false);
+          Bootstrap(server, shard);
+        }
         Report(server, shard, true);
       }
     }
@@ -272,6 +276,7 @@ class Cluster {
         process.waits[shard] = false;
         process.stream[shard] = 0;
       }
+      process.gives_up[shard] = map.OwnerOf(shard) == server ? map.HandoverOf(shard) : 0;
       const bool followed = process.map.has_value() && process.map->TermOf(shard) == map.TermOf(shard);
       if (map.FollowerOf(shard) != server || !followed) process.follows[shard] = 0;
     }
@@ -281,6 +286,9 @@ class Cluster {
   bool Owns(uint32_t server, ShardId shard) const {
     const Process& process = processes_[server];
     return process.running && process.map.has_value() && process.map->OwnerOf(shard) == server;
+  }
+  bool Serves(uint32_t server, ShardId shard) const {
+    return Owns(server, shard) && processes_[server].gives_up[shard] == 0;
   }
   // The one that the owner's map names, if it runs and listens to the owner.
   std::optional<uint32_t> Follower(uint32_t owner, ShardId shard) const {
@@ -305,7 +313,7 @@ class Cluster {
   }
 
   void Push(uint32_t owner, ShardId shard) {
-    if (!Owns(owner, shard) || pushed_[shard] == kPushesMax) return;
+    if (!Serves(owner, shard) || pushed_[shard] == kPushesMax) return;
     Process& process = processes_[owner];
     const size_t push = pushed_[shard]++;
     disks_[owner].shards[shard].set(push);
@@ -339,6 +347,7 @@ class Cluster {
     report->set_in_sync(in_sync);
     report->set_term(process.map->TermOf(shard));
     if (in_sync) report->set_follower(processes_[*follower].life);
+    if (in_sync) report->set_gives_up(process.gives_up[shard]);
     if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
     if (lossy_ && Draw(10) == 0) return;
     const auto told = Deliver(request);
@@ -499,6 +508,16 @@ class Cluster {
     }
     if (map_changed) {
       ASSERT_GT(after.epoch(), before.epoch());
+    }
+  }
+
+  // Without replicas, also while a shard moves, and an owner whose life has ended for the coordinator may serve still.
+  // With them, leases are for that.
+  void CheckOneServes() {
+    for (ShardId shard = 0; replicas_ == 1 && shard < kShards; ++shard) {
+      uint32_t serve = 0;
+      for (uint32_t server = 0; server < servers_; ++server) serve += Serves(server, shard);
+      ASSERT_LE(serve, 1) << "shard " << shard;
     }
   }
 

@@ -74,8 +74,8 @@ class ShardMovesTest : public ::testing::Test {
     request.set_undo(undo);
     return members_->Drain(request);
   }
-  // The owner reports its follower in sync; whether that was accepted.
-  bool ReportInSync(ShardId shard, std::optional<uint64_t> term = std::nullopt) {
+  // The owner reports its follower in sync, or that it gives the shard up by a number; whether that was accepted.
+  bool ReportInSync(ShardId shard, std::optional<uint64_t> term = std::nullopt, uint64_t gives_up = 0) {
     const uint32_t owner = Owners()[shard], follower = Followers()[shard];
     v1::ReportSyncRequest request;
     request.set_incarnation(lives_[owner]);
@@ -83,16 +83,28 @@ class ShardMovesTest : public ::testing::Test {
     report->set_shard(shard);
     report->set_follower(follower == 0 ? 0 : lives_[follower - 1]);
     report->set_in_sync(true);
+    report->set_gives_up(gives_up);
     report->set_term(term.value_or(members_->shards().terms()[shard]));
     const auto told = members_->ReportSync(request);
     EXPECT_TRUE(told.ok()) << told.status();
     return told.ok() && told->accepted(0);
   }
-  // All copies that are being made get in sync, until none is.
+  uint64_t Handover(ShardId shard) const { return members_->shards().handovers()[shard]; }
+  // The owner gives the shard up, as it is asked to.
+  bool GiveUp(ShardId shard) {
+    EXPECT_GT(Handover(shard), 0) << "shard " << shard << " is to change hands";
+    return ReportInSync(shard, std::nullopt, Handover(shard));
+  }
+  // The follower gets in sync, and the owner gives the shard up.
+  bool MoveOver(ShardId shard) { return ReportInSync(shard) && GiveUp(shard); }
+  // All copies that are being made get in sync, and their owners give the shards up, until there are none.
   void FinishMoves() {
     for (uint32_t round = 0; round < kMoveShards && members_->shards().HasFollowers(); ++round) {
       for (ShardId shard = 0; shard < kMoveShards; ++shard) {
         if (Followers()[shard] > 0) ReportInSync(shard);
+      }
+      for (ShardId shard = 0; shard < kMoveShards; ++shard) {
+        if (Handover(shard) > 0) GiveUp(shard);
       }
     }
   }
@@ -105,14 +117,23 @@ class ShardMovesTest : public ::testing::Test {
   uint64_t joins_ = 0;
 };
 
-TEST_F(ShardMovesTest, AShardIsItsFollowersOnceThatIsInSync) {
+TEST_F(ShardMovesTest, AShardIsItsFollowersOnceThatIsInSyncAndTheOwnerHasGivenItUp) {
   const auto planned = Move({0}, 2);
   ASSERT_TRUE(planned.ok()) << planned.status();
   EXPECT_EQ(planned->planned(), 1);
   EXPECT_THAT(Followers(), ElementsAre(3, 0, 0, 0, 0, 0));
   EXPECT_THAT(Owners(), ElementsAre(0, 1, 2, 0, 1, 2)) << "until then it is served where it was";
-  const uint64_t epoch = members_->shards().epoch();
+  EXPECT_FALSE(ReportInSync(0, std::nullopt, members_->shards().epoch() + 1)) << "it was not asked to";
   EXPECT_TRUE(ReportInSync(0));
+  EXPECT_THAT(Owners(), ElementsAre(0, 1, 2, 0, 1, 2)) << "it answers for it still";
+  const uint64_t epoch = members_->shards().epoch();
+  EXPECT_EQ(Handover(0), epoch);
+  const auto route = members_->shards().Route();
+  ASSERT_TRUE(route.ok());
+  EXPECT_THAT(route->handovers(), ElementsAre(epoch, 0, 0, 0, 0, 0));
+  EXPECT_EQ(members_->Status().moves(0).waiting_for(), "ps 0 to give it up");
+  EXPECT_FALSE(ReportInSync(0, std::nullopt, epoch - 1)) << "asked before, and perhaps taken back since";
+  EXPECT_TRUE(GiveUp(0));
   EXPECT_THAT(Owners(), ElementsAre(2, 1, 2, 0, 1, 2));
   EXPECT_THAT(Followers(), Each(0));
   EXPECT_EQ(members_->shards().terms()[0], epoch + 1);
@@ -122,8 +143,11 @@ TEST_F(ShardMovesTest, AShardIsItsFollowersOnceThatIsInSync) {
 TEST_F(ShardMovesTest, ShardsThatGoTogetherChangeTheirOwnerTogether) {
   ASSERT_TRUE(Move({0, 3}, 1).ok());
   EXPECT_TRUE(ReportInSync(3));
-  EXPECT_THAT(Owners(), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_EQ(Handover(3), 0);
   EXPECT_TRUE(ReportInSync(0));
+  EXPECT_EQ(Handover(3), Handover(0));
+  EXPECT_TRUE(GiveUp(3));
+  EXPECT_TRUE(GiveUp(0));
   EXPECT_THAT(Owners(), ElementsAre(1, 1, 2, 1, 1, 2));
 }
 
@@ -131,7 +155,7 @@ TEST_F(ShardMovesTest, AReportFromBeforeTheShardMovedAwayAndBackCountsForNothing
   const uint64_t former = members_->shards().terms()[0];
   for (const uint32_t to : {1u, 0u}) {
     ASSERT_TRUE(Move({0}, to).ok());
-    ASSERT_TRUE(ReportInSync(0));
+    ASSERT_TRUE(MoveOver(0));
   }
   ASSERT_TRUE(Move({0}, 1).ok());
   EXPECT_FALSE(ReportInSync(0, former));
@@ -170,17 +194,70 @@ TEST_F(ShardMovesTest, AnOwnerThatIsAwayHoldsUpNoOtherMove) {
   EXPECT_EQ(Followers()[0], 0) << "its copy is given up";
   ASSERT_TRUE(Move({2}, 1).ok());
   EXPECT_EQ(Followers()[2], 2);
-  ASSERT_TRUE(ReportInSync(2));
+  ASSERT_TRUE(MoveOver(2));
   Join(0);
   EXPECT_EQ(Followers()[0], 2) << "the plan goes on";
 }
 
-TEST_F(ShardMovesTest, AnOwnerThatEndsWithItsTargetInSyncHasHandedItsShardOver) {
-  ASSERT_TRUE(Move({0, 3}, 1).ok());
-  ASSERT_TRUE(ReportInSync(0));  // Shard 3 is not, and holds both up.
+// One that was cut off once answered for its shards beside their next owner.
+TEST_F(ShardMovesTest, TheShardsOfAnOwnerThatEndsBeforeItHasGivenThemUpStayItsOwn) {
+  ASSERT_TRUE(Move({0}, 1).ok());
+  ASSERT_TRUE(ReportInSync(0));
+  const uint64_t asked = Handover(0);
   LetExpire(0);
+  EXPECT_EQ(Owners()[0], 0);
+  EXPECT_EQ(Followers()[0], 0);
+  EXPECT_EQ(Handover(0), 0);
+  Join(0);
+  EXPECT_EQ(Followers()[0], 2) << "the plan goes on";
+  EXPECT_TRUE(ReportInSync(0));
+  EXPECT_FALSE(ReportInSync(0, std::nullopt, asked)) << "it was asked anew";
+  EXPECT_TRUE(GiveUp(0));
   EXPECT_EQ(Owners()[0], 1);
-  EXPECT_EQ(Owners()[3], 0);
+}
+
+TEST_F(ShardMovesTest, AnOwnerTakesBackWhatItHasGivenUpWhenTheMoveEnds) {
+  const auto asks = [this] {
+    ASSERT_TRUE(Move({0}, 1).ok());
+    ASSERT_TRUE(ReportInSync(0));
+    ASSERT_GT(Handover(0), 0);
+  };
+  const auto taken_back = [this](uint64_t since) {
+    return Handover(0) == 0 && Owners()[0] == 0 && members_->shards().epoch() > since;
+  };
+  asks();
+  uint64_t asked = Handover(0);
+  ASSERT_TRUE(Move({}, 0, /*cancel=*/true).ok());
+  EXPECT_TRUE(taken_back(asked)) << "it was cancelled";
+  EXPECT_FALSE(ReportInSync(0, std::nullopt, asked));
+  asks();
+  asked = Handover(0);
+  LetExpire(1);
+  EXPECT_TRUE(taken_back(asked)) << "its target has ended";
+  Join(1);
+  asks();
+  asked = Handover(0);
+  v1::ReportSyncRequest request;  // The follower does not confirm.
+  request.set_incarnation(lives_[0]);
+  request.add_reports()->set_shard(0);
+  ASSERT_TRUE(members_->ReportSync(request).ok());
+  EXPECT_TRUE(taken_back(asked)) << "its target counts no more";
+}
+
+TEST_F(ShardMovesTest, WhatAnOwnerIsAskedToGiveUpOutlivesTheCoordinator) {
+  ASSERT_TRUE(Move({0}, 2).ok());
+  ASSERT_TRUE(ReportInSync(0));
+  const uint64_t asked = Handover(0);
+  const v1::CoordinatorState state = members_->SaveState();
+  members_ = std::make_unique<Membership>(Options(1));
+  ASSERT_TRUE(members_->Restore(state).ok());
+  EXPECT_EQ(Handover(0), asked);
+  Beat(0);
+  EXPECT_FALSE(GiveUp(0)) << "nothing was heard of its follower yet, which may be dead";
+  EXPECT_EQ(Owners()[0], 0);
+  Beat(2);
+  EXPECT_TRUE(GiveUp(0));
+  EXPECT_EQ(Owners()[0], 2);
 }
 
 TEST_F(ShardMovesTest, ARebalanceLeavesTheShardsOfAServerThatIsAway) {

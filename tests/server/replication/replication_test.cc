@@ -262,6 +262,56 @@ TEST_F(ReplicationTest, WhoWaitsWhenTheShardGetsAnotherOwnerIsAborted) {
   EXPECT_TRUE(absl::IsAborted(PushTo(&a(), 5, 1).get().status()));
 }
 
+TEST_F(ReplicationTest, AnOwnerThatIsToGiveShardsUpAnswersForThemNoMoreAndReportsThatOnceItsFollowerHasAll) {
+  ASSERT_NO_FATAL_FAILURE(StartInSync());
+  std::vector<std::atomic<uint64_t>> reported(kShards);
+  coordinator_.OnReport([&](const v1::ReportSyncRequest::Report& report) {
+    if (report.gives_up() > 0) reported[report.shard()] = report.gives_up();
+  });
+  const auto await_role = [this](ShardRole role) {
+    return coordinator_.Await([&] {
+      for (ShardId shard = 0; shard < kShards; ++shard) {
+        if (a().store->shards().RoleOf(shard) != role) return false;
+      }
+      return true;
+    });
+  };
+  std::future<Pushed> push;
+  uint64_t handover = 0;
+  {
+    const Hold hold(b().store.get(), 0);
+    push = PushTo(&a(), 4, 1);
+    for (ShardId shard = 0; shard < kShards; ++shard) ASSERT_NO_FATAL_FAILURE(AwaitVersion(&a(), shard, 4));
+    const ShardMap asks = coordinator_.Change([](v1::RouteResponse* route) {
+      for (int shard = 0; shard < route->owners_size(); ++shard) route->add_handovers(route->epoch());
+    });
+    handover = asks.epoch();
+    a().replication->SetMap(asks);
+    ASSERT_TRUE(await_role(ShardRole::kGivesUp));
+    EXPECT_TRUE(absl::IsAborted(PushTo(&a(), 5, 1).get().status()));
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.AddRows(TableIdOf("rows"), kDim, {{1, 0.0f}}, false);
+    std::promise<absl::Status> pulled;
+    a().store->pulls().Pull(pull.header, pull.payload(), [&](auto values) { pulled.set_value(values.status()); });
+    EXPECT_TRUE(absl::IsAborted(pulled.get_future().get()));
+    EXPECT_TRUE(Waits(push));
+    EXPECT_EQ(reported[0], 0u) << "its follower lacks an update that is not acknowledged yet";
+  }
+  const Pushed pushed = push.get();
+  EXPECT_TRUE(pushed.ok()) << pushed.status() << ": what it took before is the follower's too";
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    EXPECT_TRUE(coordinator_.Await([&] { return reported[shard] == handover; })) << shard;
+  }
+  EXPECT_TRUE(absl::IsAborted(PushTo(&a(), 5, 1).get().status())) << "it waits for the map that says what became of it";
+  // The move has ended otherwise: it is the owner as before.
+  a().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) { route->clear_handovers(); }));
+  ASSERT_TRUE(await_role(ShardRole::kOwns));
+  const Pushed again = PushTo(&a(), 5, 1).get();
+  EXPECT_TRUE(again.ok()) << again.status();
+  coordinator_.OnReport(nullptr);
+  ExpectSame(&a(), &b());
+}
+
 TEST_F(ReplicationTest, TablesSessionsAndRollbacksReachAFollower) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   constexpr Incarnation kOther = kWorker + 1;

@@ -35,7 +35,7 @@ ShardSync In(State state) {
   sync.Confirm(kVersion);
   if (state == State::kJoining) return sync;
   EXPECT_TRUE(sync.TakeReport().has_value());
-  EXPECT_EQ(sync.OnReport(true, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, true, kEpoch), Outcome::kNothing);
   if (state == State::kLeaving) sync.Leave();
   return sync;
 }
@@ -43,7 +43,7 @@ ShardSync In(State state) {
 // Of a report, as if one were under way.
 Outcome Answer(ShardSync* sync, bool in_sync, bool accepted) {
   sync->TakeReport();
-  return sync->OnReport(in_sync, accepted, kEpoch);
+  return sync->OnReport({.in_sync = in_sync, .follower = in_sync ? kFollower : 0}, accepted, kEpoch);
 }
 
 struct Transition {
@@ -74,7 +74,8 @@ const std::vector<Transition>& Transitions() {
       {"the coordinator does not take that it does not",
        [](ShardSync* s) { Answer(s, false, false); },
        {kA, kJ, kI, kL}},
-      {"an answer to nothing", [](ShardSync* s) { s->OnReport(false, true, kEpoch); }, {kA, kJ, kI, kL}},
+      {"an answer to nothing", [](ShardSync* s) { s->OnReport({}, true, kEpoch); }, {kA, kJ, kI, kL}},
+      {"it is given up", [](ShardSync* s) { s->GiveUp(kEpoch + 1); }, {kA, kJ, kI, kL}},
       {"the report fails",
        [](ShardSync* s) {
          s->TakeReport();
@@ -151,10 +152,10 @@ TEST(ShardSyncTest, ReportsALeavingFollowerUntilThatIsTaken) {
     EXPECT_EQ(report->follower, 0u);
     if (i == 0) sync.OnReportFailed();
     if (i == 1) {
-      EXPECT_EQ(sync.OnReport(false, false, kEpoch), Outcome::kNothing);
+      EXPECT_EQ(sync.OnReport({}, false, kEpoch), Outcome::kNothing);
     }
     if (i == 2) {
-      EXPECT_EQ(sync.OnReport(false, true, kEpoch), Outcome::kReleased);
+      EXPECT_EQ(sync.OnReport({}, true, kEpoch), Outcome::kReleased);
     }
   }
   EXPECT_FALSE(sync.TakeReport().has_value());
@@ -165,7 +166,7 @@ TEST(ShardSyncTest, AFollowerThatTheCoordinatorMayKnowOutlivesItsStream) {
   ASSERT_TRUE(sync.TakeReport().has_value());
   sync.Detach(1);
   EXPECT_EQ(sync.state(), State::kJoining);
-  EXPECT_EQ(sync.OnReport(true, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, true, kEpoch), Outcome::kNothing);
   EXPECT_EQ(sync.state(), State::kInSync);
 }
 
@@ -173,7 +174,7 @@ TEST(ShardSyncTest, AnAnswerThatComesWhenTheFollowerIsLeavingIsRememberedForMaps
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());
   sync.Leave();
-  EXPECT_EQ(sync.OnReport(true, true, kEpoch), Outcome::kNothing);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, true, kEpoch), Outcome::kNothing);
   EXPECT_EQ(sync.state(), State::kLeaving);
   EXPECT_TRUE(sync.OnMapWithoutFollower(kEpoch + 1));
   EXPECT_EQ(sync.state(), State::kAlone);
@@ -209,7 +210,53 @@ TEST(ShardSyncTest, AFollowerThatIsStillLateOrGoneOrReplacedWaitsForItsNextWord)
 TEST(ShardSyncTest, SaysWhenTheCoordinatorKnowsAnother) {
   ShardSync sync = In(State::kJoining);
   ASSERT_TRUE(sync.TakeReport().has_value());
-  EXPECT_EQ(sync.OnReport(true, false, kEpoch), Outcome::kRejected);
+  EXPECT_EQ(sync.OnReport({.in_sync = true, .follower = kFollower}, false, kEpoch), Outcome::kRejected);
+}
+
+TEST(ShardSyncTest, AShardIsReportedAsGivenUpOnceItsFollowerCountsAndHasAllUntilThatIsTaken) {
+  constexpr uint64_t kHandover = kEpoch + 1;
+  for (const State state : {kA, kJ, kL}) {
+    ShardSync sync = In(state);
+    sync.GiveUp(kHandover);
+    const auto report = sync.TakeReport();
+    EXPECT_EQ(report.has_value() ? report->gives_up : 0, 0u) << "in state " << static_cast<int>(state);
+  }
+  ShardSync sync = In(kI);
+  sync.SetAppended(kVersion + 1);
+  sync.GiveUp(kHandover);
+  EXPECT_FALSE(sync.TakeReport().has_value()) << "the follower lacks the last update";
+  sync.Confirm(kVersion + 1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(sync.ReadyToGiveUp());
+    const auto report = sync.TakeReport();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_TRUE(report->in_sync);
+    EXPECT_EQ(report->follower, kFollower);
+    EXPECT_EQ(report->gives_up, kHandover);
+    EXPECT_FALSE(sync.TakeReport().has_value()) << "one is under way";
+    if (i == 0) sync.OnReportFailed();
+    if (i > 0) {
+      EXPECT_EQ(sync.OnReport(*report, /*accepted=*/i == 2, kHandover), Outcome::kNothing);
+    }
+    EXPECT_EQ(sync.state(), kI);
+  }
+  EXPECT_FALSE(sync.TakeReport().has_value());
+}
+
+TEST(ShardSyncTest, AShardThatIsTakenBackOrAskedForAnewIsNotReportedByItsFormerNumber) {
+  ShardSync sync = In(kI);
+  sync.GiveUp(4);
+  const auto former = sync.TakeReport();
+  ASSERT_TRUE(former.has_value());
+  sync.GiveUp(0);
+  sync.GiveUp(6);
+  EXPECT_EQ(sync.OnReport(*former, /*accepted=*/true, 6), Outcome::kNothing);
+  const auto report = sync.TakeReport();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->gives_up, 6u);
+  EXPECT_EQ(sync.OnReport(*report, /*accepted=*/false, 6), Outcome::kNothing);
+  sync.GiveUp(0);
+  EXPECT_FALSE(sync.TakeReport().has_value());
 }
 
 TEST(ShardSyncTest, ResumesOnlyWithWhatFollowsItsOwnPast) {
