@@ -102,7 +102,7 @@ class Cluster {
       request.set_server(0);
       ASSERT_TRUE(members_->Drain(request).ok());
     }
-    for (ShardId shard = 0; shard < kShards; ++shard) SyncAll();
+    for (uint32_t round = 0; round < 2 * kShards; ++round) SyncAll();  // Copied, and given up.
     EXPECT_EQ(members_->Status().shards_in_sync(), replicas_ == 1 ? 0 : kShards);
     EXPECT_EQ(members_->Status().moves_size(), 0) << members_->Status().DebugString();
     for (ShardId shard = 0; replicas_ == 1 && shard < kShards; ++shard)
@@ -157,8 +157,9 @@ class Cluster {
     } else if (what < 600) {
       Beat(server);
     } else if (what < 750) {
-      if (Owns(server, shard) && !process.waits[shard]) Bootstrap(server, shard);
-      if (Draw(4) > 0) Report(server, shard, true);
+      const ShardId followed = FollowedFrom(server, shard);
+      if (Owns(server, followed) && !process.waits[followed]) Bootstrap(server, followed);
+      if (Draw(4) > 0) Report(server, followed, true);
     } else if (what < 780) {
       if (process.waits[shard]) Report(server, shard, false);
     } else if (what < 800) {
@@ -290,6 +291,14 @@ class Cluster {
   bool Serves(uint32_t server, ShardId shard) const {
     return Owns(server, shard) && processes_[server].gives_up[shard] == 0;
   }
+  // The next shard of the server, from `shard` on, that has a follower; `shard` if there is none.
+  ShardId FollowedFrom(uint32_t server, ShardId shard) const {
+    for (ShardId i = 0; i < kShards; ++i) {
+      const ShardId next = (shard + i) % kShards;
+      if (Owns(server, next) && processes_[server].map->FollowerOf(next).has_value()) return next;
+    }
+    return shard;
+  }
   // The one that the owner's map names, if it runs and listens to the owner.
   std::optional<uint32_t> Follower(uint32_t owner, ShardId shard) const {
     const std::optional<uint32_t> server = processes_[owner].map->FollowerOf(shard);
@@ -351,9 +360,12 @@ class Cluster {
     if (lossy_ && Draw(6) == 0) delayed_.push_back(request);
     if (lossy_ && Draw(10) == 0) return;
     const auto told = Deliver(request);
-    if (!told.ok() || (lossy_ && Draw(10) == 0) || in_sync || !told->accepted(0)) return;
-    process.waits[shard] = false;
-    process.stream[shard] = 0;
+    if (!told.ok() || (lossy_ && Draw(10) == 0)) return;
+    if (!in_sync && told->accepted(0)) {
+      process.waits[shard] = false;
+      process.stream[shard] = 0;
+    }
+    if (told->route_epoch() > process.map->epoch()) FollowRoute(owner);
   }
   void DeliverDelayed() {
     if (delayed_.empty()) return;

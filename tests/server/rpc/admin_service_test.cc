@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
+#include "common/base/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -205,16 +205,16 @@ TEST(AdminService, TellsEventsAfterAnIdAndTheHistory) {
 }
 
 TEST(AdminService, RemovesTheCheckpointThatIsNamedBeforeItWrites) {
-  absl::Mutex mutex;  // Of calls: a race detector does not see that an answer through gRPC comes after its handler.
+  Mutex mutex;  // Of calls: a race detector does not see that an answer through gRPC comes after its handler.
   std::vector<std::string> calls;
   AdminService::Handlers handlers;
   handlers.checkpoint = [&](const std::string& name) -> absl::StatusOr<v1::CheckpointResponse> {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(&mutex);
     calls.push_back("write " + name);
     return v1::CheckpointResponse();
   };
   handlers.remove_checkpoint = [&](const std::string& name) {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(&mutex);
     calls.push_back("remove " + name);
     return name == "stuck" ? absl::InternalError("the disk") : absl::OkStatus();
   };
@@ -222,7 +222,7 @@ TEST(AdminService, RemovesTheCheckpointThatIsNamedBeforeItWrites) {
   v1::CheckpointResponse response;
   EXPECT_TRUE(server.Checkpoint("best-2", &response, "best-1").ok());
   EXPECT_EQ(server.Checkpoint("best-3", &response, "stuck").error_code(), grpc::StatusCode::INTERNAL);
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(&mutex);
   EXPECT_EQ(calls, (std::vector<std::string>{"remove best-1", "write best-2", "remove stuck"}));
 }
 
