@@ -275,6 +275,7 @@ void ServerProcess::StartMember() {
 
 void ServerProcess::OnRoute(absl::StatusOr<ShardMap> map) {
   if (!map.ok()) return SetReady(map.status());
+  coordinator_.SetMap(*map);
   // On a thread of its own, because the member's has the lease to renew.
   begin_ = std::thread([this, map = *std::move(map)] {
     const absl::StatusOr<ShardMap> own = lost_shards_.Await(map, storage_ != nullptr && storage_->dir().cut_short());
@@ -284,6 +285,7 @@ void ServerProcess::OnRoute(absl::StatusOr<ShardMap> map) {
 
 void ServerProcess::OnMap(const ShardMap& map) {
   if (replication_ != nullptr) replication_->SetMap(map);
+  coordinator_.SetMap(map);
   lost_shards_.SetMap(map);
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "common/base/host_port.h"
@@ -86,7 +87,8 @@ std::shared_ptr<NameLookUp> StartLookUp(const HostPort& where) {
 // A process that is watched. Belongs to the watch's thread.
 class ProcessWatch::Target {
  public:
-  explicit Target(Process process) : process_(std::move(process)) {}
+  // `reached`: another process was seen listening at the address.
+  Target(Process process, bool reached) : process_(std::move(process)), known_(process_.announced && reached) {}
   ~Target() { Close(); }
 
   const Process& process() const { return process_; }
@@ -99,6 +101,7 @@ class ProcessWatch::Target {
   int64_t due_ms() const { return due_ms_; }
   // Does what is due; `happened` to its descriptor, 0 for nothing.
   void Step(short happened, int64_t now_ms);
+  bool seen() const { return seen_; }
   // In a row, since it was seen last.
   int refusals() const { return refusals_; }
   // When the last connection was over.
@@ -128,12 +131,14 @@ class ProcessWatch::Target {
   void Drain(int64_t now_ms);
 
   const Process process_;
+  const bool known_;  // To listen there, or to be gone.
   State state_ = State::kPaused;
   int64_t due_ms_ = 0;
   int fd_ = -1;
   std::shared_ptr<NameLookUp> look_up_;   // While it is looked up.
   std::vector<SocketAddress> addresses_;  // Once it was seen, the one where it was.
   size_t next_ = 0;                       // Of them, that is tried.
+  bool refused_ = false;                  // By all of them that were tried in this round.
   bool seen_ = false;                     // Listening.
   int refusals_ = 0;
   int64_t connected_ms_ = 0;
@@ -185,6 +190,7 @@ void ProcessWatch::Target::Begin(int64_t now_ms) {
   const absl::StatusOr<HostPort> where = ParseHostPort(process_.address);
   if (!where.ok()) return PauseUntil(INT64_MAX);  // Nobody joins with such an address.
   look_up_ = StartLookUp(*where);
+  refused_ = true;
   state_ = State::kLookingUp;
   due_ms_ = now_ms;
 }
@@ -218,11 +224,15 @@ void ProcessWatch::Target::OnConnected(int64_t now_ms) {
 
 void ProcessWatch::Target::OnFailed(int error, int64_t now_ms) {
   if (!seen_) {
+    refused_ = refused_ && error == ECONNREFUSED;
     if (++next_ < addresses_.size()) return Connect(now_ms);
-    return PauseUntil(now_ms + kTryAgainMs);
+    if (!known_) return PauseUntil(now_ms + kTryAgainMs);
+    if (ended_ms_ == 0) ended_ms_ = now_ms;
+  } else {
+    refused_ = error == ECONNREFUSED;
   }
-  refusals_ = error == ECONNREFUSED ? refusals_ + 1 : 0;
-  PauseUntil(now_ms + (error == ECONNREFUSED ? kRefusedPauseMs : kTryAgainMs));
+  refusals_ = refused_ ? refusals_ + 1 : 0;
+  PauseUntil(now_ms + (refused_ ? kRefusedPauseMs : kTryAgainMs));
 }
 
 void ProcessWatch::Target::Drain(int64_t now_ms) {
@@ -254,7 +264,7 @@ void ProcessWatch::Watch(std::vector<Process> processes) {
   if (wake_ >= 0) eventfd_write(wake_, 1);
 }
 
-bool ProcessWatch::TakeOrders(std::vector<std::unique_ptr<Target>>* targets) {
+bool ProcessWatch::TakeOrders(const std::set<std::string>& seen, std::vector<std::unique_ptr<Target>>* targets) {
   std::vector<Process> wanted;
   {
     MutexLock lock(&mu_);
@@ -267,7 +277,8 @@ bool ProcessWatch::TakeOrders(std::vector<std::unique_ptr<Target>>* targets) {
     const auto known = std::find_if(targets->begin(), targets->end(), [&](const std::unique_ptr<Target>& target) {
       return target != nullptr && target->process() == process;
     });
-    next.push_back(known != targets->end() ? std::move(*known) : std::make_unique<Target>(std::move(process)));
+    const bool reached = seen.contains(process.address);
+    next.push_back(known != targets->end() ? std::move(*known) : std::make_unique<Target>(std::move(process), reached));
   }
   *targets = std::move(next);
   return true;
@@ -281,7 +292,8 @@ void ProcessWatch::Run() {
   const SteadyTime time;
   std::vector<std::unique_ptr<Target>> targets;
   std::vector<pollfd> polls;
-  while (TakeOrders(&targets)) {
+  std::set<std::string> seen;
+  while (TakeOrders(seen, &targets)) {
     polls.assign(1, {wake_, POLLIN, 0});
     int64_t due_ms = INT64_MAX;
     for (const auto& target : targets) {
@@ -293,6 +305,9 @@ void ProcessWatch::Run() {
     eventfd_t ignored = 0;
     if (polls[0].revents != 0) eventfd_read(wake_, &ignored);
     for (size_t i = 0; i < targets.size(); ++i) targets[i]->Step(polls[i + 1].revents, time.NowMs());
+    for (const auto& target : targets) {
+      if (target->seen()) seen.insert(target->process().address);
+    }
     TellGone(&targets);
   }
 }

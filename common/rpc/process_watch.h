@@ -1,9 +1,10 @@
 // A watch on processes by their listening sockets: tells one that has died from one that cannot be reached.
 //
 // It keeps a TCP connection to each process, on which it says nothing. When that ends it connects again. Where the
-// process was seen listening and its machine now refuses connections, several times in a row, the process is gone.
-// Nothing else means anything: no time-out, no machine that cannot be reached, no connection that is taken (the kernel
-// takes those of a process that is stopped; and another process at the same address announces itself).
+// process was seen listening (or another one at its address, and it says that it listened) and its machine now refuses
+// connections, several times in a row, the process is gone. Nothing else means anything: no time-out, no machine that
+// cannot be reached, no connection that is taken (the kernel takes those of a process that is stopped; and another
+// process at the same address announces itself).
 //
 // Thread-safe. A thread of its own does everything; names are looked up on further ones, as that may take long.
 #pragma once
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -27,6 +29,9 @@ class ProcessWatch {
   struct Process {
     uint64_t life = 0;
     std::string address;
+    // It listened there before it was named here: it need not have been seen itself where another one was at this
+    // address.
+    bool announced = false;
     bool operator==(const Process&) const = default;
   };
   // One that is gone.
@@ -52,8 +57,8 @@ class ProcessWatch {
   class Target;
 
   void Run();
-  // Takes over what Watch was called with; false: the watch ends.
-  bool TakeOrders(std::vector<std::unique_ptr<Target>>* targets);
+  // Takes over what Watch was called with; false: the watch ends. `seen`: addresses where processes listened.
+  bool TakeOrders(const std::set<std::string>& seen, std::vector<std::unique_ptr<Target>>* targets);
   // Tells of those that are gone, and drops them.
   void TellGone(std::vector<std::unique_ptr<Target>>* targets) const;
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/incarnation.h"
@@ -119,6 +120,16 @@ void CoordinatorHost::StopListening() {
 void CoordinatorHost::Start(const std::string& address) {
   if (own_.has_value()) on_change_(true);
   if (elected_.has_value()) elected_->Start(address);
+}
+
+void CoordinatorHost::SetMap(const ShardMap& map) {
+  if (!elected_.has_value()) return;
+  std::vector<ProcessWatch::Process> peers;
+  for (uint32_t server = 0; server < map.servers(); ++server) {
+    if (server == config_.server().index() || map.Away(server)) continue;
+    peers.push_back({.life = map.IncarnationOf(server), .address = map.AddressOf(server)});
+  }
+  elected_->SetPeers(std::move(peers));
 }
 
 void CoordinatorHost::Shutdown() {

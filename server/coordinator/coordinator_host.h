@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/time_source.h"
+#include "common/wire/shard_map.h"
 #include "grpcpp/server_builder.h"
 #include "proto/admin.pb.h"
 #include "proto/config.pb.h"
@@ -48,6 +49,9 @@ class CoordinatorHost {
   void StopListening();
   // Begins to serve, or to run for election, for a ps that others reach at `address`.
   void Start(const std::string& address);
+
+  // A newer map.
+  void SetMap(const ShardMap& map);
 
   // Whether this ps always serves the coordinator.
   bool always() const { return own_.has_value(); }

@@ -46,7 +46,7 @@ ElectedCoordinator::ElectedCoordinator(Options options)
            .on_other_elected = [this](const std::string& address, int64_t lease) { OnOtherElected(address, lease); }}),
       watch_([this](std::span<ProcessWatch::Gone> gone) {
         for (const ProcessWatch::Gone& one : gone) {
-          OnGone(one.process.address, static_cast<int64_t>(one.process.life));
+          if (one.process.announced) OnGone(one.process.address, static_cast<int64_t>(one.process.life));
         }
       }) {}
 
@@ -81,8 +81,23 @@ void ElectedCoordinator::OnOtherElected(const std::string& address, int64_t leas
   MutexLock lock(&mu_);
   if (lease == watched_) return;
   watched_ = lease;
+  watched_at_ = address;
   gone_.clear();
-  watch_.Watch({{static_cast<uint64_t>(lease), address}});
+  WatchProcesses();
+}
+
+void ElectedCoordinator::SetPeers(std::vector<ProcessWatch::Process> peers) {
+  MutexLock lock(&mu_);
+  if (peers == peers_) return;
+  peers_ = std::move(peers);
+  WatchProcesses();
+}
+
+void ElectedCoordinator::WatchProcesses() {
+  std::vector<ProcessWatch::Process> processes = peers_;
+  // A ps listens before it runs for election.
+  if (watched_ != 0) processes.push_back({static_cast<uint64_t>(watched_), watched_at_, /*announced=*/true});
+  watch_.Watch(std::move(processes));
 }
 
 void ElectedCoordinator::OnGone(const std::string& address, int64_t lease) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,6 +45,10 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
 
   // Begins to run for election, for a ps that others reach at `address`. Call once.
   void Start(const std::string& address) { election_.Start(address); }
+
+  // The other ps of the cluster, by their incarnations: where they are seen listening, one that is elected and dies at
+  // once is known to be dead.
+  void SetPeers(std::vector<ProcessWatch::Process> peers);
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;
@@ -95,6 +100,7 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
   void PassOn(Handler<Request, Response> handler, const grpc::ServerContextBase& context, const Request& request,
               Response* response, Done done);
 
+  void WatchProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Another ps is elected: watches its process.
   void OnOtherElected(const std::string& address, int64_t lease);
   // The process of one that was elected is gone.
@@ -114,11 +120,13 @@ class ElectedCoordinator final : public v1::Coordinator::CallbackService, public
   std::string gone_ ABSL_GUARDED_BY(mu_);     // Where the last one that was elected was, if it is dead.
   int64_t gone_ms_ ABSL_GUARDED_BY(mu_) = 0;  // When that was found.
   int64_t watched_ ABSL_GUARDED_BY(mu_) = 0;  // The lease of the one that is watched; 0: none.
+  std::string watched_at_ ABSL_GUARDED_BY(mu_);
+  std::vector<ProcessWatch::Process> peers_ ABSL_GUARDED_BY(mu_);
 
   // Synchronise themselves. Their threads use all of the above, and each other: the election's has ended when the watch
   // goes.
   Election election_;
-  ProcessWatch watch_;  // On the ps that is elected, or was last, unless it is this one.
+  ProcessWatch watch_;  // On the ps that is elected, or was last, unless it is this one; and on the peers.
 };
 
 }  // namespace lodestone::server

@@ -1,14 +1,9 @@
 #include "common/rpc/process_watch.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,63 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "gtest/gtest.h"
+#include "tests/common/rpc/listener.h"
 #include "tests/common/rpc/reserved_port.h"
 
 namespace lodestone {
 namespace {
 
 constexpr int kAwaitMs = 60'000;  // What is waited for comes at once, or the test fails.
-
-// The sockets of a process that listens: what the kernel does with them when it dies is what Die does.
-class Listener {
- public:
-  explicit Listener(int family = AF_INET, int port = 0) : family_(family), fd_(socket(family, SOCK_STREAM, 0)) {
-    const int on = 1;
-    setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    sockaddr_storage address{};
-    auto* const v4 = reinterpret_cast<sockaddr_in*>(&address);
-    auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address);
-    address.ss_family = static_cast<sa_family_t>(family);
-    if (family == AF_INET) {
-      v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      v4->sin_port = htons(static_cast<uint16_t>(port));
-    } else {
-      v6->sin6_addr = in6addr_loopback;
-      v6->sin6_port = htons(static_cast<uint16_t>(port));
-    }
-    socklen_t size = family == AF_INET ? sizeof(*v4) : sizeof(*v6);
-    listens_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd_, 16) == 0 &&
-               getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-    port_ = ntohs(family == AF_INET ? v4->sin_port : v6->sin6_port);
-  }
-  ~Listener() { Die(); }
-
-  bool listens() const { return listens_; }
-  int port() const { return port_; }
-  std::string address() const { return absl::StrCat(family_ == AF_INET ? "127.0.0.1:" : "[::1]:", port_); }
-  // Takes the next connection; false if none comes.
-  bool Accept() {
-    pollfd wait{fd_, POLLIN, 0};
-    if (poll(&wait, 1, kAwaitMs) != 1) return false;
-    taken_.push_back(accept(fd_, nullptr, nullptr));
-    return taken_.back() >= 0;
-  }
-  // Closes the connections that it took.
-  void HangUp() {
-    for (const int fd : std::exchange(taken_, {})) close(fd);
-  }
-  void Die() {
-    HangUp();
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
-
- private:
-  const int family_;
-  int fd_;
-  bool listens_ = false;
-  int port_ = 0;
-  std::vector<int> taken_;
-};
 
 // Who was told to be gone.
 class Deaths {
@@ -169,6 +114,27 @@ TEST(ProcessWatchTest, AProcessThatDoesNotAnswerIsNotGoneNorIsOneThatWasNeverSee
     ASSERT_EQ(deaths.Await(life - 9).back(), life);
   }
   EXPECT_EQ(deaths.Await(10).front(), 10u);
+}
+
+TEST(ProcessWatchTest, OneThatListenedBeforeItWasNamedIsGoneUnseenWhereAnotherWasSeen) {
+  Listener former;
+  const ReservedPort nobody;
+  const std::string address = absl::StrCat("localhost:", former.port());  // Of two addresses, perhaps.
+  Deaths deaths;
+  ProcessWatch watch(deaths.Note());
+  watch.Watch({{1, address}});
+  ASSERT_TRUE(former.Accept());
+  former.Die();
+  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{1});
+  Listener last;
+  watch.Watch({{.life = 2, .address = nobody.address(), .announced = true},
+               {.life = 3, .address = address, .announced = false},
+               {.life = 4, .address = address, .announced = true},
+               {.life = 5, .address = last.address()}});
+  EXPECT_EQ(deaths.Await(2), (std::vector<uint64_t>{1, 4})) << "nobody was seen where 2 is, and 3 may not listen yet";
+  ASSERT_TRUE(last.Accept());
+  last.Die();
+  EXPECT_EQ(deaths.Await(3), (std::vector<uint64_t>{1, 4, 5}));
 }
 
 TEST(ProcessWatchTest, AnotherProcessThatListensThereMeansNothing) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/etcd_client.h"
@@ -17,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/control_service.h"
 #include "tests/common/rpc/etcd_cluster.h"
+#include "tests/common/rpc/listener.h"
 
 namespace lodestone::server {
 namespace {
@@ -50,6 +52,7 @@ class Ps {
     control_->Shutdown();
   }
 
+  void SetPeers(std::vector<ProcessWatch::Process> peers) { coordinator_->SetPeers(std::move(peers)); }
   v1::Coordinator::Stub* stub() { return stub_.get(); }
   // Of a coordinator that serves, as its status tells.
   bool Serves() {
@@ -212,6 +215,24 @@ TEST_F(ElectedCoordinatorTest, WhatIsAskedOfOneThatWasDeposedIsNotToldAndItsHeld
   EXPECT_TRUE(second.Beat(worker.incarnation()).ok());
   ASSERT_TRUE(second.Join(v1::ROLE_WORKER, 3, &another).ok());
   EXPECT_EQ(another.index(), 1u);  // Not taken by the one that was refused.
+}
+
+// The others once waited for the lease of one that had died before they looked where it was.
+TEST_F(ElectedCoordinatorTest, OneThatIsElectedAndDiesAtOnceDoesNotKeepThePlaceWhereItsPsWasSeen) {
+  const auto elect = [this](const std::string& address) {
+    const auto lease = client_->Grant(kLeaseMs / 1000);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    ASSERT_TRUE(client_->PutIf({}, EtcdCoordinatorKey("test"), address, lease->id).ok());
+  };
+  elect("nobody.invalid:1");
+  Ps ps(*etcd_, &time_, "ps-0:7000");
+  Listener peer;
+  ps.SetPeers({{.life = 1, .address = peer.address()}});
+  ASSERT_TRUE(peer.Accept());
+  peer.Die();
+  EXPECT_FALSE(ps.Serves());
+  elect(peer.address());
+  ps.AwaitElected();
 }
 
 // A ps that was stopped for long, and woken up, believes that nobody else lives any more.
