@@ -15,8 +15,7 @@
 namespace lodestone::server {
 
 absl::StatusOr<PastParts> TableRollback::OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table,
-                                                  const Store& store) const {
-  const std::vector<ShardId> shards = store.shards().owned();
+                                                  const Store& store, const std::vector<ShardId>& shards) const {
   if (!request.has_version()) {
     return PartsInCheckpoint(dir_->checkpoint_dir(), request.checkpoint(), dir_->Header(), table, shards);
   }
@@ -42,17 +41,21 @@ absl::StatusOr<v1::RollbackResponse> TableRollback::Run(const v1::RollbackReques
   const auto spec =
       std::find_if(specs.begin(), specs.end(), [&](const v1::TableSpec& one) { return one.name() == request.table(); });
   if (spec == specs.end()) return absl::NotFoundError(absl::StrCat("there is no table `", request.table(), "`"));
+  std::vector<ShardId> shards;  // One that is given up from here on ends the rollback.
   for (const ShardId shard : store->shards().held()) {
-    if (store->shards().RoleOf(shard) != ShardRole::kGivesUp) continue;
-    return absl::UnavailableError(absl::StrCat("shard ", shard, " goes to another ps just now: try again"));
+    const ShardRole role = store->shards().RoleOf(shard);
+    if (role == ShardRole::kGivesUp) {
+      return absl::UnavailableError(absl::StrCat("shard ", shard, " goes to another ps just now: try again"));
+    }
+    if (role == ShardRole::kOwns) shards.push_back(shard);
   }
   on_wait_(absl::StrCat("what table `", request.table(), "` held, to go back to it"));
-  LODESTONE_ASSIGN_OR_RETURN(const PastParts past, OpenPast(request, *spec, *store));
+  LODESTONE_ASSIGN_OR_RETURN(const PastParts past, OpenPast(request, *spec, *store, shards));
   v1::RollbackResponse response;
   const auto failed = [&](const absl::Status& status) {
     return Annotate(status, absl::StrCat(response.shards_size(), " shards of this ps have gone back"));
   };
-  for (const ShardId shard : store->shards().owned()) {
+  for (const ShardId shard : shards) {
     if (stop_.load()) return failed(absl::CancelledError("the ps shuts down"));
     bool holds = false;
     store->shards().Run(shard, [&](Shard* owned) { holds = owned->Holds(TableIdOf(request.table())); });

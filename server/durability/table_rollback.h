@@ -36,8 +36,8 @@ class TableRollback {
 
  private:
   // Where the table is taken from.
-  absl::StatusOr<PastParts> OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table,
-                                     const Store& store) const;
+  absl::StatusOr<PastParts> OpenPast(const v1::RollbackRequest& request, const v1::TableSpec& table, const Store& store,
+                                     const std::vector<ShardId>& shards) const;
 
   const v1::Config config_;
   const DataDir* const dir_;

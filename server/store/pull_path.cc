@@ -69,7 +69,8 @@ struct PullPath::Call {
   std::vector<std::vector<BlockPart>> block_parts;
   std::atomic<size_t> executors_left{0};
   Mutex mu;
-  absl::Status not_committed ABSL_GUARDED_BY(mu);  // Why what was read may be taken back; OK: it may not.
+  // Why a share of it is no answer: its shard is not owned, or what was read may be taken back.
+  absl::Status refused ABSL_GUARDED_BY(mu);
   Done done;
 };
 
@@ -177,19 +178,17 @@ void PullPath::Run(const std::shared_ptr<Call>& call) {
 
 void PullPath::RunShare(const std::shared_ptr<Call>& call, size_t e) {
   const int64_t taken_ns = NowNs();
+  std::vector<ShardId> shards;
+  for (const BlockPart& part : call->block_parts[e]) shards.push_back(call->views[part.part].shard);
+  for (const size_t part : call->row_parts[e]) shards.push_back(call->views[part].shard);
+  for (const ShardId shard : shards) {  // One that is not owned now may be owned again by Finish.
+    if (!MayAnswer(*shards_, shard)) return EndShare(call.get(), taken_ns, NotOwned(shard));
+  }
   for (const BlockPart& part : call->block_parts[e]) ReadBlocks(call.get(), part.part, part.slice);
   ReadRows(call.get(), e);
   if (!committed_only_) return EndShare(call.get(), taken_ns, absl::OkStatus());
   std::vector<ReplicaSink::Position> read;
-  absl::Status owned;
-  const auto add = [&](size_t part) {
-    const ShardId shard = call->views[part].shard;
-    if (!shards_->Owns(shard)) owned = NotOwned(shard);  // It was not read, and may be owned again by Finish.
-    read.push_back({shard, shards_->VersionOf(shard)});
-  };
-  for (const BlockPart& part : call->block_parts[e]) add(part.part);
-  for (const size_t part : call->row_parts[e]) add(part);
-  if (!owned.ok()) return EndShare(call.get(), taken_ns, owned);
+  for (const ShardId shard : shards) read.push_back({shard, shards_->VersionOf(shard)});
   log_->AwaitCommitted(e, read,
                        [this, call, taken_ns](const absl::Status& status) { EndShare(call.get(), taken_ns, status); });
 }
@@ -197,7 +196,7 @@ void PullPath::RunShare(const std::shared_ptr<Call>& call, size_t e) {
 void PullPath::EndShare(Call* call, int64_t taken_ns, const absl::Status& status) {
   if (!status.ok()) {
     MutexLock lock(&call->mu);
-    call->not_committed = status;
+    call->refused = status;
   }
   if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish(call, taken_ns);
 }
@@ -224,7 +223,6 @@ void PullPath::ReadRows(Call* call, size_t e) {
   uint64_t values = 0;
   for (const size_t i : call->row_parts[e]) {
     const PartView& view = call->views[i];
-    if (!MayAnswer(*shards_, view.shard)) continue;  // Finish refuses the pull then.
     Shard& shard = *shards_->Get(view.shard);
     wanted.push_back({shard.RowsOf(*view.table), view.keys, view.row_count, call->rows->floats() + call->rows_at[i]});
     call->values.header.set_shard_versions(static_cast<int>(i), shard.version());
@@ -240,9 +238,9 @@ void PullPath::Finish(Call* call, int64_t taken_ns) {
   for (const PartView& view : call->views) {
     if (status.ok() && !MayAnswer(*shards_, view.shard)) status = NotOwned(view.shard);
   }
-  if (status.ok() && committed_only_) {
+  if (status.ok()) {
     MutexLock lock(&call->mu);
-    status = call->not_committed;
+    status = call->refused;
   }
   if (!status.ok()) return call->done(std::move(status));
   for (size_t r = 0; r < call->row_runs.size(); ++r) {

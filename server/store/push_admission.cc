@@ -32,17 +32,20 @@ void PushAdmission::Decide(const std::shared_ptr<PushCall>& call, std::function<
   for (size_t e = 0; e < executors.size(); ++e) {
     if (call->by_executor[e].empty()) continue;
     executors[e].Submit([this, call, then, e] {
-      Ask(*call, call->by_executor[e]);
+      Ask(call->header, call->by_executor[e]);
       if (call->executors_left.fetch_sub(1, std::memory_order_acq_rel) == 1) (*then)(Judge(call.get()));
     });
   }
 }
 
-void PushAdmission::Ask(const PushCall& call, std::span<ShardPush* const> pushes) const {
+void PushAdmission::Ask(const v1::PushRequest& header, std::span<ShardPush* const> pushes) const {
   for (ShardPush* const push : pushes) {
     push->bytes_needed.assign(push->parts.size(), 0);
-    if (!shards_->Owns(push->shard->id())) continue;  // It is refused when it is to be applied.
-    push->duplicate = push->shard->HasApplied(call.header.worker_incarnation(), call.header.sequence());
+    if (!shards_->Owns(push->shard->id())) {  // It may be owned again when the push would be applied.
+      push->result = NotOwned(push->shard->id());
+      continue;
+    }
+    push->duplicate = push->shard->HasApplied(header.worker_incarnation(), header.sequence());
     if (push->duplicate) continue;
     for (size_t i = 0; i < push->parts.size(); ++i) {
       const PartView& part = push->parts[i];
@@ -53,6 +56,7 @@ void PushAdmission::Ask(const PushCall& call, std::span<ShardPush* const> pushes
 }
 
 absl::Status PushAdmission::Judge(PushCall* call) const {
+  for (const ShardPush& push : call->shards) LODESTONE_RETURN_IF_ERROR(push.result.status());
   const bool accepted_before =
       std::any_of(call->shards.begin(), call->shards.end(), [](const ShardPush& push) { return push.duplicate; });
   if (accepted_before) {  // In full, or in part: then the rest follows.

@@ -30,12 +30,13 @@ class PushAdmission {
   // True if the push, whose parts have been checked, may be applied now; its room is reserved. False: ask Decide.
   bool AdmitAtOnce(PushCall* call) const;
   // Calls `done` with OK, the room being reserved and the parts marked that take no new rows, or with why the push is
-  // refused: OUT_OF_RANGE by a guard, or RESOURCE_EXHAUSTED. On this thread or an executor's.
+  // refused: OUT_OF_RANGE by a guard, RESOURCE_EXHAUSTED, or ABORTED if a shard is not owned. On this thread or an
+  // executor's.
   void Decide(const std::shared_ptr<PushCall>& call, std::function<void(absl::Status)> done) const;
 
  private:
   // On the executor of the shards: fills in what Judge needs to know.
-  void Ask(const PushCall& call, std::span<ShardPush* const> pushes) const;
+  void Ask(const v1::PushRequest& header, std::span<ShardPush* const> pushes) const;
   absl::Status Judge(PushCall* call) const;
   // Reserves room for the new rows of one table in one shard.
   absl::Status MakeRoom(PushCall* call, ShardPush* push, Table* table) const;

@@ -236,7 +236,8 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
     for (const GuardedNorm& norm : call->norms) norm.guard->Take(norm.mean_square);
     for (Table* table : call->counted) table->counters().updates.fetch_add(1, std::memory_order_relaxed);
     pushes_.fetch_add(1, std::memory_order_relaxed);
-    late = sessions_->PushApplied(call->header.worker_incarnation(), call->header.sequence());
+    const v1::PushRequest& header = call->header;
+    late = sessions_->PushApplied(header.worker_incarnation(), header.sequence(), !call->counted.empty());
   } else {
     duplicates_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -253,9 +254,9 @@ void PushPath::TellDue(const PushCall& call, bool late) const {
       due.push_back(table->id());
     }
   }
-  if (!due.empty()) sessions_->NoteDue(call.header.worker_incarnation(), call.header.sequence());
-  // Messages of one push end in any order, by executors and by what is sent again: one that ends after the message that
-  // was counted, and perhaps after the broadcast, gets one more.
+  if (!due.empty()) sessions_->NoteDue();
+  // Messages of one push end in any order, by executors and by what is sent again: one that ends after the message of
+  // its push that was counted, and perhaps after the broadcast for which that counted, gets one more.
   for (Table* table : call.tables) {
     if (!late || table->spec().broadcast().every_pushes() == 0 || absl::c_linear_search(call.counted, table)) continue;
     due.push_back(table->id());

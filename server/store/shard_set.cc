@@ -39,6 +39,8 @@ std::vector<ShardId> ShardSet::owned() const {
   return gate_->open() ? roles_.AtLeast(ShardRole::kOwns) : std::vector<ShardId>();
 }
 
+bool ShardSet::IsOwner(ShardId shard) const { return gate_->open() && roles_.Of(shard) >= ShardRole::kGivesUp; }
+
 Version ShardSet::VersionOf(ShardId shard) const { return shards_[shard]->version(); }
 
 void ShardSet::Run(ShardId shard, const std::function<void(Shard*)>& use) {

@@ -48,6 +48,9 @@ class ShardSet {
   const ShardRoles& roles() const { return roles_; }
   ShardRole RoleOf(ShardId shard) const { return roles_.Of(shard); }
   bool Owns(ShardId shard) const { return roles_.Of(shard) == ShardRole::kOwns; }
+  // Whether this ps is its owner by the map: answers for it, or did until it was to give it up. Of none before the gate
+  // opens.
+  bool IsOwner(ShardId shard) const;
   // On the shard's executor, or before the shard has a role.
   void SetRole(ShardId shard, ShardRole role) { roles_.Set(shard, role); }
 

@@ -59,9 +59,10 @@ void Sweeper::ForgetWorkers(std::vector<Incarnation> workers, std::span<const In
     log_->AppendToOneUnawaited(record);
   }
   const auto shared = std::make_shared<const std::vector<Incarnation>>(std::move(workers));
-  for (const ShardId shard : shards_->owned()) {
+  for (const ShardId shard : shards_->adopted()) {
+    if (!shards_->IsOwner(shard)) continue;  // A follower hears of it from its owner.
     shards_->executors()[shards_->ExecutorOf(shard)].Submit([this, shard, shared] {
-      if (!shards_->Owns(shard)) return;
+      if (!shards_->IsOwner(shard)) return;
       for (const Incarnation worker : *shared) shards_->Get(shard)->ForgetWorker(worker);
     });
   }

@@ -57,18 +57,21 @@ absl::Status Sessions::Push(Incarnation worker, Sequence sequence, Clock clock, 
   return absl::OkStatus();
 }
 
-bool Sessions::PushApplied(Incarnation worker, Sequence sequence) {
+bool Sessions::PushApplied(Incarnation worker, Sequence sequence, bool counted) {
   MutexLock lock(&mu_);
   const auto found = sessions_.find(worker);
   if (found == sessions_.end()) return false;
-  ++found->second.pushes;
-  return sequence <= found->second.due;
+  Session& session = found->second;
+  ++session.pushes;
+  if (session.dues != dues_) session.due = session.counted;
+  if (counted) session.counted = std::max(session.counted, sequence);
+  session.dues = dues_;
+  return sequence <= session.due;
 }
 
-void Sessions::NoteDue(Incarnation worker, Sequence sequence) {
+void Sessions::NoteDue() {
   MutexLock lock(&mu_);
-  const auto found = sessions_.find(worker);
-  if (found != sessions_.end()) found->second.due = std::max(found->second.due, sequence);
+  ++dues_;
 }
 
 void Sessions::PushRefused(Incarnation worker) {

@@ -35,12 +35,13 @@ class Sessions {
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
-  // Notes the outcome of it. Whether the push with `sequence` is late: a broadcast has been due for it, or for a later
-  // one of the worker (NoteDue), which may have gone without what this one has changed.
-  bool PushApplied(Incarnation worker, Sequence sequence);
+  // Notes the outcome of a message of the push with `sequence`, which is about to be counted, or not. Whether the
+  // message is late: a broadcast has been due (NoteDue) since the push, or a later one of the worker, was counted,
+  // which may have gone without what this message has changed.
+  bool PushApplied(Incarnation worker, Sequence sequence, bool counted);
   void PushRefused(Incarnation worker);
-  // Notes that a broadcast is due for the push with `sequence`, before it begins.
-  void NoteDue(Incarnation worker, Sequence sequence);
+  // Notes that a broadcast is due after what was counted so far, before it begins.
+  void NoteDue();
   // Notes any other call. Does nothing for callers without a session.
   void Contact(Incarnation worker, int64_t now_ms);
 
@@ -78,7 +79,9 @@ class Sessions {
     int64_t last_contact_ms = 0;
     Clock clock = 0;
     Sequence sequence = 0;
-    Sequence due = 0;  // The greatest that NoteDue has had.
+    Sequence counted = 0;  // The greatest that was counted;
+    uint64_t dues = 0;     // dues_, when it was looked at last.
+    Sequence due = 0;      // The greatest that was counted before the last broadcast that was due.
     uint64_t pushes = 0;
     uint64_t refused = 0;
   };
@@ -94,6 +97,7 @@ class Sessions {
   std::atomic<uint64_t> ends_{0};
   mutable Mutex mu_;
   absl::flat_hash_map<Incarnation, Session> sessions_ ABSL_GUARDED_BY(mu_);
+  uint64_t dues_ ABSL_GUARDED_BY(mu_) = 0;  // Broadcasts that were due.
   // The newest forgotten. Incarnations grow over time, so a worker that is not above it, and has no session, may have
   // been forgotten too.
   Incarnation forgotten_max_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,5 +1,6 @@
 #include "server/store/push_admission.h"
 
+#include <future>
 #include <latch>
 #include <memory>
 #include <string>
@@ -215,6 +216,35 @@ TEST_F(PushAdmissionTest, AGuardLearnsFromEachPushOnce) {
   ASSERT_TRUE(Push(push_of(last, 9.0f)).ok());
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Push(push_of(last, 9.0f)).ok());
   EXPECT_EQ(Push(push_of(last + 1, 60.0f)).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+// Regression: what it had been asked about it, without an answer, was applied without room for its new rows.
+TEST_F(PushAdmissionTest, APushForAShardThatIsNotOwnedWhenItIsAskedAndThenIsAgainIsRefusedWhole) {
+  MakeBounded();
+  const TableId table = MakeRows();
+  ShardSet& shards = store_->shards();
+  const ShardId shard = ShardOfKey(0, kShards);
+  const size_t executor = shards.ExecutorOf(shard);
+  std::latch held(1), release(1);
+  std::thread holder([&] {
+    shards.executors()[executor].Submit([&] {
+      held.count_down();
+      release.wait();
+    });
+  });
+  held.wait();
+  shards.executors()[executor].Submit([&] { shards.SetRole(shard, ShardRole::kGivesUp); });
+  auto push = NewPush(++sequence_);
+  std::vector<std::pair<Key, float>> rows;
+  for (Key key = 0; key < 50'000; ++key) rows.emplace_back(key, 1.0f);
+  push.AddRows(table, kDim, rows, true);
+  std::promise<absl::Status> pushed;
+  store_->pushes().Push(push.header, push.payload(), [&](auto response) { pushed.set_value(response.status()); });
+  shards.executors()[executor].Submit([&] { shards.SetRole(shard, ShardRole::kOwns); });
+  release.count_down();
+  EXPECT_TRUE(absl::IsAborted(pushed.get_future().get()));
+  holder.join();
+  EXPECT_EQ(TableStatusOf().rows(), 0u);
 }
 
 // Regression: it kept everybody out, also reads of dense values, which need none.

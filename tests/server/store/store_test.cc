@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <latch>
 #include <limits>
 #include <map>
@@ -70,6 +71,49 @@ TEST_F(StoreTest, PushesAddUpExactlyOnceUnderConcurrentDuplicates) {
   // Both copies of a push may each be the first on some shard, so at least the originals count as applied.
   EXPECT_GE(status.server().pushes(), kWorkers * kPushes);
   EXPECT_EQ(status.server().pushes() + status.server().pushes_duplicate(), 2u * kWorkers * kPushes);
+}
+
+// Regression: rows of a shard that was not owned when they were to be read, and was again when the last share ended,
+// were whatever the memory had held.
+TEST_F(StoreTest, APullOfAShardThatIsGivenUpAndTakenBackWhileItWaitsIsRefused) {
+  Make();
+  const auto tables = Ensure({AddingRows("r", 1)});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableId table = tables->tables(0).id();
+  ShardSet& shards = store_->shards();
+  const auto key_of_executor = [&](size_t executor) {
+    Key key = 0;
+    while (shards.ExecutorOf(ShardOfKey(key, kShards)) != executor) ++key;
+    return key;
+  };
+  const Key given_up = key_of_executor(0), kept = key_of_executor(1);
+  const ShardId shard = ShardOfKey(given_up, kShards);
+  std::latch held(2), release_first(1), release_last(1), taken_back(1);
+  std::vector<std::thread> threads;
+  for (const size_t executor : {0, 1}) {
+    threads.emplace_back([&, executor] {
+      shards.executors()[executor].Submit([&, executor] {
+        held.count_down();
+        (executor == 0 ? release_first : release_last).wait();
+      });
+    });
+  }
+  held.wait();
+  shards.executors()[0].Submit([&] { shards.SetRole(shard, ShardRole::kGivesUp); });
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddRows(table, 1, {{given_up, 0.0f}, {kept, 0.0f}}, false);
+  std::promise<absl::Status> pulled;
+  store_->pulls().Pull(pull.header, pull.payload(), [&](auto values) { pulled.set_value(values.status()); });
+  shards.executors()[0].Submit([&] {
+    shards.SetRole(shard, ShardRole::kOwns);
+    taken_back.count_down();
+  });
+  release_first.count_down();
+  taken_back.wait();
+  release_last.count_down();
+  EXPECT_TRUE(absl::IsAborted(pulled.get_future().get()));
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(PullRows(table, 1, {given_up, kept}), (std::vector<float>{0, 0}));
 }
 
 TEST_F(StoreTest, LargeCallsOfAnIdlePsAddUpWhicheverThreadsRunThem) {
@@ -675,8 +719,8 @@ TEST_F(StoreTest, AMessageThatEndsAfterTheLastOneOfItsPushIsBroadcastToo) {
   ASSERT_TRUE(tables.ok());
   const TableId table = tables->tables(0).id();
   // Calls of the listener after a message: block 0 is sent first, and block 1 last.
-  const auto after = [&](Sequence sequence, BlockIndex block) {
-    auto push = NewPush(sequence);
+  const auto after = [&](Sequence sequence, BlockIndex block, Incarnation worker = kWorker) {
+    auto push = NewPush(sequence, worker);
     v1::Part* part = push.header.add_parts();
     part->set_shard(ShardOfBlock(table, block, kShards));
     part->set_table(table);
@@ -693,6 +737,14 @@ TEST_F(StoreTest, AMessageThatEndsAfterTheLastOneOfItsPushIsBroadcastToo) {
   EXPECT_EQ(after(7, 0), 1) << "the third, which goes on";
   EXPECT_EQ(after(5, 0), 2) << "late";
   EXPECT_EQ(after(8, 1), 2) << "the third";
+  constexpr Incarnation kOther = kWorker + 1;
+  ASSERT_TRUE(Ensure({}, kOther).ok());
+  EXPECT_EQ(after(2, 1, kOther), 3) << "the fourth";
+  EXPECT_EQ(after(4, 1, kOther), 3) << "the fifth";
+  EXPECT_EQ(after(10, 1), 4) << "the sixth";
+  EXPECT_EQ(after(3, 0, kOther), 5) << "late, though another worker's push was the last that counted";
+  EXPECT_EQ(after(12, 1), 5) << "the seventh";
+  EXPECT_EQ(after(11, 0), 5) << "nothing was due since it was counted";
 }
 
 // Each message once was a step, so that shards whose rows a cut went through had other learning rates than the rest.
