@@ -112,9 +112,9 @@ absl::Status FollowStreams::CheckStart(const FollowStream& stream, const v1::Fol
   if (stream.incarnation() != 0 || start.incarnation() == 0) {
     return absl::InvalidArgumentError("a stream starts once, with the follower's incarnation");
   }
-  const std::vector<ShardId> owned = store_->shards().owned();  // None before this ps has brought them back.
   for (const v1::ShardPosition& position : start.follows()) {
-    if (!std::binary_search(owned.begin(), owned.end(), position.shard())) {
+    // One that is to be given up is its follower's to catch up with.
+    if (!store_->shards().IsOwner(position.shard())) {
       return absl::UnavailableError(
           absl::StrCat("shard ", position.shard(), " is not owned by ps ", options_.server, " (yet, or any more)"));
     }

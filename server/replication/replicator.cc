@@ -76,7 +76,7 @@ void Replicator::GiveUp(ShardId shard, uint64_t handover) {
   MutexLock lock(&mu_);
   ShardSync& sync = shards_[shard].sync();
   sync.SetAppended(std::max(sync.appended(), version));
-  sync.GiveUp(handover);
+  sync.GiveUp(handover, time_.NowMs());
   changed_.NotifyAll();
 }
 

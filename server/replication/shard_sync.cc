@@ -42,6 +42,9 @@ void ShardSync::Confirm(Version version) {
 const char* ShardSync::WhyLate(int64_t now_ms, std::optional<int64_t> waiting_since_ms, int64_t patience_ms) const {
   if (state_ == State::kAlone || state_ == State::kLeaving) return nullptr;
   if (waiting_since_ms.has_value() && now_ms - *waiting_since_ms > patience_ms) return "it does not confirm";
+  // Nobody answers for the shard meanwhile, and no acknowledgement need wait for the last update.
+  const bool lacks_given_up = handover_ > 0 && confirmed_ < appended_;
+  if (lacks_given_up && now_ms - given_up_ms_ > patience_ms) return "it does not confirm what is given up";
   if (!attached_ && now_ms - lost_since_ms_ > patience_ms) return "its stream is gone";
   return nullptr;
 }
@@ -82,7 +85,8 @@ ShardSync::Outcome ShardSync::OnReport(const Report& report, bool accepted, uint
 bool ShardSync::OnMapWithoutFollower(uint64_t epoch) {
   // Only this ps can have the coordinator count a follower again, and it has not since.
   const bool newer = in_sync_epoch_ > 0 && epoch > in_sync_epoch_;
-  if (!newer || reporting_ || (state_ != State::kInSync && state_ != State::kLeaving)) return false;
+  // What is reported of one in sync is that the shard is given up, which means nothing without it.
+  if (!newer || (state_ != State::kInSync && (state_ != State::kLeaving || reporting_))) return false;
   Release();
   return true;
 }

@@ -69,7 +69,10 @@ class ShardSync {
 
   // The owner answers for the shard no more, as the map with this number of a handover asks; 0: it does again. What was
   // appended is all that there will be. The coordinator is told as soon as the follower has it, and counts.
-  void GiveUp(uint64_t handover) { handover_ = handover; }
+  void GiveUp(uint64_t handover, int64_t now_ms) {
+    if (handover_ != handover) given_up_ms_ = now_ms;
+    handover_ = handover;
+  }
   bool ReadyToGiveUp() const { return state_ == State::kInSync && handover_ > 0 && confirmed_ >= appended_; }
 
   // What the coordinator is to learn.
@@ -110,6 +113,7 @@ class ShardSync {
   uint64_t in_sync_epoch_ = 0;  // The map's, when the coordinator took that it counts.
   int64_t lost_since_ms_ = 0;   // Since when it is not attached.
   uint64_t handover_ = 0;       // 0: none, or the coordinator has taken that it is given up.
+  int64_t given_up_ms_ = 0;     // When it was.
 };
 
 }  // namespace lodestone::server

@@ -187,6 +187,29 @@ TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt)
   EXPECT_TRUE(absl::IsAborted(next.get().status()));
 }
 
+// Regression: it was sent away, and nobody answered for the shard until it had begun anew.
+TEST_F(ReplicatorTest, AFollowerWhoseStreamBreaksGoesOnWithAShardThatIsGivenUp) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
+  ASSERT_TRUE(Push(1).get().ok());
+  std::atomic<uint64_t> reported = 0;
+  coordinator_.OnReport([&](const v1::ReportSyncRequest::Report& report) { reported = report.gives_up(); });
+  RawFollower first(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&first));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.InSync(0); }));
+  std::future<Pushed> push = Push(2);
+  ASSERT_TRUE(coordinator_.Await([this] { return store_->shards().VersionOf(0) == 2; }));
+  store_->shards().GiveUp(0);
+  replicator_->GiveUp(0, /*handover=*/5);
+  first.Leave().IgnoreError();
+  RawFollower again(address_);
+  again.Start(RawFollower::StartOf(kFollower, 1, {{0, 1}}));
+  ASSERT_TRUE(again.ReadUntil(v1::FollowItem::kRecord));
+  again.Ack(0, 2);
+  EXPECT_TRUE(push.get().ok());
+  EXPECT_TRUE(coordinator_.Await([&] { return reported == 5; }));
+  coordinator_.OnReport(nullptr);
+}
+
 TEST_F(ReplicatorTest, AFollowerThatDoesNotCountYetNeverHoldsUpItsOwnerAndCountsOnceItConfirms) {
   constexpr uint64_t kQueueBytesMax = 16 << 10;
   ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000, kManyShards, kQueueBytesMax));

@@ -19,6 +19,7 @@ constexpr uint32_t kServer = 1;
 constexpr Incarnation kFollower = 200, kOther = 300;
 constexpr Version kVersion = 7;
 constexpr uint64_t kEpoch = 3;
+constexpr int64_t kNowMs = 5000;
 
 // A shard at kVersion whose follower has the state, and no more.
 ShardSync Attach() {
@@ -75,7 +76,14 @@ const std::vector<Transition>& Transitions() {
        [](ShardSync* s) { Answer(s, false, false); },
        {kA, kJ, kI, kL}},
       {"an answer to nothing", [](ShardSync* s) { s->OnReport({}, true, kEpoch); }, {kA, kJ, kI, kL}},
-      {"it is given up", [](ShardSync* s) { s->GiveUp(kEpoch + 1); }, {kA, kJ, kI, kL}},
+      {"it is given up", [](ShardSync* s) { s->GiveUp(kEpoch + 1, kNowMs); }, {kA, kJ, kI, kL}},
+      {"a newer map without it while it is reported as given up",
+       [](ShardSync* s) {
+         s->GiveUp(kEpoch + 1, kNowMs);
+         s->TakeReport();
+         s->OnMapWithoutFollower(kEpoch + 2);
+       },
+       {kA, kJ, kA, kL}},
       {"the report fails",
        [](ShardSync* s) {
          s->TakeReport();
@@ -217,13 +225,13 @@ TEST(ShardSyncTest, AShardIsReportedAsGivenUpOnceItsFollowerCountsAndHasAllUntil
   constexpr uint64_t kHandover = kEpoch + 1;
   for (const State state : {kA, kJ, kL}) {
     ShardSync sync = In(state);
-    sync.GiveUp(kHandover);
+    sync.GiveUp(kHandover, kNowMs);
     const auto report = sync.TakeReport();
     EXPECT_EQ(report.has_value() ? report->gives_up : 0, 0u) << "in state " << static_cast<int>(state);
   }
   ShardSync sync = In(kI);
   sync.SetAppended(kVersion + 1);
-  sync.GiveUp(kHandover);
+  sync.GiveUp(kHandover, kNowMs);
   EXPECT_FALSE(sync.TakeReport().has_value()) << "the follower lacks the last update";
   sync.Confirm(kVersion + 1);
   for (int i = 0; i < 3; ++i) {
@@ -245,18 +253,46 @@ TEST(ShardSyncTest, AShardIsReportedAsGivenUpOnceItsFollowerCountsAndHasAllUntil
 
 TEST(ShardSyncTest, AShardThatIsTakenBackOrAskedForAnewIsNotReportedByItsFormerNumber) {
   ShardSync sync = In(kI);
-  sync.GiveUp(4);
+  sync.GiveUp(4, kNowMs);
   const auto former = sync.TakeReport();
   ASSERT_TRUE(former.has_value());
-  sync.GiveUp(0);
-  sync.GiveUp(6);
+  sync.GiveUp(0, kNowMs);
+  sync.GiveUp(6, kNowMs);
   EXPECT_EQ(sync.OnReport(*former, /*accepted=*/true, 6), Outcome::kNothing);
   const auto report = sync.TakeReport();
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->gives_up, 6u);
   EXPECT_EQ(sync.OnReport(*report, /*accepted=*/false, 6), Outcome::kNothing);
-  sync.GiveUp(0);
+  sync.GiveUp(0, kNowMs);
   EXPECT_FALSE(sync.TakeReport().has_value());
+}
+
+// Regression: the answer to a report that a shard is given up came after the map without its follower, and then the
+// follower never counted again.
+TEST(ShardSyncTest, AFollowerMayCountAnewAfterAMapWithoutItCameBeforeTheAnswerToAReport) {
+  ShardSync sync = In(kI);
+  sync.GiveUp(kEpoch + 1, kNowMs);
+  const auto report = sync.TakeReport();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(sync.OnMapWithoutFollower(kEpoch + 2));
+  EXPECT_EQ(sync.OnReport(*report, /*accepted=*/false, kEpoch + 2), Outcome::kNothing);
+  sync.GiveUp(0, kNowMs);
+  sync.Confirm(kVersion);
+  EXPECT_EQ(sync.state(), kJ);
+  EXPECT_TRUE(sync.TakeReport().has_value());
+}
+
+// Regression: an update that no push waits for, as a row's expiry, was waited for without bound.
+TEST(ShardSyncTest, AFollowerThatDoesNotConfirmWhatIsGivenUpIsLate) {
+  constexpr int64_t kPatience = 100;
+  ShardSync sync = In(kI);
+  sync.SetAppended(kVersion + 1);
+  sync.GiveUp(kEpoch + 1, kNowMs);
+  sync.GiveUp(kEpoch + 1, kNowMs + 50);  // A later map says the same.
+  EXPECT_EQ(sync.WhyLate(kNowMs + kPatience, std::nullopt, kPatience), nullptr);
+  EXPECT_NE(sync.WhyLate(kNowMs + kPatience + 1, std::nullopt, kPatience), nullptr);
+  sync.Confirm(kVersion + 1);
+  EXPECT_EQ(sync.WhyLate(kNowMs + kPatience + 1, std::nullopt, kPatience), nullptr);
 }
 
 TEST(ShardSyncTest, ResumesOnlyWithWhatFollowsItsOwnPast) {
