@@ -52,6 +52,11 @@ std::vector<SocketAddress> LookUp(const HostPort& where, int flags) {
   return addresses;
 }
 
+bool IsNumeric(const std::string& address) {
+  const absl::StatusOr<HostPort> where = ParseHostPort(address);
+  return where.ok() && !LookUp(*where, AI_NUMERICHOST).empty();
+}
+
 // Whether a connection was made to itself: to a port of this machine at which nobody listens, and which the kernel has
 // just given to the connection.
 bool IsToItself(int fd) {
@@ -87,7 +92,8 @@ std::shared_ptr<NameLookUp> StartLookUp(const HostPort& where) {
 // A process that is watched. Belongs to the watch's thread.
 class ProcessWatch::Target {
  public:
-  // `reached`: another process was seen listening at the address.
+  // `reached`: another process was seen listening at the address, which is a number: a name may lead to where a former
+  // process was for a while.
   Target(Process process, bool reached) : process_(std::move(process)), known_(process_.announced && reached) {}
   ~Target() { Close(); }
 
@@ -277,7 +283,7 @@ bool ProcessWatch::TakeOrders(const std::set<std::string>& seen, std::vector<std
     const auto known = std::find_if(targets->begin(), targets->end(), [&](const std::unique_ptr<Target>& target) {
       return target != nullptr && target->process() == process;
     });
-    const bool reached = seen.contains(process.address);
+    const bool reached = seen.contains(process.address) && IsNumeric(process.address);
     next.push_back(known != targets->end() ? std::move(*known) : std::make_unique<Target>(std::move(process), reached));
   }
   *targets = std::move(next);

@@ -96,7 +96,8 @@ void ElectedCoordinator::SetPeers(std::vector<ProcessWatch::Process> peers) {
 void ElectedCoordinator::WatchProcesses() {
   std::vector<ProcessWatch::Process> processes = peers_;
   // A ps listens before it runs for election.
-  if (watched_ != 0) processes.push_back({static_cast<uint64_t>(watched_), watched_at_, /*announced=*/true});
+  if (watched_ != 0 && gone_.empty())
+    processes.push_back({static_cast<uint64_t>(watched_), watched_at_, /*announced=*/true});
   watch_.Watch(std::move(processes));
 }
 

@@ -12,10 +12,6 @@ void EqualCopies::Save(absl::FunctionRef<bool(ShardId)> lasts, google::protobuf:
   for (ShardId shard = 0; shard < holders_.size(); ++shard) saved->Add(kept(shard));
 }
 
-bool EqualCopies::any() const {
-  return std::any_of(holders_.begin(), holders_.end(), [](uint32_t holder) { return holder != 0; });
-}
-
 void EqualCopies::Restore(const google::protobuf::RepeatedField<uint32_t>& saved) {
   if (!saved.empty()) holders_.assign(saved.begin(), saved.end());
 }

@@ -37,7 +37,6 @@ class EqualCopies {
   bool IsWith(uint32_t server, ShardId shard) const { return holders_[shard] == server + 1; }
 
   bool IsAsleep(ShardId shard) const { return asleep_[shard]; }
-  bool any() const;
 
   void Note(ShardId shard, uint32_t server) {
     holders_[shard] = server + 1;

@@ -2,8 +2,8 @@
 //
 // A move is a follower made, caught up, and made the owner: the server that is to own a shard follows it for that time.
 // The owner goes on acknowledging until it is asked to give the shard up; when it has, the other one does: see
-// ShardAssignment. Some shards of one server go to one other at a time, and
-// change their owner together, so that moves need little more memory than before, and few checkpoints.
+// ShardAssignment. Some shards of one server go to one other at a time, and change their owner together, so that moves
+// need little more memory than before, and few checkpoints.
 //
 // With replicas no move is planned: a server that is shut down gives its shards to their followers.
 //

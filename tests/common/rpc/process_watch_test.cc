@@ -119,22 +119,25 @@ TEST(ProcessWatchTest, AProcessThatDoesNotAnswerIsNotGoneNorIsOneThatWasNeverSee
 TEST(ProcessWatchTest, OneThatListenedBeforeItWasNamedIsGoneUnseenWhereAnotherWasSeen) {
   Listener former;
   const ReservedPort nobody;
-  const std::string address = absl::StrCat("localhost:", former.port());  // Of two addresses, perhaps.
+  const std::string address = former.address(), name = absl::StrCat("localhost:", former.port());
   Deaths deaths;
   ProcessWatch watch(deaths.Note());
-  watch.Watch({{1, address}});
+  watch.Watch({{1, address}, {6, name}});
+  ASSERT_TRUE(former.Accept());
   ASSERT_TRUE(former.Accept());
   former.Die();
-  EXPECT_EQ(deaths.Await(1), std::vector<uint64_t>{1});
+  EXPECT_EQ(deaths.Await(2), (std::vector<uint64_t>{1, 6}));
   Listener last;
   watch.Watch({{.life = 2, .address = nobody.address(), .announced = true},
                {.life = 3, .address = address, .announced = false},
                {.life = 4, .address = address, .announced = true},
+               {.life = 7, .address = name, .announced = true},
                {.life = 5, .address = last.address()}});
-  EXPECT_EQ(deaths.Await(2), (std::vector<uint64_t>{1, 4})) << "nobody was seen where 2 is, and 3 may not listen yet";
+  EXPECT_EQ(deaths.Await(3), (std::vector<uint64_t>{1, 4, 6}))
+      << "nobody was seen where 2 is, 3 may not listen yet, and the name of 7 may still lead to a former machine";
   ASSERT_TRUE(last.Accept());
   last.Die();
-  EXPECT_EQ(deaths.Await(3), (std::vector<uint64_t>{1, 4, 5}));
+  EXPECT_EQ(deaths.Await(4), (std::vector<uint64_t>{1, 4, 5, 6}));
 }
 
 TEST(ProcessWatchTest, AnotherProcessThatListensThereMeansNothing) {
