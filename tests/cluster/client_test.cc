@@ -246,8 +246,8 @@ TEST(Cluster, BringsSubscribersToWhatAPullReturns) {
   ASSERT_TRUE(client.ok()) << client.status();
   const auto tables = *(*client)->EnsureTables(AddingTables());
   const absl::Status subscribed = (*client)->Subscribe(
-      {&tables[0]}, [&](const worker::BlockUpdate& update) { subscriber.Take(update, tables[0].layout); },
-      [](ShardId, Version) {});
+      {&tables[0]},
+      {.on_block = [&](const worker::BlockUpdate& update) { subscriber.Take(update, tables[0].layout); }});
   ASSERT_TRUE(subscribed.ok()) << subscribed;
 
   const Sums sums = PushFromFourClients(cluster.config(), kSeed);

@@ -1,26 +1,25 @@
 #include "worker/capi/broadcast_copy.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "common/wire/shard_map.h"
 
 namespace lodestone::worker {
 
 BroadcastCopy::BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t shards)
-    : table_count_(tables.size()), wanted_(shards, false), versions_(shards, 0), come_(shards, false) {
+    : FollowedShards(shards), table_count_(tables.size()) {
+  MutexLock lock(&mu_);
   for (const TableHandle* handle : tables) {
     Table& table = tables_.emplace_back();
     table.handle = *handle;
     table.values.resize(handle->layout.elements);
     table.blocks.resize(handle->layout.block_count());
-    for (BlockIndex b = 0; b < table.blocks.size(); ++b) wanted_[ShardOfBlock(handle->id, b, shards)] = true;
+    for (BlockIndex b = 0; b < table.blocks.size(); ++b) Want(ShardOfBlock(handle->id, b, shards));
   }
-  missing_ = static_cast<uint32_t>(std::count(wanted_.begin(), wanted_.end(), true));
 }
 
 void BroadcastCopy::OnBlock(const BlockUpdate& update) {
@@ -36,32 +35,14 @@ void BroadcastCopy::OnBlock(const BlockUpdate& update) {
     Block& block = table.blocks[update.block];
     if (update.version < block.version) return;
     update.values.CopyTo(table.values.data() + uint64_t{update.block} * layout.block_elements);
-    block = {update.version, ++stamp_};
+    block = {update.version, NewStamp()};
     return;
   }
 }
 
 void BroadcastCopy::OnShard(ShardId shard, Version version) {
   MutexLock lock(&mu_);
-  if (shard >= versions_.size()) return;
-  versions_[shard] = std::max(versions_[shard], version);
-  if (wanted_[shard] && !come_[shard]) --missing_;
-  come_[shard] = true;
-  ++stamp_;
-  changed_.NotifyAll();
-}
-
-uint64_t BroadcastCopy::Wait(uint64_t stamp, int64_t timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  MutexLock lock(&mu_);
-  while (missing_ > 0 || stamp_ <= stamp) {
-    if (timeout_ms < 0) {
-      changed_.Wait(&mu_);
-    } else if (!changed_.WaitUntil(&mu_, deadline)) {
-      break;
-    }
-  }
-  return missing_ > 0 ? 0 : stamp_;
+  NoteShard(shard, version, /*news=*/true);
 }
 
 absl::Status BroadcastCopy::Copy(std::span<float* const> values, uint64_t since, uint64_t* stamp,
@@ -73,16 +54,14 @@ absl::Status BroadcastCopy::Copy(std::span<float* const> values, uint64_t since,
       return absl::InvalidArgumentError(
           absl::StrCat("the subscription is to ", tables_.size(), " tables, and there are ", values.size(), " arrays"));
     }
-    if (missing_ > 0) {
-      return absl::UnavailableError(absl::StrCat("the values of ", missing_, " shards have not come yet"));
-    }
+    LODESTONE_RETURN_IF_ERROR(CheckComplete());
     for (size_t t = 0; t < tables_.size(); ++t) {
       for (BlockIndex b = 0; b < tables_[t].blocks.size(); ++b) {
         if (tables_[t].blocks[b].stamp > since || since == 0) changed.emplace_back(t, b);
       }
     }
-    *stamp = stamp_;
-    if (versions != nullptr) *versions = versions_;
+    *stamp = this->stamp();
+    if (versions != nullptr) *versions = this->versions();
   }
   // A lock for each block: what comes meanwhile need not wait for all of them.
   for (const auto& [t, b] : changed) {

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/base/mutex.h"
 #include "common/base/types.h"
+#include "worker/capi/followed_shards.h"
 #include "worker/client/types.h"
 
 namespace lodestone::worker {
 
-class BroadcastCopy {
+class BroadcastCopy final : public FollowedShards {
  public:
   // `shards`: of the cluster. The tables are copied.
   BroadcastCopy(std::vector<const TableHandle*> tables, uint32_t shards);
@@ -26,10 +26,6 @@ class BroadcastCopy {
 
   // How many tables it is of.
   size_t tables() const { return table_count_; }
-
-  // Waits until the stamp is above `stamp`, at most so long (negative: for ever). Returns the stamp: 0 before all
-  // values are there.
-  uint64_t Wait(uint64_t stamp, int64_t timeout_ms);
 
   // Copies the values of table i to values[i], but for blocks that have not changed since the stamp `since`. Each block
   // is of one version, and none is older than `versions` (by shard, may be null) says. UNAVAILABLE: not all are there.
@@ -46,17 +42,8 @@ class BroadcastCopy {
     std::vector<Block> blocks;
   };
 
-  // Constant after construction.
   const size_t table_count_;
-  std::vector<bool> wanted_;  // By shard: holds a block.
-
-  Mutex mu_;
-  CondVar changed_;
   std::vector<Table> tables_ ABSL_GUARDED_BY(mu_);
-  ShardVersions versions_ ABSL_GUARDED_BY(mu_);
-  uint32_t missing_ ABSL_GUARDED_BY(mu_) = 0;  // Wanted shards of which nothing has come yet.
-  std::vector<bool> come_ ABSL_GUARDED_BY(mu_);
-  uint64_t stamp_ ABSL_GUARDED_BY(mu_) = 1;  // Grows with every shard's news.
 };
 
 }  // namespace lodestone::worker

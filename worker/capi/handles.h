@@ -9,6 +9,7 @@
 #include "common/base/mutex.h"
 #include "worker/capi/broadcast_copy.h"
 #include "worker/capi/call.h"
+#include "worker/capi/row_copy.h"
 #include "worker/client/client.h"
 #include "worker/client/cluster_reader.h"
 #include "worker/client/table_handle.h"
@@ -32,6 +33,12 @@ struct lodestone_call {
   std::shared_ptr<lodestone::worker::Call> call;
 };
 
+// Of dense tables, or of rows.
 struct lodestone_subscription {
-  std::shared_ptr<lodestone::worker::BroadcastCopy> copy;
+  std::shared_ptr<lodestone::worker::BroadcastCopy> dense;
+  std::shared_ptr<lodestone::worker::RowCopy> rows;
+
+  lodestone::worker::FollowedShards& shards() const {
+    return dense != nullptr ? static_cast<lodestone::worker::FollowedShards&>(*dense) : *rows;
+  }
 };

@@ -159,13 +159,31 @@ absl::Status Subscribe(lodestone_client* client, std::span<lodestone_table* cons
   for (const TableHandle* table : handles) {
     if (table->spec.has_dense()) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("table `", table->spec.name(), "` is not dense: pull its rows when they are needed"));
+        absl::StrCat("table `", table->spec.name(), "` is not dense: lodestone_subscribe_rows follows its rows"));
   }
   const auto copy = std::make_shared<BroadcastCopy>(handles, client->reader->shard_map()->shards());
   LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
-      handles, [copy](const BlockUpdate& update) { copy->OnBlock(update); },
-      [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }));
-  *out = new lodestone_subscription{copy};
+      handles, {.on_block = [copy](const BlockUpdate& update) { copy->OnBlock(update); },
+                .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
+  *out = new lodestone_subscription{.dense = copy};
+  return absl::OkStatus();
+}
+
+absl::Status SubscribeRows(lodestone_client* client, const lodestone_table* table, std::span<const Key> keys,
+                           lodestone_subscription** out) {
+  LODESTONE_RETURN_IF_ERROR(CheckCall(client, table, out));
+  const TableHandle& handle = table->handle;
+  if (handle.spec.has_dense()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table `", handle.spec.name(), "` is dense: lodestone_subscribe follows it"));
+  }
+  if (keys.empty() || keys.data() == nullptr) return absl::InvalidArgumentError("a subscription to rows needs keys");
+  const auto copy = std::make_shared<RowCopy>(handle, keys, client->reader->shard_map()->shards());
+  LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
+      {&handle}, {.on_anchor = [copy](ShardId shard) { copy->OnAnchor(shard); },
+                  .on_rows = [copy](const RowUpdate& update) { copy->OnRows(update); },
+                  .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
+  *out = new lodestone_subscription{.rows = copy};
   return absl::OkStatus();
 }
 
@@ -177,9 +195,20 @@ void CopyVersions(std::span<const Version> from, uint64_t* to, size_t shards) {
 absl::Status Copy(lodestone_subscription* subscription, float* const* values, uint64_t since, uint64_t* stamp,
                   uint64_t* versions, size_t shards) {
   LODESTONE_RETURN_IF_ERROR(CheckCall(subscription, values, stamp));
+  if (subscription->dense == nullptr) return absl::InvalidArgumentError("the subscription is of rows");
   ShardVersions read;
-  BroadcastCopy& copy = *subscription->copy;
+  BroadcastCopy& copy = *subscription->dense;
   LODESTONE_RETURN_IF_ERROR(copy.Copy({values, copy.tables()}, since, stamp, &read));
+  if (versions != nullptr) CopyVersions(read, versions, shards);
+  return absl::OkStatus();
+}
+
+absl::Status CopyRows(lodestone_subscription* subscription, float* values, uint8_t* present, uint64_t since,
+                      uint64_t* stamp, uint64_t* versions, size_t shards) {
+  LODESTONE_RETURN_IF_ERROR(CheckCall(subscription, values, present, stamp));
+  if (subscription->rows == nullptr) return absl::InvalidArgumentError("the subscription is of dense tables");
+  ShardVersions read;
+  LODESTONE_RETURN_IF_ERROR(subscription->rows->Copy(values, present, since, stamp, &read));
   if (versions != nullptr) CopyVersions(read, versions, shards);
   return absl::OkStatus();
 }
@@ -313,14 +342,22 @@ int lodestone_subscribe(lodestone_client* client, lodestone_table* const* tables
                         lodestone_subscription** subscription) {
   return Report(worker::Subscribe(client, {tables, count}, subscription));
 }
+int lodestone_subscribe_rows(lodestone_client* client, lodestone_table* table, const uint64_t* keys, size_t count,
+                             lodestone_subscription** subscription) {
+  return Report(worker::SubscribeRows(client, table, {keys, count}, subscription));
+}
 int lodestone_subscription_wait(lodestone_subscription* subscription, int64_t timeout_ms, uint64_t* stamp) {
   const absl::Status status = worker::CheckCall(subscription, stamp);
-  if (status.ok()) *stamp = std::max(*stamp, subscription->copy->Wait(*stamp, timeout_ms));
+  if (status.ok()) *stamp = std::max(*stamp, subscription->shards().Wait(*stamp, timeout_ms));
   return Report(status);
 }
 int lodestone_subscription_copy(lodestone_subscription* subscription, float* const* values, uint64_t since,
                                 uint64_t* stamp, uint64_t* versions, size_t shards) {
   return Report(worker::Copy(subscription, values, since, stamp, versions, shards));
+}
+int lodestone_subscription_copy_rows(lodestone_subscription* subscription, float* values, uint8_t* present,
+                                     uint64_t since, uint64_t* stamp, uint64_t* versions, size_t shards) {
+  return Report(worker::CopyRows(subscription, values, present, since, stamp, versions, shards));
 }
 void lodestone_subscription_release(lodestone_subscription* subscription) {
   if (worker::CheckNotForked().ok()) delete subscription;

@@ -184,6 +184,11 @@ void lodestone_call_release(lodestone_call* call);
  * last broadcast. Tables are broadcast as `broadcast` of their specification says. */
 int lodestone_subscribe(lodestone_client* client, lodestone_table* const* tables, size_t count,
                         lodestone_subscription** subscription);
+/* Subscribes to the broadcasts of an embedding table: the library keeps a copy of the rows with these keys, which may
+ * repeat. Each ps sends all rows of the table once, whatever the keys, and then those that change: few rows of a large
+ * table are better pulled. */
+int lodestone_subscribe_rows(lodestone_client* client, lodestone_table* table, const uint64_t* keys, size_t count,
+                             lodestone_subscription** subscription);
 /* Waits until there is more than at `stamp` (0: anything at all; all values are there then), or `timeout_ms` have
  * passed
  * (-1: for ever), and sets `*stamp` to what there is, unchanged if the time has passed. */
@@ -194,6 +199,11 @@ int lodestone_subscription_wait(lodestone_subscription* subscription, int64_t ti
  * UNAVAILABLE: not all values have come yet. */
 int lodestone_subscription_copy(lodestone_subscription* subscription, float* const* values, uint64_t since,
                                 uint64_t* stamp, uint64_t* versions, size_t shards);
+/* The same of a subscription to rows: copies those that have changed since `since` to `values`, [count, dim], in the
+ * order of the keys. present[i] is 1 where the table has the i-th row, and 0 where it does not (never pushed, or
+ * evicted): a pull says what it would begin with. */
+int lodestone_subscription_copy_rows(lodestone_subscription* subscription, float* values, uint8_t* present,
+                                     uint64_t since, uint64_t* stamp, uint64_t* versions, size_t shards);
 /* Frees the subscription; broadcasts go on arriving until the client disconnects. NULL is allowed. */
 void lodestone_subscription_release(lodestone_subscription* subscription);
 

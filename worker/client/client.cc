@@ -81,8 +81,7 @@ class ClientImpl final : public Client {
     return push_pull_->Run(clock, dense, rows, read_versions, std::move(dense_pulls), std::move(row_pulls),
                            std::move(done));
   }
-  absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
-                         std::function<void(ShardId, Version)> on_shard) override;
+  absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
   absl::Status Flush() override { return pusher_->Flush(); }
   void SetPushesInFlightMax(size_t pushes) override { pusher_->SetPushesInFlightMax(pushes); }
   void ReportProgress(const v1::WorkerProgress& progress) override {
@@ -349,15 +348,9 @@ absl::StatusOr<ShardVersions> ClientImpl::PullNow(std::vector<DensePull> dense, 
   return *std::move(wait.result);
 }
 
-absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
-                                   std::function<void(const BlockUpdate&)> on_block,
-                                   std::function<void(ShardId, Version)> on_shard) {
+absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) {
   LODESTONE_RETURN_IF_ERROR(Health());
   if (tables.empty()) return absl::OkStatus();
-  for (const TableHandle* table : tables) {
-    if (table->spec.has_dense()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name(), " is not dense"));
-  }
   MutexLock lock(&route_mu_);
   const std::shared_ptr<const ShardMap> map = shard_map();
   const auto positions = std::make_shared<ShardPositions>(map->shards());
@@ -369,7 +362,7 @@ absl::Status ClientImpl::Subscribe(std::vector<const TableHandle*> tables,
                               .wanted = !IsOut(*map, server),
                               .tables = tables,
                               .positions = positions,
-                              .listener = {on_block, on_shard},
+                              .listener = listener,
                               .on_lost = [this](const absl::Status& status) { Lose(status); },
                               .on_unreachable = [this] { AskRoute(); },
                               .sessions = sessions_.get(),

@@ -46,12 +46,9 @@ class ClusterReader {
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
   // The tables must stay where they are, and the callbacks be callable, for as long as this lives.
-  // Subscribes to dense tables on all servers, with renewal after a lost connection, from what is held where the ps can
-  // go on from that. `on_block` is called for each block and `on_shard` after each complete shard delta with the
-  // version now held; calls for one shard are in order, those for several may be concurrent.
-  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables,
-                                 std::function<void(const BlockUpdate&)> on_block,
-                                 std::function<void(ShardId, Version)> on_shard) = 0;
+  // Subscribes to tables on all servers, of embedding tables to all rows, with renewal after a lost connection, from
+  // what is held where the ps can go on from that.
+  virtual absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) = 0;
 
   // Not OK once a worker's lease is lost or a server has refused this for ever: the process should exit with this
   // error.

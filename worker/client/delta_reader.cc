@@ -34,14 +34,18 @@ absl::Status DeltaReader::ReadShard(const v1::Delta::ShardDelta& delta, ByteView
   }
   ShardPosition& position = *positions_->Of(delta.shard());
   MutexLock lock(&position.mu);
-  LODESTONE_ASSIGN_OR_RETURN(const bool admitted, position.Admit(name_, delta));
+  LODESTONE_ASSIGN_OR_RETURN(const ShardPosition::Piece piece, position.Admit(name_, delta));
+  const bool admitted = piece != ShardPosition::Piece::kOutdated;
+  if (piece == ShardPosition::Piece::kFirst && delta.anchor() && listener_->on_anchor) {
+    listener_->on_anchor(delta.shard());
+  }
   if (absl::Status status = ReadParts(delta, admitted, payload); !status.ok()) {
     if (admitted) position.Forget();
     return status;
   }
   if (!admitted) return absl::OkStatus();
   position.Apply(delta);
-  if (delta.complete()) listener_->on_shard(delta.shard(), delta.version());
+  if (delta.complete() && listener_->on_shard) listener_->on_shard(delta.shard(), delta.version());
   return absl::OkStatus();
 }
 
@@ -51,15 +55,22 @@ absl::Status DeltaReader::ReadParts(const v1::Delta::ShardDelta& delta, bool adm
     const auto table = tables_->find(part.table());
     if (table == tables_->end())
       return absl::InternalError(absl::StrCat("table id ", part.table(), " was not asked for"));
-    if (table->second->spec.has_dense()) {
-      LODESTONE_RETURN_IF_ERROR(
-          Annotate(ReadBlocks(part, *table->second, admitted, payload), table->second->spec.name()));
-    } else {
-      const uint64_t row_bytes = sizeof(Key) + sizeof(float) * table->second->dim;
-      LODESTONE_RETURN_IF_ERROR(
-          Take(payload, sizeof(Key) * part.evicted_count() + row_bytes * part.row_count()).status());
-    }
+    const TableHandle& handle = *table->second;
+    LODESTONE_RETURN_IF_ERROR(Annotate(handle.spec.has_dense() ? ReadBlocks(part, handle, admitted, payload)
+                                                               : ReadRows(part, handle, admitted, payload),
+                                       handle.spec.name()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status DeltaReader::ReadRows(const v1::Part& part, const TableHandle& table, bool admitted, ByteView* payload) {
+  if (part.blocks_size() != 0) return absl::InternalError("blocks of an embedding table");
+  RowUpdate update{
+      .table = table.id, .shard = part.shard(), .evicted_count = part.evicted_count(), .count = part.row_count()};
+  LODESTONE_ASSIGN_OR_RETURN(update.evicted, Take(payload, update.evicted_count * sizeof(Key)));
+  LODESTONE_ASSIGN_OR_RETURN(update.keys, Take(payload, update.count * sizeof(Key)));
+  LODESTONE_ASSIGN_OR_RETURN(update.values, Take(payload, update.count * sizeof(float) * table.dim));
+  if (admitted && listener_->on_rows) listener_->on_rows(update);
   return absl::OkStatus();
 }
 
@@ -76,8 +87,8 @@ absl::Status DeltaReader::ReadBlocks(const v1::Part& part, const TableHandle& ta
     }
     const size_t count = table.layout.ElementsOf(block);
     LODESTONE_ASSIGN_OR_RETURN(const ByteView values, Take(payload, count * sizeof(float)));
-    if (admitted)
-      listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
+    if (!admitted || !listener_->on_block) continue;
+    listener_->on_block(BlockUpdate{table.id, block, part.shard(), part.block_versions(i), values, count});
   }
   return absl::OkStatus();
 }

@@ -1,11 +1,10 @@
 // The reader of the deltas of one Subscribe stream: checks that they continue what is held without a gap, and gives
-// their blocks to a listener.
+// their blocks and rows to a listener.
 //
 // Not thread-safe: a stream's deltas come one after the other. Readers of several streams may share ShardPositions.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 
 #include "absl/status/status.h"
@@ -16,17 +15,11 @@
 
 namespace lodestone::worker {
 
-// The callbacks of a subscription; see Client::Subscribe.
-struct DeltaListener {
-  std::function<void(const BlockUpdate&)> on_block;
-  std::function<void(ShardId, Version)> on_shard;
-};
-
 class DeltaReader {
  public:
   // `tables`, by id, are those subscribed to, `positions` what is held of them, and `listener` must all outlive this.
   DeltaReader(const std::map<TableId, const TableHandle*>* tables, ShardPositions* positions,
-              const DeltaListener* listener)
+              const SubscriptionListener* listener)
       : tables_(tables), positions_(positions), listener_(listener), name_(positions->NewReader()) {}
 
   // Reads a message; `header` without its payload. INTERNAL if it does not continue what is held or contradicts itself:
@@ -39,10 +32,11 @@ class DeltaReader {
   // Takes the parts of `delta` from `payload`, and passes them to the listener if they are `admitted`.
   absl::Status ReadParts(const v1::Delta::ShardDelta& delta, bool admitted, ByteView* payload);
   absl::Status ReadBlocks(const v1::Part& part, const TableHandle& table, bool admitted, ByteView* payload);
+  absl::Status ReadRows(const v1::Part& part, const TableHandle& table, bool admitted, ByteView* payload);
 
   const std::map<TableId, const TableHandle*>* const tables_;
   ShardPositions* const positions_;
-  const DeltaListener* const listener_;
+  const SubscriptionListener* const listener_;
   const uint64_t name_;  // Among the readers of `positions_`.
 };
 

@@ -26,12 +26,12 @@ absl::Status ShardPosition::CheckStart(const v1::Delta::ShardDelta& delta, const
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ShardPosition::Admit(uint64_t reader, const v1::Delta::ShardDelta& delta) {
+absl::StatusOr<ShardPosition::Piece> ShardPosition::Admit(uint64_t reader, const v1::Delta::ShardDelta& delta) {
   const Position to{delta.term(), delta.version()};
   const bool begun = incoming_.has_value() && incoming_->reader == reader;
-  if (begun && incoming_->to == to) return true;
+  if (begun && incoming_->to == to) return Piece::kNext;
   const uint64_t term = incoming_.has_value() ? incoming_->to.term : held_.has_value() ? held_->term : 0;
-  if (to.term < term) return false;
+  if (to.term < term) return Piece::kOutdated;
   absl::Status status;
   if (begun) {
     status = absl::InternalError(absl::StrCat("a change to ", ToString(to), " begins before the one to ",
@@ -44,7 +44,7 @@ absl::StatusOr<bool> ShardPosition::Admit(uint64_t reader, const v1::Delta::Shar
     return status;
   }
   incoming_ = Incoming{reader, to};
-  return true;
+  return Piece::kFirst;
 }
 
 void ShardPosition::Apply(const v1::Delta::ShardDelta& delta) {

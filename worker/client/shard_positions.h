@@ -33,9 +33,14 @@ class ShardPosition {
  public:
   Mutex mu;
 
-  // Whether to apply a piece from the stream of `reader`; false: what is held is of a newer term. INTERNAL if it does
-  // not continue what is held: then that is forgotten, and the shard needs an anchor.
-  absl::StatusOr<bool> Admit(uint64_t reader, const v1::Delta::ShardDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  enum class Piece {
+    kOutdated,  // What is held is of a newer term: it is not to be applied.
+    kFirst,     // Of a change.
+    kNext,
+  };
+  // What a piece from the stream of `reader` is. INTERNAL if it does not continue what is held: then that is forgotten,
+  // and the shard needs an anchor.
+  absl::StatusOr<Piece> Admit(uint64_t reader, const v1::Delta::ShardDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The piece was admitted, and the listener has got it.
   void Apply(const v1::Delta::ShardDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Drops what is held.

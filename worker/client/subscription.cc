@@ -85,7 +85,11 @@ void Subscription::Start() {
   v1::Call call;
   v1::SubscribeRequest& request = *call.mutable_subscribe();
   request.set_worker_incarnation(options_.incarnation);
-  for (const TableHandle* table : options_.tables) request.add_tables()->set_table(table->id);
+  for (const TableHandle* table : options_.tables) {
+    v1::SubscribeRequest::TableSubscription* const wanted = request.add_tables();
+    wanted->set_table(table->id);
+    wanted->set_rows(!table->spec.has_dense());
+  }
   *request.mutable_held() = options_.positions->Held();
   std::shared_ptr<Connection> connection;
   Started started{.known = options_.sessions->IsOpen(options_.server)};

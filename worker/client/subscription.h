@@ -34,7 +34,7 @@ class Subscription {
     bool wanted = true;                         // As Follow's.
     std::vector<const TableHandle*> tables;     // Must outlive the subscription.
     std::shared_ptr<ShardPositions> positions;  // What is held of them, by the streams of all servers.
-    DeltaListener listener;
+    SubscriptionListener listener;
     std::function<void(const absl::Status&)> on_lost;  // Called once if the ps finally refuses it.
     std::function<void()> on_unreachable;              // As ServerChannel's.
     ServerSessions* sessions = nullptr;                // These must outlive the subscription.

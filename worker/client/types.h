@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -105,6 +106,29 @@ struct BlockUpdate {
   Version version = 0;  // At which the block last changed.
   ByteView values;      // Unaligned little-endian floats, `count` of them, valid during the callback only.
   size_t count = 0;
+};
+
+// Rows of an embedding table that a subscription received: of one shard, as of one version.
+struct RowUpdate {
+  TableId table = 0;
+  ShardId shard = 0;
+  // Unaligned and little-endian, valid during the callback only.
+  ByteView evicted;  // Keys of rows that are gone, `evicted_count` of them. They precede the rows.
+  ByteView keys;     // Keys of rows that are new or have changed, `count` of them,
+  ByteView values;   // and their floats, [count, dim].
+  size_t evicted_count = 0;
+  size_t count = 0;
+};
+
+// The callbacks of a subscription. Those of one shard are called in order, those of several may be concurrent. One that
+// is null is not called.
+struct SubscriptionListener {
+  // What follows, up to the shard's next on_shard, replaces all that was held of its tables.
+  std::function<void(ShardId)> on_anchor;
+  std::function<void(const BlockUpdate&)> on_block;
+  std::function<void(const RowUpdate&)> on_rows;
+  // A change is complete: the version that is held now.
+  std::function<void(ShardId, Version)> on_shard;
 };
 
 }  // namespace lodestone::worker

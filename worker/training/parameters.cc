@@ -153,8 +153,9 @@ Parameters::~Parameters() = default;
 
 absl::Status Parameters::Start() {
   LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
-      staging_->handles(), [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
-      [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }));
+      staging_->handles(),
+      {.on_block = [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
+       .on_shard = [staging = staging_](ShardId shard, Version version) { staging->OnShard(shard, version); }}));
   if (!staging_->Await(dense_shards_, std::chrono::milliseconds(options_.refresh_ms_max))) return PullAll();
   TakeStaged(/*values=*/false);
   return absl::OkStatus();

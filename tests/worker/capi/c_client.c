@@ -7,12 +7,12 @@
 
 #include "worker/capi/lodestone.h"
 
-#define EXPECT(condition)                                                                          \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, lodestone_error_message());       \
-      return 1;                                                                                    \
-    }                                                                                              \
+#define EXPECT(condition)                                                                    \
+  do {                                                                                       \
+    if (!(condition)) {                                                                      \
+      fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, lodestone_error_message()); \
+      return 1;                                                                              \
+    }                                                                                        \
   } while (0)
 
 static int WaitFor(lodestone_call* call) {
@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
 
   lodestone_table* weights = NULL;
   lodestone_table* items = NULL;
-  EXPECT(lodestone_table_open(client, "{name: weights, dense: {dims: [3]}, optimizer: {learning_rate: 0.5}}", &weights) ==
-         LODESTONE_OK);
+  EXPECT(lodestone_table_open(client, "{name: weights, dense: {dims: [3]}, optimizer: {learning_rate: 0.5}}",
+                              &weights) == LODESTONE_OK);
   EXPECT(lodestone_table_open(client, "{name: items, embedding: {dim: 2}, optimizer: {learning_rate: 1}}", &items) ==
          LODESTONE_OK);
   EXPECT(lodestone_table_elements(weights) == 3 && lodestone_table_dim(weights) == 0);
@@ -108,6 +108,20 @@ int main(int argc, char** argv) {
     EXPECT(lodestone_subscription_wait(subscription, -1, &stamp) == LODESTONE_OK);
     EXPECT(lodestone_subscription_copy(subscription, into, copied, &copied, versions, shards) == LODESTONE_OK);
   }
+  lodestone_subscription_release(subscription);
+
+  /* Rows by broadcast: one that was pushed and one that never was. */
+  const uint64_t followed_keys[2] = {keys[0], 77};
+  float sent[4] = {0, 0, 0, 0};
+  uint8_t present[2] = {9, 9};
+  EXPECT(lodestone_subscribe_rows(client, weights, followed_keys, 2, &subscription) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(lodestone_subscribe_rows(client, items, followed_keys, 0, &subscription) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(lodestone_subscribe_rows(client, items, followed_keys, 2, &subscription) == LODESTONE_OK);
+  stamp = 0;
+  EXPECT(lodestone_subscription_wait(subscription, -1, &stamp) == LODESTONE_OK && stamp > 0);
+  EXPECT(lodestone_subscription_copy(subscription, into, 0, &copied, NULL, 0) == LODESTONE_INVALID_ARGUMENT);
+  EXPECT(lodestone_subscription_copy_rows(subscription, sent, present, 0, &copied, versions, shards) == LODESTONE_OK);
+  EXPECT(present[0] == 1 && present[1] == 0 && sent[0] != 0 && sent[2] == 0);
   lodestone_subscription_release(subscription);
 
   const float not_numbers[3] = {NAN, 0, 0};

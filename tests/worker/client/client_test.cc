@@ -526,18 +526,19 @@ class Held {
       values_.resize(table->layout.elements, -1);
     }
     const absl::Status status = client->Subscribe(
-        {table},
-        [this, table](const BlockUpdate& update) {
-          MutexLock lock(&mu_);
-          float* dst = values_.data() + uint64_t{update.block} * table->layout.block_elements;
-          update.values.CopyTo(dst);
-        },
-        [this](ShardId shard, Version version) {
-          MutexLock lock(&mu_);
-          versions_[shard] = version;
-          ++shards_told_;
-          changed_.NotifyAll();
-        });
+        {table}, {.on_block =
+                      [this, table](const BlockUpdate& update) {
+                        MutexLock lock(&mu_);
+                        float* dst = values_.data() + uint64_t{update.block} * table->layout.block_elements;
+                        update.values.CopyTo(dst);
+                      },
+                  .on_shard =
+                      [this](ShardId shard, Version version) {
+                        MutexLock lock(&mu_);
+                        versions_[shard] = version;
+                        ++shards_told_;
+                        changed_.NotifyAll();
+                      }});
     ASSERT_TRUE(status.ok()) << status;
   }
   // Waits until all values are `value`.
@@ -619,7 +620,7 @@ TEST_F(ClientTest, IsLostWhenASubscriptionIsRefusedForGood) {
   held.Subscribe(client_.get(), &tables_[0]);
   while (client_->Health().ok()) std::this_thread::yield();
   EXPECT_TRUE(Contains(client_->Health(), "subscription at ps ")) << client_->Health();
-  EXPECT_EQ(client_->Subscribe({&tables_[1]}, nullptr, nullptr).code(), client_->Health().code());
+  EXPECT_EQ(client_->Subscribe({&tables_[1]}, {}).code(), client_->Health().code());
   client_.reset();
 }
 

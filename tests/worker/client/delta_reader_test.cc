@@ -28,6 +28,16 @@ class DeltaReaderTest : public ::testing::Test {
       for (size_t i = 0; i < update.count; ++i) absl::StrAppend(&line, " ", update.values.Load<float>(i));
       heard_.push_back(line);
     };
+    listener_.on_rows = [this](const RowUpdate& update) {
+      std::string line = "rows";
+      for (size_t i = 0; i < update.evicted_count; ++i) absl::StrAppend(&line, " -", update.evicted.Load<Key>(i));
+      for (size_t i = 0; i < update.count; ++i) {
+        absl::StrAppend(&line, " ", update.keys.Load<Key>(i), ":", update.values.Load<float>(3 * i), "..",
+                        update.values.Load<float>(3 * i + 2));
+      }
+      heard_.push_back(line);
+    };
+    listener_.on_anchor = [this](ShardId shard) { anchors_.push_back(shard); };
     listener_.on_shard = [this](ShardId shard, Version version) {
       heard_.push_back(absl::StrCat("shard ", shard, "@", version));
     };
@@ -72,7 +82,8 @@ class DeltaReaderTest : public ::testing::Test {
   TableHandle dense_, rows_;
   std::map<TableId, const TableHandle*> tables_;
   std::vector<std::string> heard_;
-  DeltaListener listener_;
+  std::vector<ShardId> anchors_;
+  SubscriptionListener listener_;
   ShardPositions positions_{kReadShards};
   DeltaReader reader_{&tables_, &positions_, &listener_};
 };
@@ -92,7 +103,41 @@ TEST_F(DeltaReaderTest, TellsTheShardOnlyWhenAllPiecesAreThere) {
   EXPECT_EQ(heard_.back(), Shard(0, 7));
 }
 
-TEST_F(DeltaReaderTest, SkipsRows) {
+TEST_F(DeltaReaderTest, TellsOnceThatAnAnchorBegins) {
+  ASSERT_TRUE(Read(Change(0, 0, 7, true, false), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Read(Change(0, 0, 7, true, false), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Read(Change(0, 0, 7, true, true), {1, 2, 3, 4}).ok());
+  EXPECT_EQ(anchors_, std::vector<ShardId>{ShardOf(0)});
+  ASSERT_TRUE(Read(Change(0, 7, 8), {1, 2, 3, 4}).ok());
+  EXPECT_EQ(anchors_.size(), 1);
+  ASSERT_TRUE(Read(Change(0, 0, 9, true), {1, 2, 3, 4}).ok());
+  EXPECT_EQ(anchors_.size(), 2);
+}
+
+TEST_F(DeltaReaderTest, TellsRowsThatAreGoneAndThoseThatHaveChanged) {
+  v1::Delta delta = Change(0, 0, 7, true);
+  v1::Part* part = delta.mutable_shards(0)->mutable_parts(0);
+  part->clear_blocks();
+  part->clear_block_versions();
+  part->set_table(rows_.id);
+  part->set_evicted_count(1);
+  part->set_row_count(2);
+  const Key keys[] = {9, 5, 6};
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  std::string bytes(reinterpret_cast<const char*>(keys), sizeof(keys));
+  bytes.append(reinterpret_cast<const char*>(values), sizeof(values));
+  ASSERT_TRUE(reader_.Read(delta, Payload({grpc::Slice(bytes)})).ok());
+  EXPECT_EQ(heard_, (std::vector<std::string>{"rows -9 5:1..3 6:4..6", Shard(0, 7)}));
+  bytes.pop_back();
+  delta.mutable_shards(0)->set_version(8);
+  const absl::Status status = reader_.Read(delta, Payload({grpc::Slice(bytes)}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  part->add_blocks(0);
+  EXPECT_EQ(reader_.Read(delta, Payload()).code(), absl::StatusCode::kInternal) << "blocks of an embedding table";
+}
+
+TEST_F(DeltaReaderTest, SkipsRowsThatNobodyListensFor) {
+  listener_.on_rows = nullptr;
   v1::Delta delta = Change(0, 0, 7, true);
   v1::Part* part = delta.mutable_shards(0)->add_parts();
   part->set_shard(ShardOf(0));

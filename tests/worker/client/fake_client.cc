@@ -300,11 +300,9 @@ absl::Status FakeClient::PushPull(Clock clock, std::span<const DenseGradient> de
   });
 }
 
-absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables,
-                                   std::function<void(const BlockUpdate&)> on_block,
-                                   std::function<void(ShardId, Version)> on_shard) {
+absl::Status FakeClient::Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) {
   MutexLock lock(&mu_);
-  Subscription subscription{{}, std::move(on_block), std::move(on_shard), versions_};
+  Subscription subscription{{}, std::move(listener.on_block), std::move(listener.on_shard), versions_};
   for (const TableHandle* table : tables) subscription.tables.push_back(table->id);
   if (anchors_) SendLocked(/*anchor=*/true, &subscription);
   subscriptions_.push_back(std::move(subscription));

@@ -73,8 +73,8 @@ class FakeClient final : public Client {
   absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                         const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
                         std::vector<RowPull> row_pulls, std::function<void(PushResult, ShardVersions)> done) override;
-  absl::Status Subscribe(std::vector<const TableHandle*> tables, std::function<void(const BlockUpdate&)> on_block,
-                         std::function<void(ShardId, Version)> on_shard) override;
+  // Of dense tables. on_anchor is not called.
+  absl::Status Subscribe(std::vector<const TableHandle*> tables, SubscriptionListener listener) override;
   absl::Status Flush() override { return absl::OkStatus(); }
   void SetPushesInFlightMax(size_t pushes) override;
   void ReportProgress(const v1::WorkerProgress& progress) override;

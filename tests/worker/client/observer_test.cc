@@ -71,8 +71,8 @@ TEST_F(ObserverTest, SubscribesAsAnObserver) {
   Observe();
   std::latch shards(8);
   ASSERT_TRUE(observer_
-                  ->Subscribe(
-                      {&observed_[0]}, [](const BlockUpdate&) {}, [&](ShardId, Version) { shards.count_down(); })
+                  ->Subscribe({&observed_[0]}, {.on_block = [](const BlockUpdate&) {},
+                                                .on_shard = [&](ShardId, Version) { shards.count_down(); }})
                   .ok());
   shards.wait();  // The anchors.
   EXPECT_EQ(cluster_.subscribed(0).worker_incarnation(), 0u);

@@ -278,10 +278,7 @@ TEST_F(RerouteTest, AWorkerStartsWhileAPsThatOwnsNothingIsAwayAndTellsItOfItsTab
   cluster_.SetAway(1, true);
   cluster_.Restart(1, [this] {
     Connect();
-    ASSERT_TRUE(client_
-                    ->Subscribe(
-                        {&tables_[0]}, [](const BlockUpdate&) {}, [](ShardId, Version) {})
-                    .ok());
+    ASSERT_TRUE(client_->Subscribe({&tables_[0]}, {}).ok());
     EXPECT_TRUE(PushAll().get().ok());
     ExpectPushed(1);
   });
@@ -305,16 +302,17 @@ class Copy {
       values_.assign(kElements, -1);
     }
     const absl::Status status = client->Subscribe(
-        {table},
-        [this, table](const BlockUpdate& update) {
-          MutexLock lock(&mu_);
-          update.values.CopyTo(&values_[uint64_t{update.block} * table->layout.block_elements]);
-        },
-        [this](ShardId shard, Version version) {
-          MutexLock lock(&mu_);
-          versions_[shard] = version;
-          changed_.NotifyAll();
-        });
+        {table}, {.on_block =
+                      [this, table](const BlockUpdate& update) {
+                        MutexLock lock(&mu_);
+                        update.values.CopyTo(&values_[uint64_t{update.block} * table->layout.block_elements]);
+                      },
+                  .on_shard =
+                      [this](ShardId shard, Version version) {
+                        MutexLock lock(&mu_);
+                        versions_[shard] = version;
+                        changed_.NotifyAll();
+                      }});
     ASSERT_TRUE(status.ok()) << status;
   }
   // Waits until all shards are at `version`.

@@ -221,6 +221,27 @@ class Client(ClusterCase):
             with self.assertRaisesRegex(lodestone.InvalidArgument, "keys="):
                 self.cluster.subscribe(*tables, keys=keys)
 
+    def test_rows_are_followed_by_broadcasts(self):
+        table = self.cluster.embedding("s/sent", 2, lodestone.SGD(-1), broadcast={"every_ms": 5},
+                                       eviction={"ttl_ms": 1000})
+        into = np.full((2, 2, 2), 9, np.float32)
+        with self.cluster.subscribe(table, keys=[[3, 5], [5, 2**63 + 1]], into=into, every=None) as following:
+            self.assertIsInstance(following, lodestone.RowBroadcasts)
+            self.assertTrue(following.refresh())
+            np.testing.assert_array_equal(into, np.zeros((2, 2, 2)))
+            table.push([3, 5], [[3, 3], [1, 2]]).result()
+            while into[0][0][0] != 3 or into[0][1][0] != 1:
+                following.refresh(wait=True)
+            np.testing.assert_array_equal(into, [[[3, 3], [1, 2]], [[1, 2], [0, 0]]])
+            table.push([2**63 + 1], [[4, 4]], read=following)
+            for arrays in following:
+                if arrays[0][1][1][0] == 4:
+                    break
+            while into.any():  # Rows that nobody uses are evicted: they are what they would begin with again.
+                following.refresh(wait=True)
+        with self.assertRaisesRegex(lodestone.FailedPrecondition, "closed"):
+            following.refresh()
+
     def test_rows_are_followed_in_the_background_by_an_observer(self):
         table = self.cluster.embedding("s/back", 1, lodestone.SGD(-1))
         with self.local.observe() as observer:

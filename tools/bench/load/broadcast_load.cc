@@ -38,8 +38,8 @@ class ClientSubscriber final : public Load {
       first_shard_ = ShardOfBlock(tables_[0].id, 0, shards_);
     }
     LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
-        {&tables_[0]}, [this](const worker::BlockUpdate& update) { OnBlock(update); },
-        [this](ShardId shard, Version version) { OnShard(shard, version); }));
+        {&tables_[0]}, {.on_block = [this](const worker::BlockUpdate& update) { OnBlock(update); },
+                        .on_shard = [this](ShardId shard, Version version) { OnShard(shard, version); }}));
     return meter_.Await(0);
   }
 

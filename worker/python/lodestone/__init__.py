@@ -24,14 +24,15 @@ from ._log import log_level
 from ._safetensors import load, read_safetensors, save, write_safetensors
 from ._spec import (SGD, Adagrad, Adam, AdamW, Constant, Ftrl, He, Initializer, Lion, Momentum, Nesterov, Normal,
                     Optimizer, RMSprop, RowwiseAdagrad, Uniform, Xavier, Zeros)
-from ._subscription import RowSubscription, Subscription
+from ._subscription import RowBroadcasts, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table
 
 __all__ = [
     "Aborted", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Call", "Cancelled", "Cluster", "Constant", "DataLoss",
     "DeadlineExceeded", "Dense", "Embedding", "FailedPrecondition", "Ftrl", "He", "Initializer", "Internal",
     "InvalidArgument", "Lion", "LocalCluster", "LodestoneError", "Momentum", "Nesterov", "Normal", "NotFound",
-    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "RowSubscription",
+    "Optimizer", "PermissionDenied", "PushRefused", "RMSprop", "ResourceExhausted", "RowBroadcasts",
+    "RowSubscription",
     "RowwiseAdagrad", "SGD",
     "Subscription", "Table", "Unauthenticated", "Unavailable", "Uniform", "Unimplemented", "WorkerFailed", "Xavier",
     "Zeros", "connect", "launch", "load", "local", "log_level", "observe", "read_safetensors", "save", "status",

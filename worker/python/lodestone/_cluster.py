@@ -18,7 +18,7 @@ from ._call import Call
 from ._errors import Cancelled, InvalidArgument
 from ._library import Destination, Gradients, Handle, ReadVersions, interruptibly, library
 from ._spec import SGD, Initializer, Optimizer, spec_of
-from ._subscription import Following, RowSubscription, Subscription
+from ._subscription import Following, RowBroadcasts, RowSubscription, Subscription
 from ._tables import Dense, Embedding, Table, destination_argument, gradient_arguments
 
 CLOSE_SECONDS = 2.0  # What close() waits for other threads.
@@ -219,17 +219,21 @@ class Cluster:
     @overload
     def subscribe(self, *tables: Embedding, keys: Any, into: Any = None, every: float = 0.1) -> RowSubscription: ...
 
-    def subscribe(self, *tables: Any, keys: Any = None, into: Any = None, every: float = 0.1) -> Any:
+    @overload
+    def subscribe(self, *tables: Embedding, keys: Any, into: Any = None, every: None) -> RowBroadcasts: ...
+
+    def subscribe(self, *tables: Any, keys: Any = None, into: Any = None, every: Optional[float] = 0.1) -> Any:
         """Follows dense tables by their broadcasts; see Subscription. `into`: float32 arrays of their shapes, which it
         refreshes in place; None: arrays of its own.
 
         With `keys` [...]: follows these rows of one embedding table, which are pulled every so many seconds; see
-        RowSubscription. `into`: a float32 array [..., dim].
+        RowSubscription. every=None: by the table's broadcasts; see RowBroadcasts. `into`: a float32 array [..., dim].
         """
         if keys is None and all(isinstance(table, Dense) for table in tables):
             subscription: Following = Subscription(self, tables, into)
         elif keys is not None and len(tables) == 1 and isinstance(tables[0], Embedding):
-            subscription = RowSubscription(self, tables[0], keys, into, every)
+            subscription = (RowBroadcasts(self, tables[0], keys, into) if every is None else
+                            RowSubscription(self, tables[0], keys, into, every))
         else:
             raise InvalidArgument("subscribe takes dense tables, or one embedding table with keys=")
         self._subscriptions.add(subscription)

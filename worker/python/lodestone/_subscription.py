@@ -1,4 +1,4 @@
-"""Values that follow the cluster's: dense tables by its broadcasts, rows by pulls."""
+"""Values that follow the cluster's: dense tables by its broadcasts, rows by these or by pulls."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 _SLICE_MS = 100
 _CLOSE_SECONDS = 1.0  # For waits of other threads, which take a slice.
+
+
+def _followed(into: Any, shape: Sequence[int], name: str) -> Any:
+    """The array of this shape that is kept fresh: `into`, or a new one."""
+    array, finish = target(into, shape, f"table `{name}`")
+    if finish is not None:
+        raise InvalidArgument(f"into of table `{name}` must be a contiguous float32 array of the host")
+    return array
 
 
 class Following:
@@ -70,34 +78,24 @@ class Following:
             self._thread = None
 
 
-class Subscription(Following):
-    """Arrays that follow dense tables: `arrays` are float32 of the tables' shapes, in their order.
+class Broadcasts(Following):
+    """What follows broadcasts: the library keeps a copy, of which refresh() takes what has changed."""
 
-    refresh() brings them to the newest broadcast. `for arrays in subscription` waits for the next one each time.
-    start() refreshes them in the background, in place, while the program reads them: each block of a table (64 Ki
-    elements by default) is of one version, different blocks may be of different ones.
-
-    How often servers broadcast is the table's setting: broadcast={"every_ms": 100} by default.
-    """
-
-    _reads = frozenset({"dense"})
-
-    def __init__(self, cluster: "Cluster", tables: Sequence["Dense"], into: Optional[Sequence[Any]]):
+    def __init__(self, cluster: "Cluster"):
         super().__init__(cluster)
-        if into is not None and len(into) != len(tables):
-            raise InvalidArgument(f"into has {len(into)} arrays for {len(tables)} tables")
-        for i, table in enumerate(tables):
-            array, finish = target(None if into is None else into[i], table.shape, f"table `{table.name}`")
-            if finish is not None:
-                raise InvalidArgument(f"into of table `{table.name}` must be a contiguous float32 array of the host")
-            self.arrays.append(array)
         self._lock = threading.Lock()
         self._stamp = 0  # Of the last copy.
-        handles = (c_void_p * len(tables))(*[table._handle.value for table in tables])
-        handle, lib = c_void_p(), library()
-        with cluster._native as client:
-            lib.subscribe(client, handles, len(tables), byref(handle))
-        self._native = Handle(handle, lib.subscription_release, "the subscription is closed")
+        self._native: Handle
+
+    def _subscribe(self, function: str, *arguments: Any) -> None:
+        handle = c_void_p()
+        with self._cluster._native as client:
+            getattr(library(), function)(client, *arguments, byref(handle))
+        self._native = Handle(handle, library().subscription_release, "the subscription is closed")
+
+    def _copy(self, handle: c_void_p, copied: c_uint64) -> None:
+        """Copies what has changed since self._stamp; sets `copied`."""
+        raise NotImplementedError
 
     def refresh(self, timeout: Optional[float] = None, *, wait: bool = False) -> bool:
         """Copies what has come since the last time into `arrays`. The first time it waits until all values are there;
@@ -107,10 +105,8 @@ class Subscription(Following):
         if not self._wait(stamp, timeout if wait or self._stamp == 0 else 0.0):
             return False
         with self._lock, self._native as handle:
-            pointers = (c_void_p * len(self.arrays))(*[address(array) for array in self.arrays])
             copied = c_uint64(0)
-            library().subscription_copy(handle, pointers, self._stamp, byref(copied), address(self.versions),
-                                        self._cluster.shards)
+            self._copy(handle, copied)
             self._stamp = copied.value
         return True
 
@@ -127,17 +123,92 @@ class Subscription(Following):
             if self._stop.is_set() or (end is not None and time.monotonic() >= end):
                 return False
 
-    def start(self) -> "Subscription":
-        """Refreshes the arrays in the background from now on, whenever something comes. Returns itself."""
-        self._start()
-        return self
-
     def close(self) -> None:
         """Ends it: `arrays` stay as they are. May be repeated."""
         super().close()
         self._native.close(_CLOSE_SECONDS)
 
+
+class Subscription(Broadcasts):
+    """Arrays that follow dense tables: `arrays` are float32 of the tables' shapes, in their order.
+
+    refresh() brings them to the newest broadcast. `for arrays in subscription` waits for the next one each time.
+    start() refreshes them in the background, in place, while the program reads them: each block of a table (64 Ki
+    elements by default) is of one version, different blocks may be of different ones.
+
+    How often servers broadcast is the table's setting: broadcast={"every_ms": 100} by default.
+    """
+
+    _reads = frozenset({"dense"})
+
+    def __init__(self, cluster: "Cluster", tables: Sequence["Dense"], into: Optional[Sequence[Any]]):
+        super().__init__(cluster)
+        if into is not None and len(into) != len(tables):
+            raise InvalidArgument(f"into has {len(into)} arrays for {len(tables)} tables")
+        for i, table in enumerate(tables):
+            self.arrays.append(_followed(None if into is None else into[i], table.shape, table.name))
+        handles = (c_void_p * len(tables))(*[table._handle.value for table in tables])
+        self._subscribe("subscribe", handles, len(tables))
+
+    def _copy(self, handle: c_void_p, copied: c_uint64) -> None:
+        pointers = (c_void_p * len(self.arrays))(*[address(array) for array in self.arrays])
+        library().subscription_copy(handle, pointers, self._stamp, byref(copied), address(self.versions),
+                                    self._cluster.shards)
+
+    def start(self) -> "Subscription":
+        """Refreshes the arrays in the background from now on, whenever something comes. Returns itself."""
+        self._start()
+        return self
+
     def __enter__(self) -> "Subscription":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+
+class RowBroadcasts(Broadcasts):
+    """Rows that follow an embedding table's by its broadcasts: `arrays` has one, float32 [..., dim] of the keys [...].
+
+    Every ps sends all rows of the table once, whatever the keys are, and from then on those that change: for few rows of
+    a large table RowSubscription costs less. Rows that the table does not have are what a pull says they would begin with.
+    Reading them is no use that evictions count.
+
+    How often servers broadcast is the table's setting: broadcast={"every_ms": 100} by default.
+    """
+
+    _reads = frozenset({"rows"})
+
+    def __init__(self, cluster: "Cluster", table: "Embedding", keys: Any, into: Any):
+        import numpy as np
+
+        super().__init__(cluster)
+        self._table = table
+        self._keys = keys_of(keys, f"table `{table.name}`").copy()
+        self.arrays.append(_followed(into, (*shape_of(keys), table.dim), table.name))
+        self._present = np.ones(len(self._keys), dtype=np.uint8)
+        self._subscribe("subscribe_rows", table._handle, address(self._keys), len(self._keys))
+
+    def _copy(self, handle: c_void_p, copied: c_uint64) -> None:
+        array = self.arrays[0]
+        before = self._present.copy()
+        library().subscription_copy_rows(handle, address(array), address(self._present), self._stamp, byref(copied),
+                                         address(self.versions), self._cluster.shards)
+        gone = (before > self._present).nonzero()[0]  # At first: those that were never there.
+        if len(gone) == 0:
+            return
+        try:
+            array.reshape(len(self._keys), self._table.dim)[gone] = self._table.pull(self._keys[gone]).result()
+        except BaseException:
+            self._present[gone] = 1  # The next refresh pulls them.
+            raise
+
+    def start(self) -> "RowBroadcasts":
+        """Refreshes the array in the background from now on, whenever something comes. Returns itself."""
+        self._start()
+        return self
+
+    def __enter__(self) -> "RowBroadcasts":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -147,8 +218,8 @@ class Subscription(Following):
 class RowSubscription(Following):
     """Rows that follow an embedding table's: `arrays` has one, float32 [..., dim] of the keys [...].
 
-    Servers broadcast dense tables only. So this pulls the rows again every `every` seconds, all of them, and looks at what
-    comes: the shards' versions, and then the values. Pulls count as uses where rows are evicted.
+    It pulls the rows again every `every` seconds, all of them, and looks at what comes: the shards' versions, and then the
+    values. Pulls count as uses where rows are evicted. RowBroadcasts has what changes sent by the servers instead.
     """
 
     _reads = frozenset({"rows"})
@@ -157,10 +228,7 @@ class RowSubscription(Following):
         super().__init__(cluster)
         self._table = table
         self._keys = keys_of(keys, f"table `{table.name}`").copy()
-        array, finish = target(into, (*shape_of(keys), table.dim), f"table `{table.name}`")
-        if finish is not None:
-            raise InvalidArgument(f"into of table `{table.name}` must be a contiguous float32 array of the host")
-        self.arrays.append(array)
+        self.arrays.append(_followed(into, (*shape_of(keys), table.dim), table.name))
         self._every = every
         self._lock = threading.Lock()
         self._pulled = False

@@ -1,0 +1,46 @@
+#include "worker/capi/followed_shards.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestone::worker {
+
+void FollowedShards::Want(ShardId shard) {
+  if (!wanted_[shard]) ++missing_;
+  wanted_[shard] = true;
+}
+
+void FollowedShards::NoteShard(ShardId shard, Version version, bool news) {
+  if (shard >= versions_.size()) return;
+  versions_[shard] = std::max(versions_[shard], version);
+  if (!come_[shard]) {
+    if (wanted_[shard]) --missing_;
+    come_[shard] = true;
+    news = true;
+  }
+  if (!news) return;
+  ++stamp_;
+  changed_.NotifyAll();
+}
+
+absl::Status FollowedShards::CheckComplete() const {
+  if (missing_ == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the values of ", missing_, " shards have not come yet"));
+}
+
+uint64_t FollowedShards::Wait(uint64_t stamp, int64_t timeout_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  MutexLock lock(&mu_);
+  while (missing_ > 0 || stamp_ <= stamp) {
+    if (timeout_ms < 0) {
+      changed_.Wait(&mu_);
+    } else if (!changed_.WaitUntil(&mu_, deadline)) {
+      break;
+    }
+  }
+  return missing_ > 0 ? 0 : stamp_;
+}
+
+}  // namespace lodestone::worker
