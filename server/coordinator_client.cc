@@ -45,6 +45,7 @@ LeaseClient::Options Member::LeaseOptions(bool coordinator_is_fixed) const {
   options.join.set_index_plus_one(options_.index + 1);
   options.join.set_cluster(options_.cluster);
   options.join.set_shards(options_.shards);
+  options.join.set_servers(options_.servers);
   options.join.set_token(options_.token);
   options.join.set_predecessor(options_.predecessor);
   if (options_.data.has_value()) *options.join.mutable_data() = *options_.data;

@@ -33,6 +33,7 @@ class Member {
     std::string local_socket;  // Where those of its machine do; empty: nowhere else.
     std::string cluster;
     uint32_t shards = 1;
+    uint32_t servers = 1;
     uint32_t lease_ms = 10'000;  // Until the coordinator gives another.
     uint32_t join_timeout_ms = 60'000;
     uint32_t replicas = 1;     // Above 1 heartbeats come at least each second, so that failovers are heard of soon.

@@ -249,6 +249,7 @@ void ServerProcess::StartMember() {
   options.local_socket = local_socket_;
   options.cluster = config_.cluster().name();
   options.shards = config_.cluster().shards();
+  options.servers = config_.cluster().servers();
   options.lease_ms = config_.coordinator().lease_ms();
   options.join_timeout_ms = config_.coordinator().join_timeout_ms();
   options.replicas = config_.cluster().replicas();

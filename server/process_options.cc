@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/io/machine_limits.h"
 #include "server/listen.h"
+#include "server/rpc/process_identity.h"
 
 namespace lodestone::server {
 
@@ -21,6 +22,7 @@ Store::Options StoreOptions(const v1::Config& config, const TimeSource* time) {
     // Nine tenths of what there is: a table beyond it is refused, not the process killed.
     options.memory_max_bytes = MachineMemoryBytes() / 10 * 9;
   }
+  options.process_bytes = PrivateBytes;
   options.time = time;
   options.committed_reads = config.cluster().reads() == v1::ClusterConfig::DURABLE;
   return options;

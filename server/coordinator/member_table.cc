@@ -136,6 +136,11 @@ absl::Status MemberTable::CheckJoin(const v1::JoinRequest& request) const {
                                                    " shards, and the ps that joins has ", request.shards(),
                                                    " (cluster.shards)"));
   }
+  if (request.has_servers() && request.servers() != options_.servers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this cluster has ", options_.servers, " servers, and the ps that joins is configured for ",
+                     request.servers(), " (cluster.servers): start all ps with the same number"));
+  }
   const absl::StatusOr<HostPort> address = ParseHostPort(request.address());
   if (!address.ok()) return Annotate(address.status(), "the address of the ps that joins");
   if (address->port == 0 || IsWildcard(address->host)) {

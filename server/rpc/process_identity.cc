@@ -2,18 +2,35 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "common/base/version.h"
 
 namespace lodestone::server {
 
-uint64_t ResidentBytes() {
+namespace {
+
+struct MemoryPages {
+  uint64_t total = 0, resident = 0, shared = 0;
+};
+
+MemoryPages ReadPages() {
   std::ifstream statm("/proc/self/statm");
-  uint64_t pages_total = 0;
-  uint64_t pages_resident = 0;
-  if (!(statm >> pages_total >> pages_resident)) return 0;
-  return pages_resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  MemoryPages pages;
+  if (!(statm >> pages.total >> pages.resident >> pages.shared)) return {};
+  return pages;
+}
+
+uint64_t BytesOf(uint64_t pages) { return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+uint64_t ResidentBytes() { return BytesOf(ReadPages().resident); }
+
+uint64_t PrivateBytes() {
+  const MemoryPages pages = ReadPages();
+  return BytesOf(pages.resident - std::min(pages.resident, pages.shared));
 }
 
 void FillProcess(const ProcessIdentity& identity, v1::ServerStatus* status) {

@@ -1,6 +1,6 @@
 // The identity of a running ps process and the figures of the process as a whole.
 //
-// Thread safety: pure functions; ResidentBytes reads /proc.
+// Thread safety: pure functions; those of bytes read /proc.
 #pragma once
 
 #include <chrono>
@@ -29,5 +29,7 @@ v1::ServerProgress ProgressOf(const v1::StatusResponse& status);
 
 // Resident memory of this process; 0 if the system does not report it.
 uint64_t ResidentBytes();
+// Of it, what is the process's own: without files that it maps. 0: not known.
+uint64_t PrivateBytes();
 
 }  // namespace lodestone::server

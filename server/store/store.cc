@@ -31,7 +31,7 @@ Store::Store(const Options& options)
     : time_(options.time),
       shards_(options.shards, options.executors, &gate_),
       log_(&gate_, &shards_),
-      tables_({options.seed, options.memory_max_bytes, options.time}, &gate_, &shards_, &log_),
+      tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_),
       pushes_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
       pulls_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_, options.committed_reads),
       deltas_(&gate_, &shards_, &log_, &tables_, options.committed_reads),
@@ -147,6 +147,7 @@ void Store::EndSessions(std::span<const Incarnation> workers) {
 }
 
 void Store::Tick() {
+  tables_.budget().Sample();
   const int64_t now_ms = time_->NowMs();
   pushes_.SampleRate(now_ms);
   pulls_.SampleRate(now_ms);

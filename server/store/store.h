@@ -42,7 +42,8 @@ class Store {
     uint64_t seed = 1;
     uint32_t shards = 64;
     uint32_t executors = 1;
-    uint64_t memory_max_bytes = 0;  // 0: no limit.
+    uint64_t memory_max_bytes = 0;            // Of the process; 0: no limit.
+    std::function<uint64_t()> process_bytes;  // What it takes; null: not known, and tables alone count.
     const TimeSource* time = nullptr;
     bool committed_reads = false;  // Pulls and deltas show only what no death could take back: cluster.reads.
   };
@@ -85,7 +86,7 @@ class Store {
 
   // Tick sweeps no more: see Sweeper::Stop.
   void StopSweeps() { sweeper_.Stop(); }
-  // About once a second: evicts what has outlived its TTL, forgets idle sessions, measures rates.
+  // About once a second: evicts what has outlived its TTL, forgets idle sessions, measures rates and memory.
   void Tick();
 
   // Fills server (what of it the store knows), tables, executors and sessions.

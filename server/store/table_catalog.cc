@@ -339,7 +339,7 @@ std::pair<uint64_t, uint64_t> Catalog::totals() const {
 
 void Catalog::FillStatus(v1::StatusResponse* status) const {
   status->mutable_server()->set_table_bytes(totals().second);
-  status->mutable_server()->set_table_bytes_max(options_.memory_max_bytes);
+  status->mutable_server()->set_table_bytes_max(budget_.tables_bytes_max());
   const std::shared_ptr<const TableMap> map = tables();
   for (const auto& [id, entry] : *map) {
     const Table& table = *entry->table;

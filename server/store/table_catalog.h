@@ -36,14 +36,19 @@ class Catalog {
  public:
   struct Options {
     uint64_t cluster_seed = 1;
-    uint64_t memory_max_bytes = 0;  // Of all tables; 0: no limit.
+    uint64_t memory_max_bytes = 0;            // Of the process; 0: no limit.
+    std::function<uint64_t()> process_bytes;  // What it takes; null: not known.
     const TimeSource* time = nullptr;
   };
   // All pointers must outlive the catalog.
   Catalog(const Options& options, const ServingGate* gate, ShardSet* shards, CommitLog* log)
-      : options_(options), gate_(gate), shards_(shards), log_(log), budget_(options.memory_max_bytes, [this] {
-          return table_bytes_.load(std::memory_order_relaxed);
-        }) {}
+      : options_(options),
+        gate_(gate),
+        shards_(shards),
+        log_(log),
+        budget_(
+            options.memory_max_bytes, [this] { return table_bytes_.load(std::memory_order_relaxed); },
+            options.process_bytes) {}
 
   std::shared_ptr<const TableMap> tables() const;
 

@@ -33,7 +33,7 @@ absl::Status Sessions::Open(Incarnation worker, int64_t now_ms) {
                      " h ahead of this ps's clock: no coordinator gave it, or the clocks of this machine and of the "
                      "coordinator's are wrong"));
   }
-  if (sessions_.size() >= limits::kSessionsMax) {
+  if (sessions_.size() >= limits::kSessionsMax && !DropOneWithoutPushes()) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", sessions_.size(), " worker sessions, its limit"));
   }
   sessions_[worker].last_contact_ms = now_ms;
@@ -54,6 +54,7 @@ absl::Status Sessions::Push(Incarnation worker, Sequence sequence, Clock clock, 
   session.last_contact_ms = now_ms;
   session.clock = std::max(session.clock, clock);
   session.sequence = std::max(session.sequence, sequence);
+  session.has_pushed = true;
   return absl::OkStatus();
 }
 
@@ -89,7 +90,10 @@ void Sessions::Contact(Incarnation worker, int64_t now_ms) {
 
 void Sessions::Restore(Incarnation worker, int64_t now_ms) {
   MutexLock lock(&mu_);
-  if (!ended_.contains(worker)) sessions_[worker].last_contact_ms = now_ms;
+  if (ended_.contains(worker)) return;
+  Session& session = sessions_[worker];
+  session.last_contact_ms = now_ms;
+  session.has_pushed = true;
 }
 
 bool Sessions::Adopt(Incarnation worker, int64_t now_ms) {
@@ -100,7 +104,9 @@ bool Sessions::Adopt(Incarnation worker, int64_t now_ms) {
     return false;
   }
   if (worker <= forgotten_max_ || ended_.contains(worker)) return false;
-  sessions_[worker].last_contact_ms = now_ms;
+  Session& session = sessions_[worker];
+  session.last_contact_ms = now_ms;
+  session.has_pushed = true;
   return true;
 }
 
@@ -130,6 +136,18 @@ void Sessions::RestoreEnded(std::span<const Incarnation> workers) {
 bool Sessions::IsOpen(Incarnation worker) const {
   MutexLock lock(&mu_);
   return sessions_.contains(worker);
+}
+
+bool Sessions::DropOneWithoutPushes() {
+  auto oldest = sessions_.end();
+  for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
+    if (it->second.has_pushed) continue;
+    if (oldest == sessions_.end() || it->second.last_contact_ms < oldest->second.last_contact_ms) oldest = it;
+  }
+  if (oldest == sessions_.end()) return false;
+  sessions_.erase(oldest);
+  ends_.fetch_add(1, std::memory_order_release);
+  return true;
 }
 
 void Sessions::Forget(Incarnation worker) {

@@ -29,9 +29,11 @@ class Sessions {
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
   explicit Sessions(WallClock wall_clock = std::chrono::system_clock::now) : wall_clock_(std::move(wall_clock)) {}
 
-  // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it has ended or was forgotten before;
-  // RESOURCE_EXHAUSTED if there are too many. INVALID_ARGUMENT if the incarnation is of a time so far ahead of the wall
-  // clock that, once the session was forgotten, it would keep later workers out.
+  // Opens (or keeps) the session of `worker`. FAILED_PRECONDITION if it has ended or was forgotten before. If there are
+  // too many, it takes the place of the one of which nothing was heard for longest among those that have not pushed:
+  // any caller can open those, and they may be opened again. RESOURCE_EXHAUSTED if all have. INVALID_ARGUMENT if the
+  // incarnation is of a time so far ahead of the wall clock that, once the session was forgotten, it would keep later
+  // workers out.
   absl::Status Open(Incarnation worker, int64_t now_ms);
   // Notes a push that is about to be checked. FAILED_PRECONDITION if there is no such session.
   absl::Status Push(Incarnation worker, Sequence sequence, Clock clock, int64_t now_ms);
@@ -83,11 +85,14 @@ class Sessions {
     uint64_t dues = 0;     // dues_, when it was looked at last.
     Sequence due = 0;      // The greatest that was counted before the last broadcast that was due.
     uint64_t pushes = 0;
+    bool has_pushed = false;  // Or may have, before it was restored or adopted: shards may have marks of it.
     uint64_t refused = 0;
   };
 
   static constexpr size_t kEndedMax = 16384;
 
+  // False: all have pushed.
+  bool DropOneWithoutPushes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget(Incarnation worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RaiseTo(Incarnation forgotten_max) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteEnded(Incarnation worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

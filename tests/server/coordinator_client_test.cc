@@ -32,8 +32,9 @@ class FakeCoordinator final : public v1::Coordinator::Service {
  public:
   explicit FakeCoordinator(uint32_t lease_ms) : lease_ms_(lease_ms) {}
 
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest*, v1::JoinResponse* response) override {
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request, v1::JoinResponse* response) override {
     MutexLock lock(&mu_);
+    EXPECT_EQ(request->servers(), 3u);
     incarnation_ = 101 + joins_++;
     alive_ = true;
     response->set_incarnation(incarnation_);
@@ -161,6 +162,7 @@ class MemberTest : public ::testing::Test {
     options.address = "host:1";
     options.cluster = "test";
     options.shards = 8;
+    options.servers = 3;
     options.lease_ms = lease_ms;
     options.replicas = replicas;
     options.on_change = [this](const ShardMap& map) { Note(map.epoch()); };

@@ -161,6 +161,10 @@ TEST_F(MembershipTest, RefusesProcessesThatDoNotFit) {
   request = Server(0, "a:1");
   request.set_shards(16);
   EXPECT_THAT(std::string(members_.Join(request).status().message()), HasSubstr("has 16 (cluster.shards)"));
+  // Regression: a ps of another number of servers was taken, and waited for some that never came.
+  request = Server(0, "a:1");
+  request.set_servers(5);
+  EXPECT_THAT(std::string(members_.Join(request).status().message()), HasSubstr("configured for 5 (cluster.servers)"));
   for (const char* address : {"", "nonsense", "a:0", "0.0.0.0:7000", "a:99999"}) {
     EXPECT_EQ(members_.Join(Server(0, address)).status().code(), absl::StatusCode::kInvalidArgument) << address;
   }

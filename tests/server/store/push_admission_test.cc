@@ -97,6 +97,48 @@ TEST_F(PushAdmissionTest, APushWhoseNewRowsWouldGoOverTheLimitIsRefusedBeforeAny
   EXPECT_TRUE(PushKeys(table, 0, 100).ok()) << "what was reserved is free again";
 }
 
+TEST_F(PushAdmissionTest, WhatTheRestOfTheProcessTakesIsNotForTablesButForAHalfOfTheLimit) {
+  std::atomic<uint64_t> others = kBytesMax / 4;
+  Store::Options options;
+  options.memory_max_bytes = kBytesMax;
+  options.process_bytes = [&] { return others + store_->tables().totals().second; };
+  Make(options);
+  const TableId table = MakeRows();
+  const auto tables_max = [&] {
+    store_->Tick();
+    v1::StatusResponse status;
+    store_->FillStatus(&status);
+    return status.server().table_bytes_max();
+  };
+  EXPECT_EQ(tables_max(), kBytesMax - kBytesMax / 4);
+  const Key rows = Fill(table);
+  EXPECT_LE(TableStatusOf().bytes(), kBytesMax / 4 * 3);
+  EXPECT_GT(TableStatusOf().bytes(), kBytesMax / 2);
+  others = 0;
+  EXPECT_EQ(tables_max(), kBytesMax);
+  EXPECT_TRUE(PushKeys(table, rows, 1000).ok()) << "memory that was given back is there for tables";
+  others = 100 * kBytesMax;
+  EXPECT_EQ(tables_max(), kBytesMax / 2);
+  EXPECT_FALSE(PushKeys(table, rows + 1000, 5000).ok());
+  EXPECT_TRUE(PushKeys(table, 0, rows).ok()) << "rows that exist need none";
+}
+
+// Regression: a table that grew between two looks at the process did so at the cost of what else it took.
+TEST_F(PushAdmissionTest, TheProcessIsLookedAtAgainWhenTablesHaveGrown) {
+  std::atomic<int> looks = 0;
+  Store::Options options;
+  options.memory_max_bytes = kBytesMax;
+  options.process_bytes = [&] {
+    ++looks;
+    return uint64_t{0};
+  };
+  Make(options);
+  const TableId table = MakeRows();
+  ASSERT_GT(Fill(table), 0u);
+  EXPECT_GE(looks, 32);
+  EXPECT_LE(looks, 64);
+}
+
 // Regression: afterwards each push that touched an embedding table was refused, for ever.
 TEST_F(PushAdmissionTest, RowsThatExistStayTrainableWhenThereIsNoRoomForNewOnes) {
   MakeBounded();

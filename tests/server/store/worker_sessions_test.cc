@@ -128,5 +128,34 @@ TEST_F(SessionsTest, SessionsThatEndMakeRoomForOthers) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Open(Joined()))) << "long forgotten, and still not reopened";
 }
 
+// Regression: sessions of incarnations that a caller invented kept every later worker out for six hours.
+TEST_F(SessionsTest, ASessionThatHasNotPushedMakesRoomForAnotherWhenThereAreTooMany) {
+  const Incarnation first = Joined();
+  for (size_t i = 0; i < limits::kSessionsMax; ++i) {
+    ASSERT_TRUE(Open(first + i).ok());
+    if (i % 2 == 0) {
+      ASSERT_TRUE(sessions_.Push(first + i, 1, 1, now_ms_).ok());
+    }
+    Advance(1);
+  }
+  sessions_.Contact(first + 1, now_ms_);
+  Incarnation next = first + limits::kSessionsMax;
+  const uint64_t ends = sessions_.ends();
+  ASSERT_TRUE(Open(next).ok());
+  EXPECT_GT(sessions_.ends(), ends);
+  EXPECT_FALSE(sessions_.IsOpen(first + 3)) << "nothing was heard of it for longest";
+  EXPECT_TRUE(sessions_.IsOpen(first + 1));
+  EXPECT_TRUE(Open(first + 3).ok()) << "it is not forgotten: it may begin";
+  EXPECT_EQ(sessions_.known().open.size(), limits::kSessionsMax);
+  for (size_t i = 0; i < limits::kSessionsMax; ++i) {
+    ++next;
+    if (Open(next).ok()) {
+      ASSERT_TRUE(sessions_.Push(next, 1, 1, now_ms_).ok());
+    }
+  }
+  EXPECT_EQ(Open(++next).code(), absl::StatusCode::kResourceExhausted) << "all have pushed";
+  EXPECT_TRUE(sessions_.IsOpen(first));
+}
+
 }  // namespace
 }  // namespace lodestone::server
