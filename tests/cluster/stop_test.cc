@@ -3,16 +3,23 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc/channel.h"
 #include "gmock/gmock.h"
+#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "proto/admin.grpc.pb.h"
 #include "tests/cluster/psctl_run.h"
 #include "tests/common/rpc/reserved_port.h"
 #include "tools/psctl/local/child_process.h"
@@ -25,6 +32,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr int kTimes = 20;
+constexpr uint32_t kMessageBytesMax = 64 << 20;
 
 // A ps or worker, read by the test's own thread.
 class Process {
@@ -38,10 +46,18 @@ class Process {
     }
     child_ = psctl::Child::Start(program, argv).value();
   }
-  // Waits until the output holds `text`; false if the process ended without it.
-  bool WaitForOutput(const std::string& text) {
-    while (!absl::StrContains(output_, text) && child_->output_fd() >= 0) Read(-1);
-    return absl::StrContains(output_, text);
+  // Waits until the output holds `text` after so many characters; false if the process ended without it.
+  bool WaitForOutput(const std::string& text, size_t after = 0) {
+    while (output_.find(text, after) == std::string::npos && child_->output_fd() >= 0) Read(-1);
+    return output_.find(text, after) != std::string::npos;
+  }
+  // Reads until `condition` holds; false if the process ended before that.
+  bool Await(const std::function<bool()>& condition) {
+    while (!condition()) {
+      if (child_->output_fd() < 0) return false;
+      Read(5);
+    }
+    return true;
   }
   // Reads for `ms`, or until the process ends.
   void Run(int ms) {
@@ -95,6 +111,14 @@ class StopTest : public testing::Test {
   }
   std::unique_ptr<Process> Worker(const std::vector<std::string>& sets = {}) {
     return std::make_unique<Process>("worker", config_, sets);
+  }
+  // What a ps says of itself, and ps 0 of the cluster; empty while it does not answer.
+  static v1::StatusResponse StatusOf(const ReservedPort& ps) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    v1::StatusResponse status;
+    const auto stub = v1::Admin::NewStub(MakeChannel(ps.address(), kMessageBytesMax));
+    return stub->Status(&context, {}, &status).ok() ? status : v1::StatusResponse();
   }
   // Leaves a data_dir with a log and no checkpoint.
   void Use() {
@@ -163,6 +187,72 @@ TEST_F(StopTest, APsThatServesAndWritesItsCheckpointEndsInGoodOrder) {
   }
 }
 
+TEST_F(StopTest, APsInACheckpointThatWasAskedForEndsInGoodOrderAndAnswers) {
+  Use();
+  const auto first = Ps(0);
+  int under_way = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const auto second = Ps(1);
+    ASSERT_TRUE(second->WaitForOutput("serves shards=")) << second->output();
+    const std::string name = absl::StrCat("asked-", i);
+    grpc::Status answer;
+    std::atomic<bool> answered{false};
+    std::thread caller([&] {
+      grpc::ClientContext context;
+      v1::CheckpointRequest request;
+      request.set_name(name);
+      v1::CheckpointResponse response;
+      answer = v1::Admin::NewStub(MakeChannel(second_.address(), kMessageBytesMax))
+                   ->Checkpoint(&context, request, &response);
+      answered = true;
+    });
+    const std::string folder = folder_ + "/data/checkpoints/" + name;
+    EXPECT_TRUE(second->Await([&] { return answered || std::filesystem::exists(folder); })) << second->output();
+    second->Run(i);
+    under_way += !answered;
+    EXPECT_EQ(second->Stop(), "ended") << "after " << i << " ms:\n" << second->output();
+    caller.join();
+    EXPECT_THAT(answer.error_code(), AnyOf(grpc::StatusCode::OK, grpc::StatusCode::UNAVAILABLE))
+        << "after " << i << " ms: " << answer.error_message();
+  }
+  std::printf("%d of %d were under way when the signal came\n", under_way, kTimes);
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+}
+
+TEST_F(StopTest, APsUnderLoadEndsInGoodOrderAndItsWorkerGoesOn) {
+  std::unique_ptr<Process> ps[] = {Ps(0), Ps(1)};
+  const ReservedPort* const ports[] = {&first_, &second_};
+  const auto worker = Worker({"train.epochs=100000"});
+  for (int i = 0; i < kTimes; ++i) {
+    const int index = i % 2;
+    ASSERT_TRUE(worker->Await([&] { return StatusOf(*ports[index]).server().pushes() > 0; })) << worker->output();
+    ps[index]->Run(3 * i);
+    EXPECT_EQ(ps[index]->Stop(), "ended") << "after " << 3 * i << " ms:\n" << ps[index]->output();
+    ps[index] = Ps(index);
+  }
+  ASSERT_TRUE(ps[1]->WaitForOutput("serves shards=")) << ps[1]->output();
+  EXPECT_THAT(worker->Stop(), HasSubstr("exit code 143")) << worker->output();
+  for (const auto& each : ps) EXPECT_EQ(each->Stop(), "ended") << each->output();
+}
+
+TEST_F(StopTest, APsThatCopiesOrFollowsEndsInGoodOrder) {
+  const std::vector<std::string> two = {"cluster.replicas=2"};
+  const auto first = Ps(0, two);
+  const auto worker = Worker({"cluster.replicas=2", "train.epochs=100000"});
+  int in_sync = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const size_t said = first->output().size();
+    const auto second = Ps(1, two);
+    ASSERT_TRUE(first->WaitForOutput("is followed by ps=1", said)) << first->output();
+    second->Run(3 * i);
+    in_sync += StatusOf(first_).replication().shards_in_sync() > 0;
+    EXPECT_EQ(second->Stop(), "ended") << "after " << 3 * i << " ms:\n" << second->output();
+  }
+  std::printf("%d of %d times it held all that its owner had, else it copied\n", in_sync, kTimes);
+  EXPECT_THAT(worker->Stop(), HasSubstr("exit code 143")) << worker->output();
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+}
+
 TEST_F(StopTest, ASecondSignalEndsAPsAtOnce) {
   Use();
   for (int i = 0; i < kTimes; ++i) {
@@ -227,6 +317,43 @@ TEST_F(StopTest, AWorkerThatTrainsEndsWith143AndLeavesTheClusterToOthers) {
     worker->Run(3 * i);
     EXPECT_THAT(worker->Stop(), StoppedWorker()) << "after " << 3 * i << " ms:\n" << worker->output();
   }
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
+}
+
+TEST_F(StopTest, AWorkerThatEvaluatesEndsWith143) {
+  const auto first = Ps(0), second = Ps(1);
+  // So that an evaluation takes far longer than this waits.
+  const std::vector<std::string> sets = {"model.type=deepfm", "model.embedding_dim=8", "model.hidden=[512, 512]",
+                                         "data.generated.train_samples=640", "data.generated.test_samples=100000"};
+  for (int i = 0; i < kTimes; ++i) {
+    const auto worker = Worker(sets);
+    ASSERT_TRUE(worker->WaitForOutput("trained steps=")) << worker->output();
+    worker->Run(2 * i);
+    EXPECT_THAT(worker->Stop(), HasSubstr("exit code 143")) << "after " << 2 * i << " ms:\n" << worker->output();
+  }
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
+}
+
+TEST_F(StopTest, AWorkerThatHoldsARangeEndsWith143AndLeavesItToOthers) {
+  const auto first = Ps(0), second = Ps(1);
+  for (int i = 0; i < kTimes; ++i) {
+    const auto worker = Worker({"train.sharing=ranges", "train.epochs=100000"});
+    const auto holds = [&] {
+      const v1::StatusResponse status = StatusOf(first_);
+      for (const v1::RangeLease& range : status.cluster().ranges().open()) {
+        for (const v1::MemberStatus& member : status.cluster().workers()) {
+          if (member.alive() && range.holder() == member.incarnation()) return true;
+        }
+      }
+      return false;
+    };
+    ASSERT_TRUE(worker->Await(holds)) << worker->output();
+    worker->Run(3 * i);
+    EXPECT_THAT(worker->Stop(), HasSubstr("exit code 143")) << "after " << 3 * i << " ms:\n" << worker->output();
+  }
+  EXPECT_GT(StatusOf(first_).cluster().ranges().leased_again(), 0u) << "of those that were left";
   EXPECT_EQ(first->Stop(), "ended") << first->output();
   EXPECT_EQ(second->Stop(), "ended") << second->output();
 }

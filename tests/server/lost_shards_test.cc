@@ -3,11 +3,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -25,7 +28,9 @@
 namespace lodestone::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr uint32_t kMessageBytesMax = 64 << 20;
 constexpr uint32_t kShards = 8;
@@ -51,6 +56,7 @@ class LostShardsTest : public ::testing::Test {
     config.mutable_server()->set_index(index);
     config.mutable_server()->set_executors(1);
     if (keeps) config.mutable_server()->set_data_dir(DataDirOf(index));
+    config.mutable_security()->set_audit_log(absl::StrCat(folder_, "/audit-", index));
     if (index == 0 && !address_.empty()) config.mutable_server()->set_listen(address_);
     if (index > 0) config.mutable_coordinator()->set_address(address_);
     auto process = ServerProcess::Start(config);
@@ -59,6 +65,18 @@ class LostShardsTest : public ::testing::Test {
     if (index == 0) address_ = ps_[0]->address();
   }
   std::string DataDirOf(uint32_t index) const { return absl::StrCat(folder_, "/", index); }
+
+  // What the audit log of a ps says of the calls of a method: "OK: ps 1" each.
+  std::vector<std::string> Audited(uint32_t index, const std::string& method) const {
+    std::vector<std::string> calls;
+    std::ifstream log(absl::StrCat(folder_, "/audit-", index));
+    for (std::string line; std::getline(log, line);) {
+      const auto entry = nlohmann::json::parse(line);
+      if (entry["method"] != "/lodestone.v1.Admin/" + method) continue;
+      calls.push_back(entry["outcome"].get<std::string>() + ": " + entry["what"].get<std::string>());
+    }
+    return calls;
+  }
 
   template <typename Stub>
   std::unique_ptr<typename Stub::Stub> StubOf(uint32_t index) const {
@@ -187,6 +205,9 @@ TEST_F(LostShardsTest, APsWithoutAFolderThatIsStartedAnewServesNothingUntilTheLo
   EXPECT_TRUE(Ensure(1).ok());
   EXPECT_EQ(StatusOf(1).server().shards_owned(), 4);
   AwaitUnserved(0);
+  EXPECT_THAT(Audited(0, "AcceptLoss"), ElementsAre(StartsWith("FAILED_PRECONDITION: ps 0: "), "OK: ps 1"));
+  EXPECT_THAT(Audited(1, "AcceptLoss"),
+              ElementsAre(StartsWith("UNAVAILABLE: ps 1: this ps does not serve the coordinator")));
 }
 
 TEST_F(LostShardsTest, APsWithoutAFolderThatHeldNothingHasLostNothing) {
@@ -265,8 +286,11 @@ TEST_F(LostShardsTest, AfterTheOnlyOwnersFolderIsGoneTheOthersStaleCopyIsKeptAnd
     return StatusOf(0).cluster().unserved_size() == 1 &&
            absl::StrContains(StatusOf(0).cluster().unserved(0), "`psctl promote 1`");
   });
+  EXPECT_EQ(Promote(0).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "ps 0 holds no copy";
   const grpc::Status promoted = Promote(1);
   ASSERT_TRUE(promoted.ok()) << promoted.error_message();
+  EXPECT_THAT(Audited(0, "Promote"), ElementsAre(StartsWith("FAILED_PRECONDITION: ps 0: "), "OK: ps 1"));
+  EXPECT_THAT(Audited(0, "AcceptLoss"), ElementsAre("OK: ps 1"));
   Await([this] { return StatusOf(1).server().shards_owned() == kShards; });
   AwaitUnserved(0);
   for (Key key = 0; key < kKeys; ++key) EXPECT_EQ(Row(1, key), 5) << "key " << key;

@@ -6,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "gtest/gtest.h"
@@ -50,8 +49,8 @@ TEST(SteadyTime, ALeaseEndsWhileTheMachineIsSuspended) {
   int status = 0;
   ASSERT_EQ(waitpid(outer, &status, 0), outer);
   ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kNotAllowed) std::printf("the kernel lets nobody set a clock of a namespace here\n");
-  EXPECT_NE(WEXITSTATUS(status), kNotCounted);
+  if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "the kernel lets nobody set a clock of a namespace here";
+  EXPECT_EQ(WEXITSTATUS(status), kCounted);
 }
 
 }  // namespace

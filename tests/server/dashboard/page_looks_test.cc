@@ -308,6 +308,19 @@ TEST_F(PageLooks, ShardsOfAServerThatHasLeftNeedAttention) {
   EXPECT_THAT(Texts("#problems li"), ElementsAre("✓ Nothing"));
 }
 
+TEST_F(PageLooks, ShardsThatWaitForAnOperatorComeFirstInRedWithWhatIsToBeDone) {
+  PageCase page = MakePageCase("training", NowMs());
+  const std::string line =
+      "4 of 8 shards are lost and not served: ps 1 was restarted without their data. Start it with its former folder; "
+      "or "
+      "`psctl accept-loss 1` goes on";
+  page.status.mutable_cluster()->add_unserved(line);
+  Show(page);
+  EXPECT_THAT(Texts("#problems li"), ElementsAre("✕ not served: " + line));
+  EXPECT_THAT(Texts("#problems li.bad"), testing::SizeIs(1));
+  EXPECT_THAT(Run("return document.title").get<std::string>(), testing::StartsWith("✕ "));
+}
+
 TEST_F(PageLooks, RowsOfWhichThereAreCopiesAreSaidToBe) {
   const PageCase page = MakePageCase("big", NowMs());
   Show(page);

@@ -1,9 +1,13 @@
 #include "tools/psctl/verbs/export.h"
 
+#include <cstdio>
+#include <filesystem>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/checkpoint/fake_ps.h"
@@ -149,6 +153,53 @@ TEST_F(ExportTest, NamesShardsThatAreMissingAndDamage) {
   EXPECT_THAT(error(dir_ + "/all"), HasSubstr(path + ": the record at offset"));
   EXPECT_EQ(RunExport({dir_ + "/all", dir_ + "/f.npz"}), 1);
   EXPECT_EQ(RunExport({dir_ + "/all", dir_ + "/f.pt"}), 2);
+}
+
+// Every damage to every file of what is exported: cut tails, flipped bits, and more at the end.
+TEST_F(ExportTest, WhateverIsDamagedWhereverIsNamedAndNothingIsWritten) {
+  constexpr uint32_t kSeed = 18;
+  std::printf("seed %u\n", kSeed);
+  std::mt19937_64 random(kSeed);
+  const std::string out = dir_ + "/f.npz";
+  size_t damages = 0;
+  const auto expect_refused = [&](const std::string& from, const std::string& path, const std::string& damaged,
+                                  const std::string& what) {
+    ++damages;
+    server::WriteWhole(path, damaged);
+    const absl::Status status = ExportCheckpoint({from, out, {}, /*with_state=*/true});
+    EXPECT_TRUE(absl::IsDataLoss(status)) << path << " " << what << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path)) << what;
+    EXPECT_FALSE(std::filesystem::exists(out)) << path << " " << what;
+    std::filesystem::remove(out);
+  };
+  const auto sweep = [&](const std::string& from, const std::string& path) {
+    const std::string whole = server::ReadWhole(path);
+    ASSERT_GT(whole.size(), 64u) << path;
+    std::uniform_int_distribution<size_t> place(0, whole.size() - 1);
+    for (const size_t kept : {size_t{0}, size_t{1}, size_t{32}, place(random), place(random), whole.size() - 1}) {
+      expect_refused(from, path, whole.substr(0, kept), absl::StrCat("cut to ", kept, " of ", whole.size()));
+    }
+    for (const size_t at : {size_t{0}, place(random), place(random), place(random), place(random), whole.size() - 1}) {
+      const int bit = static_cast<int>(place(random) % 8);
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
+      expect_refused(from, path, flipped, absl::StrCat("bit ", bit, " of byte ", at, " of ", whole.size()));
+    }
+    expect_refused(from, path, whole + whole, "twice");
+    expect_refused(from, path, whole + std::string(100, '\0'), "zeros at the end");
+    server::WriteWhole(path, whole);
+    EXPECT_TRUE(ExportCheckpoint({from, out}).ok()) << path;
+    std::filesystem::remove(out);
+  };
+  const std::vector<std::string> of_one = server::FilesBelow(dir_ + "/all");
+  EXPECT_EQ(of_one.size(), 3 + kShards) << "manifests and shards";
+  for (const std::string& file : of_one) sweep(dir_ + "/all", dir_ + "/all/" + file);
+
+  std::filesystem::remove_all(dir_ + "/all");
+  const std::vector<std::string> of_chains = server::FilesBelow(dir_);
+  EXPECT_EQ(of_chains.size(), 2 * of_one.size()) << "the second builds on the first";
+  for (const std::string& file : of_chains) sweep(dir_, absl::StrCat(dir_, "/", file));
+  EXPECT_EQ(damages, 14 * 3 * of_one.size());
 }
 
 TEST(Export, ATableThatWasNeverTouchedHasItsInitialValues) {

@@ -144,6 +144,19 @@ TEST(StatusText, PaintsWhatIsWrongAndObeysNoPeer) {
   EXPECT_THAT(StatusText(status), Not(HasSubstr("\x1b")));
 }
 
+TEST(StatusText, SaysInOneRedLineWhatIsToBeDoneAboutShardsThatWaitForAnOperator) {
+  v1::StatusResponse status = Example();
+  status.mutable_cluster();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("NOT SERVED")));
+  const std::string line =
+      "4 of 8 shards are lost and not served: ps 1 was restarted without their data. Start it with its former folder; "
+      "or "
+      "`psctl promote 0` makes ps 0 their owner; or `psctl accept-loss 1` goes on";
+  status.mutable_cluster()->add_unserved(line);
+  EXPECT_THAT(StatusText(status), HasSubstr("\nNOT SERVED: " + line + "\n"));
+  EXPECT_THAT(StatusText(status, Painter(true)), HasSubstr("\n\x1b[31mNOT SERVED: " + line + "\x1b[0m\n"));
+}
+
 TEST(StatusText, ShowsSessionsSubscribersExecutorsAndWaits) {
   v1::StatusResponse status = Example();
   status.add_sessions()->set_worker_incarnation(0xabcd);
