@@ -38,6 +38,7 @@ bool ShardHistory::HasEnded(uint64_t term, Version version) const {
 }
 
 void ShardHistory::LeaveOut(const v1::LogRecord& record, const Shard& shard) {
+  if (record.term() < shard.term() || HasEnded(record.term(), record.version())) return;  // It was applied in vain.
   beyond_ = true;
   if (!known_term_.has_value()) known_term_ = shard.term();
   if (record.term() <= *known_term_) return;
