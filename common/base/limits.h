@@ -27,14 +27,16 @@ inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;        // Keys counte
 inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas, per shard and table.
 
 // Disk.
-inline constexpr uint64_t kLogQueueBytesMax = 64 << 20;                // Waiting for a log before back-pressure.
-inline constexpr int64_t kLogRetryMs = 1000;                           // Until a log that failed is tried again.
-inline constexpr int64_t kLogCommitSlowMs = 5;                         // A commit that takes longer is slow.
-inline constexpr int64_t kLogCommitCalmMs = 1000;                      // After the last slow one they are fast again.
-inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;            // Message of a record in a file.
-inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;  // Payload of a record in a file.
-inline constexpr size_t kCheckpointNameBytesMax = 100;                 // Length of a checkpoint's name.
-inline constexpr size_t kCheckpointFilesOpenMax = 64;                  // Written, and not on the disk yet.
+inline constexpr uint64_t kLogQueueBytesMax = 64 << 20;                  // Waiting for a log before back-pressure.
+inline constexpr int64_t kLogRetryMs = 1000;                             // Until a log that failed is tried again.
+inline constexpr int64_t kLogCommitSlowMs = 5;                           // A commit that takes longer is slow.
+inline constexpr int64_t kLogCommitCalmMs = 1000;                        // After the last slow one they are fast again.
+inline constexpr uint64_t kRecordMessageBytesMax = 1 << 30;              // Message of a record in a file.
+inline constexpr uint64_t kRecordPayloadBytesMax = uint64_t{1} << 40;    // Payload of a record in a file.
+inline constexpr size_t kCheckpointNameBytesMax = 100;                   // Length of a checkpoint's name.
+inline constexpr uint64_t kCheckpointSpareBytesMax = uint64_t{1} << 30;  // Left free on the log's volume,
+inline constexpr uint64_t kCheckpointSpareParts = 16;                    // or this part of it, if that is less.
+inline constexpr size_t kCheckpointFilesOpenMax = 64;                    // Written, and not on the disk yet.
 
 // Followers.
 inline constexpr uint64_t kFollowQueueBytesMax =

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -122,6 +123,17 @@ absl::Status File::Truncate(uint64_t bytes) {
     return CallError(path_, "ftruncate");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<VolumeBytes> VolumeBytesAt(const std::string& path) {
+  struct statvfs volume;
+  if (statvfs(path.c_str(), &volume) != 0) return CallError(path, "statvfs");
+  return VolumeBytes{uint64_t{volume.f_blocks} * volume.f_frsize, uint64_t{volume.f_bavail} * volume.f_frsize};
+}
+
+bool OnOneVolume(const std::string& path, const std::string& other) {
+  struct stat first, second;
+  return stat(path.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0 && first.st_dev == second.st_dev;
 }
 
 absl::Status SyncFolder(const std::string& path) {

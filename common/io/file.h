@@ -68,6 +68,15 @@ class File {
   int fd_;
 };
 
+// Bytes of the volume that a file or folder lies on: all, and those that are free for this process.
+struct VolumeBytes {
+  uint64_t total = 0;
+  uint64_t free = 0;
+};
+absl::StatusOr<VolumeBytes> VolumeBytesAt(const std::string& path);
+// Whether both lie on one volume; false if one cannot be looked at.
+bool OnOneVolume(const std::string& path, const std::string& other);
+
 // Waits until the disk has the names in a folder.
 absl::Status SyncFolder(const std::string& path);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <filesystem>
@@ -40,9 +41,40 @@ class CheckpointWriter::Attempt {
   // `before`: by shard, what to build on; empty for a full one.
   Attempt(const CheckpointWriter& writer, const std::string& name,
           const absl::flat_hash_map<ShardId, ShardEntry>& before)
-      : writer_(writer), name_(name), folder_(writer.FolderOf(name)), before_(before) {}
+      : writer_(writer), name_(name), folder_(writer.FolderOf(name)), before_(before), calls_(writer.options_.calls) {
+    calls_.writev = [this](int fd, const iovec* pieces, int count) -> ssize_t {
+      room_ = CheckRoom();
+      if (room_.ok()) return writer_.options_.calls.writev(fd, pieces, count);
+      errno = ENOSPC;
+      return -1;
+    };
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
 
   absl::Status Run(const Source& source) {
+    const absl::Status status = Write(source);
+    return room_.ok() ? status : room_;
+  }
+
+  // After Run.
+  const std::string& folder() const { return folder_; }
+  const v1::ServerManifest& manifest() const { return manifest_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  // RESOURCE_EXHAUSTED if so little is free that the log may stop for it.
+  absl::Status CheckRoom() const {
+    const Options& options = writer_.options_;
+    if (options.spare_bytes == 0) return absl::OkStatus();
+    const absl::StatusOr<VolumeBytes> volume = options.volume(options.dir);
+    if (!volume.ok() || volume->free >= options.spare_bytes) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "only ", volume->free, " bytes are free on the volume of ", options.dir, ", and ", options.spare_bytes,
+        " are kept free for the log: free some, or set checkpoint.dir to another volume"));
+  }
+
+  absl::Status Write(const Source& source) {
     const uint64_t created_ms = NowMs();
     LODESTONE_RETURN_IF_ERROR(MakeFolders(folder_));
     std::vector<ShardId> shards = source.shards;
@@ -71,12 +103,6 @@ class CheckpointWriter::Attempt {
     return WriteManifest(absl::StrCat(folder_, "/", ManifestName(writer_.options_.server)), manifest_);
   }
 
-  // After Run.
-  const std::string& folder() const { return folder_; }
-  const v1::ServerManifest& manifest() const { return manifest_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
   absl::Status WriteShard(const Source& source, ShardId shard, const ShardEntry* before) {
     if (writer_.stop_.load(std::memory_order_relaxed)) return absl::CancelledError("the ps shuts down");
     const Version after = before != nullptr ? before->version() : 0;
@@ -91,8 +117,8 @@ class CheckpointWriter::Attempt {
       return absl::OkStatus();
     }
     const std::string file_name = ShardFileName(writer_.options_.server, shard);
-    LODESTONE_ASSIGN_OR_RETURN(File file, File::Open(absl::StrCat(folder_, "/", file_name),
-                                                     O_WRONLY | O_CREAT | O_TRUNC, &writer_.options_.calls));
+    LODESTONE_ASSIGN_OR_RETURN(
+        File file, File::Open(absl::StrCat(folder_, "/", file_name), O_WRONLY | O_CREAT | O_TRUNC, &calls_));
     LODESTONE_ASSIGN_OR_RETURN(const ShardFileSize size, WriteShardFile(state, writer_.stop_, &file));
     bytes_ += size.bytes;
     unsynced_.push_back(std::move(file));
@@ -119,6 +145,8 @@ class CheckpointWriter::Attempt {
   const std::string name_;
   const std::string folder_;
   const absl::flat_hash_map<ShardId, ShardEntry>& before_;
+  FileCalls calls_;    // Of its files: writes leave room for the log.
+  absl::Status room_;  // Why a write was not made.
 
   std::deque<File> unsynced_;  // The disk works on them meanwhile.
   std::vector<ShardEntry> contents_;

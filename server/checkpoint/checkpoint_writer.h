@@ -38,6 +38,9 @@ class CheckpointWriter {
     uint32_t full_every = 8;  // checkpoint.full_every: of those that build on each other.
     // Whether nobody else writes as this server: files in checkpoints that it did not finish are then of a crash.
     bool remove_leftovers = true;
+    // What is to stay free of the volume of `dir`, for the log that lies there too.
+    uint64_t spare_bytes = 0;
+    std::function<absl::StatusOr<VolumeBytes>(const std::string& path)> volume = VolumeBytesAt;
     FileCalls calls = FileCalls::System();
   };
   // Makes the folder, and removes what crashes left behind.
@@ -61,8 +64,9 @@ class CheckpointWriter {
     double seconds = 0;
   };
   // Writes a checkpoint called `name`, or a periodic one if that is empty; OK: the disk has it. INVALID_ARGUMENT for a
-  // name that none can have, ALREADY_EXISTS, UNAVAILABLE while another one is written, CANCELLED by Stop, or what went
-  // wrong with which file. After an error nothing is left of it, and the checkpoints before are as they were.
+  // name that none can have, ALREADY_EXISTS, UNAVAILABLE while another one is written, CANCELLED by Stop,
+  // RESOURCE_EXHAUSTED where it would take what is to stay free, or what went wrong with which file. After an error
+  // nothing is left of it, and the checkpoints before are as they were.
   absl::StatusOr<Result> Write(const std::string& name, const Source& source);
 
   // Removes this ps's part of a checkpoint that is not periodic, if it is there. INVALID_ARGUMENT for a name that none

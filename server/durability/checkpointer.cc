@@ -1,10 +1,13 @@
 #include "server/durability/checkpointer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
+#include "common/io/file.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "server/checkpoint/checkpoint_writer.h"
@@ -21,6 +24,14 @@ constexpr size_t kCheckpointsWithLog = 2;
 
 HistogramMetric checkpoint_metric("lodestone_ps_checkpoint_duration_seconds",
                                   "How long it takes to write a checkpoint.");
+
+// What checkpoints leave free of a volume on which the log lies too: without room it stops, and pushes with it. The
+// folders are there.
+uint64_t SpareBytes(const DataDir& dir) {
+  if (!dir.has_log() || !OnOneVolume(dir.checkpoint_dir(), dir.path())) return 0;
+  const absl::StatusOr<VolumeBytes> volume = VolumeBytesAt(dir.checkpoint_dir());
+  return volume.ok() ? std::min(volume->total / limits::kCheckpointSpareParts, limits::kCheckpointSpareBytesMax) : 0;
+}
 
 }  // namespace
 
@@ -52,12 +63,14 @@ absl::StatusOr<std::optional<v1::CoordinatorState>> Checkpointer::CoordinatorInC
 
 absl::Status Checkpointer::Open(Store* store) {
   store_ = store;
+  LODESTONE_RETURN_IF_ERROR(MakeFolders(dir_->checkpoint_dir()));
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
                              CheckpointWriter::Open({.dir = dir_->checkpoint_dir(),
                                                      .cluster = config_.cluster().name(),
                                                      .server = config_.server().index(),
                                                      .keep = config_.checkpoint().keep(),
-                                                     .full_every = config_.checkpoint().full_every()}));
+                                                     .full_every = config_.checkpoint().full_every(),
+                                                     .spare_bytes = SpareBytes(*dir_)}));
   MutexLock lock(&mu_);
   if (stopped_) writer->Stop();
   writer_ = std::move(writer);

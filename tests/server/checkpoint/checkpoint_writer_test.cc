@@ -387,6 +387,30 @@ TEST_F(CheckpointWriterFailure, AFullDiskLeavesThePreviousOne) {
   Succeed();
 }
 
+// Regression: a checkpoint took the last of the disk, and the log, and all pushes, stopped until it had failed.
+TEST_F(CheckpointWriterFailure, RoomForTheLogIsLeftAndThePreviousOneStays) {
+  CheckpointWriter::Options options = ps_.options(dir_);
+  options.keep = 1;
+  options.spare_bytes = 1000;
+  int looks_left = 0;
+  options.volume = [&](const std::string& path) -> absl::StatusOr<VolumeBytes> {
+    EXPECT_EQ(path, dir_);
+    return VolumeBytes{.total = 5000, .free = --looks_left < 0 ? 999u : 1000u};
+  };
+  writer_ = FakePs::OpenWriter(options);
+  for (const int looks : {0, 1, 2}) {
+    looks_left = looks;
+    const absl::Status status = writer_->Write("", ps_.source()).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("only 999 bytes are free"));
+    EXPECT_EQ(FilesBelow(dir_), files_);
+    EXPECT_EQ(ReadBack(), old_);
+  }
+  looks_left = 1'000'000;
+  Write(writer_.get());
+  EXPECT_EQ(ReadBack(), ps_.checksums());
+}
+
 TEST_F(CheckpointWriterFailure, ADiskThatCannotSyncLeavesThePreviousOne) {
   syncs_left_ = 0;
   for (const absl::Status& status : FailBoth()) {
