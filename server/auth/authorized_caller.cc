@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/wire/part.h"
@@ -19,26 +20,26 @@ constexpr char kPushPull[] = "/lodestone.v1.ParameterServer/PushPull";
 constexpr char kSubscribe[] = "/lodestone.v1.ParameterServer/Subscribe";
 constexpr char kEnsureTables[] = "/lodestone.v1.ParameterServer/EnsureTables";
 
-// Calls `check` for each table of `parts`, which come in runs of one table's.
+// Calls `check` once for each table of `parts`, unless all are open to `grant`. They come in runs of one shard's.
 template <typename Check>
-absl::Status CheckTables(const Parts& parts, Check check) {
-  const v1::Part* before = nullptr;
+absl::Status CheckTables(const Grant& grant, const Parts& parts, Check check) {
+  if (!grant.limits_tables()) return absl::OkStatus();
+  absl::flat_hash_set<TableId> checked;
   for (const v1::Part& part : parts) {
-    if (before == nullptr || before->table() != part.table()) LODESTONE_RETURN_IF_ERROR(check(part.table()));
-    before = &part;
+    if (checked.insert(part.table()).second) LODESTONE_RETURN_IF_ERROR(check(part.table()));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> JudgePush(const Grant& grant, const Parts& parts, size_t payload_bytes, const char* method) {
   LODESTONE_RETURN_IF_ERROR(grant.CheckRole(Identity::WORKER, method));
-  LODESTONE_RETURN_IF_ERROR(CheckTables(parts, [&](TableId table) { return grant.CheckWrite(table); }));
+  LODESTONE_RETURN_IF_ERROR(CheckTables(grant, parts, [&](TableId table) { return grant.CheckWrite(table); }));
   return grant.TakePush(payload_bytes, HasRows(parts));
 }
 
 absl::Status JudgePull(const Grant& grant, const Parts& parts, const char* method) {
   LODESTONE_RETURN_IF_ERROR(grant.CheckRole(Identity::OBSERVER, method));
-  return CheckTables(parts, [&](TableId table) { return grant.CheckRead(table); });
+  return CheckTables(grant, parts, [&](TableId table) { return grant.CheckRead(table); });
 }
 
 // `known`: the name of the table that there is with its id.

@@ -57,12 +57,13 @@ absl::Status Grant::Deny(Right right, absl::string_view table) const {
       absl::StrCat(Described(), right == kWrite ? " may not push to table `" : " may not read table `", table, "`"));
 }
 
+bool Grant::limits_tables() const {
+  if (role() == Identity::ADMIN) return false;
+  return role() != Identity::WORKER || !identity_.tables_write().empty() || !identity_.tables_read().empty();
+}
+
 absl::Status Grant::Check(TableId table, Right right) const {
-  // The common case: nothing to look up.
-  if (role() == Identity::ADMIN) return absl::OkStatus();
-  if (role() == Identity::WORKER && identity_.tables_write().empty() && identity_.tables_read().empty()) {
-    return absl::OkStatus();
-  }
+  if (!limits_tables()) return absl::OkStatus();
   {
     MutexLock lock(&mu_);
     const auto known = rights_.find(table);

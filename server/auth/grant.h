@@ -58,6 +58,9 @@ class Grant {
   absl::Status CheckRead(TableId table) const;
   absl::Status CheckRead(absl::string_view table) const;
 
+  // False if the role alone gives all rights to all tables.
+  bool limits_tables() const;
+
   // RESOURCE_EXHAUSTED if the tables are too large for the identity to create more.
   absl::Status CheckRoom() const { return CheckTotals(/*rows=*/false); }
 

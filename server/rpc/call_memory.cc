@@ -18,6 +18,17 @@ bool CallMemory::Ask(uint64_t bytes, std::function<void()> go_on) {
   return false;
 }
 
+absl::Status CallMemory::TakeAnswer(uint64_t bytes, uint64_t held) {
+  uint64_t before = bytes_.load();
+  while (before <= held || before + bytes <= bytes_max_) {
+    if (bytes_.compare_exchange_weak(before, before + bytes)) return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the calls under way take ", before, " bytes of this ps's memory for calls, ", bytes_max_,
+      ", which leaves no room for an answer of ", bytes,
+      "; send the call again a little later, pull less at a time, or use Exchange, whose calls wait for their turn"));
+}
+
 bool CallMemory::Fits(uint64_t bytes) const {
   const uint64_t held = bytes_.load();
   return held == 0 || held + bytes <= bytes_max_;

@@ -3,7 +3,7 @@
 //
 // What has been received counts whether there is room or not, and a stream that holds nothing may always receive a
 // message: the budget is exceeded by one message of each stream at most. What is about to be received or answered asks
-// for room first.
+// for room first. The answer of a unary call, which has no turn to wait for, is refused where there is none.
 //
 // Thread-safe. Callbacks run on the thread whose Give or Settle makes room, without a lock of this class.
 #pragma once
@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "proto/admin.pb.h"
@@ -31,6 +32,9 @@ class CallMemory {
   // True: `bytes` count from now on. False: there is no room, or others wait; `go_on` is called once they count.
   // After false the caller calls Settle once it holds no lock.
   bool Ask(uint64_t bytes, std::function<void()> go_on);
+  // Counts `bytes` more of a call that `held` count of already. RESOURCE_EXHAUSTED, saying what to do, if there is no
+  // room beside what others hold; a call alone has room for any answer.
+  absl::Status TakeAnswer(uint64_t bytes, uint64_t held);
   // Counts, room or not.
   void Take(uint64_t bytes) { bytes_.fetch_add(bytes); }
   // Gives back, and lets those go on who have room now. REQUIRES: the caller holds no lock that a callback may take.

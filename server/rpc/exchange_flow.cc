@@ -15,12 +15,23 @@ ExchangeFlow::Actions ExchangeFlow::Next(bool hold, bool may_read, grpc::ByteBuf
     *message = outbox_.Pack(tags);
     writing_bytes_ -= outbox_.bytes();
   }
-  if (may_read && WantsRead()) actions.read = reading_ = true;
-  if (idle() && ending()) {
-    finished_ = true;
-    actions.finish = end_.value_or(absl::OkStatus());
+  if (may_read && WantsRead()) {
+    actions.read = reading_ = true;
+    ++starting_reads_;
   }
+  actions.finish = TakeFinish();
   return actions;
+}
+
+std::optional<absl::Status> ExchangeFlow::OnReadStarted() {
+  --starting_reads_;
+  return TakeFinish();
+}
+
+std::optional<absl::Status> ExchangeFlow::TakeFinish() {
+  if (finished_ || !idle() || !ending()) return std::nullopt;
+  finished_ = true;
+  return end_.value_or(absl::OkStatus());
 }
 
 bool ExchangeFlow::full() const {
@@ -29,7 +40,7 @@ bool ExchangeFlow::full() const {
 }
 
 bool ExchangeFlow::idle() const {
-  return calls_ == 0 && subscriptions_ == 0 && !writing_ && (broken_ || outbox_.empty());
+  return calls_ == 0 && subscriptions_ == 0 && starting_reads_ == 0 && !writing_ && (broken_ || outbox_.empty());
 }
 
 void ExchangeFlow::OnWritten(bool ok, std::vector<uint64_t>* lost) {

@@ -24,7 +24,7 @@ class ExchangeFlow {
  public:
   // The operations of gRPC to start now. Each is under way from then on.
   struct Actions {
-    bool read = false;
+    bool read = false;                   // OnReadStarted follows; the stream does not finish before.
     bool write = false;                  // Of the message and tags that Next has set.
     std::optional<absl::Status> finish;  // The stream's status; nothing follows.
   };
@@ -40,6 +40,8 @@ class ExchangeFlow {
   // Those of answers, also of those that are about to come.
   size_t answer_bytes() const { return expected_bytes_ + (subscriptions_ > 0 ? 0 : unwritten_bytes()); }
 
+  // gRPC has been told of a read. Returns the status to finish with, as Actions.
+  std::optional<absl::Status> OnReadStarted();
   // The read under way is over; OnReadClosed: the client sends no more, or is gone.
   void OnRead() { reading_ = false; }
   void OnReadClosed() { read_closed_ = true; }
@@ -72,8 +74,11 @@ class ExchangeFlow {
   bool full() const;
   size_t unwritten_bytes() const { return writing_bytes_ + outbox_.bytes(); }
   bool idle() const;
+  // The status to finish with now, once.
+  std::optional<absl::Status> TakeFinish();
 
   bool reading_ = false;
+  size_t starting_reads_ = 0;  // Reads that gRPC may not have been told of yet.
   bool writing_ = false;
   bool read_closed_ = false;
   bool broken_ = false;  // Nothing reaches the client any more.

@@ -54,11 +54,12 @@ class ABSL_SCOPED_LOCKABLE ExchangeStream::Step {
     CallMemory* const memory = stream_->services_.memory;
     const size_t given = memory == nullptr ? 0 : stream_->Count();
     const bool waits = stream_->waits_;
-    if (actions.read) stream_->StartRead(&stream_->incoming_);
     if (actions.finish.has_value()) stream_->Finish(ToGrpc(*actions.finish));
     ExchangeStream* const stream = stream_;
     stream->mu_.Unlock();
-    // Usually sends at once, which takes time. The stream does not end before the write is done.
+    // Both take time: gRPC may work for other streams in a read, and a write usually sends at once. The stream does not
+    // end before it has been read from and the write is done.
+    if (actions.read) stream->Read();
     if (actions.write) stream->StartWrite(&stream->outgoing_);
     // From here on the stream may be gone.
     if (given > 0) {
@@ -89,6 +90,12 @@ void ExchangeStream::Start(const absl::Status& end) {
   self_ = shared_from_this();
   Step step(this);
   if (!end.ok()) flow_.End(end);
+}
+
+void ExchangeStream::Read() {
+  StartRead(&incoming_);
+  MutexLock lock(&mu_);
+  if (const auto finish = flow_.OnReadStarted(); finish.has_value()) Finish(ToGrpc(*finish));
 }
 
 bool ExchangeStream::MayRead() {

@@ -76,6 +76,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // There is room for `bytes` of answers, which are on their way from now on.
   void Expect(size_t bytes);
 
+  // Starts the read that the flow has asked for. Without a write to start, the stream may be gone afterwards.
+  void Read() ABSL_LOCKS_EXCLUDED(mu_);
   // Whether there is room to read on, or the stream holds nothing. If not, the stream waits for its turn.
   bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The stream has waited for its turn the `turn`-th time, and has it now; `bytes` count.

@@ -40,6 +40,13 @@ void Finish(Access* access, const std::shared_ptr<UnaryCall>& call, const absl::
   access->timer()->After(hold_ms, [call, status, fill = std::move(fill)] { call->Finish(status, fill); });
 }
 
+// Counts the bytes of a call's answer, unless the call is finished already.
+absl::Status AddAnswer(size_t bytes, UnaryCall* call, CountedReactor* reactor) {
+  absl::Status room;
+  call->With([&] { room = reactor->AddAnswer(bytes); });
+  return room;
+}
+
 // The stream of one unary Subscribe. Owned by gRPC until OnDone.
 class DeltaStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public DeltaSink {
  public:
@@ -170,8 +177,11 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
     call->Finish(checked.status());
     return reactor;
   }
-  // Counts, room or not: calls that waited for it with their requests in memory could hold each other up for ever.
-  call->With([&] { reactor->Add(PullPath::AnswerBytes(**checked)); });
+  // Refused at once: calls that waited for room with their requests in memory could hold each other up for ever.
+  if (const absl::Status room = AddAnswer(PullPath::AnswerBytes(**checked), call.get(), reactor); !room.ok()) {
+    call->Finish(room);
+    return reactor;
+  }
   store_->pulls().Read(*std::move(checked), [call, response](absl::StatusOr<PullPath::Values> values) {
     call->Finish(values.status(), [&] {
       if (values.ok()) *response = BuildMessage(values->header, values->payload);
@@ -197,14 +207,14 @@ grpc::ServerUnaryReactor* ParameterService::PushPull(grpc::CallbackServerContext
     call->Finish(hold_ms.status());
     return reactor;
   }
-  RunPushPull(store_, std::move(header), std::move(payload),
-              [access = access_, call, response, reactor, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
-                Finish(access, call, values.status(), hold_ms, [response, reactor, values] {
-                  if (!values.ok()) return;
-                  *response = BuildMessage(values->header, values->payload);
-                  reactor->Add(response->Length());
-                });
-              });
+  RunPushPull(
+      store_, std::move(header), std::move(payload),
+      [access = access_, call, response, hold_ms = *hold_ms](absl::StatusOr<PushPullValues> values) {
+        Finish(access, call, values.status(), hold_ms, [response, values] {
+          if (values.ok()) *response = BuildMessage(values->header, values->payload);
+        });
+      },
+      [&](size_t answer_bytes) { return AddAnswer(answer_bytes, call.get(), reactor); });
   return reactor;
 }
 

@@ -46,7 +46,8 @@ absl::Status Split(const PushPath& pushes, RequestPayload numbers, PushPullCall*
 }  // namespace
 
 void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done) {
+                 std::function<void(absl::StatusOr<PushPullValues>)> done,
+                 const std::function<absl::Status(size_t)>& admit) {
   auto call = std::make_shared<PushPullCall>();
   call->header = std::move(header);
   call->done = std::move(done);
@@ -57,6 +58,9 @@ void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload number
   absl::StatusOr<std::shared_ptr<PullPath::Call>> checked =
       store->pulls().Check(std::move(*call->header.mutable_pull()), std::move(call->pull_numbers));
   if (!checked.ok()) return call->done(checked.status());
+  if (admit) {
+    if (absl::Status room = admit(PullPath::AnswerBytes(**checked)); !room.ok()) return call->done(std::move(room));
+  }
   const auto pull = [store, call, checked = *std::move(checked)](absl::StatusOr<v1::PushResponse> pushed) {
     if (!pushed.ok()) return call->done(pushed.status());
     store->pulls().Read(checked, [call, pushed = *std::move(pushed)](absl::StatusOr<PullPath::Values> values) {

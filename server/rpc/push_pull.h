@@ -4,9 +4,11 @@
 // Thread-safe; callbacks run on the calling thread or on an executor's.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/types.h"
 #include "grpcpp/support/slice.h"
@@ -24,9 +26,11 @@ struct PushPullValues {
 };
 
 // Pushes, then pulls; both are checked before either is done. The payload fields of `header`'s push and pull must be
-// empty: `numbers` has the payload of the push, followed by that of the pull.
+// empty: `numbers` has the payload of the push, followed by that of the pull. `admit` is asked about the bytes of the
+// pulled values before anything is done, and its error is the call's; null: there is room.
 void RunPushPull(Store* store, v1::PushPullRequest header, RequestPayload numbers,
-                 std::function<void(absl::StatusOr<PushPullValues>)> done);
+                 std::function<void(absl::StatusOr<PushPullValues>)> done,
+                 const std::function<absl::Status(size_t)>& admit = nullptr);
 
 // EnsureTables on the ps of incarnation `server`. Does not block; `done` as Store's.
 void RunEnsureTables(Store* store, Incarnation server, v1::EnsureTablesRequest request,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
 #include "server/rpc/call_memory.h"
 
@@ -24,9 +25,10 @@ CountedReactor::CountedReactor(CallMemory* memory, size_t bytes) : memory_(memor
   if (memory_ != nullptr) memory_->Take(bytes);
 }
 
-void CountedReactor::Add(size_t bytes) {
-  if (memory_ != nullptr) memory_->Take(bytes);
+absl::Status CountedReactor::AddAnswer(size_t bytes) {
+  if (memory_ != nullptr) LODESTONE_RETURN_IF_ERROR(memory_->TakeAnswer(bytes, bytes_));
   bytes_ += bytes;
+  return absl::OkStatus();
 }
 
 void CountedReactor::OnDone() {

@@ -24,8 +24,9 @@ class CountedReactor final : public grpc::ServerUnaryReactor {
  public:
   // `memory` may be null.
   CountedReactor(CallMemory* memory, size_t bytes);
-  // More bytes count until the call has ended. REQUIRES: it has not finished.
-  void Add(size_t bytes);
+  // Those of its answer count, too, until the call has ended. RESOURCE_EXHAUSTED if there is no room for them (as
+  // CallMemory::TakeAnswer). REQUIRES: it has not finished.
+  absl::Status AddAnswer(size_t bytes);
   void OnDone() override;
 
  private:

@@ -80,7 +80,7 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
   if (!table.ok()) return table.status();
   auto entry = std::make_shared<TableEntry>();
   entry->table = *std::move(table);
-  entry->table->counters().all_bytes = &table_bytes_;
+  entry->table->counters().totals = &totals_;
   entry->guard = std::make_unique<NormGuard>(spec.guard().norm_max_factor());
   uint64_t bytes = 0;
   MemoryReservation room(&budget_);
@@ -325,16 +325,6 @@ std::optional<v1::Broadcast> Catalog::BroadcastOf(TableId table) const {
   const auto found = map->find(table);
   if (found == map->end()) return std::nullopt;
   return found->second->table->spec().broadcast();
-}
-
-std::pair<uint64_t, uint64_t> Catalog::totals() const {
-  std::pair<uint64_t, uint64_t> totals;
-  const std::shared_ptr<const TableMap> map = tables();  // A loop over *tables() would not keep it.
-  for (const auto& [id, entry] : *map) {
-    totals.first += entry->table->counters().rows.load(std::memory_order_relaxed);
-    totals.second += entry->table->counters().bytes.load(std::memory_order_relaxed);
-  }
-  return totals;
 }
 
 void Catalog::FillStatus(v1::StatusResponse* status) const {

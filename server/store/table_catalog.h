@@ -21,6 +21,7 @@
 #include "proto/table.pb.h"
 #include "server/store/memory_budget.h"
 #include "server/store/table_map.h"
+#include "server/table/table.h"
 #include "server/wal/wal_writer.h"
 
 namespace lodestone::server {
@@ -47,7 +48,7 @@ class Catalog {
         shards_(shards),
         log_(log),
         budget_(
-            options.memory_max_bytes, [this] { return table_bytes_.load(std::memory_order_relaxed); },
+            options.memory_max_bytes, [this] { return totals_.bytes.load(std::memory_order_relaxed); },
             options.process_bytes) {}
 
   std::shared_ptr<const TableMap> tables() const;
@@ -92,7 +93,7 @@ class Catalog {
   // When the subscribers of a table are to be served; nullopt if there is no such table.
   std::optional<v1::Broadcast> BroadcastOf(TableId table) const;
   // Rows and bytes of all tables on this ps.
-  std::pair<uint64_t, uint64_t> totals() const;
+  std::pair<uint64_t, uint64_t> totals() const { return {totals_.rows.load(), totals_.bytes.load()}; }
 
   // Fills tables (but for their versions) and the server's table_bytes.
   void FillStatus(v1::StatusResponse* status) const;
@@ -117,8 +118,8 @@ class Catalog {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
-  std::atomic<uint64_t> table_bytes_{0};  // Of all tables: a walk over them would cost each push of new rows.
-  MemoryBudget budget_;                   // Synchronises itself.
+  Table::Totals totals_;  // Counted beside each table's: a walk over all would cost each push of new rows.
+  MemoryBudget budget_;   // Synchronises itself.
 
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;

@@ -253,7 +253,7 @@ void EmbeddingTable::CountBytes() {
   const uint64_t bytes = rows_.bytes() + policy_.bytes();
   Table::Counters& counters = table_->counters();
   counters.AddBytes(bytes - counted_bytes_);  // Wraps to a subtraction if it shrank.
-  counters.rows.fetch_add(rows_.size() - counted_rows_, std::memory_order_relaxed);
+  counters.AddRows(rows_.size() - counted_rows_);
   counted_bytes_ = bytes;
   counted_rows_ = rows_.size();
 }

@@ -64,10 +64,15 @@ class Table {
   // What brings the norm of `gradient`, clamped to [-clip_value, clip_value] (0: not), down to `norm_max`: at most 1.
   static float ScaleToNorm(ByteView gradient, float clip_value, float norm_max);
 
+  // Of all tables of this ps together.
+  struct Totals {
+    std::atomic<uint64_t> bytes{0};
+    std::atomic<uint64_t> rows{0};
+  };
   // What is counted, over all shards of this ps.
   struct Counters {
+    Totals* totals = nullptr;  // Set before anything is counted. May be null.
     std::atomic<uint64_t> bytes{0};
-    std::atomic<uint64_t>* all_bytes = nullptr;  // Of all tables together; set before anything is counted. May be null.
     std::atomic<uint64_t> blocks{0};
     std::atomic<uint64_t> rows{0};
     std::atomic<uint64_t> updates{0};
@@ -77,12 +82,9 @@ class Table {
     std::atomic<uint64_t> reserved{0};  // Bytes that pushes under way may add.
     std::atomic<uint64_t> pushes{0};    // Since the last broadcast by count.
 
-    // Adds to the bytes; wraps to a subtraction.
-    void AddBytes(uint64_t more) {
-      if (more == 0) return;
-      bytes.fetch_add(more, std::memory_order_relaxed);
-      if (all_bytes != nullptr) all_bytes->fetch_add(more, std::memory_order_relaxed);
-    }
+    // Add to the bytes or rows; wrap to a subtraction.
+    void AddBytes(uint64_t more) { Add(more, &bytes, totals == nullptr ? nullptr : &totals->bytes); }
+    void AddRows(uint64_t more) { Add(more, &rows, totals == nullptr ? nullptr : &totals->rows); }
 
     // Calls f(name, value) with each of them that is a figure of admin.proto's TableStatus, by that name.
     template <typename F>
@@ -94,6 +96,13 @@ class Table {
       f("evicted", evicted.load());
       f("not_admitted", not_admitted.load());
       f("turned_away", turned_away.load());
+    }
+
+   private:
+    static void Add(uint64_t more, std::atomic<uint64_t>* to, std::atomic<uint64_t>* total) {
+      if (more == 0) return;
+      to->fetch_add(more, std::memory_order_relaxed);
+      if (total != nullptr) total->fetch_add(more, std::memory_order_relaxed);
     }
   };
   Counters& counters() { return counters_; }

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
@@ -27,11 +25,18 @@ HistogramMetric pull_metric("lodestone_worker_pull_duration_seconds",
 // only wait, with their deadlines running.
 constexpr size_t kMessagesPerServerMax = 8;
 
-// Names of the tables in `message`.
-std::string TablesOf(const ShardMessage& message) {
-  std::set<std::string> names;
-  for (const ShardMessage::Part& part : message.parts) names.insert(part.table->spec.name());
-  return absl::StrJoin(names, ",");
+// The pull's name in errors: by its first tables.
+std::string NameOf(const PullValues& values) {
+  constexpr size_t kTablesMax = 3;
+  std::string name = "pull of ";
+  size_t tables = 0;
+  const auto add = [&](const TableHandle* table) {
+    if (tables++ < kTablesMax) absl::StrAppend(&name, tables > 1 ? "," : "", table->spec.name());
+  };
+  for (const DensePull& pull : values.dense()) add(pull.table);
+  for (const RowPull& pull : values.rows()) add(pull.table);
+  if (tables > kTablesMax) absl::StrAppend(&name, " and ", tables - kTablesMax, " more");
+  return name;
 }
 
 }  // namespace
@@ -50,6 +55,7 @@ struct Puller::Operation {
   // Constant.
   Operation(std::vector<DensePull> dense, std::vector<RowPull> rows, uint32_t shards)
       : values(std::move(dense), std::move(rows), shards) {}
+  std::string name;
   int64_t started_ns = 0;
   v1::PullRequest header;  // Of all its messages, also of those that are sent again; without parts.
   size_t under_way_max = 0;
@@ -91,6 +97,7 @@ void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
                   std::function<void(absl::Status, ShardVersions)> done) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
   auto operation = std::make_shared<Operation>(std::move(dense), std::move(rows), map->shards());
+  operation->name = NameOf(operation->values);
   operation->started_ns = NowNs();
   operation->done = std::move(done);
   operation->header.set_worker_incarnation(servers_.incarnation);
@@ -126,7 +133,7 @@ void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation)
   const ShardMessage& message = sending->message;
   sending->known = servers_.sessions->IsOpen(message.server);
   ServerChannel::Request request{.payload = operation->values.MakePayload(message),
-                                 .what = absl::StrCat("pull of ", TablesOf(message)),
+                                 .what = operation->name,
                                  .epoch = sending->epoch,
                                  .started_ms = sending->started_ms,
                                  .turned_back = sending->turned_back};

@@ -2,19 +2,29 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/base/status.h"
 
 namespace lodestone::worker {
 namespace {
 
-// Whether a part of `message` is exactly what `part` reads.
-bool HasPart(const ShardMessage& message, const ShardMessage::Part& part, const SameKeys& same_keys) {
-  return std::any_of(message.parts.begin(), message.parts.end(), [&](const ShardMessage::Part& other) {
-    return other.dense == part.dense && other.shard == part.shard && other.table->id == part.table->id &&
-           std::equal(other.items.begin(), other.items.end(), part.items.begin(), part.items.end()) &&
-           (part.dense || same_keys(other.source, part.source));
+using Part = ShardMessage::Part;
+
+// The parts of a message, by what they are of.
+using PartsOf = absl::flat_hash_map<std::tuple<bool, ShardId, TableId>, std::vector<const Part*>>;
+
+std::tuple<bool, ShardId, TableId> KeyOf(const Part& part) { return {part.dense, part.shard, part.table->id}; }
+
+// Whether one of `parts` is exactly what `part` reads.
+bool HasPart(const PartsOf& parts, const Part& part, const SameKeys& same_keys) {
+  const auto found = parts.find(KeyOf(part));
+  if (found == parts.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [&](const Part* other) {
+    return std::equal(other->items.begin(), other->items.end(), part.items.begin(), part.items.end()) &&
+           (part.dense || same_keys(other->source, part.source));
   });
 }
 
@@ -41,10 +51,15 @@ std::vector<int> PairMessages(std::span<const ShardMessage> push, std::span<cons
     const size_t turn = taken[message.server]++;
     if (turn >= pushes.size()) return {};
     const size_t with = pushes[turn];
+    PartsOf pushed;  // Those of `with`, once they are asked for.
     for (const ShardMessage::Part& part : message.parts) {
       const auto& [first, last] = pushers[part.shard];
       const bool alone = first == SIZE_MAX || (first == with && last == with);
-      if (!alone && !HasPart(push[with], part, same_keys)) return {};
+      if (alone) continue;
+      if (pushed.empty()) {
+        for (const Part& one : push[with].parts) pushed[KeyOf(one)].push_back(&one);
+      }
+      if (!HasPart(pushed, part, same_keys)) return {};
     }
     pairs[with] = static_cast<int>(p);
   }
@@ -55,10 +70,11 @@ absl::Status PairWithPush(const RequestRouter& router, std::span<const ShardMess
                           std::span<const RowGradients> rows, const std::shared_ptr<PullValues>& pull,
                           std::vector<PullRider>* riders) {
   LODESTONE_ASSIGN_OR_RETURN(std::vector<ShardMessage> messages, pull->Route(router));
+  absl::flat_hash_map<std::pair<size_t, size_t>, bool> compared;  // Many parts are of the same two sources.
   const auto same_keys = [&](size_t push_source, size_t pull_source) {
-    const std::span<const Key> pushed = rows[push_source].keys;
-    const std::span<const Key> pulled = pull->rows()[pull_source].keys;
-    return std::equal(pushed.begin(), pushed.end(), pulled.begin(), pulled.end());
+    const auto [at, fresh] = compared.try_emplace({push_source, pull_source}, false);
+    if (fresh) at->second = std::ranges::equal(rows[push_source].keys, pull->rows()[pull_source].keys);
+    return at->second;
   };
   const std::vector<int> pairs = PairMessages(push, messages, router.map().shards(), same_keys);
   riders->resize(pairs.size());

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -88,12 +89,12 @@ struct Pusher::Operation {
   // Notes which shards of which tables the messages touch. Before they are sent.
   void Touch(std::span<const ShardMessage> messages) {
     if (read_versions.dense.empty() && read_versions.rows.empty()) return;
+    absl::flat_hash_map<const TableHandle*, size_t> index;  // Into `tables`.
     for (const ShardMessage& message : messages) {
       for (const ShardMessage::Part& part : message.parts) {
-        auto at =
-            std::find_if(tables.begin(), tables.end(), [&](const Touched& table) { return table.table == part.table; });
-        if (at == tables.end()) at = tables.insert(at, {part.table, part.dense, {}});
-        at->shards.push_back(part.shard);
+        const auto [at, fresh] = index.try_emplace(part.table, tables.size());
+        if (fresh) tables.push_back({part.table, part.dense, {}});
+        tables[at->second].shards.push_back(part.shard);
       }
     }
     for (Touched& table : tables) {

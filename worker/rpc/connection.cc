@@ -45,16 +45,18 @@ void Connection::Stream::Cancel(const absl::Status& status) {
 }
 
 bool Connection::Stream::Send(v1::Call* call, const CallPayload& payload, bool may_share, Waiting* waiting) {
-  if (may_share) codec_.Share(payload, call, &waiting->encoding);  // Copying takes time.
+  // Copying and serializing take time.
+  if (may_share) codec_.Share(payload, call, &waiting->encoding);
+  const uint64_t id = ++last_id_;
+  Frame frame = codec_.Encode(id, payload, call, &waiting->encoding);
   {
     MutexLock lock(&mu_);
     // What was shared is lost: it is the stream's.
     if (ending_ || fault_.has_value()) return false;
-    Frame frame = codec_.Encode(++last_id_, payload, call, &waiting->encoding);
     waiting->queued_ms = time_->NowMs();
     if (waiting_.size() == subscriptions_) moved_ms_ = waiting->queued_ms;
     if (waiting->on_delta) ++subscriptions_;
-    waiting_.emplace(last_id_, std::move(*waiting));
+    waiting_.emplace(id, std::move(*waiting));
     outbox_.Add(std::move(frame));
     WatchDeadline();
   }
@@ -205,9 +207,9 @@ absl::Status Connection::Stream::RunAnswer(v1::Answer answer, Payload payload, b
       const auto oldest = Oldest();
       const bool overtakes = oldest != waiting_.end() && oldest->first < answer.id();
       if (overtakes && oldest->second.overtaken_ms == 0) oldest->second.overtaken_ms = moved_ms_;
-      codec_.Learn(answer, waiting.encoding);
     }
   }
+  codec_.Learn(answer, waiting.encoding);
   if (!waiting.done) return waiting.on_delta(answer.delta(), payload);
   auto taken = codec_.Decode(answer, std::move(payload), &waiting.encoding);
   if (!taken.ok()) {

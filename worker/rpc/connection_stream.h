@@ -3,6 +3,7 @@
 // Thread-safe. Keeps itself alive while gRPC works for it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -78,7 +79,8 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   Timer* const timer_;
   const TimeSource* const time_;
   const int64_t call_timeout_ms_;
-  FrameCodec codec_;  // Encode and Learn: guarded by mu_.
+  FrameCodec codec_;                  // Synchronises itself.
+  std::atomic<uint64_t> last_id_{0};  // Of a call that was begun.
 
   // gRPC's.
   grpc::ClientContext context_;
@@ -97,10 +99,9 @@ class Connection::Stream final : public std::enable_shared_from_this<Stream> {
   bool more_answers_ ABSL_GUARDED_BY(mu_) = false;          // Follow the one that is being run.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;                // Takes no more calls.
   std::optional<absl::Status> fault_ ABSL_GUARDED_BY(mu_);  // Why we ended it.
-  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> written_tags_ ABSL_GUARDED_BY(mu_);
-  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order in which they came.
+  Waitings waiting_ ABSL_GUARDED_BY(mu_);              // By id: in the order in which they were begun.
   int64_t moved_ms_ ABSL_GUARDED_BY(mu_) = 0;          // When a message was taken or came, or a call ended idleness.
   size_t subscriptions_ ABSL_GUARDED_BY(mu_) = 0;      // Of those.
   Timer::Id deadline_timer_ ABSL_GUARDED_BY(mu_) = 0;  // Runs while calls wait.

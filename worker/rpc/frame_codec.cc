@@ -48,6 +48,8 @@ Frame FrameCodec::Encode(uint64_t id, const CallPayload& payload, v1::Call* call
 
 std::vector<grpc::Slice> FrameCodec::MessagePayload(const CallPayload& payload, v1::Call* call, Encoding* encoding) {
   call->clear_keys();
+  encoding->list = {};
+  encoding->list_sent = true;
   const bool shared = call->has_values();
   if (payload.keys.size() == 0) return shared ? std::vector<grpc::Slice>{} : payload.values;
   KeyListName list = payload.list;
@@ -59,8 +61,15 @@ std::vector<grpc::Slice> FrameCodec::MessagePayload(const CallPayload& payload, 
     encoding->list = list;
   }
   SetName(list, call->mutable_keys());
-  if (!knows_lists_ && !shared) return KeysInParts(payload);
-  if (!payload.forgotten && lists_.Find(list) != nullptr) {
+  bool known = false;
+  bool remembered = false;
+  {
+    MutexLock lock(&mu_);
+    known = knows_lists_;
+    remembered = (known || shared) && !payload.forgotten && lists_.Find(list) != nullptr;
+  }
+  if (!known && !shared) return KeysInParts(payload);
+  if (remembered) {
     referred_metric.Add(1);
     call->mutable_keys()->set_place(v1::KeyList::REMEMBERED);
     encoding->list_sent = false;
@@ -73,6 +82,7 @@ std::vector<grpc::Slice> FrameCodec::MessagePayload(const CallPayload& payload, 
 
 void FrameCodec::Learn(const v1::Answer& answer, const Encoding& encoding) {
   if (encoding.list.count == 0 || answer.keys() == v1::Answer::NO_LIST) return;
+  MutexLock lock(&mu_);
   knows_lists_ = true;
   if (answer.keys() == v1::Answer::REMEMBERED) lists_.Add(encoding.list, {});
   if (answer.keys() == v1::Answer::FORGOTTEN) lists_.Erase(encoding.list);

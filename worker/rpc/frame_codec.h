@@ -1,8 +1,7 @@
 // The encoding of calls and answers on one stream Exchange. The only place that deals with shared memory and with lists
 // of keys that the ps remembers: a CallPayload becomes a Frame, and an answer gives its payload wherever it lies.
 //
-// A call goes through Share, Encode, Learn and Decode, in this order. Thread safety: Share and Decode are thread-safe;
-// Encode and Learn are guarded by the stream's mutex.
+// Thread-safe. A call goes through Share, Encode, Learn and Decode, in this order.
 #pragma once
 
 #include <atomic>
@@ -16,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/wire/frame.h"
 #include "common/wire/key_list.h"
 #include "common/wire/message.h"
@@ -64,9 +64,12 @@ class FrameCodec {
   // The payload's bytes that travel in the message; says in `call` where the keys are.
   std::vector<grpc::Slice> MessagePayload(const CallPayload& payload, v1::Call* call, Encoding* encoding);
 
-  SharedMemoryCalls shared_;                                     // Synchronises itself.
-  bool knows_lists_ = false;                                     // An answer has shown that the ps knows of lists.
-  KeyListMemory<std::monostate> lists_{kKeyListBytesPerStream};  // Those that the ps should remember.
+  SharedMemoryCalls shared_;  // Synchronises itself.
+
+  Mutex mu_;
+  bool knows_lists_ ABSL_GUARDED_BY(mu_) = false;  // An answer has shown that the ps knows of lists.
+  // Those that the ps should remember.
+  KeyListMemory<std::monostate> lists_ ABSL_GUARDED_BY(mu_){kKeyListBytesPerStream};
 };
 
 }  // namespace lodestone::worker

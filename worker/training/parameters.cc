@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -19,9 +20,9 @@ class Parameters::Staging {
   Staging(const std::vector<const TableHandle*>& handles, uint32_t shards)
       : versions_(shards, 0), confirmed_(shards, false) {
     for (const TableHandle* handle : handles) {
+      by_id_.emplace(handle->id, static_cast<uint32_t>(handles_.size()));
       handles_.push_back(*handle);
       Table& table = tables_.emplace_back();
-      table.id = handle->id;
       table.layout = handle->layout;
       table.values.resize(handle->layout.elements);
       table.versions.resize(handle->layout.block_count(), 0);
@@ -37,23 +38,21 @@ class Parameters::Staging {
   }
 
   void OnBlock(const BlockUpdate& update) {
+    const auto found = by_id_.find(update.table);
+    if (found == by_id_.end()) return;
     MutexLock lock(&mu_);
-    for (uint32_t t = 0; t < tables_.size(); ++t) {
-      Table& table = tables_[t];
-      if (table.id != update.table) continue;
-      if (update.block >= table.layout.block_count() || update.count != table.layout.ElementsOf(update.block)) {
-        LODESTONE_LOG(WARN, "parameters", "broadcast block of a wrong size ignored table={} block={} count={}",
-                      update.table, update.block, update.count);
-        return;
-      }
-      if (update.version < table.versions[update.block]) return;
-      NoteArrival();
-      update.values.CopyTo(table.values.data() + uint64_t{update.block} * table.layout.block_elements);
-      table.versions[update.block] = update.version;
-      if (!table.waiting[update.block]) waiting_.push_back({t, update.block});
-      table.waiting[update.block] = true;
+    Table& table = tables_[found->second];
+    if (update.block >= table.layout.block_count() || update.count != table.layout.ElementsOf(update.block)) {
+      LODESTONE_LOG(WARN, "parameters", "broadcast block of a wrong size ignored table={} block={} count={}",
+                    update.table, update.block, update.count);
       return;
     }
+    if (update.version < table.versions[update.block]) return;
+    NoteArrival();
+    update.values.CopyTo(table.values.data() + uint64_t{update.block} * table.layout.block_elements);
+    table.versions[update.block] = update.version;
+    if (!table.waiting[update.block]) waiting_.push_back({found->second, update.block});
+    table.waiting[update.block] = true;
   }
 
   void OnShard(ShardId shard, Version version) {
@@ -105,7 +104,6 @@ class Parameters::Staging {
 
  private:
   struct Table {
-    TableId id = 0;
     BlockLayout layout;
     AlignedFloats values;
     std::vector<Version> versions;  // Of the staged values, by block.
@@ -117,7 +115,9 @@ class Parameters::Staging {
     arrived_.NotifyAll();
   }
 
-  std::vector<TableHandle> handles_;  // Constant after construction.
+  // Constant after construction.
+  std::vector<TableHandle> handles_;
+  absl::flat_hash_map<TableId, uint32_t> by_id_;  // Indices of handles_ and tables_.
 
   Mutex mu_;
   CondVar arrived_;

@@ -224,6 +224,8 @@ TEST_F(AccessTest, AWorkerPushesOnlyToItsTables) {
   const auto denied = wanda->CheckPush(PushTo({"mlp/0", "secret"}), 10);
   EXPECT_EQ(denied.status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(denied.status().message(), "`wanda` (worker) may not push to table `secret`");
+  EXPECT_EQ(wanda->CheckPush(PushTo({"mlp/0", "open", "mlp/0", "secret"}), 10).status().message(),
+            "`wanda` (worker) may not push to table `open`");
   EXPECT_FALSE(wanda->CheckPush(PushTo({"open"}), 10).ok()) << "it may read that";
   EXPECT_TRUE(wanda->CheckPull(PullOf("open")).ok());
   EXPECT_TRUE(wanda->CheckPull(PullOf("mlp/0")).ok()) << "who may push may read";
@@ -245,7 +247,7 @@ TEST_F(AccessTest, AWorkerPushesOnlyToItsTables) {
   EXPECT_FALSE(wanda->CheckEnsureTables(Ensure("secret")).ok());
   EXPECT_FALSE(wanda->CheckEnsureTables(Ensure("other")).ok()) << "it would be made";
   EXPECT_TRUE(CallerOf("free")->CheckPush(PushTo({"secret"}), 10).ok());
-  EXPECT_EQ(StatusOf("wanda").denied(), 7);
+  EXPECT_EQ(StatusOf("wanda").denied(), 8);
 }
 
 TEST_F(AccessTest, AnObserverPushesNothing) {

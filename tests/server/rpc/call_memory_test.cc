@@ -51,6 +51,17 @@ TEST_F(CallMemoryTest, WhatIsLongerThanAllRoomHasItAlone) {
   EXPECT_FALSE(Ask(1, 3));
 }
 
+TEST_F(CallMemoryTest, AnAnswerHasRoomBesideOthersOrAlone) {
+  memory_.Take(30);
+  EXPECT_TRUE(memory_.TakeAnswer(1000, /*held=*/30).ok()) << "nobody else holds anything";
+  EXPECT_EQ(memory_.TakeAnswer(1, /*held=*/0).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(memory_.bytes(), 1030u);
+  memory_.Give(1000);
+  EXPECT_TRUE(memory_.TakeAnswer(70, /*held=*/0).ok());
+  EXPECT_FALSE(memory_.TakeAnswer(1, /*held=*/70).ok());
+  EXPECT_EQ(memory_.bytes(), 100u);
+}
+
 TEST_F(CallMemoryTest, TheStatusSaysWhoWaits) {
   Ask(100, 1);
   Ask(1, 2);

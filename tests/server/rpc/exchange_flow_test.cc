@@ -26,7 +26,14 @@ class ExchangeFlowTest : public ::testing::Test {
     if (payload_bytes > 0) payload.emplace_back(std::string(payload_bytes, 'x'));
     return Frame(answer, std::move(payload), tag);
   }
-  ExchangeFlow::Actions Next(bool hold = false) { return flow_.Next(hold, true, &message_, &tags_); }
+  // A read that there is to be is started at once.
+  ExchangeFlow::Actions Next(bool hold = false) {
+    ExchangeFlow::Actions actions = flow_.Next(hold, true, &message_, &tags_);
+    if (actions.read) {
+      EXPECT_FALSE(flow_.OnReadStarted().has_value());
+    }
+    return actions;
+  }
   // Receives `calls` calls that occupy `bytes` together.
   void Receive(size_t calls, size_t bytes = 0) {
     flow_.OnRead();
@@ -117,6 +124,21 @@ TEST_F(ExchangeFlowTest, EndsOnceTheClientHasClosedAndEveryCallIsAnswered) {
   flow_.OnWritten(true, &tags_);
   EXPECT_EQ(Next().finish, absl::OkStatus());
   EXPECT_FALSE(Next().finish.has_value()) << "a stream ends once";
+}
+
+TEST_F(ExchangeFlowTest, DoesNotEndBeforeEveryReadIsStarted) {
+  EXPECT_TRUE(flow_.Next(false, true, &message_, &tags_).read);
+  // The read is over before the thread that starts it has said so, and another one is to be started.
+  Receive(1);
+  EXPECT_TRUE(flow_.Next(false, true, &message_, &tags_).read);
+  flow_.AddAnswer(ItemOf(1), 0);
+  flow_.End(absl::UnavailableError("ends"));
+  EXPECT_TRUE(Next().write);
+  EXPECT_FALSE(flow_.OnReadStarted().has_value());
+  flow_.OnWritten(true, &tags_);
+  EXPECT_FALSE(Next().finish.has_value());
+  EXPECT_EQ(flow_.OnReadStarted(), absl::UnavailableError("ends"));
+  EXPECT_FALSE(Next().finish.has_value());
 }
 
 TEST_F(ExchangeFlowTest, ASubscriptionIsNoCallAndKeepsTheStreamOpenUntilItHasEnded) {

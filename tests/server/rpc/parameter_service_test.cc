@@ -19,6 +19,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "server/rpc/broadcaster.h"
+#include "server/rpc/call_memory.h"
 #include "server/rpc/delta_sink.h"
 #include "server/rpc/exchange.h"
 #include "server/rpc/subscriber.h"
@@ -49,8 +50,8 @@ class ServiceTest : public StoreTest {
     Make();
     broadcaster_ = std::make_unique<Broadcaster>(store_.get(), 16);
     exchange_ = std::make_unique<Exchange>(store_.get(), broadcaster_.get(), kServerIncarnation);
-    service_ =
-        std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation);
+    service_ = std::make_unique<ParameterService>(store_.get(), broadcaster_.get(), exchange_.get(), kServerIncarnation,
+                                                  nullptr, &memory_);
     grpc::ServerBuilder builder;
     ApplyServerSettings(&builder, kMessageBytesMax);
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
@@ -102,6 +103,28 @@ class ServiceTest : public StoreTest {
     return stub_->Push(&context, request, response == nullptr ? &ignored : response);
   }
 
+  // A push of `value` and a pull of what it leads to.
+  v1::PushPullRequest MakePushPull(Sequence sequence, float value) {
+    v1::PushPullRequest request;
+    *request.mutable_push() = MakePush(sequence, value);
+    *request.mutable_pull() = MakePull();
+    request.set_payload(request.push().payload() + request.pull().payload());
+    request.mutable_push()->clear_payload();
+    request.mutable_pull()->clear_payload();
+    return request;
+  }
+  grpc::Status PushPull(const v1::PushPullRequest& request) {
+    grpc::ClientContext context;
+    v1::PushPullResponse response;
+    return stub_->PushPull(&context, request, &response);
+  }
+
+  // A pull of all values; without an executor's help, it waits.
+  grpc::Status Pull() {
+    grpc::ClientContext context;
+    v1::PullResponse response;
+    return stub_->Pull(&context, MakePull(), &response);
+  }
   // A pull that needs no executor.
   grpc::Status PullDense() {
     RequestBuilder<v1::PullRequest> pull(kShards);
@@ -126,7 +149,15 @@ class ServiceTest : public StoreTest {
     return values.empty() ? -1 : values[0];
   }
 
+  // Waits until calls hold `bytes`: they do for a moment after they are answered.
+  void AwaitHeld(uint64_t bytes) const {
+    while (memory_.bytes() != bytes) std::this_thread::yield();
+  }
+
   static constexpr BlockLayout kLayout{kElements, kBlockElements};
+  static constexpr uint64_t kAnswerBytes = (kElements + 5 * kDim) * sizeof(float);  // Of MakePull.
+  SteadyTime clock_;
+  CallMemory memory_{kMessageBytesMax, &clock_};
   int port_ = 0;
   std::unique_ptr<Broadcaster> broadcaster_;
   std::unique_ptr<Exchange> exchange_;
@@ -163,12 +194,7 @@ TEST_F(ServiceTest, ARepeatedPushIsAnsweredAndNotAppliedAgain) {
 
 TEST_F(ServiceTest, ThePullOfAPushPullHoldsWhatItsPushDid) {
   for (Sequence sequence = 1; sequence <= 20; ++sequence) {
-    v1::PushPullRequest request;
-    *request.mutable_push() = MakePush(sequence, 2);
-    *request.mutable_pull() = MakePull();
-    request.set_payload(request.push().payload() + request.pull().payload());
-    request.mutable_push()->clear_payload();
-    request.mutable_pull()->clear_payload();
+    const v1::PushPullRequest request = MakePushPull(sequence, 2);
     grpc::ClientContext context;
     v1::PushPullResponse response;
     const grpc::Status status = stub_->PushPull(&context, request, &response);
@@ -306,6 +332,42 @@ TEST_F(ServiceTest, ACallMayEndByItselfWhileThePsEnds) {
   pusher.join();
   EXPECT_TRUE(pushed.ok()) << pushed.error_message();
   drain.join();
+}
+
+// Regression: answers counted and were not bounded, so that a dozen pulls held gigabytes.
+TEST_F(ServiceTest, AnAnswerThatHasNoRoomBesideOtherCallsIsRefusedBeforeAnythingIsDone) {
+  memory_.Take(kMessageBytesMax - kAnswerBytes + 1);  // By other calls.
+  const auto refused = [](const grpc::Status& status) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("send the call again"));
+  };
+  for (int i = 0; i < 3; ++i) refused(Pull());
+  refused(PushPull(MakePushPull(1, 2)));
+  AwaitHeld(kMessageBytesMax - kAnswerBytes + 1);
+  memory_.Give(memory_.bytes());
+  EXPECT_EQ(PullValue(), 0);
+  EXPECT_TRUE(PushPull(MakePushPull(1, 2)).ok());
+  EXPECT_EQ(PullValue(), 2);
+  AwaitHeld(0);
+}
+
+TEST_F(ServiceTest, CallsThatWaitForAnExecutorHoldNoMoreThanTheMemoryForCalls) {
+  constexpr uint64_t kRoom = 2 * kAnswerBytes + kAnswerBytes / 2;
+  memory_.Take(kMessageBytesMax - kRoom);
+  BusyExecutor busy(&store_->shards().executors()[0]);
+  std::vector<std::thread> pullers;
+  for (int i = 0; i < 2; ++i) {
+    pullers.emplace_back([&] { EXPECT_TRUE(Pull().ok()); });
+  }
+  while (memory_.bytes() < kMessageBytesMax - kRoom + 2 * kAnswerBytes) std::this_thread::yield();
+  const uint64_t held = memory_.bytes();
+  EXPECT_LE(held, kMessageBytesMax);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(Pull().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  AwaitHeld(held);
+  busy.Release();
+  for (std::thread& puller : pullers) puller.join();
+  AwaitHeld(kMessageBytesMax - kRoom);
+  EXPECT_TRUE(Pull().ok());
 }
 
 // Regression: it was inflated whole before its size was looked at.

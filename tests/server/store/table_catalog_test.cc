@@ -130,6 +130,39 @@ TEST_F(CatalogTest, ALogOfANewerPsIsRefusedByNameAndOneThatWasWrittenUnknowingly
 }
 
 // A table goes on with what a later worker wants of it.
+TEST_F(CatalogTest, TheTotalsAreTheSumsOfAllTablesWhateverComesAndGoes) {
+  constexpr uint32_t kDim = 2;
+  Make();
+  v1::TableSpec bounded = AddingRows("bounded", kDim);
+  bounded.mutable_embedding()->mutable_eviction()->set_rows_max(200);
+  const auto tables = Ensure({AddingDense("dense", 1000, 64), AddingRows("rows", kDim), bounded});
+  ASSERT_TRUE(tables.ok());
+  const auto sums = [this] {
+    v1::StatusResponse status;
+    store_->FillStatus(&status);
+    std::pair<uint64_t, uint64_t> sums;
+    for (const v1::TableStatus& table : status.tables()) {
+      sums.first += table.rows();
+      sums.second += table.bytes();
+    }
+    return sums;
+  };
+  const auto before = sums();
+  EXPECT_EQ(store_->tables().totals(), before);
+  for (Sequence sequence = 1; sequence <= 10; ++sequence) {
+    std::vector<std::pair<Key, float>> rows(100);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = {sequence * rows.size() + i, 1.0f};
+    auto push = NewPush(sequence);
+    for (const int t : {1, 2}) push.AddRows(tables->tables(t).id(), kDim, rows, true);
+    ASSERT_TRUE(Push(push).ok());
+  }
+  const auto after = sums();
+  EXPECT_GT(after.first, before.first + 1000);
+  EXPECT_LT(after.first, before.first + 2000) << "some were evicted";
+  EXPECT_GT(after.second, before.second);
+  EXPECT_EQ(store_->tables().totals(), after);
+}
+
 class ContinuedTableTest : public CatalogTest {
  protected:
   // The values that a push of 1 leads to, from where the table is.

@@ -204,6 +204,23 @@ TEST_F(ClientTest, TellsWhatItWaitedForWhenItGivesUp) {
   EXPECT_TRUE(client_->Health().ok());
 }
 
+TEST_F(ClientTest, TheErrorOfAPullNamesItsFirstTables) {
+  Connect();
+  auto more = client_->EnsureTables({RowsSpec("s", kRowDim), RowsSpec("t", kRowDim), RowsSpec("u", kRowDim)});
+  ASSERT_TRUE(more.ok()) << more.status();
+  cluster_.SetFaults(
+      [](uint32_t, const std::string& method, uint64_t) { return method == "Pull" ? Fault::kForget : Fault::kNone; });
+  std::vector<float> dense(kElements), row(kRowDim);
+  const std::vector<Key> keys = {7};
+  std::vector<RowPull> rows = {{&tables_[1], keys, row.data()}};
+  for (const TableHandle& table : *more) rows.push_back({&table, keys, row.data()});
+  const absl::Status all = client_->PullNow({{&tables_[0], dense.data()}}, rows).status();
+  EXPECT_TRUE(Contains(all, "pull of d,r,s and 2 more to ps ")) << all;
+  Connect();
+  const absl::Status two = client_->PullNow({{&tables_[0], dense.data()}}, {{&tables_[1], keys, row.data()}}).status();
+  EXPECT_TRUE(Contains(two, "pull of d,r to ps ")) << two;
+}
+
 TEST_F(ClientTest, IsLostWhenAServerHasForgottenIt) {
   Connect();
   cluster_.SetFaults(

@@ -210,6 +210,19 @@ TEST(PairMessages, PairsOnlyWhatReadsAllThatIsPushed) {
   };
   EXPECT_EQ(same(true), 2);
   EXPECT_EQ(same(false), 0);
+  // So are those of several tables, whose parts may lie in another order.
+  TableHandle other;
+  other.id = 1;
+  Routing tables = RoutingOf(table, {{{1, {3}}, {1, {4}}}, {{1, {5}}, {1, {6}}}});
+  for (ShardMessage& message : tables.messages) message.parts[1].table = &other;
+  const Routing swapped = RoutingOf(table, {{{1, {4}}, {1, {3}}}, {{1, {6}}, {1, {5}}}});
+  const auto reversed = [&](const TableHandle* first) {
+    Routing pull = swapped;
+    for (ShardMessage& message : pull.messages) message.parts[0].table = first;
+    return PairMessages(tables.messages, pull.messages, 4, [](size_t, size_t) { return false; }).size();
+  };
+  EXPECT_EQ(reversed(&other), 2);
+  EXPECT_EQ(reversed(&table), 0);
   // More than are pushed.
   EXPECT_EQ(pairs(RoutingOf(table, {{{3, {3}}}, {{3, {7}}}, {{3, {11}}}})), std::vector<int>());
 }

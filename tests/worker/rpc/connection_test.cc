@@ -7,12 +7,15 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/base/types.h"
 #include "common/rpc/channel.h"
 #include "common/wire/message.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -48,6 +51,12 @@ class Ps final : public grpc::CallbackGenericService {
     MutexLock lock(&mu_);
     while (calls_ < calls) changed_.Wait(&mu_);
     return in_messages_;
+  }
+
+  // The sequences of the pushes that have come, in order.
+  std::vector<Sequence> sequences() {
+    MutexLock lock(&mu_);
+    return sequences_;
   }
 
   // From now on messages are read one at a time, when it is told to. Before the first stream.
@@ -104,7 +113,10 @@ class Ps final : public grpc::CallbackGenericService {
         MutexLock lock(&ps_->mu_);
         ps_->in_messages_.push_back(header.calls_size());
         ps_->calls_ += header.calls_size();
-        for (const v1::Call& call : header.calls()) ps_->unanswered_.push_back(call.id());
+        for (const v1::Call& call : header.calls()) {
+          ps_->unanswered_.push_back(call.id());
+          ps_->sequences_.push_back(call.push().sequence());
+        }
         ps_->may_read_ = ps_->by_hand_;
         ps_->changed_.NotifyAll();
       }
@@ -149,6 +161,7 @@ class Ps final : public grpc::CallbackGenericService {
   std::vector<int> in_messages_ ABSL_GUARDED_BY(mu_);
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> unanswered_ ABSL_GUARDED_BY(mu_);
+  std::vector<Sequence> sequences_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ByteBuffer answers_ ABSL_GUARDED_BY(mu_);
 };
@@ -159,9 +172,9 @@ class ConnectionTest : public testing::Test {
       : connection_("ps", MakeChannel(ps_.address(), kMessageBytesMax, {}), thread_.queue(), &timer_, kNoTimeoutMs,
                     kMessageBytesMax) {}
 
-  void Send(Connection::Done done) {
+  void Send(Connection::Done done, Sequence sequence = 0) {
     v1::Call call;
-    call.mutable_push();
+    call.mutable_push()->set_sequence(sequence);
     connection_.Send(&call, {}, std::move(done));
   }
   // Sends a call that is followed by another one once it is answered, `more` times in all.
@@ -191,6 +204,25 @@ TEST_F(ConnectionTest, CallsThatFollowTheAnswersOfAMessageGoInTwoMessages) {
     EXPECT_EQ(last, halves ? std::vector<int>({4, 4}) : std::vector<int>({8}));
   }
   EXPECT_TRUE(halves);
+}
+
+TEST_F(ConnectionTest, CallsOfOneThreadComeInTheirOrderBesideThoseOfOthers) {
+  constexpr Sequence kThreads = 4;
+  constexpr Sequence kCalls = 200;
+  absl::Notification go;
+  std::vector<std::thread> threads;
+  for (Sequence t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      go.WaitForNotification();
+      for (Sequence i = 0; i < kCalls; ++i) Send([](const auto&) {}, t * kCalls + i);
+    });
+  }
+  go.Notify();
+  for (std::thread& thread : threads) thread.join();
+  ps_.Await(kThreads * kCalls);
+  std::vector<Sequence> next(kThreads, 0);
+  for (const Sequence sequence : ps_.sequences()) EXPECT_EQ(sequence % kCalls, next[sequence / kCalls]++);
+  EXPECT_EQ(next, std::vector<Sequence>(kThreads, kCalls));
 }
 
 TEST_F(ConnectionTest, ACallThatFollowsAnOnlyAnswerWaitsForNone) {
