@@ -139,8 +139,9 @@ void Connection::Stream::OnStarted(bool ok) {
     }
     open_ = true;
     moved_ms_ = time_->NowMs();
-    stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   }
+  // Without the mutex, as reading takes time. The stream finishes when a read fails, so not before this one.
+  stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   Pump();
 }
 
@@ -164,8 +165,8 @@ void Connection::Stream::OnRead(bool ok) {
   {
     MutexLock lock(&mu_);
     moved_ms_ = time_->NowMs();
-    stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   }
+  stream_->Read(&incoming_, read_.Begin(shared_from_this()));
   if (absl::Status status = RunAnswers(message); !status.ok()) return Cancel(status);
   Pump();
 }
