@@ -36,6 +36,7 @@ void Line::Close(int side, const absl::Status& status) {
 void Line::Tear() {
   for (int side = 0; side < 2; ++side) {
     ends_[side].coming.clear();
+    ends_[side].telling = false;  // If an end was on its way, it is lost with the rest: this one takes its place.
     Queue(side, {"", absl::UnavailableError("the connection was torn")}, network_->DelayUs());
   }
 }

@@ -106,6 +106,31 @@ TEST_F(SimulationTest, MessagesOfAConnectionArriveInOrderAndNotBetweenMachinesTh
   EXPECT_EQ(got, "abcd.");
 }
 
+// Regression (seed 5329): the second one took the end of the first along, and a follower listened for ever.
+TEST_F(SimulationTest, AConnectionThatIsTornTwiceBeforeItsEndIsToldOfEndsOnce) {
+  Kernel kernel(7, /*trace=*/false);
+  Network network(&kernel);
+  const auto a = std::make_shared<Process>(), b = std::make_shared<Process>();
+  b->machine = 1;
+  const LineRef line = network.Connect(a, b);
+  int ends = 0;
+  line->Listen(
+      1, [&](const std::string&) { FAIL() << "it was torn"; }, [&](const absl::Status&) { ++ends; });
+  line->Send(0, "lost");
+  b->stopped = true;
+  for (int i = 0; i < 2; ++i) {
+    line->Tear();
+    kernel.RunUntil(kernel.NowUs() + 1'000'000);
+    EXPECT_EQ(ends, 0);
+  }
+  kernel.Continue(b);
+  kernel.RunUntil(kernel.NowUs() + 1'000'000);
+  EXPECT_EQ(ends, 1);
+  line->Tear();
+  kernel.RunUntil(kernel.NowUs() + 1'000'000);
+  EXPECT_EQ(ends, 1);
+}
+
 TEST_F(SimulationTest, TheSameSeedGivesTheSameTraceAndAnotherSeedAnother) {
   const RunResult first = simulation::Run(SeedOptions(5)), again = simulation::Run(SeedOptions(5)),
                   other = simulation::Run(SeedOptions(6));
