@@ -155,6 +155,14 @@ absl::StatusOr<std::unique_ptr<LocalPs>> LocalPs::Start(const Options& options, 
   return std::unique_ptr<LocalPs>(new LocalPs(std::move(config), std::move(http_addresses), std::move(children)));
 }
 
+std::string LocalPs::Ended() const {
+  std::string ended;
+  for (const auto& child : children_) {
+    if (child->Reap([](absl::string_view) {})) absl::StrAppend(&ended, "; ", child->Outcome());
+  }
+  return ended;
+}
+
 std::optional<double> LocalPs::CopiedBytes() const {
   double sum = 0;
   for (const std::string& address : http_addresses_) {

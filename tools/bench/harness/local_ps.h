@@ -29,6 +29,8 @@ class LocalPs {
   std::vector<pid_t> pids() const;
   // What clients of it connect with.
   const v1::Config& config() const { return config_; }
+  // What became of those that have ended, which none should: "; ps (pid 7) failed with …" each. Empty: all run.
+  std::string Ended() const;
   // Bytes that the ps have copied so far, as their /metrics tell; nullopt: one does not tell.
   std::optional<double> CopiedBytes() const;
 

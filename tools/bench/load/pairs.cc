@@ -65,9 +65,12 @@ absl::StatusOr<std::unique_ptr<PsPair>> PsPair::Start(const Options& options, ui
   std::unique_ptr<PsPair> pair(new PsPair);
   LODESTONE_ASSIGN_OR_RETURN(pair->ps_, LocalPs::Start(options, shards));
   for (uint32_t i = 0; i < clients; ++i) {
-    LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<Peer> client,
-                               Peer::Start(absl::StrCat("client ", i), make_load(i, pair->ps_->config())));
-    pair->clients_.push_back(std::move(client));
+    absl::StatusOr<std::unique_ptr<Peer>> client =
+        Peer::Start(absl::StrCat("client ", i), make_load(i, pair->ps_->config()));
+    if (!client.ok()) {
+      return absl::Status(client.status().code(), absl::StrCat(client.status().message(), pair->ps_->Ended()));
+    }
+    pair->clients_.push_back(*std::move(client));
   }
   return pair;
 }
