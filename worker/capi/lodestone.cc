@@ -181,7 +181,7 @@ absl::Status SubscribeRows(lodestone_client* client, const lodestone_table* tabl
   const auto copy = std::make_shared<RowCopy>(handle, keys, client->reader->shard_map()->shards());
   LODESTONE_RETURN_IF_ERROR(client->reader->Subscribe(
       {&handle}, {.on_anchor = [copy](ShardId shard) { copy->OnAnchor(shard); },
-                  .on_rows = [copy](const RowUpdate& update) { copy->OnRows(update); },
+                  .on_rows = [copy](const RowsOfShard& update) { copy->OnRows(update); },
                   .on_shard = [copy](ShardId shard, Version version) { copy->OnShard(shard, version); }}));
   *out = new lodestone_subscription{.rows = copy};
   return absl::OkStatus();

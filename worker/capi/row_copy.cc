@@ -30,7 +30,7 @@ void RowCopy::OnAnchor(ShardId shard) {
   shards_[shard].anchoring = true;
 }
 
-void RowCopy::OnRows(const RowUpdate& update) {
+void RowCopy::OnRows(const RowsOfShard& update) {
   if (update.table != table_ || update.shard >= shards_.size()) return;
   MutexLock lock(&mu_);
   ShardState& shard = shards_[update.shard];

@@ -24,7 +24,7 @@ class RowCopy final : public FollowedShards {
 
   // What a subscription calls.
   void OnAnchor(ShardId shard);
-  void OnRows(const RowUpdate& update);
+  void OnRows(const RowsOfShard& update);
   void OnShard(ShardId shard, Version version);
 
   // Copies the rows that are there and have changed since the stamp `since` (0: all that are there) to `values`,

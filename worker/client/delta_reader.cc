@@ -65,7 +65,7 @@ absl::Status DeltaReader::ReadParts(const v1::Delta::ShardDelta& delta, bool adm
 
 absl::Status DeltaReader::ReadRows(const v1::Part& part, const TableHandle& table, bool admitted, ByteView* payload) {
   if (part.blocks_size() != 0) return absl::InternalError("blocks of an embedding table");
-  RowUpdate update{
+  RowsOfShard update{
       .table = table.id, .shard = part.shard(), .evicted_count = part.evicted_count(), .count = part.row_count()};
   LODESTONE_ASSIGN_OR_RETURN(update.evicted, Take(payload, update.evicted_count * sizeof(Key)));
   LODESTONE_ASSIGN_OR_RETURN(update.keys, Take(payload, update.count * sizeof(Key)));

@@ -109,7 +109,7 @@ struct BlockUpdate {
 };
 
 // Rows of an embedding table that a subscription received: of one shard, as of one version.
-struct RowUpdate {
+struct RowsOfShard {
   TableId table = 0;
   ShardId shard = 0;
   // Unaligned and little-endian, valid during the callback only.
@@ -126,7 +126,7 @@ struct SubscriptionListener {
   // What follows, up to the shard's next on_shard, replaces all that was held of its tables.
   std::function<void(ShardId)> on_anchor;
   std::function<void(const BlockUpdate&)> on_block;
-  std::function<void(const RowUpdate&)> on_rows;
+  std::function<void(const RowsOfShard&)> on_rows;
   // A change is complete: the version that is held now.
   std::function<void(ShardId, Version)> on_shard;
 };

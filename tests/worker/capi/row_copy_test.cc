@@ -45,7 +45,7 @@ class RowCopyTest : public ::testing::Test {
       keys.push_back(key);
       values.insert(values.end(), {value, -value});
     }
-    RowUpdate update{.table = table_.id, .shard = shard, .evicted_count = evicted.size(), .count = rows.size()};
+    RowsOfShard update{.table = table_.id, .shard = shard, .evicted_count = evicted.size(), .count = rows.size()};
     update.evicted = ByteView(reinterpret_cast<const uint8_t*>(evicted.data()), evicted.size() * sizeof(Key));
     update.keys = ByteView(reinterpret_cast<const uint8_t*>(keys.data()), keys.size() * sizeof(Key));
     update.values = ByteView(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float));

@@ -28,7 +28,7 @@ class DeltaReaderTest : public ::testing::Test {
       for (size_t i = 0; i < update.count; ++i) absl::StrAppend(&line, " ", update.values.Load<float>(i));
       heard_.push_back(line);
     };
-    listener_.on_rows = [this](const RowUpdate& update) {
+    listener_.on_rows = [this](const RowsOfShard& update) {
       std::string line = "rows";
       for (size_t i = 0; i < update.evicted_count; ++i) absl::StrAppend(&line, " -", update.evicted.Load<Key>(i));
       for (size_t i = 0; i < update.count; ++i) {
