@@ -127,7 +127,7 @@ class Membership {
   ShardAssignment shards_;
   ShardMoves moves_;
   Validations validations_;
-  Ranges ranges_{&members_};
+  Ranges ranges_{&members_, options_.time};
 };
 
 }  // namespace lodestone::server

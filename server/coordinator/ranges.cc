@@ -19,7 +19,7 @@ constexpr uint64_t kPartsPerTaker = 2;
 
 bool SamePlan(const v1::RangePlan& a, const v1::RangePlan& b) {
   return a.run() == b.run() && a.description() == b.description() && a.epoch_batches() == b.epoch_batches() &&
-         a.batches() == b.batches();
+         a.batches() == b.batches() && a.step_batches() == b.step_batches() && a.step_quorum() == b.step_quorum();
 }
 
 std::string InWords(const v1::RangePlan& plan) {
@@ -35,6 +35,11 @@ absl::Status CheckRequest(const v1::LeaseRangesRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat("ranges of ", plan.range_batches(),
                                                    " batches; a shard knows the newest ", limits::kSequenceWindow,
                                                    " steps of each (train.range_batches)"));
+  }
+  if (plan.step_batches() > 0 && (plan.batches() % plan.step_batches() != 0 || plan.range_batches() != 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("a plan of synchronous steps of ", plan.step_batches(), " batches has ",
+                                                   plan.batches(), " batches in ranges of ", plan.range_batches(),
+                                                   "; it needs whole steps, and ranges of 1"));
   }
   if (plan.ByteSizeLong() > kPlanBytesMax) return absl::InvalidArgumentError("a plan of ranges is too long");
   if (request.held_size() > Ranges::kRangesHeldMax) {
@@ -53,11 +58,12 @@ bool Has(const v1::LeaseRangesRequest& request, Incarnation range) {
 
 absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesRequest& request, bool ends_early) {
   LODESTONE_RETURN_IF_ERROR(CheckRequest(request));
-  LODESTONE_RETURN_IF_ERROR(Follow(request.plan(), request.incarnation()));
+  LODESTONE_RETURN_IF_ERROR(Follow(request));
   absl::erase_if(finished_, [this](const auto& worker) { return !Lives(worker.first); });
   finished_[request.incarnation()] = request.finished();
   if (!request.finished()) broken_off_ = false;
   TakeProgress(request);
+  if (HasSteps() && steps_.NoteSteps(request.steps()) > 0) state_.set_batches_closed(state_.next_batch() - static_cast<uint64_t>(state_.open_size()));
   v1::LeaseRangesResponse response;
   const bool may_take = request.wants_range() && !request.finished() && request.held_size() < kRangesHeldMax;
   if (const v1::RangeLease* const lease = may_take ? Choose(request) : nullptr; lease != nullptr) {
@@ -74,7 +80,9 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   return response;
 }
 
-absl::Status Ranges::Follow(const v1::RangePlan& plan, Incarnation asker) {
+absl::Status Ranges::Follow(const v1::LeaseRangesRequest& request) {
+  const v1::RangePlan& plan = request.plan();
+  const Incarnation asker = request.incarnation();
   if (state_.has_plan() && SamePlan(state_.plan(), plan)) return absl::OkStatus();
   absl::flat_hash_set<Incarnation> others;
   for (const auto& [worker, finished] : finished_) others.insert(worker);
@@ -85,7 +93,7 @@ absl::Status Ranges::Follow(const v1::RangePlan& plan, Incarnation asker) {
                                                       ", and this worker wants ", InWords(plan),
                                                       ": all workers of a run need the same data and train settings"));
   }
-  Begin(plan);
+  Begin(plan, request.steps());
   return absl::OkStatus();
 }
 
@@ -98,15 +106,19 @@ void Ranges::NoteEvaluated(bool ends_early) {
 }
 
 void Ranges::EndOpen() {
-  for (const v1::RangeLease& range : state_.open()) members_->EndIncarnation(range.incarnation());
+  for (const v1::RangeLease& range : state_.open()) {
+    if (!HasSteps()) members_->EndIncarnation(range.incarnation());
+  }
   state_.clear_open();
 }
 
-void Ranges::Begin(const v1::RangePlan& plan) {
+void Ranges::Begin(const v1::RangePlan& plan, uint64_t steps) {
   EndOpen();
   state_.Clear();
+  steps_.Reset();
   *state_.mutable_plan() = plan;
   state_.mutable_plan()->DiscardUnknownFields();
+  if (HasSteps()) state_.set_first_step(steps);
   finished_.clear();
   broken_off_ = false;
   ++changes_;
@@ -117,6 +129,7 @@ void Ranges::BeginRunIfOver() {
   broken_off_ = false;
   if (!state_.over()) return;
   state_.Clear();
+  steps_.Reset();
   ++changes_;
 }
 
@@ -127,17 +140,28 @@ void Ranges::TakeProgress(const v1::LeaseRangesRequest& request) {
     if (at == state_.mutable_open()->end()) continue;  // It is done, and was reported before.
     const uint32_t done = std::min(held.done(), at->batches());
     const bool gives_back = held.given_back() && at->holder() == request.incarnation();
-    if (done > at->done() || gives_back) ++changes_;
+    if (!HasSteps() && (done > at->done() || gives_back)) ++changes_;
     at->set_done(std::max(done, at->done()));
     if (gives_back) at->set_holder(0);
     if (at->done() < at->batches()) continue;
-    members_->EndIncarnation(at->incarnation());
+    if (HasSteps()) {
+      steps_.NoteDone(*at, time_->NowMs());
+    } else {
+      members_->EndIncarnation(at->incarnation());
+    }
     state_.set_batches_closed(state_.batches_closed() + at->batches());
     state_.mutable_open()->erase(at);
   }
 }
 
 const v1::RangeLease* Ranges::Choose(const v1::LeaseRangesRequest& request) {
+  if (HasSteps()) {
+    absl::flat_hash_set<Incarnation> undone;
+    for (const auto& held : request.held()) {
+      if (held.done() == 0 && !held.given_back()) undone.insert(held.incarnation());
+    }
+    return steps_.Choose(request.incarnation(), undone, Takers(), time_->NowMs());
+  }
   v1::RangeLease* free = nullptr;
   for (v1::RangeLease& range : *state_.mutable_open()) {
     if (range.holder() == request.incarnation()) {
@@ -160,7 +184,7 @@ v1::RangeLease* Ranges::BeginRange(Incarnation asker) {
   if (first >= plan.batches()) return nullptr;
   const uint64_t left = plan.batches() - first;
   const uint64_t epoch_left = plan.epoch_batches() - first % plan.epoch_batches();
-  const uint64_t fair = std::max<uint64_t>(1, left / (kPartsPerTaker * std::max<size_t>(1, Takers())));
+  const uint64_t fair = std::max<uint64_t>(1, left / (kPartsPerTaker * std::max<size_t>(1, Takers().size())));
   v1::RangeLease* const range = state_.add_open();
   range->set_incarnation(members_->DrawIncarnation());
   range->set_first_batch(first);
@@ -172,10 +196,12 @@ v1::RangeLease* Ranges::BeginRange(Incarnation asker) {
   return range;
 }
 
-size_t Ranges::Takers() const {
-  return static_cast<size_t>(std::count_if(finished_.begin(), finished_.end(), [this](const auto& worker) {
-    return !worker.second && Lives(worker.first);
-  }));
+std::vector<Incarnation> Ranges::Takers() const {
+  std::vector<Incarnation> takers;
+  for (const auto& [worker, finished] : finished_) {
+    if (!finished && Lives(worker)) takers.push_back(worker);
+  }
+  return takers;
 }
 
 bool Ranges::IsEvaluator(Incarnation asker) const {

@@ -2,6 +2,10 @@
 // the next one to ask gets. A range that was begun keeps its incarnation until it is done, whatever becomes of the
 // workers that have it, so that the shards know which of its steps they have applied.
 //
+// With RangePlan.step_batches the batches are those of synchronous steps, and leased one by one (step_leases.h). Who has
+// which of them is not saved with each lease: it does no harm to lease one again, and workers say how many steps the
+// tables have.
+//
 // Not thread-safe: part of Membership. Memory is bounded: each live worker has at most kRangesHeldMax ranges, and those
 // of the dead are leased before others are begun.
 #pragma once
@@ -9,13 +13,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/member_table.h"
+#include "server/coordinator/step_leases.h"
 
 namespace lodestone::server {
 
@@ -25,8 +32,8 @@ class Ranges {
   // acknowledged.
   static constexpr int kRangesHeldMax = 4;
 
-  // `members` gives and ends incarnations, and must outlive this.
-  explicit Ranges(MemberTable* members) : members_(members) {}
+  // `members` gives and ends incarnations, and `time` says how long batches take. Both must outlive this.
+  Ranges(MemberTable* members, const TimeSource* time) : members_(members), time_(time), steps_(members, &state_) {}
 
   // Takes over how far the sender has come, and gives it a range if it wants one and there is one: one that no live
   // worker has, or else the next. `ends_early`: validations have ended the run, which then needs no further batch.
@@ -46,8 +53,9 @@ class Ranges {
 
  private:
   // Adopts `plan` unless it is the run's already.
-  absl::Status Follow(const v1::RangePlan& plan, Incarnation asker);
-  void Begin(const v1::RangePlan& plan);
+  absl::Status Follow(const v1::LeaseRangesRequest& request);
+  // `steps`: LeaseRangesRequest.steps.
+  void Begin(const v1::RangePlan& plan, uint64_t steps);
   // What the model is worth has been found out.
   void NoteEvaluated(bool ends_early);
   // No range is trained any further.
@@ -56,16 +64,19 @@ class Ranges {
   // Null: there is none for it now.
   const v1::RangeLease* Choose(const v1::LeaseRangesRequest& request);
   v1::RangeLease* BeginRange(Incarnation asker);
+  bool HasSteps() const { return state_.plan().step_batches() > 0; }
   bool Complete() const { return state_.next_batch() == state_.plan().batches() && state_.open().empty(); }
   bool Lives(Incarnation worker) const { return worker != 0 && members_->CheckAlive(worker).ok(); }
   // Whether the asker is to evaluate: nothing is trained any more, and no live worker of the run has a lower index.
   bool IsEvaluator(Incarnation asker) const;
   // Live workers of the run that take further ranges.
-  size_t Takers() const;
+  std::vector<Incarnation> Takers() const;
   std::string WaitedFor(const v1::LeaseRangesRequest& request) const;
 
   MemberTable* const members_;
+  const TimeSource* const time_;
   v1::RangeState state_;
+  StepLeases steps_;  // Works on state_.
   uint64_t changes_ = 0;
   // The workers that have asked since this life of the coordinator began, and whether each takes no further range.
   absl::flat_hash_map<Incarnation, bool> finished_;
