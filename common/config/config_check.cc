@@ -198,6 +198,72 @@ void CheckData(const v1::DataConfig& data, Problems* problems) {
   CheckColumns(data.csv(), problems);
 }
 
+// `guarded`: a table has a guard.
+void CheckSync(const v1::Consistency::Sync& sync, const std::string& path, bool guarded, uint32_t workers,
+               Problems* problems) {
+  const uint32_t batches = sync.batches() > 0 ? sync.batches() : workers;
+  const bool all = sync.quorum() == 0 || sync.quorum() == batches;
+  if (sync.quorum() > batches) {
+    problems->push_back({path + ".quorum", absl::StrCat("must not be above the step's ", batches, " batches",
+                                                             sync.batches() > 0 ? "" : ", which cluster.workers is")});
+  } else if (all && sync.grace_ms() > 0) {
+    problems->push_back({path + ".grace_ms", "is for a quorum below batches: otherwise a step waits for them all"});
+  } else if (all && sync.late() != v1::Consistency::Sync::DROP) {
+    problems->push_back({path + ".late", "is for a quorum below batches: otherwise no gradient is late"});
+  }
+  if (guarded) {
+    problems->push_back({path,
+                         "does not go with a guard: a step waits for each of its batches, and a guard refuses some; "
+                         "leave guard.norm_max_factor away, or set train.clip_norm instead"});
+  }
+}
+
+// A gradient is of all tables of a model, and so are steps.
+void CheckConsistency(const v1::Config& config, Problems* problems) {
+  const v1::TrainConfig& train = config.train();
+  struct Group {
+    const char* path;
+    const v1::TableConfig& table;
+  };
+  const Group groups[] = {{"model.linear", config.model().linear()},
+                          {"model.embedding", config.model().embedding()},
+                          {"model.dense", config.model().dense()}};
+  const auto consistency_of = [&](const Group& group) -> const v1::Consistency& {
+    return group.table.has_consistency() ? group.table.consistency() : train.consistency();
+  };
+  const auto path_of = [](const Group& group) {
+    return group.table.has_consistency() ? absl::StrCat(group.path, ".consistency") : "train.consistency";
+  };
+  const Group* stepped = nullptr;
+  bool guarded = false;
+  for (const Group& group : groups) {
+    const v1::Consistency& consistency = consistency_of(group);
+    guarded = guarded || group.table.guard().norm_max_factor() > 0;
+    if (stepped == nullptr && (consistency.has_sync() || consistency.has_tokens())) stepped = &group;
+  }
+  if (stepped == nullptr) return;
+  const v1::Consistency& steps = consistency_of(*stepped);
+  const std::string path = path_of(*stepped), kind = steps.has_sync() ? "sync" : "tokens";
+  for (const Group& group : groups) {
+    if (consistency_of(group).SerializeAsString() == steps.SerializeAsString()) continue;
+    problems->push_back({path, absl::StrCat("all tables of a model are ", kind, ", with the same numbers, or none is, and ",
+                                            group.path, " is not: set train.consistency, and none of a table's own")});
+    break;
+  }
+  if (steps.has_sync()) {
+    CheckSync(steps.sync(), path + ".sync", guarded, std::max(1u, config.cluster().workers()), problems);
+  }
+  if (steps.has_sync() && train.sharing() != v1::TrainConfig::RANGES) {
+    problems->push_back({path + ".sync",
+                         "needs train.sharing: ranges, by which the coordinator hands out a step's batches to whichever "
+                         "workers there are"});
+  }
+  if (train.scale_rate() != v1::TrainConfig::NONE) {
+    problems->push_back({"train.scale_rate", absl::StrCat("must be none where train.consistency is ", kind,
+                                                          ": the gradients of a step are averaged, and applied once")});
+  }
+}
+
 // Where it is known before anything is called that the token could not be shown (credentials.h).
 void CheckToken(const v1::Config& config, Problems* problems) {
   const std::string& coordinator = config.coordinator().address();
@@ -238,6 +304,7 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   CheckStorage(config, &problems);
   CheckModel(config.model(), &problems);
   CheckData(config.data(), &problems);
+  CheckConsistency(config, &problems);
   return problems;
 }
 

@@ -77,6 +77,7 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   uint64_t done = state_.batches_closed();
   for (const v1::RangeLease& range : state_.open()) done += range.done();
   response.set_batches_done(done);
+  if (HasSteps()) response.set_steps(steps_.steps());
   return response;
 }
 

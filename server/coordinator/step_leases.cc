@@ -119,6 +119,12 @@ v1::RangeLease* StepLeases::Late(Incarnation asker, int64_t now_ms) {
   return late;
 }
 
+uint64_t StepLeases::steps() const {
+  uint64_t done = state_->next_batch();
+  for (const v1::RangeLease& lease : state_->open()) done = std::min(done, lease.first_batch());
+  return state_->first_step() + StepOf(done);
+}
+
 void StepLeases::Reset() {
   out_.clear();
   usual_ms_ = 0;

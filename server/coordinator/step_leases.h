@@ -38,6 +38,8 @@ class StepLeases {
   // batches.
   const v1::RangeLease* Choose(Incarnation asker, const absl::flat_hash_set<Incarnation>& held,
                                const std::vector<Incarnation>& takers, int64_t now_ms);
+  // The steps of the tables of which all batches are done.
+  uint64_t steps() const;
   // Another run begins.
   void Reset();
 

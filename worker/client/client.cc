@@ -73,6 +73,8 @@ class ClientImpl final : public Client {
                     const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
+  void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                 std::function<void(absl::Status, ShardVersions, uint64_t)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
   absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                         const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
@@ -326,6 +328,15 @@ void ClientImpl::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
     return;
   }
   puller_->Pull(std::move(dense), std::move(rows), std::move(done));
+}
+
+void ClientImpl::PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                           std::function<void(absl::Status, ShardVersions, uint64_t)> done) {
+  if (absl::Status status = Health(); !status.ok()) {
+    done(std::move(status), {}, 0);
+    return;
+  }
+  puller_->PullSteps(read, std::move(dense), std::move(rows), std::move(done));
 }
 
 absl::StatusOr<ShardVersions> ClientImpl::PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) {

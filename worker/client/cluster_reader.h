@@ -42,7 +42,12 @@ class ClusterReader {
   // Reads values; `done` runs once all dst are filled or it failed. Tables, keys and dst must stay until then.
   virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
                     std::function<void(absl::Status, ShardVersions)> done) = 0;
-  // The same, waiting.
+  // The same of tables whose consistency is sync or tokens, which have steps: waits, at the ps, for those that `read`
+  // wants, and `done` also gets the lowest steps of what was read. UNAVAILABLE, saying which batches are missing, if they
+  // do not come.
+  virtual void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                         std::function<void(absl::Status, ShardVersions, uint64_t steps)> done) = 0;
+  // Pull, waiting.
   virtual absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) = 0;
 
   // The tables must stay where they are, and the callbacks be callable, for as long as this lives.

@@ -42,6 +42,10 @@ absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payloa
                                             response.shard_versions_size(), " shard versions, asked were ",
                                             message.parts.size(), " parts"));
   }
+  if (response.steps_size() != 0 && response.steps_size() != response.parts_size()) {
+    return absl::InternalError(absl::StrCat("the answer has the steps of ", response.steps_size(), " parts, and ",
+                                            response.parts_size(), " parts"));
+  }
   size_t size = 0;
   for (size_t i = 0; i < message.parts.size(); ++i) {
     LODESTONE_RETURN_IF_ERROR(CheckPart(response.parts(i), message.parts[i]));
@@ -117,8 +121,16 @@ absl::Status PullValues::Take(const v1::PullResponse& response, const Payload& p
     Version& version = versions_[message.parts[i].shard];
     const Version read = response.shard_versions(static_cast<int>(i));
     version = version == 0 ? read : std::min(version, read);
+    if (!HasSteps(*message.parts[i].table) || response.steps_size() == 0) continue;
+    const uint64_t steps = response.steps(static_cast<int>(i));
+    steps_ = std::min(steps_.value_or(steps), steps);
   }
   return absl::OkStatus();
+}
+
+uint64_t PullValues::steps() const {
+  MutexLock lock(&mu_);
+  return steps_.value_or(0);
 }
 
 bool PullValues::complete() const {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,8 @@ class PullValues {
   bool complete() const;
   // The versions of what has been taken; where several messages read one shard, the oldest counts.
   ShardVersions versions() const;
+  // The lowest steps of tables whose consistency is sync or tokens of what has been taken; 0 without such tables.
+  uint64_t steps() const;
 
  private:
   // Constant once Route has returned.
@@ -55,6 +58,7 @@ class PullValues {
 
   mutable Mutex mu_;
   ShardVersions versions_ ABSL_GUARDED_BY(mu_);
+  std::optional<uint64_t> steps_ ABSL_GUARDED_BY(mu_);
   size_t taken_ ABSL_GUARDED_BY(mu_) = 0;  // Messages.
 };
 

@@ -59,7 +59,7 @@ struct Puller::Operation {
   int64_t started_ns = 0;
   v1::PullRequest header;  // Of all its messages, also of those that are sent again; without parts.
   size_t under_way_max = 0;
-  std::function<void(absl::Status, ShardVersions)> done;
+  std::function<void(absl::Status, ShardVersions, uint64_t)> done;
 
   PullValues values;  // Synchronises itself.
 
@@ -93,17 +93,20 @@ struct Puller::Operation {
   }
 };
 
-void Puller::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
-                  std::function<void(absl::Status, ShardVersions)> done) {
+void Puller::PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                       std::function<void(absl::Status, ShardVersions, uint64_t)> done) {
   const std::shared_ptr<const ShardMap> map = servers_.map();
   auto operation = std::make_shared<Operation>(std::move(dense), std::move(rows), map->shards());
   operation->name = NameOf(operation->values);
   operation->started_ns = NowNs();
   operation->done = std::move(done);
   operation->header.set_worker_incarnation(servers_.incarnation);
-  absl::StatusOr<std::vector<ShardMessage>> messages = operation->values.Route({*map, servers_.limits});
+  if (read.steps_min > 0) operation->header.set_steps_min(read.steps_min);
+  MessageLimits limits = servers_.limits;
+  limits.every_shard = read.every_shard;
+  absl::StatusOr<std::vector<ShardMessage>> messages = operation->values.Route({*map, limits});
   if (!messages.ok()) {
-    operation->done(messages.status(), {});
+    operation->done(messages.status(), {}, 0);
     return;
   }
   operation->under_way_max =
@@ -126,7 +129,7 @@ void Puller::SendNext(const std::shared_ptr<Operation>& operation) {
     status = operation->status;
   }
   if (status.ok()) pull_metric.ObserveNs(NowNs() - operation->started_ns);
-  operation->done(std::move(status), operation->values.versions());
+  operation->done(std::move(status), operation->values.versions(), operation->values.steps());
 }
 
 void Puller::Send(Sending* sending, const std::shared_ptr<Operation>& operation) {

@@ -6,8 +6,10 @@
 // The channels must outlive this, and must be cancelled before this is destroyed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,9 +23,16 @@ class Puller {
  public:
   explicit Puller(const ServerSet& servers) : servers_(servers) {}
 
-  // As Client::Pull.
+  // As Client::Pull, or with `read` as PullSteps.
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
-            std::function<void(absl::Status, ShardVersions)> done);
+            std::function<void(absl::Status, ShardVersions)> done) {
+    PullSteps({}, std::move(dense), std::move(rows),
+              [done = std::move(done)](absl::Status status, ShardVersions versions, uint64_t) {
+                done(std::move(status), std::move(versions));
+              });
+  }
+  void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                 std::function<void(absl::Status, ShardVersions, uint64_t)> done);
 
  private:
   struct Sending;

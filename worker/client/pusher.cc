@@ -68,14 +68,18 @@ struct Pusher::Operation {
   size_t messages ABSL_GUARDED_BY(mu) = 1;  // In flight, and one more while messages are being sent.
   absl::Status status ABSL_GUARDED_BY(mu);
   std::vector<DelayMeter::Applied> applied ABSL_GUARDED_BY(mu);  // By shard, each once.
+  bool duplicate ABSL_GUARDED_BY(mu) = true;                     // So far, on all shards.
+  bool late ABSL_GUARDED_BY(mu) = false;                         // On any.
 
   void Begin() {
     MutexLock lock(&mu);
     ++messages;
   }
 
-  void Apply(ShardId shard, Version version) {
+  void Apply(ShardId shard, Version version, bool is_duplicate, bool is_late) {
     MutexLock lock(&mu);
+    duplicate = duplicate && is_duplicate;
+    late = late || is_late;
     const auto at = std::lower_bound(applied.begin(), applied.end(), shard,
                                      [](const DelayMeter::Applied& a, ShardId s) { return a.shard < s; });
     if (at != applied.end() && at->shard == shard) {
@@ -165,7 +169,8 @@ absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient>
   const std::shared_ptr<const ShardMap> map = servers_.map();
   const bool of_range = step.range.incarnation != 0;
   MessageLimits limits = servers_.limits;
-  limits.whole_shards = of_range;
+  limits.every_shard = step.contribution.has_value();
+  limits.whole_shards = of_range || limits.every_shard;
   const RequestRouter router(*map, limits);
   LODESTONE_ASSIGN_OR_RETURN(const Routing routing, router.RoutePush(dense, rows));
   std::vector<PullRider> riders;  // By message; fewer: none.
@@ -205,6 +210,7 @@ absl::Status Pusher::Push(const StepOrigin& step, std::span<const DenseGradient>
     push.set_worker_incarnation(of_range ? step.range.incarnation : servers_.incarnation);
     push.set_sequence(of_range ? step.sequence : *sequence);
     push.set_clock(step.clock);
+    if (step.contribution.has_value()) *push.mutable_contribution() = *step.contribution;
     AddParts(message, push.mutable_parts());
     for (size_t i = 0; i < message.parts.size(); ++i) {
       push_bytes_metric.Add(request.payload.parts[i].key_bytes + request.payload.parts[i].value_bytes);
@@ -256,7 +262,7 @@ absl::Status Pusher::TakeAnswer(const Connection::Answer& answer, const v1::Call
   }
   for (const auto& result : response.shards()) {
     if (!result.duplicate()) delays_.Record(result.shard(), result.version());
-    in_flight.operation->Apply(result.shard(), result.version());
+    in_flight.operation->Apply(result.shard(), result.version(), result.duplicate(), result.late());
   }
   return absl::OkStatus();
 }
@@ -307,6 +313,8 @@ void Pusher::EndMessage(Operation* operation, const absl::Status& message_status
   {
     MutexLock lock(&operation->mu);
     result.status = operation->status;
+    result.duplicate = operation->duplicate && !operation->applied.empty();
+    result.late = operation->late;
     for (const DelayMeter::Applied& applied : operation->applied) {
       result.applied.emplace_back(applied.shard, applied.version);
     }

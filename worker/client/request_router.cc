@@ -67,6 +67,7 @@ class MessageCutter {
   // A message that is full by `bytes_target` gets no more.
   absl::Status Add(ShardId shard, const Source& source, size_t bytes_target) {
     const std::span<const uint32_t> items = source.ItemsOf(shard);
+    if (items.empty() && IsWanted(source, shard)) AddEmpty(shard, source, bytes_target);
     size_t from = 0;
     while (from < items.size()) {
       const size_t first = kPartHeaderBytes + source.BytesOf(items[from]);
@@ -91,14 +92,15 @@ class MessageCutter {
     size_t bytes = 0;
     for (const Source& source : sources) {
       const std::span<const uint32_t> items = source.ItemsOf(shard);
-      if (!items.empty()) bytes += kPartHeaderBytes;
+      if (IsWanted(source, shard)) bytes += kPartHeaderBytes;
       for (const uint32_t item : items) bytes += source.BytesOf(item);
     }
     if (kMessageHeaderBytes + bytes > limits_.bytes_max) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the gradients of one step for shard ", shard, " take ", bytes, " bytes, which does not fit into ",
-          "server.message_max_bytes=", limits_.bytes_max, ", and those of a range's step cannot be divided: raise ",
-          "cluster.shards or server.message_max_bytes, or set train.sharing: partitions"));
+          "server.message_max_bytes=", limits_.bytes_max, ", and those of a step of ranges, sync or tokens cannot be ",
+          "divided: raise cluster.shards or server.message_max_bytes, or set train.sharing: partitions and no "
+          "train.consistency"));
     }
     if (bytes > 0 && (bytes_ == 0 || bytes_ + bytes > limits_.bytes_target)) Begin();
     for (const Source& source : sources) LODESTONE_RETURN_IF_ERROR(Add(shard, source, limits_.bytes_max));
@@ -106,6 +108,17 @@ class MessageCutter {
   }
 
  private:
+  // Whether the shard gets a part of it. Of rows, every shard holds some, or may.
+  bool IsWanted(const Source& source, ShardId shard) const {
+    return !source.ItemsOf(shard).empty() || (limits_.every_shard && !source.dense);
+  }
+
+  void AddEmpty(ShardId shard, const Source& source, size_t bytes_target) {
+    if (bytes_ == 0 || bytes_ + kPartHeaderBytes > bytes_target) Begin();
+    bytes_ += kPartHeaderBytes;
+    messages_->back().parts.push_back({shard, source.table, source.dense, source.index, {}});
+  }
+
   void Begin() {
     messages_->push_back(ShardMessage{server_, {}});
     bytes_ = kMessageHeaderBytes;

@@ -52,6 +52,8 @@ struct MessageLimits {
   size_t bytes_max = 64 << 20;  // A block or row that needs more is an error.
   // All that is for one shard goes in one message, however long: an error if that needs more than bytes_max.
   bool whole_shards = false;
+  // Each shard that holds something of a table gets a part of it, of no rows where there are none for it.
+  bool every_shard = false;
 };
 
 class RequestRouter {

@@ -17,4 +17,9 @@ struct TableHandle {
   uint32_t dim = 0;    // Embedding tables.
 };
 
+// Whether the table has steps: its consistency is sync or tokens.
+inline bool HasSteps(const TableHandle& table) {
+  return table.spec.consistency().has_sync() || table.spec.consistency().has_tokens();
+}
+
 }  // namespace lodestone::worker

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/status/status.h"
 #include "common/base/byte_view.h"
 #include "common/base/types.h"
+#include "proto/parameter_server.pb.h"
 #include "worker/client/table_handle.h"
 
 namespace lodestone::worker {
@@ -59,10 +62,20 @@ struct StepOrigin {
   StepOrigin(Clock clock) : clock(clock) {}  // Of this worker alone. NOLINT: a conversion.
   StepOrigin(Clock clock, RangeSession range, Sequence sequence)
       : clock(clock), range(std::move(range)), sequence(sequence) {}
+  // Of tables whose consistency is sync or tokens: what is pushed is a part of their steps. It must hold gradients of all
+  // of them, of no rows if need be; every shard that holds something of one gets a part.
+  StepOrigin(Clock clock, v1::Contribution contribution) : clock(clock), contribution(std::move(contribution)) {}
 
   Clock clock = 0;        // This worker's steps so far.
   RangeSession range;     // The range that the step is of,
   Sequence sequence = 0;  // and its place in it, from 1.
+  std::optional<v1::Contribution> contribution;
+};
+
+// Which steps a pull wants of tables whose consistency is sync (v1::PullRequest.steps_min).
+struct StepRead {
+  uint64_t steps_min = 0;    // The values have at least so many; the pull waits for them.
+  bool every_shard = false;  // Every shard that holds something of the tables is asked, also where no value is wanted.
 };
 
 // The versions of the shards when values were read: index by shard, 0 where nothing was read.
@@ -96,6 +109,9 @@ struct PushResult {
   // What it became: for each shard that it touched, ascending, the version that has all of it.
   std::vector<std::pair<ShardId, Version>> applied;
   std::vector<PushDelay> delays;  // Of the tables whose values were read at known versions.
+  // A contribution that all shards had from another push; and one to a step that some shard had applied without it.
+  bool duplicate = false;
+  bool late = false;
 };
 
 // A dense block that a subscription received.

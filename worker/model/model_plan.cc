@@ -16,6 +16,7 @@
 #include "worker/model/linear.h"
 #include "worker/model/mlp_model.h"
 #include "worker/model/model_description.h"
+#include "worker/model/step_order.h"
 #include "worker/model/widedeep.h"
 
 namespace lodestone::worker {
@@ -156,6 +157,8 @@ v1::TableSpec SpecOf(const PlannedTable& table, const v1::Config& config) {
   if (group.has_broadcast()) *spec.mutable_broadcast() = group.broadcast();
   if (group.has_memory_max_bytes()) spec.set_memory_max_bytes(group.memory_max_bytes());
   if (group.has_guard()) *spec.mutable_guard() = group.guard();
+  const v1::Consistency consistency = ConsistencyOf(config, group);
+  if (consistency.kind_case() != v1::Consistency::KIND_NOT_SET) *spec.mutable_consistency() = consistency;
   if (table.group != PlannedTable::Group::kDense) {
     spec.mutable_embedding()->set_dim(table.dim);
     if (group.has_admission()) *spec.mutable_embedding()->mutable_admission() = group.admission();

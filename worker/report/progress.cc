@@ -62,6 +62,10 @@ void Progress::Delays(const std::vector<DelaySummary>& delays) {
   }
 }
 
+void Progress::Consistency(const v1::ConsistencyProgress& observed) {
+  if (!observed.kind().empty()) *progress_.mutable_consistency() = observed;
+}
+
 void Progress::Evaluated(uint64_t samples, uint64_t samples_total) {
   progress_.set_evaluated(samples);
   progress_.set_evaluated_total(samples_total);

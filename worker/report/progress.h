@@ -35,6 +35,8 @@ class Progress {
   bool Step(const StepCounts& counts);
   // By table, of all pushes so far; the next report has them.
   void Delays(const std::vector<DelaySummary>& delays);
+  // What was observed of the order of steps so far; the next report has it. Of async: nothing.
+  void Consistency(const v1::ConsistencyProgress& observed);
   // Of the latest samples, as it was reported last.
   const NamedMetric& metric() const { return metric_.value(); }
 

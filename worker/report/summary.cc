@@ -37,6 +37,16 @@ std::string DelaysJson(const std::vector<DelaySummary>& delays) {
                       "}");
 }
 
+// {"kind": "sync, steps of 4 batches", "waited_seconds": 1.5, "late": 0, "duplicates": 0}
+std::string ConsistencyJson(const v1::ConsistencyProgress& observed) {
+  return absl::StrCat("{\"kind\": ", Quoted(observed.kind()), ", \"waited_seconds\": ", Number(observed.waited_seconds()),
+                      observed.has_behind_max()
+                          ? absl::StrCat(", \"clocks_behind\": {\"p50\": ", observed.behind_p50(),
+                                         ", \"p90\": ", observed.behind_p90(), ", \"max\": ", observed.behind_max(), "}")
+                          : absl::StrCat(", \"late\": ", observed.late(), ", \"duplicates\": ", observed.duplicates()),
+                      "}");
+}
+
 // {"number": 2, "worker": 0, "steps": 200, "samples": 51200, "seconds": 1.5, "best": true, "loss": 0.43, "auc": 0.78}
 std::string ValidationJson(const v1::Validation& validation, bool best) {
   std::string json = absl::StrCat("{\"number\": ", validation.number(), ", \"worker\": ", validation.worker(),
@@ -83,6 +93,9 @@ std::string SummaryJson(const Summary& summary) {
   }
   json += "}";
   if (!summary.delays.empty()) absl::StrAppend(&json, ",\n  \"delay\": ", DelaysJson(summary.delays));
+  if (!summary.consistency.kind().empty()) {
+    absl::StrAppend(&json, ",\n  \"consistency\": ", ConsistencyJson(summary.consistency));
+  }
   absl::StrAppend(&json, ",\n  \"complete\": ", summary.complete() ? "true" : "false");
   if (summary.interrupted) json += ",\n  \"interrupted\": true";
   if (!summary.stopped_early.empty()) {

@@ -29,6 +29,7 @@ struct Summary {
   double staleness_pushes = 0;       // Mean of the others' part of the delay.
   std::vector<DelaySummary> delays;  // By table.
   std::string loss_complaint;        // LossTrend::Complaint.
+  v1::ConsistencyProgress consistency;  // What was observed of the order of steps; of async nothing.
   StageSeconds stage_seconds{};      // Where the time of the steps went.
   v1::ValidationState validations;   // Of all workers; empty: there were none, or this one did not ask.
   std::optional<EvaluationMetrics::Result> train;

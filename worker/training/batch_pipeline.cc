@@ -186,18 +186,21 @@ void BatchPipeline::Pull(Slot* slot) {
       pulls.push_back({row_tables_[t], slot->item.keyed.keys, slot->item.rows[t].data()});
     }
   }
-  auto done = [this, slot](absl::Status status, ShardVersions versions) {
+  auto done = [this, slot](absl::Status status, ShardVersions versions, uint64_t steps) {
     slot->item.versions = std::move(versions);
+    slot->item.steps = steps;
     if (status.ok() && slot->item.device != nullptr) slot->item.device->Upload(slot->item.rows);
     MutexLock lock(&mu_);
     slot->status = Annotate(status, "pulling a batch's rows");
     slot->state = Slot::State::kFilled;
     changed_.NotifyAll();
   };
+  const std::optional<v1::Contribution>& contribution = slot->item.assignment.contribution;
   if (pulls.empty()) {
-    done(absl::OkStatus(), {});
+    done(absl::OkStatus(), {}, 0);
   } else {
-    client_->Pull({}, std::move(pulls), std::move(done));
+    client_->PullSteps({.steps_min = contribution.has_value() ? contribution->step() : 0}, {}, std::move(pulls),
+                       std::move(done));
   }
 }
 

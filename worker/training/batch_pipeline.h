@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -36,6 +37,9 @@ class BatchPipeline {
     uint64_t number = 0;    // Over all epochs, of all workers where these lease ranges.
     RangeSession range;     // The leased range, and
     Sequence sequence = 0;  // the place in it, from 1; none: the batch is the worker's own.
+    // The batch's place among those of a synchronous step; its rows are read for that step. `range` is none then, but for
+    // the number by which the feed knows the batch.
+    std::optional<v1::Contribution> contribution;
   };
 
   // A batch with the rows of its keys.
@@ -43,6 +47,7 @@ class BatchPipeline {
     KeyedBatch keyed;
     std::vector<kernels::ScratchArray<float>> rows;  // Per row table: [keys, dim].
     ShardVersions versions;                          // At which the rows were read; empty without row tables or keys.
+    uint64_t steps = 0;                              // And the steps that they had, where the tables have steps.
     std::unique_ptr<DeviceBatch> device;             // On its way to the device; null if the CPU computes.
     Assignment assignment;                           // What it is of.
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
 #include "worker/model/model.h"
+#include "worker/model/step_order.h"
 #include "worker/report/progress.h"
 #include "worker/training/compute.h"
 #include "worker/training/evaluator.h"
@@ -72,6 +74,16 @@ void FillValidations(const TrainingContext& context, bool stopped_early, Summary
       summary->validations.stopped().empty() ? "the coordinator has ended training" : summary->validations.stopped();
 }
 
+// Pulls the dense values, and asks every shard that holds something of the tables for so many steps: those that they have
+// are the lowest of all then (Parameters::steps).
+absl::Status PullFromEveryShard(const TrainingContext& context, uint64_t steps_min) {
+  std::vector<RowPull> rows;
+  for (size_t t = context.model->dense_table_count(); t < context.tables->size(); ++t) {
+    rows.push_back({&(*context.tables)[t], {}, nullptr});
+  }
+  return context.parameters->PullSteps({.steps_min = steps_min, .every_shard = true}, std::move(rows)).status();
+}
+
 // The evaluation at the end of a run, after `await`, which waits until no worker takes steps. If another has pushed
 // meanwhile (one that was started again, say), what was evaluated was no one version of the model: it waits and
 // evaluates again.
@@ -99,6 +111,10 @@ absl::Status EndRanges(const TrainingContext& context, Summary* summary) {
   context.progress->Enter(v1::PHASE_WAITING);
   LODESTONE_ASSIGN_OR_RETURN(const RangeFeed::Ending ending, ranges->Finish(quits));
   if (ending == RangeFeed::Ending::kEvaluate) {
+    // The last step is applied when it is asked for.
+    if (StepOrderOf(context.model->tables()).has_sync()) {
+      LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, ranges->steps_done()));
+    }
     LODESTONE_RETURN_IF_ERROR(EvaluateTheEnd(
         context, [] { return absl::OkStatus(); }, summary));
     LODESTONE_RETURN_IF_ERROR(ranges->Evaluated());
@@ -126,7 +142,11 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<TableHandle> tables, client->EnsureTables(model->tables()));
   std::vector<const TableHandle*> dense;
   for (size_t t = 0; t < model->dense_table_count(); ++t) dense.push_back(&tables[t]);
-  Parameters parameters(client, dense, {.refresh_ms_max = config.worker().refresh_max_ms(), .time = time});
+  const v1::Consistency order = StepOrderOf(model->tables());
+  Parameters parameters(client, dense,
+                        {.refresh_ms_max = config.worker().refresh_max_ms(),
+                         .time = time,
+                         .broadcasts = !order.has_sync() && !order.has_tokens()});
   LODESTONE_RETURN_IF_ERROR(parameters.Start());
 
   Compute compute(model.get(), &tables);
@@ -146,14 +166,23 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   context.validator = validator.get();
   EpochBatches batches = Trainer::BatchesOf(config, data.train->size(), /*worker=*/0);
   batches.ReadAheadIn(data.train.get());
+  std::optional<v1::Consistency::Sync> sync;
+  if (order.has_sync()) {
+    sync = order.sync();
+    if (config.train().sharing() != v1::TrainConfig::RANGES) {
+      return absl::InvalidArgumentError("consistency sync needs train.sharing: ranges, which hands out a step's batches");
+    }
+    LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, /*steps_min=*/0));
+  }
   // With train.epochs: 0 there is nothing to lease.
   if (config.train().sharing() == v1::TrainConfig::RANGES && batches.batches() > 0) {
     context.ranges = std::make_shared<RangeFeed>(
         client, &batches,
         RangeFeed::Options{
-            .plan = PlanOf(config, data.train->size(), batches),
+            .plan = PlanOf(config, data.train->size(), &batches, sync),
             .retry_timeout_ms = config.worker().retry_timeout_ms(),
             .time = time,
+            .steps = parameters.steps(),
             .stops = [stop, client] { return stop->load() >= StopRequest::kFinish || client->StopsEarly(); }});
   }
   Trainer trainer(context);
@@ -168,6 +197,7 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   summary.seconds = trained.seconds;
   summary.staleness_pushes = trained.staleness_pushes;
   summary.stage_seconds = trained.stages;
+  summary.consistency = trained.consistency;
   if (context.Stops(StopRequest::kQuit)) {
     if (context.ranges != nullptr) (void)context.ranges->Finish([] { return true; });  // Gives them back at once.
     return absl::CancelledError(absl::StrCat("stopped after ", trained.steps, " steps"));

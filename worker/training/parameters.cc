@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -152,6 +153,7 @@ Parameters::Parameters(Client* client, std::vector<const TableHandle*> tables, c
 Parameters::~Parameters() = default;
 
 absl::Status Parameters::Start() {
+  if (!options_.broadcasts) return PullSteps({}).status();
   LODESTONE_RETURN_IF_ERROR(client_->Subscribe(
       staging_->handles(),
       {.on_block = [staging = staging_](const BlockUpdate& update) { staging->OnBlock(update); },
@@ -176,11 +178,36 @@ absl::Status Parameters::RefreshTo(uint64_t acknowledged_pushes, const ShardVers
 
 absl::Status Parameters::PullAll() { return PullAll({}).status(); }
 
-absl::StatusOr<ShardVersions> Parameters::PullAll(std::vector<RowPull> rows) {
+absl::StatusOr<ShardVersions> Parameters::PullAll(std::vector<RowPull> rows) { return PullSteps({}, std::move(rows)); }
+
+absl::StatusOr<ShardVersions> Parameters::PullSteps(const StepRead& read, std::vector<RowPull> rows) {
   const int64_t now_ms = options_.time->NowMs();
   std::vector<DensePull> pulls;
   for (Table& table : tables_) pulls.push_back({table.handle, table.values.data()});
-  auto versions = client_->PullNow(std::move(pulls), std::move(rows));
+  struct {
+    Mutex mu;
+    CondVar done;
+    std::optional<absl::StatusOr<ShardVersions>> versions ABSL_GUARDED_BY(mu);
+    uint64_t steps ABSL_GUARDED_BY(mu) = 0;
+  } wait;
+  client_->PullSteps(read, std::move(pulls), std::move(rows),
+                     [&wait](absl::Status status, ShardVersions read_versions, uint64_t steps) {
+                       MutexLock lock(&wait.mu);
+                       wait.steps = steps;
+                       if (status.ok()) {
+                         wait.versions = std::move(read_versions);
+                       } else {
+                         wait.versions = std::move(status);
+                       }
+                       wait.done.NotifyAll();
+                     });
+  absl::StatusOr<ShardVersions> versions;
+  {
+    MutexLock lock(&wait.mu);
+    while (!wait.versions.has_value()) wait.done.Wait(&wait.mu);
+    versions = *std::move(wait.versions);
+    steps_ = wait.steps;
+  }
   if (!versions.ok()) return Annotate(versions.status(), "pulling dense parameters");
   LODESTONE_CHECK(versions->size() == versions_.size());
   ++pulls_;

@@ -1,7 +1,7 @@
 // A worker's copy of the dense tables. Broadcasts write what has changed into a second, staged copy; the trainer takes
 // it over between two steps, so that the values do not move while a step computes.
 //
-// Broadcasts are the rule and pulls the fallback: where none has come for a while, or where the copy would lack too
+// Broadcasts are the rule and pulls the fallback (but for tables with steps, which are pulled for each step): where none has come for a while, or where the copy would lack too
 // many of the worker's own pushes, Refresh pulls. Own pushes are never applied here; they come back from the servers.
 //
 // Thread safety: for one thread. The client's threads write the staged copy only.
@@ -33,6 +33,9 @@ class Parameters {
     // and again from the same values add up to one huge step.
     uint64_t own_pushes_missing_max = 8;
     const TimeSource* time = nullptr;
+    // Whether broadcasts bring values. Where they do not, only pulls do: of tables with steps (HasSteps), whose values must
+    // be of one step.
+    bool broadcasts = true;
   };
 
   // `tables` are dense and must outlive this.
@@ -52,6 +55,10 @@ class Parameters {
   absl::Status PullAll();
   // The same with rows beside them, in one pull, and gives the versions of all that was read. Needs no Start.
   absl::StatusOr<ShardVersions> PullAll(std::vector<RowPull> rows);
+  // The same of tables with steps: waits for those that `read` wants.
+  absl::StatusOr<ShardVersions> PullSteps(const StepRead& read, std::vector<RowPull> rows = {});
+  // The lowest steps that the values had when they were read by PullSteps.
+  uint64_t steps() const { return steps_; }
 
   // Values of table `i` of the constructor's: its layout.elements floats.
   const float* values(size_t i) const { return tables_[i].values.data(); }
@@ -92,6 +99,7 @@ class Parameters {
   std::vector<uint64_t> confirmed_pushes_;
   uint64_t own_pushes_missing_max_;
   uint64_t acknowledged_pushes_ = 0;
+  uint64_t steps_ = 0;
   uint64_t stamp_ = 0;
   uint64_t blocks_from_broadcasts_ = 0;
   uint64_t pulls_ = 0;

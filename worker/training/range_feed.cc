@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/retry.h"
 #include "common/base/status.h"
+#include "common/telemetry/histogram.h"
 #include "worker/client/client.h"
 #include "worker/data/epoch_batches.h"
 
@@ -22,12 +23,15 @@ constexpr uint64_t kRangeBatchesMax = 256;
 // Between two questions for a range while others have all that are left.
 constexpr int64_t kAskEveryMs = 50;
 constexpr int64_t kAskForTheEndEveryMs = 200;
+// For a batch of a synchronous step: after one part of so many of the time that it has waited.
+constexpr int64_t kStepWaitShare = 16;
 constexpr int64_t kAttemptMs = 5'000;
 constexpr int64_t kLookForStopEveryMs = 100;
 
 }  // namespace
 
-v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, const EpochBatches& batches) {
+v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, EpochBatches* batches,
+                     const std::optional<v1::Consistency::Sync>& sync) {
   const v1::TrainConfig& train = config.train();
   v1::RangePlan plan;
   plan.set_run(train.run());
@@ -36,16 +40,26 @@ v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, const EpochBatc
       samples, " samples, ", train.epochs(), " epochs, batches of ", train.batch_size(),
       train.shuffle() ? absl::StrCat(", shuffled by seed ", config.cluster().seed()) : ", in the files' order",
       train.shuffle() && window > 0 ? absl::StrCat(" in windows of ", window) : ""));
-  plan.set_epoch_batches(batches.epoch_batches());
-  plan.set_batches(batches.batches());
-  plan.set_samples(batches.total_samples());
-  const uint64_t fair = std::clamp(batches.epoch_batches() / kRangesPerEpoch, kRangeBatchesMin, kRangeBatchesMax);
+  plan.set_epoch_batches(batches->epoch_batches());
+  plan.set_batches(batches->batches());
+  plan.set_samples(batches->total_samples());
+  const uint64_t fair = std::clamp(batches->epoch_batches() / kRangesPerEpoch, kRangeBatchesMin, kRangeBatchesMax);
   plan.set_range_batches(train.range_batches() > 0 ? train.range_batches() : static_cast<uint32_t>(fair));
+  if (!sync.has_value()) return plan;
+  plan.set_description(absl::StrCat(plan.description(), ", synchronous steps of ", sync->batches(), " batches"));
+  plan.set_batches(StepBatches(batches, sync->batches()).batches());
+  plan.set_range_batches(1);
+  plan.set_step_batches(sync->batches());
+  plan.set_step_quorum(sync->quorum());
+  plan.set_step_backup(sync->backup());
   return plan;
 }
 
 RangeFeed::RangeFeed(Client* client, EpochBatches* batches, Options options)
-    : client_(client), batches_(batches), options_(std::move(options)), leaser_([this] { Run(); }) {}
+    : client_(client), batches_(batches), options_(std::move(options)), steps_(options_.steps) {
+  if (HasSteps()) step_batches_.emplace(batches, options_.plan.step_batches());
+  leaser_ = std::thread([this] { Run(); });
+}
 
 RangeFeed::~RangeFeed() {
   Stop();
@@ -65,12 +79,19 @@ bool RangeFeed::WantsRangeLocked() const {
   });
 }
 
+int64_t RangeFeed::PauseMsLocked() const {
+  if (!HasSteps()) return kAskEveryMs;
+  return std::clamp<int64_t>((NowNs() - without_since_ns_) / 1'000'000 / kStepWaitShare, 1, kAskEveryMs);
+}
+
 void RangeFeed::Run() {
   while (true) {
+    bool wanted = false;
     {
       MutexLock lock(&mu_);
-      while (!stopped_ && !over_ && !WantsRangeLocked()) changed_.Wait(&mu_);
+      while (!stopped_ && !over_ && !WantsRangeLocked() && !unreported_) changed_.Wait(&mu_);
       if (stopped_ || over_) return;
+      wanted = WantsRangeLocked();
     }
     const absl::StatusOr<v1::LeaseRangesResponse> response = Ask(/*finished=*/false);
     {
@@ -80,17 +101,25 @@ void RangeFeed::Run() {
       changed_.NotifyAll();
       if (over_) return;
     }
-    if (!response->has_lease() && !Pause(kAskEveryMs, /*finished=*/false)) return;
+    if (response->has_lease() || !wanted) continue;
+    int64_t pause_ms = 0;
+    {
+      MutexLock lock(&mu_);
+      pause_ms = PauseMsLocked();
+    }
+    if (!Pause(pause_ms, /*finished=*/false)) return;
   }
 }
 
 absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
   {
     MutexLock lock(&mu_);
+    const int64_t start_ns = NowNs();
     while (!stopped_ && !over_ && CurrentLocked() == nullptr) {
       if (options_.stops && options_.stops()) return false;
       changed_.WaitUntil(&mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLookForStopEveryMs));
     }
+    waited_ns_ += NowNs() - start_ns;
     if (stopped_) return false;
     Held* const held = CurrentLocked();
     if (held == nullptr) {
@@ -101,9 +130,19 @@ absl::StatusOr<bool> RangeFeed::Next(BatchPipeline::Assignment* next) {
     next->number = held->lease.first_batch() + batch;
     next->range = held->session;
     next->sequence = batch + 1;
+    if (HasSteps()) {
+      next->range = {held->lease.incarnation(), nullptr};
+      next->contribution.emplace().set_step(held->lease.step());
+      next->contribution->set_batch(static_cast<uint32_t>(next->number % options_.plan.step_batches()));
+    }
     if (WantsRangeLocked()) changed_.NotifyAll();
   }
-  batches_->Read(next->number, &next->indices);
+  if (!step_batches_.has_value()) {
+    batches_->Read(next->number, &next->indices);
+    return true;
+  }
+  step_batches_->Read(next->number, &next->indices);
+  next->contribution->set_samples(next->indices.size());
   return true;
 }
 
@@ -113,6 +152,7 @@ void RangeFeed::Acknowledged(Incarnation range, Sequence sequence) {
     if (held.lease.incarnation() != range) continue;
     held.acknowledged[sequence - 1] = true;
     while (held.done < held.lease.batches() && held.acknowledged[held.done]) ++held.done;
+    if (HasSteps()) unreported_ = true;
     if (held.done == held.lease.batches()) changed_.NotifyAll();
     return;
   }
@@ -140,14 +180,16 @@ v1::LeaseRangesRequest RangeFeed::RequestLocked(bool finished) const {
     out->set_done(held.done);
     out->set_given_back(finished);
   }
-  request.set_wants_range(!finished);
+  request.set_wants_range(!finished && (!HasSteps() || WantsRangeLocked()));
   request.set_finished(finished);
+  if (HasSteps()) request.set_steps(steps_);
   return request;
 }
 
 void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response,
                            RangeSession session) {
   complete_ = response.complete();
+  steps_done_ = response.steps();
   // What was reported as done, or given back, the coordinator does not wait for any more.
   for (const auto& reported : request.held()) {
     held_.remove_if([&](const Held& held) {
@@ -155,7 +197,17 @@ void RangeFeed::TakeLocked(const v1::LeaseRangesRequest& request, const v1::Leas
              (reported.given_back() || reported.done() == held.lease.batches());
     });
   }
+  if (response.has_lease()) {
+    without_since_ns_ = 0;
+  } else if (without_since_ns_ == 0 && request.wants_range()) {
+    without_since_ns_ = NowNs();
+  }
   if (!response.has_lease()) return;
+  // Of single batches a coordinator that was started again may give one that this worker has.
+  if (std::any_of(held_.begin(), held_.end(),
+                  [&](const Held& held) { return held.lease.incarnation() == response.lease().incarnation(); })) {
+    return;
+  }
   Held held;
   held.lease = response.lease();
   held.handed_out = held.done = held.lease.done();
@@ -173,12 +225,13 @@ absl::StatusOr<v1::LeaseRangesResponse> RangeFeed::Ask(bool finished, bool evalu
       MutexLock lock(&mu_);
       if (stopped_ && !finished) return absl::CancelledError("stopped");
       request = RequestLocked(finished);
+      unreported_ = false;
       request.set_evaluated(evaluated);
     }
     const absl::StatusOr<v1::LeaseRangesResponse> response = client_->LeaseRanges(request);
     if (response.ok()) {
       RangeSession session;
-      if (response->has_lease()) session = client_->OpenRange(response->lease().incarnation());
+      if (response->has_lease() && !HasSteps()) session = client_->OpenRange(response->lease().incarnation());
       MutexLock lock(&mu_);
       TakeLocked(request, *response, std::move(session));
       return response;
@@ -205,6 +258,21 @@ absl::StatusOr<RangeFeed::Ending> RangeFeed::Finish(const std::function<bool()>&
 }
 
 absl::Status RangeFeed::Evaluated() { return Ask(/*finished=*/true, /*evaluated=*/true).status(); }
+
+void RangeFeed::NoteSteps(uint64_t steps) {
+  MutexLock lock(&mu_);
+  steps_ = std::max(steps_, steps);
+}
+
+uint64_t RangeFeed::steps_done() const {
+  MutexLock lock(&mu_);
+  return steps_done_;
+}
+
+double RangeFeed::waited_seconds() const {
+  MutexLock lock(&mu_);
+  return 1e-9 * static_cast<double>(waited_ns_);
+}
 
 bool RangeFeed::complete() const {
   MutexLock lock(&mu_);

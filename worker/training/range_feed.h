@@ -2,6 +2,10 @@
 // has come with them. A thread of its own leases a range while the one before is trained, so that no step waits for
 // that.
 //
+// With RangePlan.step_batches what is leased are single batches of synchronous steps. That one is done is reported at
+// once, because the next step begins when all are; while a worker waits for that, it asks again after a sixteenth of the
+// time that it has waited.
+//
 // Thread-safe. Next belongs to one thread, Finish and Evaluated to another; Acknowledged is called by any.
 //
 // The client and the batches must outlive it, and so must it what calls Acknowledged.
@@ -10,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -21,6 +26,7 @@
 #include "proto/config.pb.h"
 #include "proto/coordinator.pb.h"
 #include "worker/client/types.h"
+#include "worker/data/step_batches.h"
 #include "worker/training/batch_pipeline.h"
 
 namespace lodestone::worker {
@@ -28,8 +34,10 @@ namespace lodestone::worker {
 class Client;
 class EpochBatches;
 
-// What a run with these settings trains on: the same for all of its workers. `samples`: of the training data.
-v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, const EpochBatches& batches);
+// What a run with these settings trains on: the same for all of its workers. `samples`: of the training data; `sync`: how
+// the tables' steps are made, if they are synchronous.
+v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, EpochBatches* batches,
+                     const std::optional<v1::Consistency::Sync>& sync = std::nullopt);
 
 class RangeFeed {
  public:
@@ -37,6 +45,7 @@ class RangeFeed {
     v1::RangePlan plan;
     int64_t retry_timeout_ms = 60'000;  // How long a coordinator that does not answer is asked again.
     const TimeSource* time = nullptr;   // Must outlive it.
+    uint64_t steps = 0;                 // With plan.step_batches: that the tables have on all shards.
     // Asked now and then while Next waits, which then ends; empty: it waits until Stop. Any thread may call it.
     std::function<bool()> stops;
   };
@@ -68,6 +77,13 @@ class RangeFeed {
   // All batches of the run are done, as far as the coordinator has said. After Finish.
   bool complete() const;
 
+  // With plan.step_batches: the tables have so many steps on all shards, as far as the worker has seen.
+  void NoteSteps(uint64_t steps);
+  // The steps of which all batches are done, as far as the coordinator has said.
+  uint64_t steps_done() const;
+  // How long Next has waited for batches, in all.
+  double waited_seconds() const;
+
  private:
   struct Held {
     v1::RangeLease lease;
@@ -77,6 +93,7 @@ class RangeFeed {
     std::vector<bool> acknowledged;  // By batch.
   };
 
+  bool HasSteps() const { return options_.plan.step_batches() > 0; }
   // The first range that has batches to hand out; null: none has.
   Held* CurrentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether another range is to be leased: none waits for the current one's end.
@@ -89,6 +106,8 @@ class RangeFeed {
   // Takes over what the coordinator answered; `session`: of the range that it gave, if it did.
   void TakeLocked(const v1::LeaseRangesRequest& request, const v1::LeaseRangesResponse& response, RangeSession session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How long it waits before it asks again for a range, of which there was none.
+  int64_t PauseMsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits for a while, or until something changes. False after Stop, unless it has `finished`.
   bool Pause(int64_t ms, bool finished);
 
@@ -96,6 +115,7 @@ class RangeFeed {
   Client* const client_;
   EpochBatches* const batches_;  // Used by Next.
   const Options options_;
+  std::optional<StepBatches> step_batches_;  // With plan.step_batches: used by Next.
 
   mutable Mutex mu_;
   CondVar changed_;
@@ -104,6 +124,11 @@ class RangeFeed {
   bool complete_ ABSL_GUARDED_BY(mu_) = false;
   bool over_ ABSL_GUARDED_BY(mu_) = false;  // Complete, or evaluated by another: there are no more ranges.
   absl::Status error_ ABSL_GUARDED_BY(mu_);
+  bool unreported_ ABSL_GUARDED_BY(mu_) = false;  // A batch is done that the coordinator has not been told of.
+  uint64_t steps_ ABSL_GUARDED_BY(mu_);
+  uint64_t steps_done_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t without_since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // When there was first none to lease; 0: there was one.
+  int64_t waited_ns_ ABSL_GUARDED_BY(mu_) = 0;
 
   std::thread leaser_;
 };

@@ -15,6 +15,7 @@
 #include "common/telemetry/metrics.h"
 #include "worker/client/client.h"
 #include "worker/model/model.h"
+#include "worker/model/step_order.h"
 #include "worker/report/progress.h"
 #include "worker/report/results.h"
 #include "worker/training/compute.h"
@@ -53,6 +54,28 @@ HistogramMetric delay_metric("lodestone_worker_delay_updates",
                              {}, Histogram::Of::kNumbers);
 CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes that a table's guard refused.");
 
+// How many batches' rows are read ahead at most: of synchronous steps one, which is of the same step; with tokens so many
+// that the gradients are not too old when they come.
+uint32_t PrefetchMax(const v1::Config& config, const v1::Consistency& order) {
+  const uint32_t batches = config.worker().prefetch_batches();
+  if (order.has_sync()) return std::min(batches, 1u);
+  if (order.has_tokens()) return std::min(batches, order.tokens().staleness() / 2);
+  return batches;
+}
+
+uint32_t PushesInFlightMax(const v1::Config& config, const v1::Consistency& order) {
+  const uint32_t pushes = std::max(1u, config.worker().pushes_in_flight_max());
+  if (!order.has_tokens()) return pushes;
+  return std::clamp(order.tokens().staleness() - PrefetchMax(config, order), 1u, pushes);
+}
+
+// The delay that the lead is controlled by. It is not measured where tables have steps.
+uint32_t DelayMax(const v1::Config& config, const v1::Consistency& order) {
+  const uint32_t delay = config.train().delay_max();
+  return (order.has_sync() || order.has_tokens() ? std::max(1u, delay) : delay) *
+         std::max(1u, config.cluster().workers());
+}
+
 uint64_t WorkerSeed(const v1::Config& config, uint32_t worker, uint64_t stream) {
   return StreamSeed(StreamSeed(config.cluster().seed(), stream), worker);
 }
@@ -64,7 +87,9 @@ class Trainer::Tally {
  public:
   struct Counts {
     uint64_t acknowledged = 0;
-    uint64_t refused = 0;  // By a table's guard.
+    uint64_t refused = 0;     // By a table's guard.
+    uint64_t late = 0;        // Contributions to steps that had been applied,
+    uint64_t duplicates = 0;  // and those that another worker had brought.
     // Of the table with the greatest delay in each push: the others' updates, and all.
     double staleness_sum = 0;
     double delay_sum = 0;
@@ -96,6 +121,8 @@ class Trainer::Tally {
     delay_metric.ObserveNumber(greatest.all());
     for (const auto& [shard, version] : result.applied) applied_[shard] = std::max(applied_[shard], version);
     ++counts_.acknowledged;
+    counts_.late += result.late;
+    counts_.duplicates += result.duplicate;
     counts_.staleness_sum += greatest.others;
     counts_.delay_sum += greatest.all();
   }
@@ -131,10 +158,10 @@ class Trainer::Tally {
 
 Trainer::Trainer(const TrainingContext& context)
     : context_(context),
-      lead_(context.config->worker().prefetch_batches(), context.config->worker().pushes_in_flight_max(),
-            context.config->train().delay_max() * std::max(1u, context.config->cluster().workers())),
-      push_later_(!context.model->backend()->on_host() && context.config->worker().prefetch_batches() > 0 &&
-                  !lead_.lead().waits),
+      order_(StepOrderOf(context.model->tables())),
+      prefetch_max_(PrefetchMax(*context.config, order_)),
+      lead_(prefetch_max_, PushesInFlightMax(*context.config, order_), DelayMax(*context.config, order_)),
+      push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0 && !lead_.lead().waits),
       tally_(std::make_shared<Tally>(*context.tables, context.client->shard_map()->shards())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
@@ -168,8 +195,8 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                            [&batches, ranges](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
                              return ranges != nullptr ? ranges->Next(next) : batches.Next(&next->indices);
                            },
-                           {.ahead = config.worker().prefetch_batches(),
-                            .less_ahead = config.worker().prefetch_batches() - lead_.lead().batches_ahead,
+                           {.ahead = prefetch_max_,
+                            .less_ahead = prefetch_max_ - BatchesAhead(),
                             .held_max = push_later_ ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic()});
@@ -208,6 +235,7 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   result.seconds = static_cast<double>(context_.time->NowMs() - start_ms) / 1000;
   if (counts.acknowledged > 0) result.staleness_pushes = counts.staleness_sum / counts.acknowledged;
   result.delays = tally_->Delays();
+  result.consistency = Observed();
   result.loss_complaint = loss_trend_->Complaint();
   context_.progress->Delays(result.delays);
   LODESTONE_LOG(INFO, "trainer",
@@ -245,11 +273,14 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   const Tally::Counts counts = tally_->Get();
   LODESTONE_RETURN_IF_ERROR(counts.error);
   const int64_t refresh_ns = NowNs();
-  LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged));
+  LODESTONE_RETURN_IF_ERROR(Refresh(counts.acknowledged, item));
   const int64_t compute_ns = NowNs();
 
   const uint64_t dropout_seed = DropoutSeed(item.assignment);
-  Computed computed{&item, ++steps_, {context_.parameters->versions(), item.versions}};
+  Computed computed{&item, ++steps_, {context_.parameters->versions(), item.versions}, context_.parameters->steps()};
+  if (!item.keyed.keys.empty() && !row_tables_.empty()) computed.steps = std::min(computed.steps, item.steps);
+  // Nobody measures the delay of a contribution: when it is applied is not for its push to say.
+  if (HasSteps()) computed.read_versions = {};
   context_.compute->StartGradients(item, *context_.parameters, dropout_seed);
   absl::StatusOr<int64_t> pushed_ns = Push(pipeline);  // The step before.
   LODESTONE_ASSIGN_OR_RETURN(const double loss, context_.compute->FinishGradients());
@@ -279,7 +310,10 @@ absl::Status Trainer::Step(BatchPipeline* pipeline, const BatchPipeline::Item& i
   if (lead_.Update(counts.acknowledged, counts.delay_sum)) ApplyLead(pipeline);
   const StepCounts step = {steps_,           samples_, samples, loss, counts.acknowledged, counts.staleness_sum,
                            counts.delay_sum, stages_};
-  if (context_.progress->Step(step)) context_.progress->Delays(tally_->Delays());
+  if (context_.progress->Step(step)) {
+    context_.progress->Delays(tally_->Delays());
+    context_.progress->Consistency(Observed());
+  }
   if (context_.results != nullptr) context_.results->Step(step, context_.progress->metric());
   return absl::OkStatus();
 }
@@ -291,16 +325,49 @@ absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
   return context_.validator->Validate(steps_);
 }
 
-absl::Status Trainer::Refresh(uint64_t acknowledged) {
+v1::ConsistencyProgress Trainer::Observed() const {
+  v1::ConsistencyProgress observed;
+  if (order_.kind_case() == v1::Consistency::KIND_NOT_SET) return observed;
+  observed.set_kind(InWords(order_));
+  const Tally::Counts counts = tally_->Get();
+  observed.set_late(counts.late);
+  observed.set_duplicates(counts.duplicates);
+  if (order_.has_sync() && context_.ranges != nullptr) observed.set_waited_seconds(context_.ranges->waited_seconds());
+  return observed;
+}
+
+absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& item) {
+  if (order_.has_sync()) {
+    // Several batches of a step are computed from the same values.
+    const uint64_t step = item.assignment.contribution->step();
+    if (context_.parameters->steps() < step) {
+      LODESTONE_RETURN_IF_ERROR(context_.parameters->PullSteps({.steps_min = step}).status());
+    }
+    context_.ranges->NoteSteps(step);
+    return absl::OkStatus();
+  }
+  if (order_.has_tokens()) return context_.parameters->PullSteps({}).status();
   if (!lead_.lead().waits) return context_.parameters->Refresh(acknowledged);
   return context_.parameters->RefreshTo(acknowledged, tally_->Applied());
 }
 
 void Trainer::ApplyLead(BatchPipeline* pipeline) {
   const Lead& lead = lead_.lead();
-  pipeline->SetAhead(lead.batches_ahead);
+  pipeline->SetAhead(BatchesAhead());
   context_.client->SetPushesInFlightMax(lead.pushes_in_flight);
   context_.parameters->SetOwnPushesMissingMax(kOwnPushesMissingWindows * lead.pushes_in_flight);
+}
+
+StepOrigin Trainer::OriginOf(const Computed& computed) const {
+  const BatchPipeline::Assignment& of = computed.item->assignment;
+  if (of.contribution.has_value()) return {computed.step, *of.contribution};
+  StepOrigin origin(computed.step, of.range, of.sequence);
+  if (!order_.has_tokens()) return origin;
+  // The token is of the oldest of what it was computed from.
+  v1::Contribution& contribution = origin.contribution.emplace();
+  contribution.set_step(computed.steps);
+  contribution.set_samples(computed.item->keyed.batch.size);
+  return origin;
 }
 
 absl::Status Trainer::PushAlone(BatchPipeline* pipeline) {
@@ -320,13 +387,13 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
     const TableHandle* const table = &(*context_.tables)[t];
     if (t < dense_count) {
       dense.push_back({table, context_.compute->gradient(t)});
-    } else if (!keys.empty()) {
+    } else if (!keys.empty() || HasSteps()) {
       rows.push_back({table, keys, context_.compute->gradient(t)});
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
   LODESTONE_RETURN_IF_ERROR(
-      context_.client->Push({computed_.step, of.range, of.sequence}, dense, rows, computed_.read_versions,
+      context_.client->Push(OriginOf(computed_), dense, rows, computed_.read_versions,
                             [tally = tally_, ranges = context_.ranges, range = of.range.incarnation,
                              sequence = of.sequence](const Client::PushResult& result) {
                               tally->Add(result);

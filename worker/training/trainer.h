@@ -6,6 +6,10 @@
 // measured, and kept at what train.delay_max allows (lead.h). Where a device computes, it has the next step to compute
 // while a step's gradients are packed and handed over, unless worker.prefetch_batches or train.delay_max is 0.
 //
+// Where the tables have steps (sync, tokens), rows and dense values are pulled for each step instead, of the step that
+// the batch is leased for, and the gradients are a contribution to it; of sync no batch is read ahead but of the same
+// step. Where their staleness is bounded, a batch is begun once no other worker is too far behind (clock_gate.h).
+//
 // Not thread-safe. The context's objects must outlive it.
 #pragma once
 
@@ -41,6 +45,7 @@ class Trainer {
     StageSeconds stages{};             // Where the time of the steps went.
     bool stopped = false;              // By `stop`, before the last step.
     bool stopped_early = false;        // Because the coordinator said so, before the last step.
+    v1::ConsistencyProgress consistency;  // What was observed of it; of async nothing.
   };
 
   explicit Trainer(const TrainingContext& context);
@@ -62,6 +67,7 @@ class Trainer {
     const BatchPipeline::Item* item = nullptr;  // Null: there is none.
     uint64_t step = 0;
     ReadVersions read_versions;
+    uint64_t steps = 0;  // That the values had at least, where tables have steps.
   };
 
   // `start_ns`: when the trainer began to wait for the batch.
@@ -74,10 +80,18 @@ class Trainer {
   uint64_t DropoutSeed(const BatchPipeline::Assignment& of) const;
   // Validates the model, if that is due and this worker's to do.
   absl::Status MaybeValidate(BatchPipeline* pipeline);
-  // Takes over the newest dense values that the lead asks for.
-  absl::Status Refresh(uint64_t acknowledged);
+  // Takes over the newest dense values that the lead asks for, or those of the step that the batch is of.
+  absl::Status Refresh(uint64_t acknowledged, const BatchPipeline::Item& item);
+  // What has been observed of the order of steps.
+  v1::ConsistencyProgress Observed() const;
+  // Whether gradients are contributions to steps.
+  bool HasSteps() const { return order_.has_sync() || order_.has_tokens(); }
+  // A step's batches do not wait for the measured delay, which they have none of.
+  uint32_t BatchesAhead() const { return order_.has_sync() ? prefetch_max_ : lead_.lead().batches_ahead; }
   // Passes on what lead_ says.
   void ApplyLead(BatchPipeline* pipeline);
+  // What its push is of.
+  StepOrigin OriginOf(const Computed& computed) const;
   // Hands the gradients of computed_ over, if there are any, and gives its batch back. Returns how many nanoseconds
   // that took.
   absl::StatusOr<int64_t> Push(BatchPipeline* pipeline);
@@ -85,6 +99,8 @@ class Trainer {
   absl::Status PushAlone(BatchPipeline* pipeline);
 
   const TrainingContext context_;
+  const v1::Consistency order_;    // StepOrderOf the tables.
+  const uint32_t prefetch_max_;    // Batches, by configuration and order_.
   LeadControl lead_;
   const bool push_later_;  // While the next step is computed.
   const std::shared_ptr<Tally> tally_;

@@ -220,6 +220,7 @@ TEST_F(StepLeasesTest, ACoordinatorThatWasStartedAgainSkipsTheStepsThatTheTables
   const v1::LeaseRangesResponse response = Send(RequestOf(a));
   EXPECT_TRUE(response.complete());
   EXPECT_EQ(response.batches_done(), 12u);
+  EXPECT_EQ(response.steps(), 3u);
 }
 
 TEST_F(StepLeasesTest, NoLeaseIsSaved) {

@@ -113,6 +113,37 @@ TEST_F(ClientTest, PullsWhatWasPushed) {
   }
 }
 
+TEST_F(ClientTest, AContributionGoesToEveryShardAndAPullOfStepsSaysHowManyItWaitsFor) {
+  Connect();
+  const DenseGradient dense{&tables_[0], ones_.data()};
+  const RowGradients none{&tables_[1], {}, nullptr};
+  v1::Contribution contribution;
+  contribution.set_step(5);
+  contribution.set_batch(2);
+  contribution.set_samples(64);
+  std::promise<Client::PushResult> pushed;
+  ASSERT_TRUE(
+      client_->Push({1, contribution}, {&dense, 1}, {&none, 1}, {}, [&](auto r) { pushed.set_value(r); }).ok());
+  EXPECT_TRUE(pushed.get_future().get().status.ok());
+  std::set<ShardId> with_rows;
+  for (const auto& push : cluster_.pushes()) {
+    EXPECT_EQ(push.header.contribution().step(), 5u);
+    EXPECT_EQ(push.header.contribution().batch(), 2u);
+    EXPECT_EQ(push.header.contribution().samples(), 64u);
+    for (const v1::Part& part : push.header.parts()) {
+      EXPECT_EQ(part.more(), v1::Part::NOTHING) << "a shard gets all of it in one message";
+      if (part.table() == tables_[1].id) with_rows.insert(part.shard());
+    }
+  }
+  EXPECT_EQ(with_rows.size(), 8u);
+  std::vector<float> values(kElements);
+  std::promise<absl::Status> pulled;
+  client_->PullSteps({.steps_min = 6}, {{&tables_[0], values.data()}}, {},
+                     [&](absl::Status status, ShardVersions, uint64_t) { pulled.set_value(std::move(status)); });
+  EXPECT_TRUE(pulled.get_future().get().ok());
+  EXPECT_EQ(values, ones_);
+}
+
 TEST_F(ClientTest, RetriesAPushWithTheSameSequenceAndBytesSoThatItCountsOnce) {
   cluster_.SetFaults([](uint32_t, const std::string& method, uint64_t call) {
     if (method != "Push") return Fault::kNone;

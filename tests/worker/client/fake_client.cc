@@ -91,6 +91,21 @@ std::vector<Clock> FakeClient::clocks() const {
   return clocks_;
 }
 
+std::vector<v1::Contribution> FakeClient::contributions() const {
+  MutexLock lock(&mu_);
+  return contributions_;
+}
+
+void FakeClient::SetStepBatches(uint64_t batches) {
+  MutexLock lock(&mu_);
+  step_batches_ = batches;
+}
+
+std::vector<StepRead> FakeClient::step_reads() const {
+  MutexLock lock(&mu_);
+  return step_reads_;
+}
+
 std::vector<Clock> FakeClient::awaited() const {
   MutexLock lock(&mu_);
   return awaited_;
@@ -233,6 +248,7 @@ absl::Status FakeClient::Push(const StepOrigin& step, std::span<const DenseGradi
       }
       ++pushes_;
       clocks_.push_back(step.clock);
+      if (step.contribution.has_value()) contributions_.push_back(*step.contribution);
       if (step.range.incarnation != 0) range_steps_.emplace_back(step.range.incarnation, step.sequence);
       if (broadcast_every_ > 0 && pushes_ % broadcast_every_ == 0) BroadcastLocked();
     }
@@ -280,6 +296,20 @@ void FakeClient::Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
     status = PullLocked(dense, rows, &versions);
   }
   done(status, std::move(versions));
+}
+
+void FakeClient::PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                           std::function<void(absl::Status, ShardVersions, uint64_t)> done) {
+  ShardVersions versions;
+  absl::Status status;
+  uint64_t steps = 0;
+  {
+    MutexLock lock(&mu_);
+    step_reads_.push_back(read);
+    status = PullLocked(dense, rows, &versions);
+    steps = contributions_.size() / step_batches_;
+  }
+  done(status, std::move(versions), steps);
 }
 
 absl::StatusOr<ShardVersions> FakeClient::PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) {

@@ -50,6 +50,10 @@ class FakeClient final : public Client {
   std::vector<Clock> clocks() const;  // Of the pushes that were applied.
   // Of those of ranges: the range's incarnation and the place in it.
   std::vector<std::pair<Incarnation, Sequence>> range_steps() const;
+  // Of those that were contributions to steps. A step is so many of them; they are applied at once.
+  std::vector<v1::Contribution> contributions() const;
+  void SetStepBatches(uint64_t batches);
+  std::vector<StepRead> step_reads() const;  // As PullSteps got them.
   std::vector<Clock> awaited() const;
   std::vector<v1::ValidateRequest> validations() const;                  // As Validate got them.
   std::vector<std::pair<std::string, std::string>> checkpoints() const;  // Written, and what each removed.
@@ -69,6 +73,8 @@ class FakeClient final : public Client {
                     const ReadVersions& read_versions, std::function<void(PushResult)> done) override;
   void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
             std::function<void(absl::Status, ShardVersions)> done) override;
+  void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
+                 std::function<void(absl::Status, ShardVersions, uint64_t)> done) override;
   absl::StatusOr<ShardVersions> PullNow(std::vector<DensePull> dense, std::vector<RowPull> rows) override;
   absl::Status PushPull(Clock clock, std::span<const DenseGradient> dense, std::span<const RowGradients> rows,
                         const ReadVersions& read_versions, std::vector<DensePull> dense_pulls,
@@ -138,6 +144,9 @@ class FakeClient final : public Client {
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::WorkerProgress> reports_ ABSL_GUARDED_BY(mu_);
   std::vector<Clock> clocks_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Contribution> contributions_ ABSL_GUARDED_BY(mu_);
+  uint64_t step_batches_ ABSL_GUARDED_BY(mu_) = 1;
+  std::vector<StepRead> step_reads_ ABSL_GUARDED_BY(mu_);
   std::vector<Clock> awaited_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> untrained_ ABSL_GUARDED_BY(mu_);
   std::function<void()> at_await_ ABSL_GUARDED_BY(mu_);

@@ -258,6 +258,40 @@ TEST_P(RouterTest, SaysOfEachPartOfAPushWhatLaterMessagesOfItHave) {
   }
 }
 
+TEST(Router, GivesEveryShardThatHoldsSomethingOfATableAPartInOneMessageWhereThatIsWanted) {
+  const TableHandle blocks = Dense("d", 100, 50), rows = Rows("r", 4);
+  const Key key = 7;
+  const std::vector<float> values(100, 1);
+  const DenseGradient dense[] = {{&blocks, values.data()}};
+  const RowGradients gradients[] = {{&rows, {&key, 1}, values.data()}};
+  const ShardMap map = MakeMap(2, 8);
+  const Routing routing = *RequestRouter(map, {.whole_shards = true, .every_shard = true}).RoutePush(dense, gradients);
+  std::map<ShardId, size_t> message_of;
+  size_t with_rows = 0, with_keys = 0, with_blocks = 0;
+  for (size_t m = 0; m < routing.messages.size(); ++m) {
+    for (const ShardMessage::Part& part : routing.messages[m].parts) {
+      EXPECT_EQ(message_of.emplace(part.shard, m).first->second, m) << "shard " << part.shard;
+      EXPECT_EQ(map.OwnerOf(part.shard), routing.messages[m].server);
+      if (part.dense) {
+        EXPECT_FALSE(part.items.empty()) << "of dense tables a shard holds its blocks, and only those";
+        with_blocks += part.items.size();
+      } else {
+        ++with_rows;
+        with_keys += part.items.size();
+      }
+    }
+  }
+  EXPECT_EQ(with_rows, 8u);
+  EXPECT_EQ(with_keys, 1u);
+  EXPECT_EQ(with_blocks, 2u);
+  const RowPull none[] = {{&rows, {}}};
+  size_t asked = 0;
+  for (const ShardMessage& message : RequestRouter(map, {.every_shard = true}).RoutePull({}, none)->messages) {
+    asked += message.parts.size();
+  }
+  EXPECT_EQ(asked, 8u);
+}
+
 TEST(Router, MakesNoMessageOfNothing) {
   const TableHandle rows = Rows("r", 4);
   const RowPull none[] = {{&rows, {}}};

@@ -76,13 +76,18 @@ class RangeCoordinator {
 
 // A worker of the test.
 struct FedWorker {
-  explicit FedWorker(RangeCoordinator* coordinator, const v1::Config& config, uint32_t index = 0)
+  explicit FedWorker(RangeCoordinator* coordinator, const v1::Config& config, uint32_t index = 0,
+                     const std::optional<v1::Consistency::Sync>& sync = std::nullopt, uint64_t steps = 0)
       : client(8, index), batches(kFedSamples, 2, kFedBatch, 7, true) {
     coordinator->Join(&client);
     feed = std::make_unique<RangeFeed>(
         &client, &batches,
         RangeFeed::Options{
-            .plan = PlanOf(config, kFedSamples, batches), .retry_timeout_ms = 0, .time = &time, .stops = [this] {
+            .plan = PlanOf(config, kFedSamples, &batches, sync),
+                           .retry_timeout_ms = 0,
+                           .time = &time,
+                           .steps = steps,
+                           .stops = [this] {
               ++looked;
               return stops.load();
             }});
@@ -240,7 +245,7 @@ TEST_F(RangeFeedTest, ACoordinatorThatShutsDownIsAskedAgain) {
     response.mutable_lease()->set_batches(1);
     return response;
   });
-  RangeFeed feed(&client, &batches, {.plan = PlanOf(config_, kFedSamples, batches), .time = &time});
+  RangeFeed feed(&client, &batches, {.plan = PlanOf(config_, kFedSamples, &batches), .time = &time});
   BatchPipeline::Assignment batch;
   const auto more = feed.Next(&batch);
   ASSERT_TRUE(more.ok()) << more.status();
@@ -249,20 +254,64 @@ TEST_F(RangeFeedTest, ACoordinatorThatShutsDownIsAskedAgain) {
   EXPECT_GE(asked, 2);
 }
 
+TEST_F(RangeFeedTest, SynchronousStepsAreTheSameContributionsHoweverManyWorkersThereAre) {
+  v1::Consistency::Sync sync;
+  sync.set_batches(3);
+  std::map<std::pair<uint64_t, uint32_t>, std::vector<uint64_t>> alone, together;  // Samples by step and batch.
+  const auto train = [](FedWorker* worker, auto* into, Mutex* mu) {
+    BatchPipeline::Assignment batch;
+    while (true) {
+      const auto more = worker->feed->Next(&batch);
+      ASSERT_TRUE(more.ok()) << more.status();
+      if (!*more) return;
+      EXPECT_EQ(batch.contribution->samples(), batch.indices.size());
+      {
+        MutexLock lock(mu);
+        const auto [at, fresh] =
+            into->emplace(std::pair(batch.contribution->step(), batch.contribution->batch()), batch.indices);
+        EXPECT_TRUE(fresh) << "step " << at->first.first << " batch " << at->first.second << " twice";
+        for (const auto& [key, samples] : *into) EXPECT_LE(key.first, batch.contribution->step());
+      }
+      worker->feed->Acknowledged(batch.range.incarnation, batch.sequence);
+    }
+  };
+  Mutex mu;
+  {
+    FedWorker worker(&coordinator_, config_, 0, sync, /*steps=*/5);
+    train(&worker, &alone, &mu);
+    EXPECT_EQ(*worker.feed->Finish([] { return false; }), RangeFeed::Ending::kEvaluate);
+    EXPECT_EQ(worker.feed->steps_done(), 12u);
+  }
+  EXPECT_EQ(alone.size(), 21u) << "20 batches in steps of 3: the last two are 3 smaller ones";
+  EXPECT_EQ(alone.begin()->first.first, 5u);
+  EXPECT_EQ(alone.rbegin()->first.first, 11u);
+  std::map<uint64_t, int> visits;
+  for (const auto& [key, samples] : alone) {
+    for (const uint64_t sample : samples) ++visits[sample];
+  }
+  for (const auto& [sample, times] : visits) EXPECT_EQ(times, 2) << "sample " << sample;
+  RangeCoordinator coordinator;
+  FedWorker first(&coordinator, config_, 0, sync, 5), second(&coordinator, config_, 1, sync, 5);
+  std::thread other([&] { train(&second, &together, &mu); });
+  train(&first, &together, &mu);
+  other.join();
+  EXPECT_EQ(together, alone);
+}
+
 TEST_F(RangeFeedTest, APlanSaysWhatIsTrainedOn) {
   config_.mutable_train()->set_run("monday");
   config_.mutable_cluster()->set_seed(9);
-  const EpochBatches batches(kFedSamples, 2, kFedBatch, 7, true);
-  const v1::RangePlan plan = PlanOf(config_, kFedSamples, batches);
+  EpochBatches batches(kFedSamples, 2, kFedBatch, 7, true);
+  const v1::RangePlan plan = PlanOf(config_, kFedSamples, &batches);
   EXPECT_EQ(plan.run(), "monday");
   EXPECT_EQ(plan.description(), "100 samples, 2 epochs, batches of 10, shuffled by seed 9");
   EXPECT_EQ(plan.batches(), 20u);
   EXPECT_EQ(plan.epoch_batches(), 10u);
   EXPECT_EQ(plan.samples(), 200u);
   config_.mutable_train()->set_range_batches(0);
-  EXPECT_EQ(PlanOf(config_, kFedSamples, batches).range_batches(), 64u);
+  EXPECT_EQ(PlanOf(config_, kFedSamples, &batches).range_batches(), 64u);
   config_.mutable_train()->set_shuffle_window(50);
-  EXPECT_EQ(PlanOf(config_, kFedSamples, batches).description(),
+  EXPECT_EQ(PlanOf(config_, kFedSamples, &batches).description(),
             "100 samples, 2 epochs, batches of 10, shuffled by seed 9 in windows of 50");
 }
 
