@@ -205,7 +205,7 @@ void CheckSync(const v1::Consistency::Sync& sync, const std::string& path, bool 
   const bool all = sync.quorum() == 0 || sync.quorum() == batches;
   if (sync.quorum() > batches) {
     problems->push_back({path + ".quorum", absl::StrCat("must not be above the step's ", batches, " batches",
-                                                             sync.batches() > 0 ? "" : ", which cluster.workers is")});
+                                                        sync.batches() > 0 ? "" : ", which cluster.workers is")});
   } else if (all && sync.grace_ms() > 0) {
     problems->push_back({path + ".grace_ms", "is for a quorum below batches: otherwise a step waits for them all"});
   } else if (all && sync.late() != v1::Consistency::Sync::DROP) {
@@ -246,17 +246,19 @@ void CheckConsistency(const v1::Config& config, Problems* problems) {
   const std::string path = path_of(*stepped), kind = steps.has_sync() ? "sync" : "tokens";
   for (const Group& group : groups) {
     if (consistency_of(group).SerializeAsString() == steps.SerializeAsString()) continue;
-    problems->push_back({path, absl::StrCat("all tables of a model are ", kind, ", with the same numbers, or none is, and ",
-                                            group.path, " is not: set train.consistency, and none of a table's own")});
+    problems->push_back(
+        {path, absl::StrCat("all tables of a model are ", kind, ", with the same numbers, or none is, and ", group.path,
+                            " is not: set train.consistency, and none of a table's own")});
     break;
   }
   if (steps.has_sync()) {
     CheckSync(steps.sync(), path + ".sync", guarded, std::max(1u, config.cluster().workers()), problems);
   }
   if (steps.has_sync() && train.sharing() != v1::TrainConfig::RANGES) {
-    problems->push_back({path + ".sync",
-                         "needs train.sharing: ranges, by which the coordinator hands out a step's batches to whichever "
-                         "workers there are"});
+    problems->push_back(
+        {path + ".sync",
+         "needs train.sharing: ranges, by which the coordinator hands out a step's batches to whichever "
+         "workers there are"});
   }
   if (train.scale_rate() != v1::TrainConfig::NONE) {
     problems->push_back({"train.scale_rate", absl::StrCat("must be none where train.consistency is ", kind,

@@ -91,13 +91,16 @@ bool ClockCalls::Answer(Call* call, const MemberTable& members, const LowestCloc
       return true;
     }
   }
+  const bool holds = asker == clocks.holder;
+  call->response()->set_lowest(holds ? clocks.lowest_of_others : clocks.lowest);
+  call->response()->set_newest(asker == clocks.newest_holder ? clocks.newest_of_others : clocks.newest);
   if (clocks.Reached(asker, call->request().clock())) {
     call->response()->set_reached(true);
     for (std::string& line : UntrainedWorkers(members, asker)) call->response()->add_untrained(std::move(line));
     return true;
   }
   if (now_ms < call->deadline_ms()) return false;
-  for (std::string& line : WorkersBehind(members, asker, call->request().clock())) {
+  for (std::string& line : WorkersBehind(members, asker, call->request().clock(), call->request().has_own_clock())) {
     call->response()->add_waiting_for(std::move(line));
   }
   return true;
@@ -107,10 +110,10 @@ ClockCalls::Answered ClockCalls::TakeAnswered(const MemberTable& members) {
   Answered answered;
   MutexLock lock(&mu_);
   if (held_.empty()) return answered;
-  const LowestClocks clocks = LowestClocksOf(members);
+  const LowestClocks clocks = LowestClocksOf(members), training = LowestClocksOf(members, /*training=*/true);
   const int64_t now_ms = time_->NowMs();
   for (Call* const call : held_) {
-    if (Answer(call, members, clocks, now_ms)) answered.push_back(call);
+    if (Answer(call, members, call->request().has_own_clock() ? training : clocks, now_ms)) answered.push_back(call);
   }
   for (Call* const call : answered) held_.erase(call);
   return answered;
@@ -143,8 +146,9 @@ void ClockCalls::FillStatus(const MemberTable& members, v1::StatusResponse* stat
     const Incarnation asker = call->request().incarnation();
     v1::WaitStatus* const wait = status->add_waits();
     wait->set_who(asker == 0 ? "an observer" : members.NameOf(asker));
-    wait->set_what(absl::StrCat("clock ", call->request().clock(), ": ",
-                                absl::StrJoin(WorkersBehind(members, asker, call->request().clock()), "; ")));
+    wait->set_what(absl::StrCat(
+        "clock ", call->request().clock(), ": ",
+        absl::StrJoin(WorkersBehind(members, asker, call->request().clock(), call->request().has_own_clock()), "; ")));
     wait->set_seconds(static_cast<double>(now_ms - call->since_ms()) / 1000.0);
   }
 }

@@ -118,6 +118,14 @@ absl::StatusOr<v1::LeaseRangesResponse> Membership::LeaseRanges(const v1::LeaseR
   return ranges_.Lease(request, !validations_.stopped().empty());
 }
 
+void Membership::NoteClock(Incarnation worker, Clock clock) {
+  const absl::StatusOr<MemberPlace*> place = LivingWorker(worker, "has a clock");
+  if (!place.ok()) return;
+  v1::WorkerProgress& progress = (*place)->progress;
+  progress.set_clock(std::max(progress.clock(), clock));
+  if (progress.phase() < v1::PHASE_TRAINING) progress.set_phase(v1::PHASE_TRAINING);
+}
+
 absl::StatusOr<v1::ValidateResponse> Membership::Validate(const v1::ValidateRequest& request) {
   LODESTONE_RETURN_IF_ERROR(CheckValidation(request, options_.shards));
   LODESTONE_ASSIGN_OR_RETURN(MemberPlace* const worker, LivingWorker(request.incarnation(), "validates"));

@@ -66,6 +66,9 @@ class Membership {
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
 
+  // A worker that trains has reached this clock. Nothing if it does not live.
+  void NoteClock(Incarnation worker, Clock clock);
+
   // What a worker asks and reports of validations. FAILED_PRECONDITION as Heartbeat; INVALID_ARGUMENT: not a worker, or
   // a number that was never claimed. To be answered after it is saved: patience outlives the coordinator.
   absl::StatusOr<v1::ValidateResponse> Validate(const v1::ValidateRequest& request);

@@ -37,9 +37,9 @@ absl::Status CheckRequest(const v1::LeaseRangesRequest& request) {
                                                    " steps of each (train.range_batches)"));
   }
   if (plan.step_batches() > 0 && (plan.batches() % plan.step_batches() != 0 || plan.range_batches() != 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("a plan of synchronous steps of ", plan.step_batches(), " batches has ",
-                                                   plan.batches(), " batches in ranges of ", plan.range_batches(),
-                                                   "; it needs whole steps, and ranges of 1"));
+    return absl::InvalidArgumentError(absl::StrCat("a plan of synchronous steps of ", plan.step_batches(),
+                                                   " batches has ", plan.batches(), " batches in ranges of ",
+                                                   plan.range_batches(), "; it needs whole steps, and ranges of 1"));
   }
   if (plan.ByteSizeLong() > kPlanBytesMax) return absl::InvalidArgumentError("a plan of ranges is too long");
   if (request.held_size() > Ranges::kRangesHeldMax) {
@@ -63,7 +63,8 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   finished_[request.incarnation()] = request.finished();
   if (!request.finished()) broken_off_ = false;
   TakeProgress(request);
-  if (HasSteps() && steps_.NoteSteps(request.steps()) > 0) state_.set_batches_closed(state_.next_batch() - static_cast<uint64_t>(state_.open_size()));
+  if (HasSteps() && steps_.NoteSteps(request.steps()) > 0)
+    state_.set_batches_closed(state_.next_batch() - static_cast<uint64_t>(state_.open_size()));
   v1::LeaseRangesResponse response;
   const bool may_take = request.wants_range() && !request.finished() && request.held_size() < kRangesHeldMax;
   if (const v1::RangeLease* const lease = may_take ? Choose(request) : nullptr; lease != nullptr) {

@@ -2,9 +2,9 @@
 // the next one to ask gets. A range that was begun keeps its incarnation until it is done, whatever becomes of the
 // workers that have it, so that the shards know which of its steps they have applied.
 //
-// With RangePlan.step_batches the batches are those of synchronous steps, and leased one by one (step_leases.h). Who has
-// which of them is not saved with each lease: it does no harm to lease one again, and workers say how many steps the
-// tables have.
+// With RangePlan.step_batches the batches are those of synchronous steps, and leased one by one (step_leases.h). Who
+// has which of them is not saved with each lease: it does no harm to lease one again, and workers say how many steps
+// the tables have.
 //
 // Not thread-safe: part of Membership. Memory is bounded: each live worker has at most kRangesHeldMax ranges, and those
 // of the dead are leased before others are begun.

@@ -223,6 +223,7 @@ grpc::ServerUnaryReactor* CoordinatorService::AwaitClock(grpc::CallbackServerCon
   {
     MutexLock lock(&mu_);
     NoticeStall();
+    if (request->has_own_clock()) membership_.NoteClock(request->incarnation(), request->own_clock());
     answered = clock_calls_.TakeAnswered(membership_.members());
     wake_timer_.NotifyOne();
   }

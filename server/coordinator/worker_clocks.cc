@@ -11,8 +11,10 @@ namespace {
 
 constexpr size_t kLinesMax = 16;  // Workers named in one message.
 
-bool TakesSteps(const MemberTable& members, const MemberPlace& worker) {
-  return members.Alive(worker) && (worker.silent || worker.progress.phase() < v1::PHASE_WAITING);
+bool TakesSteps(const MemberTable& members, const MemberPlace& worker, bool training = false) {
+  if (!members.Alive(worker)) return false;
+  if (training && worker.progress.phase() < v1::PHASE_TRAINING) return false;
+  return worker.silent || worker.progress.phase() < v1::PHASE_WAITING;
 }
 
 // What the worker has reached for certain.
@@ -29,11 +31,18 @@ std::vector<uint32_t> NeverJoined(const MemberTable& members) {
 
 }  // namespace
 
-LowestClocks LowestClocksOf(const MemberTable& members) {
+LowestClocks LowestClocksOf(const MemberTable& members, bool training) {
   LowestClocks clocks;
   for (const MemberPlace& worker : members.workers()) {
-    if (!TakesSteps(members, worker)) continue;
+    if (!TakesSteps(members, worker, training)) continue;
     const Clock clock = ClockOf(worker);
+    if (clock > clocks.newest || clocks.newest_holder == 0) {
+      clocks.newest_of_others = clocks.newest;
+      clocks.newest = clock;
+      clocks.newest_holder = worker.incarnation;
+    } else {
+      clocks.newest_of_others = std::max(clocks.newest_of_others, clock);
+    }
     if (clock < clocks.lowest) {
       clocks.lowest_of_others = clocks.lowest;
       clocks.lowest = clock;
@@ -43,15 +52,15 @@ LowestClocks LowestClocksOf(const MemberTable& members) {
     }
   }
   // No worker is beyond the start while one has yet to come: its part of the data is its own.
-  if (!NeverJoined(members).empty()) clocks = {.holder = 0, .lowest = 0, .lowest_of_others = 0};
+  if (!training && !NeverJoined(members).empty()) clocks = {.holder = 0, .lowest = 0, .lowest_of_others = 0};
   return clocks;
 }
 
-std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock) {
+std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock, bool training) {
   std::vector<std::string> lines;
   size_t more = 0;
   for (const MemberPlace& worker : members.workers()) {
-    if (worker.incarnation == asker || !TakesSteps(members, worker) || ClockOf(worker) >= clock) continue;
+    if (worker.incarnation == asker || !TakesSteps(members, worker, training) || ClockOf(worker) >= clock) continue;
     if (lines.size() >= kLinesMax) {
       ++more;
       continue;
@@ -59,7 +68,7 @@ std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation a
     const std::string is = worker.silent ? " was " : absl::StrCat(" is at clock ", worker.progress.clock(), ", ");
     lines.push_back(absl::StrCat(members.Describe(worker), is, members.LastHeard(worker)));
   }
-  for (const uint32_t index : clock > 0 ? NeverJoined(members) : std::vector<uint32_t>()) {
+  for (const uint32_t index : clock > 0 && !training ? NeverJoined(members) : std::vector<uint32_t>()) {
     if (lines.size() >= kLinesMax) {
       ++more;
       continue;

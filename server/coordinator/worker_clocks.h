@@ -12,23 +12,30 @@
 
 namespace lodestone::server {
 
-// Enough to answer any number of askers.
+// Enough to answer any number of askers: the lowest clock, which `holder` has, and that of all but the holder; and the
+// newest likewise.
 struct LowestClocks {
+  static constexpr Clock kNone = std::numeric_limits<Clock>::max();
+
   Incarnation holder = 0;
-  Clock lowest = std::numeric_limits<Clock>::max();  // The holder's.
-  Clock lowest_of_others = std::numeric_limits<Clock>::max();
+  Clock lowest = kNone;
+  Clock lowest_of_others = kNone;
+  Incarnation newest_holder = 0;
+  Clock newest = 0;
+  Clock newest_of_others = 0;
 
   // No worker but `asker` itself is behind `clock`.
   bool Reached(Incarnation asker, Clock clock) const { return (asker == holder ? lowest_of_others : lowest) >= clock; }
 };
 
 // How far the live workers that still take steps have come. While a place for a worker has never been held, that is
-// nowhere.
-LowestClocks LowestClocksOf(const MemberTable& members);
+// nowhere. With `training`, of those only that have begun to train.
+LowestClocks LowestClocksOf(const MemberTable& members, bool training = false);
 
 // The live workers other than `asker` that are behind `clock`, and those that have never joined, one line each; a last
 // line counts those beyond 16.
-std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock);
+std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock,
+                                       bool training = false);
 
 // The workers other than `asker` that take no further step and lack samples of what they were to train on, because they
 // died, left or were stopped (but not those that training ended early for): who, how far they came and when they were

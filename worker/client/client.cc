@@ -91,6 +91,11 @@ class ClientImpl final : public Client {
     membership_->ReportProgress(progress);
   }
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
+  absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) override {
+    LODESTONE_RETURN_IF_ERROR(Health());
+    return membership_->AskClock(std::move(request));
+  }
+  void ReportClock(Clock clock) override { membership_->ReportClock(clock); }
   absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) override {
     LODESTONE_RETURN_IF_ERROR(Health());
     return membership_->Validate(std::move(request));

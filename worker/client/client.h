@@ -71,6 +71,12 @@ class Client : public ClusterReader {
   // Waits until every other live worker's clock has reached `clock` (or it has finished); logs which it waits for.
   // Returns those that take no further step and have not trained all of their samples, a line each.
   virtual absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) = 0;
+  // As Coordinator.AwaitClock, in this worker's name; tried once. What it waits for is reported with the progress until
+  // the next call.
+  virtual absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) = 0;
+  // From now on heartbeats report this clock, which never goes back, instead of the progress's; a heartbeat is sent
+  // now.
+  virtual void ReportClock(Clock clock) = 0;
   // As Coordinator.Validate, in this worker's name. A claim is tried once, and for a few seconds at most; a report
   // again and again, for longer.
   virtual absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) = 0;

@@ -43,8 +43,8 @@ class ClusterReader {
   virtual void Pull(std::vector<DensePull> dense, std::vector<RowPull> rows,
                     std::function<void(absl::Status, ShardVersions)> done) = 0;
   // The same of tables whose consistency is sync or tokens, which have steps: waits, at the ps, for those that `read`
-  // wants, and `done` also gets the lowest steps of what was read. UNAVAILABLE, saying which batches are missing, if they
-  // do not come.
+  // wants, and `done` also gets the lowest steps of what was read. UNAVAILABLE, saying which batches are missing, if
+  // they do not come.
   virtual void PullSteps(const StepRead& read, std::vector<DensePull> dense, std::vector<RowPull> rows,
                          std::function<void(absl::Status, ShardVersions, uint64_t steps)> done) = 0;
   // Pull, waiting.

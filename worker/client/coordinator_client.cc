@@ -135,6 +135,7 @@ void WorkerMembership::FillHeartbeat(bool leaving, v1::HeartbeatRequest* request
   std::string waiting_for = events_.waiting_for && !leaving ? events_.waiting_for() : "";
   MutexLock lock(&mu_);
   *request->mutable_progress() = progress_;
+  if (clock_.has_value()) request->mutable_progress()->set_clock(*clock_);
   if (request->progress().waiting_for().empty()) {
     request->mutable_progress()->set_waiting_for(awaits_.empty() ? std::move(waiting_for) : awaits_);
   }
@@ -148,17 +149,30 @@ void WorkerMembership::Lose(const absl::Status& status) {
   if (events_.on_lost) events_.on_lost(status);
 }
 
-absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskForClock(Clock clock) {
-  v1::AwaitClockRequest request;
+absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskClock(v1::AwaitClockRequest request) {
   request.set_incarnation(incarnation());
-  request.set_clock(clock);
-  request.set_timeout_ms(kAwaitHoldMs);
   v1::AwaitClockResponse response;
-  LODESTONE_RETURN_IF_ERROR(lease_->Call(kAwaitHoldMs + config_.worker().call_timeout_ms(),
-                                         [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-                                           return stub->AwaitClock(context, request, &response);
-                                         }));
+  const absl::Status status = lease_->Call(request.timeout_ms() + config_.worker().call_timeout_ms(),
+                                           [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+                                             return stub->AwaitClock(context, request, &response);
+                                           });
+  const std::string what = absl::StrCat("clock ", request.clock(), " of ");
+  MutexLock lock(&mu_);
+  LODESTONE_RETURN_IF_ERROR(lost_);
+  if (!status.ok()) {
+    awaits_ = absl::StrCat(what, "the other workers: ", status.ToString());
+    return Annotate(status, absl::StrCat(what, "the other workers"));
+  }
+  awaits_ = response.reached() ? "" : absl::StrCat(what, absl::StrJoin(response.waiting_for(), "; "));
   return response;
+}
+
+void WorkerMembership::ReportClock(Clock clock) {
+  {
+    MutexLock lock(&mu_);
+    clock_ = std::max(clock_.value_or(0), clock);
+  }
+  lease_->RequestHeartbeat();
 }
 
 void WorkerMembership::NoteStop(const std::string& why) {
@@ -211,7 +225,10 @@ absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock cloc
   std::vector<std::string> untrained;
   absl::Status ended;
   for (bool reached = false; ended.ok() && !reached;) {
-    const absl::StatusOr<v1::AwaitClockResponse> answer = AskForClock(clock);
+    v1::AwaitClockRequest request;
+    request.set_clock(clock);
+    request.set_timeout_ms(kAwaitHoldMs);
+    const absl::StatusOr<v1::AwaitClockResponse> answer = AskClock(std::move(request));
     std::string awaits;
     if (answer.ok()) {
       retry.reset();
@@ -224,7 +241,7 @@ absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock cloc
     } else {
       if (!retry.has_value()) retry.emplace(policy, &time, static_cast<uint64_t>(time.NowMs()));
       const std::optional<int64_t> pause_ms = retry->Next(answer.status().code());
-      if (!pause_ms.has_value()) ended = Annotate(answer.status(), what);
+      if (!pause_ms.has_value()) ended = answer.status();
       awaits = absl::StrCat(what, ": ", answer.status().ToString());
       if (pause_ms.has_value()) Sleep(*pause_ms);
     }

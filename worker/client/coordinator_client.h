@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -58,6 +59,9 @@ class WorkerMembership {
   void ReportProgress(const v1::WorkerProgress& progress);
   // As Client::AwaitClock.
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock);
+  // As Client::AskClock and Client::ReportClock.
+  absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request);
+  void ReportClock(Clock clock);
   // As Client::Validate and Client::StopsEarly.
   absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request);
   // As Client::LeaseRanges.
@@ -74,7 +78,6 @@ class WorkerMembership {
   absl::Status CheckRoute(const ShardMap& map) const;
   void SetRoute(const ShardMap& map);
   void Lose(const absl::Status& status);
-  absl::StatusOr<v1::AwaitClockResponse> AskForClock(Clock clock);
   // Why training ends early; empty: it does not.
   void NoteStop(const std::string& why);
 
@@ -87,7 +90,8 @@ class WorkerMembership {
   mutable Mutex mu_;
   std::shared_ptr<const ShardMap> shard_map_ ABSL_GUARDED_BY(mu_);  // Null before the first.
   v1::WorkerProgress progress_ ABSL_GUARDED_BY(mu_);
-  std::string awaits_ ABSL_GUARDED_BY(mu_);  // What AwaitClock or LeaseRanges waits for.
+  std::optional<Clock> clock_ ABSL_GUARDED_BY(mu_);  // As ReportClock was told last.
+  std::string awaits_ ABSL_GUARDED_BY(mu_);          // What AwaitClock or LeaseRanges waits for.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<LeaseClient> lease_;  // Last: its thread uses all of the above. Synchronises itself.

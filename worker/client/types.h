@@ -62,8 +62,8 @@ struct StepOrigin {
   StepOrigin(Clock clock) : clock(clock) {}  // Of this worker alone. NOLINT: a conversion.
   StepOrigin(Clock clock, RangeSession range, Sequence sequence)
       : clock(clock), range(std::move(range)), sequence(sequence) {}
-  // Of tables whose consistency is sync or tokens: what is pushed is a part of their steps. It must hold gradients of all
-  // of them, of no rows if need be; every shard that holds something of one gets a part.
+  // Of tables whose consistency is sync or tokens: what is pushed is a part of their steps. It must hold gradients of
+  // all of them, of no rows if need be; every shard that holds something of one gets a part.
   StepOrigin(Clock clock, v1::Contribution contribution) : clock(clock), contribution(std::move(contribution)) {}
 
   Clock clock = 0;        // This worker's steps so far.

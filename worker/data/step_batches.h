@@ -1,5 +1,5 @@
-// The batches of synchronous steps: those of a run (EpochBatches), so many to a step, over the ends of epochs. Batch b is
-// of step b / step_batches of the run, and has number b % step_batches in it.
+// The batches of synchronous steps: those of a run (EpochBatches), so many to a step, over the ends of epochs. Batch b
+// is of step b / step_batches of the run, and has number b % step_batches in it.
 //
 // Where the run's batches are no multiple of that, the last step is made of the samples that are left, cut into
 // step_batches batches of equal size, give or take one sample: every sample still counts once. Only if fewer samples

@@ -1,4 +1,5 @@
-// How a model's steps are ordered among those of other workers: what the consistency of its tables comes to for a worker.
+// How a model's steps are ordered among those of other workers: what the consistency of its tables comes to for a
+// worker.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -11,8 +12,8 @@
 
 namespace lodestone::worker {
 
-// The consistency of a group of tables: its own, or else train.consistency, with the numbers that are cluster.workers by
-// default filled in. Empty: async.
+// The consistency of a group of tables: its own, or else train.consistency, with the numbers that are cluster.workers
+// by default filled in. Empty: async.
 v1::Consistency ConsistencyOf(const v1::Config& config, const v1::TableConfig& group);
 
 // What a worker with these tables has to keep to: sync or tokens, which all of them have then (CheckConfig); or the

@@ -39,12 +39,13 @@ std::string DelaysJson(const std::vector<DelaySummary>& delays) {
 
 // {"kind": "sync, steps of 4 batches", "waited_seconds": 1.5, "late": 0, "duplicates": 0}
 std::string ConsistencyJson(const v1::ConsistencyProgress& observed) {
-  return absl::StrCat("{\"kind\": ", Quoted(observed.kind()), ", \"waited_seconds\": ", Number(observed.waited_seconds()),
-                      observed.has_behind_max()
-                          ? absl::StrCat(", \"clocks_behind\": {\"p50\": ", observed.behind_p50(),
-                                         ", \"p90\": ", observed.behind_p90(), ", \"max\": ", observed.behind_max(), "}")
-                          : absl::StrCat(", \"late\": ", observed.late(), ", \"duplicates\": ", observed.duplicates()),
-                      "}");
+  return absl::StrCat(
+      "{\"kind\": ", Quoted(observed.kind()), ", \"waited_seconds\": ", Number(observed.waited_seconds()),
+      observed.has_behind_max()
+          ? absl::StrCat(", \"clocks_behind\": {\"p50\": ", observed.behind_p50(), ", \"p90\": ", observed.behind_p90(),
+                         ", \"max\": ", observed.behind_max(), "}")
+          : absl::StrCat(", \"late\": ", observed.late(), ", \"duplicates\": ", observed.duplicates()),
+      "}");
 }
 
 // {"number": 2, "worker": 0, "steps": 200, "samples": 51200, "seconds": 1.5, "best": true, "loss": 0.43, "auc": 0.78}

@@ -25,13 +25,13 @@ struct Summary {
   std::string stopped_early;   // Why validations have ended training, of this worker too; empty: they have not.
   // Other workers that had not trained all of their samples when this one evaluated, a line each.
   std::vector<std::string> untrained;
-  bool changed = false;              // Others pushed while it evaluated: the metrics are of no one version.
-  double staleness_pushes = 0;       // Mean of the others' part of the delay.
-  std::vector<DelaySummary> delays;  // By table.
-  std::string loss_complaint;        // LossTrend::Complaint.
+  bool changed = false;                 // Others pushed while it evaluated: the metrics are of no one version.
+  double staleness_pushes = 0;          // Mean of the others' part of the delay.
+  std::vector<DelaySummary> delays;     // By table.
+  std::string loss_complaint;           // LossTrend::Complaint.
   v1::ConsistencyProgress consistency;  // What was observed of the order of steps; of async nothing.
-  StageSeconds stage_seconds{};      // Where the time of the steps went.
-  v1::ValidationState validations;   // Of all workers; empty: there were none, or this one did not ask.
+  StageSeconds stage_seconds{};         // Where the time of the steps went.
+  v1::ValidationState validations;      // Of all workers; empty: there were none, or this one did not ask.
   std::optional<EvaluationMetrics::Result> train;
   std::optional<EvaluationMetrics::Result> test;
   std::string best_reachable_metric;     // "auc" or "rmse".

@@ -37,9 +37,10 @@ class BatchPipeline {
     uint64_t number = 0;    // Over all epochs, of all workers where these lease ranges.
     RangeSession range;     // The leased range, and
     Sequence sequence = 0;  // the place in it, from 1; none: the batch is the worker's own.
-    // The batch's place among those of a synchronous step; its rows are read for that step. `range` is none then, but for
-    // the number by which the feed knows the batch.
+    // The batch's place among those of a synchronous step; its rows are read for that step. `range` is none then, but
+    // for the number by which the feed knows the batch.
     std::optional<v1::Contribution> contribution;
+    Clock clock = 0;  // The worker's clock that the step leads to (ClockGate); 0: staleness is not bounded.
   };
 
   // A batch with the rows of its keys.

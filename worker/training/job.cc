@@ -74,8 +74,8 @@ void FillValidations(const TrainingContext& context, bool stopped_early, Summary
       summary->validations.stopped().empty() ? "the coordinator has ended training" : summary->validations.stopped();
 }
 
-// Pulls the dense values, and asks every shard that holds something of the tables for so many steps: those that they have
-// are the lowest of all then (Parameters::steps).
+// Pulls the dense values, and asks every shard that holds something of the tables for so many steps: those that they
+// have are the lowest of all then (Parameters::steps).
 absl::Status PullFromEveryShard(const TrainingContext& context, uint64_t steps_min) {
   std::vector<RowPull> rows;
   for (size_t t = context.model->dense_table_count(); t < context.tables->size(); ++t) {
@@ -170,7 +170,8 @@ absl::StatusOr<Summary> RunJob(const v1::Config& config, Client* client, const L
   if (order.has_sync()) {
     sync = order.sync();
     if (config.train().sharing() != v1::TrainConfig::RANGES) {
-      return absl::InvalidArgumentError("consistency sync needs train.sharing: ranges, which hands out a step's batches");
+      return absl::InvalidArgumentError(
+          "consistency sync needs train.sharing: ranges, which hands out a step's batches");
     }
     LODESTONE_RETURN_IF_ERROR(PullFromEveryShard(context, /*steps_min=*/0));
   }

@@ -1,8 +1,9 @@
 // A worker's copy of the dense tables. Broadcasts write what has changed into a second, staged copy; the trainer takes
 // it over between two steps, so that the values do not move while a step computes.
 //
-// Broadcasts are the rule and pulls the fallback (but for tables with steps, which are pulled for each step): where none has come for a while, or where the copy would lack too
-// many of the worker's own pushes, Refresh pulls. Own pushes are never applied here; they come back from the servers.
+// Broadcasts are the rule and pulls the fallback (but for tables with steps, which are pulled for each step): where
+// none has come for a while, or where the copy would lack too many of the worker's own pushes, Refresh pulls. Own
+// pushes are never applied here; they come back from the servers.
 //
 // Thread safety: for one thread. The client's threads write the staged copy only.
 //
@@ -33,8 +34,8 @@ class Parameters {
     // and again from the same values add up to one huge step.
     uint64_t own_pushes_missing_max = 8;
     const TimeSource* time = nullptr;
-    // Whether broadcasts bring values. Where they do not, only pulls do: of tables with steps (HasSteps), whose values must
-    // be of one step.
+    // Whether broadcasts bring values. Where they do not, only pulls do: of tables with steps (HasSteps), whose values
+    // must be of one step.
     bool broadcasts = true;
   };
 

@@ -3,8 +3,8 @@
 // that.
 //
 // With RangePlan.step_batches what is leased are single batches of synchronous steps. That one is done is reported at
-// once, because the next step begins when all are; while a worker waits for that, it asks again after a sixteenth of the
-// time that it has waited.
+// once, because the next step begins when all are; while a worker waits for that, it asks again after a sixteenth of
+// the time that it has waited.
 //
 // Thread-safe. Next belongs to one thread, Finish and Evaluated to another; Acknowledged is called by any.
 //
@@ -34,8 +34,8 @@ namespace lodestone::worker {
 class Client;
 class EpochBatches;
 
-// What a run with these settings trains on: the same for all of its workers. `samples`: of the training data; `sync`: how
-// the tables' steps are made, if they are synchronous.
+// What a run with these settings trains on: the same for all of its workers. `samples`: of the training data; `sync`:
+// how the tables' steps are made, if they are synchronous.
 v1::RangePlan PlanOf(const v1::Config& config, uint64_t samples, EpochBatches* batches,
                      const std::optional<v1::Consistency::Sync>& sync = std::nullopt);
 

@@ -18,6 +18,7 @@
 #include "worker/model/step_order.h"
 #include "worker/report/progress.h"
 #include "worker/report/results.h"
+#include "worker/training/clock_gate.h"
 #include "worker/training/compute.h"
 #include "worker/training/parameters.h"
 #include "worker/training/range_feed.h"
@@ -54,8 +55,8 @@ HistogramMetric delay_metric("lodestone_worker_delay_updates",
                              {}, Histogram::Of::kNumbers);
 CounterMetric refused_metric("lodestone_worker_pushes_refused_total", "Pushes that a table's guard refused.");
 
-// How many batches' rows are read ahead at most: of synchronous steps one, which is of the same step; with tokens so many
-// that the gradients are not too old when they come.
+// How many batches' rows are read ahead at most: of synchronous steps one, which is of the same step; with tokens so
+// many that the gradients are not too old when they come.
 uint32_t PrefetchMax(const v1::Config& config, const v1::Consistency& order) {
   const uint32_t batches = config.worker().prefetch_batches();
   if (order.has_sync()) return std::min(batches, 1u);
@@ -190,19 +191,28 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
   Result result;
   const int64_t start_ms = context_.time->NowMs();
   if (context_.validator != nullptr) context_.validator->Start();
+  if (order_.has_bounded()) {
+    gate_ = std::make_shared<ClockGate>(
+        context_.client,
+        ClockGate::Options{
+            .staleness = order_.bounded().staleness(),
+            .moves_up = ranges != nullptr,
+            .retry_timeout_ms = config.worker().retry_timeout_ms(),
+            .time = context_.time,
+            .stops = [this] { return context_.Stops(StopRequest::kFinish) || context_.client->StopsEarly(); }});
+    LODESTONE_RETURN_IF_ERROR(gate_->Start());
+  }
   {
-    BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_,
-                           [&batches, ranges](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
-                             return ranges != nullptr ? ranges->Next(next) : batches.Next(&next->indices);
-                           },
+    BatchPipeline pipeline(context_.client, context_.data->train.get(), row_tables_, SourceOf(&batches),
                            {.ahead = prefetch_max_,
                             .less_ahead = prefetch_max_ - BatchesAhead(),
                             .held_max = push_later_ ? 2u : 1u,
                             .backend = context_.model->backend(),
                             .ordered = config.worker().deterministic()});
     // The pipeline ends when its thread does, which may wait for a range.
-    const auto stop = absl::MakeCleanup([ranges] {
+    const auto stop = absl::MakeCleanup([this, ranges] {
       if (ranges != nullptr) ranges->Stop();
+      if (gate_ != nullptr) gate_->Stop();
     });
     ApplyLead(&pipeline);
     while (true) {
@@ -213,8 +223,9 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
       const int64_t start_ns = NowNs();
       LODESTONE_ASSIGN_OR_RETURN(const BatchPipeline::Item* item, pipeline.Next());
       if (item == nullptr) {
-        // It may have waited for a range, and been stopped then.
-        result.stopped = ranges != nullptr && !ranges->complete() && context_.Stops(StopRequest::kFinish);
+        // It may have waited for a range, or for others, and been stopped then.
+        const bool all = ranges != nullptr ? ranges->complete() : samples_ >= samples_total;
+        result.stopped = (ranges != nullptr || gate_ != nullptr) && !all && context_.Stops(StopRequest::kFinish);
         break;
       }
       LODESTONE_RETURN_IF_ERROR(Step(&pipeline, *item, start_ns));
@@ -246,6 +257,23 @@ absl::StatusOr<Trainer::Result> Trainer::Train() {
                 counts.refused, context_.parameters->pulls(), context_.parameters->blocks_from_broadcasts());
   if (!result.loss_complaint.empty()) LODESTONE_LOG(WARN, "trainer", "{}", result.loss_complaint);
   return result;
+}
+
+BatchPipeline::Source Trainer::SourceOf(EpochBatches* batches) {
+  return [batches, ranges = context_.ranges.get(),
+          gate = gate_.get()](BatchPipeline::Assignment* next) -> absl::StatusOr<bool> {
+    if (ranges == nullptr) {
+      if (!batches->Next(&next->indices)) return false;
+    } else {
+      if (gate != nullptr) gate->SetIdle(true);
+      LODESTONE_ASSIGN_OR_RETURN(const bool more, ranges->Next(next));
+      if (gate != nullptr) gate->SetIdle(false);
+      if (!more) return false;
+    }
+    if (gate == nullptr) return true;
+    LODESTONE_ASSIGN_OR_RETURN(next->clock, gate->Await());
+    return next->clock != 0;
+  };
 }
 
 void Trainer::CountStages(const std::array<int64_t, kStages>& ns) {
@@ -328,6 +356,7 @@ absl::Status Trainer::MaybeValidate(BatchPipeline* pipeline) {
 v1::ConsistencyProgress Trainer::Observed() const {
   v1::ConsistencyProgress observed;
   if (order_.kind_case() == v1::Consistency::KIND_NOT_SET) return observed;
+  if (gate_ != nullptr) observed = gate_->Observed();
   observed.set_kind(InWords(order_));
   const Tally::Counts counts = tally_->Get();
   observed.set_late(counts.late);
@@ -347,6 +376,12 @@ absl::Status Trainer::Refresh(uint64_t acknowledged, const BatchPipeline::Item& 
     return absl::OkStatus();
   }
   if (order_.has_tokens()) return context_.parameters->PullSteps({}).status();
+  if (gate_ != nullptr && !gate_->WillDo(dense_lowest_, item.assignment.clock)) {
+    // What broadcasts have brought may lack more than is allowed.
+    const Clock lowest = gate_->lowest();
+    LODESTONE_RETURN_IF_ERROR(context_.parameters->PullAll());
+    dense_lowest_ = lowest;
+  }
   if (!lead_.lead().waits) return context_.parameters->Refresh(acknowledged);
   return context_.parameters->RefreshTo(acknowledged, tally_->Applied());
 }
@@ -394,13 +429,13 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
   const BatchPipeline::Assignment& of = computed_.item->assignment;
   LODESTONE_RETURN_IF_ERROR(
       context_.client->Push(OriginOf(computed_), dense, rows, computed_.read_versions,
-                            [tally = tally_, ranges = context_.ranges, range = of.range.incarnation,
-                             sequence = of.sequence](const Client::PushResult& result) {
+                            [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation,
+                             sequence = of.sequence, clock = of.clock](const Client::PushResult& result) {
                               tally->Add(result);
                               // What a guard refuses is not sent again.
-                              if (ranges != nullptr && (result.status.ok() || absl::IsOutOfRange(result.status))) {
-                                ranges->Acknowledged(range, sequence);
-                              }
+                              if (!result.status.ok() && !absl::IsOutOfRange(result.status)) return;
+                              if (ranges != nullptr) ranges->Acknowledged(range, sequence);
+                              if (gate != nullptr) gate->Acknowledged(clock);
                             }));
   if (lead_.lead().waits) LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   computed_ = {};

@@ -32,19 +32,21 @@
 
 namespace lodestone::worker {
 
+class ClockGate;
+
 class Trainer {
  public:
   struct Result {
     uint64_t steps = 0;
     uint64_t samples = 0;
-    double seconds = 0;                // From the first step to the last push's acknowledgement.
-    uint64_t samples_total = 0;        // That were to be trained on; of leased ones, those that were.
-    double staleness_pushes = 0;       // Mean over the pushes of the others' part of the delay.
-    std::vector<DelaySummary> delays;  // By table.
-    std::string loss_complaint;        // LossTrend::Complaint.
-    StageSeconds stages{};             // Where the time of the steps went.
-    bool stopped = false;              // By `stop`, before the last step.
-    bool stopped_early = false;        // Because the coordinator said so, before the last step.
+    double seconds = 0;                   // From the first step to the last push's acknowledgement.
+    uint64_t samples_total = 0;           // That were to be trained on; of leased ones, those that were.
+    double staleness_pushes = 0;          // Mean over the pushes of the others' part of the delay.
+    std::vector<DelaySummary> delays;     // By table.
+    std::string loss_complaint;           // LossTrend::Complaint.
+    StageSeconds stages{};                // Where the time of the steps went.
+    bool stopped = false;                 // By `stop`, before the last step.
+    bool stopped_early = false;           // Because the coordinator said so, before the last step.
     v1::ConsistencyProgress consistency;  // What was observed of it; of async nothing.
   };
 
@@ -60,6 +62,9 @@ class Trainer {
   absl::StatusOr<Result> Train();
 
  private:
+  // Gives the batches: those of `ranges`, or else of `batches`, each once it may be begun.
+  BatchPipeline::Source SourceOf(EpochBatches* batches);
+
   class Tally;  // Of pushes; their callbacks share it.
 
   // A step whose gradients are to be pushed.
@@ -99,11 +104,13 @@ class Trainer {
   absl::Status PushAlone(BatchPipeline* pipeline);
 
   const TrainingContext context_;
-  const v1::Consistency order_;    // StepOrderOf the tables.
-  const uint32_t prefetch_max_;    // Batches, by configuration and order_.
+  const v1::Consistency order_;  // StepOrderOf the tables.
+  const uint32_t prefetch_max_;  // Batches, by configuration and order_.
   LeadControl lead_;
   const bool push_later_;  // While the next step is computed.
   const std::shared_ptr<Tally> tally_;
+  std::shared_ptr<ClockGate> gate_;  // Null: staleness is not bounded. Shared with the callbacks of pushes.
+  Clock dense_lowest_ = 0;           // The others' lowest clock when the dense values were pulled last.
   std::vector<const TableHandle*> row_tables_;
 
   uint64_t steps_ = 0;

@@ -204,13 +204,15 @@ const std::vector<Broken>& BrokenFiles() {
       {"AdvertiseMissing", "server:\n  listen: \"[::]:7000\"\n",
        "1:1: server.advertise: must be set, because server.listen is `[::]:7000`, which others cannot connect to"},
       {"SyncWithPartitions", "train: {consistency: {sync: {}}}\n",
-       "1:23: train.consistency.sync: needs train.sharing: ranges, by which the coordinator hands out a step's batches to "
+       "1:23: train.consistency.sync: needs train.sharing: ranges, by which the coordinator hands out a step's batches "
+       "to "
        "whichever workers there are"},
       {"SyncOfSomeTables", "train: {sharing: ranges}\nmodel: {dense: {consistency: {sync: {}}}}\n",
        "2:17: model.dense.consistency: all tables of a model are sync, with the same numbers, or none is, and "
        "model.linear is not: set train.consistency, and none of a table's own"},
       {"TokensOfSomeTables", "train: {consistency: {tokens: {}}}\nmodel: {linear: {consistency: {bounded: {}}}}\n",
-       "1:9: train.consistency: all tables of a model are tokens, with the same numbers, or none is, and model.linear is "
+       "1:9: train.consistency: all tables of a model are tokens, with the same numbers, or none is, and model.linear "
+       "is "
        "not: set train.consistency, and none of a table's own"},
       {"QuorumAboveTheWorkers", "cluster: {workers: 2}\ntrain: {sharing: ranges, consistency: {sync: {quorum: 3}}}\n",
        "2:47: train.consistency.sync.quorum: must not be above the step's 2 batches, which cluster.workers is"},
@@ -223,7 +225,8 @@ const std::vector<Broken>& BrokenFiles() {
        "1:40: train.consistency.sync: does not go with a guard: a step waits for each of its batches, and a guard "
        "refuses some; leave guard.norm_max_factor away, or set train.clip_norm instead"},
       {"SyncWithAScaledRate", "train: {sharing: ranges, scale_rate: sqrt, consistency: {sync: {}}}\n",
-       "1:26: train.scale_rate: must be none where train.consistency is sync: the gradients of a step are averaged, and "
+       "1:26: train.scale_rate: must be none where train.consistency is sync: the gradients of a step are averaged, "
+       "and "
        "applied once"},
       {"FollowersWithoutAFolder", "cluster: {replicas: 2}\n",
        "1:11: cluster.replicas: 2 needs server.data_dir (or coordinator.etcd): a coordinator that forgets who took "

@@ -1,3 +1,5 @@
+#include "server/coordinator/step_leases.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +14,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/membership.h"
-#include "server/coordinator/step_leases.h"
 
 namespace lodestone::server {
 namespace {

@@ -122,8 +122,7 @@ TEST_F(ClientTest, AContributionGoesToEveryShardAndAPullOfStepsSaysHowManyItWait
   contribution.set_batch(2);
   contribution.set_samples(64);
   std::promise<Client::PushResult> pushed;
-  ASSERT_TRUE(
-      client_->Push({1, contribution}, {&dense, 1}, {&none, 1}, {}, [&](auto r) { pushed.set_value(r); }).ok());
+  ASSERT_TRUE(client_->Push({1, contribution}, {&dense, 1}, {&none, 1}, {}, [&](auto r) { pushed.set_value(r); }).ok());
   EXPECT_TRUE(pushed.get_future().get().status.ok());
   std::set<ShardId> with_rows;
   for (const auto& push : cluster_.pushes()) {

@@ -1,6 +1,7 @@
 #include "tests/worker/client/fake_client.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -394,6 +395,37 @@ absl::StatusOr<std::vector<std::string>> FakeClient::AwaitClock(Clock clock) {
   if (at) at();
   MutexLock lock(&mu_);
   return untrained_;
+}
+
+void FakeClient::OnAskClock(std::function<absl::StatusOr<v1::AwaitClockResponse>(const v1::AwaitClockRequest&)> answer,
+                            std::function<void(Clock)> told) {
+  MutexLock lock(&mu_);
+  ask_clock_ = std::move(answer);
+  told_clock_ = std::move(told);
+}
+
+absl::StatusOr<v1::AwaitClockResponse> FakeClient::AskClock(v1::AwaitClockRequest request) {
+  std::function<absl::StatusOr<v1::AwaitClockResponse>(const v1::AwaitClockRequest&)> answer;
+  {
+    MutexLock lock(&mu_);
+    answer = ask_clock_;
+  }
+  request.set_incarnation(incarnation());
+  if (answer != nullptr) return answer(request);
+  v1::AwaitClockResponse response;
+  response.set_reached(true);
+  response.set_lowest(std::numeric_limits<Clock>::max());
+  response.set_newest(0);
+  return response;
+}
+
+void FakeClient::ReportClock(Clock clock) {
+  std::function<void(Clock)> told;
+  {
+    MutexLock lock(&mu_);
+    told = told_clock_;
+  }
+  if (told != nullptr) told(clock);
 }
 
 void FakeClient::OnValidate(std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> answer) {

@@ -30,6 +30,9 @@ class FakeClient final : public Client {
   void WithholdAnchors();
   // AwaitClock finds these workers' samples untrained, and calls `at` first (may be null), which may call this object.
   void OnAwaitClock(std::vector<std::string> untrained, std::function<void()> at = nullptr);
+  // What the coordinator answers to AskClock (null: that no other worker trains), and the clocks that it is told of.
+  void OnAskClock(std::function<absl::StatusOr<v1::AwaitClockResponse>(const v1::AwaitClockRequest&)> answer,
+                  std::function<void(Clock)> told = nullptr);
   // What the coordinator answers to Validate (null: it gives no validation away), and whether it ends training early.
   void OnValidate(std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> answer);
   void StopEarly();
@@ -85,6 +88,8 @@ class FakeClient final : public Client {
   void SetPushesInFlightMax(size_t pushes) override;
   void ReportProgress(const v1::WorkerProgress& progress) override;
   absl::StatusOr<std::vector<std::string>> AwaitClock(Clock clock) override;
+  absl::StatusOr<v1::AwaitClockResponse> AskClock(v1::AwaitClockRequest request) override;
+  void ReportClock(Clock clock) override;
   absl::StatusOr<v1::ValidateResponse> Validate(v1::ValidateRequest request) override;
   absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(v1::LeaseRangesRequest request) override;
   RangeSession OpenRange(Incarnation range) override { return {range, nullptr}; }
@@ -148,6 +153,8 @@ class FakeClient final : public Client {
   uint64_t step_batches_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<StepRead> step_reads_ ABSL_GUARDED_BY(mu_);
   std::vector<Clock> awaited_ ABSL_GUARDED_BY(mu_);
+  std::function<absl::StatusOr<v1::AwaitClockResponse>(const v1::AwaitClockRequest&)> ask_clock_ ABSL_GUARDED_BY(mu_);
+  std::function<void(Clock)> told_clock_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> untrained_ ABSL_GUARDED_BY(mu_);
   std::function<void()> at_await_ ABSL_GUARDED_BY(mu_);
   std::function<absl::StatusOr<v1::ValidateResponse>(const v1::ValidateRequest&)> validate_ ABSL_GUARDED_BY(mu_);

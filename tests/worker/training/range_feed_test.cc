@@ -80,17 +80,15 @@ struct FedWorker {
                      const std::optional<v1::Consistency::Sync>& sync = std::nullopt, uint64_t steps = 0)
       : client(8, index), batches(kFedSamples, 2, kFedBatch, 7, true) {
     coordinator->Join(&client);
-    feed = std::make_unique<RangeFeed>(
-        &client, &batches,
-        RangeFeed::Options{
-            .plan = PlanOf(config, kFedSamples, &batches, sync),
-                           .retry_timeout_ms = 0,
-                           .time = &time,
-                           .steps = steps,
-                           .stops = [this] {
-              ++looked;
-              return stops.load();
-            }});
+    feed = std::make_unique<RangeFeed>(&client, &batches,
+                                       RangeFeed::Options{.plan = PlanOf(config, kFedSamples, &batches, sync),
+                                                          .retry_timeout_ms = 0,
+                                                          .time = &time,
+                                                          .steps = steps,
+                                                          .stops = [this] {
+                                                            ++looked;
+                                                            return stops.load();
+                                                          }});
   }
   // Trains the next batch; false at the end.
   bool Train(std::map<uint64_t, int>* trained) {
