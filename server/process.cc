@@ -394,6 +394,7 @@ void ServerProcess::Shutdown(int64_t grace_ms) {
   if (replication_ != nullptr) replication_->Shutdown();
   coordinator_.Shutdown();
   broadcaster_.Shutdown();
+  store_.StopWaits();
   exchange_.Drain();
   if (server_ != nullptr) {
     const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms);

@@ -26,6 +26,13 @@ inline constexpr size_t kPageBytesMax = 16 * 1024;                // Target size
 inline constexpr size_t kAdmissionCandidatesMax = 1 << 20;        // Keys counted towards admission, per shard.
 inline constexpr size_t kEvictedKeysRemembered = 1 << 16;         // For deltas, per shard and table.
 
+// Server: steps of tables (Consistency.Sync, Consistency.Tokens).
+inline constexpr uint64_t kStepsAheadMax = 8;                    // From the one that is collected, that are begun.
+inline constexpr uint64_t kPartialStepsMax = 16;                 // Newest steps whose batches a shard remembers.
+inline constexpr uint64_t kContributionSamplesMax = 1ull << 29;  // Of one batch.
+inline constexpr uint64_t kContributionBytesMax = 32ull << 30;   // Of those that wait, of one table on one ps.
+inline constexpr int64_t kStepWaitMaxMs = 60'000;                // Longest wait of a pull for a step.
+
 // Disk.
 inline constexpr uint64_t kLogQueueBytesMax = 64 << 20;                  // Waiting for a log before back-pressure.
 inline constexpr int64_t kLogRetryMs = 1000;                             // Until a log that failed is tried again.

@@ -131,6 +131,8 @@ class ShardReader {
         return piece_ == 0 ? Visit(record) : absl::OkStatus();
       case v1::CheckpointRecord::kWindow:
       case v1::CheckpointRecord::kSettings:
+      case v1::CheckpointRecord::kSteps:
+      case v1::CheckpointRecord::kContribution:
         return piece_ == 0 ? Visit(record) : absl::OkStatus();
       case v1::CheckpointRecord::kEnd:
         ended_ = true;
@@ -246,6 +248,30 @@ absl::Status VisitRecords(const Shard::State::RowsPart& part, const RecordVisito
   return absl::OkStatus();
 }
 
+absl::Status VisitRecords(const Shard::State::Steps& steps, const RecordVisitor& visit) {
+  v1::CheckpointRecord record;
+  *record.mutable_steps() = steps.header;
+  LODESTONE_RETURN_IF_ERROR(visit(record, {}));
+  for (const auto& pending : steps.pending) {
+    v1::PendingContribution& message = *record.mutable_contribution();
+    message.Clear();
+    message.set_table(steps.header.table());
+    message.mutable_contribution()->set_step(pending->step);
+    message.mutable_contribution()->set_batch(pending->batch);
+    message.mutable_contribution()->set_samples(pending->samples);
+    message.set_now_ms(pending->now_ms);
+    message.mutable_blocks()->Add(pending->blocks.begin(), pending->blocks.end());
+    message.set_row_count(static_cast<uint32_t>(pending->keys.size()));
+    message.set_table_full(!pending->takes_new);
+    const auto bytes = [](const auto& values) {
+      return ByteView(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(values[0]));
+    };
+    const ByteView payload[] = {bytes(pending->keys), bytes(pending->gradients)};
+    LODESTONE_RETURN_IF_ERROR(visit(record, payload));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status VisitState(const Shard::State& state, const RecordVisitor& visit) {
   for (const Shard::Snapshot::DensePart& part : state.dense) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, visit));
   for (const Shard::State::RowsPart& part : state.rows) LODESTONE_RETURN_IF_ERROR(VisitRecords(part, visit));
@@ -254,6 +280,7 @@ absl::Status VisitState(const Shard::State& state, const RecordVisitor& visit) {
     *record.mutable_settings() = settings->spec;
     LODESTONE_RETURN_IF_ERROR(visit(record, {}));
   }
+  for (const Shard::State::Steps& steps : state.steps) LODESTONE_RETURN_IF_ERROR(VisitRecords(steps, visit));
   for (const auto& [worker, window] : state.windows) {
     v1::Window& message = *record.mutable_window();
     message.set_worker(worker);

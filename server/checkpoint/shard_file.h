@@ -36,6 +36,7 @@ absl::StatusOr<ShardFileSize> WriteShardFile(const Shard::State& state, const st
 using RecordVisitor = std::function<absl::Status(const v1::CheckpointRecord&, std::span<const ByteView> payload)>;
 absl::Status VisitRecords(const Shard::Snapshot::DensePart& part, const RecordVisitor& visit);
 absl::Status VisitRecords(const Shard::State::RowsPart& part, const RecordVisitor& visit);
+absl::Status VisitRecords(const Shard::State::Steps& steps, const RecordVisitor& visit);
 // The records that keep all of a state, windows as well.
 absl::Status VisitState(const Shard::State& state, const RecordVisitor& visit);
 
@@ -53,7 +54,7 @@ struct ShardFiles {
 
 // A record of a shard's files that counts.
 struct ShardRecord {
-  const v1::CheckpointRecord& message;  // A block, rows, page or window.
+  const v1::CheckpointRecord& message;  // Any but a header or an end.
   std::span<const uint8_t> payload;
   // Where the payload lies.
   size_t piece = 0;

@@ -74,8 +74,9 @@ absl::StatusOr<std::shared_ptr<const TablePart>> PartIn(const ShardFiles& files,
   part->table = table;
   part->version = files.version;
   LODESTONE_RETURN_IF_ERROR(ReadShardFiles(files, [&](const ShardRecord& record) {
-    if (record.message.has_window() || record.message.has_settings() || TableOf(record.message) != table)
-      return absl::OkStatus();
+    const v1::CheckpointRecord& message = record.message;
+    const bool of_table = message.has_block() || message.has_rows() || message.has_page();  // And not of its steps.
+    if (!of_table || TableOf(message) != table) return absl::OkStatus();
     part->records.push_back({record.message, std::string(record.payload.begin(), record.payload.end())});
     return absl::OkStatus();
   }));

@@ -11,7 +11,17 @@ namespace lodestone::server {
 namespace {
 
 // What a hash is of, so that no part can stand for another.
-enum class Kind : uint64_t { kVersion = 1, kBlock, kBlockState, kTable, kRow, kCandidate, kWindow };
+enum class Kind : uint64_t {
+  kVersion = 1,
+  kBlock,
+  kBlockState,
+  kTable,
+  kRow,
+  kCandidate,
+  kWindow,
+  kSteps,
+  kContribution
+};
 
 uint64_t HashOf(Kind kind, std::initializer_list<uint64_t> numbers, std::string_view bytes = {}) {
   uint64_t hash = Mix64(static_cast<uint64_t>(kind));
@@ -39,6 +49,25 @@ uint64_t SumOfRows(const Shard::State::RowsPart& part) {
   return sum;
 }
 
+uint64_t SumOfSteps(const Shard::State::Steps& steps) {
+  const TableId table = steps.header.table();
+  uint64_t sum = HashOf(Kind::kSteps, {table, steps.header.steps(), steps.header.closed_ms()});
+  for (const v1::TableSteps::PartialStep& partial : steps.header.partial()) {
+    for (const uint32_t batch : partial.batches()) sum += HashOf(Kind::kSteps, {table, partial.step(), batch, 1});
+  }
+  const auto bytes = [](const auto& values) {
+    return std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  };
+  uint64_t place = 0;  // What waits does so in order.
+  for (const auto& one : steps.pending) {
+    const uint64_t of_contents = StableHash(bytes(one->keys), StableHash(bytes(one->blocks)));
+    sum += HashOf(Kind::kContribution,
+                  {table, place++, one->step, one->batch, one->samples, one->now_ms, one->takes_new, of_contents},
+                  bytes(one->gradients));
+  }
+  return sum;
+}
+
 }  // namespace
 
 uint64_t ContentChecksum(const Shard::State& state) {
@@ -52,6 +81,7 @@ uint64_t ContentChecksum(const Shard::State& state) {
     }
   }
   for (const Shard::State::RowsPart& part : state.rows) sum += SumOfRows(part);
+  for (const Shard::State::Steps& steps : state.steps) sum += SumOfSteps(steps);
   for (const auto& [worker, window] : state.windows) {
     sum += HashOf(Kind::kWindow, {worker, window.newest()}, window.AppliedBits());
   }

@@ -33,6 +33,8 @@ struct PartView {
   bool last_for_shard = true;
   // Push of rows: whether new keys may get one. Not where there is no room for them, and the table turns them away.
   bool takes_new = true;
+  // Push of rows: bytes that are reserved for its new rows.
+  uint64_t room_bytes = 0;
 };
 
 }  // namespace lodestone::server

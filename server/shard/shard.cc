@@ -38,17 +38,51 @@ absl::Status ShardContents::SetSettings(const v1::TableSpec& spec) {
   if (part != dense.end()) {
     LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, part->second->table().Keep(spec));
     part->second->SetSettings(settings);
+    AdjustSteps(part->second->mutable_table(), *settings);
     return absl::OkStatus();
   }
   LODESTONE_ASSIGN_OR_RETURN(EmbeddingTable* const table, FindRows(id));
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table->table().Keep(spec));
   table->SetSettings(settings);
+  AdjustSteps(table->mutable_table(), *settings);
   return absl::OkStatus();
 }
 
 void ShardContents::ResetSettings() {
-  for (const auto& [id, table] : dense) table->SetSettings(&table->table().made());
-  for (const auto& [id, table] : rows) table->SetSettings(&table->table().made());
+  steps.clear();
+  for (const auto& [id, table] : dense) {
+    table->SetSettings(&table->table().made());
+    AdjustSteps(table->mutable_table(), table->settings());
+  }
+  for (const auto& [id, table] : rows) {
+    table->SetSettings(&table->table().made());
+    AdjustSteps(table->mutable_table(), table->settings());
+  }
+}
+
+void ShardContents::AdjustSteps(Table* table, const TableSettings& settings) {
+  const v1::Consistency& rule = settings.spec.consistency();
+  const auto found = steps.find(table->id());
+  if (!StepCollector::Collects(rule)) {
+    if (found != steps.end()) steps.erase(found);
+  } else if (found != steps.end() && found->second->SameKind(rule)) {
+    found->second->SetRule(rule);
+  } else {
+    steps[table->id()] = std::make_unique<StepCollector>(table, rule);
+  }
+}
+
+void ShardContents::Apply(const PartView& part, uint64_t now_ms, Version version, Evictions* evictions) {
+  if (!part.table->is_dense()) {
+    return rows.find(part.table->id())
+        ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new,
+                        part.last_for_shard);
+  }
+  DenseTable& table = *dense.find(part.table->id())->second;
+  ByteView gradients = part.gradients;
+  for (const BlockIndex block : part.blocks) {
+    table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), version);
+  }
 }
 
 absl::Status ShardContents::CheckFollows(Version next) const {
@@ -64,54 +98,54 @@ const DenseTable* Shard::AddTable(Table* table, uint64_t now_ms, std::unique_ptr
     if (const auto there = contents_.dense.find(table->id()); there != contents_.dense.end())
       return there->second.get();
     if (dense == nullptr) dense = std::make_unique<DenseTable>(table, contents_.id);
+    contents_.AdjustSteps(table, table->made());
     return contents_.dense.emplace(table->id(), std::move(dense)).first->second.get();
   }
   if (!contents_.rows.contains(table->id())) {
     contents_.rows.emplace(table->id(), std::make_unique<EmbeddingTable>(table, now_ms));
+    contents_.AdjustSteps(table, table->made());
   }
   return nullptr;
 }
 
 absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence sequence, std::span<const PartView> parts,
-                                              uint64_t now_ms, Evictions* evictions) {
-  SequenceWindow& window = contents_.windows[worker];
-  switch (window.Check(sequence)) {
+                                              uint64_t now_ms, Evictions* evictions,
+                                              const v1::Contribution* contribution) {
+  const auto window = contents_.windows.find(worker);
+  switch (window == contents_.windows.end() ? SequenceWindow::Verdict::kNew : window->second.Check(sequence)) {
     case SequenceWindow::Verdict::kDuplicate:
       if (Planted(Defect::kDuplicateFilterOff)) break;
-      return PushResult{version(), true};
+      return PushResult{version(), true, false, {}};
     case SequenceWindow::Verdict::kTooOld:
       return absl::OutOfRangeError(absl::StrCat("push sequence ", sequence, " on shard ", contents_.id,
                                                 " is older than the window of ", limits::kSequenceWindow,
-                                                " before the worker's newest, ", window.newest()));
+                                                " before the worker's newest, ", window->second.newest()));
     case SequenceWindow::Verdict::kNew:
       break;
   }
+  LODESTONE_ASSIGN_OR_RETURN(const ShardSteps::Judgement judgement, steps_.Judge(parts, contribution));
+  if (judgement.duplicate) return PushResult{version(), true, judgement.late, {}};
+  PushResult result{version() + 1, false, judgement.late, {}};
+  if (judgement.collects) {
+    result.applied = steps_.Take(parts, *contribution, now_ms, result.version, evictions);
+  } else {
+    for (const PartView& part : parts) contents_.Apply(part, now_ms, result.version, evictions);
+  }
+  contents_.windows[worker].Mark(sequence);
+  contents_.version.store(result.version, std::memory_order_release);
+  return result;
+}
+
+uint64_t Shard::CloseStep(TableId table, uint64_t now_ms, Evictions* evictions) {
   const Version next = version() + 1;
-  ApplyParts(parts, now_ms, next, evictions);
-  window.Mark(sequence);
+  const uint64_t step = steps_.Close(table, now_ms, next, evictions);
   contents_.version.store(next, std::memory_order_release);
-  return PushResult{next, false};
+  return step;
 }
 
 bool Shard::HasApplied(Incarnation worker, Sequence sequence) const {
   const auto window = contents_.windows.find(worker);
   return window != contents_.windows.end() && window->second.Check(sequence) == SequenceWindow::Verdict::kDuplicate;
-}
-
-void Shard::ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version version, Evictions* evictions) {
-  for (const PartView& part : parts) {
-    if (part.table->is_dense()) {
-      DenseTable& table = *contents_.dense.find(part.table->id())->second;
-      ByteView gradients = part.gradients;
-      for (const BlockIndex block : part.blocks) {
-        table.Apply(block, gradients.Take(part.table->layout().ElementsOf(block) * sizeof(float)), version);
-      }
-    } else {
-      contents_.rows.find(part.table->id())
-          ->second->Apply(part.keys, part.gradients, part.row_count, now_ms, version, evictions, part.takes_new,
-                          part.last_for_shard);
-    }
-  }
 }
 
 void Shard::Prefetch(std::span<const PartView> parts) const {
@@ -137,16 +171,32 @@ bool Shard::Includes(uint64_t term, Version version) const {
 }
 
 absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequence, std::span<const PartView> parts,
-                               uint64_t now_ms, Evictions* evictions) {
+                               uint64_t now_ms, Evictions* evictions, const v1::Contribution* contribution) {
   rollback_.Drop();
   LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
-  const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions);
+  const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions, contribution);
   LODESTONE_RETURN_IF_ERROR(result.status());
   const std::string what = absl::StrCat("shard ", contents_.id, " version ", logged);
   if (result->duplicate) {
     return absl::DataLossError(
         absl::StrCat(what, ": the push ", sequence, " of worker incarnation ", worker, " is logged twice"));
   }
+  return Annotate(evictions->Finish(), what);
+}
+
+absl::Status Shard::ReplayCloseStep(Version logged, TableId table, uint64_t step, uint64_t now_ms,
+                                    Evictions* evictions) {
+  rollback_.Drop();
+  LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
+  const std::string what = absl::StrCat("shard ", contents_.id, " version ", logged);
+  const StepCollector* const collector = steps_.Of(table);
+  if (collector == nullptr || collector->steps() != step || !collector->may_close()) {
+    return absl::DataLossError(absl::StrCat(
+        what, ": step ", step, " of table id ", table, " was applied, and here ",
+        collector == nullptr ? "the table has no steps"
+                             : absl::StrCat("step ", collector->steps(), " is collected, ", collector->Progress())));
+  }
+  CloseStep(table, now_ms, evictions);
   return Annotate(evictions->Finish(), what);
 }
 
@@ -171,6 +221,9 @@ void Shard::ChangeSettings(const Table& table, const TableSettings* settings) {
   } else {
     contents_.rows.find(table.id())->second->SetSettings(settings);
   }
+  contents_.AdjustSteps(table.is_dense() ? contents_.dense.find(table.id())->second->mutable_table()
+                                         : contents_.rows.find(table.id())->second->mutable_table(),
+                        *settings);
   contents_.version.store(version() + 1, std::memory_order_release);
 }
 
@@ -260,6 +313,10 @@ Shard::State Shard::CollectState(const Version* after) const {
   std::sort(state.settings.begin(), state.settings.end(), [](const TableSettings* a, const TableSettings* b) {
     return TableIdOf(a->spec.name()) < TableIdOf(b->spec.name());
   });
+  for (const auto& [id, collector] : contents_.steps)
+    state.steps.push_back({collector->ToProto(), collector->pending()});
+  std::sort(state.steps.begin(), state.steps.end(),
+            [](const State::Steps& a, const State::Steps& b) { return a.header.table() < b.header.table(); });
   state.windows.assign(contents_.windows.begin(), contents_.windows.end());
   std::sort(state.windows.begin(), state.windows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return state;

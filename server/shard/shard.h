@@ -23,6 +23,8 @@
 #include "server/shard/sequence_window.h"
 #include "server/shard/shard_restore.h"
 #include "server/shard/shard_rollback.h"
+#include "server/shard/shard_steps.h"
+#include "server/shard/step_collector.h"
 #include "server/table/dense_table.h"
 #include "server/table/embedding_table.h"
 #include "server/table/evictions.h"
@@ -38,6 +40,7 @@ struct ShardContents {
   absl::flat_hash_map<TableId, std::unique_ptr<DenseTable>> dense;
   absl::flat_hash_map<TableId, std::unique_ptr<EmbeddingTable>> rows;
   absl::flat_hash_map<Incarnation, SequenceWindow> windows;
+  absl::flat_hash_map<TableId, std::unique_ptr<StepCollector>> steps;  // Of tables whose settings say so.
 
   // The shard's part of a table. INVALID_ARGUMENT if there is no such table of this kind.
   absl::StatusOr<DenseTable*> FindDense(TableId table) const;
@@ -45,8 +48,13 @@ struct ShardContents {
   // Gives its part of the table the settings of `spec`. INVALID_ARGUMENT if there is no such table;
   // FAILED_PRECONDITION if it is another one.
   absl::Status SetSettings(const v1::TableSpec& spec);
-  // Gives all parts the settings that their tables were made with.
+  // Gives all parts the settings that their tables were made with, and no steps.
   void ResetSettings();
+  // The table has these settings now: it gets a collector of steps, or loses it, or that goes by other numbers. Steps
+  // are counted from 0 again if the kind of consistency is another one.
+  void AdjustSteps(Table* table, const TableSettings& settings);
+  // Applies a part of a push.
+  void Apply(const PartView& part, uint64_t now_ms, Version version, Evictions* evictions);
   // DATA_LOSS unless `next` is the version after this one.
   absl::Status CheckFollows(Version next) const;
 };
@@ -81,14 +89,25 @@ class Shard {
   struct PushResult {
     Version version = 0;
     bool duplicate = false;
+    bool late = false;                 // ShardSteps::Judgement.
+    std::vector<AppliedStep> applied;  // Steps that ended with it.
   };
-  // Applies all parts as one update, once per (worker, sequence). The parts have been checked. The rows that made room
-  // are noted in `evictions` (may be null). OUT_OF_RANGE if the sequence is older than the worker's window.
+  // Applies all parts as one update, once per (worker, sequence); those of tables with steps wait for these
+  // (shard_steps.h) with `contribution`, once per (step, batch). The parts have been checked. The rows that made room
+  // are noted in `evictions` (may be null). OUT_OF_RANGE if the sequence is older than the worker's window; errors as
+  // ShardSteps::Judge.
   absl::StatusOr<PushResult> Push(Incarnation worker, Sequence sequence, std::span<const PartView> parts,
-                                  uint64_t now_ms, Evictions* evictions = nullptr);
+                                  uint64_t now_ms, Evictions* evictions = nullptr,
+                                  const v1::Contribution* contribution = nullptr);
 
   // Whether Push would only acknowledge this one.
   bool HasApplied(Incarnation worker, Sequence sequence) const;
+
+  // The tables' steps, to look at.
+  const ShardSteps& steps() const { return steps_; }
+  // Applies the step that a table collects, as an update of its own, and returns which that was. REQUIRES: its
+  // collector's may_close().
+  uint64_t CloseStep(TableId table, uint64_t now_ms, Evictions* evictions = nullptr);
 
   // Copies rows to dst and returns the version they are of.
   Version Read(const Table& table, ByteView keys, size_t count, uint64_t now_ms, float* dst);
@@ -111,7 +130,8 @@ class Shard {
   // made room then. DATA_LOSS, naming the shard, if it does not follow on version(), or goes another way than when it
   // was logged; the shard is of no use then.
   absl::Status ReplayPush(Version version, Incarnation worker, Sequence sequence, std::span<const PartView> parts,
-                          uint64_t now_ms, Evictions* evictions);
+                          uint64_t now_ms, Evictions* evictions, const v1::Contribution* contribution = nullptr);
+  absl::Status ReplayCloseStep(Version version, TableId table, uint64_t step, uint64_t now_ms, Evictions* evictions);
   absl::Status ReplayExpiry(Version version, std::span<const EvictedKeys> evicted);
   // Gives the shard's part of a table other settings, as one update; and the same as it was logged. REQUIRES: `table`
   // is here, and `settings` are its (Table::Keep).
@@ -155,6 +175,11 @@ class Shard {
     std::vector<RowsPart> rows;                  // By table id.
     std::vector<const TableSettings*> settings;  // By table id: those that are not what the table was made with.
     std::vector<std::pair<Incarnation, SequenceWindow>> windows;
+    struct Steps {
+      v1::TableSteps header;
+      std::vector<std::shared_ptr<const StepContribution>> pending;
+    };
+    std::vector<Steps> steps;  // By table id.
   };
   // The state, of blocks and pages what changed after `after`; all if it is null.
   State CollectState(const Version* after) const;
@@ -173,12 +198,11 @@ class Shard {
   // Of all tables, that a step of a sweep looks at: 0.05 ms if all of them stay, 1 or 2 if all go.
   static constexpr size_t kSweepStepRows = 8 << 10;
 
-  void ApplyParts(std::span<const PartView> parts, uint64_t now_ms, Version version, Evictions* evictions);
-
   ShardContents contents_;
   std::atomic<uint64_t> term_{0};  // Written by the executor.
   ShardRestore restore_{&contents_};
   ShardRollback rollback_{&contents_};
+  ShardSteps steps_{&contents_};
   // The term before term(), and the last version in it; nothing is known of those before.
   std::optional<std::pair<uint64_t, Version>> former_term_;
 };

@@ -45,7 +45,9 @@ absl::Status ShardRestore::Record(const v1::CheckpointRecord& record, std::span<
   if (record.has_rows()) return Rows(record.rows());
   if (record.has_window()) return Window(record.window());
   if (record.has_settings()) return contents_->SetSettings(record.settings());
-  return absl::InvalidArgumentError("the record is no block, rows, page, window or settings");
+  if (record.has_steps()) return ShardSteps(contents_).Restore(record.steps());
+  if (record.has_contribution()) return ShardSteps(contents_).RestorePending(record.contribution(), payload);
+  return absl::InvalidArgumentError("the record is no block, rows, page, window, settings, steps or contribution");
 }
 
 absl::Status ShardRestore::Finish(Version version) {

@@ -62,6 +62,9 @@ absl::Status ShardRollback::CommitTable(TableId table, Version version, uint64_t
   } else {
     return absl::InvalidArgumentError(absl::StrCat("there is no table with id ", table));
   }
+  if (const auto steps = contents_->steps.find(table); steps != contents_->steps.end()) {
+    steps->second->EndBegunSteps(now_ms);
+  }
   table_.reset();
   count_ = 0;
   contents_->version.store(version, std::memory_order_release);

@@ -23,7 +23,8 @@ class ShardRollback {
   // or key, for what does not fit. Any error, here and of Commit, drops all that was staged; the shard is as it was.
   absl::Status Stage(const v1::CheckpointRecord& record, std::span<const uint8_t> payload);
   // Takes what is staged as the update `version`. Blocks and rows that were not given are as a table's that is made at
-  // `now_ms`; windows stay. Also DATA_LOSS if `version` does not follow on the shard's.
+  // `now_ms`; windows stay, and steps that have begun end (StepCollector::EndBegunSteps). Also DATA_LOSS if `version`
+  // does not follow on the shard's.
   absl::Status Commit(TableId table, Version version, uint64_t now_ms);
   void Drop();
   // Records staged.

@@ -17,6 +17,8 @@
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
+#include "server/store/step_closer.h"
+#include "server/store/step_waits.h"
 #include "server/store/table_catalog.h"
 #include "server/store/worker_sessions.h"
 
@@ -57,6 +59,8 @@ struct PullPath::Call {
   v1::PullRequest header;
   RequestPayload payload;
   std::vector<PartView> views;
+  bool has_steps = false;  // Of a table whose consistency is sync or tokens, one at least.
+  bool in_turn = false;    // ReadsBlocksInTurn.
   Values values;
   // The rows of all parts lie in one buffer, which is made when the first is read, not while the message waits.
   std::once_flag rows_once;
@@ -75,33 +79,35 @@ struct PullPath::Call {
 };
 
 bool PullPath::ReadsBlocksInTurn(const Call& call) const {
-  return call.header.one_cut() || (committed_only_ && log_->HasLogOrFollowers());
+  return call.header.one_cut() || call.has_steps || (committed_only_ && services_.log->HasLogOrFollowers());
 }
 
 absl::StatusOr<std::shared_ptr<PullPath::Call>> PullPath::Check(v1::PullRequest header, RequestPayload payload) {
-  LODESTONE_RETURN_IF_ERROR(gate_->CheckReady());
-  LODESTONE_RETURN_IF_ERROR(gate_->CheckServing());
+  LODESTONE_RETURN_IF_ERROR(services_.gate->CheckReady());
+  LODESTONE_RETURN_IF_ERROR(services_.gate->CheckServing());
   auto call = std::make_shared<Call>();
   call->arrived_ns = NowNs();
-  call->now_ms = time_->NowMs();
-  sessions_->Contact(header.worker_incarnation(), call->now_ms);
+  call->now_ms = services_.time->NowMs();
+  services_.sessions->Contact(header.worker_incarnation(), call->now_ms);
   call->header = std::move(header);
   call->payload = std::move(payload);
-  const std::shared_ptr<const TableMap> map = catalog_->tables();
+  const std::shared_ptr<const TableMap> map = services_.catalog->tables();
   LODESTONE_ASSIGN_OR_RETURN(call->views,
                              ViewParts(PartKind::kPull, call->header.parts(), call->payload.payload.bytes(),
-                                       call->payload.key_bytes(), *map, shards_->roles()));
+                                       call->payload.key_bytes(), *map, services_.shards->roles()));
+  for (const PartView& view : call->views) call->has_steps |= view.table->settings().collects_steps();
+  call->in_turn = ReadsBlocksInTurn(*call);
   LODESTONE_RETURN_IF_ERROR(CheckQueues(*call));
   return call;
 }
 
 absl::Status PullPath::CheckQueues(const Call& call) const {
-  std::vector<bool> needed(shards_->executors().size());
+  std::vector<bool> needed(services_.shards->executors().size());
   for (const PartView& view : call.views) {
-    if (!view.table->is_dense() || ReadsBlocksInTurn(call)) needed[shards_->ExecutorOf(view.shard)] = true;
+    if (!view.table->is_dense() || call.in_turn) needed[services_.shards->ExecutorOf(view.shard)] = true;
   }
   for (size_t e = 0; e < needed.size(); ++e) {
-    if (needed[e]) LODESTONE_RETURN_IF_ERROR(shards_->executors().CheckQueue(e));
+    if (needed[e]) LODESTONE_RETURN_IF_ERROR(services_.shards->executors().CheckQueue(e));
   }
   return absl::OkStatus();
 }
@@ -129,22 +135,22 @@ void PullPath::PrepareAnswer(Call* call) {
   v1::PullResponse& header = call->values.header;
   std::vector<grpc::Slice>& payload = call->values.payload;
   call->rows_at.resize(call->views.size());
-  call->row_parts.resize(shards_->executors().size());
-  call->block_parts.resize(shards_->executors().size());
-  const bool in_turn = ReadsBlocksInTurn(*call);
+  call->row_parts.resize(services_.shards->executors().size());
+  call->block_parts.resize(services_.shards->executors().size());
   for (size_t i = 0; i < call->views.size(); ++i) {
     const PartView& view = call->views[i];
     v1::Part* out = header.add_parts();
     out->set_shard(view.shard);
     out->set_table(view.table->id());
     header.add_shard_versions(0);
+    if (call->has_steps) header.add_steps(0);
     if (view.table->is_dense()) {
       const size_t slice = payload.size();
       payload.resize(slice + view.blocks.size());
       out->mutable_blocks()->Assign(view.blocks.begin(), view.blocks.end());
       out->mutable_block_versions()->Resize(static_cast<int>(view.blocks.size()), 0);
-      if (in_turn) {
-        call->block_parts[shards_->ExecutorOf(view.shard)].push_back({i, slice});
+      if (call->in_turn) {
+        call->block_parts[services_.shards->ExecutorOf(view.shard)].push_back({i, slice});
       } else {
         ReadBlocks(call, i, slice);
       }
@@ -156,14 +162,14 @@ void PullPath::PrepareAnswer(Call* call) {
       }
       call->rows_at[i] = call->row_values;
       call->row_values += view.values;
-      call->row_parts[shards_->ExecutorOf(view.shard)].push_back(i);
+      call->row_parts[services_.shards->ExecutorOf(view.shard)].push_back(i);
     }
   }
 }
 
 void PullPath::Run(const std::shared_ptr<Call>& call) {
   PrepareAnswer(call.get());
-  Executors& executors = shards_->executors();
+  Executors& executors = services_.shards->executors();
   std::vector<Share> shares;
   for (size_t e = 0; e < executors.size(); ++e) {
     if (call->row_parts[e].empty() && call->block_parts[e].empty()) continue;
@@ -182,15 +188,44 @@ void PullPath::RunShare(const std::shared_ptr<Call>& call, size_t e) {
   for (const BlockPart& part : call->block_parts[e]) shards.push_back(call->views[part.part].shard);
   for (const size_t part : call->row_parts[e]) shards.push_back(call->views[part].shard);
   for (const ShardId shard : shards) {  // One that is not owned now may be owned again by Finish.
-    if (!MayAnswer(*shards_, shard)) return EndShare(call.get(), taken_ns, NotOwned(shard));
+    if (!MayAnswer(*services_.shards, shard)) return EndShare(call.get(), taken_ns, NotOwned(shard));
   }
+  if (call->has_steps && !HasSteps(call, e, taken_ns)) return;
   for (const BlockPart& part : call->block_parts[e]) ReadBlocks(call.get(), part.part, part.slice);
   ReadRows(call.get(), e);
   if (!committed_only_) return EndShare(call.get(), taken_ns, absl::OkStatus());
   std::vector<ReplicaSink::Position> read;
-  for (const ShardId shard : shards) read.push_back({shard, shards_->VersionOf(shard)});
-  log_->AwaitCommitted(e, read,
-                       [this, call, taken_ns](const absl::Status& status) { EndShare(call.get(), taken_ns, status); });
+  for (const ShardId shard : shards) read.push_back({shard, services_.shards->VersionOf(shard)});
+  services_.log->AwaitCommitted(
+      e, read, [this, call, taken_ns](const absl::Status& status) { EndShare(call.get(), taken_ns, status); });
+}
+
+bool PullPath::HasSteps(const std::shared_ptr<Call>& call, size_t e, int64_t taken_ns) {
+  std::vector<size_t> parts = call->row_parts[e];
+  for (const BlockPart& part : call->block_parts[e]) parts.push_back(part.part);
+  const uint64_t steps = call->header.steps_min();
+  for (const size_t i : parts) {
+    const PartView& view = call->views[i];
+    Shard* const shard = services_.shards->Get(view.shard);
+    const StepCollector* const collector = shard->steps().Of(view.table->id());
+    if (collector == nullptr) continue;
+    if (collector->is_sync() && collector->steps() < steps && shard->Holds(view.table->id())) {
+      if (absl::Status status = services_.closer->Release(shard, view.table->id(), steps); !status.ok()) {
+        EndShare(call.get(), taken_ns, status);
+        return false;
+      }
+      if (collector->steps() < steps) {
+        services_.waits->Await(view.shard, *view.table, steps, *collector,
+                               [this, call, e, taken_ns](const absl::Status& status) {
+                                 if (!status.ok()) return EndShare(call.get(), taken_ns, status);
+                                 services_.shards->executors()[e].Submit([this, call, e] { RunShare(call, e); });
+                               });
+        return false;
+      }
+    }
+    call->values.header.set_steps(static_cast<int>(i), collector->steps());
+  }
+  return true;
 }
 
 void PullPath::EndShare(Call* call, int64_t taken_ns, const absl::Status& status) {
@@ -204,7 +239,7 @@ void PullPath::EndShare(Call* call, int64_t taken_ns, const absl::Status& status
 void PullPath::ReadBlocks(Call* call, size_t part, size_t slice) {
   const PartView& view = call->views[part];
   v1::Part* const out = call->values.header.mutable_parts(static_cast<int>(part));
-  Version newest = shards_->VersionOf(view.shard);
+  Version newest = services_.shards->VersionOf(view.shard);
   for (size_t i = 0; i < view.blocks.size(); ++i) {
     DenseTable::BlockValue value = view.dense->Read(view.blocks[i]);
     out->set_block_versions(static_cast<int>(i), value.version);
@@ -223,7 +258,7 @@ void PullPath::ReadRows(Call* call, size_t e) {
   uint64_t values = 0;
   for (const size_t i : call->row_parts[e]) {
     const PartView& view = call->views[i];
-    Shard& shard = *shards_->Get(view.shard);
+    Shard& shard = *services_.shards->Get(view.shard);
     wanted.push_back({shard.RowsOf(*view.table), view.keys, view.row_count, call->rows->floats() + call->rows_at[i]});
     call->values.header.set_shard_versions(static_cast<int>(i), shard.version());
     values += view.values;
@@ -234,9 +269,9 @@ void PullPath::ReadRows(Call* call, size_t e) {
 
 void PullPath::Finish(Call* call, int64_t taken_ns) {
   // What was read before a shard went counts; what may have been read after that does not.
-  absl::Status status = gate_->CheckServing();
+  absl::Status status = services_.gate->CheckServing();
   for (const PartView& view : call->views) {
-    if (status.ok() && !MayAnswer(*shards_, view.shard)) status = NotOwned(view.shard);
+    if (status.ok() && !MayAnswer(*services_.shards, view.shard)) status = NotOwned(view.shard);
   }
   if (status.ok()) {
     MutexLock lock(&call->mu);

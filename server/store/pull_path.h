@@ -30,20 +30,25 @@ class CommitLog;
 class ServingGate;
 class Sessions;
 class ShardSet;
+class StepCloser;
+class StepWaits;
 
 class PullPath {
  public:
+  // All must outlive the executors.
+  struct Services {
+    const TimeSource* time = nullptr;
+    const ServingGate* gate = nullptr;
+    ShardSet* shards = nullptr;
+    CommitLog* log = nullptr;
+    const Catalog* catalog = nullptr;
+    Sessions* sessions = nullptr;
+    StepWaits* waits = nullptr;
+    StepCloser* closer = nullptr;
+  };
   // With `committed_only` a pull is answered once nothing that it read could be taken back by a death; it then waits
   // for logs and followers as a push does. Otherwise it may read what is applied and not yet acknowledged.
-  PullPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, const Catalog* catalog,
-           Sessions* sessions, bool committed_only)
-      : time_(time),
-        gate_(gate),
-        shards_(shards),
-        log_(log),
-        catalog_(catalog),
-        sessions_(sessions),
-        committed_only_(committed_only) {}
+  PullPath(const Services& services, bool committed_only) : services_(services), committed_only_(committed_only) {}
 
   // The answer without its payload, and the payload as slices in order.
   struct Values {
@@ -70,6 +75,9 @@ class PullPath {
   void Run(const std::shared_ptr<Call>& call);
   // Whether blocks are read by the executors of their shards, too.
   bool ReadsBlocksInTurn(const Call& call) const;
+  // On executor `e`: whether its shards have the steps that the pull is to see. If not, the share goes on, or ends,
+  // when they have.
+  bool HasSteps(const std::shared_ptr<Call>& call, size_t e, int64_t taken_ns);
   // On executor `e`: reads its share, and ends it once that may be shown.
   void RunShare(const std::shared_ptr<Call>& call, size_t e);
   void EndShare(Call* call, int64_t taken_ns, const absl::Status& status);
@@ -85,12 +93,7 @@ class PullPath {
   void Finish(Call* call, int64_t taken_ns);
 
   // Constant after construction.
-  const TimeSource* const time_;
-  const ServingGate* const gate_;
-  ShardSet* const shards_;
-  CommitLog* const log_;
-  const Catalog* const catalog_;
-  Sessions* const sessions_;
+  const Services services_;
   const bool committed_only_;
 
   // Synchronise themselves.

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "server/store/push_call.h"
 #include "server/store/shard_set.h"
@@ -11,7 +13,7 @@
 namespace lodestone::server {
 
 bool PushAdmission::AdmitAtOnce(PushCall* call) const {
-  if (!call->guards.ok()) return false;
+  if (!call->guards.ok() || call->contributes) return false;
   for (size_t i = 0; i < call->tables.size(); ++i) {
     Table* const table = call->tables[i];
     if (table->is_dense() || !budget_->Bounds(*table)) continue;
@@ -47,16 +49,22 @@ void PushAdmission::Ask(const v1::PushRequest& header, std::span<ShardPush* cons
     }
     push->duplicate = push->shard->HasApplied(header.worker_incarnation(), header.sequence());
     if (push->duplicate) continue;
+    push->steps = push->shard->steps().Judge(push->parts, header.has_contribution() ? &header.contribution() : nullptr);
+    if (!push->steps.ok()) continue;
+    push->duplicate = push->steps->duplicate;
+    if (push->duplicate) continue;
     for (size_t i = 0; i < push->parts.size(); ++i) {
       const PartView& part = push->parts[i];
       if (part.table->is_dense() || !budget_->Bounds(*part.table)) continue;
       push->bytes_needed[i] = push->shard->RowsOf(*part.table)->BytesFor(part.keys, part.row_count);
+      push->parts[i].room_bytes = push->bytes_needed[i];
     }
   }
 }
 
 absl::Status PushAdmission::Judge(PushCall* call) const {
   for (const ShardPush& push : call->shards) LODESTONE_RETURN_IF_ERROR(push.result.status());
+  for (const ShardPush& push : call->shards) LODESTONE_RETURN_IF_ERROR(push.steps.status());
   const bool accepted_before =
       std::any_of(call->shards.begin(), call->shards.end(), [](const ShardPush& push) { return push.duplicate; });
   if (accepted_before) {  // In full, or in part: then the rest follows.
@@ -66,12 +74,33 @@ absl::Status PushAdmission::Judge(PushCall* call) const {
     return absl::OkStatus();
   }
   LODESTONE_RETURN_IF_ERROR(call->guards);
+  LODESTONE_RETURN_IF_ERROR(JudgeContribution(call));
   // First those that would refuse the push.
   for (const auto when_full : {v1::Admission::REFUSE_PUSH, v1::Admission::TURN_AWAY}) {
     for (Table* const table : call->tables) {
       if (table->is_dense() || table->spec().embedding().admission().when_full() != when_full) continue;
       for (ShardPush& push : call->shards) LODESTONE_RETURN_IF_ERROR(MakeRoom(call, &push, table));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PushAdmission::JudgeContribution(PushCall* call) const {
+  if (!call->contributes) return absl::OkStatus();
+  const bool ahead =
+      std::any_of(call->shards.begin(), call->shards.end(), [](const ShardPush& push) { return push.steps->ahead; });
+  // What later steps may take is half of it, so that there is room for the one that everything waits for.
+  const uint64_t bytes_max = ahead ? limits::kContributionBytesMax / 2 : limits::kContributionBytesMax;
+  for (size_t i = 0; i < call->tables.size(); ++i) {
+    Table* const table = call->tables[i];
+    const uint64_t waiting = table->counters().contribution_bytes.load(std::memory_order_relaxed);
+    if (waiting + call->contribution_bytes[i] > bytes_max) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("contributions to steps of table `", table->name(), "` that wait on this ps take ", waiting,
+                       " bytes, and ", call->contribution_bytes[i], " more are over the limit of ", bytes_max,
+                       "; more servers share them, or give the table's consistency fewer batches"));
+    }
+    LODESTONE_RETURN_IF_ERROR(call->room.Add(table, call->contribution_bytes[i]));
   }
   return absl::OkStatus();
 }
@@ -84,7 +113,9 @@ absl::Status PushAdmission::MakeRoom(PushCall* call, ShardPush* push, Table* tab
   const absl::Status status = call->room.Add(table, bytes);
   if (status.ok() || table->spec().embedding().admission().when_full() == v1::Admission::REFUSE_PUSH) return status;
   for (PartView& part : push->parts) {
-    if (part.table == table) part.takes_new = false;
+    if (part.table != table) continue;
+    part.takes_new = false;
+    part.room_bytes = 0;
   }
   return absl::OkStatus();
 }

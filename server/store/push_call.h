@@ -30,6 +30,8 @@ struct ShardPush {
   // Where it was asked (push_admission.h): whether the shard has applied it before, and what each part's new rows take.
   bool duplicate = false;
   std::vector<uint64_t> bytes_needed;
+  // What it is to the steps of the shard's tables.
+  absl::StatusOr<ShardSteps::Judgement> steps = ShardSteps::Judgement{};
 };
 
 // The outcome of the share of a push that one executor has.
@@ -52,6 +54,8 @@ struct PushCall {
   std::vector<std::vector<ShardPush*>> by_executor;  // Of them; empty for executors without one.
   std::vector<Table*> tables;                        // Distinct.
   std::vector<uint64_t> bytes_at_most;               // By table: what its rows would take if all of them were new.
+  bool contributes = false;                          // To steps of tables.
+  std::vector<uint64_t> contribution_bytes;          // By table: what is to wait for a step.
   std::vector<Table*> counted;                       // Of them, those of which no later message of the push has more.
   absl::Status guards;                               // Their verdict,
   std::vector<GuardedNorm> norms;                    // and what they learn once it is applied.

@@ -19,6 +19,7 @@
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
+#include "server/store/step_closer.h"
 #include "server/store/table_catalog.h"
 #include "server/store/worker_sessions.h"
 #include "server/table/norm_guard.h"
@@ -57,19 +58,25 @@ ShardLog::Record RecordOf(const v1::PushRequest& header, std::span<const PartVie
     record.payload.push_back(part.gradients);
   }
   for (const EvictedKeys& group : evictions.groups()) *push.add_evicted() = ToProto(group);
+  if (header.has_contribution()) *push.mutable_contribution() = header.contribution();
   return record;
+}
+
+bool AreStepsHeld(const PushCall& call) {
+  return absl::c_any_of(call.tables, [](Table* table) { return table->counters().steps_held.load(); });
 }
 
 }  // namespace
 
 PushPath::PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, Catalog* catalog,
-                   Sessions* sessions)
+                   Sessions* sessions, StepCloser* closer)
     : time_(time),
       gate_(gate),
       shards_(shards),
       log_(log),
       catalog_(catalog),
       sessions_(sessions),
+      closer_(closer),
       admission_(shards, &catalog->budget()) {}
 
 absl::StatusOr<size_t> PushPath::PayloadBytes(const v1::PushRequest& header, size_t* keys) const {
@@ -112,6 +119,7 @@ absl::Status PushPath::Prepare(PushCall* call) {
   LODESTONE_ASSIGN_OR_RETURN(const std::vector<PartView> views,
                              ViewParts(PartKind::kPush, header.parts(), call->payload.payload.bytes(),
                                        call->payload.key_bytes(), *map, shards_->roles()));
+  LODESTONE_RETURN_IF_ERROR(CheckContribution(views, header));
   absl::flat_hash_map<ShardId, size_t> group_of;
   absl::flat_hash_map<Table*, size_t> place_of;
   for (const PartView& view : views) {
@@ -119,7 +127,12 @@ absl::Status PushPath::Prepare(PushCall* call) {
     if (is_first) {
       call->tables.push_back(view.table);
       call->bytes_at_most.push_back(0);
+      call->contribution_bytes.push_back(0);
       if (view.last_for_ps) call->counted.push_back(view.table);
+    }
+    if (view.table->settings().collects_steps()) {
+      call->contributes = true;
+      call->contribution_bytes[place->second] += view.keys.size() + view.gradients.size();
     }
     if (!view.table->is_dense()) {
       call->bytes_at_most[place->second] += EmbeddingTable::BytesAtMost(*view.table, view.row_count);
@@ -189,9 +202,15 @@ void PushPath::Apply(const std::shared_ptr<PushCall>& call, size_t e, std::span<
           absl::StrCat("the session of worker incarnation ", header.worker_incarnation(), " has ended; join again"));
       continue;
     }
+    if (call->contributes && AreStepsHeld(*call)) {
+      push->result = absl::UnavailableError("the consistency of a table is being changed; send the push again");
+      continue;
+    }
     Evictions evictions;
-    push->result = push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call->now_ms,
-                                     commits ? &evictions : nullptr);
+    push->result =
+        push->shard->Push(header.worker_incarnation(), header.sequence(), push->parts, call->now_ms,
+                          commits ? &evictions : nullptr, header.has_contribution() ? &header.contribution() : nullptr);
+    if (call->contributes && push->result.ok()) closer_->Contributed(*push->shard);
     if (!commits || !push->result.ok()) continue;
     positions.push_back({push->shard->id(), push->result->version});
     if (push->result->duplicate) continue;
@@ -229,6 +248,7 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
     out->set_shard(push.shard->id());
     out->set_version(push.result->version);
     out->set_duplicate(push.result->duplicate);
+    out->set_late(push.result->late);
     applied |= !push.result->duplicate;
   }
   Observe(*call, last);  // Before it is counted: what is counted has been observed.
@@ -248,6 +268,7 @@ void PushPath::Finish(PushCall* call, const ExecutorShare* last) {
 void PushPath::TellDue(const PushCall& call, bool late) const {
   std::vector<TableId> due;
   for (Table* table : call.counted) {
+    if (table->settings().collects_steps()) continue;  // Steps count, not what comes for them.
     const uint32_t every = table->spec().broadcast().every_pushes();
     if (every == 0) continue;
     if ((table->counters().pushes.fetch_add(1, std::memory_order_relaxed) + 1) % every == 0) {
@@ -258,10 +279,28 @@ void PushPath::TellDue(const PushCall& call, bool late) const {
   // Messages of one push end in any order, by executors and by what is sent again: one that ends after the message of
   // its push that was counted, and perhaps after the broadcast for which that counted, gets one more.
   for (Table* table : call.tables) {
-    if (!late || table->spec().broadcast().every_pushes() == 0 || absl::c_linear_search(call.counted, table)) continue;
+    if (!late || table->settings().collects_steps() || table->spec().broadcast().every_pushes() == 0 ||
+        absl::c_linear_search(call.counted, table))
+      continue;
     due.push_back(table->id());
   }
+  for (const ShardPush& push : call.shards) {
+    for (const AppliedStep& applied : push.result->applied) {
+      if (IsBroadcast(applied) && !absl::c_linear_search(due, applied.table)) due.push_back(applied.table);
+    }
+  }
   if (!due.empty()) broadcast_listener_(due);
+}
+
+bool PushPath::IsBroadcast(const AppliedStep& applied) const {
+  const std::optional<v1::Broadcast> broadcast = catalog_->BroadcastOf(applied.table);
+  const uint32_t every = broadcast.has_value() ? broadcast->every_pushes() : 0;
+  return every > 0 && (applied.step + 1) % every == 0;
+}
+
+void PushPath::TellApplied(const AppliedStep& applied) const {
+  const TableId table = applied.table;
+  if (broadcast_listener_ && IsBroadcast(applied)) broadcast_listener_({&table, 1});
 }
 
 void PushPath::Observe(const PushCall& call, const ExecutorShare* last) const {

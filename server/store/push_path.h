@@ -33,6 +33,8 @@ class CommitLog;
 class ServingGate;
 class Sessions;
 class ShardSet;
+class StepCloser;
+struct AppliedStep;
 struct ExecutorShare;
 struct PushCall;
 struct ShardPush;
@@ -40,7 +42,7 @@ struct ShardPush;
 class PushPath {
  public:
   PushPath(const TimeSource* time, const ServingGate* gate, ShardSet* shards, CommitLog* log, Catalog* catalog,
-           Sessions* sessions);
+           Sessions* sessions, StepCloser* closer);
 
   // `listener` is called, on an executor's thread or a log's, once with all tables that have had their
   // broadcast.every_pushes pushes with a push, and again with those of which a message of such a push ends later than
@@ -59,6 +61,9 @@ class PushPath {
   // the log is well.
   using Done = std::function<void(absl::StatusOr<v1::PushResponse>)>;
   void Push(v1::PushRequest header, RequestPayload payload, Done done);
+
+  // Tells the broadcast listener of a step that ended without a push.
+  void TellApplied(const AppliedStep& applied) const;
 
   // Bytes of `header`'s parts in its payload, `keys` of them keys, for splitting PushPull's. NOT_FOUND or
   // INVALID_ARGUMENT as Push.
@@ -81,6 +86,8 @@ class PushPath {
   void Observe(const PushCall& call, const ExecutorShare* last) const;
   // `late`: a broadcast was due for a push that this message is part of (Sessions::PushApplied).
   void TellDue(const PushCall& call, bool late) const;
+  // Whether a broadcast is due with this step.
+  bool IsBroadcast(const AppliedStep& applied) const;
   // Ends it with why it is refused.
   void RefuseCall(PushCall* call, absl::Status status);
   void Refuse(const absl::Status& status, Incarnation worker);
@@ -92,6 +99,7 @@ class PushPath {
   CommitLog* const log_;
   Catalog* const catalog_;
   Sessions* const sessions_;
+  StepCloser* const closer_;
   const PushAdmission admission_;
   BroadcastListener broadcast_listener_;
   RefusalListener refusal_listener_;

@@ -76,6 +76,7 @@ absl::StatusOr<bool> Replayer::Replay(const v1::LogRecord& record, ByteView payl
     case v1::LogRecord::kExpiry:
     case v1::LogRecord::kRestored:
     case v1::LogRecord::kSettings:
+    case v1::LogRecord::kClosed:
       break;
     case v1::LogRecord::WHAT_NOT_SET:
       return absl::UnimplementedError("the log holds a record of a kind that this program does not know");
@@ -106,6 +107,14 @@ absl::StatusOr<bool> Replayer::ReplayUpdate(const v1::LogRecord& record, ByteVie
     LODESTONE_ASSIGN_OR_RETURN(whole, ReplayRestored(record, payload));
   } else if (record.has_settings()) {
     LODESTONE_RETURN_IF_ERROR(ReplaySettings(record));
+  } else if (record.has_closed()) {
+    const v1::ClosedStep& closed = record.closed();
+    Evictions evictions(FromProto(closed.evicted()));
+    absl::Status status;
+    shards_->Run(record.shard(), [&](Shard* shard) {
+      status = shard->ReplayCloseStep(record.version(), closed.table(), closed.step(), record.now_ms(), &evictions);
+    });
+    LODESTONE_RETURN_IF_ERROR(status);
   } else {
     absl::Status status;
     const std::vector<EvictedKeys> evicted = FromProto(record.expiry().evicted());
@@ -136,7 +145,8 @@ absl::Status Replayer::ReplayPush(const v1::LogRecord& record, ByteView payload)
   Evictions evictions(FromProto(push.evicted()));
   absl::Status status;
   shards_->Run(record.shard(), [&](Shard* shard) {
-    status = shard->ReplayPush(record.version(), push.worker(), push.sequence(), *views, record.now_ms(), &evictions);
+    status = shard->ReplayPush(record.version(), push.worker(), push.sequence(), *views, record.now_ms(), &evictions,
+                               push.has_contribution() ? &push.contribution() : nullptr);
   });
   return status;
 }
@@ -240,6 +250,7 @@ absl::Status Replayer::ReplayFollowed(const v1::LogRecord& record, const Payload
     case v1::LogRecord::kExpiry:
     case v1::LogRecord::kRestored:
     case v1::LogRecord::kSettings:
+    case v1::LogRecord::kClosed:
       break;
     case v1::LogRecord::WHAT_NOT_SET:
       return absl::UnimplementedError("the owner sent an update of a kind that this program does not know");
@@ -305,6 +316,7 @@ absl::StatusOr<Version> Replayer::RollBack(ShardId shard, std::shared_ptr<const 
     version = owned->version() + 1;
     status = Apply(*part, version, now_ms, owned);
     if (!status.ok()) return;
+    shards_->TellChanged(shard);
     log_->Stamp(owned, now_ms, records);
     const ReplicaSink::Position position = {shard, version};
     log_->Append(shards_->ExecutorOf(shard), records, {&position, 1}, part,

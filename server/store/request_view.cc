@@ -11,6 +11,7 @@
 #include "common/wire/message.h"
 #include "common/wire/shard_map.h"
 #include "server/optimizer/clipping.h"
+#include "server/shard/shard_steps.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
@@ -197,6 +198,31 @@ absl::Status CheckFinite(std::span<const PartView> views) {
     return absl::InvalidArgumentError(absl::StrCat("gradient of table `", table.name(), "`, element ",
                                                    uint64_t{block} * table.layout().block_elements + element, " is ",
                                                    value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckContribution(std::span<const PartView> views, const v1::PushRequest& header) {
+  for (const PartView& view : views) {
+    if (!view.table->settings().collects_steps()) continue;
+    const v1::Consistency& rule = view.table->spec().consistency();
+    const std::string& name = view.table->name();
+    if (!header.has_contribution()) return NoContribution(name);
+    const v1::Contribution& contribution = header.contribution();
+    if (!view.last_for_shard) {
+      return Invalid(view.index, name,
+                     "is cut: a contribution to a step has all that it has for a shard in one message");
+    }
+    if (contribution.samples() == 0 || contribution.samples() > limits::kContributionSamplesMax) {
+      return Invalid(view.index, name,
+                     absl::StrCat("the contribution is of ", contribution.samples(), " samples; 1 to ",
+                                  limits::kContributionSamplesMax, " make sense"));
+    }
+    if (rule.has_sync() && contribution.batch() >= rule.sync().batches()) {
+      return Invalid(view.index, name,
+                     absl::StrCat("the contribution is of batch ", contribution.batch(), ", and the steps have ",
+                                  rule.sync().batches(), " batches"));
+    }
   }
   return absl::OkStatus();
 }

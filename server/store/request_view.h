@@ -42,6 +42,11 @@ absl::Status NotOwned(ShardId shard);
 // INVALID_ARGUMENT, naming table and block or key, if a gradient is NaN or infinite.
 absl::Status CheckFinite(std::span<const PartView> views);
 
+// INVALID_ARGUMENT, naming the table, if parts of tables with steps (Consistency.Sync, Consistency.Tokens) come without
+// a contribution, or with one that makes no sense for a table, or not all that it has for a shard in one message.
+// Whether its step is one that a shard can take is for the shard to say.
+absl::Status CheckContribution(std::span<const PartView> views, const v1::PushRequest& header);
+
 // What the guard of a table is to learn from a push, once that has been applied.
 struct GuardedNorm {
   NormGuard* guard = nullptr;

@@ -57,11 +57,17 @@ void ShardSet::Own(ShardId shard, uint64_t term) {
 }
 
 void ShardSet::Disown(ShardId shard) {
-  Run(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kFollowing); });
+  Run(shard, [&](Shard*) {
+    roles_.Set(shard, ShardRole::kFollowing);
+    TellChanged(shard);
+  });
 }
 
 void ShardSet::GiveUp(ShardId shard) {
-  Run(shard, [&](Shard*) { roles_.Set(shard, ShardRole::kGivesUp); });
+  Run(shard, [&](Shard*) {
+    roles_.Set(shard, ShardRole::kGivesUp);
+    TellChanged(shard);
+  });
 }
 
 void ShardSet::TakeBack(ShardId shard) {

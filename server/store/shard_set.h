@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -62,6 +63,13 @@ class ShardSet {
   // Runs `use` with the shard on its executor, and waits.
   void Run(ShardId shard, const std::function<void(Shard*)>& use);
 
+  // Before any shard is made: `listener` is called with each shard that is not answered for any more, or of which anything
+  // but a push has changed what pulls wait for. On its executor.
+  void SetListener(std::function<void(ShardId)> listener) { listener_ = std::move(listener); }
+  void TellChanged(ShardId shard) const {
+    if (listener_) listener_(shard);
+  }
+
   // Before the gate opens: the terms (RouteResponse.terms) of updates that are made here, by shard; else 0.
   void SetTerms(const std::vector<uint64_t>& terms) { own_terms_ = terms; }
   // The term of updates that are made here from now on. On the shard's executor.
@@ -81,6 +89,7 @@ class ShardSet {
 
  private:
   const ServingGate* const gate_;
+  std::function<void(ShardId)> listener_;
 
   // By id; made before the shard gets a role, and never removed after that. Each is owned by its executor.
   std::vector<std::unique_ptr<Shard>> shards_;

@@ -32,12 +32,21 @@ Store::Store(const Options& options)
       shards_(options.shards, options.executors, &gate_),
       log_(&gate_, &shards_),
       tables_({options.seed, options.memory_max_bytes, options.process_bytes, options.time}, &gate_, &shards_, &log_),
-      pushes_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
-      pulls_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_, options.committed_reads),
+      timer_(options.time),
+      waits_(options.time, &timer_),
+      closer_(options.time, &timer_, &gate_, &shards_, &log_, &tables_, &waits_),
+      pushes_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_, &closer_),
+      pulls_({options.time, &gate_, &shards_, &log_, &tables_, &sessions_, &waits_, &closer_}, options.committed_reads),
       deltas_(&gate_, &shards_, &log_, &tables_, options.committed_reads),
       replayer_(options.time, &gate_, &shards_, &log_, &tables_, &sessions_),
       sweeper_(&gate_, &shards_, &log_, &tables_, &sessions_),
-      slow_work_(std::make_unique<Executor>(Executor::Mode::kThread)) {}
+      slow_work_(std::make_unique<Executor>(Executor::Mode::kThread)) {
+  shards_.SetListener([this](ShardId shard) {
+    if (!shards_.Owns(shard)) return waits_.Lose(shard);
+    waits_.Tell(*shards_.Get(shard));
+  });
+  closer_.SetListener([this](const AppliedStep& applied) { pushes_.TellApplied(applied); });
+}
 
 Store::~Store() {
   {
@@ -45,6 +54,8 @@ Store::~Store() {
     ending_ = true;
   }
   slow_work_.reset();
+  timer_.Stop();
+  waits_.Stop();
   shards_.executors().Stop();  // Their last messages may still append to the logs.
   log_.Close();                // Runs what waited to be durable, which may hand something to the background.
   shards_.executors().StopBackground();
@@ -152,6 +163,7 @@ void Store::Tick() {
   pushes_.SampleRate(now_ms);
   pulls_.SampleRate(now_ms);
   sweeper_.Tick(now_ms);
+  closer_.Tick();
   tables_.UpdateShards();
 }
 
@@ -168,6 +180,7 @@ void Store::FillStatus(v1::StatusResponse* status) const {
   for (v1::TableStatus& table : *status->mutable_tables()) table.set_version_max(version_max);
   shards_.executors().FillStatus(status);
   sessions_.FillStatus(time_->NowMs(), status);
+  waits_.FillStatus(status);
 }
 
 }  // namespace lodestone::server

@@ -29,6 +29,8 @@
 #include "server/store/replayer.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
+#include "server/store/step_closer.h"
+#include "server/store/step_waits.h"
 #include "server/store/sweeper.h"
 #include "server/store/table_catalog.h"
 #include "server/store/worker_sessions.h"
@@ -84,12 +86,19 @@ class Store {
   // the log may be slow.
   void EndSessions(std::span<const Incarnation> workers);
 
-  // Tick sweeps no more: see Sweeper::Stop.
-  void StopSweeps() { sweeper_.Stop(); }
+  // Tick sweeps no more: see Sweeper::Stop. Nor is a step applied by itself.
+  void StopSweeps() {
+    sweeper_.Stop();
+    closer_.Stop();
+  }
+  // Ends the pulls that wait for steps, and those that come, with UNAVAILABLE.
+  void StopWaits() { waits_.Stop(); }
+  // Runs what is due by the time that it was given: for tests that move that by hand.
+  void CheckTime() { timer_.CheckTime(); }
   // About once a second: evicts what has outlived its TTL, forgets idle sessions, measures rates and memory.
   void Tick();
 
-  // Fills server (what of it the store knows), tables, executors and sessions.
+  // Fills server (what of it the store knows), tables, executors and sessions; adds to the waits.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
@@ -111,6 +120,9 @@ class Store {
   CommitLog log_;
   Sessions sessions_;
   Catalog tables_;
+  OnDemandTimer timer_;
+  StepWaits waits_;
+  StepCloser closer_;
   PushPath pushes_;
   PullPath pulls_;
   DeltaPath deltas_;

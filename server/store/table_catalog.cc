@@ -65,6 +65,29 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> FindIn(const TableMap& map, co
   return found->second;
 }
 
+absl::Status CheckConsistency(const v1::TableSpec& spec) {
+  return Annotate(StepCollector::Check(spec.consistency()), absl::StrCat("table `", spec.name(), "`"));
+}
+
+// Whether a table that has `from` needs no new beginning of its steps for `to`.
+bool GoesOn(const v1::Consistency& from, const v1::Consistency& to) {
+  if (from.has_sync() && to.has_sync()) return from.sync().batches() == to.sync().batches();
+  if (from.has_tokens() && to.has_tokens()) return from.tokens().batch() == to.tokens().batch();
+  return !StepCollector::Collects(from) && !StepCollector::Collects(to);
+}
+
+// Has contributions to the steps of a table refused while it lives.
+class StepsHeld {
+ public:
+  explicit StepsHeld(Table* table) : table_(table) { table_->counters().steps_held.store(true); }
+  ~StepsHeld() { table_->counters().steps_held.store(false); }
+  StepsHeld(const StepsHeld&) = delete;
+  StepsHeld& operator=(const StepsHeld&) = delete;
+
+ private:
+  Table* const table_;
+};
+
 // A dense table of fewer elements is made by one thread, which takes a millisecond.
 constexpr uint64_t kElementsPerThread = 1 << 18;
 
@@ -162,6 +185,7 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     v1::TableSpec continued = Continued(table.spec(), spec);
     if (Differences(table.spec(), continued).empty()) return found;
     LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+    LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
     continued.set_revision(table.spec().revision() + 1);
     LODESTONE_RETURN_IF_ERROR(Change(*found, continued));
     return found;
@@ -171,7 +195,10 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
     if (spec.revision() > found->table->spec().revision()) LODESTONE_RETURN_IF_ERROR(UseSettings(*found, spec));
     return found;
   }
-  if (origin != Origin::kAcceptedBefore) LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+  if (origin != Origin::kAcceptedBefore) {
+    LODESTONE_RETURN_IF_ERROR(CheckTableSpec(spec));
+    LODESTONE_RETURN_IF_ERROR(CheckConsistency(spec));
+  }
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }
@@ -190,6 +217,11 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec)
   LODESTONE_RETURN_IF_ERROR(log_->health());
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, table.Keep(spec));
   const std::vector<ShardId> owned = shards_->owned();
+  std::optional<StepsHeld> held;
+  if (!GoesOn(table.spec().consistency(), spec.consistency())) {
+    held.emplace(entry.table.get());
+    for (const ShardId shard : owned) LODESTONE_RETURN_IF_ERROR(CheckNothingWaits(table, shard));
+  }
   // Not for followers, who may wait for this very lock with a change of their own: what one of them lacks when it takes
   // a shard over, UpdateShards brings there.
   const bool logs = log_->LogOf(0) != nullptr;
@@ -213,12 +245,28 @@ absl::Status Catalog::Change(const TableEntry& entry, const v1::TableSpec& spec)
   return UseSettings(entry, spec);
 }
 
+absl::Status Catalog::CheckNothingWaits(const Table& table, ShardId shard) {
+  absl::Status status;
+  shards_->Run(shard, [&](Shard* one) {
+    const StepCollector* const collector = one->steps().Of(table.id());
+    if (collector == nullptr || collector->pending().empty()) return;
+    status = absl::FailedPreconditionError(absl::StrCat(
+        "the consistency of table `", table.name(), "` cannot be another one while contributions to a step ",
+        "wait: on shard ", shard, " step ", collector->steps(), " has ", collector->Progress(),
+        "; let the step end first: end the training, or pull the step after it"));
+  });
+  return status;
+}
+
 absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& spec) {
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
   v1::LogRecord record;
   *record.mutable_table() = spec;
   record.set_table_known(true);
   LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  if (entry.table->spec().consistency().kind_case() != spec.consistency().kind_case()) {
+    entry.table->counters().steps.store(0);
+  }
   entry.table->Use(settings);
   entry.guard->SetFactor(spec.guard().norm_max_factor());
   return absl::OkStatus();
@@ -229,6 +277,7 @@ std::vector<ShardLog::Record> Catalog::ChangeShard(const Table& table, const Tab
   Shard* const owned = shards_->Get(shard);
   if (!shards_->Owns(shard) || owned->SettingsOf(table).spec.revision() >= settings->spec.revision()) return records;
   owned->ChangeSettings(table, settings);
+  shards_->TellChanged(shard);
   *records.emplace_back().message.mutable_settings() = settings->spec;
   records.back().message.set_table_known(true);
   return records;

@@ -63,7 +63,8 @@ class Catalog {
   // for logs and executors: not for threads that serve calls. ALREADY_EXISTS, saying what to do, if a table of that
   // name has another shape, layout of its optimizer's state or model; INVALID_ARGUMENT and UNIMPLEMENTED as
   // CheckTableSpec (common/config/table_check.h); RESOURCE_EXHAUSTED if it does not fit; UNAVAILABLE if it cannot be
-  // logged.
+  // logged; FAILED_PRECONDITION if contributions to a step wait, and the consistency would be of another kind or have
+  // other batches.
   absl::StatusOr<std::shared_ptr<const TableEntry>> Ensure(const v1::TableSpec& spec, bool keep_settings = false);
   // The same for a table that a ps has accepted before: from a log, a checkpoint or another ps. The bounds of its
   // numbers are not checked again, and what this program does not know of it is left out, as it was then. Settings that
@@ -104,6 +105,8 @@ class Catalog {
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
   // The settings of `spec`, which the table does not have, become its own: first those of the owned shards.
   absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec);
+  // FAILED_PRECONDITION if a contribution to a step of the table waits on the shard.
+  absl::Status CheckNothingWaits(const Table& table, ShardId shard);
   // They become the table's alone. It is logged before.
   absl::Status UseSettings(const TableEntry& entry, const v1::TableSpec& spec);
   // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has

@@ -74,6 +74,7 @@ class DenseTable {
   bool empty() const { return slot_count_ == 0; }
 
   const Table& table() const { return *table_; }
+  Table* mutable_table() { return table_; }
   // What the next Apply goes by.
   const TableSettings& settings() const { return *settings_; }
   void SetSettings(const TableSettings* settings) { settings_ = settings; }

@@ -85,6 +85,7 @@ class EmbeddingTable {
   std::optional<Snapshot> Collect(const Version* after) const;
 
   const Table& table() const { return *table_; }
+  Table* mutable_table() { return table_; }
   // What the next Apply goes by.
   const TableSettings& settings() const { return *settings_; }
   void SetSettings(const TableSettings* settings);

@@ -81,6 +81,13 @@ class Table {
     std::atomic<uint64_t> turned_away{0};
     std::atomic<uint64_t> reserved{0};  // Bytes that pushes under way may add.
     std::atomic<uint64_t> pushes{0};    // Since the last broadcast by count.
+    // Of steps (server/shard/step_collector.h): applied on the shard that is furthest; contributions, by shard.
+    std::atomic<uint64_t> steps{0};
+    std::atomic<uint64_t> contributions_pending{0};
+    std::atomic<uint64_t> contribution_bytes{0};  // Of those; part of `bytes`.
+    std::atomic<bool> steps_held{false};          // None is taken now: the table's consistency changes.
+    std::atomic<uint64_t> contributions_late{0};
+    std::atomic<uint64_t> contributions_too_old{0};
 
     // Add to the bytes or rows; wrap to a subtraction.
     void AddBytes(uint64_t more) { Add(more, &bytes, totals == nullptr ? nullptr : &totals->bytes); }
@@ -96,6 +103,10 @@ class Table {
       f("evicted", evicted.load());
       f("not_admitted", not_admitted.load());
       f("turned_away", turned_away.load());
+      f("steps", steps.load());
+      f("contributions_pending", contributions_pending.load());
+      f("contributions_late", contributions_late.load());
+      f("contributions_too_old", contributions_too_old.load());
     }
 
    private:

@@ -20,6 +20,8 @@ struct TableSettings {
 
   // The step that update number `step` (from 0) takes with the floats of `gradient`, clipped to `norm_max` (0: not).
   Optimizer::Step StepFor(uint64_t step, ByteView gradient, float norm_max) const;
+  // Whether the table has steps: gradients wait in the shard until one is applied (Consistency.Sync, Tokens).
+  bool collects_steps() const { return spec.consistency().has_sync() || spec.consistency().has_tokens(); }
   // Whether a later worker has brought them, and not the one that made the table.
   bool changed() const { return spec.revision() > 0; }
 };

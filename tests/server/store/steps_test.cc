@@ -1,0 +1,487 @@
+// Tables whose consistency is sync or tokens, through a store: contributions, the steps that they make, and the pulls
+// that wait for them.
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <latch>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/shard.h"
+#include "tests/server/store/store_fixture.h"
+
+namespace lodestone::server {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr Incarnation kOther = 200;
+constexpr uint32_t kDim = 2;
+constexpr Key kKey = 11;
+
+v1::TableSpec WithSync(v1::TableSpec spec, uint32_t batches, uint32_t quorum = 0, uint32_t grace_ms = 0) {
+  v1::Consistency::Sync& sync = *spec.mutable_consistency()->mutable_sync();
+  sync.set_batches(batches);
+  if (quorum > 0) sync.set_quorum(quorum);
+  if (grace_ms > 0) sync.set_grace_ms(grace_ms);
+  return spec;
+}
+
+class StepsTest : public StoreTest {
+ protected:
+  static constexpr uint64_t kElements = 16;
+  static constexpr uint32_t kBlock = 2;
+
+  // A dense table and one of rows with two batches a step, and one that is async.
+  void MakeTables(uint32_t batches = 2, uint32_t quorum = 0, uint32_t grace_ms = 0) {
+    Make();
+    dense_ = WithSync(AddingDense("dense", kElements, kBlock), batches, quorum, grace_ms);
+    rows_ = WithSync(AddingRows("rows", kDim), batches, quorum, grace_ms);
+    for (const Incarnation worker : {kWorker, kOther}) {
+      const auto made = Ensure({dense_, rows_, AddingRows("async", kDim)}, worker);
+      ASSERT_TRUE(made.ok()) << made.status();
+    }
+  }
+
+  // `value` for all of the dense table, and for kKey of both others; a part for each shard.
+  RequestBuilder<v1::PushRequest> Contribution(Sequence sequence, uint64_t step, uint32_t batch, float value,
+                                               Incarnation worker = kWorker, uint64_t samples = 1) {
+    auto push = NewPush(sequence, worker);
+    push.AddDense(TableIdOf("dense"), {kElements, kBlock}, value);
+    push.AddRows(TableIdOf("rows"), kDim, {{kKey, value}}, true);
+    push.AddRows(TableIdOf("async"), kDim, {{kKey, value}}, true);
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      if (shard == ShardOfKey(kKey, kShards)) continue;
+      v1::Part* const part = push.header.add_parts();
+      part->set_shard(shard);
+      part->set_table(TableIdOf("rows"));
+    }
+    push.header.mutable_contribution()->set_step(step);
+    push.header.mutable_contribution()->set_batch(batch);
+    push.header.mutable_contribution()->set_samples(samples);
+    return push;
+  }
+  v1::PushResponse Bring(Sequence sequence, uint64_t step, uint32_t batch, float value, Incarnation worker = kWorker,
+                         uint64_t samples = 1) {
+    const auto pushed = Push(Contribution(sequence, step, batch, value, worker, samples));
+    EXPECT_TRUE(pushed.ok()) << pushed.status();
+    return pushed.ok() ? *pushed : v1::PushResponse();
+  }
+
+  RequestBuilder<v1::PullRequest> PullOfAll(uint64_t steps_min) const {
+    RequestBuilder<v1::PullRequest> pull(kShards);
+    pull.header.set_steps_min(steps_min);
+    pull.AddDense(TableIdOf("dense"), {kElements, kBlock}, std::nullopt);
+    pull.AddRows(TableIdOf("rows"), kDim, {{kKey, 0.0f}}, false);
+    return pull;
+  }
+  std::future<absl::StatusOr<PullPath::Values>> PullLater(const RequestBuilder<v1::PullRequest>& pull) {
+    auto result = std::make_shared<std::promise<absl::StatusOr<PullPath::Values>>>();
+    store_->pulls().Pull(pull.header, pull.payload(),
+                         [result](absl::StatusOr<PullPath::Values> values) { result->set_value(std::move(values)); });
+    return result->get_future();
+  }
+  // The values of a pull that waits for so many steps.
+  std::vector<float> ValuesAt(uint64_t steps_min) {
+    auto values = Pull(PullOfAll(steps_min));
+    EXPECT_TRUE(values.ok()) << values.status();
+    return values.ok() ? Floats(Concatenate(values->payload)) : std::vector<float>();
+  }
+  v1::StatusResponse Status() const {
+    v1::StatusResponse status;
+    store_->FillStatus(&status);
+    return status;
+  }
+  v1::TableStatus StatusOf(const std::string& name) const {
+    for (const v1::TableStatus& table : Status().tables()) {
+      if (table.name() == name) return table;
+    }
+    ADD_FAILURE() << "no table " << name;
+    return {};
+  }
+  static bool IsReady(const std::future<absl::StatusOr<PullPath::Values>>& pull) {
+    return pull.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+
+  v1::TableSpec dense_;
+  v1::TableSpec rows_;
+};
+
+TEST_F(StepsTest, AStepIsTheWeightedAverageOfItsBatchesAppliedOnceWhenTheNextIsAskedFor) {
+  MakeTables();
+  Bring(1, 0, 1, 8, kOther, 1);
+  Bring(1, 0, 0, 4, kWorker, 3);
+  EXPECT_THAT(ValuesAt(0), Each(0.0f));
+  EXPECT_THAT(ValuesAt(1), Each(5.0f));
+  EXPECT_THAT(PullRows(TableIdOf("async"), kDim, {kKey}), ElementsAre(12.0f));  // At once, as ever.
+  EXPECT_EQ(StatusOf("rows").steps(), 1u);
+  EXPECT_EQ(StatusOf("rows").contributions_pending(), 0u);
+  EXPECT_EQ(StatusOf("async").steps(), 0u);
+}
+
+TEST_F(StepsTest, AContributionToTheNextStepAppliesTheOneBefore) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  Bring(1, 0, 1, 8, kOther);
+  Bring(2, 1, 0, 1);
+  EXPECT_THAT(ValuesAt(0), Each(6.0f));
+  EXPECT_EQ(StatusOf("rows").contributions_pending(), kShards);
+}
+
+TEST_F(StepsTest, ABatchThatAnotherWorkerBringsAgainIsAcknowledgedAndNothingOfItIsApplied) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  const v1::PushResponse again = Bring(1, 0, 0, 4, kOther);
+  ASSERT_EQ(again.shards_size(), static_cast<int>(kShards));
+  for (const auto& shard : again.shards()) {
+    EXPECT_TRUE(shard.duplicate());
+    EXPECT_EQ(shard.version(), 1u);
+  }
+  Bring(2, 0, 1, 8);
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  EXPECT_TRUE(Bring(2, 0, 1, 8, kOther).shards(0).duplicate());  // After its step, too.
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  EXPECT_THAT(PullRows(TableIdOf("async"), kDim, {kKey}), ElementsAre(12.0f));
+  EXPECT_EQ(StatusOf("rows").contributions_late(), 0u);
+}
+
+TEST_F(StepsTest, AHalfPushedBatchIsCompletedByAnotherWorkerFromTheSameValues) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  // Of batch 1 only one shard has got its part, and then all of its step. It waits with the step for the others.
+  auto whole = Contribution(2, 0, 1, 8);
+  RequestBuilder<v1::PushRequest> half = NewPush(2);
+  *half.header.mutable_contribution() = whole.header.contribution();
+  half.AddRows(TableIdOf("rows"), kDim, {{kKey, 8.0f}}, true);
+  ASSERT_TRUE(Push(half).ok());
+  EXPECT_THAT(ValuesAt(0), Each(0.0f));
+  whole.header.set_worker_incarnation(kOther);
+  const auto again = Push(whole);
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const auto& shard : again->shards()) {
+    EXPECT_EQ(shard.duplicate(), shard.shard() == ShardOfKey(kKey, kShards));
+  }
+  const std::vector<float> values = ValuesAt(1);
+  EXPECT_EQ(values.back(), 6.0f);  // Of the rows.
+}
+
+TEST_F(StepsTest, APullWaitsForItsStepWithoutAThreadAndTheStatusSaysForWhat) {
+  MakeTables();
+  auto waiting = PullLater(PullOfAll(1));
+  Bring(1, 0, 1, 4);
+  EXPECT_FALSE(IsReady(waiting));
+  time_.AdvanceMs(2500);
+  const v1::StatusResponse status = Status();
+  ASSERT_GE(status.waits_size(), 1);
+  EXPECT_THAT(status.waits(0).who(), HasSubstr("pull"));
+  EXPECT_THAT(status.waits(0).what(), HasSubstr("1 steps of table `dense` on shard "));
+  EXPECT_THAT(status.waits(0).what(), HasSubstr("where step 0 has 1 of 2 contributions, without batch 0"));
+  EXPECT_EQ(status.waits(0).seconds(), 2.5);
+  Bring(2, 0, 0, 8);
+  const auto values = waiting.get();
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(Floats(Concatenate(values->payload)), Each(6.0f));
+  EXPECT_THAT(values->header.steps(), Each(1u));
+  EXPECT_EQ(values->header.steps_size(), values->header.parts_size());
+  EXPECT_EQ(Status().waits_size(), 0);
+}
+
+TEST_F(StepsTest, APullThatWaitsTooLongEndsWithWhatIsMissing) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  auto waiting = PullLater(PullOfAll(1));
+  time_.AdvanceMs(limits::kStepWaitMaxMs - 1);
+  store_->CheckTime();
+  EXPECT_FALSE(IsReady(waiting));
+  time_.AdvanceMs(1);
+  store_->CheckTime();
+  const auto ended = waiting.get();
+  EXPECT_EQ(ended.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(ended.status().message(), HasSubstr("where step 0 has 1 of 2 contributions, without batch 1"));
+  EXPECT_EQ(Status().waits_size(), 0);
+  Bring(2, 0, 1, 8);
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+}
+
+TEST_F(StepsTest, APullThatWaitsEndsWhenItsShardIsGivenUpAndWhenThePsEnds) {
+  MakeTables();
+  auto given_up = PullLater(PullOfAll(1));
+  for (ShardId shard = 0; shard < kShards; ++shard) store_->shards().GiveUp(shard);
+  EXPECT_EQ(given_up.get().status().code(), absl::StatusCode::kAborted);
+  for (ShardId shard = 0; shard < kShards; ++shard) store_->shards().TakeBack(shard);
+  auto ended = PullLater(PullOfAll(1));
+  EXPECT_FALSE(IsReady(ended));
+  store_->StopWaits();
+  EXPECT_EQ(ended.get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(PullLater(PullOfAll(1)).get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(PullLater(PullOfAll(0)).get().ok());
+}
+
+TEST_F(StepsTest, APullThatWaitsEndsWithItsStore) {
+  MakeTables();
+  auto waiting = PullLater(PullOfAll(1));
+  store_.reset();
+  EXPECT_EQ(waiting.get().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(StepsTest, EmptyPartsOfAPullAskForAStepToo) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  Bring(2, 0, 1, 8);
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.header.set_steps_min(1);
+  for (ShardId shard = 0; shard < kShards; ++shard) {
+    for (const char* const table : {"dense", "rows"}) {
+      v1::Part* const part = pull.header.add_parts();
+      part->set_shard(shard);
+      part->set_table(TableIdOf(table));
+    }
+  }
+  const auto values = Pull(pull);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(values->header.steps(), Each(1u));
+  EXPECT_THAT(ValuesAt(0), Each(6.0f));
+}
+
+TEST_F(StepsTest, StepsAfterTheOneThatIsAskedForStay) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  Bring(2, 1, 0, 1);
+  Bring(3, 1, 1, 1);
+  Bring(4, 0, 1, 8);
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  EXPECT_THAT(ValuesAt(0), Each(6.0f));
+  EXPECT_THAT(ValuesAt(2), Each(7.0f));
+}
+
+TEST_F(StepsTest, WhatMakesNoSenseIsRefusedBeforeAnyShardSeesIt) {
+  MakeTables();
+  const auto refused = [&](const RequestBuilder<v1::PushRequest>& push) {
+    const auto pushed = Push(push);
+    for (ShardId shard = 0; shard < kShards; ++shard) EXPECT_EQ(store_->shards().VersionOf(shard), 0u);
+    return pushed.status();
+  };
+  auto without = Contribution(1, 0, 0, 4);
+  without.header.clear_contribution();
+  absl::Status status = refused(without);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("PushRequest.contribution is missing"));
+  status = refused(Contribution(1, 0, 2, 4));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("batch 2, and the steps have 2 batches"));
+  EXPECT_EQ(refused(Contribution(1, 0, 0, 4, kWorker, 0)).code(), absl::StatusCode::kInvalidArgument);
+  auto cut = Contribution(1, 0, 0, 4);
+  cut.header.mutable_parts(3)->set_more(v1::Part::FOR_SHARD);
+  EXPECT_THAT(refused(cut).message(), HasSubstr("in one message"));
+  status = refused(Contribution(1, limits::kStepsAheadMax, 0, 4));
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(status.message(), HasSubstr("step 0 is collected"));
+  status = refused(Contribution(1, 0, 0, std::numeric_limits<float>::infinity()));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(StatusOf("rows").contributions_pending(), 0u);
+}
+
+TEST_F(StepsTest, EnsureTablesRefusesAConsistencyThatLeavesSomethingOpen) {
+  Make();
+  EXPECT_THAT(Ensure({WithSync(AddingRows("rows", kDim), 0)}).status().message(),
+              HasSubstr("table `rows`: consistency.sync.batches is 0"));
+  v1::TableSpec tokens = AddingRows("rows", kDim);
+  tokens.mutable_consistency()->mutable_tokens();
+  EXPECT_THAT(Ensure({tokens}).status().message(), HasSubstr("consistency.tokens.batch is 0"));
+  EXPECT_THAT(Ensure({WithSync(AddingRows("rows", kDim), 2, 3)}).status().message(), HasSubstr("quorum is 3"));
+  EXPECT_EQ(Ensure({WithSync(AddingRows("rows", kDim), 5000)}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StepsTest, TheConsistencyChangesOnlyWhereNoContributionWaits) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  const absl::Status refused = Ensure({AddingRows("rows", kDim)}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("step 0 has 1 of 2 contributions, without batch 1"));
+  EXPECT_EQ(Ensure({WithSync(AddingRows("rows", kDim), 3)}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Ensure({WithSync(AddingRows("rows", kDim), 2, 0, 5)}).ok());  // The same batches: the step goes on.
+  Bring(2, 0, 1, 8);
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  ASSERT_TRUE(Ensure({AddingRows("rows", kDim)}).ok());
+  auto push = NewPush(3);
+  push.AddRows(TableIdOf("rows"), kDim, {{kKey, 1.0f}}, true);
+  ASSERT_TRUE(Push(push).ok());
+  EXPECT_THAT(PullRows(TableIdOf("rows"), kDim, {kKey}), ElementsAre(7.0f));
+  ASSERT_TRUE(Ensure({rows_}).ok());
+  const auto values = Pull(PullOfAll(0));
+  ASSERT_TRUE(values.ok());
+  EXPECT_EQ(values->header.steps(values->header.steps_size() - 1), 0u);  // Of the rows: counted again.
+  EXPECT_EQ(StatusOf("rows").steps(), 0u);
+}
+
+TEST_F(StepsTest, AQuorumEndsAStepAtOnceAndTheRestIsLate) {
+  MakeTables(/*batches=*/3, /*quorum=*/2);
+  Bring(1, 0, 2, 4);
+  Bring(2, 0, 0, 8);
+  EXPECT_THAT(ValuesAt(0), Each(6.0f));
+  const v1::PushResponse late = Bring(3, 0, 1, 100);
+  for (const auto& shard : late.shards()) {
+    EXPECT_TRUE(shard.late());
+    EXPECT_FALSE(shard.duplicate());
+  }
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  EXPECT_EQ(StatusOf("rows").contributions_late(), kShards);
+  EXPECT_THAT(PullRows(TableIdOf("async"), kDim, {kKey}), ElementsAre(112.0f));
+  EXPECT_TRUE(Bring(3, 0, 1, 100, kOther).shards(0).duplicate());
+}
+
+TEST_F(StepsTest, AStepWithItsQuorumIsAppliedWhenTheTimeForTheRestIsOver) {
+  MakeTables(/*batches=*/3, /*quorum=*/2, /*grace_ms=*/50);
+  Bring(1, 0, 2, 4);
+  Bring(2, 0, 0, 8);
+  auto waiting = PullLater(PullOfAll(1));
+  time_.AdvanceMs(49);
+  store_->CheckTime();
+  EXPECT_FALSE(IsReady(waiting));
+  time_.AdvanceMs(1);
+  store_->CheckTime();
+  const auto values = waiting.get();
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(Floats(Concatenate(values->payload)), Each(6.0f));
+  Bring(3, 1, 0, 1);
+  Bring(4, 1, 1, 1);
+  Bring(5, 1, 2, 4);  // With all of them it does not wait.
+  EXPECT_THAT(ValuesAt(2), Each(8.0f));
+}
+
+TEST_F(StepsTest, AStepThatNoTimerKnowsIsFoundByTheTick) {
+  MakeTables(/*batches=*/3, /*quorum=*/3);
+  Bring(1, 0, 2, 4);
+  Bring(2, 0, 0, 8);
+  // The quorum becomes what is there already.
+  ASSERT_TRUE(Ensure({WithSync(dense_, 3, 2, 50), WithSync(rows_, 3, 2, 50)}).ok());
+  time_.AdvanceMs(51);
+  store_->Tick();
+  store_->shards().executors().Drain();
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+}
+
+TEST_F(StepsTest, TokensMakeAStepOfWhateverComesAndNoPullWaits) {
+  Make();
+  v1::TableSpec spec = AddingRows("rows", kDim);
+  spec.mutable_consistency()->mutable_tokens()->set_batch(2);
+  spec.mutable_consistency()->mutable_tokens()->set_staleness(0);
+  ASSERT_TRUE(Ensure({spec}).ok());
+  const auto bring = [&](Sequence sequence, uint64_t token, float value) {
+    auto push = NewPush(sequence);
+    push.AddRows(TableIdOf("rows"), kDim, {{kKey, value}}, true);
+    push.header.mutable_contribution()->set_step(token);
+    push.header.mutable_contribution()->set_samples(1);
+    EXPECT_TRUE(Push(push).ok());
+  };
+  bring(1, 0, 4);
+  EXPECT_THAT(PullRows(TableIdOf("rows"), kDim, {kKey}), ElementsAre(0.0f));
+  bring(2, 0, 8);
+  EXPECT_THAT(PullRows(TableIdOf("rows"), kDim, {kKey}), ElementsAre(6.0f));
+  bring(3, 0, 100);  // One step too old.
+  bring(4, 1, 1);
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.header.set_steps_min(50);
+  pull.AddRows(TableIdOf("rows"), kDim, {{kKey, 0.0f}}, false);
+  const auto values = Pull(pull);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(Floats(Concatenate(values->payload))[0], 7.0f);
+  EXPECT_THAT(values->header.steps(), ElementsAre(2u));
+  EXPECT_EQ(StatusOf("rows").contributions_too_old(), 1u);
+}
+
+TEST_F(StepsTest, AStepIsOneStepOfTheScheduleAndOneCountForBroadcasts) {
+  Make();
+  rows_ = WithSync(AddingRows("rows", kDim), 2);
+  rows_.mutable_optimizer()->mutable_schedule()->mutable_step()->set_every_steps(1);
+  rows_.mutable_optimizer()->mutable_schedule()->mutable_step()->set_factor(0.5);
+  rows_.mutable_broadcast()->set_every_pushes(2);
+  ASSERT_TRUE(Ensure({rows_}).ok());
+  std::atomic<int> due{0};
+  store_->pushes().SetBroadcastListener(
+      [&](std::span<const TableId> tables) { due += static_cast<int>(tables.size()); });
+  const auto bring = [&](Sequence sequence, uint64_t step, uint32_t batch) {
+    auto push = NewPush(sequence);
+    push.AddRows(TableIdOf("rows"), kDim, {{kKey, 8.0f}}, true);
+    push.header.mutable_contribution()->set_step(step);
+    push.header.mutable_contribution()->set_batch(batch);
+    push.header.mutable_contribution()->set_samples(1);
+    EXPECT_TRUE(Push(push).ok());
+  };
+  for (uint64_t step = 0; step < 4; ++step) {
+    bring(2 * step + 1, step, 0);
+    bring(2 * step + 2, step, 1);
+  }
+  EXPECT_EQ(due.load(), 1);  // With the second step, that a contribution to the third ended.
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.header.set_steps_min(4);
+  pull.AddRows(TableIdOf("rows"), kDim, {{kKey, 0.0f}}, false);
+  const auto values = Pull(pull);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(Floats(Concatenate(values->payload))[0], 8.0f + 4.0f + 2.0f + 1.0f);
+  EXPECT_EQ(due.load(), 2);  // With the fourth, that the pull ended.
+}
+
+TEST_F(StepsTest, WhatWaitsCountsInTheMemoryOfItsTable) {
+  Make();
+  rows_ = WithSync(AddingRows("rows", 1024), 3);
+  rows_.set_memory_max_bytes(40 << 10);
+  ASSERT_TRUE(Ensure({rows_}).ok());
+  const auto bring = [&](Sequence sequence, uint32_t batch, size_t rows) {
+    auto push = NewPush(sequence);
+    std::vector<std::pair<Key, float>> values;
+    for (Key key = 0; values.size() < rows; ++key) {
+      if (ShardOfKey(key, kShards) == 0) values.emplace_back(key, 1.0f);
+    }
+    push.AddRows(TableIdOf("rows"), 1024, values, true);
+    push.header.mutable_contribution()->set_batch(batch);
+    push.header.mutable_contribution()->set_samples(1);
+    return Push(push).status();
+  };
+  ASSERT_TRUE(bring(1, 0, 2).ok());
+  const uint64_t waiting = StatusOf("rows").bytes();
+  EXPECT_GE(waiting, 2u * 2 * 1024 * sizeof(float));  // The gradients, and room for the rows.
+  const absl::Status refused = bring(2, 1, 20);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("memory_max_bytes"));
+  EXPECT_EQ(StatusOf("rows").bytes(), waiting);
+}
+
+TEST_F(StepsTest, ARollbackDropsWhatWaitsAndNoPullWaitsForItEver) {
+  MakeTables();
+  Bring(1, 0, 0, 4);
+  Bring(2, 0, 1, 8);
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  Bring(3, 1, 0, 100);
+  auto waiting = PullLater(PullOfAll(2));
+  for (const char* const table : {"dense", "rows"}) {
+    auto part = std::make_shared<TablePart>();  // Nothing: as the table was made.
+    part->table = TableIdOf(table);
+    for (ShardId shard = 0; shard < kShards; ++shard) {
+      const auto version = store_->replayer().RollBack(shard, part);
+      ASSERT_TRUE(version.ok()) << version.status();
+    }
+  }
+  const auto values = waiting.get();
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(values->header.steps(), Each(2u));
+  EXPECT_THAT(ValuesAt(2), Each(0.0f));
+  const v1::PushResponse late = Bring(4, 1, 1, 100);
+  EXPECT_TRUE(late.shards(0).late());
+  EXPECT_THAT(ValuesAt(2), Each(0.0f));
+  Bring(5, 2, 0, 1);
+  Bring(6, 2, 1, 3);
+  EXPECT_THAT(ValuesAt(3), Each(2.0f));
+}
+
+}  // namespace
+}  // namespace lodestone::server
