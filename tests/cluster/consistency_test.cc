@@ -1,0 +1,202 @@
+// What train.consistency promises, with real workers and servers.
+//
+// Sync: the parameters after a run are the same, bit for bit, however many workers there are, and whichever of them and
+// of the servers die. LODESTONE_CONSISTENCY_KILLS: how many kills, instead of a few.
+#include <signal.h>
+#include <stdlib.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/chaos/ps_cluster.h"
+#include "tests/cluster/psctl_run.h"
+#include "tools/psctl/local/child_process.h"
+
+namespace lodestone {
+namespace {
+
+constexpr uint64_t kSeed = 20261124;
+
+std::string ProgramOf(const std::string& name) {
+  return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/", name);
+}
+
+// The tensors of a safetensors file, without what it says about where they are from.
+std::string TensorsOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  uint64_t header = 0;
+  if (bytes.size() < sizeof(header)) return "";
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  nlohmann::json names = nlohmann::json::parse(bytes.substr(sizeof(header), header));
+  names.erase("__metadata__");
+  return names.dump() + bytes.substr(sizeof(header) + header);
+}
+
+class ConsistencyRun : public testing::Test {
+ protected:
+  void SetUp() override { std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed)); }
+
+  // A fresh cluster of two ps, and what workers of it are to train.
+  void StartServers(const std::string& name, const std::string& rest) {
+    workers_.clear();
+    ended_.clear();
+    cluster_.reset();
+    folder_ = TestFile(absl::StrCat(testing::UnitTest::GetInstance()->current_test_info()->name(), "-", name));
+    std::filesystem::create_directories(folder_);
+    chaos::PsCluster::Options options;
+    options.ps_binary = ProgramOf("server/ps");
+    options.folder = folder_;
+    options.data_dir = absl::StrCat(folder_, "/data");
+    options.servers = 2;
+    options.sets = {"cluster.workers=1", "coordinator.lease_ms=2000"};
+    auto cluster = chaos::PsCluster::Create(options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    for (uint32_t server = 0; server < 2; ++server) {
+      ASSERT_TRUE(cluster_->Start(server).ok());
+      while (!cluster_->Listens(server)) cluster_->Pump(10);
+    }
+    std::ofstream(absl::StrCat(folder_, "/worker.yaml"))
+        << "cluster: {name: " << cluster_->config().cluster().name() << ", servers: 2, workers: 1, seed: 3}\n"
+        << "coordinator: {address: '" << cluster_->config().coordinator().address() << "', lease_ms: 2000}\n"
+        << "worker: {call_timeout_ms: 2000, deterministic: true}\n"
+        << rest;
+  }
+  void StartWorker() {
+    auto worker = psctl::Child::Start(absl::StrCat("worker ", ++started_),
+                                      {ProgramOf("worker/worker"), "--config", absl::StrCat(folder_, "/worker.yaml"),
+                                       "--summary", absl::StrCat(folder_, "/summary-", started_, ".json")});
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    workers_.push_back(*std::move(worker));
+  }
+  void Pump() {
+    cluster_->Pump(10);
+    std::erase_if(workers_, [this](const std::unique_ptr<psctl::Child>& worker) {
+      const auto note = [](absl::string_view line) {
+        std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+      };
+      worker->ReadOutput(note);
+      if (!worker->Reap(note)) return false;
+      ended_.push_back(worker->exit_code());
+      return true;
+    });
+  }
+  v1::RangeState State() {
+    const auto status = cluster_->StatusOf(0, /*timeout_ms=*/2000);
+    return status.ok() ? status->cluster().ranges() : v1::RangeState();
+  }
+  // Kills a ps, and starts it again.
+  void KillServer(uint32_t server) {
+    cluster_->SetMayEnd(server, true);
+    cluster_->Kill(server);
+    ASSERT_TRUE(cluster_->Start(server).ok());
+    for (uint32_t each = 0; each < 2; ++each) {
+      while (!cluster_->Serves(each)) Pump();
+    }
+  }
+  // The tensors that the run has come to, by psctl export.
+  std::string Parameters() {
+    PsctlRun checkpoint({"checkpoint", "end", "--address", cluster_->config().coordinator().address()});
+    EXPECT_EQ(checkpoint.WaitForEnd(), "ended") << checkpoint.output();
+    const std::string file = absl::StrCat(folder_, "/model.safetensors");
+    PsctlRun exported({"export", absl::StrCat(folder_, "/data/checkpoints/end"), "--out", file});
+    EXPECT_EQ(exported.WaitForEnd(), "ended") << exported.output();
+    const std::string tensors = TensorsOf(file);
+    EXPECT_GT(tensors.size(), 1000u);
+    return tensors;
+  }
+  // An undisturbed run of so many workers.
+  std::string Undisturbed(int workers, const std::string& rest) {
+    StartServers(absl::StrCat(workers), rest);
+    for (int i = 0; i < workers; ++i) StartWorker();
+    while (!workers_.empty()) Pump();
+    EXPECT_THAT(ended_, testing::Each(0));
+    EXPECT_TRUE(State().over());
+    return Parameters();
+  }
+  // A run in which workers come and die, and so do servers, at random points.
+  std::string Disturbed(const std::string& rest) {
+    const char* more = getenv("LODESTONE_CONSISTENCY_KILLS");
+    int kills = 0;
+    if (more == nullptr || !absl::SimpleAtoi(more, &kills)) kills = 6;
+    StartServers("killed", rest);
+    uint64_t drawn = 0;
+    const auto draw = [&](uint64_t n) { return RandomBits(kSeed, drawn++) % n; };
+    int killed_workers = 0, killed_servers = 0;
+    for (int kill = 0; kill < kills && !State().over(); ++kill) {
+      for (size_t wanted = 1 + draw(4); workers_.size() < wanted;) StartWorker();
+      const uint64_t next = State().batches_closed() + 1 + draw(30);
+      while (State().batches_closed() < next && !State().over()) {
+        if (workers_.empty()) StartWorker();
+        Pump();
+      }
+      if (draw(3) == 0) {
+        KillServer(static_cast<uint32_t>(draw(2)));
+        ++killed_servers;
+      } else if (!workers_.empty()) {
+        workers_[draw(workers_.size())]->Signal(draw(4) == 0 ? SIGTERM : SIGKILL);
+        ++killed_workers;
+      }
+    }
+    while (!State().over()) {
+      if (workers_.empty()) StartWorker();
+      Pump();
+    }
+    while (!workers_.empty()) Pump();
+    std::printf("killed %d workers and %d servers; leased again: %llu\n", killed_workers, killed_servers,
+                static_cast<unsigned long long>(State().leased_again()));
+    EXPECT_GT(killed_workers + killed_servers, 0);
+    return Parameters();
+  }
+  void ExpectTheSameParametersHowever(const std::string& rest) {
+    const std::string one = Undisturbed(1, rest);
+    EXPECT_TRUE(Undisturbed(2, rest) == one) << "of two workers";
+    EXPECT_TRUE(Undisturbed(4, rest) == one) << "of four workers";
+    EXPECT_TRUE(Disturbed(rest) == one) << "of workers and servers that are killed";
+  }
+
+  std::string folder_;
+  std::unique_ptr<chaos::PsCluster> cluster_;
+  std::vector<std::unique_ptr<psctl::Child>> workers_;
+  int started_ = 0;
+  std::vector<int> ended_;  // Exit codes of those that were not killed; -1 of those that were.
+};
+
+TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfAnMlpHoweverManyWorkersThereAreAndWhoeverDies) {
+  const std::string data = TestFile("numbers.csv");
+  std::ofstream file(data);
+  file << "a,b,c,d,label\n";
+  for (uint64_t i = 0; i < 3000; ++i) {
+    for (uint64_t c = 0; c < 4; ++c) file << RandomNormal(kSeed + c, i) << ",";
+    file << (RandomNormal(kSeed, i) + RandomNormal(kSeed + 7, i) > 0 ? 1 : 0) << "\n";
+  }
+  file.close();
+  // 3000 samples are 94 batches an epoch: 282 are 70 steps of 4 and one of what is left.
+  ExpectTheSameParametersHowever(
+      absl::StrCat("model: {type: mlp, hidden: [32, 16]}\n", "data: {train: ", data, ", csv: {label: label}}\n",
+                   "train: {epochs: 3, batch_size: 32, sharing: ranges, consistency: {sync: {batches: 4}}}\n"));
+}
+
+TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfADeepfmHoweverManyWorkersThereAreAndWhoeverDies) {
+  ExpectTheSameParametersHowever(
+      "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
+      "data: {format: generated, generated: {train_samples: 6000, test_samples: 100, values_per_field: 300}}\n"
+      "train: {epochs: 2, batch_size: 64, sharing: ranges, consistency: {sync: {batches: 3}}}\n");
+}
+
+}  // namespace
+}  // namespace lodestone
