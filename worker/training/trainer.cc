@@ -97,14 +97,16 @@ class Trainer::Tally {
     absl::Status error;  // The first.
   };
 
-  Tally(const std::vector<TableHandle>& tables, uint32_t shards)
-      : first_(tables.data()), delays_(tables.size()), applied_(shards, 0) {
+  // `all_count`: a push that is refused is an error.
+  Tally(const std::vector<TableHandle>& tables, uint32_t shards, bool all_count)
+      : first_(tables.data()), all_count_(all_count), delays_(tables.size()), applied_(shards, 0) {
     for (const TableHandle& table : tables) names_.push_back(table.spec.name());
   }
 
   void Add(const Client::PushResult& result) {
     MutexLock lock(&mu_);
-    if (absl::IsOutOfRange(result.status)) {
+    // A step without one of its batches is never applied.
+    if (absl::IsOutOfRange(result.status) && !all_count_) {
       refused_metric.Add(1);
       if (++counts_.refused == 1) LODESTONE_LOG(WARN, "trainer", "a push was refused: {}", result.status.ToString());
       return;
@@ -149,6 +151,7 @@ class Trainer::Tally {
  private:
   // Pushes may end after the job, and its tables, are gone: only the address is used.
   const TableHandle* const first_;
+  const bool all_count_;
   std::vector<std::string> names_;
 
   Mutex mu_;
@@ -163,7 +166,7 @@ Trainer::Trainer(const TrainingContext& context)
       prefetch_max_(PrefetchMax(*context.config, order_)),
       lead_(prefetch_max_, PushesInFlightMax(*context.config, order_), DelayMax(*context.config, order_)),
       push_later_(!context.model->backend()->on_host() && prefetch_max_ > 0 && !lead_.lead().waits),
-      tally_(std::make_shared<Tally>(*context.tables, context.client->shard_map()->shards())) {
+      tally_(std::make_shared<Tally>(*context.tables, context.client->shard_map()->shards(), order_.has_sync())) {
   const size_t tables = context.tables->size(), dense = context.model->dense_table_count();
   LODESTONE_CHECK(tables == context.model->tables().size());
   for (size_t t = dense; t < tables; ++t) row_tables_.push_back(&(*context.tables)[t]);
@@ -427,16 +430,16 @@ absl::StatusOr<int64_t> Trainer::Push(BatchPipeline* pipeline) {
     }
   }
   const BatchPipeline::Assignment& of = computed_.item->assignment;
-  LODESTONE_RETURN_IF_ERROR(
-      context_.client->Push(OriginOf(computed_), dense, rows, computed_.read_versions,
-                            [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation,
-                             sequence = of.sequence, clock = of.clock](const Client::PushResult& result) {
-                              tally->Add(result);
-                              // What a guard refuses is not sent again.
-                              if (!result.status.ok() && !absl::IsOutOfRange(result.status)) return;
-                              if (ranges != nullptr) ranges->Acknowledged(range, sequence);
-                              if (gate != nullptr) gate->Acknowledged(clock);
-                            }));
+  LODESTONE_RETURN_IF_ERROR(context_.client->Push(
+      OriginOf(computed_), dense, rows, computed_.read_versions,
+      [tally = tally_, ranges = context_.ranges, gate = gate_, range = of.range.incarnation, sequence = of.sequence,
+       clock = of.clock, sync = order_.has_sync()](const Client::PushResult& result) {
+        tally->Add(result);
+        // What a guard refuses is not sent again.
+        if (!result.status.ok() && (sync || !absl::IsOutOfRange(result.status))) return;
+        if (ranges != nullptr) ranges->Acknowledged(range, sequence);
+        if (gate != nullptr) gate->Acknowledged(clock);
+      }));
   if (lead_.lead().waits) LODESTONE_RETURN_IF_ERROR(context_.client->Flush());
   computed_ = {};
   pipeline->Release();
