@@ -13,7 +13,8 @@
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker.
+constexpr size_t kHeldPerWorkerMax = 4;    // Calls of AwaitClock held, per place for a worker,
+constexpr size_t kHeldBeyondMax = 40;      // and for workers beyond cluster.workers.
 constexpr size_t kUnsavedPerPlaceMax = 4;  // Answers that wait for the state to be saved, per place.
 // Parts of a lease: between two looks at the time at most, and that are a stall if it was longer. Members renew theirs
 // each third of it: what is left of one after a shorter stall is enough for what waits to be read.
@@ -35,7 +36,7 @@ CoordinatorService::CoordinatorService(const Membership::Options& options, Save 
       membership_(options),
       history_(options.time),
       looked_ms_(stall_time_->NowMs()),
-      clock_calls_(options.time, kHeldPerWorkerMax * options.workers + kHeldPerWorkerMax,
+      clock_calls_(options.time, kHeldPerWorkerMax * options.workers + kHeldBeyondMax,
                    [this](const absl::Status& status) { return Told(status); }),
       saver_({.time = options.time,
               .waiting_max = kUnsavedPerPlaceMax * (size_t{options.servers} + options.workers),

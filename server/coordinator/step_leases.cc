@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/coordinator/member_table.h"
+
 namespace lodestone::server {
 namespace {
 
@@ -81,6 +83,8 @@ const v1::RangeLease* StepLeases::Choose(Incarnation asker, const absl::flat_has
   }
   return held.empty() ? Late(asker, now_ms) : nullptr;
 }
+
+bool StepLeases::Lives(Incarnation worker) const { return worker != 0 && members_->CheckAlive(worker).ok(); }
 
 bool StepLeases::NextIsDue() const {
   const uint64_t next = state_->next_batch();

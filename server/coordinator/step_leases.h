@@ -20,9 +20,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/base/types.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/member_table.h"
 
 namespace lodestone::server {
+
+class MemberTable;
 
 class StepLeases {
  public:
@@ -50,7 +51,7 @@ class StepLeases {
     Incarnation backup = 0;  // The second worker that has it; 0: none.
   };
 
-  bool Lives(Incarnation worker) const { return worker != 0 && members_->CheckAlive(worker).ok(); }
+  bool Lives(Incarnation worker) const;
   uint64_t StepOf(uint64_t batch) const { return batch / state_->plan().step_batches(); }
   // The first batch that was never leased may be: it is of the step that is collected, or that step has its quorum.
   bool NextIsDue() const;

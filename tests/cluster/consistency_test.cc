@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -13,17 +15,21 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/time_source.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/chaos/ps_cluster.h"
 #include "tests/cluster/psctl_run.h"
 #include "tools/psctl/local/child_process.h"
+#include "worker/client/client.h"
+#include "worker/training/clock_gate.h"
 
 namespace lodestone {
 namespace {
@@ -196,6 +202,117 @@ TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfADeepfmHoweverManyWorkersThereAre
       "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
       "data: {format: generated, generated: {train_samples: 6000, test_samples: 100, values_per_field: 300}}\n"
       "train: {epochs: 2, batch_size: 64, sharing: ranges, consistency: {sync: {batches: 3}}}\n");
+}
+
+// Each worker has a row that counts its steps, and looks at those of all others at each step, in the values that the
+// step would be computed from.
+TEST_F(ConsistencyRun, BoundedReadsLackNoUpdateThatIsOlderThanTheStaleness) {
+  constexpr size_t kWorkers = 4;
+  constexpr uint64_t kSteps = 300;
+  constexpr uint32_t kStaleness = 3;
+  StartServers("bounded", "");
+  v1::Config config = cluster_->config();
+  config.mutable_cluster()->set_workers(kWorkers);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);  // Any place will do.
+  v1::TableSpec spec;
+  spec.set_name("steps");
+  spec.mutable_embedding()->set_dim(1);
+  spec.mutable_optimizer()->mutable_sgd();
+  spec.mutable_optimizer()->set_learning_rate(1);
+  spec.mutable_initializer()->mutable_zeros();
+  spec.mutable_consistency()->mutable_bounded()->set_staleness(kStaleness);
+  const SteadyTime time;
+  std::vector<std::unique_ptr<worker::Client>> clients;
+  std::vector<std::unique_ptr<worker::ClockGate>> gates;
+  for (size_t w = 0; w < kWorkers; ++w) {
+    auto client = worker::Client::Connect(config);
+    ASSERT_TRUE(client.ok()) << client.status();
+    clients.push_back(*std::move(client));
+    gates.push_back(std::make_unique<worker::ClockGate>(
+        clients.back().get(), worker::ClockGate::Options{.staleness = kStaleness, .time = &time}));
+    ASSERT_TRUE(gates.back()->Start().ok());
+  }
+  std::atomic<uint64_t> reads{0}, lacking{0};
+  const auto train = [&](size_t w) {
+    const auto tables = clients[w]->EnsureTables({spec});
+    ASSERT_TRUE(tables.ok()) << tables.status();
+    const worker::TableHandle* const table = &tables->front();
+    std::vector<Key> keys(kWorkers);
+    for (size_t v = 0; v < kWorkers; ++v) keys[v] = v;
+    std::vector<float> counts(kWorkers);
+    const float minus_one = -1;
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      const auto clock = gates[w]->Await();
+      ASSERT_TRUE(clock.ok()) << clock.status();
+      EXPECT_EQ(*clock, step);
+      ASSERT_TRUE(clients[w]->PullNow({}, {{table, keys, counts.data()}}).ok());
+      for (size_t v = 0; v < kWorkers; ++v) {
+        if (v == w) continue;
+        ++reads;
+        if (static_cast<uint64_t>(counts[v]) + kStaleness + 1 < step) ++lacking;
+      }
+      // Worker 0 is slow now and then.
+      if (w == 0 && RandomBits(kSeed, step) % 4 == 0) (void)clients[w]->PullNow({}, {{table, keys, counts.data()}});
+      const worker::RowGradients gradient{table, {&keys[w], 1}, &minus_one};
+      ASSERT_TRUE(clients[w]
+                      ->Push(step, {}, {&gradient, 1}, {},
+                             [&gates, w, step](const worker::PushResult& result) {
+                               EXPECT_TRUE(result.status.ok()) << result.status;
+                               gates[w]->Acknowledged(step);
+                             })
+                      .ok());
+    }
+    ASSERT_TRUE(clients[w]->Flush().ok());
+    v1::WorkerProgress progress;
+    progress.set_phase(v1::PHASE_FINISHED);
+    clients[w]->ReportProgress(progress);
+  };
+  std::vector<std::thread> threads;
+  for (size_t w = 0; w < kWorkers; ++w) threads.emplace_back(train, w);
+  for (std::thread& thread : threads) thread.join();
+  std::printf("%llu reads of others' rows\n", static_cast<unsigned long long>(reads));
+  EXPECT_EQ(reads, kWorkers * (kWorkers - 1) * kSteps);
+  EXPECT_EQ(lacking, 0u);
+  for (size_t w = 0; w < kWorkers; ++w) {
+    EXPECT_LE(gates[w]->Observed().behind_max(), kStaleness);
+    gates[w]->Stop();
+  }
+}
+
+TEST_F(ConsistencyRun, BoundedTrainsWithLeasedRangesWhileAWorkerIsKilledAndOneJoinsLate) {
+  StartServers(
+      "ranges",
+      "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
+      "data: {format: generated, generated: {train_samples: 40000, test_samples: 100, values_per_field: 300}}\n"
+      "train: {batch_size: 32, sharing: ranges, range_batches: 8, consistency: {bounded: {staleness: 2}}}\n");
+  StartWorker(), StartWorker();
+  while (State().batches_closed() < 100) Pump();
+  StartWorker();
+  while (State().batches_closed() < 300) Pump();
+  workers_.front()->Signal(SIGKILL);
+  while (!workers_.empty()) Pump();
+  EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 0, 0));
+  EXPECT_TRUE(State().over());
+  std::ifstream file(absl::StrCat(folder_, "/summary-3.json"));
+  const nlohmann::json summary = nlohmann::json::parse(file);
+  EXPECT_EQ(summary["consistency"]["kind"], "bounded, staleness 2");
+  EXPECT_LE(summary["consistency"]["clocks_behind"]["max"], 2);
+}
+
+TEST_F(ConsistencyRun, TokensTrainToTheEnd) {
+  StartServers(
+      "tokens",
+      "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
+      "data: {format: generated, generated: {train_samples: 20000, test_samples: 100, values_per_field: 300}}\n"
+      "train: {batch_size: 32, sharing: ranges, consistency: {tokens: {batch: 2, staleness: 4}}}\n");
+  StartWorker(), StartWorker();
+  while (!workers_.empty()) Pump();
+  EXPECT_THAT(ended_, testing::ElementsAre(0, 0));
+  const auto status = cluster_->StatusOf(0, /*timeout_ms=*/2000);
+  ASSERT_TRUE(status.ok()) << status.status();
+  uint64_t steps = 0;
+  for (const v1::TableStatus& table : status->tables()) steps = std::max<uint64_t>(steps, table.steps());
+  EXPECT_EQ(steps, 625u / 2) << "of 625 gradients";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,7 +35,10 @@ constexpr uint32_t kWorkers = 4;
 // A call of AwaitClock that runs by itself.
 class Await {
  public:
-  Await(v1::Coordinator::Stub* stub, Incarnation asker, Clock clock, uint32_t timeout_ms) {
+  // `own`: the asker trains with bounded staleness, and has come so far.
+  Await(v1::Coordinator::Stub* stub, Incarnation asker, Clock clock, uint32_t timeout_ms,
+        std::optional<Clock> own = std::nullopt) {
+    if (own.has_value()) request_.set_own_clock(*own);
     request_.set_incarnation(asker);
     request_.set_clock(clock);
     request_.set_timeout_ms(timeout_ms);
@@ -689,6 +693,27 @@ TEST_F(CoordinatorServiceTest, AwaitClockHoldsUntilTheLastWorkerGetsThere) {
   AwaitHeld(0);
 }
 
+TEST_F(CoordinatorServiceTest, AwaitClockWithTheAskersOwnTellsTheOthersAndWaitsOnlyForThoseThatTrain) {
+  Start(&manual_, 1000);
+  const Incarnation w0 = JoinWorker();
+  const Incarnation w1 = JoinWorker();
+  const Incarnation w2 = JoinWorker();
+  Await first(stub_.get(), w0, 9, 60'000, /*own=*/5);
+  EXPECT_TRUE(first.response().reached()) << "no other has begun, and one has not even joined";
+  EXPECT_EQ(first.response().lowest(), std::numeric_limits<Clock>::max());
+  Await second(stub_.get(), w1, 0, 60'000, /*own=*/7);
+  EXPECT_EQ(second.response().lowest(), 5u);
+  EXPECT_EQ(second.response().newest(), 5u);
+  Await third(stub_.get(), w2, 0, 60'000, /*own=*/6);
+  EXPECT_EQ(third.response().lowest(), 5u);
+  EXPECT_EQ(third.response().newest(), 7u);
+  Await held(stub_.get(), w1, 6, 60'000, /*own=*/7);
+  EXPECT_THAT(AwaitHeld(1).waits(0).what(), HasSubstr("clock 6: worker 0 (host:1) is at clock 5"));
+  Await told(stub_.get(), w0, 0, 60'000, /*own=*/6);
+  EXPECT_TRUE(held.response().reached());
+  EXPECT_EQ(held.response().lowest(), 6u);
+}
+
 TEST_F(CoordinatorServiceTest, AwaitClockIsReleasedByAWorkerThatLeaves) {
   Start(&manual_, 1000);
   const Incarnation w0 = JoinWorker();
@@ -781,7 +806,7 @@ TEST_F(CoordinatorServiceTest, HeldCallsAreBounded) {
   Start(&steady_, 3'600'000);
   JoinWorker();
   FillTheOtherPlaces();
-  const size_t held_max = 4 * kWorkers + 4;
+  const size_t held_max = 4 * kWorkers + 40;
   std::vector<std::unique_ptr<Await>> held;
   for (size_t i = 0; i < held_max; ++i) held.push_back(std::make_unique<Await>(stub_.get(), 0, 7, 60'000));
   AwaitHeld(held_max);
