@@ -9,6 +9,7 @@
 #include <latch>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>

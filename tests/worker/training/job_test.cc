@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -363,6 +364,106 @@ TEST_F(JobTest, SaysThatTheLossHasNotFallenWhereAnotherWorkerTrainsHalfOfTheRang
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_LT(summary->samples, 3000u);
   EXPECT_THAT(summary->loss_complaint, HasSubstr("the training loss has not fallen"));
+}
+
+TEST_F(JobTest, SynchronousStepsReadTheStepThatTheyContributeToAndTheLastIsAskedForAtTheEnd) {
+  constexpr uint32_t kStepBatches = 3;
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(8);
+  config.mutable_train()->set_sharing(v1::TrainConfig::RANGES);
+  config.mutable_train()->mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
+  client_.SetStepBatches(kStepBatches);
+  uint64_t next = 0;
+  std::set<Incarnation> done;
+  client_.OnLeaseRanges([&](const v1::LeaseRangesRequest& request) {
+    EXPECT_EQ(request.plan().step_batches(), kStepBatches);
+    EXPECT_EQ(request.plan().range_batches(), 1u);
+    for (const auto& held : request.held()) {
+      if (held.done() > 0) done.insert(held.incarnation());
+    }
+    v1::LeaseRangesResponse response;
+    response.set_steps(done.size() / kStepBatches);
+    // Those of a step when all of the step before are done.
+    if (request.wants_range() && next < request.plan().batches() && done.size() >= next / kStepBatches * kStepBatches) {
+      response.mutable_lease()->set_incarnation(next + 1);
+      response.mutable_lease()->set_first_batch(next);
+      response.mutable_lease()->set_batches(1);
+      response.mutable_lease()->set_step(next / kStepBatches);
+      ++next;
+    }
+    response.set_complete(done.size() == request.plan().batches());
+    response.set_evaluate(request.finished());
+    response.set_over(request.evaluated());
+    return response;
+  });
+  const auto summary = Run(config, ParityData(1000));  // 2 x 32 batches, and 2 more so that the last step is whole.
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(summary->complete());
+  EXPECT_EQ(summary->samples, 2000u);
+  EXPECT_EQ(summary->consistency.kind(), "sync, steps of 3 batches");
+  EXPECT_TRUE(summary->delays.empty());
+  const std::vector<v1::Contribution> contributions = client_.contributions();
+  ASSERT_EQ(contributions.size(), 66u);
+  uint64_t samples = 0;
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    EXPECT_EQ(contributions[i].step(), i / kStepBatches);
+    EXPECT_EQ(contributions[i].batch(), i % kStepBatches);
+    samples += contributions[i].samples();
+  }
+  EXPECT_EQ(samples, 2000u);
+  uint64_t steps_before = 0;
+  bool every_shard = false;
+  for (const StepRead& read : client_.step_reads()) {
+    every_shard = every_shard || (read.every_shard && read.steps_min == 22);
+    if (read.steps_min == 0) continue;
+    EXPECT_GE(read.steps_min, steps_before);
+    steps_before = read.steps_min;
+  }
+  EXPECT_TRUE(every_shard) << "the last step is applied when every shard is asked for it";
+}
+
+TEST_F(JobTest, TokensAreTheStepsThatAGradientWasComputedFrom) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(8);
+  config.mutable_train()->mutable_consistency()->mutable_tokens()->set_batch(2);
+  config.mutable_train()->mutable_consistency()->mutable_tokens()->set_staleness(2);
+  client_.SetStepBatches(2);
+  const auto summary = Run(config, ParityData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const std::vector<v1::Contribution> contributions = client_.contributions();
+  ASSERT_EQ(contributions.size(), 64u);
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    EXPECT_LE(contributions[i].step(), i / 2) << "no newer than what had been applied";
+    EXPECT_GE(contributions[i].step() + 2, i / 2) << "nothing is read so far ahead that it is too old";
+    EXPECT_GT(contributions[i].samples(), 0u);
+  }
+  EXPECT_GT(contributions.back().step(), 28u);
+}
+
+TEST_F(JobTest, BoundedStalenessIsObserved) {
+  v1::Config config = MakeConfig(ModelConfig::DEEPFM, 2);
+  config.mutable_model()->add_hidden(8);
+  config.mutable_train()->mutable_consistency()->mutable_bounded()->set_staleness(3);
+  std::vector<Clock> told;
+  client_.OnAskClock(
+      [&](const v1::AwaitClockRequest& request) {
+        v1::AwaitClockResponse response;  // The others are two clocks ahead, or where they are wanted.
+        const Clock others = std::max<Clock>(request.own_clock() + 2, request.clock());
+        response.set_reached(true);
+        response.set_lowest(others);
+        response.set_newest(others);
+        return response;
+      },
+      [&](Clock clock) { told.push_back(clock); });
+  const auto summary = Run(config, ParityData(1000));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->consistency.kind(), "bounded, staleness 3");
+  EXPECT_LE(summary->consistency.behind_max(), 3u);
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+  const auto json = nlohmann::json::parse(SummaryJson(*summary));
+  EXPECT_EQ(json["consistency"]["kind"], "bounded, staleness 3");
+  EXPECT_LE(json["consistency"]["clocks_behind"]["max"], 3);
 }
 
 TEST_F(JobTest, MeasuresTheDelayOfEachTable) {
