@@ -74,7 +74,8 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   response.set_evaluate(IsEvaluator(request.incarnation()));
   if (request.evaluated() && response.evaluate()) NoteEvaluated(ends_early);
   response.set_over(state_.over() || broken_off_);
-  if (!response.has_lease() && !response.over()) response.set_waiting_for(WaitedFor(request));
+  const bool only_reports = !request.wants_range() && !request.finished();
+  if (!response.has_lease() && !response.over() && !only_reports) response.set_waiting_for(WaitedFor(request));
   uint64_t done = state_.batches_closed();
   for (const v1::RangeLease& range : state_.open()) done += range.done();
   response.set_batches_done(done);
