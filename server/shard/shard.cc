@@ -174,9 +174,9 @@ absl::Status Shard::ReplayPush(Version logged, Incarnation worker, Sequence sequ
                                uint64_t now_ms, Evictions* evictions, const v1::Contribution* contribution) {
   rollback_.Drop();
   LODESTONE_RETURN_IF_ERROR(contents_.CheckFollows(logged));
-  const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions, contribution);
-  LODESTONE_RETURN_IF_ERROR(result.status());
   const std::string what = absl::StrCat("shard ", contents_.id, " version ", logged);
+  const absl::StatusOr<PushResult> result = Push(worker, sequence, parts, now_ms, evictions, contribution);
+  if (!result.ok()) return Annotate(result.status(), what);
   if (result->duplicate) {
     return absl::DataLossError(
         absl::StrCat(what, ": the push ", sequence, " of worker incarnation ", worker, " is logged twice"));

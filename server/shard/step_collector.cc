@@ -220,6 +220,9 @@ StepGradient StepCollector::AverageBlocks(const Pending& step, double samples) c
     }
   }
   StepGradient gradient;
+  size_t values = 0;
+  for (const auto& [block, of_block] : shares) values += table_->layout().ElementsOf(block);
+  gradient.gradients.reserve(values);
   std::vector<double> sum;
   for (const auto& [block, of_block] : shares) {
     const size_t n = table_->layout().ElementsOf(block);

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "server/shard/shard.h"
+#include "server/shard/shard_steps.h"
 #include "server/store/commit_log.h"
 #include "server/store/logged_evictions.h"
 #include "server/store/serving_gate.h"

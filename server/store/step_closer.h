@@ -15,7 +15,6 @@
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/base/types.h"
-#include "server/shard/shard_steps.h"
 #include "server/store/on_demand_timer.h"
 
 namespace lodestone::server {
@@ -26,6 +25,7 @@ class ServingGate;
 class Shard;
 class ShardSet;
 class StepWaits;
+struct AppliedStep;
 
 class StepCloser {
  public:

@@ -20,8 +20,8 @@ namespace {
 
 using testing::Each;
 
-constexpr uint32_t kBatches = 3;
-constexpr Incarnation kWorkers[] = {100, 101, 102};
+constexpr uint32_t kStepBatches = 3;
+constexpr Incarnation kStepWorkers[] = {100, 101, 102};
 
 // Rows that a full table evicts, so that closing a step evicts some; with state and counts.
 v1::TableSpec StepRows(const std::string& name) {
@@ -29,7 +29,7 @@ v1::TableSpec StepRows(const std::string& name) {
   spec.mutable_optimizer()->mutable_adam();
   spec.mutable_optimizer()->set_learning_rate(0.1f);
   spec.mutable_embedding()->mutable_eviction()->set_rows_max(120);
-  spec.mutable_consistency()->mutable_sync()->set_batches(kBatches);
+  spec.mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
   return spec;
 }
 
@@ -37,7 +37,7 @@ class StepsStorageTest : public StorageFixture {
  protected:
   StepsStorageTest() {
     specs_.push_back(AddingDense("dense", kElements, kBlockElements));
-    specs_.back().mutable_consistency()->mutable_sync()->set_batches(kBatches);
+    specs_.back().mutable_consistency()->mutable_sync()->set_batches(kStepBatches);
     specs_.push_back(StepRows("rows"));
     specs_.push_back(StepRows("quorum"));
     specs_.back().mutable_consistency()->mutable_sync()->set_quorum(2);
@@ -51,7 +51,7 @@ class StepsStorageTest : public StorageFixture {
   }
 
   void Ensure(const Ps& ps) {
-    for (const Incarnation worker : kWorkers) {
+    for (const Incarnation worker : kStepWorkers) {
       v1::EnsureTablesRequest request;
       request.set_worker_incarnation(worker);
       for (const v1::TableSpec& spec : specs_) *request.add_tables() = spec;
@@ -62,9 +62,9 @@ class StepsStorageTest : public StorageFixture {
 
   // Gradients of one batch, as a function of the step and the batch alone.
   absl::Status Bring(const Ps& ps, uint64_t step, uint32_t batch, size_t worker) {
-    std::mt19937 random(static_cast<uint32_t>(step * kBatches + batch + 1));
+    std::mt19937 random(static_cast<uint32_t>(step * kStepBatches + batch + 1));
     RequestBuilder<v1::PushRequest> push(kShards);
-    push.header.set_worker_incarnation(kWorkers[worker]);
+    push.header.set_worker_incarnation(kStepWorkers[worker]);
     push.header.set_sequence(++sequence_);
     push.header.mutable_contribution()->set_step(step);
     push.header.mutable_contribution()->set_batch(batch);
@@ -181,7 +181,7 @@ TEST_F(StepsStorageTest, WhateverComesAndWheneverItDiesItComesBackTheSame) {
     for (int i = 0; i < 90; ++i) {
       time_.AdvanceMs(random() % 30);
       ps.store->CheckTime();
-      const absl::Status status = Bring(ps, step + (random() % 8 == 0), random() % kBatches, random() % 3);
+      const absl::Status status = Bring(ps, step + (random() % 8 == 0), random() % kStepBatches, random() % 3);
       ASSERT_TRUE(status.ok()) << status;
       bool complete = true;
       ps.store->shards().Run(0, [&](Shard* shard) {

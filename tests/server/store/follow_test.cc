@@ -284,5 +284,56 @@ TEST_F(FollowingTest, AStateThatEndedHalfWayIsForgottenWhenTheNextOneBegins) {
   EXPECT_EQ(store_->shards().VersionOf(kShard), 7);
 }
 
+class StepsFollowingTest : public FollowingTest {
+ protected:
+  // As Adopt, with steps of two batches.
+  void AdoptWithSteps() {
+    v1::TableSpec spec = Spec();
+    spec.mutable_consistency()->mutable_sync()->set_batches(2);
+    store_->shards().Adopt({kShard});
+    ASSERT_TRUE(store_->tables().Ensure(spec).ok());
+    table_ = TableIdOf("dense");
+    while (ShardOfBlock(table_, block_, 2) != kShard) ++block_;
+  }
+  v1::LogRecord Contribution(Version version, uint64_t step, uint32_t batch) const {
+    v1::LogRecord record = Record(version, 0);
+    record.mutable_push()->mutable_contribution()->set_step(step);
+    record.mutable_push()->mutable_contribution()->set_batch(batch);
+    record.mutable_push()->mutable_contribution()->set_samples(1);
+    return record;
+  }
+  v1::LogRecord Closed(Version version, TableId table, uint64_t step) const {
+    v1::LogRecord record;
+    record.set_shard(kShard);
+    record.set_version(version);
+    record.mutable_closed()->set_table(table);
+    record.mutable_closed()->set_step(step);
+    return record;
+  }
+};
+
+TEST_F(StepsFollowingTest, AStepIsAppliedWhereTheLogSaysSo) {
+  AdoptWithSteps();
+  ExpectApplied(Contribution(1, 0, 1));
+  ExpectApplied(Contribution(2, 0, 0));
+  ExpectApplied(Closed(3, table_, 0));
+  ExpectSkipped(Closed(3, table_, 0));
+  store_->shards().Run(kShard, [&](Shard* shard) { EXPECT_EQ(shard->steps().Of(table_)->steps(), 1u); });
+}
+
+TEST_F(StepsFollowingTest, ARecordThatDoesNotFitTheStepsOfItsShardIsALoss) {
+  AdoptWithSteps();
+  ExpectApplied(Contribution(1, 0, 1));
+  ExpectLoss(Closed(2, table_, 0));         // A batch is missing.
+  ExpectLoss(Closed(2, table_ + 1, 0));     // There is no such table.
+  ExpectLoss(Contribution(2, 0, 1));        // It is here.
+  EXPECT_FALSE(Replay(Record(2, 0)).ok());  // Of a table without steps.
+  ExpectApplied(Contribution(2, 0, 0));
+  ExpectLoss(Closed(3, table_, 1));
+  v1::LogRecord evicts = Closed(3, table_, 0);
+  evicts.mutable_closed()->add_evicted()->set_table(table_);
+  EXPECT_TRUE(absl::IsDataLoss(Replay(evicts).status()));
+}
+
 }  // namespace
 }  // namespace lodestone::server

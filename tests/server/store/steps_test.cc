@@ -24,10 +24,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr Incarnation kOther = 200;
-constexpr uint32_t kDim = 2;
-constexpr Key kKey = 11;
-
 v1::TableSpec WithSync(v1::TableSpec spec, uint32_t batches, uint32_t quorum = 0, uint32_t grace_ms = 0) {
   v1::Consistency::Sync& sync = *spec.mutable_consistency()->mutable_sync();
   sync.set_batches(batches);
@@ -38,6 +34,9 @@ v1::TableSpec WithSync(v1::TableSpec spec, uint32_t batches, uint32_t quorum = 0
 
 class StepsTest : public StoreTest {
  protected:
+  static constexpr Incarnation kOther = 200;
+  static constexpr uint32_t kDim = 2;
+  static constexpr Key kKey = 11;
   static constexpr uint64_t kElements = 16;
   static constexpr uint32_t kBlock = 2;
 
