@@ -161,7 +161,7 @@ absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskClock(v1::AwaitClock
   LODESTONE_RETURN_IF_ERROR(lost_);
   if (!status.ok()) {
     awaits_ = absl::StrCat(what, "the other workers: ", status.ToString());
-    return Annotate(status, absl::StrCat(what, "the other workers"));
+    return status;
   }
   awaits_ = response.reached() ? "" : absl::StrCat(what, absl::StrJoin(response.waiting_for(), "; "));
   return response;
@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock cloc
     } else {
       if (!retry.has_value()) retry.emplace(policy, &time, static_cast<uint64_t>(time.NowMs()));
       const std::optional<int64_t> pause_ms = retry->Next(answer.status().code());
-      if (!pause_ms.has_value()) ended = answer.status();
+      if (!pause_ms.has_value()) ended = Annotate(answer.status(), what);
       awaits = absl::StrCat(what, ": ", answer.status().ToString());
       if (pause_ms.has_value()) Sleep(*pause_ms);
     }

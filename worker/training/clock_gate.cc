@@ -57,7 +57,7 @@ absl::Status ClockGate::Ask(const Question& question, bool takes_part) {
       return absl::OkStatus();
     }
     const std::optional<int64_t> pause_ms = retry.Next(response.status().code());
-    if (!pause_ms.has_value() || stopped_) return response.status();
+    if (!pause_ms.has_value() || stopped_) return Annotate(response.status(), "the clocks of the other workers");
     changed_.WaitForMs(&mu_, *pause_ms);
   }
 }
