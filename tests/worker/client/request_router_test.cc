@@ -286,9 +286,8 @@ TEST(Router, GivesEveryShardThatHoldsSomethingOfATableAPartInOneMessageWhereThat
   EXPECT_EQ(with_blocks, 2u);
   const RowPull none[] = {{&rows, {}}};
   size_t asked = 0;
-  for (const ShardMessage& message : RequestRouter(map, {.every_shard = true}).RoutePull({}, none)->messages) {
-    asked += message.parts.size();
-  }
+  const Routing pull = *RequestRouter(map, {.every_shard = true}).RoutePull({}, none);
+  for (const ShardMessage& message : pull.messages) asked += message.parts.size();
   EXPECT_EQ(asked, 8u);
 }
 
