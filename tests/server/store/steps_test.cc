@@ -309,8 +309,8 @@ TEST_F(StepsTest, TheConsistencyChangesOnlyWhereNoContributionWaits) {
   EXPECT_EQ(Ensure({WithSync(AddingRows("rows", kDim), 3)}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Ensure({WithSync(AddingRows("rows", kDim), 2, 0, 5)}).ok());  // The same batches: the step goes on.
   Bring(2, 0, 1, 8);
+  ASSERT_TRUE(Ensure({AddingRows("rows", kDim)}).ok());  // The step has all of its batches, and ends.
   EXPECT_THAT(ValuesAt(1), Each(6.0f));
-  ASSERT_TRUE(Ensure({AddingRows("rows", kDim)}).ok());
   auto push = NewPush(3);
   push.AddRows(TableIdOf("rows"), kDim, {{kKey, 1.0f}}, true);
   ASSERT_TRUE(Push(push).ok());
