@@ -101,7 +101,8 @@ class StepsTest : public StoreTest {
     return status;
   }
   v1::TableStatus StatusOf(const std::string& name) const {
-    for (const v1::TableStatus& table : Status().tables()) {
+    const v1::StatusResponse status = Status();
+    for (const v1::TableStatus& table : status.tables()) {
       if (table.name() == name) return table;
     }
     ADD_FAILURE() << "no table " << name;
