@@ -41,7 +41,7 @@ class ShardSteps {
   struct Judgement {
     bool collects = false;   // It has parts of tables with steps.
     bool ahead = false;      // Of a later step than one that is collected.
-    bool duplicate = false;  // All of these tables have the contribution: nothing of the push is to be applied.
+    bool duplicate = false;  // All tables with sync have the contribution: nothing of the push is to be applied.
     bool late = false;       // One of them has applied the step without it.
   };
   // INVALID_ARGUMENT for a push to such a table without a contribution, and as StepCollector::Judge.
