@@ -131,7 +131,7 @@ absl::StatusOr<Shard::PushResult> Shard::Push(Incarnation worker, Sequence seque
   } else {
     for (const PartView& part : parts) contents_.Apply(part, now_ms, result.version, evictions);
   }
-  contents_.windows[worker].Mark(sequence);
+  (window != contents_.windows.end() ? window->second : contents_.windows[worker]).Mark(sequence);
   contents_.version.store(result.version, std::memory_order_release);
   return result;
 }

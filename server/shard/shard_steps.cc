@@ -61,7 +61,8 @@ absl::StatusOr<ShardSteps::Judgement> ShardSteps::Judge(std::span<const PartView
                                                         const v1::Contribution* contribution) const {
   Judgement judgement;
   if (contents_->steps.empty()) return judgement;
-  bool all_duplicate = true;
+  bool any_duplicate = false;
+  bool any_new = false;
   for (const PartView& part : parts) {
     const StepCollector* const collector = Of(part.table->id());
     if (collector == nullptr) continue;
@@ -71,9 +72,11 @@ absl::StatusOr<ShardSteps::Judgement> ShardSteps::Judge(std::span<const PartView
     if (!verdict.ok()) return Annotate(verdict.status(), absl::StrCat("shard ", contents_->id));
     judgement.ahead |= *verdict == StepCollector::Verdict::kAhead;
     judgement.late |= *verdict == StepCollector::Verdict::kLate;
-    all_duplicate &= *verdict == StepCollector::Verdict::kDuplicate;
+    if (!collector->is_sync()) continue;
+    any_duplicate |= *verdict == StepCollector::Verdict::kDuplicate;
+    any_new |= *verdict != StepCollector::Verdict::kDuplicate;
   }
-  judgement.duplicate = judgement.collects && all_duplicate;
+  judgement.duplicate = any_duplicate && !any_new;
   return judgement;
 }
 
@@ -99,7 +102,8 @@ std::vector<AppliedStep> ShardSteps::Take(std::span<const PartView> parts, const
     }
     AddPart(part, known->second.contribution.get());
   }
-  // What a table has the contribution of has come here before, from another worker, with its other parts.
+  // What a table has the contribution of has come here before, from another worker, with its other parts; those of
+  // tokens, too, which are not known by themselves.
   if (!any_duplicate) {
     for (const PartView& part : parts) {
       if (!contents_->steps.contains(part.table->id())) contents_->Apply(part, now_ms, version, evictions);
@@ -107,7 +111,7 @@ std::vector<AppliedStep> ShardSteps::Take(std::span<const PartView> parts, const
   }
   std::vector<AppliedStep> applied;
   for (auto& [table, one] : taken) {
-    if (one.verdict == StepCollector::Verdict::kDuplicate) continue;
+    if (one.verdict == StepCollector::Verdict::kDuplicate || (any_duplicate && !one.collector->is_sync())) continue;
     one.collector->Take(std::move(one.contribution), one.verdict);
     while (one.collector->Closes()) applied.push_back({table, Close(table, now_ms, version, evictions)});
   }

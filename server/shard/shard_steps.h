@@ -41,14 +41,15 @@ class ShardSteps {
   struct Judgement {
     bool collects = false;   // It has parts of tables with steps.
     bool ahead = false;      // Of a later step than one that is collected.
-    bool duplicate = false;  // All of these tables have the contribution: nothing of the push is to be applied.
+    bool duplicate = false;  // All tables with sync have the contribution: nothing of the push is to be applied.
     bool late = false;       // One of them has applied the step without it.
   };
   // INVALID_ARGUMENT for a push to such a table without a contribution, and as StepCollector::Judge.
   absl::StatusOr<Judgement> Judge(std::span<const PartView> parts, const v1::Contribution* contribution) const;
-  // Takes the push as the update `version`: the parts of tables with steps wait, the others are applied at once (but
-  // not where a table has the contribution already); steps that end with it are applied, and returned. REQUIRES: it was
-  // judged, and is no duplicate.
+  // Takes the push as the update `version`: the parts of tables with steps wait, the others are applied at once; steps
+  // that end with it are applied, and returned. Where a table with sync has the contribution already, the rest of the
+  // push has come with it, and only tables with sync that lack it take their parts. REQUIRES: it was judged, and is no
+  // duplicate.
   std::vector<AppliedStep> Take(std::span<const PartView> parts, const v1::Contribution& contribution, uint64_t now_ms,
                                 Version version, Evictions* evictions);
 

@@ -91,7 +91,8 @@ absl::Status PushAdmission::JudgeContribution(PushCall* call) const {
       std::any_of(call->shards.begin(), call->shards.end(), [](const ShardPush& push) { return push.steps->ahead; });
   // What later steps may take is half of it, so that there is room for the one that everything waits for.
   const uint64_t bytes_max = ahead ? limits::kContributionBytesMax / 2 : limits::kContributionBytesMax;
-  for (size_t i = 0; i < call->tables.size(); ++i) {
+  for (size_t i = 0; i < call->contribution_bytes.size(); ++i) {
+    if (call->contribution_bytes[i] == 0) continue;
     Table* const table = call->tables[i];
     const uint64_t waiting = table->counters().contribution_bytes.load(std::memory_order_relaxed);
     if (waiting + call->contribution_bytes[i] > bytes_max) {

@@ -55,7 +55,7 @@ struct PushCall {
   std::vector<Table*> tables;                        // Distinct.
   std::vector<uint64_t> bytes_at_most;               // By table: what its rows would take if all of them were new.
   bool contributes = false;                          // To steps of tables.
-  std::vector<uint64_t> contribution_bytes;          // By table: what is to wait for a step.
+  std::vector<uint64_t> contribution_bytes;          // By table: what is to wait for a step. May lack the last ones.
   std::vector<Table*> counted;                       // Of them, those of which no later message of the push has more.
   absl::Status guards;                               // Their verdict,
   std::vector<GuardedNorm> norms;                    // and what they learn once it is applied.

@@ -127,11 +127,11 @@ absl::Status PushPath::Prepare(PushCall* call) {
     if (is_first) {
       call->tables.push_back(view.table);
       call->bytes_at_most.push_back(0);
-      call->contribution_bytes.push_back(0);
       if (view.last_for_ps) call->counted.push_back(view.table);
     }
     if (view.table->settings().collects_steps()) {
       call->contributes = true;
+      call->contribution_bytes.resize(std::max(call->contribution_bytes.size(), place->second + 1));
       call->contribution_bytes[place->second] += view.keys.size() + view.gradients.size();
     }
     if (!view.table->is_dense()) {

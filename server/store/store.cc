@@ -45,6 +45,7 @@ Store::Store(const Options& options)
     if (!shards_.Owns(shard)) return waits_.Lose(shard);
     waits_.Tell(*shards_.Get(shard));
   });
+  tables_.SetStepCloser(&closer_);
   closer_.SetListener([this](const AppliedStep& applied) { pushes_.TellApplied(applied); });
 }
 

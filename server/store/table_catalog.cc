@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "server/store/commit_wait.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
+#include "server/store/step_closer.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
@@ -249,11 +251,13 @@ absl::Status Catalog::CheckNothingWaits(const Table& table, ShardId shard) {
   absl::Status status;
   shards_->Run(shard, [&](Shard* one) {
     const StepCollector* const collector = one->steps().Of(table.id());
-    if (collector == nullptr || collector->pending().empty()) return;
-    status = absl::FailedPreconditionError(absl::StrCat(
-        "the consistency of table `", table.name(), "` cannot be another one while contributions to a step ",
-        "wait: on shard ", shard, " step ", collector->steps(), " has ", collector->Progress(),
-        "; let the step end first: end the training, or pull the step after it"));
+    if (!shards_->Owns(shard) || collector == nullptr) return;
+    if (closer_ != nullptr) status = closer_->Release(one, table.id(), std::numeric_limits<uint64_t>::max());
+    if (!status.ok() || collector->pending().empty()) return;
+    status = absl::FailedPreconditionError(
+        absl::StrCat("the consistency of table `", table.name(), "` cannot be another one in the middle of a step: on ",
+                     "shard ", shard, " step ", collector->steps(), " has ", collector->Progress(),
+                     "; try again when it has ended, or roll the table back to drop it"));
   });
   return status;
 }

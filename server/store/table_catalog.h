@@ -30,6 +30,7 @@ class CommitLog;
 class DenseTable;
 class ServingGate;
 class ShardSet;
+class StepCloser;
 class Table;
 struct TableSettings;
 
@@ -50,6 +51,9 @@ class Catalog {
         budget_(
             options.memory_max_bytes, [this] { return totals_.bytes.load(std::memory_order_relaxed); },
             options.process_bytes) {}
+
+  // Before the first table is changed: what applies steps that wait only to be asked for.
+  void SetStepCloser(StepCloser* closer) { closer_ = closer; }
 
   std::shared_ptr<const TableMap> tables() const;
 
@@ -105,7 +109,8 @@ class Catalog {
   absl::StatusOr<std::shared_ptr<TableEntry>> Create(const v1::TableSpec& spec);
   // The settings of `spec`, which the table does not have, become its own: first those of the owned shards.
   absl::Status Change(const TableEntry& entry, const v1::TableSpec& spec);
-  // FAILED_PRECONDITION if a contribution to a step of the table waits on the shard.
+  // Applies the steps of the table that have all their batches on an owned shard. FAILED_PRECONDITION if contributions
+  // to another one wait.
   absl::Status CheckNothingWaits(const Table& table, ShardId shard);
   // They become the table's alone. It is logged before.
   absl::Status UseSettings(const TableEntry& entry, const v1::TableSpec& spec);
@@ -121,6 +126,7 @@ class Catalog {
   const ServingGate* const gate_;
   ShardSet* const shards_;
   CommitLog* const log_;
+  StepCloser* closer_ = nullptr;
   Table::Totals totals_;  // Counted beside each table's: a walk over all would cost each push of new rows.
   MemoryBudget budget_;   // Synchronises itself.
 

@@ -101,7 +101,8 @@ class StepsTest : public StoreTest {
     return status;
   }
   v1::TableStatus StatusOf(const std::string& name) const {
-    for (const v1::TableStatus& table : Status().tables()) {
+    const v1::StatusResponse status = Status();
+    for (const v1::TableStatus& table : status.tables()) {
       if (table.name() == name) return table;
     }
     ADD_FAILURE() << "no table " << name;
@@ -156,11 +157,20 @@ TEST_F(StepsTest, ABatchThatAnotherWorkerBringsAgainIsAcknowledgedAndNothingOfIt
 TEST_F(StepsTest, AHalfPushedBatchIsCompletedByAnotherWorkerFromTheSameValues) {
   MakeTables();
   Bring(1, 0, 0, 4);
-  // Of batch 1 only one shard has got its part, and then all of its step. It waits with the step for the others.
+  // Of batch 1 only one shard has got its parts, and then all of its step. It waits with the step for the others.
   auto whole = Contribution(2, 0, 1, 8);
   RequestBuilder<v1::PushRequest> half = NewPush(2);
   *half.header.mutable_contribution() = whole.header.contribution();
+  v1::Part* const blocks = half.header.add_parts();
+  blocks->set_shard(ShardOfKey(kKey, kShards));
+  blocks->set_table(TableIdOf("dense"));
+  for (BlockIndex block = 0; block < kElements / kBlock; ++block) {
+    if (ShardOfBlock(TableIdOf("dense"), block, kShards) != blocks->shard()) continue;
+    blocks->add_blocks(block);
+    half.AppendRepeated(8, kBlock);
+  }
   half.AddRows(TableIdOf("rows"), kDim, {{kKey, 8.0f}}, true);
+  half.AddRows(TableIdOf("async"), kDim, {{kKey, 8.0f}}, true);
   ASSERT_TRUE(Push(half).ok());
   EXPECT_THAT(ValuesAt(0), Each(0.0f));
   whole.header.set_worker_incarnation(kOther);
@@ -169,8 +179,8 @@ TEST_F(StepsTest, AHalfPushedBatchIsCompletedByAnotherWorkerFromTheSameValues) {
   for (const auto& shard : again->shards()) {
     EXPECT_EQ(shard.duplicate(), shard.shard() == ShardOfKey(kKey, kShards));
   }
-  const std::vector<float> values = ValuesAt(1);
-  EXPECT_EQ(values.back(), 6.0f);  // Of the rows.
+  EXPECT_THAT(ValuesAt(1), Each(6.0f));
+  EXPECT_THAT(PullRows(TableIdOf("async"), kDim, {kKey}), ElementsAre(12.0f));
 }
 
 TEST_F(StepsTest, APullWaitsForItsStepWithoutAThreadAndTheStatusSaysForWhat) {
@@ -309,8 +319,8 @@ TEST_F(StepsTest, TheConsistencyChangesOnlyWhereNoContributionWaits) {
   EXPECT_EQ(Ensure({WithSync(AddingRows("rows", kDim), 3)}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Ensure({WithSync(AddingRows("rows", kDim), 2, 0, 5)}).ok());  // The same batches: the step goes on.
   Bring(2, 0, 1, 8);
+  ASSERT_TRUE(Ensure({AddingRows("rows", kDim)}).ok());  // The step has all of its batches, and ends.
   EXPECT_THAT(ValuesAt(1), Each(6.0f));
-  ASSERT_TRUE(Ensure({AddingRows("rows", kDim)}).ok());
   auto push = NewPush(3);
   push.AddRows(TableIdOf("rows"), kDim, {{kKey, 1.0f}}, true);
   ASSERT_TRUE(Push(push).ok());
@@ -433,7 +443,7 @@ TEST_F(StepsTest, AStepIsOneStepOfTheScheduleAndOneCountForBroadcasts) {
 TEST_F(StepsTest, WhatWaitsCountsInTheMemoryOfItsTable) {
   Make();
   rows_ = WithSync(AddingRows("rows", 1024), 3);
-  rows_.set_memory_max_bytes(40 << 10);
+  rows_.set_memory_max_bytes(64 << 10);
   ASSERT_TRUE(Ensure({rows_}).ok());
   const auto bring = [&](Sequence sequence, uint32_t batch, size_t rows) {
     auto push = NewPush(sequence);
