@@ -251,7 +251,8 @@ TEST(Serving, WhatWasKeptContinuedWithOtherDataRatesAndThreeWorkersAndExportedIs
   train(TestFile("a.csv"), {"--model", first});
   const std::vector<double> before = PredictedBy(first, test);
   // Continued.
-  train(TestFile("b.csv"), {"--set", "cluster.workers=3", "--set", "model.optimizer.learning_rate=0.02"});
+  train(TestFile("b.csv"), {"--set", "cluster.workers=3", "--set", "model.optimizer.learning_rate=0.02", "--set",
+                            "model.optimizer.adagrad.initial_accumulator=0.01"});
   const absl::StatusOr<psctl::RunSummary> trained = psctl::ReadSummary(summary);
   ASSERT_TRUE(trained.ok()) << trained.status();
   EXPECT_EQ(trained->workers, 3u);
