@@ -18,8 +18,8 @@ constexpr int64_t kPollMs = 100;  // Between two attempts at the start, and two 
 
 }  // namespace
 
-Member::Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
-               std::function<void(absl::StatusOr<ShardMap>)> on_route)
+CoordinatorClient::CoordinatorClient(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
+                                     std::function<void(absl::StatusOr<ShardMap>)> on_route)
     : options_(std::move(options)),
       lease_{LeaseOptions(coordinator->is_fixed()),
              {.fill_heartbeat = [this](bool, v1::HeartbeatRequest* request) { FillHeartbeat(request); },
@@ -37,7 +37,7 @@ Member::Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
               .on_lost = nullptr},
              std::move(coordinator)} {}
 
-LeaseClient::Options Member::LeaseOptions(bool coordinator_is_fixed) const {
+LeaseClient::Options CoordinatorClient::LeaseOptions(bool coordinator_is_fixed) const {
   LeaseClient::Options options;
   options.join.set_role(v1::ROLE_SERVER);
   options.join.set_address(options_.address);
@@ -62,14 +62,14 @@ LeaseClient::Options Member::LeaseOptions(bool coordinator_is_fixed) const {
   return options;
 }
 
-absl::Status Member::CheckRoute(const ShardMap& map) const {
+absl::Status CoordinatorClient::CheckRoute(const ShardMap& map) const {
   if (map.shards() == options_.shards && options_.index < map.servers()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the coordinator's shard map has ", map.shards(), " shards on ",
                                                  map.servers(), " servers; this is ps ", options_.index, " with ",
                                                  options_.shards, " (cluster.shards)"));
 }
 
-void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
+void CoordinatorClient::FillHeartbeat(v1::HeartbeatRequest* request) {
   if (options_.progress) *request->mutable_server() = options_.progress();
   if (wants_copies_ && options_.copies) {
     for (v1::ShardCopy& copy : options_.copies()) *request->add_copies() = std::move(copy);
@@ -84,7 +84,7 @@ void Member::FillHeartbeat(v1::HeartbeatRequest* request) {
   }
 }
 
-void Member::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
+void CoordinatorClient::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
   reported_event_ = filled_event_;
   wants_copies_ = response.wants_copies();
   if (options_.on_heartbeat) options_.on_heartbeat(response);
@@ -93,7 +93,7 @@ void Member::OnHeartbeatAnswered(const v1::HeartbeatResponse& response) {
   options_.on_workers_ended({response.workers_ended().data(), static_cast<size_t>(response.workers_ended_size())});
 }
 
-absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRequest& request) {
+absl::StatusOr<v1::ReportSyncResponse> CoordinatorClient::ReportSync(const v1::ReportSyncRequest& request) {
   MutexLock in_turn(&report_mu_);
   v1::ReportSyncRequest numbered = request;
   numbered.set_incarnation(incarnation());
@@ -114,7 +114,7 @@ absl::StatusOr<v1::ReportSyncResponse> Member::ReportSync(const v1::ReportSyncRe
   return response;
 }
 
-void Member::FillStatus(v1::StatusResponse* status) const {
+void CoordinatorClient::FillStatus(v1::StatusResponse* status) const {
   status->set_coordinator(lease_.coordinator_address());
   const std::optional<LeaseClient::Wait> waits = lease_.wait();
   if (!waits.has_value()) return;

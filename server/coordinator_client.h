@@ -25,7 +25,7 @@
 
 namespace lodestone::server {
 
-class Member {
+class CoordinatorClient {
  public:
   struct Options {
     uint32_t index = 0;
@@ -58,10 +58,10 @@ class Member {
   };
   // Starts joining. `on_route` runs once, on the member's thread: with the shard map, or with what kept it from coming
   // for join_timeout_ms, or is final. It does not run if Leave comes first.
-  Member(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
-         std::function<void(absl::StatusOr<ShardMap>)> on_route);
+  CoordinatorClient(Options options, std::unique_ptr<CoordinatorChannel> coordinator,
+                    std::function<void(absl::StatusOr<ShardMap>)> on_route);
   // Leaves. No call of ReportSync may be in progress.
-  ~Member() = default;
+  ~CoordinatorClient() = default;
 
   // As LeaseClient's.
   void Leave() { lease_.Leave(); }

@@ -152,7 +152,7 @@ void ServerProcess::StartReplication() {
   dependencies.ask_route = [this] { MemberNow()->AskRoute(); };
   dependencies.incarnation = [this] { return MemberNow()->incarnation(); };
   dependencies.lease_ends_ms = [this] {
-    const Member* const member = lease_of_.load(std::memory_order_acquire);
+    const CoordinatorClient* const member = lease_of_.load(std::memory_order_acquire);
     return member == nullptr ? 0 : member->lease_ends_ms();
   };
   dependencies.on_owners_changed = [this] { broadcaster_.EndAll(); };
@@ -177,7 +177,7 @@ void ServerProcess::StartReplication() {
   replication_ = std::make_unique<Replication>(config_, std::move(dependencies), &store_);
 }
 
-std::shared_ptr<Member> ServerProcess::MemberNow() const {
+std::shared_ptr<CoordinatorClient> ServerProcess::MemberNow() const {
   MutexLock lock(&mu_);
   return member_;
 }
@@ -243,7 +243,7 @@ std::unique_ptr<CoordinatorChannel> ServerProcess::ConnectCoordinator() {
 }
 
 void ServerProcess::StartMember() {
-  Member::Options options;
+  CoordinatorClient::Options options;
   options.index = identity_.index;
   options.address = identity_.address;
   options.local_socket = local_socket_;
@@ -268,8 +268,8 @@ void ServerProcess::StartMember() {
   }
   // Under the lock: the map may come at once, and what it wakes asks for the member.
   MutexLock lock(&mu_);
-  auto member = std::make_shared<Member>(std::move(options), ConnectCoordinator(),
-                                         [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
+  auto member = std::make_shared<CoordinatorClient>(std::move(options), ConnectCoordinator(),
+                                                    [this](absl::StatusOr<ShardMap> map) { OnRoute(std::move(map)); });
   lease_of_.store(member.get(), std::memory_order_release);
   member_ = std::move(member);
 }
@@ -339,7 +339,7 @@ void ServerProcess::OnCoordinator(bool serves) {
 }
 
 absl::Status ServerProcess::CheckPlace() const {
-  const Member* const member = lease_of_.load(std::memory_order_acquire);
+  const CoordinatorClient* const member = lease_of_.load(std::memory_order_acquire);
   if (member == nullptr || !member->displaced()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("another process is ", name_, " now; this one, at ", identity_.address,
                                          ", lacks what that one got, and serves nothing any more: end it"));
@@ -376,7 +376,7 @@ void ServerProcess::CheckDisk() {
 }
 
 void ServerProcess::Shutdown(int64_t grace_ms) {
-  std::shared_ptr<Member> member;
+  std::shared_ptr<CoordinatorClient> member;
   bool was_ready = false;
   {
     MutexLock lock(&mu_);

@@ -94,7 +94,7 @@ class ServerProcess {
   absl::Status CheckPlace() const;
   void AddEvent(absl::string_view kind, absl::string_view text) { events_.Add(kind, name_, text); }
   void RunTicks();
-  std::shared_ptr<Member> MemberNow() const;
+  std::shared_ptr<CoordinatorClient> MemberNow() const;
 
   absl::Status StartHttp();
   ProcessIdentity IdentityNow() const;
@@ -131,8 +131,8 @@ class ServerProcess {
   AdminService admin_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<HttpServer> http_;  // Null if it has no HTTP port. Its handlers use all of the above.
-  std::shared_ptr<Member> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
-  std::atomic<const Member*> lease_of_{nullptr};         // The same, for calls that ask often.
+  std::shared_ptr<CoordinatorClient> member_ ABSL_GUARDED_BY(mu_);  // Null before StartMember.
+  std::atomic<const CoordinatorClient*> lease_of_{nullptr};         // The same, for calls that ask often.
   std::thread ticks_;
   std::thread begin_;          // Runs Begin. Started by the member's thread; joined when that has ended.
   bool disk_failing_ = false;  // Owned by ticks_: updates cannot be made durable.

@@ -38,7 +38,7 @@ void StatusReporter::FillStatus(v1::StatusResponse* status) const {
   from_.security->FillStatus(status);
   FillProcess(from_.identity(), status->mutable_server());
   from_.add_waits(status);
-  const std::shared_ptr<Member> member = from_.member();
+  const std::shared_ptr<CoordinatorClient> member = from_.member();
   if (member != nullptr) member->FillStatus(status);
 }
 

@@ -19,7 +19,7 @@ namespace lodestone::server {
 class Broadcaster;
 class CoordinatorHost;
 class EventLog;
-class Member;
+class CoordinatorClient;
 class Replication;
 class Security;
 class Storage;
@@ -36,8 +36,8 @@ class StatusReporter {
     const Security* security = nullptr;
     const EventLog* events = nullptr;
     std::function<ProcessIdentity()> identity;
-    std::function<std::shared_ptr<Member>()> member;     // May return null.
-    std::function<void(v1::StatusResponse*)> add_waits;  // Of the process as a whole.
+    std::function<std::shared_ptr<CoordinatorClient>()> member;  // May return null.
+    std::function<void(v1::StatusResponse*)> add_waits;          // Of the process as a whole.
   };
   explicit StatusReporter(Sources sources) : from_(std::move(sources)) {}
 

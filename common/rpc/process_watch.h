@@ -1,4 +1,5 @@
-// A watch on processes by their listening sockets: tells one that has died from one that cannot be reached.
+// A watch on processes by their listening sockets, which distinguishes one that has died from one that cannot be
+// reached.
 //
 // It keeps a TCP connection to each process, on which it says nothing. When that ends it connects again. Where the
 // process was seen listening (or another one at its address, and it says that it listened) and its machine now refuses
@@ -38,9 +39,9 @@ class ProcessWatch {
   struct Gone {
     Process process;
     int64_t ended_ms = 0;  // How long ago its connection ended.
-    bool doubted = false;  // Set by who is told and knows that it lives: it is watched on. The others are not.
+    bool doubted = false;  // Set by a listener that knows that it lives: it is watched on. The others are not.
   };
-  // Those that ended together are told of together. Runs on the watch's thread, and may call Watch.
+  // Those that ended together are reported together. Runs on the watch's thread, and may call Watch.
   using OnGone = std::function<void(std::span<Gone>)>;
 
   explicit ProcessWatch(OnGone on_gone);

@@ -1,4 +1,4 @@
-// The shard map that processes are told, made of an assignment.
+// The shard map as processes receive it, made of an assignment.
 //
 // Thread safety: the function only reads.
 #pragma once

@@ -15,8 +15,8 @@
 #include "common/base/version.h"
 #include "common/io/boot_id.h"
 #include "common/io/record_file.h"
+#include "server/wal/log_reader.h"
 #include "server/wal/segment_name.h"
-#include "server/wal/wal_reader.h"
 
 namespace lodestone::server {
 namespace {

@@ -17,7 +17,7 @@
 #include "proto/config.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/log.pb.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 namespace lodestone::server {
 

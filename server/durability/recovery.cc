@@ -19,7 +19,7 @@
 #include "server/durability/shard_history.h"
 #include "server/shard/shard.h"
 #include "server/store/store.h"
-#include "server/wal/wal_reader.h"
+#include "server/wal/log_reader.h"
 
 namespace lodestone::server {
 namespace {

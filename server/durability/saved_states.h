@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "common/base/types.h"
 #include "proto/log.pb.h"
-#include "server/wal/wal_reader.h"
+#include "server/wal/log_reader.h"
 
 namespace lodestone::server {
 

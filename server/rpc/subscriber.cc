@@ -215,7 +215,7 @@ void Subscriber::Collect(size_t shard_index, const std::optional<DeltaPath::Held
   const ShardId shard = options_.shards[shard_index];
   const std::shared_ptr<Subscriber> self = shared_from_this();
   if (options_.dense && (checked || !from.has_value())) {
-    // An anchor may be what somebody is being sent already; the next round brings what came since.
+    // An anchor may be the one that another subscriber is being sent already; the next round brings what came since.
     return snapshots_->Get(shard, options_.subscription, since, /*any=*/!from.has_value(),
                            [self, shard_index](absl::StatusOr<DeltaPath::SharedSnapshot> snapshot, bool newer) {
                              if (!snapshot.ok()) return self->OnCollectFailed(snapshot.status());

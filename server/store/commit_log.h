@@ -20,7 +20,7 @@
 #include "proto/log.pb.h"
 #include "server/store/replica_sink.h"
 #include "server/store/serving_gate.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 namespace lodestone::server {
 

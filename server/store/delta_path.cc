@@ -9,13 +9,13 @@
 #include "common/base/planted_defect.h"
 #include "common/base/status.h"
 #include "server/shard/shard.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/delta_builder.h"
 #include "server/store/dense_snapshot.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
-#include "server/store/table_catalog.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {

@@ -1,4 +1,4 @@
-// A count of the bytes that are kept in memory for a while, because somebody is being sent them.
+// A counter of bytes that stay in memory until a subscriber or follower has been sent them.
 //
 // Thread-safe.
 #pragma once

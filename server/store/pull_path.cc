@@ -13,14 +13,14 @@
 #include "server/shard/shard.h"
 #include "server/shard/spread.h"
 #include "server/store/buffer_slice.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
+#include "server/store/sessions.h"
 #include "server/store/shard_set.h"
 #include "server/store/step_closer.h"
 #include "server/store/step_waits.h"
-#include "server/store/table_catalog.h"
-#include "server/store/worker_sessions.h"
 
 namespace lodestone::server {
 namespace {

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "proto/parameter_server.pb.h"
 
 namespace lodestone::server {
 

@@ -13,15 +13,15 @@
 #include "server/shard/part_view.h"
 #include "server/shard/shard.h"
 #include "server/shard/spread.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/logged_evictions.h"
 #include "server/store/push_call.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
+#include "server/store/sessions.h"
 #include "server/store/shard_set.h"
 #include "server/store/step_closer.h"
-#include "server/store/table_catalog.h"
-#include "server/store/worker_sessions.h"
 #include "server/table/norm_guard.h"
 
 namespace lodestone::server {

@@ -11,14 +11,14 @@
 #include "common/base/status.h"
 #include "common/config/table_check.h"
 #include "server/shard/shard.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/commit_wait.h"
 #include "server/store/logged_evictions.h"
 #include "server/store/request_view.h"
 #include "server/store/serving_gate.h"
+#include "server/store/sessions.h"
 #include "server/store/shard_set.h"
-#include "server/store/table_catalog.h"
-#include "server/store/worker_sessions.h"
 
 namespace lodestone::server {
 namespace {

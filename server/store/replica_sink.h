@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/types.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 namespace lodestone::server {
 

@@ -22,19 +22,19 @@
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/shard/executor.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/delta_path.h"
 #include "server/store/pull_path.h"
 #include "server/store/push_path.h"
 #include "server/store/replayer.h"
 #include "server/store/serving_gate.h"
+#include "server/store/sessions.h"
 #include "server/store/shard_set.h"
 #include "server/store/step_closer.h"
 #include "server/store/step_waits.h"
 #include "server/store/sweeper.h"
-#include "server/store/table_catalog.h"
-#include "server/store/worker_sessions.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 namespace lodestone::server {
 

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "server/shard/shard.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/logged_evictions.h"
 #include "server/store/serving_gate.h"
+#include "server/store/sessions.h"
 #include "server/store/shard_set.h"
-#include "server/store/table_catalog.h"
 #include "server/store/table_entry.h"
-#include "server/store/worker_sessions.h"
 
 namespace lodestone::server {
 

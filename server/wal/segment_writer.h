@@ -1,12 +1,12 @@
 // Writes the segments of one log, one after the other, and goes on after failures in such a way that a reader
-// (server/wal/wal_reader.h) finds every group of records that was written once, whole and in order.
+// (server/wal/log_reader.h) finds every group of records that was written once, whole and in order.
 //
 // What may lie behind the good part of a segment after a failed write is cut off before more is written. Where that is
 // not possible, and after a failed fdatasync (which may have lost what was written, and succeed the next time), the
-// segment is left as it is: the next one's header tells how much of it counts.
+// segment is left as it is: the next one's header says how much of it counts.
 //
-// Where groups are synced, each begins with a mark: what lies before it was on the disk. So a reader tells what a
-// machine that went down had not written yet from damage.
+// Where groups are synced, each begins with a mark: what lies before it was on the disk. So a reader distinguishes what
+// a machine that went down had not written yet from damage.
 //
 // Not thread-safe: belongs to the thread that writes the log at the moment.
 #pragma once
@@ -47,7 +47,7 @@ class SegmentWriter {
   // Appends a group of records, of `bytes` together, behind a mark if there is one to set. After an error the same
   // group must come again, and nothing else.
   absl::Status Write(std::span<const iovec> pieces, uint64_t bytes);
-  // After an error: makes the log such that Write may succeed. Write does this itself; alone, it tells whether it can.
+  // After an error: makes the log such that Write may succeed. Write does this itself; alone, it says whether it can.
   absl::Status Mend();
   // Waits until the disk has what was written to the segment, also without Options::sync, and then has a mark there
   // that says so of the whole log. REQUIRES: the disk has the segments before.

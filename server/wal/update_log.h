@@ -21,8 +21,8 @@
 #include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "proto/log.pb.h"
+#include "server/wal/log_reader.h"
 #include "server/wal/update_mark.h"
-#include "server/wal/wal_reader.h"
 
 namespace lodestone::server {
 

@@ -90,7 +90,7 @@ class Injector {
   absl::Status Partition(const Fault& fault);
   absl::Status SlowBetween(const Fault& fault);
   absl::Status CutBetween(const Fault& fault);
-  // Kills the ps and waits until others acknowledge for its shards. False: that never comes, because somebody has no
+  // Kills the ps and waits until others acknowledge for its shards. False: that never comes, because another one has no
   // follower in sync; then it is started again as it was.
   absl::StatusOr<bool> FailOver(uint32_t server, FaultOutcome* outcome);
   // Waits until a ps that was started follows others, if it does.

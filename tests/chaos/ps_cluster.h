@@ -1,7 +1,7 @@
 // The ps processes of a chaos run, each behind proxies, with everything they say in files.
 //
-// Single-threaded: every process dies with the thread that made it. Whoever waits calls Pump meanwhile, which passes on
-// what the processes say and notices those that end.
+// Single-threaded: every process dies with the thread that made it. A test that waits calls Pump meanwhile, which
+// passes on what the processes say and notices those that end.
 //
 // The processes and proxies end with this object; the files stay.
 #pragma once

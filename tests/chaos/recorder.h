@@ -1,7 +1,7 @@
 // The histories of a chaos run: hands out operations on counters, a few rows to a history, and writes down what became
 // of them. A history is judged, and written to a file, once all its operations are over.
 //
-// Thread-safe. Whoever records the last operation of a history judges it, on its own thread.
+// Thread-safe. The thread that records the last operation of a history judges it.
 #pragma once
 
 #include <cstdint>

@@ -93,7 +93,7 @@ bool CutsClientsOff(const Fault& fault) {
                                              : fault.kind == FaultKind::kStop || fault.kind == FaultKind::kHole;
 }
 
-// Somebody other than fault.server.
+// A server other than fault.server.
 uint32_t DrawPeer(const Stream& draw, const Fault& fault, uint32_t servers) {
   const uint32_t peers = servers + (fault.kind == FaultKind::kPartition ? 1 : 0);  // And the clients.
   if (peers < 2) return fault.server;
@@ -128,8 +128,7 @@ const std::vector<FaultInfo>& FaultInfos() {
       {FaultKind::kFlip, "flip", "kill -9, and a bit of its log flipped: it must refuse to start until that is mended",
        true, false, 1},
       {FaultKind::kFlipFile, "flip-file",
-       "the same in another of its files, a checkpoint's as a rule: it may do without that one instead", true, false,
-       1},
+       "the same in another of its files, mostly a checkpoint's: it may do without that one instead", true, false, 1},
       {FaultKind::kDiskFull, "disk-full", "no room for its files for a while", true, false, 1},
       {FaultKind::kCheckpoint, "checkpoint", "no fault: a checkpoint under load", true, false, 1},
       {FaultKind::kStop, "stop", "SIGSTOP, and SIGCONT up to 3 s later", false, false, 1},

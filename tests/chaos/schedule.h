@@ -68,7 +68,7 @@ struct Fault {
   uint32_t times = 1;         // For kKillAgain: deaths while it starts; for kClient: last pushes.
   uint64_t bytes = 0;         // For kCutInside, kDiskFull and kLoseReply.
   TcpProxy::Direction direction = TcpProxy::Direction::kRequests;
-  TcpProxy::Link link;  // Of every ps meanwhile; as a rule a good one.
+  TcpProxy::Link link;  // Of every ps meanwhile; mostly a good one.
   // For what is between `server` and `peer`.
   int64_t delay_ms = 0;
   bool holds_to_peer = false;

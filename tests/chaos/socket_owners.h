@@ -1,4 +1,4 @@
-// Which of the processes that it knows a TCP connection on this machine is of, by what the kernel tells of sockets
+// Which of the processes that it knows a TCP connection on this machine is of, by the kernel's lists of sockets
 // (/proc/net/tcp, /proc/PID/fd): they need not say who they are.
 //
 // Thread-safe.

@@ -1,13 +1,13 @@
-// What the clients of a chaos run push, and where: functions of a seed and of each push's number, so that whoever knows
-// which pushes were acknowledged knows what the servers must hold.
+// What the clients of a chaos run push, and where: functions of a seed and of each push's number, so that a test that
+// knows which pushes were acknowledged knows what the servers must hold.
 //
 // Everything pushed is a small integer. Three of the tables add what is pushed, so their sums are exact in any order;
 // the fourth is Adagrad's, where every gradient of a row is 1: its values and state depend on their number alone.
 //
-// Clients have slots. A slot's pushes add to cells of its own, whoever is the slot's client at the time: in every dense
-// block its steady cells, one of which counts pushes while the others are given weights in turns, and its last cells,
-// one for each of the last pushes before a client dies. Nobody knows which of those were applied, so each leaves a
-// receipt of its own: a last cell, and a row under a key of its own, on every shard.
+// Clients have slots. A slot's pushes add to cells of its own, whichever client has the slot at the time: in every
+// dense block its steady cells, one of which counts pushes while the others are given weights in turns, and its last
+// cells, one for each of the last pushes before a client dies. Nobody knows which of those were applied, so each leaves
+// a receipt of its own: a last cell, and a row under a key of its own, on every shard.
 //
 // Beside the sums each steady push has a digit of its own, on one of its shards: it adds 4^d to one float of a row of
 // kDigits, where d is its place in the float. A digit of 0 says that the push is not there, 1 once, 2 or 3 twice and

@@ -83,7 +83,7 @@ class Cluster {
   }
 
  private:
-  // Adds the next ps, unless somebody else took its port in between.
+  // Adds the next ps, unless another process took its port in between.
   void StartServer(const FaultyProxy::Faults& faults) {
     const auto index = static_cast<uint32_t>(servers_.size());
     const std::string address = absl::StrCat("127.0.0.1:", FreePort());

@@ -17,6 +17,7 @@
 #include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/cluster/numpy_model.h"
 #include "tests/cluster/psctl_run.h"
 
 namespace lodestone {
@@ -93,24 +94,6 @@ psctl::RunSummary Train(const std::string& config, const std::vector<std::string
   EXPECT_TRUE(read.ok()) << read.status();
   return read.value_or(psctl::RunSummary());
 }
-
-std::vector<std::string> Lines(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
-
-// What another program makes of the model and the file; empty if there is no NumPy.
-std::vector<std::string> ByNumpy(const std::string& model, const std::string& data) {
-  const std::string out = TestFile("numpy.txt");
-  const std::string command =
-      absl::StrCat("/usr/bin/python3 ", ProjectFile("tests/cluster/read_model.py"), " ", model, " ", data, " > ", out);
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  return Lines(out);
-}
-
-bool HasNumpy() { return std::system("/usr/bin/python3 -c 'import numpy' 2>/dev/null") == 0; }
 
 // The scores of psctl predict's file.
 std::vector<double> Scores(const std::string& path) {

@@ -413,7 +413,7 @@ TEST_F(SecureClusterTest, WhoIsRevokedWhileConnectedIsStopped) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_TRUE(Connect("wanda").ok());
   ASSERT_TRUE(Push().ok());
-  PutIdentities(server::IdentityLine("somebody", ", role: worker"));
+  PutIdentities(server::IdentityLine("stranger", ", role: worker"));
   absl::Status status;
   while (status.ok()) status = Push();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;

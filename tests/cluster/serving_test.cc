@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/serving.grpc.pb.h"
+#include "tests/cluster/numpy_model.h"
 #include "tests/cluster/psctl_run.h"
 #include "tests/common/http/http_client.h"
 #include "tools/psctl/local/child_process.h"
@@ -56,13 +57,6 @@ void WriteClicks(const std::string& path, size_t lines, uint64_t stream) {
     file << (i % 17 == 0 ? "" : absl::StrCat(age)) << "," << income << ",c" << city << ",d" << device << ","
          << (click ? "yes" : "no") << "\n";
   }
-}
-
-std::vector<std::string> Lines(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
 }
 
 std::vector<double> Scores(const std::string& path) {
@@ -224,6 +218,78 @@ TEST(Serving, TheFileTheServerAndTheRunningClusterPredictTheSame) {
     EXPECT_EQ(after["sessions"].size(), before["sessions"].size());
     EXPECT_EQ(serve.End(), "ended");
   }
+}
+
+// The score of each sample by read_model.py.
+std::vector<double> PredictedByNumpy(const std::string& model, const std::string& data) {
+  std::vector<double> scores;
+  for (const std::string& line : ByNumpy(model, data)) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ' ');
+    scores.push_back(std::stod(fields.back()));
+  }
+  return scores;
+}
+
+TEST(Serving, WhatWasKeptContinuedWithOtherDataRatesAndThreeWorkersAndExportedIsPredictedTheSameByAll) {
+  const std::string config = TestFile("clicks.yaml");
+  std::ofstream(config) << kConfig;
+  WriteClicks(TestFile("a.csv"), 5000, 3);
+  WriteClicks(TestFile("b.csv"), 6000, 4);
+  WriteClicks(TestFile("t.csv"), 3000, 5);
+  const std::string folder = TestFile("continued"), test = TestFile("t.csv"), first = TestFile("first.safetensors"),
+                    exported = TestFile("exported.safetensors"), summary = TestFile("continued.json");
+  const auto train = [&](const std::string& data, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"local",     config,
+                                          "--set",     "data.train=" + data,
+                                          "--set",     "data.test=" + test,
+                                          "--set",     "server.data_dir=" + folder,
+                                          "--summary", summary};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    RunPsctl(arguments);
+  };
+  // Trained, and kept.
+  train(TestFile("a.csv"), {"--model", first});
+  const std::vector<double> before = PredictedBy(first, test);
+  // Continued.
+  train(TestFile("b.csv"), {"--set", "cluster.workers=3", "--set", "model.optimizer.learning_rate=0.02", "--set",
+                            "model.optimizer.adagrad.initial_accumulator=0.01"});
+  const absl::StatusOr<psctl::RunSummary> trained = psctl::ReadSummary(summary);
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  EXPECT_EQ(trained->workers, 3u);
+  // Exported, and predicted by psctl: of the export, and of the checkpoint that it was made from.
+  RunPsctl({"export", folder + "/checkpoints", "--out", exported});
+  const std::vector<double> expected = PredictedBy(exported, test);
+  ASSERT_EQ(expected.size(), 3000u);
+  ASSERT_EQ(before.size(), 3000u);
+  double moved = 0;
+  for (size_t i = 0; i < expected.size(); ++i) moved = std::max(moved, std::abs(expected[i] - before[i]));
+  EXPECT_GT(moved, 0.01) << "the second run has changed the model";
+  ExpectSame(PredictedBy(folder + "/checkpoints", test), expected);
+  // By the worker that evaluated it: its loss is that of these scores.
+  const std::vector<std::string> lines = Lines(test);
+  double loss = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    loss -= std::log(absl::EndsWith(lines[i + 1], "yes") ? expected[i] : 1 - expected[i]);
+  }
+  EXPECT_NEAR(loss / expected.size(), MetricOf(trained->test, "loss"), 1e-5);
+  // By a server of the export, and one of the servers that come back with what they hold.
+  {
+    Serve serve(exported);
+    ExpectSame(serve.ByGrpc(lines), expected);
+    ExpectSame(serve.ByHttp(lines), expected);
+    EXPECT_EQ(serve.End(), "ended");
+  }
+  {
+    const Ps ps(config, folder);
+    Serve serve(ps.address());
+    ExpectSame(serve.ByGrpc(lines), expected);
+    EXPECT_EQ(serve.End(), "ended");
+  }
+  // By another program.
+  if (!HasNumpy()) GTEST_SKIP() << "/usr/bin/python3 has no numpy";
+  const std::vector<double> by_numpy = PredictedByNumpy(exported, test);
+  ASSERT_EQ(by_numpy.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(by_numpy[i], expected[i], 1e-5) << "sample " << i;
 }
 
 TEST(Serving, FollowsAClusterWhileItTrains) {

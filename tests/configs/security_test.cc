@@ -50,7 +50,7 @@ TEST(SecureConfig, ItsIdentitiesAreReadAndHaveTheirRoles) {
   }
 }
 
-// Whoever takes an example as it is must not let those in who have read it.
+// An example that is used as it stands must not admit its readers.
 TEST(SecureConfig, TheTokensOfTheExampleAreNobodys) {
   const std::string text = ReadProjectFile("configs/identities.yaml");
   const auto identities = server::Identities::Parse(text, "configs/identities.yaml", /*client_certificates=*/true);

@@ -155,7 +155,7 @@ class MemberTest : public ::testing::Test {
     grpc::ServerBuilder builder;
     builder.RegisterService(coordinator_.get());
     server_ = builder.BuildAndStart();
-    Member::Options options;
+    CoordinatorClient::Options options;
     v1::Config config;
     config.mutable_coordinator()->set_address("fake:1");
     options.index = 0;
@@ -174,10 +174,11 @@ class MemberTest : public ::testing::Test {
     options.events = &events_;
     auto channel = std::make_unique<CoordinatorChannel>(
         config, [this](const std::string&) { return server_->InProcessChannel({}); });
-    member_ = std::make_unique<Member>(std::move(options), std::move(channel), [this](absl::StatusOr<ShardMap> map) {
-      EXPECT_TRUE(map.ok()) << map.status();
-      Note(map.ok() ? map->epoch() : 0);
-    });
+    member_ = std::make_unique<CoordinatorClient>(std::move(options), std::move(channel),
+                                                  [this](absl::StatusOr<ShardMap> map) {
+                                                    EXPECT_TRUE(map.ok()) << map.status();
+                                                    Note(map.ok() ? map->epoch() : 0);
+                                                  });
     AwaitMaps(1);
   }
 
@@ -235,7 +236,7 @@ class MemberTest : public ::testing::Test {
   EventLog events_{&time_};
   std::unique_ptr<FakeCoordinator> coordinator_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Member> member_;
+  std::unique_ptr<CoordinatorClient> member_;
   std::vector<int64_t> lease_ends_in_change_ms_;
 
  private:

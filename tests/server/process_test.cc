@@ -389,7 +389,7 @@ TEST(ServerProcess, PsZeroComesBackFromItsFolderAndTheOthersGoOnWithoutNoticing)
   config.mutable_server()->set_listen(address);
   ps0 = StartOrFail(config);
   ASSERT_NE(ps0, nullptr);
-  EXPECT_TRUE(ps0->WaitUntilReady().ok()) << "the map is known, whoever is there";
+  EXPECT_TRUE(ps0->WaitUntilReady().ok()) << "the map is known, whichever servers are there";
   v1::HeartbeatResponse beat;
   const grpc::Status status = worker.Beat(&beat);
   EXPECT_TRUE(status.ok()) << status.error_message();

@@ -50,7 +50,7 @@ v1::ServerStatus StatusOf(const ServerProcess& process) {
   return response.server();
 }
 
-// A call that goes on until this is destroyed: reflection asks and answers for as long as somebody wants to know more.
+// A call that goes on until this is destroyed: reflection asks and answers for as long as its client goes on.
 class OpenCall {
  public:
   explicit OpenCall(const std::string& address) : stub_(MakeChannel(address, kMessageBytesMax)) {

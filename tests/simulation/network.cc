@@ -5,7 +5,7 @@
 namespace lodestone::simulation {
 namespace {
 
-constexpr int64_t kLookAgainUs = 5'000;  // Whether machines reach each other again, or somebody listens.
+constexpr int64_t kLookAgainUs = 5'000;  // Whether machines reach each other again, or a process listens.
 
 }  // namespace
 
@@ -115,7 +115,7 @@ void Network::Carry(const ProcessRef& from, const ProcessRef& to, std::function<
   kernel_->After(DelayUs(), to, [this, from, to, event = std::move(event)]() mutable {
     if (!IsCut(from->machine, to->machine)) return event();
     kernel_->After(kLookAgainUs, to, [this, from, to, event = std::move(event)]() mutable {
-      if (IsCut(from->machine, to->machine)) return;  // Whoever called does not wait for so long.
+      if (IsCut(from->machine, to->machine)) return;  // The caller does not wait for so long.
       event();
     });
   });

@@ -1,6 +1,6 @@
 // A simulated life of a ps: the real Store, Storage (logs, checkpoints, recovery) and Replication, and around them,
-// told again, what ServerProcess, Member, LeaseClient and ExchangeStream do: it joins, gets the map, brings its shards
-// back, renews its lease, follows the map, and answers calls.
+// told again, what ServerProcess, CoordinatorClient, LeaseClient and ExchangeStream do: it joins, gets the map, brings
+// its shards back, renews its lease, follows the map, and answers calls.
 //
 // Used by one thread; runs on fibers of its process.
 #pragma once

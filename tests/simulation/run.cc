@@ -98,7 +98,7 @@ class Faults {
   void KillInWrite(uint32_t server) {
     if (!cluster_.Runs(server)) return;
     disk_.KillInWrite(cluster_.process(server), [this, server, process = cluster_.process(server)] {
-      // Whoever writes runs on to its next wait, and reaches nobody.
+      // A machine that writes runs on to its next wait, and reaches no other.
       if (cluster_.process(server) == process) cluster_.Kill(server, false);
       StartLater(server);
     });

@@ -5,6 +5,7 @@
   arrows     includes between rooms follow rooms.bzl, and have no cycle
   depth      no chain of our own includes is longer than DEPTH_MAX
   sources    no class has its methods in more than one source
+  words      none of WORDS, which have to be read twice, in any text
 """
 
 import collections
@@ -14,6 +15,8 @@ import subprocess
 import sys
 
 DEPTH_MAX = 8
+# Persons and phrases where a noun of the field belongs.
+WORDS = ("who" + "ever", "some" + "body", "as a " + "rule", "in good " + "order")
 PRODUCT = ("common/", "kernels/", "server/", "worker/", "tools/")
 
 
@@ -139,11 +142,17 @@ def check_sources(sources):
             yield "%s has methods in %s" % (name, " and ".join(sorted(found)))
 
 
+def check_words():
+    found = subprocess.run(["git", "grep", "-nIiE", "--untracked", "|".join(WORDS)], check=False, capture_output=True, text=True)
+    for line in found.stdout.splitlines():
+        yield line[:160]
+
+
 def main():
     sources = files()
     failed = 0
     for name, check in (("names", check_names), ("arrows", check_arrows), ("depth", check_depth),
-                        ("sources", check_sources)):
+                        ("sources", check_sources), ("words", lambda _: check_words())):
         found = list(check(sources))
         print("%-8s %s" % (name, "ok" if not found else "%d found" % len(found)))
         for line in found:

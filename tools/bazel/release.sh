@@ -148,7 +148,7 @@ take_configs() {
   local to=$1 file
   shift
   (cd "$root/configs" && find -L . -type f "$@" ! -name BUILD -printf '%P\n') | sort | while read -r file; do
-    # Where git knows the tree, what it does not know is somebody's own.
+    # Where git knows the tree, what it does not know is no part of the project.
     if git -C "$root/configs" ls-files --error-unmatch BUILD >/dev/null 2>&1; then
       git -C "$root/configs" ls-files --error-unmatch "$file" >/dev/null 2>&1 || continue
     fi

@@ -18,6 +18,8 @@ from report import (COMPARE_RULE, METRICS, Failure, Report, add_line, compare, c
                     to_table)
 
 USAGE_EXIT = 2
+# A script of its own, which is run where it is named: it takes minutes, NumPy and PyTorch.
+SCRIPTS = {"python": "the Python client beside the C++ client, a caller in C, gloo and torch.distributed.rpc (--only cpp|torch)"}
 
 
 def help_text():
@@ -25,6 +27,9 @@ def help_text():
     programs = "\n".join("  %-11s %s" % item for item in GOOGLE_BENCHMARKS.items())
     return """
 One core, by programs of Google Benchmark (names like the others):
+%s
+
+By a script, only where it is named, and alone:
 %s
 
 What is done with the rows:
@@ -46,9 +51,10 @@ Examples:
   tools/bench/run dense embedding --compare before.json
   tools/bench/run dense --set cluster.shards=64 --set server.executors=1
   tools/bench/run step train --device cuda              steps on a device, beside PyTorch's there
+  tools/bench/run python --only cpp                     the Python client beside the C++ client and one in C
   tools/bench/run --markdown before.json                the tables of README.md; --model: its cost model
 
-Exit codes: 0 success, 1 a failure or a regression, 2 wrong command line.""" % (programs, columns, COMPARE_RULE)
+Exit codes: 0 success, 1 a failure or a regression, 2 wrong command line.""" % (programs, "\n".join("  %-11s %s" % item for item in SCRIPTS.items()), columns, COMPARE_RULE)
 
 
 def parse_arguments(argv):
@@ -71,6 +77,7 @@ def parse_arguments(argv):
             rest += [flag, str(value)]
     options.runs = options.runs or (3 if options.quick else 5)
     options.window_ms = options.window_ms or (60 if options.quick else 400)
+    options.script = next((name for name in SCRIPTS if name in rest), None)
     named = [name for name in GOOGLE_BENCHMARKS if name in rest]
     rest = [argument for argument in rest if argument not in named]
     return options, named, rest
@@ -80,6 +87,27 @@ def program_named(options, name):
     folder = os.path.dirname(options.program)
     built = os.path.join(folder, "micro", name)
     return built if os.path.exists(built) else os.path.join(folder, name)
+
+
+def lines_of_script(options, rest):
+    """The rows' lines of the script python_client.py, as it prints them; `rest` has its flags."""
+    parser = argparse.ArgumentParser(prog="tools/bench/run python", allow_abbrev=False)
+    parser.add_argument("--only", choices=["cpp", "torch"])
+    parser.add_argument("--python", default="/usr/bin/python3")
+    of, _ = parser.parse_known_args([each for each in rest if each != "--quick"])
+    folder = os.path.dirname(options.program)
+    command = [of.python, os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_client.py"), "--programs",
+               os.path.dirname(os.path.dirname(folder)), "--runs", str(options.runs), "--window-ms", str(options.window_ms)]
+    command += ["--only", of.only] if of.only else []
+    command += ["--exchanges", "1"] if options.quick else []
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as script:
+            for text in script.stdout:
+                yield json.loads(text)
+    except (OSError, ValueError) as error:
+        raise Failure("%s: %s" % (" ".join(command), error)) from error
+    if script.returncode != 0:
+        raise Failure("%s ended with exit code %d" % (" ".join(command), script.returncode))
 
 
 class Sink:
@@ -114,8 +142,13 @@ def measure(options, named, rest):
     before = read_report(options.compare) if options.compare else None  # First: a wrong path is known at once.
     sink = Sink(options.json)
     suites = asks_for_suites(options, rest)
+    if options.script and (named or suites):
+        print("bench: %s is measured alone" % options.script, file=sys.stderr)
+        return USAGE_EXIT
     # Without a suite of its own to measure, `bench` only describes the machine.
     arguments = rest + ["--machine"] if named and not suites else rest
+    if options.script:
+        arguments = ["--machine"]
     with subprocess.Popen([options.program] + arguments, stdout=subprocess.PIPE, text=True) as program:
         for text in program.stdout:
             try:
@@ -125,7 +158,14 @@ def measure(options, named, rest):
     code = program.returncode if program.returncode >= 0 else 1
     if code == USAGE_EXIT:
         return code
-    for bench in named or ([] if suites else GOOGLE_BENCHMARKS):
+    if options.script:
+        try:
+            for line in lines_of_script(options, rest):
+                sink.add(json.dumps(line), line)
+        except Failure as failure:
+            print("bench: %s" % failure, file=sys.stderr)
+            code = 1
+    for bench in named or ([] if suites or options.script else GOOGLE_BENCHMARKS):
         try:
             for line in run_google_benchmark(bench, program_named(options, bench + "_benchmark"), options):
                 sink.add(json.dumps(line), line)
@@ -158,7 +198,7 @@ def main(argv):
                   help_text())
         elif options.list:
             subprocess.run([options.program, "--list"], check=True)
-            for item in GOOGLE_BENCHMARKS.items():
+            for item in list(GOOGLE_BENCHMARKS.items()) + list(SCRIPTS.items()):
                 print("%-12s %s" % item)
         elif options.markdown:
             print(to_markdown(read_report(options.markdown)), end="")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The Python client beside the C++ client, and beside torch.distributed, in turns.
+"""The Python client beside the C++ client, and beside torch.distributed, in turns: `tools/bench/run python` builds what it
+needs and runs it, by a Python that has NumPy and PyTorch (--python, /usr/bin/python3).
 
-    tools/bazel/bazel build //worker/capi:liblodestone.so //server:ps //tools/bench
-    tools/bench/python_client.py [--runs N] [--window-ms N] [--exchanges N] [--only cpp|torch]
-
-Beside the C++ client: rates of pushes and pulls, the cost of a call, the time of an import. Each has a ps of its own on
-loopback. Medians of the runs, with their range; "x C++" is the rate beside that of the C++ client (tools/bench/run dense
-embedding) in the same run.
+Beside the C++ client: rates of pushes and pulls, the time of a call, the time of an import. Each has a ps of its own on
+loopback; the limit is the C++ client (tools/bench/run dense embedding), or, of a call, a program in C that waits for each
+(c_call.c), and of that one the C++ client, whose next call begins where the one before has ended, without waking a thread.
 
 Beside torch.distributed: two processes that exchange 64 MiB of gradients for as many of values, or 4096 rows' gradients for
-their values, through one ps; by all-reduce over gloo; and by a parameter server written with torch.distributed.rpc.
+their values, through one ps; the limit is an all-reduce over gloo, and a parameter server written with torch.distributed.rpc.
+
+Prints a row of the benchmark a line, as JSON.
 """
 
 import argparse
@@ -32,8 +32,9 @@ ROWS_OF_CPP = [
     "dense/push/64MiB/depth1/clients1", "dense/pull/64MiB/depth1/clients1", "embedding/pull/1000Krows/dim16/depth1",
     "embedding/pull/1000Krows/dim16/depth4", "embedding/push/1000Krows/dim16/depth1",
     "embedding/push/1000Krows/dim16/depth4"]
-DENSE_EXCHANGE, ROWS_EXCHANGE = "64 MiB pushed and pulled", "4096 rows of 16 pushed and pulled"
-IMPORT_MS, CALL_US = "import lodestone, ms", "pull of 64 bytes, us"
+CALL_OF_CPP = "dense/pull/64B/depth1/clients1"
+DENSE_EXCHANGE, ROWS_EXCHANGE = "64MiB", "4096rows/dim16"  # Pushed and pulled.
+IMPORT_US, CALL_US, C_CALL_US = "import", "call/pull/64B", "call/pull/64B/by-c"
 
 
 def rate(operation, seconds):
@@ -44,6 +45,20 @@ def rate(operation, seconds):
         operation()
         count += 1
     return count / (time.perf_counter() - start)
+
+
+def median_us(operation, seconds):
+    """Microseconds that an operation takes, the median of those within that time."""
+    operation()
+    times = []
+    end = time.perf_counter() + seconds
+    begin = time.perf_counter()
+    while begin < end or not times:
+        operation()
+        now = time.perf_counter()
+        times.append(1e6 * (now - begin))
+        begin = now
+    return statistics.median(times)
 
 
 def with_outstanding(begin, depth):
@@ -58,20 +73,20 @@ def with_outstanding(begin, depth):
 
 
 def measure_import():
-    """Milliseconds that the package's import takes beyond the interpreter's own start."""
+    """Microseconds that the package's import takes beyond the interpreter's own start."""
     def seconds(statement):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", statement], check=True)
         return time.perf_counter() - start
 
-    return 1000 * (min(seconds("import lodestone") for _ in range(5)) - min(seconds("pass") for _ in range(5)))
+    return 1e6 * (min(seconds("import lodestone") for _ in range(5)) - min(seconds("pass") for _ in range(5)))
 
 
 def measure_python(cluster, lists, seconds):
     """By name: operations per second, or what the name says."""
     import numpy as np
 
-    found = {IMPORT_MS: measure_import()}
+    found = {IMPORT_US: measure_import()}
     dense, rows, small = cluster.table("dense"), cluster.table("rows"), cluster.table("small")
     gradient, out = np.ones(ELEMENTS, np.float32), np.empty(ELEMENTS, np.float32)
     values = np.ones((KEYS, DIM), np.float32)
@@ -88,21 +103,26 @@ def measure_python(cluster, lists, seconds):
         cluster.flush()
         found[ROWS_OF_CPP[i + 2]] = rate(with_outstanding(lambda: rows.push(keys(), values), depth), seconds)
         cluster.flush()
-    found[CALL_US] = 1e6 / rate(lambda: small.pull().result(), seconds)
+    found[CALL_US] = median_us(lambda: small.pull().result(), seconds)
     return found
 
 
+def measure_c(c_call, address, window_ms):
+    """Microseconds of a pull by a program in C."""
+    return float(subprocess.run([c_call, address, "small", str(window_ms)], check=True, capture_output=True,
+                                text=True).stdout)
+
+
 def measure_cpp(bench, ps, window_ms):
-    """The same of the C++ client."""
+    """The same of the C++ client, and the microseconds of its pull."""
     found = {}
-    for name in ROWS_OF_CPP + ["dense/pull/64B/depth1/clients1"]:
+    for name in ROWS_OF_CPP + [CALL_OF_CPP]:
         lines = subprocess.run([bench, name.split("/")[0], "--only", name.split("/", 1)[1], "--runs", "1", "--window-ms",
                                 str(window_ms), "--ps-binary", ps], check=True, capture_output=True, text=True).stdout
         for line in lines.splitlines():
             row = json.loads(line)
             if row.get("name") == name:
-                found[name] = 1000 * row["values"]["kmsg_per_s"][0]
-    found[CALL_US] = 1e6 / found.pop("dense/pull/64B/depth1/clients1")
+                found[name] = row["values"]["p50_us"][0] if name == CALL_OF_CPP else 1000 * row["values"]["kmsg_per_s"][0]
     return found
 
 
@@ -193,51 +213,70 @@ def in_processes(target, ranks, *arguments):
     return {name: statistics.mean(values) for name, values in found.items()}
 
 
-def compare_with_torch(address, runs, count):
-    """Prints exchanges per second of each process."""
+def print_row(name, values, unit=""):
+    print(json.dumps({"bench": "python", "name": "python/" + name, "unit": unit, "values": values}), flush=True)
+
+
+def print_rates(name, rates, limits):
+    print_row(name, {"rate": rates, "limit_rate": limits, "ratio": [a / b for a, b in zip(rates, limits)]}, "calls/s")
+
+
+def print_times(name, times, limits):
+    print_row(name, {"p50_us": times, "limit_p50_us": limits, "p50_ratio": [a / b for a, b in zip(times, limits)],
+                     "added_us": [a - b for a, b in zip(times, limits)]})
+
+
+def compare_with_cpp(cluster, address, lists, options, programs):
+    python, c, cpp = [], [], []
+    for _ in range(options.runs):
+        python.append(measure_python(cluster, lists, options.window_ms / 1000))
+        c.append(measure_c(programs["c_call"], address, options.window_ms))
+        cpp.append(measure_cpp(programs["bench"], programs["ps"], options.window_ms))
+    for name in ROWS_OF_CPP:
+        print_rates(name, [run[name] for run in python], [run[name] for run in cpp])
+    print_times(CALL_US, [run[CALL_US] for run in python], c)
+    print_times(C_CALL_US, c, [run[CALL_OF_CPP] for run in cpp])
+    print_row(IMPORT_US, {"p50_us": [run[IMPORT_US] for run in python]})
+
+
+def compare_with_torch(address, options):
+    """Exchanges per second of each of two processes."""
     os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
     found = []
-    for _ in range(runs):
+    for _ in range(options.runs):
         with tempfile.TemporaryDirectory() as folder:
-            found.append({"Lodestone": in_processes(lodestone_process, (0, 1), count, address),
-                          "gloo": in_processes(gloo_process, (0, 1), count, folder),
-                          "rpc": in_processes(rpc_process, (0, 1, 2), count, folder)})
-    print(f"{'two processes, exchanges/s of each':40} {'Lodestone':>10} {'gloo':>10} {'rpc':>10}  Lodestone x gloo, x rpc (range)")
-    for name in (DENSE_EXCHANGE, ROWS_EXCHANGE):
-        line = f"{name:40}"
-        ratios = []
-        for other in ("Lodestone", "gloo", "rpc"):
-            values = [run[other][name] for run in found if name in run[other]]
-            line += f" {statistics.median(values):10.2f}" if values else f" {'':10}"
-            of = sorted(run["Lodestone"][name] / run[other][name] for run in found if name in run[other])
-            if other != "Lodestone":
-                ratios.append(f"{statistics.median(of):.2f} ({of[0]:.2f}-{of[-1]:.2f})" if of else "-")
-        print(f"{line}  {', '.join(ratios)}")
+            found.append({"Lodestone": in_processes(lodestone_process, (0, 1), options.exchanges, address),
+                          "gloo": in_processes(gloo_process, (0, 1), options.exchanges, folder),
+                          "rpc": in_processes(rpc_process, (0, 1, 2), options.exchanges, folder)})
+    for other, name in (("gloo", DENSE_EXCHANGE), ("rpc", DENSE_EXCHANGE), ("rpc", ROWS_EXCHANGE)):
+        print_rates(f"beside-{other}/push-pull/{name}", [run["Lodestone"][name] for run in found],
+                    [run[other][name] for run in found])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", default=os.path.join(ROOT, "bazel-bin"), help="where they were built")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--window-ms", type=int, default=400)
     parser.add_argument("--exchanges", type=int, default=8, help="of 64 MiB, beside torch.distributed; of rows 50 times as many")
     parser.add_argument("--only", choices=["cpp", "torch"], help="the comparison with one of them")
-    of = parser.parse_args()
+    options = parser.parse_args()
     import numpy as np
 
-    programs = os.path.join(ROOT, "bazel-bin")
-    ps, bench = os.path.join(programs, "server/ps"), os.path.join(programs, "tools/bench/bench")
+    programs = {name: os.path.join(options.programs, path) for name, path in (
+        ("ps", "server/ps"), ("bench", "tools/bench/bench"), ("c_call", "tools/bench/c_call"),
+        ("library", "worker/capi/liblodestone.so"))}
     with tempfile.TemporaryDirectory() as site:
         shutil.copytree(os.path.join(ROOT, "worker/python/lodestone"), os.path.join(site, "lodestone"))
-        os.symlink(os.path.join(programs, "worker/capi/liblodestone.so"), os.path.join(site, "lodestone/liblodestone.so"))
+        os.symlink(programs["library"], os.path.join(site, "lodestone/liblodestone.so"))
         compileall.compile_dir(os.path.join(site, "lodestone"), quiet=1)  # As pip does.
         sys.path.insert(0, site)
         os.environ["PYTHONPATH"] = site
         import lodestone
 
-        python, cpp = [], []
         # As between two machines: what the C++ client's rows measure.
         apart = {"cluster": {"shared_memory": False}}
-        with lodestone.local(servers=1, program=ps) as servers, servers.connect(config=apart) as cluster:
+        with lodestone.local(servers=1, program=programs["ps"]) as servers, servers.connect(config=apart) as cluster:
             cluster.dense("dense", ELEMENTS)
             cluster.dense("small", 16)
             rows = cluster.embedding("rows", DIM, lodestone.Adagrad(0.1))
@@ -245,22 +284,10 @@ def main():
                 rows.push(np.arange(begin, begin + 50_000), np.ones((50_000, DIM), np.float32)).result()
             rng = np.random.default_rng(1)
             lists = [rng.choice(ROWS, KEYS, replace=False).astype(np.uint64) for _ in range(256)]
-            for _ in range(of.runs if of.only != "torch" else 0):
-                python.append(measure_python(cluster, lists, of.window_ms / 1000))
-                cpp.append(measure_cpp(bench, ps, of.window_ms))
-            if of.only != "cpp":
-                compare_with_torch(servers.address, of.runs, of.exchanges)
-    if not python:
-        return
-    print(f"{'':40} {'Python':>10} {'C++':>10} {'x C++':>7}  range")
-    for name in python[0]:
-        mine = [run[name] for run in python]
-        if name in cpp[0]:
-            ratios = sorted(a[name] / b[name] for a, b in zip(python, cpp))
-            print(f"{name:40} {statistics.median(mine):10.1f} {statistics.median(run[name] for run in cpp):10.1f} "
-                  f"{statistics.median(ratios):7.2f}  {ratios[0]:.2f}-{ratios[-1]:.2f}")
-        else:
-            print(f"{name:40} {statistics.median(mine):10.1f}")
+            if options.only != "torch":
+                compare_with_cpp(cluster, servers.address, lists, options, programs)
+            if options.only != "cpp":
+                compare_with_torch(servers.address, options)
 
 
 if __name__ == "__main__":

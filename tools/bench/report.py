@@ -26,6 +26,7 @@ METRICS = [
     ("cpu_ratio", "x CPU", LOWER, "CPU time of client and server / the limit's, run by run"),
     ("p50_ratio", "x p50", LOWER, "median time of one operation / the limit's, run by run"),
     ("p99_ratio", "x p99", LOWER, "what 99 % of operations did not exceed / the limit's, run by run"),
+    ("added_us", "added us", LOWER, "median time of one operation less the limit's, run by run"),
     ("server_cpu_ratio", "x server", LOWER, "CPU time of the server / the limit's server's, run by run"),
     ("extra_mb", "extra MB", LOWER, "resident memory of the server at most, beyond that before the first run"),
     ("least_share", "least share", HIGHER, "operations of the client that had the fewest / their mean"),

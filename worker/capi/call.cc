@@ -24,12 +24,15 @@ void Call::Finish(absl::Status status, ShardVersions versions) {
     status_ = std::move(status);
     on_done = std::exchange(on_done_, nullptr);
     running_ = on_done != nullptr;
-    changed_.NotifyAll();
   }
+  // Without the lock, which the waiting thread takes first: woken under it, it would have to sleep once more.
+  changed_.NotifyAll();
   if (on_done == nullptr) return;
   on_done();
-  MutexLock lock(&mu_);
-  running_ = false;
+  {
+    MutexLock lock(&mu_);
+    running_ = false;
+  }
   changed_.NotifyAll();
 }
 

@@ -38,7 +38,7 @@ class Call {
   std::vector<std::unique_ptr<RepeatedRows>> repeated;
 
   // The call has ended. Writes what is repeated, lets waiting callers go on, and runs OnDone's function. REQUIRES:
-  // called once.
+  // called once, by an owner: callers that go on may give up theirs before this returns.
   void Finish(absl::Status status, ShardVersions versions);
 
   // Waits until it has ended, at most so long (negative: for ever). nullopt: it has not.

@@ -19,7 +19,6 @@
 #include "common/wire/ps_name.h"
 #include "common/wire/shared_memory.h"
 #include "worker/client/checkpoint_writer.h"
-#include "worker/client/coordinator_client.h"
 #include "worker/client/puller.h"
 #include "worker/client/push_pull.h"
 #include "worker/client/pusher.h"
@@ -29,6 +28,7 @@
 #include "worker/client/server_set.h"
 #include "worker/client/subscription.h"
 #include "worker/client/table_creator.h"
+#include "worker/client/worker_membership.h"
 #include "worker/rpc/connection.h"
 #include "worker/rpc/server_channel.h"
 

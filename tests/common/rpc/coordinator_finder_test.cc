@@ -26,7 +26,7 @@ TEST(CoordinatorFinderTest, WithoutEtcdTheAddressIsFixed) {
   EXPECT_TRUE(finder.is_fixed());
 }
 
-TEST(CoordinatorFinderTest, EtcdIsAskedUntilSomebodyIsElectedAndWhenTheCoordinatorWasMissed) {
+TEST(CoordinatorFinderTest, EtcdIsAskedUntilOneIsElectedAndWhenTheCoordinatorWasMissed) {
   const auto etcd = EtcdCluster::Start(1, absl::StrCat(std::getenv("TEST_TMPDIR"), "/finder"));
   ASSERT_TRUE(etcd.ok()) << etcd.status();
   v1::Config config;

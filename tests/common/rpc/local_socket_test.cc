@@ -29,7 +29,7 @@ TEST(LocalSocket, NothingElseIsAName) {
   }
 }
 
-TEST(LocalSocket, SomebodyListensOrNot) {
+TEST(LocalSocket, ItIsKnownWhetherAProcessListens) {
   const std::string name = DrawLocalSocket();
   EXPECT_FALSE(IsListeningHere(name));
   EXPECT_TRUE(TryLocalSocket(name).ok());

@@ -12,7 +12,8 @@
 
 namespace lodestone {
 
-// A port of 127.0.0.1 that no other process is given. Whoever asks for it may listen there, until then nobody does.
+// A port of 127.0.0.1 that no other process is given. The test that asks for it may listen there; until then no process
+// does.
 class ReservedPort {
  public:
   ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

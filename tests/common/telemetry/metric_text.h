@@ -1,4 +1,4 @@
-// Reads the text in which a process tells Prometheus its numbers.
+// Parses the metrics that a process exposes to Prometheus.
 #pragma once
 
 #include <map>

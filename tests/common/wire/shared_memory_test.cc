@@ -92,7 +92,7 @@ class Child {
   pid_t pid_;
 };
 
-// What somebody might offer: as memory that Make made, but for what a test changes.
+// What a peer might offer: as memory that Make made, but for what a test changes.
 struct Imitated {
   const char* name = kName;
   unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;

@@ -109,7 +109,7 @@ class AccessTest : public ::testing::Test {
   std::unique_ptr<Access> access_;
 };
 
-// A method that somebody adds needs the role admin until it is thought of here and in method_roles.cc.
+// A method that is added needs the role admin until it is thought of here and in method_roles.cc.
 TEST(MethodRoles, EachMethodOfEachServiceHasTheRoleThatItIsMeantToHave) {
   const std::map<std::string, std::set<std::string>> lower = {{"ParameterServer/EnsureTables", {"worker"}},
                                                               {"ParameterServer/Push", {"worker"}},

@@ -359,7 +359,7 @@ TEST_F(ElectionTest, WhileEtcdIsAwayBrieflyTheTermGoesOn) {
   EXPECT_FALSE(candidate.was_deposed());
 }
 
-TEST_F(ElectionTest, WhileEtcdIsAwayForTooLongNobodyServesAndThenSomebodyAgain) {
+TEST_F(ElectionTest, WhileEtcdIsAwayForTooLongNoneServesAndThenOneAgain) {
   ASSERT_TRUE(StartEtcd(1));
   ManualTime time;
   Candidate candidate("ps-0", etcd_->endpoints(), kShortLeaseMs, &time);

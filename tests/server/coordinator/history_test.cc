@@ -106,7 +106,7 @@ TEST_F(HistoryTest, AStretchInWhichNobodyTrainedWeighsNothingInTheLoss) {
   Add(Training(50, 0.5f));
   const v1::HistoryResponse told = history_.Tell();
   EXPECT_EQ(told.points(0).loss(), 0);
-  EXPECT_EQ(told.points(1).loss(), 0.5f) << "of the half in which somebody trained";
+  EXPECT_EQ(told.points(1).loss(), 0.5f) << "of the half in which a worker trained";
   EXPECT_EQ(told.points(1).staleness_pushes(), 1.0f);
   EXPECT_EQ(told.points(1).samples_per_second(), 25) << "but nothing was done in the other half";
   EXPECT_EQ(told.points(2).loss(), 0.5f);

@@ -171,7 +171,7 @@ TEST_F(ReplicasTest, OnlyTheOwnersWordCountsAndOnlyOfTheFollowersPresentLife) {
   EXPECT_THAT(InSync(), ElementsAre(0));
 }
 
-TEST_F(ReplicasTest, AnOwnerIsReleasedFromWhomItNamesOrFromWhoeverItIs) {
+TEST_F(ReplicasTest, AnOwnerIsReleasedFromTheFollowerThatItNamesOrFromAnyThatItHas) {
   const Incarnation former = lives_[1];
   Sync({0});
   Join(1);

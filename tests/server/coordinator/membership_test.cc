@@ -169,7 +169,7 @@ TEST_F(MembershipTest, RefusesProcessesThatDoNotFit) {
     EXPECT_EQ(members_.Join(Server(0, address)).status().code(), absl::StatusCode::kInvalidArgument) << address;
   }
   request = Server(0, "a:1");
-  request.set_local_socket("/run/somebody-else");
+  request.set_local_socket("/run/another-owners");
   EXPECT_THAT(std::string(members_.Join(request).status().message()), HasSubstr("a local socket is called lodestone-"));
   EXPECT_THAT(members_.Status().servers(), IsEmpty());
   EXPECT_THAT(members_.Status().workers(), IsEmpty());

@@ -89,7 +89,7 @@ Browser::~Browser() {
 }
 
 absl::StatusOr<nlohmann::json> Browser::Post(const std::string& path, const nlohmann::json& body) {
-  // Somebody has to read what it says.
+  // Its output has to be read, or it stands.
   driver_->ReadOutput([](absl::string_view) {});
   const httplib::Result answer = client_.Post(session_ + path, body.dump(), "application/json");
   if (!answer) return absl::UnavailableError(absl::StrCat(path, ": ", httplib::to_string(answer.error())));

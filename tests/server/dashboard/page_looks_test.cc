@@ -339,7 +339,7 @@ TEST_F(PageLooks, SamplesGoOnWhereAnotherRunBegins) {
             nlohmann::json({0, 100, 300, 300, 350, 550}));
 }
 
-TEST_F(PageLooks, TheMetricHasACurveUnderItsNameOnceSomebodyTellsIt) {
+TEST_F(PageLooks, TheMetricHasACurveUnderItsNameOnceAWorkerReportsIt) {
   PageCase page = MakePageCase("training", NowMs());
   for (v1::HistoryPoint& point : *page.history.mutable_points()) {
     point.clear_metric_name();

@@ -225,7 +225,7 @@ TEST_P(StorageLifeTest, ACheckpointIsToldAndAPeriodicOneThatFails) {
   ASSERT_TRUE(ps.storage->Checkpoint("mine").ok());
   EXPECT_THAT(Events(), testing::ElementsAre(testing::StartsWith("ps 0 checkpointed: mine: 8 shards, ")));
   EXPECT_FALSE(ps.storage->Checkpoint("mine").ok()) << "there is one";
-  EXPECT_THAT(Events(), testing::SizeIs(1)) << "whoever asked was told";
+  EXPECT_THAT(Events(), testing::SizeIs(1)) << "the caller was answered";
   const fs::path checkpoints = root_ / "a" / "checkpoints";
   fs::remove_all(checkpoints);
   std::ofstream(checkpoints.string()) << "in the way";

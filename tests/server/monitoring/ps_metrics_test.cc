@@ -72,7 +72,7 @@ v1::StatusResponse FullStatus() {
   }
   for (const auto& [role, calls] : {std::pair("worker", 100), std::pair("admin", 1), std::pair("worker", 10)}) {
     v1::IdentityStatus& identity = *status.add_identities();
-    identity.set_name(absl::StrCat("somebody", calls));
+    identity.set_name(absl::StrCat("stranger", calls));
     identity.set_role(role);
     identity.set_calls(calls);
     identity.set_denied(2);

@@ -226,7 +226,7 @@ TEST_F(ExchangeRightsTest, SingleCallsAreJudgedAsThoseOfAStream) {
     return stub_->EnsureTables(&context, request, &response).error_code();
   };
   EXPECT_EQ(ensure("olga", "another"), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(ensure("wanda", "another"), grpc::StatusCode::UNAVAILABLE) << "it may read that, once somebody has made it";
+  EXPECT_EQ(ensure("wanda", "another"), grpc::StatusCode::UNAVAILABLE) << "it may read that, once a worker has made it";
   EXPECT_EQ(store_->tables().NameOf(TableIdOf("another")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ensure("wanda", "secret"), grpc::StatusCode::OK) << "it may be read";
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/wal/wal_reader.h"
+#include "server/wal/log_reader.h"
 
 namespace lodestone::server {
 

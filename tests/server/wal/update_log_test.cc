@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "common/base/limits.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 #include "tests/server/wal/log_files.h"
 
 namespace lodestone::server {

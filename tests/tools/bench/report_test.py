@@ -304,6 +304,26 @@ echo '{"benchmarks": [{"run_name": "Find/8", "items_per_second": 2e6}]}' >$out
         self.assertEqual(code, 1)
         self.assertIn("optimizer_benchmark: no such program", error)
 
+    def test_the_python_client_is_measured_alone_by_a_script_whose_rows_are_like_all_others(self):
+        python = self.file("python", """#!/bin/sh
+echo "$*" >"$(dirname "$0")/arguments"
+echo '{"bench": "python", "name": "python/call", "unit": "", "values": {"p50_us": [30, 40, 50], "added_us": [7, 9, 8]}}'
+""")
+        code, out, _ = self.run_with("python", "--python", python, "--only", "cpp", "--runs", "3")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"p50 us +added us")
+        self.assertRegex(out, r"python/call +40\.0 +8\.00")
+        with open(os.path.join(self.folder.name, "arguments"), encoding="utf-8") as file:
+            arguments = file.read()
+        self.assertRegex(arguments, r"python_client\.py --programs \S+ --runs 3 --window-ms 400 --only cpp$")
+        code, _, error = self.run_with("python", "dense")
+        self.assertEqual(code, 2)
+        self.assertIn("python is measured alone", error)
+        failing = self.file("failing", "#!/bin/sh\nexit 3\n")
+        code, _, error = self.run_with("python", "--python", failing)
+        self.assertEqual(code, 1)
+        self.assertIn("ended with exit code 3", error)
+
     def test_a_regression_and_a_failure_are_exit_code_1_and_a_wrong_name_2(self):
         before = self.file("before", '{"machine": {"runs": "1"}}\n'
                            '{"bench": "dense", "name": "dense/a", "unit": "GB/s", "values": {"rate": [8, 9]}}\n')

@@ -2,4 +2,4 @@
 # Runs report_test.py.
 set -euo pipefail
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tools/bench
-exec python3 tests/tools/bench/report_test.py -v
+exec python3 tools/bazel/run_unittest.py tests/tools/bench/report_test.py

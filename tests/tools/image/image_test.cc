@@ -203,7 +203,7 @@ TEST_F(ImageTest, TwoPsAndTwoWorkersTrainLeaveACheckpointAndComeBack) {
     EXPECT_THAT(held[i], HasSubstr("embedding rows ")) << i;
   }
 
-  // SIGTERM; whoever is not done within the time is killed, which gives 137.
+  // SIGTERM; a process that is not done within the time is killed, which gives 137.
   Do("podman stop --time 120 lodestone-ps-1 lodestone-ps-0");
   for (int i = 0; i < 2; ++i) {
     const std::string name = absl::StrCat("lodestone-ps-", i);

@@ -1,4 +1,5 @@
 // What tools/wheel makes of this build's library and ps.
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,6 +28,16 @@ class WheelTest : public testing::Test {
     const std::string folder = EmptyFolder(name);
     Do(absl::StrCat("python3 -m zipfile -e '", wheel_, "' '", folder, "'"));
     return folder;
+  }
+  // Trains by the package in the folder.
+  static void ExpectTrains(const std::string& folder) {
+    const std::string script =
+        "import lodestone, numpy\n"
+        "with lodestone.local(2) as servers, servers.connect() as cluster:\n"
+        "    table = cluster.dense(\"t\", 3, lodestone.SGD(-1))\n"
+        "    print(table.push_pull(numpy.ones(3)).result().tolist(), lodestone.version())\n";
+    const std::string output = Do(absl::StrCat("env -i PYTHONPATH='", folder, "' /usr/bin/python3 -c '", script, "'"));
+    EXPECT_EQ(output, absl::StrCat("[1.0, 1.0, 1.0] ", kVersion, "\n"));
   }
   static std::string wheel_;
 };
@@ -72,13 +83,16 @@ TEST_F(WheelTest, TheSameFilesMakeTheSameBytes) {
 TEST_F(WheelTest, ItsPackageTrainsWithItsServers) {
   const std::string folder = Unpacked("use");
   Do(absl::StrCat("chmod +x ", folder, "/lodestone/bin/lodestone-ps"));
-  const std::string script =
-      "import lodestone, numpy\n"
-      "with lodestone.local(2) as servers, servers.connect() as cluster:\n"
-      "    table = cluster.dense(\"t\", 3, lodestone.SGD(-1))\n"
-      "    print(table.push_pull(numpy.ones(3)).result().tolist(), lodestone.version())\n";
-  const std::string output = Do(absl::StrCat("env -i PYTHONPATH='", folder, "' /usr/bin/python3 -c '", script, "'"));
-  EXPECT_EQ(output, absl::StrCat("[1.0, 1.0, 1.0] ", kVersion, "\n"));
+  ExpectTrains(folder);
+}
+
+TEST_F(WheelTest, PipInstallsItAndItTrainsThen) {
+  if (std::system("/usr/bin/python3 -m pip --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "pip is not here";
+  const std::string folder = EmptyFolder("installed");
+  Do(absl::StrCat("env -i HOME='", folder,
+                  "' /usr/bin/python3 -m pip install --quiet --no-index --no-deps --no-cache-dir",
+                  " --disable-pip-version-check --target '", folder, "' '", wheel_, "'"));
+  ExpectTrains(folder);
 }
 
 }  // namespace

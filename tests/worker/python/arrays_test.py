@@ -27,6 +27,24 @@ class Arrays(unittest.TestCase):
         buffer[0] = 7
         np.testing.assert_array_equal(seen, [7, 2, 3])
 
+    def test_dlpack_is_used_in_place(self):
+        class Offer:
+            """What has DLPack and nothing else, as arrays of other libraries."""
+
+            def __init__(self, values):
+                self._values = values
+
+            def __dlpack__(self, stream=None):
+                return self._values.__dlpack__(stream=stream)
+
+            def __dlpack_device__(self):
+                return self._values.__dlpack_device__()
+
+        values = np.array([1, 2, 3], np.float32)
+        seen = _arrays.floats(Offer(values), (3,), "it")
+        values[0] = 7
+        np.testing.assert_array_equal(seen, [7, 2, 3])
+
     def test_a_wrong_shape_says_which(self):
         with self.assertRaisesRegex(lodestone.InvalidArgument, r"it must be \[3\], and is \[2, 2\]"):
             _arrays.floats(np.zeros((2, 2)), (3,), "it")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a test by the system's Python, with the package as a wheel has it: library and program beside the modules.
+# Runs a test, of whose cases tools/test counts each, by the system's Python, with the package as a wheel has it: library and program beside the modules.
 set -eu
 site="$TEST_TMPDIR/site"
 mkdir -p "$site/lodestone/bin"
@@ -7,4 +7,4 @@ cp worker/python/lodestone/* "$site/lodestone/"
 ln -sf "$PWD/worker/capi/liblodestone.so" "$site/lodestone/liblodestone.so"
 ln -sf "$PWD/server/ps" "$site/lodestone/bin/lodestone-ps"
 export PYTHONPATH="$site:$PWD/tests/worker/python" PYTHONDONTWRITEBYTECODE=1
-exec /usr/bin/python3 -X faulthandler -W error -m unittest -v "$1"
+exec /usr/bin/python3 -X faulthandler -W error tools/bazel/run_unittest.py "$1"

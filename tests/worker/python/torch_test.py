@@ -186,6 +186,47 @@ class Torch(ClusterCase):
             for a, b in zip(remote.parameters(), local.parameters()):
                 self.assertTrue(torch.allclose(a, b, atol=1e-5), name)
 
+    def test_autocast_computes_as_with_pytorchs_own_and_trains_float32(self):
+        items = self.cluster.embedding("autocast_items", 4, lodestone.SGD(0.1), lodestone.Normal(0, 1))
+        keys = torch.arange(6)
+        remote, tower = lt.Embedding(items), torch.nn.Linear(4, 1)
+        optimizer = lt.AsyncOptimizer(tower, self.cluster, lodestone.SGD(0.1), prefix="autocast/")
+        local = torch.nn.Embedding.from_pretrained(torch.from_numpy(items.pull(keys).result()), freeze=False)
+        local_tower = torch.nn.Linear(4, 1)
+        local_tower.load_state_dict(optimizer.state_dict())
+        theirs = torch.optim.SGD([*local.parameters(), *local_tower.parameters()], lr=0.1)
+        for _ in range(5):
+            for rows, linear, step in ((remote, tower, optimizer), (local, local_tower, theirs)):
+                step.zero_grad()
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    out = linear(rows(keys))
+                    self.assertEqual(out.dtype, torch.bfloat16)
+                    loss = (out.float() - 1).pow(2).mean()
+                loss.backward()
+                step.step()
+            self.cluster.flush()
+        # The same arithmetic: what differs is the order of sums.
+        self.assertTrue(torch.allclose(torch.from_numpy(items.pull(keys).result()), local.weight.detach(), atol=1e-5))
+        for a, b in zip(tower.parameters(), local_tower.parameters()):
+            self.assertEqual(a.dtype, torch.float32)
+            self.assertTrue(torch.allclose(a, b, atol=1e-5))
+
+    def test_gradients_that_accumulate_in_a_module_are_one_step(self):
+        torch.manual_seed(3)
+        remote, local = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        optimizer = lt.AsyncOptimizer(remote, self.cluster, lodestone.Adam(0.05), prefix="accumulating/")
+        local.load_state_dict(optimizer.state_dict())
+        theirs = torch.optim.Adam(local.parameters(), lr=0.05)
+        for _ in range(4):
+            x = torch.randn(8, 3)
+            for module, step in ((remote, optimizer), (local, theirs)):
+                step.zero_grad()
+                for part in x.split(2):
+                    (module(part) - 1).pow(2).sum().backward()
+                step.step()
+        for a, b in zip(remote.parameters(), local.parameters()):
+            self.assertTrue(torch.allclose(a, b, atol=1e-5))
+
     def test_two_workers_start_alike_and_train_one_model(self):
         make = lambda: torch.nn.Linear(3, 1)
         torch.manual_seed(3)

@@ -62,7 +62,7 @@ class Peer {
   static absl::StatusOr<std::unique_ptr<Peer>> Start(std::string name, const MakeLoad& make_load);
   // Starts a process that runs `serve` until the peer is destroyed.
   static absl::StatusOr<std::unique_ptr<Peer>> StartServer(std::string name, const std::function<void()>& serve);
-  // Lets the load end and waits for it; kills a server, and whoever does not end in time.
+  // Lets the load end and waits for it; kills a server, and a client that does not end in time.
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;

@@ -26,6 +26,9 @@ class Call(Generic[Result]):
     fails is logged as a warning.
     """
 
+    __slots__ = ("_cluster", "_handle", "_keep", "_finish", "_reads", "_lock", "_settled", "_error", "_result", "_versions",
+                 "_asked", "_callbacks", "_notified", "__weakref__")
+
     def __init__(self, cluster: "Cluster", keep: Any, finish: Callable[[], Result],
                  reads: AbstractSet[str] = frozenset()):
         # `keep`: what the library uses until the call is done. `reads`: of "dense" and "rows".

@@ -23,6 +23,9 @@ from ._tables import Dense, Embedding, Table, destination_argument, gradient_arg
 
 CLOSE_SECONDS = 2.0  # What close() waits for other threads.
 
+_ONE_DESTINATION = Destination * 1
+_DENSE, _ROWS = frozenset(["dense"]), frozenset(["rows"])  # What a pull reads.
+
 _log = logging.getLogger("lodestone")
 OfTable = TypeVar("OfTable", Dense, Embedding)
 
@@ -130,7 +133,9 @@ class Cluster:
     def pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None) -> Call[Dict[Any, Any]]:
         """Reads several tables at once: [dense, (embedding, keys), ...]. The result is {table: array}, float32 of the table's
         shape or, of keys [...], [..., dim]; `out` has arrays of these shapes to read into. Errors are those of push()."""
-        return self._start_pull(tables, out, lambda arrays: arrays)
+        arguments, keep, finish, reads = self._destinations(tables, out)
+        call: Call[Dict[Any, Any]] = Call(self, keep, finish, reads)
+        return self._begin(call, lambda client: library().pull(client, arguments, len(arguments), byref(call._handle)))
 
     def push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]] = None, *,
                   clock: Optional[int] = None, read: Any = None) -> Call[Dict[Any, Any]]:
@@ -156,13 +161,6 @@ class Cluster:
 
         return arguments, keep, end, {"dense" if isinstance(table, Dense) else "rows" for table, _ in wanted}
 
-    def _start_pull(self, tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
-                    pick: Callable[[Dict[Any, Any]], Any]) -> Call[Any]:
-        """A pull whose result is `pick` of the arrays by table."""
-        arguments, keep, finish, reads = self._destinations(tables, out)
-        call: Call[Any] = Call(self, keep, lambda: pick(finish()), reads)
-        return self._begin(call, lambda client: library().pull(client, arguments, len(arguments), byref(call._handle)))
-
     def _start_push_pull(self, gradients: Mapping[Any, Any], tables: Iterable[Any], out: Optional[Mapping[Any, Any]],
                          pick: Callable[[Dict[Any, Any]], Any], clock: Optional[int], read: Any) -> Call[Any]:
         pushed, pushed_keep = gradient_arguments(gradients, True, Gradients)
@@ -175,7 +173,19 @@ class Cluster:
             self._pushes)
 
     def _pull_one(self, table: Table, keys: Any, out: Any) -> Call[Any]:
-        return self._start_pull([(table, keys)], None if out is None else {table: out}, lambda arrays: arrays[table])
+        """As pull() of one table, with less work: a call that waits for a server comes back to cold caches."""
+        arguments = _ONE_DESTINATION()
+        keep, array, finish = destination_argument(table, keys, out, arguments[0])
+        result = array if out is None else out
+
+        def end() -> Any:
+            if finish is not None:
+                finish()
+            return result
+
+        call: Call[Any] = Call(self, (arguments, keep), end, _DENSE if isinstance(table, Dense) else _ROWS)
+        handle = byref(call._handle)
+        return self._begin(call, lambda client: library().pull(client, arguments, 1, handle))
 
     def _push_pull_one(self, table: Table, keys: Any, gradient: Any, pull_keys: Any, out: Any, clock: Optional[int],
                        read: Any) -> Call[Any]:
@@ -366,8 +376,10 @@ class Cluster:
 
     def _let_go(self, call: Call[Any]) -> None:
         """Takes the outcomes over of what nothing waits for, once there are many."""
+        if len(self._in_flight) <= 16:
+            return
         with self._lock:
-            calls: List[Call[Any]] = list(self._in_flight) if len(self._in_flight) > 16 else []
+            calls: List[Call[Any]] = list(self._in_flight)
         for other in calls:
             if other is not call and other._handle:  # Another thread may be about to start it.
                 other.done()

@@ -105,7 +105,7 @@ TEST(Child, DestructionKillsTheWholeGroup) {
     EXPECT_EQ(kill(grandchild, 0), 0);
     child->Signal(SIGTERM);  // The shell ignores it.
   }
-  // It is no child of ours, so whoever adopts it reaps it, soon; dead it is at once.
+  // It is no child of ours, so the process that adopts it reaps it, soon; dead it is at once.
   while (kill(grandchild, 0) == 0) {
     std::FILE* stat = std::fopen(("/proc/" + std::to_string(grandchild) + "/stat").c_str(), "r");
     if (stat == nullptr) break;

@@ -40,7 +40,7 @@ TEST_F(CheckpointClusterTest, TellsWhichServerFailedAndWhy) {
   EXPECT_EQ(RunCheckpoint(options), 0);
 }
 
-TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhoeverWasNamed) {
+TEST_F(CheckpointClusterTest, AsksTheCoordinatorForTheOthersWhicheverPsWasNamed) {
   const auto parts = CheckpointCluster(one_.address, "mine", 10'000);
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_THAT(zero_.names(), ElementsAre("mine"));

@@ -1,4 +1,4 @@
-#include "server/wal/wal_reader.h"
+#include "server/wal/log_reader.h"
 
 #include <fcntl.h>
 

@@ -1,4 +1,4 @@
-// The log of the shards of one executor: records are appended in order, made durable in groups, and told of when they
+// The log of the shards of one executor: records are appended in order, made durable in groups, and confirmed when they
 // are. A group is all that came while the one before was being written. With `sync` it is on the disk before any
 // caller is told, and a thread of the log's own writes; without, the operating system has it (it survives the process),
 // and the thread that appends to an idle log writes itself, so that no hand-off between threads is paid; while commits

@@ -1,4 +1,4 @@
-#include "server/store/table_catalog.h"
+#include "server/store/catalog.h"
 
 #include <cmath>
 #include <functional>

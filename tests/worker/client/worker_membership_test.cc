@@ -1,4 +1,4 @@
-#include "worker/client/coordinator_client.h"
+#include "worker/client/worker_membership.h"
 
 #include <chrono>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "server/wal/wal_reader.h"
+#include "server/wal/log_reader.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/wal/segment_name.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 #include "tests/server/wal/log_files.h"
 
 namespace lodestone::server {

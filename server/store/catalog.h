@@ -22,7 +22,7 @@
 #include "server/store/memory_budget.h"
 #include "server/store/table_map.h"
 #include "server/table/table.h"
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 namespace lodestone::server {
 

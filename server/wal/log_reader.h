@@ -1,7 +1,7 @@
 // Reads what ShardLog wrote: the records of one log of one generation, over its segments.
 //
 // A log may end inside a record, or right after it began a segment: that was never acknowledged and is left out, and
-// cuts() tells. So is what the disk did not have when the machine went down: where the log was written in an earlier
+// cuts() lists it. So is what the disk did not have when the machine went down: where the log was written in an earlier
 // boot, what is behind its last mark (v1.LogMark) may be missing in any order. Anything else that is not as it was
 // written is an error, which names file and offset.
 //

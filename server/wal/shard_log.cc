@@ -1,4 +1,4 @@
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 #include <fcntl.h>
 

@@ -1,4 +1,4 @@
-#include "server/wal/wal_writer.h"
+#include "server/wal/shard_log.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -107,7 +107,7 @@ void ExpectRecords(const std::string& dir, uint64_t count) {
   for (size_t i = 0; i < content.payloads.size(); ++i) EXPECT_EQ(content.payloads[i], PayloadOf(content.numbers[i]));
 }
 
-TEST(ShardLog, WhoeverAppendsToAnIdleLogWritesAndIsToldWithinTheCall) {
+TEST(ShardLog, AnAppendToAnIdleLogIsWrittenAndConfirmedWithinTheCall) {
   const std::string dir = LogFolder();
   const auto log = OpenLog(dir);
   for (uint64_t i = 0; i < 100; ++i) {
@@ -230,7 +230,7 @@ struct HangingDisk {
   }
 };
 
-TEST(ShardLog, AfterASlowCommitWhoeverAppendsDoesNotWaitForTheDisk) {
+TEST(ShardLog, AfterASlowCommitAnAppendDoesNotWaitForTheDisk) {
   const std::string dir = LogFolder();
   HangingDisk disk;
   ShardLog::Options options;
@@ -307,7 +307,7 @@ TEST_P(ShardLogFailure, AFullDiskRefusesUntilThereIsSpaceAndKeepsWhatWasAppended
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(refused.message()), HasSubstr(dir + "/000001-000-000000.log: writev: No space left"));
     EXPECT_EQ(log->health(), refused);
-    // Whoever comes is told at once, and what he brings is not lost either.
+    // A later append is answered at once, and its record is not lost either.
     for (int i = 0; i < 3; ++i) EXPECT_EQ(AppendAndWait(log.get(), appended++).code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(SyncAndWait(log.get()).code(), absl::StatusCode::kUnavailable);
     disk.full = false;
@@ -673,7 +673,7 @@ TEST(ShardLog, APayloadThatNobodyKeepsIsCopied) {
   EXPECT_EQ(ReadLog(dir).payloads[1], "gone soon, and longer than a string holds inside");
 }
 
-TEST(ShardLog, WhoeverIsToldMayAppend) {
+TEST(ShardLog, TheCallbackOfAnAppendMayAppend) {
   for (const bool sync : {false, true}) {
     ShardLog::Options options;
     options.segments.sync = sync;

@@ -1,4 +1,4 @@
-#include "server/store/worker_sessions.h"
+#include "server/store/sessions.h"
 
 #include <algorithm>
 
