@@ -96,6 +96,10 @@ class Backend {
                             size_t col, float* out) = 0;
   virtual void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride,
                              size_t col, float* drows) = 0;
+  virtual void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                         float* out) = 0;
+  virtual void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim,
+                                 const float* rows, const float* pooled, const float* dout, float* dfeatures) = 0;
   virtual void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                               float* out) = 0;
   virtual void DotInteractionBackward(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride,

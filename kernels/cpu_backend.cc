@@ -105,6 +105,14 @@ class CpuBackend final : public Backend {
                      float* drows) override {
     cpu::ScatterFields(batch, fields, dim, dx, stride, col, drows);
   }
+  void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                 float* out) override {
+    cpu::MaxFields(batch, fields, is_max, dim, rows, out);
+  }
+  void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                         const float* pooled, const float* dout, float* dfeatures) override {
+    cpu::MaxFieldsBackward(batch, fields, is_max, dim, rows, pooled, dout, dfeatures);
+  }
   void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                       float* out) override {
     cpu::DotInteraction(samples, vectors, dim, x, stride, col, out);

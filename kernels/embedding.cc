@@ -147,6 +147,42 @@ void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const fl
   }
 }
 
+void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+               float* out) {
+  for (size_t s = 0; s < batch.samples; ++s) {
+    if (is_max[s % fields] == 0) continue;
+    const size_t begin = batch.offsets[s], end = batch.offsets[s + 1];
+    ForLanes(dim, [&](auto d, size_t i) HWY_ATTR {
+      auto largest = hn::LoadU(d, rows + batch.row[begin] * dim + i);
+      for (size_t f = begin + 1; f < end; ++f) {
+        largest = hn::Max(largest, hn::LoadU(d, rows + batch.row[f] * dim + i));
+      }
+      hn::StoreU(largest, d, out + s * dim + i);
+    });
+  }
+}
+
+void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                       const float* pooled, const float* dout, float* dfeatures) {
+  for (size_t s = 0; s < batch.samples; ++s) {
+    const size_t begin = batch.offsets[s], end = batch.offsets[s + 1];
+    const bool largest = is_max[s % fields] != 0;
+    ForLanes(dim, [&](auto d, size_t i) HWY_ATTR {
+      auto gradient = hn::LoadU(d, dout + s * dim + i);
+      const auto from = hn::LoadU(d, pooled + s * dim + i);
+      for (size_t f = begin; f < end; ++f) {
+        if (!largest) {
+          hn::StoreU(hn::Mul(hn::Set(d, Value(batch, f)), gradient), d, dfeatures + f * dim + i);
+          continue;
+        }
+        const auto has_it = hn::Eq(hn::LoadU(d, rows + batch.row[f] * dim + i), from);
+        hn::StoreU(hn::IfThenElseZero(has_it, gradient), d, dfeatures + f * dim + i);
+        gradient = hn::IfThenZeroElse(has_it, gradient);
+      }
+    });
+  }
+}
+
 // c[r, lane] = sum over l of a[r, l] b[l, lane] for kRows rows and a vector of lanes; the rows' sums are independent
 // chains of additions, which overlap. `width` is that of b and of c.
 template <size_t kRows, class D>
@@ -270,6 +306,8 @@ HWY_EXPORT(FactorizationMachine);
 HWY_EXPORT(FactorizationMachineBackward);
 HWY_EXPORT(GatherFields);
 HWY_EXPORT(ScatterFields);
+HWY_EXPORT(MaxFields);
+HWY_EXPORT(MaxFieldsBackward);
 HWY_EXPORT(DotInteraction);
 HWY_EXPORT(DotInteractionBackward);
 
@@ -298,6 +336,16 @@ void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const flo
 void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
                    float* drows) {
   HWY_DYNAMIC_DISPATCH(ScatterFields)(batch, fields, dim, dx, stride, col, drows);
+}
+
+void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+               float* out) {
+  HWY_DYNAMIC_DISPATCH(MaxFields)(batch, fields, is_max, dim, rows, out);
+}
+
+void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                       const float* pooled, const float* dout, float* dfeatures) {
+  HWY_DYNAMIC_DISPATCH(MaxFieldsBackward)(batch, fields, is_max, dim, rows, pooled, dout, dfeatures);
 }
 
 void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col, float* out) {

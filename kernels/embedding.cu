@@ -202,6 +202,54 @@ struct GatherFieldsBody {
   }
 };
 
+struct MaxFieldsBody {
+  const uint32_t* offsets;
+  const uint32_t* row;
+  const uint32_t* is_max;
+  size_t fields, dim;
+  const float* rows;
+  float* out;
+  template <typename Index>
+  __device__ void operator()(Index i) const {
+    const Index s = i / static_cast<Index>(dim);
+    const Index d = i - s * static_cast<Index>(dim);
+    if (is_max[s % static_cast<Index>(fields)] == 0) return;
+    const size_t begin = offsets[s], end = offsets[s + 1];
+    float largest = rows[row[begin] * dim + d];
+    for (size_t f = begin + 1; f < end; ++f) largest = fmaxf(largest, rows[row[f] * dim + d]);
+    out[i] = largest;
+  }
+};
+
+struct MaxFieldsBackwardBody {
+  const uint32_t* offsets;
+  const uint32_t* row;
+  const float* value;
+  const uint32_t* is_max;
+  size_t fields, dim;
+  const float* rows;
+  const float* pooled;
+  const float* dout;
+  float* dfeatures;
+  template <typename Index>
+  __device__ void operator()(Index i) const {
+    const Index s = i / static_cast<Index>(dim);
+    const Index d = i - s * static_cast<Index>(dim);
+    const bool largest = is_max[s % static_cast<Index>(fields)] != 0;
+    const size_t end = offsets[s + 1];
+    float gradient = dout[i];
+    for (size_t f = offsets[s]; f < end; ++f) {
+      if (!largest) {
+        dfeatures[f * dim + d] = ValueOf(value, f) * gradient;
+        continue;
+      }
+      const bool has_it = rows[row[f] * dim + d] == pooled[i];
+      dfeatures[f * dim + d] = has_it ? gradient : 0.0f;
+      if (has_it) gradient = 0.0f;
+    }
+  }
+};
+
 }  // namespace
 
 void CudaBackend::SparseLinear(const SparseBatch& batch, size_t dim, const float* rows, float* out) {
@@ -240,6 +288,19 @@ void CudaBackend::ScatterFields(const SparseBatch& batch, size_t fields, size_t 
   if (fields == 0) return;
   AddTerms(this, "ScatterFields", {batch.samples, fields, dim, stride}, batch, dim,
            ScatterFieldsTerm{batch.value, batch.offsets, dim, stride, col, dx}, drows);
+}
+
+void CudaBackend::MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim,
+                            const float* rows, float* out) {
+  ForEach(this, "MaxFields", {batch.samples, fields, dim}, batch.samples * dim,
+          MaxFieldsBody{batch.offsets, batch.row, is_max, fields, dim, rows, out});
+}
+
+void CudaBackend::MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim,
+                                    const float* rows, const float* pooled, const float* dout, float* dfeatures) {
+  ForEach(this, "MaxFieldsBackward", {batch.samples, fields, dim}, batch.samples * dim,
+          MaxFieldsBackwardBody{batch.offsets, batch.row, batch.value, is_max, fields, dim, rows, pooled, dout,
+                                dfeatures});
 }
 
 }  // namespace lodestone::kernels

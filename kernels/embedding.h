@@ -30,6 +30,16 @@ void GatherFields(const SparseBatch& batch, size_t fields, size_t dim, const flo
 void ScatterFields(const SparseBatch& batch, size_t fields, size_t dim, const float* dx, size_t stride, size_t col,
                    float* drows);
 
+// Pooling by the largest: where is_max[s % fields] is not 0, out[s, d] = the largest rows[row, d] of the features of
+// sample s, which here is one field of a model's sample; it has a feature at least. Elsewhere out stays.
+void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+               float* out);
+
+// The gradient of each feature, dfeatures [features, dim], where `pooled` is what SparseLinear and MaxFields made of
+// the rows: where is_max, dout[s, d] for the first feature that has the largest, else 0; elsewhere value * dout[s, d].
+void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                       const float* pooled, const float* dout, float* dfeatures);
+
 // DLRM's interaction (Naumov et al. 2019): x is [samples, vectors, dim]; out[s, col + p] is the dot product of pair p
 // of distinct vectors, pairs (1,0), (2,0), (2,1), (3,0), …; out has `stride` columns.
 void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col, float* out);

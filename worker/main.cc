@@ -153,11 +153,11 @@ absl::StatusOr<LoadedData> Load(const v1::Config& config, Client* client) {
   if (!data.ok()) return data;
   LODESTONE_LOG(INFO, "worker",
                 "data loaded partition={}/{} samples={} of={} test_samples={} numeric={} fields={} "
-                "sparse={} classes={} memory_bytes={} spilled_bytes={} seconds={:.1f}",
+                "sparse={} classes={} memory_bytes={} spilled_bytes={} parsed_bytes={} seconds={:.1f}",
                 partition.index, partition.count, data->train->size(), data->schema.train_samples,
                 data->test == nullptr ? 0 : data->test->size(), data->schema.numeric_count, data->schema.field_count,
                 data->schema.sparse, data->schema.class_names.size(), data->memory_bytes, data->spilled_bytes,
-                static_cast<double>(time.NowMs() - start_ms) / 1000);
+                data->parsed_bytes, static_cast<double>(time.NowMs() - start_ms) / 1000);
   return data;
 }
 
@@ -207,6 +207,7 @@ int Main(int argc, char** argv) {
   spec.description = "Trains a model of a Lodestone cluster on this worker's partition of the data.";
   spec.examples = "lodestone-worker --config cluster.yaml --set coordinator.address=10.0.0.1:7000";
   spec.flags = {{"--summary", "FILE", "Write the final result to FILE as JSON.", &summary_path}};
+  spec.trains = true;
   ProcessOptions options;
   if (const std::optional<int> exit_code = ParseOptions(argc, argv, spec, &options)) return *exit_code;
   const v1::Config& config = options.config;

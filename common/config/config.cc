@@ -35,14 +35,14 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<v1::Config> LoadConfig(const std::string& path, absl::Span<const std::string> sets) {
+absl::StatusOr<v1::Config> LoadConfig(const std::string& path, absl::Span<const std::string> sets, ConfigUse use) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
-  return ParseConfig(*text, path, sets);
+  return ParseConfig(*text, path, sets, use);
 }
 
-absl::StatusOr<v1::Config> ParseConfig(std::string_view text, std::string_view name,
-                                       absl::Span<const std::string> sets) {
+absl::StatusOr<v1::Config> ParseConfig(std::string_view text, std::string_view name, absl::Span<const std::string> sets,
+                                       ConfigUse use) {
   v1::Config config;
   YamlReader reader(&config);
   reader.Read(text, name);
@@ -50,6 +50,9 @@ absl::StatusOr<v1::Config> ParseConfig(std::string_view text, std::string_view n
   // What could not be read is missing, and would only give errors that are none.
   if (reader.status().ok()) {
     for (const ConfigProblem& problem : CheckConfig(config)) reader.AddError(problem.path, problem.what);
+    if (use == ConfigUse::kTraining) {
+      for (const ConfigProblem& problem : CheckTraining(config)) reader.AddError(problem.path, problem.what);
+    }
   }
   if (absl::Status status = reader.status(); !status.ok()) return status;
   return config;

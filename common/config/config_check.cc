@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/host_port.h"
 #include "common/config/field_range.h"
 #include "common/config/table_check.h"
@@ -158,6 +159,7 @@ void CheckColumns(const v1::CsvConfig& csv, Problems* problems) {
   CheckNonEmpty(csv.numeric(), "data.csv.numeric", problems);
   CheckNonEmpty(csv.categorical(), "data.csv.categorical", problems);
   CheckNonEmpty(csv.ignore(), "data.csv.ignore", problems);
+  CheckNonEmpty(csv.missing_indicator(), "data.csv.missing_indicator", problems);
   std::map<std::string, std::string> roles;
   const auto claim = [&](const std::string& column, const std::string& path) {
     const auto [first, is_new] = roles.emplace(column, path);
@@ -173,6 +175,13 @@ void CheckColumns(const v1::CsvConfig& csv, Problems* problems) {
     claim(csv.categorical(i), absl::StrCat("data.csv.categorical[", i, "]"));
   }
   for (int i = 0; i < csv.ignore_size(); ++i) claim(csv.ignore(i), absl::StrCat("data.csv.ignore[", i, "]"));
+  const std::map<std::string, v1::MultiColumn> multi(csv.multi().begin(), csv.multi().end());
+  for (const auto& [column, settings] : multi) {
+    const std::string path = absl::StrCat("data.csv.multi.", column);
+    claim(column, path);
+    CheckRanges(settings, path, problems);
+    if (settings.separator().empty()) problems->push_back({path + ".separator", "must not be empty"});
+  }
 }
 
 void CheckData(const v1::DataConfig& data, Problems* problems) {
@@ -194,6 +203,13 @@ void CheckData(const v1::DataConfig& data, Problems* problems) {
   if (data.format() == Data::GENERATED) {
     if (!data.train().empty()) problems->push_back({"data.train", "must be empty where data.format is generated"});
     if (!data.test().empty()) problems->push_back({"data.test", "must be empty where data.format is generated"});
+  }
+  if (data.read() == Data::SHARE) {
+    const bool parts = data.format() != Data::IDX && data.format() != Data::GENERATED;
+    if (!parts) problems->push_back({"data.read", absl::StrCat("share is for text and Parquet, not for ", format)});
+    if (data.test_share() > 0) {
+      problems->push_back({"data.read", "share cannot go with data.test_share: name test files in data.test"});
+    }
   }
   CheckColumns(data.csv(), problems);
 }
@@ -298,6 +314,23 @@ std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security) {
   return problems;
 }
 
+std::vector<ConfigProblem> CheckTraining(const v1::Config& config) {
+  Problems problems;
+  if (!config.model().has_type()) {
+    std::vector<std::string> types;
+    for (int i = 0; i < v1::ModelConfig::Type_descriptor()->value_count(); ++i) {
+      types.push_back(absl::AsciiStrToLower(v1::ModelConfig::Type_descriptor()->value(i)->name()));
+    }
+    problems.push_back({"model.type", absl::StrCat("must name the model: ", absl::StrJoin(types, ", "))});
+  }
+  const v1::DataConfig& data = config.data();
+  if (data.train().empty() && data.format() == v1::DataConfig::AUTO && !data.has_generated()) {
+    problems.push_back(
+        {"data.train", "must name the training files; data.format: generated trains on data made from a seed"});
+  }
+  return problems;
+}
+
 std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   Problems problems = CheckSecurity(config.security());
   CheckToken(config, &problems);
@@ -307,6 +340,9 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   CheckModel(config.model(), &problems);
   CheckData(config.data(), &problems);
   CheckConsistency(config, &problems);
+  if (config.data().read() == v1::DataConfig::SHARE && config.train().sharing() == v1::TrainConfig::RANGES) {
+    problems.push_back({"data.read", "share is for train.sharing: partitions: any range may come to any worker"});
+  }
   return problems;
 }
 

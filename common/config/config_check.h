@@ -10,6 +10,8 @@ namespace lodestone {
 
 // All errors; empty if there are none. Thread-safe.
 std::vector<ConfigProblem> CheckConfig(const v1::Config& config);
+// What is missing before anything can be trained.
+std::vector<ConfigProblem> CheckTraining(const v1::Config& config);
 // Those of the section security alone.
 std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security);
 

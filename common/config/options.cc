@@ -59,7 +59,8 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, const Options
     return kExitUsage;
   }
   if (log_json) sets.push_back("log.json=true");
-  absl::StatusOr<v1::Config> config = LoadConfig(out->config_path, sets);
+  absl::StatusOr<v1::Config> config =
+      LoadConfig(out->config_path, sets, spec.trains ? ConfigUse::kTraining : ConfigUse::kAny);
   if (!config.ok()) {
     std::cerr << ErrorText(spec.program, std::string(config.status().message()));
     return kExitUsage;

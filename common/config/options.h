@@ -28,6 +28,7 @@ struct OptionsSpec {
   std::string description;        // What the program does; one or two sentences.
   std::string examples;           // Command lines, one a line, for the end of --help.
   std::vector<StringFlag> flags;  // The binary's own flags.
+  bool trains = false;            // The configuration has to say what is trained (ConfigUse::kTraining).
 };
 
 // What the shared flags say.

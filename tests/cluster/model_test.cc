@@ -286,6 +286,91 @@ train: {epochs: 1, batch_size: 64}
   EXPECT_NEAR(loss / scores.size(), MetricOf(trained.test, "loss"), 1e-5);
 }
 
+TEST(ModelLife, FieldsWithSeveralCategoriesAndMissingNumbersArePredictedByAllAsTheWorkerDoes) {
+  if (!HasNumpy()) GTEST_SKIP() << "/usr/bin/python3 has no numpy";
+  const std::string config = ConfigFile("multi.yaml", R"(
+cluster: {servers: 2, workers: 2, shards: 8}
+model: {type: deepfm, embedding_dim: 4, hidden: [16, 8]}
+data:
+  format: csv
+  csv:
+    label: click
+    numeric: [age]
+    categorical: [city]
+    multi: {tags: {pooling: mean, values_max: 3}, seen: {separator: " ", pooling: max}, words: {pooling: sum}}
+    missing_indicator: [age]
+    missing: ["?"]
+train: {epochs: 1, batch_size: 64}
+)");
+  const auto write = [](const std::string& path, uint32_t first, uint32_t count) {
+    std::ofstream file(path);
+    file << "click,age,city,tags,seen,words\n";
+    for (uint32_t i = first; i < first + count; ++i) {
+      const uint64_t bits = i * 0x9E3779B97F4A7C15u >> 20;
+      const bool gap = bits % 5 == 0;
+      file << (gap || bits % 11 == 0 ? "yes," : "no,") << (gap ? "?" : std::to_string(bits % 90 / 30.0)) << ",c"
+           << bits % 7 << ",";
+      for (uint64_t j = 0; j < bits % 6; ++j) file << (j > 0 ? "|" : "") << "t" << (bits >> j) % 13;
+      file << ",i" << bits % 31 << "  i" << bits % 17 << "," << (i % 4 == 0 ? "" : "w1|?|w2") << "\n";
+    }
+  };
+  write(TestFile("multi_a.csv"), 0, 3000);
+  write(TestFile("multi_t.csv"), 5000, 500);
+  const std::string model = TestFile("multi.safetensors");
+  const auto trained =
+      Train(config, Sets({"data.train=" + TestFile("multi_a.csv"), "data.test=" + TestFile("multi_t.csv")}) +
+                        std::vector<std::string>{"--model", model});
+  std::string output;
+  ASSERT_EQ(RunPsctl({"predict", model, "--data", TestFile("multi_t.csv"), "--out", TestFile("scores.csv")}, &output),
+            "ended")
+      << output;
+  const std::vector<double> scores = Scores(TestFile("scores.csv"));
+  ExpectNear(scores, ByNumpy(model, TestFile("multi_t.csv")));
+  double loss = 0;
+  const std::vector<std::string> samples = Lines(TestFile("multi_t.csv"));
+  ASSERT_EQ(samples.size(), scores.size() + 1);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    loss -= std::log(absl::StartsWith(samples[i + 1], "yes") ? scores[i] : 1 - scores[i]);
+  }
+  EXPECT_NEAR(loss / scores.size(), MetricOf(trained.test, "loss"), 1e-5);
+}
+
+// The numbers that follow `what` in a text.
+std::vector<uint64_t> NumbersAfter(const std::string& text, const std::string& what) {
+  std::vector<uint64_t> numbers;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+    numbers.push_back(std::stoull(text.substr(at + what.size())));
+  }
+  return numbers;
+}
+
+TEST(ModelLife, WorkersThatGoOnFromAModelMayParseHalfOfTheNewFilesEach) {
+  const std::string config = ConfigFile("share.yaml", kClicks);
+  const std::string model = TestFile("share.safetensors"), summary = TestFile("share.json");
+  WriteClicks(TestFile("first.csv"), 4000, 1, 0.3, 0);
+  WriteClicks(TestFile("second.csv"), 20'000, 2, 0.3, 0);
+  WriteClicks(TestFile("judge.csv"), 2000, 3, 0.3, 0);
+  Train(config, Sets({"data.train=" + TestFile("first.csv"), "data.test=" + TestFile("judge.csv")}) +
+                    std::vector<std::string>{"--model", model});
+  const std::vector<std::string> second =
+      std::vector<std::string>{"local", config, "--verbose", "--summary", summary} +
+      Sets({"data.train=" + TestFile("second.csv"), "data.test=" + TestFile("judge.csv"), "data.read=share"});
+  // A new model's mean and deviation are of all files.
+  std::string output;
+  EXPECT_NE(RunPsctl(second, &output), "ended");
+  EXPECT_THAT(output, HasSubstr("data.read: share reads a part of the files"));
+
+  ASSERT_EQ(RunPsctl(second + std::vector<std::string>{"--from", model}, &output), "ended") << output;
+  const std::vector<uint64_t> parsed = NumbersAfter(output, "parsed_bytes=");
+  ASSERT_EQ(parsed.size(), 2u) << output;
+  const auto bytes = static_cast<double>(std::filesystem::file_size(TestFile("second.csv")));
+  EXPECT_EQ(static_cast<double>(parsed[0] + parsed[1]), bytes);
+  for (const uint64_t one : parsed) EXPECT_NEAR(static_cast<double>(one), bytes / 2, 0.05 * bytes);
+  const absl::StatusOr<psctl::RunSummary> run = psctl::ReadSummary(summary);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_GT(MetricOf(run->test, "auc"), 0.7);
+}
+
 class CriteoModelLife : public testing::TestWithParam<std::vector<std::string>> {};
 
 // What the first parameter names is trained with the settings that follow it, kept, and used by psctl and by NumPy.

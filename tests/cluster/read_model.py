@@ -102,6 +102,8 @@ class Rows:
 
 
 def number(text, column):
+    if column.get("indicates_missing"):
+        return 1.0 if text is None else 0.0
     transform = column["transform"]
     if text is None:
         return 0.0
@@ -123,6 +125,21 @@ def category(text, column):
     if column["bucket"] == "log2":
         return str(int(math.copysign(math.frexp(abs(x))[1], x)) if abs(x) >= 1 else 0)
     return str(bisect.bisect_right(column["bounds"], x))
+
+
+def categories(text, column, missing):
+    """The same of each category of a field that has any number of them."""
+    pieces = [piece.strip(" \t") for piece in (text or "").split(column["separator"])]
+    return [piece for piece in pieces if piece not in missing][: column["values_max"]] or [""]
+
+
+POOLING = {"mean": np.mean, "sum": np.sum, "max": np.max}
+
+
+def pooled(table, keys, column):
+    """A field's row in a table: of several keys it is made of theirs."""
+    rows = np.array([table.row(key) for key in keys], np.float64)
+    return POOLING[column["pooling"]](rows, axis=0) if column.get("pooling") else rows[0]
 
 
 def samples(path, data):
@@ -155,15 +172,16 @@ def cross(network, tensors, x0):
     return x
 
 
-def logits_of(model, tensors, rows, numbers, keys):
+def logits_of(model, tensors, rows, numbers, fields):
+    """`fields`: of each its keys and its column."""
     logits = tensors["bias"].astype(np.float64)
     if model["prior"]:
         logits = logits + np.array(model["prior"])
     if "numeric" in tensors:
         logits = logits + numbers @ tensors["numeric"]
     if "linear" in rows:
-        logits = logits + sum(rows["linear"].row(key) for key in keys)
-    vectors = np.array([rows["embedding"].row(key) for key in keys], np.float64) if "embedding" in rows else None
+        logits = logits + sum(pooled(rows["linear"], *field) for field in fields)
+    vectors = np.array([pooled(rows["embedding"], *field) for field in fields]) if "embedding" in rows else None
     if model["type"] in ("fm", "mf", "deepfm"):
         factors = vectors
         if model.get("numeric_pairs"):
@@ -190,16 +208,18 @@ def logits_of(model, tensors, rows, numbers, keys):
 def main():
     tensors, metadata = read_file(sys.argv[1])
     model, cluster = metadata["lodestone_model"], metadata["lodestone"]
-    assert model["format"] in (1, 2, 3) and model["activation"] == "relu"
+    assert model["format"] in (1, 2, 3, 4) and model["activation"] == "relu"
     data = model["data"]
+    missing = set(data["missing"]) | {""}
     rows = {table["name"]: Rows(table["name"], tensors, cluster) for table in model["tables"] if not table["dims"]}
     for numeric, categorical in samples(sys.argv[2], data):
         numbers = np.array([number(text, column) for text, column in zip(numeric, data["numeric"])])
-        keys = [
-            stable_hash(category(text, column).encode(), int(column["salt"]))
-            for text, column in zip(categorical, data["categorical"])
-        ]
-        logits = logits_of(model, tensors, rows, numbers, keys)
+        fields = []
+        for text, column in zip(categorical, data["categorical"]):
+            several = column.get("pooling")
+            texts = categories(text, column, missing) if several else [category(text, column)]
+            fields.append(([stable_hash(text.encode(), int(column["salt"])) for text in texts], column))
+        logits = logits_of(model, tensors, rows, numbers, fields)
         if model["loss"] == "squared":
             print(repr(float(logits[0])))
         elif model["loss"] == "logistic":

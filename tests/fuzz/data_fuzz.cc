@@ -23,8 +23,10 @@ namespace {
 
 constexpr const char* kDelimiters[] = {"", ",", "\t", "::", " ", "\"", ";;", "|"};
 
-// A CSV parser whose layout comes from the first two lines; null if they have none.
-std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, const std::vector<absl::string_view>& lines) {
+// A CSV parser whose layout comes from the first two lines; null if they have none. `several`: a column has any number
+// of categories.
+std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, bool several,
+                                                  const std::vector<absl::string_view>& lines) {
   v1::CsvConfig config;
   config.set_delimiter(kDelimiters[options & 7]);
   if ((options & 8) != 0) config.add_categorical("0");
@@ -32,6 +34,12 @@ std::unique_ptr<worker::LineParser> MakeCsvParser(uint8_t options, const std::ve
   if ((options & 32) != 0) config.set_label("y");
   if ((options & 64) != 0) config.add_missing("?");
   if ((options & 128) != 0) config.set_header(v1::CsvConfig::YES);
+  if (several) {
+    v1::MultiColumn& column = (*config.mutable_multi())["3"];
+    column.set_separator(kDelimiters[1 + (options & 7) % 7]);
+    column.set_values_max(1 + options % 5);
+    config.add_missing_indicator("1-2");
+  }
   std::optional<absl::string_view> second;
   if (lines.size() > 1) second = lines[1];
   auto layout = worker::FindCsvLayout(config, v1::STANDARDIZE, "file", lines[0], second);
@@ -57,7 +65,16 @@ void ParseLines(worker::LineParser* parser, bool sparse, const std::vector<absl:
     if (outcome == worker::LineOutcome::kMalformed)
       LODESTONE_CHECK(error.column >= 1 && error.column <= line.size() + 1);
     if (outcome != worker::LineOutcome::kSample) continue;
-    LODESTONE_CHECK(first || (parsed.numeric.size() == numbers && (sparse || parsed.keys.size() == keys)));
+    const bool several = !parsed.field_keys.empty();
+    LODESTONE_CHECK(first || (parsed.numeric.size() == numbers && (sparse || several || parsed.keys.size() == keys)));
+    if (several) {
+      size_t of_fields = 0;
+      for (const uint32_t count : parsed.field_keys) {
+        LODESTONE_CHECK(count >= 1 && count <= 5);
+        of_fields += count;
+      }
+      LODESTONE_CHECK(of_fields == parsed.keys.size());
+    }
     LODESTONE_CHECK(parsed.values.empty() || parsed.values.size() == parsed.keys.size());
     for (float number : parsed.numeric) LODESTONE_CHECK(!std::isinf(number));
     for (float value : parsed.values) LODESTONE_CHECK(std::isfinite(value));
@@ -89,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else if (data[0] % 3 == 1) {
     parser = std::make_unique<worker::CriteoParser>((data[1] & 1) != 0 ? v1::LOG_STANDARDIZE : v1::LOG);
   } else {
-    parser = MakeCsvParser(data[1], lines);
+    parser = MakeCsvParser(data[1], data[0] % 6 == 5, lines);
   }
   if (parser != nullptr) ParseLines(parser.get(), sparse, lines);
   return 0;

@@ -14,14 +14,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lodestone;  // NOLINT: one function.
   const auto file = MemoryFile::Make(absl::string_view(reinterpret_cast<const char*>(data), size));
   LODESTONE_CHECK(file.ok());
-  v1::DataConfig config;
-  config.set_memory_max_bytes(64 << 20);
-  config.set_numeric(v1::NONE);
-  config.mutable_csv()->set_label("0");
-  config.mutable_csv()->add_categorical("1-3");
-  const worker::DataFiles files{{(*file)->path()}, {}};
-  const auto loaded = worker::LoadText(config, v1::DataConfig::PARQUET, files, worker::LabelKind::kClass,
-                                       worker::Partition(), nullptr, nullptr);
-  LODESTONE_CHECK(loaded.ok() || !loaded.status().message().empty());
+  for (const bool lists : {false, true}) {
+    v1::DataConfig config;
+    config.set_memory_max_bytes(64 << 20);
+    config.set_numeric(v1::NONE);
+    config.mutable_csv()->set_label("0");
+    if (lists) {
+      (*config.mutable_csv()->mutable_multi())["1"].set_values_max(7);
+      (*config.mutable_csv()->mutable_multi())["2"];
+    } else {
+      config.mutable_csv()->add_categorical("1-3");
+    }
+    const worker::DataFiles files{{(*file)->path()}, {}};
+    const auto loaded = worker::LoadText(config, v1::DataConfig::PARQUET, files, worker::LabelKind::kClass,
+                                         worker::Partition(), nullptr, nullptr);
+    LODESTONE_CHECK(loaded.ok() || !loaded.status().message().empty());
+  }
   return 0;
 }

@@ -54,6 +54,8 @@ inline std::vector<BackendRow> CpuRows() {
                     .factorization_machine_backward = cpu::FactorizationMachineBackward,
                     .gather_fields = cpu::GatherFields,
                     .scatter_fields = cpu::ScatterFields,
+                    .max_fields = cpu::MaxFields,
+                    .max_fields_backward = cpu::MaxFieldsBackward,
                     .dot_interaction = cpu::DotInteraction,
                     .dot_interaction_backward = cpu::DotInteractionBackward});
   }

@@ -132,6 +132,21 @@ struct CudaFunctions {
     on->ScatterFields(copy, fields, dim, on.In(dx, batch.samples * stride), stride, col,
                       on.InOut(drows, on.distinct() * dim));
   }
+  static void MaxFields(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim, const float* rows,
+                        float* out) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->MaxFields(copy, fields, on.In(is_max, fields), dim, on.In(rows, on.distinct() * dim),
+                  on.InOut(out, batch.samples * dim));
+  }
+  static void MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim,
+                                const float* rows, const float* pooled, const float* dout, float* dfeatures) {
+    On on;
+    const SparseBatch copy = on.In(batch);
+    on->MaxFieldsBackward(copy, fields, on.In(is_max, fields), dim, on.In(rows, on.distinct() * dim),
+                          on.In(pooled, batch.samples * dim), on.In(dout, batch.samples * dim),
+                          on.InOut(dfeatures, batch.offsets[batch.samples] * dim));
+  }
   static void DotInteraction(size_t samples, size_t vectors, size_t dim, const float* x, size_t stride, size_t col,
                              float* out) {
     On on;
@@ -173,6 +188,8 @@ BackendRow CudaRow() {
           .factorization_machine_backward = F::FactorizationMachineBackward,
           .gather_fields = F::GatherFields,
           .scatter_fields = F::ScatterFields,
+          .max_fields = F::MaxFields,
+          .max_fields_backward = F::MaxFieldsBackward,
           .dot_interaction = F::DotInteraction,
           .dot_interaction_backward = F::DotInteractionBackward};
 }

@@ -254,6 +254,42 @@ TEST_P(EmbeddingTest, ScatterFieldsIsTheDerivativeOfGatherFields) {
   ForBatches(check, &kFields);
 }
 
+TEST_P(EmbeddingTest, MaxFieldsPoolsByTheLargestAndItsGradientGoesToTheFirstThatHasIt) {
+  const std::vector<uint32_t> is_max = {1, 0, 1};
+  for (const size_t features : {1, 4}) {
+    const auto check = [&](const Batch& batch, size_t dim, const std::string& name) {
+      std::vector<float> rows = Random(kDistinct * dim);
+      if (dim > 0) rows[dim] = rows[0];  // Two rows that are equal in an element.
+      const size_t n = batch.samples() * dim;
+      std::vector<float> pooled = Random(n);
+      std::vector<float> want = pooled;
+      const std::vector<float> dout = Random(n);
+      std::vector<float> dfeatures = Random(batch.row.size() * dim);
+      std::vector<float> want_features(dfeatures.size());
+      for (size_t s = 0; s < batch.samples(); ++s) {
+        for (size_t d = 0; d < dim; ++d) {
+          size_t first = batch.offsets[s];
+          for (size_t f = first; f < batch.offsets[s + 1]; ++f) {
+            if (rows[batch.row[f] * dim + d] > rows[batch.row[first] * dim + d]) first = f;
+          }
+          if (is_max[s % is_max.size()] != 0) want[s * dim + d] = rows[batch.row[first] * dim + d];
+          for (size_t f = batch.offsets[s]; f < batch.offsets[s + 1]; ++f) {
+            want_features[f * dim + d] = is_max[s % is_max.size()] == 0 ? batch.Value(f) * dout[s * dim + d]
+                                         : f == first                   ? dout[s * dim + d]
+                                                                        : 0.0f;
+          }
+        }
+      }
+      GetParam().max_fields(batch.View(), is_max.size(), is_max.data(), dim, rows.data(), pooled.data());
+      ExpectEqual(pooled, want, name);
+      GetParam().max_fields_backward(batch.View(), is_max.size(), is_max.data(), dim, rows.data(), pooled.data(),
+                                     dout.data(), dfeatures.data());
+      ExpectEqual(dfeatures, want_features, name);
+    };
+    ForBatches(check, &features);
+  }
+}
+
 // A batch in which row 0 has nearly every third feature, rows of the middle some, and most rows one or none.
 Batch SkewedBatch(size_t samples, size_t fields, uint32_t distinct) {
   Batch batch;

@@ -47,6 +47,8 @@ struct BackendRow {
   decltype(&cpu::FactorizationMachineBackward) factorization_machine_backward;
   decltype(&cpu::GatherFields) gather_fields;
   decltype(&cpu::ScatterFields) scatter_fields;
+  decltype(&cpu::MaxFields) max_fields;
+  decltype(&cpu::MaxFieldsBackward) max_fields_backward;
   decltype(&cpu::DotInteraction) dot_interaction;
   decltype(&cpu::DotInteractionBackward) dot_interaction_backward;
 };

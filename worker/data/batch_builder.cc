@@ -23,7 +23,8 @@ void AppendSample(float label, const ParsedLine& sample, Batch* batch) {
   } else if (!batch->values.empty()) {
     batch->values.resize(batch->keys.size(), 1.0f);
   }
-  batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
+  if (sample.field_keys.empty()) batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
+  for (const uint32_t count : sample.field_keys) batch->offsets.push_back(batch->offsets.back() + count);
 }
 
 }  // namespace lodestone::worker

@@ -18,22 +18,29 @@ namespace lodestone::worker {
 namespace {
 
 constexpr unsigned kFileBufferBytes = 256 * 1024;
+constexpr unsigned kPartBufferBytes = 16 * 1024;  // Of a part, behind which little is to be read.
 constexpr size_t kReadBytesMax = size_t{1} << 30;
 
 // RFC 8878, 3.1: a frame, and, whatever its last four bits, a skippable one.
 constexpr uint32_t kZstdMagic = 0xfd2fb528;
 constexpr uint32_t kZstdSkippableMagic = 0x184d2a50;
+constexpr uint32_t kGzMagic = 0x8b1f;  // RFC 1952, 2.3.1: its first two bytes.
 
 gzFile Gz(void* file) { return static_cast<gzFile>(file); }
 
-// Whether the file begins as a zstd. One that cannot be read is none.
-bool IsZstd(const std::string& path) {
+// What the file begins with, little-endian, as this machine; 0 of one that is shorter or cannot be read.
+uint32_t MagicOf(const std::string& path) {
   FILE* const file = std::fopen(path.c_str(), "rbe");
-  if (file == nullptr) return false;
-  uint32_t magic = 0;  // Little-endian, as this machine.
+  if (file == nullptr) return 0;
+  uint32_t magic = 0;
   const size_t size = std::fread(&magic, 1, sizeof(magic), file);
   std::fclose(file);
-  return size == sizeof(magic) && (magic == kZstdMagic || (magic & ~uint32_t{15}) == kZstdSkippableMagic);
+  return size == sizeof(magic) ? magic : 0;
+}
+
+bool IsZstd(const std::string& path) {
+  const uint32_t magic = MagicOf(path);
+  return magic == kZstdMagic || (magic & ~uint32_t{15}) == kZstdSkippableMagic;
 }
 
 }  // namespace
@@ -50,16 +57,22 @@ struct ByteSource::Zstd {
 
 ByteSource::ByteSource(std::string path, void* file) : path_(std::move(path)), file_(file) {}
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& path) {
+bool ByteSource::IsPacked(const std::string& path) { return IsZstd(path) || (MagicOf(path) & 0xffff) == kGzMagic; }
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& path, uint64_t offset) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return absl::ErrnoToStatus(errno, path);
   if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, not a file"));
   errno = 0;
   gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) return absl::ErrnoToStatus(errno == 0 ? ENOMEM : errno, path);
-  gzbuffer(file, kFileBufferBytes);
+  gzbuffer(file, offset > 0 ? kPartBufferBytes : kFileBufferBytes);
   std::unique_ptr<ByteSource> source(new ByteSource(path, file));
   if (S_ISREG(info.st_mode) && IsZstd(path)) source->zstd_ = std::make_unique<Zstd>();
+  // zlib goes to an offset at once when it has found out that the file is not packed.
+  if (offset > 0 && (gzdirect(file) == 0 || gzseek(file, static_cast<z_off_t>(offset), SEEK_SET) < 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read from byte ", offset, " on"));
+  }
   return source;
 }
 

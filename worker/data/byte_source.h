@@ -16,7 +16,8 @@ namespace lodestone::worker {
 class ByteSource {
  public:
   // NOT_FOUND or PERMISSION_DENIED as the system says; INVALID_ARGUMENT for a directory.
-  static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const std::string& path);
+  // `offset`: where in the file to begin, of one that is not packed.
+  static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const std::string& path, uint64_t offset = 0);
   ~ByteSource();
   ByteSource(const ByteSource&) = delete;
   ByteSource& operator=(const ByteSource&) = delete;
@@ -28,6 +29,9 @@ class ByteSource {
   // Bytes of the file itself that have been read: packed ones, where it is packed.
   uint64_t file_offset() const;
   const std::string& path() const { return path_; }
+
+  // Whether a file is packed by gz or zstd, by its first bytes; one that cannot be read is not.
+  static bool IsPacked(const std::string& path);
 
  private:
   struct Zstd;

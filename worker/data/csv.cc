@@ -39,13 +39,12 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
   }
   parsed->numeric.clear();
   parsed->keys.clear();
+  parsed->field_keys.clear();
   for (const CsvLayout::NumericColumn& column : layout_.numeric) {
     const CsvField& field = fields[column.index];
-    double number = 0;
-    if (layout_.IsMissing(field.text)) {
-      parsed->numeric.push_back(MissingNumber(column.transform));
-    } else if (ParseNumber(field.text, &number)) {
-      parsed->numeric.push_back(TransformNumber(column.transform, number));
+    double number = std::nan("");
+    if (layout_.IsMissing(field.text) || ParseNumber(field.text, &number)) {
+      parsed->numeric.push_back(CsvLayout::NumberOf(column, number));
     } else {
       error->column = field.column;
       error->message = absl::StrCat(Quoted(field.text), " in ", layout_.names[column.index],
@@ -56,6 +55,12 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
   parsed->counted.clear();
   for (size_t i = 0; i < layout_.categorical.size(); ++i) {
     const CsvField& field = fields[layout_.categorical[i]];
+    if (!layout_.multi.empty() && layout_.multi[i].several) {
+      FieldCategories categories(layout_.multi[i], layout_.salts[i], parsed);
+      categories.AddText(field.text, [&](absl::string_view piece) { return layout_.IsMissing(piece); });
+      categories.Finish();
+      continue;
+    }
     absl::string_view text = layout_.IsMissing(field.text) ? "" : field.text;
     if (const BucketRule& rule = layout_.buckets[i]; rule.kind != BucketRule::Kind::kText) {
       double number = std::nan("");
@@ -69,7 +74,9 @@ LineOutcome CsvParser::ParseFields(const std::vector<CsvField>& fields, ParsedLi
       if (!text.empty()) text = rule.TextOf(number, &bucket_);
     }
     parsed->keys.push_back(StableHash({text.data(), text.size()}, layout_.salts[i]));
+    if (!layout_.multi.empty()) parsed->field_keys.push_back(1);
   }
+  if (!layout_.multi.empty()) SetPoolingValues(layout_.multi, parsed);
   return LineOutcome::kSample;
 }
 

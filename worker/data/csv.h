@@ -11,8 +11,7 @@
 
 namespace lodestone::worker {
 
-// A category's key is StableHash(text, the column's salt); all that is missing is the empty
-// one.
+// A category's key is StableHash(text, the column's salt); all that is missing is the empty one.
 class CsvParser final : public LineParser {
  public:
   explicit CsvParser(CsvLayout layout) : layout_(std::move(layout)) {}

@@ -1,7 +1,9 @@
 #include "worker/data/csv_layout.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -149,13 +151,13 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
     int64_t first, last;
     return !ParseIndices(spec, &first, &last) && std::find(header.begin(), header.end(), spec) != header.end();
   };
+  const auto any_key = [&](const auto& map) {
+    return std::any_of(map.begin(), map.end(), [&](const auto& entry) { return named(entry.first); });
+  };
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
   return named(config.label()) || (!config.group().empty() && named(config.group())) || any(config.numeric()) ||
-         any(config.categorical()) || any(config.ignore()) ||
-         std::any_of(config.bucket().begin(), config.bucket().end(),
-                     [&](const auto& entry) { return named(entry.first); }) ||
-         std::any_of(config.transform().begin(), config.transform().end(),
-                     [&](const auto& entry) { return named(entry.first); });
+         any(config.categorical()) || any(config.ignore()) || any(config.missing_indicator()) ||
+         any_key(config.bucket()) || any_key(config.transform()) || any_key(config.multi());
 }
 
 // Whether one of `specs` names column `index` of `columns` by its index.
@@ -173,11 +175,14 @@ bool HasHeader(const v1::CsvConfig& config, const std::vector<std::string>& firs
   if (config.header() != v1::CsvConfig::DETECT) return config.header() == v1::CsvConfig::YES;
   if (NamesColumn(config, first)) return true;
   const auto columns = static_cast<int64_t>(first.size());
+  std::vector<std::string> multi;
+  for (const auto& entry : config.multi()) multi.push_back(entry.first);
   bool text_over_number = false;
   for (size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
     // A category may look like a number.
     const auto index = static_cast<int64_t>(i);
     if (NamesIndex(config.categorical(), index, columns) || NamesIndex(config.ignore(), index, columns)) continue;
+    if (NamesIndex(multi, index, columns)) continue;
     if (!IsNumber(second[i].text)) continue;
     if (IsNumber(first[i])) return false;
     const auto& missing = config.missing();
@@ -201,8 +206,19 @@ std::string Delimiter(const v1::CsvConfig& config, absl::string_view first) {
   return config.delimiter() == "\\t" ? "\t" : config.delimiter();  // YAML's '\t' is two characters.
 }
 
-// Adds the columns of csv.bucket to the categorical ones: by name, if they have names, so that they come in one order
-// wherever they stand in a file; otherwise by index.
+// The columns that a map has settings of: by name, if they have names, so that they come in one order wherever they
+// stand in a file; otherwise by index.
+template <typename Settings>
+std::vector<size_t> InOrder(const std::map<size_t, Settings>& by_index, const CsvLayout& layout) {
+  std::vector<size_t> order;
+  for (const auto& entry : by_index) order.push_back(entry.first);
+  if (!layout.has_header) return order;
+  const std::vector<std::string>& names = layout.plain_names;
+  std::sort(order.begin(), order.end(), [&names](size_t a, size_t b) { return names[a] < names[b]; });
+  return order;
+}
+
+// Adds the columns of csv.bucket to the categorical ones, in InOrder.
 absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
   std::map<size_t, v1::CsvConfig::Bucket> buckets;
   for (const auto& entry : config.bucket()) {
@@ -218,18 +234,58 @@ absl::Status AddBuckets(const v1::CsvConfig& config, const Resolver& resolver, C
       }
     }
   }
-  std::vector<size_t> order;
-  for (const auto& entry : buckets) order.push_back(entry.first);
-  if (layout->has_header) {
-    const std::vector<std::string>& names = layout->plain_names;
-    std::sort(order.begin(), order.end(), [&names](size_t a, size_t b) { return names[a] < names[b]; });
-  }
   layout->buckets.resize(layout->categorical.size());
-  for (const size_t index : order) {
+  for (const size_t index : InOrder(buckets, *layout)) {
     layout->categorical.push_back(index);
     BucketRule& rule = layout->buckets.emplace_back();
     rule.kind = BucketKindOf(buckets.at(index));
     rule.counts = rule.kind == BucketRule::Kind::kQuantiles;
+  }
+  return absl::OkStatus();
+}
+
+// Takes the columns of csv.multi.
+absl::StatusOr<std::map<size_t, MultiRule>> TakeMulti(const v1::CsvConfig& config, Resolver* resolver) {
+  std::map<size_t, MultiRule> rules;
+  for (const auto& entry : config.multi()) {
+    std::vector<size_t> taken;
+    LODESTONE_RETURN_IF_ERROR(
+        resolver->Take("csv.multi", std::vector<std::string>{entry.first}, Role::kCategorical, &taken));
+    for (const size_t index : taken) rules.emplace(index, MultiRuleOf(entry.second));
+  }
+  return rules;
+}
+
+// Adds the columns of csv.multi to the categorical ones, in InOrder.
+void AddMulti(const std::map<size_t, MultiRule>& rules, CsvLayout* layout) {
+  if (rules.empty()) return;
+  layout->multi.resize(layout->categorical.size());
+  for (const size_t index : InOrder(rules, *layout)) {
+    layout->categorical.push_back(index);
+    layout->buckets.emplace_back();
+    layout->multi.push_back(rules.at(index));
+  }
+}
+
+// Adds a number beside each numeric column of csv.missing_indicator, behind all of them, in their order.
+absl::Status AddIndicators(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
+  std::set<size_t> indicated;
+  for (const std::string& spec : config.missing_indicator()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns named, resolver.Find("csv.missing_indicator", spec));
+    for (const size_t index : named.indices) {
+      const bool is_numeric =
+          std::any_of(layout->numeric.begin(), layout->numeric.end(),
+                      [&](const CsvLayout::NumericColumn& column) { return column.index == index; });
+      if (is_numeric) {
+        indicated.insert(index);
+      } else if (!named.range) {
+        return resolver.Error(absl::StrCat("csv.missing_indicator: \"", spec, "\" is not numeric"));
+      }
+    }
+  }
+  const std::vector<CsvLayout::NumericColumn> numbers = layout->numeric;
+  for (const CsvLayout::NumericColumn& column : numbers) {
+    if (indicated.contains(column.index)) layout->numeric.push_back({column.index, v1::NONE, true});
   }
   return absl::OkStatus();
 }
@@ -257,11 +313,13 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
   LODESTONE_RETURN_IF_ERROR(
       resolver->Take("csv.categorical", config.categorical(), Role::kCategorical, &layout->categorical));
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.numeric", config.numeric(), Role::kNumeric, numeric));
-  layout->numeric_by_default = config.categorical().empty() && config.numeric().empty();
+  LODESTONE_ASSIGN_OR_RETURN(const auto multi, TakeMulti(config, resolver));
+  layout->numeric_by_default = config.categorical().empty() && config.numeric().empty() && multi.empty();
   for (size_t i = 0; layout->numeric_by_default && i < layout->names.size(); ++i) {
     if (resolver->role(i) == Role::kNone && layout->group != i) numeric->push_back(i);
   }
   LODESTONE_RETURN_IF_ERROR(AddBuckets(config, *resolver, layout));
+  AddMulti(multi, layout);
   if (numeric->empty() && layout->categorical.empty()) {
     return resolver->Error(
         absl::StrCat("no feature columns among its ", layout->names.size(), " columns; is csv.delimiter right?"));
@@ -302,10 +360,16 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
     layout->numeric.push_back(
         {index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});
   }
-  return absl::OkStatus();
+  return AddIndicators(config, resolver, layout);
 }
 
 }  // namespace
+
+float CsvLayout::NumberOf(const NumericColumn& column, double x) {
+  const bool is_missing = std::isnan(x);
+  if (column.indicates_missing) return is_missing ? 1.0f : 0.0f;
+  return is_missing ? MissingNumber(column.transform) : TransformNumber(column.transform, x);
+}
 
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
                                         absl::string_view first, std::optional<absl::string_view> second,

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
 #include "worker/data/bucket.h"
+#include "worker/data/multi.h"
 
 namespace lodestone::worker {
 
@@ -18,6 +19,7 @@ struct CsvLayout {
   struct NumericColumn {
     size_t index = 0;
     v1::Transform transform = v1::NONE;  // Never DEFAULT.
+    bool indicates_missing = false;      // It is 1 where the column's number is missing, else 0.
   };
 
   std::string delimiter;
@@ -28,15 +30,19 @@ struct CsvLayout {
       plain_names;                  // Of all columns: "age", or 3; those that two columns bear have the index added.
   std::optional<size_t> label = 0;  // Nothing: there is none.
   std::vector<NumericColumn> numeric;
-  std::vector<size_t> categorical;   // Those of texts, then those of csv.bucket by name, or index.
+  // Those of texts, then those of csv.bucket by name, or index, then those of csv.multi likewise.
+  std::vector<size_t> categorical;
   std::vector<uint64_t> salts;       // Beside categorical: StableHash of the column's plain name,
-  std::vector<BucketRule> buckets;   // and how the category comes of the field.
+  std::vector<BucketRule> buckets;   // how the category comes of the field,
+  std::vector<MultiRule> multi;      // and whether it has several; empty: none has.
   std::vector<std::string> missing;  // What stands for a missing value, beside the empty field.
 
   bool label_optional = false;  // A line may have none.
   std::optional<size_t> id;     // The column that names the samples.
   std::optional<size_t> group;  // The column that groups them.
 
+  // What a number of the column reads as, `x` being NaN where it is missing.
+  static float NumberOf(const NumericColumn& column, double x);
   bool IsMissing(absl::string_view text) const {
     if (text.empty()) return true;
     for (const std::string& m : missing) {

@@ -23,6 +23,8 @@ struct Schema {
   uint32_t numeric_count = 0;  // Numeric features per sample, always all there.
   uint32_t field_count = 0;    // Categorical features per sample, one per field in order; 0 with `sparse`.
   bool sparse = false;         // Samples have any number of (key, value) features, as in libsvm files.
+  // How the rows of a field's keys are pooled, by field, where some fields may have several; empty: each has one.
+  std::vector<v1::MultiColumn::Pooling> pooling;
   // Classes by label (loss other than squared): names as in the file, and training samples of each.
   std::vector<std::string> class_names;
   std::vector<uint64_t> class_counts;
@@ -34,12 +36,14 @@ struct Schema {
   std::shared_ptr<const v1::ModelDescription> continued;
 };
 
-// Some samples. Sample i's sparse or categorical features are keys[offsets[i]] … keys[offsets[i + 1] - 1].
+// Some samples. Sample i's sparse or categorical features are keys[offsets[i]] … keys[offsets[i + 1] - 1]. Where fields
+// may have several keys (Schema::pooling), offsets count fields instead of samples: field f of sample i is number
+// i * field_count + f, and has a key at least.
 struct Batch {
   size_t size = 0;
   std::vector<float> labels;      // [size]: class index, or the number itself
   std::vector<float> numeric;     // [size, numeric_count]
-  std::vector<uint32_t> offsets;  // [size + 1]
+  std::vector<uint32_t> offsets;  // [size + 1], or [size * field_count + 1]
   std::vector<Key> keys;
   std::vector<float> values;     // Beside keys; empty if all are 1 (categorical).
   std::vector<uint64_t> groups;  // [size]: equal for samples of one group (csv.group); empty: there are no groups
@@ -101,6 +105,8 @@ struct LoadedData {
   // Of files: bytes of all of these samples in memory, and in data.spill_dir.
   uint64_t memory_bytes = 0;
   uint64_t spilled_bytes = 0;
+  // Of files of text and Parquet: bytes of the training files that were parsed (SampleReader::bytes_parsed).
+  uint64_t parsed_bytes = 0;
 };
 
 // INVALID_ARGUMENT if data.test_share leaves no sample to train on, or none to test with. `samples`: of all files;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,11 @@ LoadProgress::LoadProgress(const Callback& callback, absl::Span<const std::strin
     sizes_.push_back(stat(file.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0);
     total_ += sizes_.back();
   }
+}
+
+LoadProgress::LoadProgress(const Callback& callback, std::vector<uint64_t> sizes)
+    : callback_(callback), sizes_(std::move(sizes)) {
+  for (const uint64_t size : sizes_) total_ += size;
 }
 
 void LoadProgress::At(uint64_t offset) const {

@@ -26,6 +26,8 @@ class LoadProgress {
   using Callback = std::function<void(uint64_t done, uint64_t total)>;
 
   LoadProgress(const Callback& callback, absl::Span<const std::string> files);
+  // The same of parts of files, so many bytes each.
+  LoadProgress(const Callback& callback, std::vector<uint64_t> sizes);
 
   // `offset` bytes of the current file are read.
   void At(uint64_t offset) const;

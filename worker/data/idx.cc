@@ -236,6 +236,7 @@ class ImageReader final : public SampleReader {
     return absl::StrCat(pair_.images->path(), ": image ", next_ - 1);
   }
   uint64_t file_offset() const override { return pair_.images->file_offset(); }
+  uint64_t bytes_parsed() const override { return next_ * pair_.pixels; }
 
  private:
   const std::shared_ptr<const PixelTransform> transform_;
@@ -290,6 +291,14 @@ absl::StatusOr<std::shared_ptr<const PixelTransform>> KnownPixels(const v1::Data
   return PixelStatistics(ResolveTransform(config.numeric(), v1::UNIT), static_cast<uint32_t>(known.numeric_size()),
                          &known)
       .Finish(&same);
+}
+
+absl::StatusOr<std::shared_ptr<const PixelTransform>> RawPixels(const std::string& images) {
+  LODESTONE_ASSIGN_OR_RETURN(const IdxPair pair, Open(images, ""));
+  auto raw = std::make_shared<PixelTransform>();
+  raw->pixels = pair.pixels;
+  for (int byte = 0; byte < 256; ++byte) raw->table.push_back(static_cast<float>(byte));
+  return raw;
 }
 
 absl::StatusOr<std::unique_ptr<SampleReader>> OpenImages(std::shared_ptr<const PixelTransform> transform,

@@ -45,6 +45,9 @@ struct PixelTransform {
 absl::StatusOr<std::shared_ptr<const PixelTransform>> KnownPixels(const v1::DataConfig& config,
                                                                   const v1::DataDescription& known);
 
+// The pixels of a file's images as they are, from 0 to 255.
+absl::StatusOr<std::shared_ptr<const PixelTransform>> RawPixels(const std::string& images);
+
 // The images of one file, as samples; `labels`: its label file, empty: they have none.
 absl::StatusOr<std::unique_ptr<SampleReader>> OpenImages(std::shared_ptr<const PixelTransform> transform,
                                                          const std::string& images, const std::string& labels);

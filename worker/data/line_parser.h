@@ -21,7 +21,9 @@ struct ParsedLine {
   absl::string_view id;        // What names the sample, where a column does; lives as long.
   std::vector<float> numeric;  // Transformed as far as the line alone allows; NaN: missing, to be standardized.
   std::vector<Key> keys;
-  std::vector<float> values;    // Beside keys; empty if all are 1.
+  std::vector<float> values;  // Beside keys; empty if all are 1.
+  // Of each field, how many keys it has, where some may have several (csv.multi); empty: one each.
+  std::vector<uint32_t> field_keys;
   std::vector<double> counted;  // Of the columns whose bounds are to be found; NaN: missing.
   uint64_t group = 0;           // The hash of its group's text, where a column names groups (GroupOf).
 };

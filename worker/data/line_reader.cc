@@ -11,20 +11,36 @@ namespace lodestone::worker {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
+constexpr uint64_t kBehindRangeBytes = 4096;
 
 }  // namespace
 
-LineReader::LineReader(std::unique_ptr<ByteSource> source) : source_(std::move(source)), buffer_(kBufferBytes) {}
+LineReader::LineReader(std::unique_ptr<ByteSource> source, uint64_t offset, uint64_t stop)
+    : source_(std::move(source)), buffer_(kBufferBytes), offset_(offset), stop_(stop) {}
 
 absl::StatusOr<LineReader> LineReader::Open(const std::string& path) {
   LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, ByteSource::Open(path));
   return LineReader(std::move(source));
 }
 
+absl::StatusOr<LineReader> LineReader::OpenRange(const std::string& path, uint64_t begin, uint64_t end) {
+  // A line begins here if the byte before ends one.
+  const uint64_t from = begin == 0 ? 0 : begin - 1;
+  LODESTONE_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, ByteSource::Open(path, from));
+  LineReader reader(std::move(source), from, end);
+  if (begin == 0) return reader;
+  reader.started_ = true;  // A byte order mark is at the file's beginning only.
+  LODESTONE_RETURN_IF_ERROR(reader.FindEnd().status());
+  reader.lines_ = 0;
+  reader.start_ = from + reader.next_;
+  return reader;
+}
+
 absl::Status LineReader::Fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     line_end_ -= std::min(line_end_, begin_);
+    offset_ += begin_;
     next_ -= begin_;
     end_ -= begin_;
     begin_ = 0;
@@ -34,7 +50,11 @@ absl::Status LineReader::Fill() {
                                                    limits::kLineBytesMax, " bytes; is this a text file?"));
   }
   if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
-  const size_t wanted = buffer_.size() - end_;
+  size_t wanted = buffer_.size() - end_;
+  if (stop_ != UINT64_MAX) {  // The last line may go on behind the range.
+    const uint64_t at = offset_ + end_;
+    wanted = std::min<uint64_t>(wanted, at < stop_ ? stop_ - at : kBehindRangeBytes);
+  }
   LODESTONE_ASSIGN_OR_RETURN(const size_t count, source_->Read(buffer_.data() + end_, wanted));
   at_end_ = count < wanted;
   end_ += count;
@@ -69,6 +89,7 @@ absl::StatusOr<bool> LineReader::FindEnd() {
 
 absl::StatusOr<bool> LineReader::Next(absl::string_view* line) {
   begin_ = next_;
+  if (offset_ + begin_ >= stop_) return false;
   LODESTONE_ASSIGN_OR_RETURN(const bool found, FindEnd());
   if (!found) return false;
   first_line_ = lines_;

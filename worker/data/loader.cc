@@ -4,10 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "worker/data/byte_source.h"
+#include "worker/data/data_files.h"
 #include "worker/data/dataset.h"
-#include "worker/data/file_list.h"
-#include "worker/data/format.h"
 #include "worker/data/generated_clicks.h"
 #include "worker/data/generated_ratings.h"
 #include "worker/data/idx.h"
@@ -18,10 +16,6 @@ namespace lodestone::worker {
 namespace {
 
 using Format = v1::DataConfig;
-
-std::vector<std::string> List(const google::protobuf::RepeatedPtrField<std::string>& list) {
-  return {list.begin(), list.end()};
-}
 
 absl::StatusOr<LoadedData> Generate(const v1::Config& config, LabelKind labels, Partition partition, bool with_test,
                                     const LoadProgress::Callback& progress) {
@@ -71,25 +65,6 @@ void DescribeGenerated(Schema* schema) {
   }
 }
 
-// The label files of `images`, given or derived.
-absl::StatusOr<IdxFiles> WithLabels(std::vector<std::string> images, absl::Span<const std::string> labels,
-                                    absl::string_view option) {
-  IdxFiles files;
-  if (labels.empty()) {
-    for (const std::string& image : images) {
-      LODESTONE_ASSIGN_OR_RETURN(files.labels.emplace_back(), LabelFileOf(image, option));
-    }
-  } else {
-    LODESTONE_ASSIGN_OR_RETURN(files.labels, ExpandFiles(labels, option));
-    if (files.labels.size() != images.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(option, ": ", files.labels.size(), " label files for ", images.size(), " image files"));
-    }
-  }
-  files.images = std::move(images);
-  return files;
-}
-
 // What this worker keeps beside its partition of the files.
 SampleLimits LimitsOf(const v1::Config& config, const Partition& partition, bool with_test) {
   SampleLimits limits;
@@ -102,37 +77,16 @@ SampleLimits LimitsOf(const v1::Config& config, const Partition& partition, bool
 absl::StatusOr<LoadedData> LoadFiles(const v1::DataConfig& config, LabelKind labels, Partition partition,
                                      const SampleLimits& limits, const LoadProgress::Callback& progress,
                                      const v1::DataDescription* known) {
-  if (config.train().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.train is empty, but data.format is ", Format::Format_Name(config.format())));
+  LODESTONE_ASSIGN_OR_RETURN(FoundData found, FindData(config, limits.with_test));
+  if (found.format != Format::IDX) {
+    return LoadText(config, found.format, found.files, labels, partition, progress, known, limits);
   }
-  if (config.test_share() > 0 && !config.test().empty()) {
-    return absl::InvalidArgumentError("data.test and data.test_share are two test sets: leave one of them out");
+  if (config.read() == Format::SHARE) {
+    return absl::InvalidArgumentError(absl::StrCat("data.read: share is for text and Parquet, and ",
+                                                   found.files.train[0], " is read as IDX; leave it out"));
   }
-  DataFiles files;
-  LODESTONE_ASSIGN_OR_RETURN(files.train, ExpandFiles(List(config.train()), "data.train"));
-  if (limits.with_test) {
-    LODESTONE_ASSIGN_OR_RETURN(files.test, ExpandFiles(List(config.test()), "data.test"));
-  }
-  Format::Format format = config.format();
-  if (format == Format::AUTO) {
-    LODESTONE_ASSIGN_OR_RETURN(format, DetectFormat(files.train[0]));
-    // A configuration of columns means CSV.
-    if (config.csv().ByteSizeLong() > 0 && format != Format::IDX && format != Format::PARQUET) format = Format::CSV;
-  }
-  if (format != Format::IDX) {
-    if (!config.train_labels().empty() || !config.test_labels().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("data.train_labels and data.test_labels are for IDX files, but ",
-                                                     files.train[0], " is read as ", Format::Format_Name(format)));
-    }
-    return LoadText(config, format, files, labels, partition, progress, known, limits);
-  }
-  LODESTONE_ASSIGN_OR_RETURN(const IdxFiles train,
-                             WithLabels(std::move(files.train), List(config.train_labels()), "data.train_labels"));
-  IdxFiles test;
-  if (!files.test.empty()) {
-    LODESTONE_ASSIGN_OR_RETURN(test, WithLabels(std::move(files.test), List(config.test_labels()), "data.test_labels"));
-  }
+  const IdxFiles train{std::move(found.files.train), std::move(found.train_labels)};
+  const IdxFiles test{std::move(found.files.test), std::move(found.test_labels)};
   return LoadIdx(config, train, test, labels, partition, progress, known, limits);
 }
 
@@ -146,8 +100,7 @@ absl::StatusOr<LoadedData> LoadData(const v1::Config& config, LabelKind labels, 
   }
   partition.seed = config.cluster().seed();
   partition.test_share = config.data().test_share();
-  const Format::Format format = config.data().format();
-  const bool generated = format == Format::GENERATED || (format == Format::AUTO && config.data().train().empty());
+  const bool generated = IsGenerated(config.data());
   try {
     const v1::DataDescription* const known = continued == nullptr ? nullptr : &continued->data();
     absl::StatusOr<LoadedData> data = generated ? Generate(config, labels, partition, with_test, progress)

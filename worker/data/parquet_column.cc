@@ -1,6 +1,7 @@
 #include "worker/data/parquet_column.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@ namespace lodestone::worker {
 namespace {
 
 constexpr uint64_t kPageHeaderBytesUsual = 256;
+constexpr uint64_t kLevelsPerRead = 1024;
 
 // parquet.thrift: Encoding.
 constexpr int32_t kPlain = 0;
@@ -45,9 +47,10 @@ absl::StatusOr<absl::string_view> TakeLevels(absl::string_view* bytes) {
 
 }  // namespace
 
-ParquetColumnReader::ParquetColumnReader(const RandomFile* file, const ParquetColumn* column, const ParquetChunk* chunk)
-    : file_(file), column_(*column), chunk_(*chunk) {
-  for (ParquetValues* values : {&dictionary_, &present_, &values_}) {
+ParquetColumnReader::ParquetColumnReader(const RandomFile* file, const ParquetColumn* column, const ParquetChunk* chunk,
+                                         uint32_t list_values_max)
+    : file_(file), column_(*column), chunk_(*chunk), list_values_max_(list_values_max) {
+  for (ParquetValues* values : {&dictionary_, &values_}) {
     values->are_texts = column->type == ParquetType::kByteArray || column->type == ParquetType::kFixedLenByteArray;
     const bool whole = column->type == ParquetType::kBoolean || column->type == ParquetType::kInt32 ||
                        column->type == ParquetType::kInt64;
@@ -77,17 +80,18 @@ absl::Status ParquetColumnReader::NextPage() {
 
 absl::Status ParquetColumnReader::TakeDictionary(const ParquetPage& page, absl::string_view packed) {
   if (page.encoding != kPlain && page.encoding != kPlainDictionary) return UnknownEncoding(page.encoding);
-  if (page_left_ > 0 || dictionary_.size() > 0) return Damaged("a second dictionary");
+  if (has_data_ || dictionary_.size() > 0) return Damaged("a second dictionary, or one behind values");
   LODESTONE_RETURN_IF_ERROR(UnpackParquet(chunk_.codec, packed, page.unpacked_bytes, &dictionary_bytes_));
   if (PlainReader(&column_, dictionary_bytes_).Read(page.values, &dictionary_)) return absl::OkStatus();
   return Damaged("its dictionary has fewer values than it says");
 }
 
 absl::Status ParquetColumnReader::TakeData(const ParquetPage& page, absl::string_view packed) {
+  has_data_ = true;
   if (values_.are_texts) {  // Those that were read lie there.
     kept_.push_back(std::exchange(page_bytes_, std::make_unique<std::string>()));
   }
-  absl::string_view levels, values;
+  absl::string_view repetitions, levels, values;
   const uint32_t width = BitWidthOf(column_.max_definition);
   if (page.kind == ParquetPage::Kind::kDataV2) {
     const uint64_t level_bytes = page.definition_bytes + page.repetition_bytes;
@@ -95,20 +99,25 @@ absl::Status ParquetColumnReader::TakeData(const ParquetPage& page, absl::string
         level_bytes > page.unpacked_bytes) {
       return Damaged("its levels are longer than the page");
     }
-    page_bytes_->assign(packed.data() + page.repetition_bytes, page.definition_bytes);
+    page_bytes_->assign(packed.data(), level_bytes);
     std::string unpacked;
     LODESTONE_RETURN_IF_ERROR(UnpackParquet(page.is_packed ? chunk_.codec : 0, packed.substr(level_bytes),
                                             page.unpacked_bytes - level_bytes, &unpacked));
     *page_bytes_ += unpacked;
-    levels = absl::string_view(*page_bytes_).substr(0, page.definition_bytes);
-    values = absl::string_view(*page_bytes_).substr(page.definition_bytes);
+    repetitions = absl::string_view(*page_bytes_).substr(0, page.repetition_bytes);
+    levels = absl::string_view(*page_bytes_).substr(page.repetition_bytes, page.definition_bytes);
+    values = absl::string_view(*page_bytes_).substr(level_bytes);
   } else {
     LODESTONE_RETURN_IF_ERROR(UnpackParquet(chunk_.codec, packed, page.unpacked_bytes, page_bytes_.get()));
     values = *page_bytes_;
+    if (column_.max_repetition > 0) {
+      LODESTONE_ASSIGN_OR_RETURN(repetitions, TakeLevels(&values));
+    }
     if (width > 0) {
       LODESTONE_ASSIGN_OR_RETURN(levels, TakeLevels(&values));
     }
   }
+  repetitions_ = ParquetRuns(repetitions, BitWidthOf(column_.max_repetition));
   definitions_ = ParquetRuns(levels, width);
   page_left_ = page.values;
   return StartValues(page.encoding, values);
@@ -134,48 +143,103 @@ absl::Status ParquetColumnReader::StartValues(int32_t encoding, absl::string_vie
 }
 
 absl::Status ParquetColumnReader::ReadPresent(size_t count) {
-  present_.Clear();
-  if (!indexed_ && !truths_in_runs_) {
-    return plain_.Read(count, &present_) ? absl::OkStatus() : Damaged("it has fewer values than it says");
-  }
-  scratch_.resize(count);
-  if (!indices_.Read(scratch_)) return Damaged("it has fewer values than it says");
-  for (const uint32_t index : scratch_) {
-    if (truths_in_runs_) {
-      present_.numbers.push_back(index);
-      present_.integers.push_back(index);
-    } else if (index < dictionary_.size()) {
-      present_.AddFrom(dictionary_, index);
-    } else {
-      return Damaged(absl::StrCat("value ", index, " of a dictionary of ", dictionary_.size()));
+  present_.resize(count);
+  const size_t of_dictionary = dictionary_.size();
+  if (indexed_) {
+    if (!indices_.Read(present_)) return Damaged("it has fewer values than it says");
+    for (const uint32_t index : present_) {
+      if (index >= of_dictionary) return Damaged(absl::StrCat("value ", index, " of a dictionary of ", of_dictionary));
     }
+    return absl::OkStatus();
   }
+  const auto before = static_cast<uint32_t>(of_dictionary + values_.size());
+  if (truths_in_runs_) {
+    if (!indices_.Read(present_)) return Damaged("it has fewer values than it says");
+    for (uint32_t& truth : present_) truth += before;
+    values_.numbers.insert(values_.numbers.end(), {0, 1});
+    values_.integers.insert(values_.integers.end(), {0, 1});
+    return absl::OkStatus();
+  }
+  if (!plain_.Read(count, &values_)) return Damaged("it has fewer values than it says");
+  std::iota(present_.begin(), present_.end(), before);
   return absl::OkStatus();
 }
 
 absl::Status ParquetColumnReader::ReadOfPage(size_t rows) {
-  std::vector<uint32_t> levels(rows);
-  const bool may_miss = column_.max_definition > 0;
-  if (may_miss && !definitions_.Read(levels)) return Damaged("it has fewer levels than values");
-  const auto is_present = [&](uint32_t level) { return level == column_.max_definition; };
-  LODESTONE_RETURN_IF_ERROR(ReadPresent(static_cast<size_t>(std::count_if(levels.begin(), levels.end(), is_present))));
-  size_t next = 0;
-  for (const uint32_t level : levels) {
-    missing_.push_back(!is_present(level));
-    if (is_present(level)) {
-      values_.AddFrom(present_, next++);
-    } else {
-      values_.AddMissing();
+  page_left_ -= rows;
+  if (column_.max_definition == 0) {
+    LODESTONE_RETURN_IF_ERROR(ReadPresent(rows));
+    codes_.insert(codes_.end(), present_.begin(), present_.end());
+    return absl::OkStatus();
+  }
+  levels_.resize(rows);
+  if (!definitions_.Read(levels_)) return Damaged("it has fewer levels than values");
+  LODESTONE_RETURN_IF_ERROR(
+      ReadPresent(static_cast<size_t>(std::count(levels_.begin(), levels_.end(), column_.max_definition))));
+  present_.push_back(kMissing);  // So that there is a next one.
+  const size_t before = codes_.size();
+  codes_.resize(before + rows);
+  const uint32_t there = column_.max_definition;
+  const uint32_t *const levels = levels_.data(), *next = present_.data();
+  uint32_t* const to = codes_.data() + before;
+  for (size_t i = 0; i < rows; ++i) {
+    const bool is_present = levels[i] == there;
+    to[i] = is_present ? *next : kMissing;
+    next += is_present;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ParquetColumnReader::ReadListsOfPage(size_t rows) {
+  if (level_ == repetition_levels_.size()) {
+    const size_t count = std::min<uint64_t>(kLevelsPerRead, page_left_);
+    repetition_levels_.resize(count);
+    definition_levels_.resize(count);
+    level_ = 0;
+    if (!repetitions_.Read(repetition_levels_) || !definitions_.Read(definition_levels_)) {
+      return Damaged("it has fewer levels than values");
     }
   }
-  page_left_ -= rows;
+  // The levels of rows that are wanted, and how many values there are among them.
+  size_t end = level_, begun = row_begins_.size(), present = 0;
+  for (; end < repetition_levels_.size(); ++end) {
+    if (repetition_levels_[end] == 0 && begun++ == rows) break;
+    present += definition_levels_[end] == column_.max_definition;
+  }
+  const bool done = end < repetition_levels_.size();
+  const size_t codes_before = codes_.size(), values_before = values_.size();
+  LODESTONE_RETURN_IF_ERROR(ReadPresent(present));
+  page_left_ -= end - level_;
+  for (size_t next = 0; level_ < end; ++level_) {
+    if (repetition_levels_[level_] == 0) row_begins_.push_back(codes_.size());
+    if (row_begins_.empty()) return Damaged("it begins within a row");
+    if (definition_levels_[level_] != column_.max_definition) continue;  // Missing, or the list is empty.
+    if (codes_.size() - row_begins_.back() < list_values_max_) codes_.push_back(present_[next]);
+    ++next;
+  }
+  // However long a row is, what is left out of it takes no memory.
+  if (codes_.size() == codes_before) values_.Truncate(values_before);
+  return done;
+}
+
+absl::Status ParquetColumnReader::ReadLists(size_t rows) {
+  row_begins_.clear();
+  // A row may go on in the next page: it ends where another begins, or with the chunk.
+  for (bool done = false; !done;) {
+    while (page_left_ == 0 && at_ < chunk_.bytes) LODESTONE_RETURN_IF_ERROR(NextPage());
+    if (page_left_ == 0) break;
+    LODESTONE_ASSIGN_OR_RETURN(done, ReadListsOfPage(rows));
+  }
+  if (row_begins_.size() < rows) return Damaged("a page is missing");
+  row_begins_.push_back(codes_.size());
   return absl::OkStatus();
 }
 
 absl::Status ParquetColumnReader::Read(size_t rows) {
   values_.Clear();
-  missing_.clear();
+  codes_.clear();
   kept_.clear();
+  if (column_.max_repetition > 0) return ReadLists(rows);
   while (rows > 0) {
     while (page_left_ == 0) LODESTONE_RETURN_IF_ERROR(NextPage());
     const size_t count = std::min<uint64_t>(rows, page_left_);

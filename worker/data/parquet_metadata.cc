@@ -93,7 +93,11 @@ class Leaves {
     const bool is_nameless = above.is_list || (element.repetition == kRepeated && !above.name.empty());
     if (!is_nameless) above.name = absl::StrCat(above.name, above.name.empty() ? "" : ".", element.name);
     if (element.repetition == kOptional || element.repetition == kRepeated) ++above.max_definition;
-    if (element.repetition == kRepeated) above.is_list = true;
+    if (element.repetition == kRepeated) {
+      above.is_list = true;
+      ++above.max_repetition;
+      above.list_definition = above.max_definition;
+    }
     if (element.type < 0) {
       for (int64_t i = 0; i < element.children; ++i) LODESTONE_RETURN_IF_ERROR(Visit(above, depth + 1));
       return absl::OkStatus();

@@ -33,8 +33,10 @@ struct ParquetColumn {
   bool is_unsigned = false;  // An integer without sign.
   bool is_decimal = false;   // An integer, in units of 10^-scale.
   int32_t scale = 0;
-  uint32_t max_definition = 0;  // Its definition level if the value is there.
-  bool is_list = false;         // A row may have any number of values.
+  uint32_t max_definition = 0;   // Its definition level if the value is there.
+  bool is_list = false;          // A row may have any number of values,
+  uint32_t max_repetition = 0;   // in so many lists in one another,
+  uint32_t list_definition = 0;  // of which the innermost has an element from this definition level on.
 };
 
 // A column's values in a row group.

@@ -17,6 +17,7 @@ namespace lodestone::worker {
 namespace {
 
 constexpr size_t kRowsPerRead = 1024;
+constexpr uint32_t kListValuesMax = 1 << 16;  // As many as csv.multi's values_max may be.
 constexpr absl::string_view kMagic = "PAR1";
 constexpr absl::string_view kEncryptedMagic = "PARE";
 constexpr size_t kTailBytes = 8;  // The footer's length and the magic.
@@ -64,8 +65,13 @@ std::vector<std::string> ParquetFile::Names() const {
   return names;
 }
 
-absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile file, CsvLayout layout) {
+absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile file, CsvLayout layout,
+                                                                    const FilePart& part) {
   std::unique_ptr<ParquetReader> reader(new ParquetReader(std::move(file), std::move(layout)));
+  const std::vector<ParquetRowGroup>& groups = reader->file_.metadata.row_groups;
+  reader->groups_end_ = std::min<uint64_t>(part.end, groups.size());
+  reader->group_ = std::min<uint64_t>(part.begin, reader->groups_end_);
+  for (size_t g = 0; g < reader->group_; ++g) reader->first_row_ += groups[g].rows;
   std::vector<size_t> used = reader->layout_.categorical;
   for (const CsvLayout::NumericColumn& column : reader->layout_.numeric) used.push_back(column.index);
   for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
@@ -75,7 +81,8 @@ absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile 
   const ParquetChunk none;
   for (const size_t column : used) {
     const ParquetColumn& read = reader->file_.metadata.columns[column];
-    LODESTONE_RETURN_IF_ERROR(reader->Annotated(CheckReadable(read), column));
+    LODESTONE_RETURN_IF_ERROR(
+        reader->Annotated(CheckReadable(read, /*with_lists=*/reader->ListValuesMax(column) > 0), column));
     reader->columns_[column] = std::make_unique<ParquetColumnReader>(reader->file_.file.get(), &read, &none);
   }
   return std::unique_ptr<SampleReader>(std::move(reader));
@@ -87,13 +94,15 @@ absl::Status ParquetReader::Annotated(const absl::Status& status, size_t column)
 
 absl::StatusOr<bool> ParquetReader::NextBatch() {
   while (group_left_ == 0) {
-    if (group_ == file_.metadata.row_groups.size()) return false;
+    if (group_ == groups_end_) return false;
+    parsed_ = bytes_parsed();
     const ParquetRowGroup& group = file_.metadata.row_groups[group_++];
     group_left_ = group.rows;
+    translated_ = false;
     for (size_t c = 0; c < columns_.size(); ++c) {
       if (columns_[c] == nullptr) continue;
-      columns_[c] =
-          std::make_unique<ParquetColumnReader>(file_.file.get(), &file_.metadata.columns[c], &group.chunks[c]);
+      columns_[c] = std::make_unique<ParquetColumnReader>(file_.file.get(), &file_.metadata.columns[c],
+                                                          &group.chunks[c], ListValuesMax(c));
     }
   }
   row_ = 0;
@@ -103,36 +112,183 @@ absl::StatusOr<bool> ParquetReader::NextBatch() {
     LODESTONE_RETURN_IF_ERROR(Annotated(Annotate(columns_[c]->Read(rows_), absl::StrCat("row group ", group_ - 1)), c));
   }
   group_left_ -= rows_;
+  if (!translated_) MakeTranslations();
+  TranslateBatch();
   return true;
 }
 
 bool ParquetReader::IsMissing(size_t column) const {
-  const ParquetColumnReader& reader = *columns_[column];
-  if (reader.missing()[row_]) return true;
-  const ParquetValues& values = reader.values();
-  if (values.are_texts) return layout_.IsMissing(values.texts[row_]);
-  if (std::isnan(values.numbers[row_])) return true;
+  return columns_[column]->codes()[row_] == ParquetColumnReader::kMissing || StandsForMissing(column, Value(column));
+}
+
+bool ParquetReader::StandsForMissing(size_t column, const ParquetValueRef& value) const {
+  if (value.values->are_texts) return layout_.IsMissing(value.text());
+  if (std::isnan(value.number())) return true;
   std::string scratch;
-  return !layout_.missing.empty() && layout_.IsMissing(TextOf(column, &scratch));
+  return !layout_.missing.empty() && layout_.IsMissing(TextOf(column, value, &scratch));
 }
 
-absl::string_view ParquetReader::TextOf(size_t column, std::string* scratch) const {
-  const ParquetValues& values = columns_[column]->values();
-  if (values.are_texts) return values.texts[row_];
+absl::string_view ParquetReader::TextOf(size_t column, const ParquetValueRef& value, std::string* scratch) const {
+  if (value.values->are_texts) return value.text();
   const ParquetColumn& type = file_.metadata.columns[column];
-  if (!values.are_integers && type.type == ParquetType::kFloat) {
-    return Digits(static_cast<float>(values.numbers[row_]), scratch);
+  if (!value.values->are_integers && type.type == ParquetType::kFloat) {
+    return Digits(static_cast<float>(value.number()), scratch);
   }
-  if (!values.are_integers) return Digits(values.numbers[row_], scratch);
-  if (type.is_unsigned) return Digits(static_cast<uint64_t>(values.integers[row_]), scratch);
-  return Digits(values.integers[row_], scratch);
+  if (!value.values->are_integers) return Digits(value.number(), scratch);
+  if (type.is_unsigned) return Digits(static_cast<uint64_t>(value.integer()), scratch);
+  return Digits(value.integer(), scratch);
 }
 
-bool ParquetReader::NumberOf(size_t column, double* number) const {
-  const ParquetValues& values = columns_[column]->values();
-  if (values.are_texts) return ParseNumber(values.texts[row_], number);
-  *number = values.numbers[row_];
+bool ParquetReader::NumberOf(const ParquetValueRef& value, double* number) {
+  if (value.values->are_texts) return ParseNumber(value.text(), number);
+  *number = value.number();
   return std::isfinite(static_cast<float>(*number));
+}
+
+bool ParquetReader::ReadNumber(const CsvLayout::NumericColumn& column, const ParquetValueRef* value, float* number,
+                               std::string* error) {
+  double x = std::nan("");
+  if (value != nullptr && !StandsForMissing(column.index, *value) && !NumberOf(*value, &x)) {
+    *error = absl::StrCat(Quoted(TextOf(column.index, *value, &scratch_)), " in ", layout_.names[column.index],
+                          " is not a number; csv.categorical, csv.ignore or csv.missing could name it");
+    return false;
+  }
+  *number = CsvLayout::NumberOf(column, x);
+  return true;
+}
+
+bool ParquetReader::ReadKey(size_t field, const ParquetValueRef* value, Key* key, double* counted, std::string* error) {
+  const size_t column = layout_.categorical[field];
+  const bool is_missing = value == nullptr || StandsForMissing(column, *value);
+  absl::string_view text = is_missing ? "" : TextOf(column, *value, &scratch_);
+  if (const BucketRule& rule = layout_.buckets[field]; rule.kind != BucketRule::Kind::kText) {
+    *counted = std::nan("");
+    if (!is_missing && !NumberOf(*value, counted)) {
+      *error = absl::StrCat(Quoted(text), " in ", layout_.names[column], " is not a number, which csv.bucket needs");
+      return false;
+    }
+    if (!is_missing) text = rule.TextOf(*counted, &bucket_);
+  }
+  *key = StableHash({text.data(), text.size()}, layout_.salts[field]);
+  return true;
+}
+
+void ParquetReader::MakeTranslations() {
+  translated_ = true;
+  std::string error;
+  const auto translate = [](const ParquetValues& dictionary, const auto& read, auto* translation) {
+    if (dictionary.size() == 0) return;
+    translation->values.resize(dictionary.size() + 1);
+    read(nullptr, &translation->values.back());
+    for (size_t v = 0; v < dictionary.size(); ++v) {
+      const ParquetValueRef value{&dictionary, v};
+      if (!read(&value, &translation->values[v])) return translation->values.clear();
+    }
+  };
+  numbers_.assign(layout_.numeric.size(), {});
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    const CsvLayout::NumericColumn& column = layout_.numeric[i];
+    const auto read = [&](const ParquetValueRef* value, float* number) {
+      return ReadNumber(column, value, number, &error);
+    };
+    translate(columns_[column.index]->dictionary(), read, &numbers_[i]);
+  }
+  keys_.assign(layout_.categorical.size(), {});
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (layout_.buckets[i].counts || (!layout_.multi.empty() && layout_.multi[i].several)) continue;
+    double counted = 0;
+    const auto read = [&](const ParquetValueRef* value, Key* key) { return ReadKey(i, value, key, &counted, &error); };
+    translate(columns_[layout_.categorical[i]]->dictionary(), read, &keys_[i]);
+  }
+}
+
+void ParquetReader::AddSeveral(size_t field, ParsedLine* parsed) {
+  const size_t column = layout_.categorical[field];
+  const ParquetColumnReader& reader = *columns_[column];
+  FieldCategories categories(layout_.multi[field], layout_.salts[field], parsed);
+  if (file_.metadata.columns[column].is_list) {
+    for (size_t i = reader.row_begins()[row_]; i < reader.row_begins()[row_ + 1]; ++i) {
+      const ParquetValueRef value = reader.At(reader.codes()[i]);
+      if (!StandsForMissing(column, value)) categories.Add(TextOf(column, value, &scratch_));
+    }
+  } else if (!IsMissing(column)) {
+    const absl::string_view text = TextOf(column, Value(column), &scratch_);
+    categories.AddText(text, [&](absl::string_view piece) { return layout_.IsMissing(piece); });
+  }
+  categories.Finish();
+}
+
+uint32_t ParquetReader::ListValuesMax(size_t column) const {
+  for (size_t i = 0; i < layout_.multi.size(); ++i) {
+    if (layout_.categorical[i] != column || !layout_.multi[i].several) continue;
+    // Values that stand for missing ones do not count.
+    return layout_.missing.empty() ? layout_.multi[i].values_max : kListValuesMax;
+  }
+  return 0;
+}
+
+void ParquetReader::TranslateBatch() {
+  // Column by column: a column's translation is what the caches hold meanwhile.
+  const auto translate = [rows = rows_](const ParquetColumnReader& reader, size_t at, size_t stride, auto* translation,
+                                        auto* to) {
+    translation->holds = !translation->values.empty() && reader.all_of_dictionary();
+    if (!translation->holds) return;
+    const auto* const values = translation->values.data();
+    const auto missing = static_cast<uint32_t>(translation->values.size() - 1);
+    const uint32_t* const codes = reader.codes().data();
+    to += at;
+    for (size_t r = 0; r < rows; ++r) to[r * stride] = values[std::min(codes[r], missing)];
+  };
+  batch_numbers_.resize(rows_ * numbers_.size());
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    translate(*columns_[layout_.numeric[i].index], i, numbers_.size(), &numbers_[i], batch_numbers_.data());
+  }
+  batch_keys_.resize(rows_ * keys_.size());
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    translate(*columns_[layout_.categorical[i]], i, keys_.size(), &keys_[i], batch_keys_.data());
+  }
+}
+
+bool ParquetReader::AddNumbers(ParsedLine* parsed, std::string* error) {
+  const float* const translated = batch_numbers_.data() + row_ * numbers_.size();
+  parsed->numeric.assign(translated, translated + numbers_.size());
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    if (numbers_[i].holds) continue;
+    const ParquetColumnReader& reader = *columns_[layout_.numeric[i].index];
+    const uint32_t code = reader.codes()[row_];
+    const bool is_missing = code == ParquetColumnReader::kMissing;
+    const ParquetValueRef value = is_missing ? ParquetValueRef() : reader.At(code);
+    if (!ReadNumber(layout_.numeric[i], is_missing ? nullptr : &value, &parsed->numeric[i], error)) return false;
+  }
+  return true;
+}
+
+bool ParquetReader::AddCategories(ParsedLine* parsed, std::string* error) {
+  const Key* const translated = batch_keys_.data() + row_ * keys_.size();
+  const bool several = !layout_.multi.empty();
+  if (!several) parsed->keys.assign(translated, translated + keys_.size());
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (several && layout_.multi[i].several) {
+      AddSeveral(i, parsed);
+      continue;
+    }
+    Key key = translated[i];
+    if (!keys_[i].holds) {
+      const ParquetColumnReader& reader = *columns_[layout_.categorical[i]];
+      const uint32_t code = reader.codes()[row_];
+      const bool is_missing = code == ParquetColumnReader::kMissing;
+      const ParquetValueRef value = is_missing ? ParquetValueRef() : reader.At(code);
+      double counted = 0;
+      if (!ReadKey(i, is_missing ? nullptr : &value, &key, &counted, error)) return false;
+      if (layout_.buckets[i].counts) parsed->counted.push_back(counted);
+      if (!several) parsed->keys[i] = key;
+    }
+    if (!several) continue;
+    parsed->keys.push_back(key);
+    parsed->field_keys.push_back(1);
+  }
+  if (several) SetPoolingValues(layout_.multi, parsed);
+  return true;
 }
 
 absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* error) {
@@ -150,48 +306,28 @@ absl::StatusOr<LineOutcome> ParquetReader::Next(ParsedLine* parsed, LineError* e
       error->message = absl::StrCat("the label (", layout_.names[label], ") is missing");
       return LineOutcome::kMalformed;
     }
-    if (!is_missing) parsed->label = TextOf(label, &label_);
+    if (!is_missing) parsed->label = TextOf(label, Value(label), &label_);
   }
-  if (layout_.id.has_value()) parsed->id = IsMissing(*layout_.id) ? "" : TextOf(*layout_.id, &id_);
+  if (layout_.id.has_value()) parsed->id = IsMissing(*layout_.id) ? "" : TextOf(*layout_.id, Value(*layout_.id), &id_);
   if (layout_.group.has_value()) {
-    parsed->group = GroupOf(IsMissing(*layout_.group) ? "" : TextOf(*layout_.group, &scratch_));
+    const size_t group = *layout_.group;
+    parsed->group = GroupOf(IsMissing(group) ? "" : TextOf(group, Value(group), &scratch_));
   }
-  parsed->numeric.clear();
   parsed->keys.clear();
+  parsed->field_keys.clear();
   parsed->counted.clear();
-  for (const CsvLayout::NumericColumn& column : layout_.numeric) {
-    double number = 0;
-    if (IsMissing(column.index)) {
-      parsed->numeric.push_back(MissingNumber(column.transform));
-    } else if (NumberOf(column.index, &number)) {
-      parsed->numeric.push_back(TransformNumber(column.transform, number));
-    } else {
-      error->message = absl::StrCat(Quoted(TextOf(column.index, &scratch_)), " in ", layout_.names[column.index],
-                                    " is not a number; csv.categorical, csv.ignore or csv.missing could name it");
-      return LineOutcome::kMalformed;
-    }
-  }
-  for (size_t i = 0; i < layout_.categorical.size(); ++i) {
-    const size_t column = layout_.categorical[i];
-    const bool is_missing = IsMissing(column);
-    absl::string_view text = is_missing ? "" : TextOf(column, &scratch_);
-    if (const BucketRule& rule = layout_.buckets[i]; rule.kind != BucketRule::Kind::kText) {
-      double number = std::nan("");
-      if (!is_missing && !NumberOf(column, &number)) {
-        error->message =
-            absl::StrCat(Quoted(text), " in ", layout_.names[column], " is not a number, which csv.bucket needs");
-        return LineOutcome::kMalformed;
-      }
-      if (rule.counts) parsed->counted.push_back(number);
-      if (!is_missing) text = rule.TextOf(number, &bucket_);
-    }
-    parsed->keys.push_back(StableHash({text.data(), text.size()}, layout_.salts[i]));
-  }
-  return LineOutcome::kSample;
+  const bool is_sample = AddNumbers(parsed, &error->message) && AddCategories(parsed, &error->message);
+  return is_sample ? LineOutcome::kSample : LineOutcome::kMalformed;
 }
 
 std::string ParquetReader::PlaceOf(const LineError&) const {
-  return absl::StrCat(file_.file->path(), ": row ", read_ - 1);
+  return absl::StrCat(file_.file->path(), ": row ", first_row_ + read_ - 1);
+}
+
+uint64_t ParquetReader::bytes_parsed() const {
+  uint64_t bytes = parsed_;
+  for (const auto& column : columns_) bytes += column == nullptr ? 0 : column->bytes_parsed();
+  return bytes;
 }
 
 uint64_t ParquetReader::file_offset() const {

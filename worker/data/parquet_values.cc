@@ -49,14 +49,27 @@ bool ParquetRuns::NextRun() {
 }
 
 void ParquetRuns::Unpack(std::span<uint32_t> numbers) {
-  const uint64_t mask = (uint64_t{1} << bit_width_) - 1;
-  for (uint32_t& number : numbers) {
-    uint64_t window = 0;
-    const size_t at = packed_bit_ / 8;
-    std::memcpy(&window, packed_.data() + at, std::min<size_t>(sizeof(window), packed_.size() - at));
-    number = static_cast<uint32_t>(window >> (packed_bit_ % 8) & mask);
-    packed_bit_ += bit_width_;
+  // Copies, which what is written cannot be.
+  const uint32_t width = bit_width_;
+  const char* const packed = packed_.data();
+  uint32_t* const to = numbers.data();
+  const size_t count = numbers.size();
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  uint64_t bit = packed_bit_, window = 0;
+  size_t i = 0;
+  // As long as there are eight bytes to look at.
+  const uint64_t last_bit = packed_.size() < sizeof(window) ? 0 : 8 * (packed_.size() - sizeof(window)) + 1;
+  for (; i < count && bit < last_bit; ++i, bit += width) {
+    std::memcpy(&window, packed + bit / 8, sizeof(window));
+    to[i] = static_cast<uint32_t>(window >> (bit % 8) & mask);
   }
+  for (; i < count; ++i, bit += width) {
+    window = 0;
+    const size_t at = bit / 8;
+    std::memcpy(&window, packed + at, std::min<size_t>(sizeof(window), packed_.size() - at));
+    to[i] = static_cast<uint32_t>(window >> (bit % 8) & mask);
+  }
+  packed_bit_ = bit;
 }
 
 bool ParquetRuns::Read(std::span<uint32_t> numbers) {
@@ -78,25 +91,13 @@ bool ParquetRuns::Read(std::span<uint32_t> numbers) {
   return true;
 }
 
-void ParquetValues::Clear() {
-  numbers.clear();
-  integers.clear();
-  texts.clear();
+void ParquetValues::Truncate(size_t size) {
+  if (are_texts) return texts.resize(size);
+  numbers.resize(size);
+  if (are_integers) integers.resize(size);
 }
 
-void ParquetValues::AddFrom(const ParquetValues& other, size_t i) {
-  if (are_texts) return texts.push_back(other.texts[i]);
-  numbers.push_back(other.numbers[i]);
-  if (are_integers) integers.push_back(other.integers[i]);
-}
-
-void ParquetValues::AddMissing() {
-  if (are_texts) return texts.push_back({});
-  numbers.push_back(std::numeric_limits<double>::quiet_NaN());
-  if (are_integers) integers.push_back(0);
-}
-
-absl::Status CheckReadable(const ParquetColumn& column) {
+absl::Status CheckReadable(const ParquetColumn& column, bool with_lists) {
   const bool is_number = column.type == ParquetType::kInt32 || column.type == ParquetType::kInt64;
   if (column.type == ParquetType::kInt96) {
     return absl::UnimplementedError("its values are of INT96, an old format of times; write them as INT64 timestamps");
@@ -107,8 +108,11 @@ absl::Status CheckReadable(const ParquetColumn& column) {
   if (column.type == ParquetType::kFixedLenByteArray && column.type_length == 0) {
     return absl::InvalidArgumentError("its values have no bytes");
   }
-  if (column.is_list) {
-    return absl::UnimplementedError("it has lists; a sample has one value of each column");
+  if (column.is_list && !with_lists) {
+    return absl::UnimplementedError("it has lists; columns of lists are named in csv.multi");
+  }
+  if (column.max_repetition > 1) {
+    return absl::UnimplementedError("it has lists in lists; write one list for each row");
   }
   return absl::OkStatus();
 }

@@ -47,15 +47,24 @@ struct ParquetValues {
   std::vector<absl::string_view> texts;  // Good as long as the page or dictionary that they lie in.
 
   size_t size() const { return are_texts ? texts.size() : numbers.size(); }
-  void Clear();
-  // Adds value `i` of `other`, which is of the same column.
-  void AddFrom(const ParquetValues& other, size_t i);
-  // Adds what stands for a missing value.
-  void AddMissing();
+  void Clear() { Truncate(0); }
+  // Keeps the first `size`, of at least so many.
+  void Truncate(size_t size);
 };
 
-// What `column` holds. UNIMPLEMENTED for INT96 and for decimals that are no integers of 32 or 64 bits.
-absl::Status CheckReadable(const ParquetColumn& column);
+// One of them.
+struct ParquetValueRef {
+  const ParquetValues* values = nullptr;
+  size_t index = 0;
+
+  absl::string_view text() const { return values->texts[index]; }
+  double number() const { return values->numbers[index]; }
+  int64_t integer() const { return values->integers[index]; }
+};
+
+// What `column` holds. UNIMPLEMENTED for INT96, for decimals that are no integers of 32 or 64 bits, and for lists, or,
+// `with_lists`, for lists in lists.
+absl::Status CheckReadable(const ParquetColumn& column, bool with_lists = false);
 
 // Reads values that lie one after the other (PLAIN) in `bytes`, which must outlive the texts among them.
 class PlainReader {

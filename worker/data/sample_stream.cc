@@ -72,7 +72,7 @@ absl::Status SampleStream::Next(size_t max, Batch* batch, std::vector<std::strin
 absl::StatusOr<bool> SampleStream::OpenNext() {
   while (file_ < files_.size()) {
     const std::string& file = files_[file_++];
-    LODESTONE_ASSIGN_OR_RETURN(reader_, pixels_ != nullptr ? OpenImageFile(file) : format_.Open(file));
+    LODESTONE_ASSIGN_OR_RETURN(reader_, pixels_ != nullptr ? OpenImageFile(file) : format_.Open({.file = file}));
     if (reader_ != nullptr) return true;  // Otherwise it is empty.
   }
   return false;

@@ -29,18 +29,20 @@ const T* Take(uint64_t count, const char** at) {
 uint64_t StoredDataset::OpenBytes() const {
   return open_.labels.size() * sizeof(float) + open_.numeric.size() * sizeof(float) +
          open_.offsets.size() * sizeof(uint64_t) + open_.keys.size() * sizeof(Key) +
-         open_.values.size() * sizeof(float) + open_.groups.size() * sizeof(uint64_t);
+         open_.values.size() * sizeof(float) + open_.groups.size() * sizeof(uint64_t) +
+         open_.field_keys.size() * sizeof(uint32_t);
 }
 
 uint64_t StoredDataset::BytesOf(const Chunk& chunk) const {
   return chunk.features * (sizeof(Key) + (chunk.has_values ? sizeof(float) : 0)) +
-         chunk.samples * (sizeof(float) * (1 + uint64_t{numeric_count_}) + (sparse_ ? sizeof(uint64_t) : 0) +
-                          (grouped_ ? sizeof(uint64_t) : 0));
+         chunk.samples * (sizeof(float) * (1 + uint64_t{numeric_count_}) + sizeof(uint32_t) * uint64_t{fields_} +
+                          (sparse_ ? sizeof(uint64_t) : 0) + (grouped_ ? sizeof(uint64_t) : 0));
 }
 
 void StoredDataset::Append(float label, const ParsedLine& sample) {
   LODESTONE_CHECK(sample.numeric.size() == numeric_count_);
   LODESTONE_CHECK(sparse_ || sample.keys.size() == keys_per_sample_);
+  LODESTONE_CHECK(sample.field_keys.size() == fields_);
   if (open_.labels.size() == kChunkSamples) Seal();
   open_.labels.push_back(label);
   open_.numeric.insert(open_.numeric.end(), sample.numeric.begin(), sample.numeric.end());
@@ -54,6 +56,7 @@ void StoredDataset::Append(float label, const ParsedLine& sample) {
   }
   if (sparse_) open_.offsets.push_back(open_.keys.size());
   if (grouped_) open_.groups.push_back(sample.group);
+  open_.field_keys.insert(open_.field_keys.end(), sample.field_keys.begin(), sample.field_keys.end());
   ++size_;
 }
 
@@ -71,6 +74,7 @@ void StoredDataset::Seal() {
   at = Put(open_.labels, at);
   at = Put(open_.numeric, at);
   at = Put(open_.values, at);
+  at = Put(open_.field_keys, at);
   LODESTONE_CHECK(at == chunk.memory.get() + BytesOf(chunk));
   memory_bytes_ += BytesOf(chunk);
   chunks_.push_back(std::move(chunk));
@@ -81,6 +85,7 @@ void StoredDataset::Seal() {
   open_.keys.clear();
   open_.values.clear();
   open_.groups.clear();
+  open_.field_keys.clear();
 }
 
 StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) const {
@@ -91,6 +96,7 @@ StoredDataset::View StoredDataset::ViewOf(const Chunk& chunk, const char* at) co
   view.labels = Take<float>(chunk.samples, &at);
   view.numeric = Take<float>(uint64_t{chunk.samples} * numeric_count_, &at);
   view.values = chunk.has_values ? Take<float>(chunk.features, &at) : nullptr;
+  view.field_keys = Take<uint32_t>(uint64_t{chunk.samples} * fields_, &at);
   return view;
 }
 
@@ -102,6 +108,7 @@ StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
             .keys = open_.keys.data(),
             .values = open_.values.empty() ? nullptr : open_.values.data(),
             .groups = open_.groups.data(),
+            .field_keys = open_.field_keys.data(),
             .raw = false};
   }
   const Chunk& chunk = chunks_[index];
@@ -113,7 +120,7 @@ StoredDataset::View StoredDataset::ViewOf(uint64_t index) const {
 void StoredDataset::KeepEverySecond() {
   // Without memory for a mapping there is none for samples either.
   if (spill_ != nullptr && !spill_->Map().ok()) throw std::bad_alloc();
-  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_);
+  StoredDataset kept(numeric_count_, keys_per_sample_, sparse_, grouped_, fields_ > 0);
   Batch batch;
   ParsedLine sample;
   for (uint64_t i = 0; i < size_; i += 2) {
@@ -121,6 +128,8 @@ void StoredDataset::KeepEverySecond() {
     sample.numeric = batch.numeric;
     sample.keys = batch.keys;
     sample.values = batch.values;
+    sample.field_keys.clear();
+    for (uint32_t f = 0; f < fields_; ++f) sample.field_keys.push_back(batch.offsets[f + 1] - batch.offsets[f]);
     if (grouped_) sample.group = batch.groups[0];
     kept.Append(batch.labels[0], sample);
   }
@@ -186,6 +195,13 @@ void StoredDataset::ReadKeys(const View& view, uint64_t row, Batch* batch) const
   }
 }
 
+void StoredDataset::ReadOffsets(const View& view, uint64_t row, Batch* batch) const {
+  if (fields_ == 0) batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
+  for (uint32_t f = 0; f < fields_; ++f) {
+    batch->offsets.push_back(batch->offsets.back() + view.field_keys[row * fields_ + f]);
+  }
+}
+
 void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const {
   batch->size = indices.size();
   batch->labels.clear();
@@ -206,7 +222,7 @@ void StoredDataset::Read(std::span<const uint64_t> indices, Batch* batch) const 
     }
     ReadKeys(view, row, batch);
     if (grouped_) batch->groups.push_back(view.groups[row]);
-    batch->offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
+    ReadOffsets(view, row, batch);
   }
 }
 

@@ -22,11 +22,17 @@ namespace lodestone::worker {
 
 class StoredDataset final : public Dataset {
  public:
-  // `keys_per_sample` is what every sample has, unless `sparse`.
-  StoredDataset(uint32_t numeric_count, uint32_t keys_per_sample, bool sparse, bool grouped = false)
-      : numeric_count_(numeric_count), keys_per_sample_(keys_per_sample), sparse_(sparse), grouped_(grouped) {}
+  // `keys_per_sample` is what every sample has, unless `sparse`, or `several`: then each of so many fields has one and
+  // more.
+  StoredDataset(uint32_t numeric_count, uint32_t keys_per_sample, bool sparse, bool grouped = false,
+                bool several = false)
+      : numeric_count_(numeric_count),
+        keys_per_sample_(keys_per_sample),
+        sparse_(sparse || several),
+        grouped_(grouped),
+        fields_(several ? keys_per_sample : 0) {}
 
-  // Adds a sample. REQUIRES: as many numbers and keys as given to the constructor.
+  // Adds a sample. REQUIRES: as many numbers, keys and fields as given to the constructor.
   void Append(float label, const ParsedLine& sample);
 
   // Removes the second of every two samples; those that stay are in memory. REQUIRES: before Finish.
@@ -67,8 +73,9 @@ class StoredDataset final : public Dataset {
     std::vector<float> numeric;
     std::vector<uint64_t> offsets;  // Only if sparse: where each sample's keys end.
     std::vector<Key> keys;
-    std::vector<float> values;     // Beside keys; empty if all are 1.
-    std::vector<uint64_t> groups;  // Only if grouped.
+    std::vector<float> values;         // Beside keys; empty if all are 1.
+    std::vector<uint64_t> groups;      // Only if grouped.
+    std::vector<uint32_t> field_keys;  // [samples, fields_]
   };
   struct View {
     const float* labels;
@@ -77,6 +84,7 @@ class StoredDataset final : public Dataset {
     const Key* keys;
     const float* values;  // Null: all are 1.
     const uint64_t* groups;
+    const uint32_t* field_keys;
     bool raw;  // Labels and numbers are as they were appended.
   };
 
@@ -87,11 +95,13 @@ class StoredDataset final : public Dataset {
   View ViewOf(uint64_t chunk) const;
   View ViewOf(const Chunk& chunk, const char* at) const;
   void ReadKeys(const View& view, uint64_t row, Batch* batch) const;
+  void ReadOffsets(const View& view, uint64_t row, Batch* batch) const;
 
   const uint32_t numeric_count_;
   const uint32_t keys_per_sample_;
-  const bool sparse_;
-  const bool grouped_;  // Samples have groups.
+  const bool sparse_;      // Samples have any number of keys.
+  const bool grouped_;     // Samples have groups.
+  const uint32_t fields_;  // Whose numbers of keys are kept; 0: each has one.
   uint64_t size_ = 0;
   uint64_t memory_bytes_ = 0;  // Of chunks_ that are in memory.
   bool has_values_ = false;    // Some chunk has values other than 1.

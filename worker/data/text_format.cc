@@ -30,8 +30,8 @@ absl::Status OtherTransform(absl::string_view file, const std::string& column, c
 
 // The columns of `layout`, by where they stand among those of one kind, in the order of `known`. By name where both
 // have names, otherwise as they come.
-template <typename Known, typename NameAt>
-absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, const NameAt& name_at, bool by_name,
+template <typename Known, typename IsAt>
+absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, const IsAt& is_at, bool by_name,
                                             const std::string& file, const char* kind) {
   if (static_cast<size_t>(known.size()) != count) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": the configuration names ", count, " ", kind,
@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, co
   for (size_t i = 0; i < count; ++i) {
     size_t at = i;
     if (by_name) {
-      for (at = 0; at < count && name_at(at) != known[static_cast<int>(i)].name();) ++at;
+      for (at = 0; at < count && !is_at(at, known[static_cast<int>(i)]);) ++at;
     }
     if (at == count) {
       return absl::InvalidArgumentError(
@@ -54,24 +54,52 @@ absl::StatusOr<std::vector<size_t>> OrderOf(const Known& known, size_t count, co
   return order;
 }
 
+// Whether a field of the layout has as many keys as the known column.
+absl::Status CheckPooling(const v1::DataDescription::CategoricalColumn& known, const CsvLayout& layout, size_t field,
+                          const std::string& file) {
+  const MultiRule rule = layout.multi.empty() ? MultiRule() : layout.multi[field];
+  const std::string pooling = rule.several ? PoolingName(rule.pooling) : "";
+  if (pooling == known.pooling() &&
+      (!rule.several || (rule.separator == known.separator() && rule.values_max == known.values_max()))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ": the model was trained with ",
+                   known.pooling().empty() ? "one category"
+                                           : absl::StrCat("the ", known.pooling(), " of up to ", known.values_max(),
+                                                          " categories, separated by ", Quoted(known.separator()), ","),
+                   " of ", layout.names[layout.categorical[field]], "; set csv.multi as it was"));
+}
+
 }  // namespace
 
 absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string& file, CsvLayout* layout) {
   const bool by_name = layout->has_header && known.header();
-  LODESTONE_ASSIGN_OR_RETURN(
-      const std::vector<size_t> numeric,
-      OrderOf(
-          known.numeric(), layout->numeric.size(),
-          [&](size_t i) { return layout->plain_names[layout->numeric[i].index]; }, by_name, file, "numeric"));
-  LODESTONE_ASSIGN_OR_RETURN(
-      const std::vector<size_t> categorical,
-      OrderOf(
-          known.categorical(), layout->categorical.size(),
-          [&](size_t i) { return layout->plain_names[layout->categorical[i]]; }, by_name, file, "categorical"));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<size_t> numeric,
+                             OrderOf(
+                                 known.numeric(), layout->numeric.size(),
+                                 [&](size_t i, const v1::DataDescription::NumericColumn& column) {
+                                   return layout->numeric[i].indicates_missing == column.indicates_missing() &&
+                                          layout->plain_names[layout->numeric[i].index] == column.name();
+                                 },
+                                 by_name, file, "numeric"));
+  LODESTONE_ASSIGN_OR_RETURN(const std::vector<size_t> categorical,
+                             OrderOf(
+                                 known.categorical(), layout->categorical.size(),
+                                 [&](size_t i, const v1::DataDescription::CategoricalColumn& column) {
+                                   return layout->plain_names[layout->categorical[i]] == column.name();
+                                 },
+                                 by_name, file, "categorical"));
   const CsvLayout before = *layout;
   for (size_t i = 0; i < numeric.size(); ++i) {
     layout->numeric[i] = before.numeric[numeric[i]];
-    const std::string& transform = known.numeric(static_cast<int>(i)).transform();
+    const v1::DataDescription::NumericColumn& column = known.numeric(static_cast<int>(i));
+    if (column.indicates_missing() != layout->numeric[i].indicates_missing) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": the model was trained with ", column.indicates_missing(),
+                                                     " as csv.missing_indicator of ",
+                                                     layout->names[layout->numeric[i].index], "; set it as it was"));
+    }
+    const std::string& transform = column.transform();
     if (transform == TransformName(layout->numeric[i].transform)) continue;
     return OtherTransform(file, layout->names[layout->numeric[i].index], transform, layout->numeric[i].transform);
   }
@@ -82,6 +110,8 @@ absl::Status ArrangeAsKnown(const v1::DataDescription& known, const std::string&
     layout->buckets[i] = before.buckets[categorical[i]];
     layout->buckets[i].counts = false;
     layout->buckets[i].bounds.assign(column.bounds().begin(), column.bounds().end());
+    if (!layout->multi.empty()) layout->multi[i] = before.multi[categorical[i]];
+    LODESTONE_RETURN_IF_ERROR(CheckPooling(column, *layout, i, file));
     if (BucketName(layout->buckets[i].kind) == column.bucket()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": the model was trained with ", column.bucket().empty() ? "the values" : column.bucket(),
@@ -151,17 +181,20 @@ absl::Status TextFormat::Start(const std::string& file) {
     schema_.numeric_count = static_cast<uint32_t>(first_layout_->numeric.size());
     schema_.field_count = static_cast<uint32_t>(first_layout_->categorical.size());
     for (const CsvLayout::NumericColumn& column : first_layout_->numeric) transforms_.push_back(column.transform);
+    // Of fields with one key all poolings are the same.
+    for (const MultiRule& rule : first_layout_->multi) schema_.pooling.push_back(rule.pooling);
   }
   return absl::OkStatus();
 }
 
 void TextFormat::Describe(v1::DataDescription* description) const {
   description->set_format(absl::AsciiStrToLower(Format::Format_Name(format_)));
-  const auto add_number = [&](const std::string& name, v1::Transform transform) {
+  const auto add_number = [&](const std::string& name, v1::Transform transform, bool indicates_missing) {
     v1::DataDescription::NumericColumn& column = *description->add_numeric();
     column.set_name(name);
     column.set_transform(TransformName(transform));
     column.set_deviation(1);
+    column.set_indicates_missing(indicates_missing);
   };
   const auto add_category = [&](const std::string& name, uint64_t salt, const BucketRule& bucket) {
     v1::DataDescription::CategoricalColumn& column = *description->add_categorical();
@@ -175,7 +208,7 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     if (sparse_grouped_) description->set_group(kSparseGroup);
     description->set_sparse_transform(TransformName(transform_));
   } else if (format_ == Format::CRITEO) {
-    for (uint32_t i = 0; i < kCriteoNumbers; ++i) add_number(absl::StrCat("I", i + 1), transform_);
+    for (uint32_t i = 0; i < kCriteoNumbers; ++i) add_number(absl::StrCat("I", i + 1), transform_, false);
     for (uint32_t i = 0; i < kCriteoCategories; ++i) add_category(absl::StrCat("C", i + 1), i, {});
   } else if (first_layout_.has_value()) {
     const CsvLayout& layout = *first_layout_;
@@ -186,9 +219,16 @@ void TextFormat::Describe(v1::DataDescription* description) const {
     if (layout.label.has_value()) description->set_label(layout.plain_names[*layout.label]);
     if (layout.group.has_value()) description->set_group(layout.plain_names[*layout.group]);
     for (const std::string& missing : layout.missing) description->add_missing(missing);
-    for (const auto& column : layout.numeric) add_number(layout.plain_names[column.index], column.transform);
+    for (const auto& column : layout.numeric) {
+      add_number(layout.plain_names[column.index], column.transform, column.indicates_missing);
+    }
     for (size_t i = 0; i < layout.categorical.size(); ++i) {
       add_category(layout.plain_names[layout.categorical[i]], layout.salts[i], layout.buckets[i]);
+      if (layout.multi.empty() || !layout.multi[i].several) continue;
+      v1::DataDescription::CategoricalColumn& column = *description->mutable_categorical(static_cast<int>(i));
+      column.set_pooling(PoolingName(layout.multi[i].pooling));
+      column.set_separator(layout.multi[i].separator);
+      column.set_values_max(layout.multi[i].values_max);
     }
   }
 }
@@ -201,6 +241,7 @@ size_t TextFormat::unknown_bounds() const {
 
 void TextFormat::SetBounds(std::vector<std::vector<double>> bounds) {
   bounds_ = std::move(bounds);
+  opened_layout_.reset();
   SetBounds(&*first_layout_);
 }
 
@@ -220,7 +261,7 @@ absl::StatusOr<std::optional<CsvLayout>> TextFormat::RawLayout(const std::string
         CsvLayout layout, FindColumnLayout(config_.csv(), transform_, file, parquet.Names(), options_.labels_optional));
     return std::optional<CsvLayout>(std::move(layout));
   }
-  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines(file, config_.csv().skip_lines()));
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines({.file = file}, config_.csv().skip_lines()));
   const std::string delimiter = config_.csv().delimiter();
   std::vector<std::string> lines;
   absl::string_view line;
@@ -288,6 +329,11 @@ absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout
   for (size_t i = 0; i < layout.numeric.size() && layout.numeric_by_default; ++i) {
     LODESTONE_RETURN_IF_ERROR(check_name(layout.numeric[i].index, first.numeric[i].index, "csv.numeric"));
   }
+  for (size_t i = 0; i < layout.multi.size(); ++i) {
+    if (layout.multi[i].several || first.multi[i].several) {
+      LODESTONE_RETURN_IF_ERROR(check_name(layout.categorical[i], first.categorical[i], "csv.multi"));
+    }
+  }
   for (size_t i = 0; i < layout.categorical.size(); ++i) {
     const BucketRule::Kind kind = layout.buckets[i].kind, expected = first.buckets[i].kind;
     if (kind == BucketRule::Kind::kText && expected == kind) continue;
@@ -300,23 +346,27 @@ absl::Status TextFormat::CheckLikeFirst(const std::string& file, const CsvLayout
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<SampleReader>> TextFormat::Open(const std::string& file) const {
+absl::StatusOr<std::unique_ptr<SampleReader>> TextFormat::Open(const FilePart& part) {
   if (is_sparse()) {
     const bool fields = format_ == Format::LIBFFM;
-    return TextReader::Open(file, std::make_unique<LibsvmParser>(transform_, options_.labels_optional, fields));
+    return TextReader::Open(part, std::make_unique<LibsvmParser>(transform_, options_.labels_optional, fields));
   }
   if (format_ == Format::CRITEO) {
-    return TextReader::Open(file, std::make_unique<CriteoParser>(transform_, options_.labels_optional));
+    return TextReader::Open(part, std::make_unique<CriteoParser>(transform_, options_.labels_optional));
   }
-  LODESTONE_ASSIGN_OR_RETURN(std::optional<CsvLayout> layout, Layout(file));
+  if (part.file != opened_file_ || !opened_layout_.has_value()) {
+    LODESTONE_ASSIGN_OR_RETURN(opened_layout_, Layout(part.file));
+    opened_file_ = part.file;
+  }
+  std::optional<CsvLayout> layout = opened_layout_;
   if (!layout.has_value()) return nullptr;
-  LODESTONE_RETURN_IF_ERROR(CheckLikeFirst(file, *layout));
+  LODESTONE_RETURN_IF_ERROR(CheckLikeFirst(part.file, *layout));
   if (format_ == Format::PARQUET) {
-    LODESTONE_ASSIGN_OR_RETURN(ParquetFile parquet, ParquetFile::Open(file));
-    return ParquetReader::Create(std::move(parquet), *std::move(layout));
+    LODESTONE_ASSIGN_OR_RETURN(ParquetFile parquet, ParquetFile::Open(part.file));
+    return ParquetReader::Create(std::move(parquet), *std::move(layout), part);
   }
   const bool header = layout->has_header;
-  return TextReader::Open(file, std::make_unique<CsvParser>(*std::move(layout)),
+  return TextReader::Open(part, std::make_unique<CsvParser>(*std::move(layout)),
                           {config_.csv().skip_lines(), config_.csv().comment(), header});
 }
 

@@ -15,6 +15,7 @@
 #include "proto/model.pb.h"
 #include "worker/data/csv_layout.h"
 #include "worker/data/dataset.h"
+#include "worker/data/file_parts.h"
 #include "worker/data/sample_reader.h"
 
 namespace lodestone::worker {
@@ -53,8 +54,8 @@ class TextFormat {
   // Sets the fields about format and columns, but for their statistics. After Start.
   void Describe(v1::DataDescription* description) const;
 
-  // The reader of one of the files; null if it is empty. After Start.
-  absl::StatusOr<std::unique_ptr<SampleReader>> Open(const std::string& file) const;
+  // The reader of a part of one of the files; null if the file is empty. After Start.
+  absl::StatusOr<std::unique_ptr<SampleReader>> Open(const FilePart& part);
 
  private:
   // The layout of a file of columns; nothing if it is empty.
@@ -79,6 +80,9 @@ class TextFormat {
   std::optional<CsvLayout> first_layout_;
   bool sparse_grouped_ = false;
   std::vector<std::vector<double>> bounds_;
+  // Of the file that a part was opened of last.
+  std::string opened_file_;
+  std::optional<CsvLayout> opened_layout_;
 };
 
 }  // namespace lodestone::worker

@@ -32,59 +32,98 @@ class TextFiles {
   TextFiles(const v1::DataConfig& config, TextFormat* format, bool again = false)
       : config_(config), format_(format), again_(again) {}
 
-  absl::Status Read(const std::vector<std::string>& files, LoadProgress* progress, Sink sink) {
-    for (const std::string& file : files) {
-      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, format_->Open(file));
-      if (reader != nullptr) LODESTONE_RETURN_IF_ERROR(ReadFile(reader.get(), *progress, sink));
+  absl::Status Read(const std::vector<FilePart>& parts, LoadProgress* progress, Sink sink) {
+    for (const FilePart& part : parts) {
+      LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, format_->Open(part));
+      if (part.file != file_) bad_lines_ = 0;
+      file_ = part.file;
+      if (reader != nullptr) LODESTONE_RETURN_IF_ERROR(ReadPart(reader.get(), *progress, sink));
       progress->FileDone();
     }
     return absl::OkStatus();
   }
+  uint64_t parsed_bytes() const { return parsed_bytes_; }
 
  private:
-  absl::Status ReadFile(SampleReader* reader, const LoadProgress& progress, Sink sink) {
+  absl::Status ReadPart(SampleReader* reader, const LoadProgress& progress, Sink sink) {
     ParsedLine parsed;
-    uint64_t bad_lines = 0;
     for (uint64_t count = 1;; ++count) {
       if (count % kLinesPerProgress == 0) progress.At(reader->file_offset());
       LineError error;
       LODESTONE_ASSIGN_OR_RETURN(const LineOutcome outcome, reader->Next(&parsed, &error));
-      if (outcome == LineOutcome::kBlank) return absl::OkStatus();
+      if (outcome == LineOutcome::kBlank) {
+        parsed_bytes_ += reader->bytes_parsed();
+        return absl::OkStatus();
+      }
       if (outcome == LineOutcome::kSample) LODESTONE_RETURN_IF_ERROR(sink(parsed, &error));
       if (!error.message.empty()) {
         std::string text = absl::StrCat(reader->PlaceOf(error), ": ", error.message);
         if (error.lines > 1) absl::StrAppend(&text, ", and takes the ", error.lines - 1, " lines after it along");
-        LODESTONE_RETURN_IF_ERROR(CountBadLines(text, error.lines, &bad_lines));
+        LODESTONE_RETURN_IF_ERROR(CountBadLines(text, error.lines));
       }
     }
   }
 
-  absl::Status CountBadLines(const std::string& text, uint64_t lines, uint64_t* bad_lines) const {
-    *bad_lines += lines;
-    if (*bad_lines <= config_.bad_lines_max()) {
+  absl::Status CountBadLines(const std::string& text, uint64_t lines) {
+    bad_lines_ += lines;
+    if (bad_lines_ <= config_.bad_lines_max()) {
       if (!again_) LODESTONE_LOG(WARN, "data", "malformed line skipped at={}", text);
       return absl::OkStatus();
     }
     if (config_.bad_lines_max() == 0) return absl::InvalidArgumentError(text);
-    return absl::InvalidArgumentError(absl::StrCat(text, " (malformed line ", *bad_lines, " of this file; ",
+    return absl::InvalidArgumentError(absl::StrCat(text, " (malformed line ", bad_lines_, " of this file; ",
                                                    "data.bad_lines_max is ", config_.bad_lines_max(), ")"));
   }
 
   const v1::DataConfig& config_;
   TextFormat* const format_;
   const bool again_;
+  std::string file_;        // That is read,
+  uint64_t bad_lines_ = 0;  // and its malformed lines.
+  uint64_t parsed_bytes_ = 0;
 };
 
+// INVALID_ARGUMENT, saying what to change, if a worker that reads its share of the files would have to know all of
+// them.
+absl::Status CheckShare(const v1::DataConfig& config, LabelKind kind, const TextFormat& format) {
+  const auto needs_all = [](absl::string_view what, absl::string_view instead) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.read: share reads a part of the files, and ", what,
+        " of all of them; set data.read: all for a first run, whose model later runs go on from, or ", instead));
+  };
+  if (kind == LabelKind::kClass && config.label_map().empty()) {
+    return needs_all("the classes are the labels", "name the classes in data.label_map");
+  }
+  const std::vector<v1::Transform>& transforms = format.transforms();
+  if (std::any_of(transforms.begin(), transforms.end(), Standardizes)) {
+    return needs_all("standardized numbers need mean and deviation", "take the transforms none or log");
+  }
+  if (format.unknown_bounds() > 0) {
+    return needs_all("csv.bucket: quantiles needs the numbers", "take log2");
+  }
+  return absl::OkStatus();
+}
+
+// What was counted over a share is not the data's, and would differ from worker to worker.
+void ForgetCounts(Schema* schema) {
+  schema->class_counts.assign(schema->class_counts.size(), 0);
+  schema->label_mean = 0;
+  schema->train_samples = 0;
+  schema->description.set_label_mean(0);
+  schema->description.set_samples(0);
+  for (auto& one : *schema->description.mutable_classes()) one.set_samples(0);
+}
+
 // Reads the training files for the bounds of csv.bucket, where these are theirs. `labels` has none yet.
-absl::Status FindBounds(const v1::DataConfig& config, const std::vector<std::string>& files, LabelIndex labels,
+absl::Status FindBounds(const v1::DataConfig& config, const std::vector<FilePart>& parts, LabelIndex labels,
                         const Partition& partition, TextFormat* format) {
   std::vector<Quantiles> columns(format->unknown_bounds());
   if (columns.empty()) return absl::OkStatus();
   const LoadProgress::Callback nobody;
-  LoadProgress progress(nobody, files);
+  LoadProgress progress(nobody, std::vector<uint64_t>(parts.size()));
   uint64_t index = 0;
   TextFiles text(config, format, /*again=*/true);
-  LODESTONE_RETURN_IF_ERROR(text.Read(files, &progress, [&](const ParsedLine& line, LineError* error) {
+  LODESTONE_RETURN_IF_ERROR(text.Read(parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
     if (!labels.Add(line.label, &label, &error->message, held_out)) {
@@ -106,24 +145,34 @@ absl::Status FindBounds(const v1::DataConfig& config, const std::vector<std::str
 absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig::Format format, const DataFiles& files,
                                     LabelKind kind, Partition partition, const LoadProgress::Callback& callback,
                                     const v1::DataDescription* known, const SampleLimits& limits) {
-  std::vector<std::string> all = files.train;
-  all.insert(all.end(), files.test.begin(), files.test.end());
-  LoadProgress progress(callback, all);
+  const bool share = config.read() == v1::DataConfig::SHARE && partition.count > 1;
+  std::vector<FilePart> train_parts = WholeFiles(files.train);
+  if (share) {
+    LODESTONE_ASSIGN_OR_RETURN(train_parts, ShareOf(files.train, format, partition));
+  }
+  const std::vector<FilePart> test_parts = WholeFiles(files.test);
+  std::vector<uint64_t> sizes;
+  for (const FilePart& part : train_parts) sizes.push_back(part.bytes);
+  for (const FilePart& part : test_parts) sizes.push_back(part.bytes);
+  LoadProgress progress(callback, std::move(sizes));
   LODESTONE_ASSIGN_OR_RETURN(LabelIndex labels, LabelIndex::Create(kind, config, known));
   TextFormat text_format(config, format, known);
   LODESTONE_RETURN_IF_ERROR(text_format.Start(files.train.at(0)));
-  LODESTONE_RETURN_IF_ERROR(FindBounds(config, files.train, labels, partition, &text_format));
+  if (share && known == nullptr) LODESTONE_RETURN_IF_ERROR(CheckShare(config, kind, text_format));
+  LODESTONE_RETURN_IF_ERROR(FindBounds(config, train_parts, labels, partition, &text_format));
   TextFiles text(config, &text_format);
   Standardizer standardizer(text_format.transforms(), known);
 
+  SampleLimits kept_limits = limits;
+  if (share) kept_limits.train_sample = 0;  // There are none but the partition's own.
   LoadedData data;
   data.schema = text_format.schema();
-  KeptSamples<StoredDataset> kept(config, limits, 0, [&] {
+  KeptSamples<StoredDataset> kept(config, kept_limits, 0, [&] {
     return std::make_unique<StoredDataset>(data.schema.numeric_count, data.schema.field_count, data.schema.sparse,
-                                           text_format.grouped());
+                                           text_format.grouped(), !data.schema.pooling.empty());
   });
   uint64_t index = 0, trained = 0;  // Of all samples; of those, that are not held out.
-  LODESTONE_RETURN_IF_ERROR(text.Read(files.train, &progress, [&](const ParsedLine& line, LineError* error) {
+  LODESTONE_RETURN_IF_ERROR(text.Read(train_parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     const bool held_out = partition.HoldsOut(index);
     if (!labels.Add(line.label, &label, &error->message, held_out)) {
@@ -133,8 +182,9 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
     ++index;
     if (held_out) return limits.with_test ? kept.AddTest(label, line) : absl::OkStatus();
     standardizer.Add(line.numeric);
-    return kept.AddTrain(partition.Has(trained++), label, line);
+    return kept.AddTrain(partition.Has(trained++) || share, label, line);
   }));
+  data.parsed_bytes = text.parsed_bytes();
   if (index == 0) return absl::InvalidArgumentError(absl::StrCat(files.train[0], ": no sample in the training files"));
   LODESTONE_RETURN_IF_ERROR(CheckHeldOut(partition, index, trained));
   labels.Finish();
@@ -143,11 +193,12 @@ absl::StatusOr<LoadedData> LoadText(const v1::DataConfig& config, v1::DataConfig
   text_format.Describe(&data.schema.description);
   standardizer.Describe(&data.schema.description);
   labels.Describe(&data.schema.description);
+  if (share && known == nullptr) ForgetCounts(&data.schema);
   const bool own_test = !files.test.empty();
   const auto finish = [&](StoredDataset* samples, bool test) {
     return samples->Finish(test && own_test ? std::vector<float>() : labels.Table(), standardizer);
   };
-  LODESTONE_RETURN_IF_ERROR(text.Read(files.test, &progress, [&](const ParsedLine& line, LineError* error) {
+  LODESTONE_RETURN_IF_ERROR(text.Read(test_parts, &progress, [&](const ParsedLine& line, LineError* error) {
     float label = 0;
     if (!labels.Find(line.label, &label, &error->message)) {
       error->column = line.label_column;

@@ -9,10 +9,18 @@
 
 namespace lodestone::worker {
 
-absl::StatusOr<LineReader> OpenLines(const std::string& file, uint32_t skip_lines) {
-  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(file));
+absl::StatusOr<LineReader> OpenLines(const FilePart& part, uint32_t skip_lines) {
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, part.is_whole()
+                                                    ? LineReader::Open(part.file)
+                                                    : LineReader::OpenRange(part.file, part.begin, part.end));
   absl::string_view line;
-  for (uint32_t i = 0; i < skip_lines; ++i) LODESTONE_RETURN_IF_ERROR(reader.Next(&line).status());
+  for (uint32_t i = 0; i < skip_lines && part.begin == 0; ++i) {
+    LODESTONE_ASSIGN_OR_RETURN(const bool found, reader.Next(&line));
+    if (found || part.is_whole()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(part.file, ": csv.skip_lines goes beyond the first ", part.end,
+                                                   " bytes, a part of the file by data.read: share; ",
+                                                   "set data.read: all"));
+  }
   return reader;
 }
 
@@ -32,11 +40,11 @@ absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comme
   return true;
 }
 
-absl::StatusOr<std::unique_ptr<SampleReader>> TextReader::Open(const std::string& file,
-                                                               std::unique_ptr<LineParser> parser,
+absl::StatusOr<std::unique_ptr<SampleReader>> TextReader::Open(const FilePart& part, std::unique_ptr<LineParser> parser,
                                                                NoSamples no_samples) {
-  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines(file, no_samples.skip_lines));
-  return std::unique_ptr<SampleReader>(new TextReader(std::move(reader), std::move(parser), std::move(no_samples)));
+  LODESTONE_ASSIGN_OR_RETURN(LineReader reader, OpenLines(part, no_samples.skip_lines));
+  return std::unique_ptr<SampleReader>(
+      new TextReader(std::move(reader), part, std::move(parser), std::move(no_samples)));
 }
 
 absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* error) {
@@ -44,6 +52,11 @@ absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* erro
     absl::string_view line;
     LODESTONE_ASSIGN_OR_RETURN(const bool found, NextLine(*parser_, comment_, &reader_, &line));
     if (!found) return LineOutcome::kBlank;
+    if (!is_whole_ && reader_.lines_joined() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          PlaceOf({1, 1, ""}), ": a quoted field holds the end of a line, where data.read: share may cut the file; ",
+          "set data.read: all"));
+    }
     if (header_) {
       header_ = line.find_first_not_of(' ') == absl::string_view::npos;
       continue;
@@ -55,6 +68,7 @@ absl::StatusOr<LineOutcome> TextReader::Next(ParsedLine* parsed, LineError* erro
 }
 
 std::string TextReader::PlaceOf(const LineError& error) const {
+  if (!counts_lines_) return absl::StrCat(reader_.path(), ": byte ", reader_.line_offset() + error.column - 1);
   return absl::StrCat(reader_.path(), ":", reader_.line_number(), ":", error.column);
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/data/file_parts.h"
 #include "worker/data/line_parser.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/sample_reader.h"
@@ -22,8 +23,8 @@ struct NoSamples {
   bool header = false;      // And the first that is neither, nor blank.
 };
 
-// Opens the file behind its first `skip_lines` lines.
-absl::StatusOr<LineReader> OpenLines(const std::string& file, uint32_t skip_lines);
+// Opens a part of a file, behind the file's first `skip_lines` lines.
+absl::StatusOr<LineReader> OpenLines(const FilePart& part, uint32_t skip_lines);
 
 // The next line of `reader` that does not begin with `comment` (unless that is empty), with the physical lines that its
 // quotes join to it; false after the last one.
@@ -32,20 +33,26 @@ absl::StatusOr<bool> NextLine(const LineParser& parser, const std::string& comme
 
 class TextReader final : public SampleReader {
  public:
-  static absl::StatusOr<std::unique_ptr<SampleReader>> Open(const std::string& file, std::unique_ptr<LineParser> parser,
+  // `no_samples`: of the file.
+  static absl::StatusOr<std::unique_ptr<SampleReader>> Open(const FilePart& part, std::unique_ptr<LineParser> parser,
                                                             NoSamples no_samples = {});
 
   absl::StatusOr<LineOutcome> Next(ParsedLine* parsed, LineError* error) override;
   std::string PlaceOf(const LineError& error) const override;
-  uint64_t file_offset() const override { return reader_.file_offset(); }
+  uint64_t file_offset() const override { return is_whole_ ? reader_.file_offset() : reader_.bytes_parsed(); }
+  uint64_t bytes_parsed() const override { return reader_.bytes_parsed(); }
 
  private:
-  TextReader(LineReader reader, std::unique_ptr<LineParser> parser, NoSamples no_samples)
-      : reader_(std::move(reader)),
+  TextReader(LineReader reader, const FilePart& part, std::unique_ptr<LineParser> parser, NoSamples no_samples)
+      : is_whole_(part.is_whole()),
+        counts_lines_(part.begin == 0),
+        reader_(std::move(reader)),
         parser_(std::move(parser)),
         comment_(std::move(no_samples.comment)),
-        header_(no_samples.header) {}
+        header_(no_samples.header && part.begin == 0) {}
 
+  const bool is_whole_;
+  const bool counts_lines_;  // From the file's beginning.
   LineReader reader_;
   const std::unique_ptr<LineParser> parser_;
   const std::string comment_;

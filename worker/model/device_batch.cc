@@ -65,10 +65,11 @@ void DeviceBatch::Pack(const KeyedBatch& keyed, std::span<const size_t> row_floa
             At<uint32_t>(end_chunk)};
   view_ = {batch.size,
            keyed.keys.size(),
-           {batch.size, At<uint32_t>(offsets), At<uint32_t>(row), batch.values.empty() ? nullptr : At<float>(values),
-            ordered_ ? &order_ : nullptr},
+           {keyed.sparse().samples, At<uint32_t>(offsets), At<uint32_t>(row),
+            batch.values.empty() ? nullptr : At<float>(values), ordered_ ? &order_ : nullptr},
            At<float>(numeric),
-           At<float>(labels)};
+           At<float>(labels),
+           keyed.row.size()};
 }
 
 void DeviceBatch::Upload(std::span<const kernels::ScratchArray<float>> rows) {

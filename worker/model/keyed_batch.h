@@ -16,11 +16,12 @@ namespace lodestone::worker {
 
 // A batch in the memory of the backend that computes it.
 struct BatchView {
-  size_t size = 0;
+  size_t size = 0;  // Samples. Where fields may have several keys, `sparse` has a field for each of its samples.
   size_t keys = 0;  // Distinct ones.
   kernels::SparseBatch sparse;
   const float* numeric = nullptr;  // [size, numeric_count]
   const float* labels = nullptr;   // [size]
+  size_t features = 0;             // Of all samples: the batch's keys, one by one.
 };
 
 struct KeyedBatch {
@@ -30,10 +31,13 @@ struct KeyedBatch {
 
   // The features in the kernels' form; valid while the batch stays as it is.
   kernels::SparseBatch sparse() const {
-    return {batch.size, batch.offsets.data(), row.data(), batch.values.empty() ? nullptr : batch.values.data()};
+    return {batch.offsets.empty() ? 0 : batch.offsets.size() - 1, batch.offsets.data(), row.data(),
+            batch.values.empty() ? nullptr : batch.values.data()};
   }
   // All of it, for a backend that works on the host's memory; likewise.
-  BatchView view() const { return {batch.size, keys.size(), sparse(), batch.numeric.data(), batch.labels.data()}; }
+  BatchView view() const {
+    return {batch.size, keys.size(), sparse(), batch.numeric.data(), batch.labels.data(), batch.keys.size()};
+  }
 };
 
 // Counts keys. Keeps its memory from batch to batch.

@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "kernels/flush_denormals.h"
 #include "worker/model/model_description.h"
+#include "worker/model/pooled_fields.h"
 
 namespace lodestone::worker {
 
@@ -30,7 +31,10 @@ Model::Model(ModelPlan plan, std::vector<v1::TableSpec> tables, kernels::Backend
       penalties_(backend) {
   LODESTONE_CHECK(tables_[0].name() == kDescribedTable);
   for (const TermMaker& make : plan_.terms) terms_.push_back(make(plan_, backend_));
+  if (!plan_.pooling.empty()) pooled_ = std::make_unique<PooledFields>(plan_, backend_);
 }
+
+Model::~Model() = default;
 
 EvaluationMetrics::Kind Model::metrics_kind() const {
   switch (plan_.loss) {
@@ -89,11 +93,21 @@ void Model::Loss(const BatchView& batch, float* dlogits, float* predictions, dou
 void Model::Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed) {
   const size_t n = batch.size * plan_.outputs;
   backend_->Fill(n, 0.0f, logits_.Resize(n));
-  for (const auto& term : terms_) term->Forward(batch, parameters, dropout_seed, logits_.data());
+  if (pooled_ != nullptr) pooled_->Forward(batch, parameters);
+  const BatchView& view = pooled_ != nullptr ? pooled_->view() : batch;
+  const ParameterPointers& used = pooled_ != nullptr ? pooled_->parameters() : parameters;
+  for (const auto& term : terms_) term->Forward(view, used, dropout_seed, logits_.data());
 }
 
 void Model::Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients) {
   StartRowGradients(batch, parameters, gradients);
+  if (pooled_ == nullptr) return BackwardTerms(batch, parameters, gradients);
+  BackwardTerms(pooled_->view(), pooled_->parameters(), pooled_->StartBackward(gradients));
+  pooled_->Backward(batch, parameters, gradients);
+}
+
+void Model::BackwardTerms(const BatchView& batch, const ParameterPointers& parameters,
+                          const GradientPointers& gradients) {
   for (auto term = terms_.rbegin(); term != terms_.rend(); ++term) {
     (*term)->Backward(batch, parameters, dlogits_.data(), gradients);
   }
@@ -119,7 +133,8 @@ void Model::StartRowGradients(const BatchView& batch, const ParameterPointers& p
 }
 
 void Model::CountRows(const BatchView& batch) {
-  backend_->Fill(batch.size, plan_.l2 / static_cast<float>(batch.size), sample_penalties_.Resize(batch.size));
+  const size_t n = batch.sparse.samples;
+  backend_->Fill(n, plan_.l2 / static_cast<float>(batch.size), sample_penalties_.Resize(n));
   backend_->Fill(batch.keys, 0.0f, row_penalties_.Resize(batch.keys));
   kernels::SparseBatch counted = batch.sparse;
   counted.value = nullptr;  // A feature counts once, whatever its value.

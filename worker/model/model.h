@@ -1,6 +1,7 @@
 // The arithmetic of a model on one batch: predictions, loss and gradients, from parameters that lie somewhere else.
 //
-//   logits = the sum of the model's terms (term.h), which its type chose (model_plan.h)
+//   logits = the sum of the model's terms (term.h), which its type chose (model_plan.h), of pooled rows where fields
+//   have several keys (pooled_fields.h),
 // and the loss makes predictions of them.
 //
 // Not thread-safe: it keeps scratch memory. The same batch, parameters and seed give the same bits on the CPU with one
@@ -28,8 +29,11 @@
 
 namespace lodestone::worker {
 
+class PooledFields;
+
 class Model {
  public:
+  ~Model();
   // INVALID_ARGUMENT, saying what to change, if the model makes no sense on such data.
   // The arithmetic runs on `backend`, which must outlive the model.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Config& config, const Schema& schema,
@@ -71,6 +75,7 @@ class Model {
   void Forward(const BatchView& batch, const ParameterPointers& parameters, std::optional<uint64_t> dropout_seed);
   // From dlogits_ to all gradients.
   void Backward(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
+  void BackwardTerms(const BatchView& batch, const ParameterPointers& parameters, const GradientPointers& gradients);
   // Begins the gradients of row tables with those of the penalty.
   void StartRowGradients(const BatchView& batch, const ParameterPointers& parameters,
                          const GradientPointers& gradients);
@@ -85,10 +90,11 @@ class Model {
   kernels::Backend* const backend_;
 
   std::vector<std::unique_ptr<Term>> terms_;
+  std::unique_ptr<PooledFields> pooled_;  // Null if each field has one key.
   kernels::ScratchArray<float> logits_;   // [samples, outputs]
   kernels::ScratchArray<float> dlogits_;  // [samples, outputs]
   // Where l2 counts samples.
-  kernels::ScratchArray<float> sample_penalties_;  // [samples]
+  kernels::ScratchArray<float> sample_penalties_;  // [samples], or of each field
   kernels::ScratchArray<float> row_penalties_;     // [keys]
   kernels::ScratchArray<float> ones_;              // [dim]
   kernels::ScratchArray<float> penalties_;         // [keys, dim]

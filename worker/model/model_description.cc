@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "worker/data/multi.h"
 #include "worker/data/transform.h"
 #include "worker/model/model_plan.h"
 
@@ -20,6 +21,21 @@ std::string Lower(const std::string& name) { return absl::AsciiStrToLower(name);
 constexpr uint32_t kFirstFormat = 1;
 // Of one without buckets.
 constexpr uint32_t kPairsFormat = 2;
+// Of one without pooling and indicators.
+constexpr uint32_t kBucketFormat = 3;
+
+// The oldest format that says all of such a model.
+uint32_t FormatOf(const v1::DataDescription& data, bool numeric_pairs, bool normalizes) {
+  const auto any = [](const auto& columns, const auto& has) {
+    return std::any_of(columns.begin(), columns.end(), has);
+  };
+  if (any(data.categorical(), [](const auto& column) { return !column.pooling().empty(); }) ||
+      any(data.numeric(), [](const auto& column) { return column.indicates_missing(); })) {
+    return kModelFormat;
+  }
+  if (any(data.categorical(), [](const auto& column) { return !column.bucket().empty(); })) return kBucketFormat;
+  return numeric_pairs || normalizes ? kPairsFormat : kFirstFormat;
+}
 
 absl::Status BadDescription(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("the description of the model is damaged: ", what));
@@ -35,6 +51,10 @@ absl::Status CheckColumns(const v1::DataDescription& data) {
     v1::CsvConfig::Bucket bucket;
     if (!column.bucket().empty() && !v1::CsvConfig::Bucket_Parse(absl::AsciiStrToUpper(column.bucket()), &bucket)) {
       return BadDescription(absl::StrCat("the bucket of column \"", column.name(), "\""));
+    }
+    if (column.pooling().empty()) continue;
+    if (!PoolingNamed(column.pooling()).has_value() || column.separator().empty() || column.values_max() == 0) {
+      return BadDescription(absl::StrCat("the pooling of column \"", column.name(), "\""));
     }
   }
   if (data.sparse() && !TransformNamed(data.sparse_transform()).has_value()) {
@@ -67,10 +87,7 @@ v1::ModelDescription DescribeModel(const ModelPlan& plan, const ModelConfig& con
                                    const std::vector<v1::TableSpec>& tables) {
   v1::ModelDescription description;
   const bool normalizes = config.layer_norm() && plan.mlp.size() + plan.bottom.size() > 1;
-  const auto& categorical = schema.description.categorical();
-  const bool buckets =
-      std::any_of(categorical.begin(), categorical.end(), [](const auto& column) { return !column.bucket().empty(); });
-  description.set_format(buckets ? kModelFormat : plan.numeric_pairs || normalizes ? kPairsFormat : kFirstFormat);
+  description.set_format(FormatOf(schema.description, plan.numeric_pairs, normalizes));
   description.set_program(kVersion);
   description.set_type(Lower(ModelConfig::Type_Name(plan.type)));
   description.set_loss(Lower(ModelConfig::Loss_Name(plan.loss)));
@@ -193,12 +210,21 @@ v1::Config ConfigOf(const v1::ModelDescription& description) {
   csv.set_label(known.label());
   *csv.mutable_missing() = known.missing();
   for (const auto& column : known.numeric()) {
+    if (column.indicates_missing()) {
+      csv.add_missing_indicator(column.name());
+      continue;
+    }
     csv.add_numeric(column.name());
     (*csv.mutable_transform())[column.name()] = TransformNamed(column.transform()).value_or(v1::NONE);
   }
   for (const auto& column : known.categorical()) {
     v1::CsvConfig::Bucket bucket;
-    if (v1::CsvConfig::Bucket_Parse(absl::AsciiStrToUpper(column.bucket()), &bucket)) {
+    if (!column.pooling().empty()) {
+      v1::MultiColumn& multi = (*csv.mutable_multi())[column.name()];
+      multi.set_pooling(PoolingNamed(column.pooling()).value_or(v1::MultiColumn::MEAN));
+      multi.set_separator(column.separator());
+      multi.set_values_max(column.values_max());
+    } else if (v1::CsvConfig::Bucket_Parse(absl::AsciiStrToUpper(column.bucket()), &bucket)) {
       (*csv.mutable_bucket())[column.name()] = bucket;
     } else {
       csv.add_categorical(column.name());
@@ -213,6 +239,12 @@ Schema SchemaOf(const std::shared_ptr<const v1::ModelDescription>& description) 
   schema.numeric_count = static_cast<uint32_t>(data.numeric_size());
   schema.field_count = static_cast<uint32_t>(data.categorical_size());
   schema.sparse = data.sparse();
+  const auto& fields = data.categorical();
+  if (std::any_of(fields.begin(), fields.end(), [](const auto& field) { return !field.pooling().empty(); })) {
+    for (const auto& field : fields) {
+      schema.pooling.push_back(PoolingNamed(field.pooling()).value_or(v1::MultiColumn::MEAN));
+    }
+  }
   for (const auto& one : data.classes()) {
     schema.class_names.push_back(one.name());
     schema.class_counts.push_back(one.samples());

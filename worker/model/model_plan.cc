@@ -280,6 +280,7 @@ absl::StatusOr<ModelPlan> PlanModel(const v1::Config& config, const Schema& sche
   plan.type = model.type();
   plan.numeric_count = schema.numeric_count;
   plan.field_count = schema.field_count;
+  plan.pooling = schema.pooling;
   plan.l2 = model.l2();
   plan.l2_per = model.l2_per();
   plan.dropout = model.dropout();

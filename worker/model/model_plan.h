@@ -59,6 +59,7 @@ struct ModelPlan {
   uint32_t outputs = 1;                                    // Classes (softmax), or 1.
   uint32_t numeric_count = 0;
   uint32_t field_count = 0;
+  std::vector<v1::MultiColumn::Pooling> pooling;  // Schema's.
 
   std::vector<TermMaker> terms;  // In the order in which they are added up.
   std::vector<PlannedTable> dense_tables;

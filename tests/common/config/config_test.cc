@@ -354,5 +354,28 @@ TEST(PrintYaml, KeepsEveryBitOfNumbers) {
 
 TEST(PrintYaml, PrintsNothingAsAnEmptyMapping) { EXPECT_EQ(PrintYaml(v1::Sgd()), "{}\n"); }
 
+TEST(Config, ForTrainingSaysWhatIsTrainedAndOnWhat) {
+  const auto error_of = [](const std::string& yaml, const std::vector<std::string>& sets = {}) {
+    return std::string(ParseConfig(yaml, "c.yaml", sets, ConfigUse::kTraining).status().message());
+  };
+  const std::string none = error_of("cluster: {servers: 1}\n");
+  EXPECT_THAT(none, HasSubstr("model.type: must name the model: linear, fm, mf, deepfm"));
+  EXPECT_THAT(none, HasSubstr("data.train: must name the training files"));
+  EXPECT_THAT(error_of("model: {type: fm}\ndata: {test: x}\n"), HasSubstr("c.yaml:2:1: data.train: must name"));
+  EXPECT_EQ(error_of("model: {type: fm}\ndata: {format: generated}\n"), "");
+  EXPECT_EQ(error_of("model: {type: fm}\ndata: {generated: {}}\n"), "");
+  EXPECT_EQ(error_of("model: {type: fm}\n", {"data.train=x"}), "");
+  // The configuration of a ps alone need not.
+  EXPECT_TRUE(ParseConfig("cluster: {servers: 1}\n", "c.yaml").ok());
+}
+
+TEST(Config, EveryShippedConfigurationOfAClusterIsForTraining) {
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    if (entry.path().extension() != ".yaml" || entry.path().stem() == "identities") continue;
+    const absl::Status status = LoadConfig(entry.path().string(), {}, ConfigUse::kTraining).status();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
 }  // namespace
 }  // namespace lodestone

@@ -188,7 +188,7 @@ TEST(Csv, LinesThatAnOpenQuoteTakesAlongAreMalformedToo) {
 
 TEST(Csv, ReadsRatings) {
   const std::string path = WriteFile("ratings.tsv", "1\t1\t3.5\n1\t2\t0.5\n2\t1\t5\n");
-  auto config = FilesConfig(v1::DataConfig::AUTO, {path}, {path});
+  auto config = FilesConfig(v1::DataConfig::AUTO, {path}, {Copied(path)});
   v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
   csv.add_categorical("0");
   csv.add_categorical("1");

@@ -121,6 +121,7 @@ TEST(HeldOut, WhatMakesNoSenseIsRefusedWithWhatToDo) {
   ExpectError(Load(config), {"data.test", "data.test_share", "leave one of them out"});
   ExpectError(Load(NumberedConfig("none.csv", 1e-9)), {"data.test_share", "none to test with"});
   v1::Config generated;
+  generated.mutable_data()->set_format(v1::DataConfig::GENERATED);
   generated.mutable_data()->set_test_share(0.2);
   ExpectError(Load(generated), {"data.test_share is for files", "test_samples"});
 }
@@ -162,7 +163,7 @@ TEST(TrainSample, CoversAllPartitionsEvenly) {
 
 TEST(TrainSample, MakesRoomForTheTestSet) {
   v1::Config config = NumberedConfig("roomy.csv", 0);
-  config.mutable_data()->add_test(config.data().train(0));
+  config.mutable_data()->add_test(Copied(config.data().train(0)));
   config.mutable_train()->set_evaluate_train_samples_max(2000);
   // A partition's 1000 samples and 2000 of the test set, of a label and a number, and a little more.
   config.mutable_data()->set_memory_max_bytes(3000 * 8 + 200);

@@ -80,7 +80,7 @@ TEST(Labels, RefuseTestLabelsThatTrainingDoesNotKnow) {
 
 TEST(Labels, AreNumbersForTheSquaredLoss) {
   const std::string path = WriteFile("q", Samples({"3.5", "-1e3", "0.5"}));
-  const auto data = Load(FilesConfig(kLibsvmFormat, {path}, {path}), LabelKind::kNumber);
+  const auto data = Load(FilesConfig(kLibsvmFormat, {path}, {Copied(path)}), LabelKind::kNumber);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(ReadAll(*data->train).labels, (std::vector<float>{3.5, -1000, 0.5}));
   EXPECT_EQ(ReadAll(*data->test).labels, (std::vector<float>{3.5, -1000, 0.5}));

@@ -89,7 +89,7 @@ TEST(Libsvm, TellsLineAndColumnOfWhatIsWrong) {
 
 TEST(Libsvm, SkipsAsManyMalformedLinesAsItMay) {
   const std::string path = WriteFile("bad.svm", "1 2:1\nx:y\n0 3:1\n1 :\n1 4:1\n");
-  auto config = FilesConfig(kLibsvm, {path}, {path});
+  auto config = FilesConfig(kLibsvm, {path}, {Copied(path)});
   config.mutable_data()->set_bad_lines_max(1);
   ExpectError(Load(config), {path + ":4:3: ", "malformed line 2", "data.bad_lines_max is 1"});
   config.mutable_data()->set_bad_lines_max(2);

@@ -135,7 +135,7 @@ TEST(Partition, IsRefusedIfItTakesMoreMemoryThanItMay) {
   config.mutable_data()->set_memory_max_bytes(36 * 1000 - 1);
   ExpectError(Load(config), {"data.memory_max_bytes"});
   EXPECT_TRUE(Load(config, LabelKind::kClass, {0, 2}).ok());
-  config.mutable_data()->add_test(path);
+  config.mutable_data()->add_test(Copied(path));
   ExpectError(Load(config, LabelKind::kClass, {0, 2}), {"data.memory_max_bytes"});
 }
 

@@ -25,6 +25,13 @@ inline std::string WriteFile(const std::string& name, const std::string& content
   return path;
 }
 
+// The path of a copy of the file: a test set may not be what is trained on.
+inline std::string Copied(const std::string& path) {
+  const std::string copy = path + ".copy";
+  std::ofstream(copy, std::ios::binary | std::ios::trunc) << std::ifstream(path, std::ios::binary).rdbuf();
+  return copy;
+}
+
 // `content` as a gz of one member.
 inline std::string Packed(const std::string& content) {
   z_stream stream = {};

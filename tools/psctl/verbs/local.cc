@@ -295,7 +295,7 @@ class LocalRun {
 }  // namespace
 
 int RunLocal(const LocalOptions& options) {
-  absl::StatusOr<v1::Config> config = LoadConfig(options.config_path, options.sets);
+  absl::StatusOr<v1::Config> config = LoadConfig(options.config_path, options.sets, ConfigUse::kTraining);
   if (!config.ok()) {
     std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
     return kExitUsage;
