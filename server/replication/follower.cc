@@ -14,26 +14,30 @@ Follower::Follower(Options options, Store* store, NewestUpdates* newest)
 
 Follower::~Follower() { Stop(); }
 
-void Follower::SetMap(const ShardMap& map) {
+std::map<uint32_t, std::vector<ShardId>> Follower::WantedBy(const ShardMap& map) const {
   std::map<uint32_t, std::vector<ShardId>> wanted;
   for (const ShardId shard : map.FollowedBy(options_.server)) wanted[map.OwnerOf(shard)].push_back(shard);
-  std::map<uint32_t, std::shared_ptr<Link>> links;
-  {
-    MutexLock lock(&mu_);
-    links = links_;
-  }
-  for (auto& [owner, link] : links) {
+  return wanted;
+}
+
+void Follower::StopFollowing(const ShardMap& map) {
+  const std::map<uint32_t, std::vector<ShardId>> wanted = WantedBy(map);
+  for (const auto& [owner, link] : links_by_owner()) {
     const auto shards = wanted.find(owner);
     if (shards != wanted.end() && link->Is(map.AddressOf(owner), map.IncarnationOf(owner), shards->second)) continue;
     link->Stop();
     MutexLock lock(&mu_);
     links_.erase(owner);
   }
+}
+
+void Follower::Follow(const ShardMap& map, const std::function<bool()>& superseded) {
+  const std::map<uint32_t, std::shared_ptr<Link>> links = links_by_owner();
   std::string problem;
-  for (auto& [owner, shards] : wanted) {
-    const auto link = links.find(owner);
-    if (link != links.end() && link->second->Is(map.AddressOf(owner), map.IncarnationOf(owner), shards)) continue;
+  for (auto& [owner, shards] : WantedBy(map)) {
+    if (links.contains(owner)) continue;  // As StopFollowing left it, it is of this map.
     for (const ShardId shard : shards) {
+      if (superseded()) return;
       // One that is followed already is whole, and may stay so with another owner: that one knows.
       if (store_->shards().RoleOf(shard) == ShardRole::kFollows ||
           store_->shards().RoleOf(shard) == ShardRole::kFollowing)
@@ -59,6 +63,11 @@ void Follower::Stop() {
     links.swap(links_);
   }
   for (auto& [owner, link] : links) link->Stop();
+}
+
+std::map<uint32_t, std::shared_ptr<Follower::Link>> Follower::links_by_owner() const {
+  MutexLock lock(&mu_);
+  return links_;
 }
 
 std::vector<std::shared_ptr<Follower::Link>> Follower::links() const {

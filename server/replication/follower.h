@@ -4,7 +4,7 @@
 // order and confirmed at once; a link that breaks is made again, and goes on where it was if its owner still knows, in
 // memory or in its log: so does one of a ps that comes back with its folder.
 //
-// Thread-safe, but for SetMap and Stop, which one thread calls. The store must outlive it.
+// Thread-safe, but for StopFollowing, Follow and Stop, which one thread calls. The store must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,12 @@ class Follower {
   Follower(Options options, Store* store, NewestUpdates* newest);
   ~Follower();
 
-  // Follows what `map` says that this ps follows. When it returns, nothing is applied any more to other shards.
-  void SetMap(const ShardMap& map);
+  // Two steps, so that a ps can serve what a map gives it before it makes memory for what it is to follow by that map.
+  // The first ends the links that are not those of `map`: when it returns, nothing is applied any more to shards that
+  // this ps does not follow by it. The second follows all that it says, and makes the memory for that, which takes
+  // long where tables are large; it returns early, shards of some owners without a link, once `superseded` does.
+  void StopFollowing(const ShardMap& map);
+  void Follow(const ShardMap& map, const std::function<bool()>& superseded);
   void Stop();
 
   // Whether it follows any shard, or should.
@@ -63,6 +67,9 @@ class Follower {
  private:
   class Link;
 
+  // By owner.
+  std::map<uint32_t, std::vector<ShardId>> WantedBy(const ShardMap& map) const;
+  std::map<uint32_t, std::shared_ptr<Link>> links_by_owner() const;
   std::vector<std::shared_ptr<Link>> links() const;
 
   const Options options_;

@@ -171,9 +171,18 @@ void Replication::Run() {
     mu_.Unlock();
     Apply(*applied);
     mu_.Lock();
-    if (!map_.has_value()) losing_.store(false);
+    if (map_.has_value()) continue;
+    losing_.store(false);
+    mu_.Unlock();
+    follower_.Follow(*applied, [this] { return Superseded(); });
+    mu_.Lock();
   }
   mu_.Unlock();
+}
+
+bool Replication::Superseded() const {
+  MutexLock lock(&mu_);
+  return map_.has_value() || shut_down_;
 }
 
 void Replication::Apply(const ShardMap& map) {
@@ -197,7 +206,7 @@ void Replication::Apply(const ShardMap& map) {
       LODESTONE_LOG(ERROR, "replication", "cannot note that this folder holds copies error={}", noted.ToString());
     }
   }
-  follower_.SetMap(map);  // From here on only this ps changes the shards that it has won.
+  follower_.StopFollowing(map);  // From here on only this ps changes the shards that it has won.
   for (ShardId shard = 0; shard < shards_; ++shard) {
     if (map.OwnerOf(shard) != server_) continue;
     const ShardRole role = store_->shards().RoleOf(shard);

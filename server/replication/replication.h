@@ -100,7 +100,9 @@ class Replication {
 
   void Run();
   absl::Status NoteShared() { return dependencies_.note_shared ? dependencies_.note_shared() : absl::OkStatus(); }
+  // Owns what the map says: gives the shards of others up, and serves those that it has won.
   void Apply(const ShardMap& map);
+  bool Superseded() const;  // A newer map has come.
   // Gives up the shards of this ps that the map asks for, and takes back those that it asks for no more. Returns
   // whether there were any of these.
   bool GiveUp(const ShardMap& map);

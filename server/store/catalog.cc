@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/limits.h"
@@ -119,12 +120,22 @@ absl::StatusOr<std::shared_ptr<TableEntry>> Catalog::Create(const v1::TableSpec&
   return entry;
 }
 
+void Catalog::SetLogged(std::optional<v1::TableSpec> spec) {
+  MutexLock lock(&mu_);
+  logged_ = std::move(spec);
+}
+
+absl::Status Catalog::Log(const v1::TableSpec& spec) {
+  SetLogged(spec);
+  v1::LogRecord record;
+  *record.mutable_table() = spec;
+  record.set_table_known(true);
+  return log_->AppendToAll(record);
+}
+
 absl::Status Catalog::AddToShards(TableEntry* entry) {
   // Before the first update that needs it, in each log and for each follower.
-  v1::LogRecord record;
-  *record.mutable_table() = entry->table->spec();
-  record.set_table_known(true);
-  LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  LODESTONE_RETURN_IF_ERROR(Log(entry->table->spec()));
   const std::vector<ShardId> shards = shards_->adopted();
   std::vector<std::unique_ptr<DenseTable>> parts = MakeParts(entry->table.get(), shards);
   const uint64_t now_ms = options_.time->NowMs();
@@ -204,6 +215,7 @@ absl::StatusOr<std::shared_ptr<const TableEntry>> Catalog::FindOrCreate(const v1
   if (map->size() >= limits::kTablesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("this ps has ", map->size(), " tables, its limit"));
   }
+  const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
   LODESTONE_ASSIGN_OR_RETURN(const std::shared_ptr<TableEntry> entry, Create(spec));
   auto extended = std::make_shared<TableMap>(*map);
   extended->emplace(entry->table->id(), entry);
@@ -264,10 +276,8 @@ absl::Status Catalog::CheckNothingWaits(const Table& table, ShardId shard) {
 
 absl::Status Catalog::UseSettings(const TableEntry& entry, const v1::TableSpec& spec) {
   LODESTONE_ASSIGN_OR_RETURN(const TableSettings* const settings, entry.table->Keep(spec));
-  v1::LogRecord record;
-  *record.mutable_table() = spec;
-  record.set_table_known(true);
-  LODESTONE_RETURN_IF_ERROR(log_->AppendToAll(record));
+  const absl::Cleanup known = [this] { SetLogged(std::nullopt); };
+  LODESTONE_RETURN_IF_ERROR(Log(spec));
   if (entry.table->spec().consistency().kind_case() != spec.consistency().kind_case()) {
     entry.table->counters().steps.store(0);
   }
@@ -341,16 +351,23 @@ void Catalog::RemoveShard(ShardId shard) {
 }
 
 std::vector<v1::TableSpec> Catalog::specs() const {
-  const std::shared_ptr<const TableMap> map = tables();
+  std::shared_ptr<const TableMap> map;
   std::vector<v1::TableSpec> specs;
+  {
+    MutexLock lock(&mu_);
+    map = tables_;
+    if (logged_.has_value()) specs.push_back(*logged_);
+  }
   for (const auto& [id, entry] : *map) {
     const TableSettings& now = entry->table->settings();
     specs.push_back(entry->table->made().spec);
     if (now.changed() && &now != &entry->table->made()) specs.push_back(now.spec);
   }
-  std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.name(), a.revision()) < std::pair(b.name(), b.revision());
-  });
+  const auto key = [](const v1::TableSpec& spec) { return std::pair(absl::string_view(spec.name()), spec.revision()); };
+  std::sort(specs.begin(), specs.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  // What was logged may be in use by now.
+  specs.erase(std::unique(specs.begin(), specs.end(), [&](const auto& a, const auto& b) { return key(a) == key(b); }),
+              specs.end());
   return specs;
 }
 

@@ -87,7 +87,8 @@ class Catalog {
   // What the tables may take.
   MemoryBudget& budget() { return budget_; }
 
-  // All tables, by name, as they were made; those whose settings have changed since, as they are now, come behind.
+  // All tables, by name, as they were made; those whose settings have changed since, as they are now, come behind. Also
+  // what is in the log and not in tables() yet: a table that is being made, and settings that are being changed.
   std::vector<v1::TableSpec> specs() const;
   // The table of that name as it is now; nullopt if there is none.
   std::optional<v1::TableSpec> SpecOf(const std::string& name) const;
@@ -117,6 +118,10 @@ class Catalog {
   // As an update of the shard, on its executor: the record of it, to be stamped. Nothing, and no update, if it has
   // them.
   std::vector<ShardLog::Record> ChangeShard(const Table& table, const TableSettings* settings, ShardId shard);
+  // Logs a specification, which specs() has from before that until it is set to nothing: a checkpoint that is written
+  // meanwhile supersedes the log, and a follower that begins gets what it lacks from there.
+  absl::Status Log(const v1::TableSpec& spec);
+  void SetLogged(std::optional<v1::TableSpec> spec);
   // Logs the table, and makes its parts on the adopted shards.
   absl::Status AddToShards(TableEntry* entry);
   // The parts of a dense table, beside `shards`; nulls if it is none.
@@ -133,6 +138,7 @@ class Catalog {
   Mutex create_mu_;  // Held while a table or shard is made: each shard has all tables. Taken before mu_.
   mutable Mutex mu_;
   std::shared_ptr<const TableMap> tables_ ABSL_GUARDED_BY(mu_) = std::make_shared<TableMap>();
+  std::optional<v1::TableSpec> logged_ ABSL_GUARDED_BY(mu_);  // In the logs, or soon, and perhaps not in `tables_` yet.
 };
 
 }  // namespace lodestone::server

@@ -17,6 +17,7 @@
 #include "server/durability/storage.h"
 #include "server/monitoring/event_log.h"
 #include "server/shard/content_checksum.h"
+#include "tests/server/store/held_table.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -70,7 +71,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
     Store::Options options;
     options.shards = kShards;
     options.executors = 2;
-    options.time = &time_;
+    options.time = &holding_time_;
     ps.store = std::make_unique<Store>(options);
     auto storage = Storage::Open(config, &time_, &events_, std::move(calls));
     ps.status = storage.status();
@@ -163,6 +164,7 @@ class StorageFixture : public ::testing::TestWithParam<std::string> {
   }
 
   ManualTime time_;
+  HoldingTime holding_time_{&time_};  // Of the stores.
   EventLog events_{&time_};
   v1::Config config_;
   int copies_ = 0;

@@ -23,6 +23,7 @@
 #include "server/replication/replication.h"
 #include "server/shard/content_checksum.h"
 #include "tests/server/replication/fake_coordinator.h"
+#include "tests/server/store/held_table.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace lodestone::server {
@@ -39,7 +40,7 @@ class Node {
     Store::Options options;
     options.shards = shards;
     options.executors = 2;
-    options.time = &time;
+    options.time = &holding_time;
     store = std::make_unique<Store>(options);
     config.mutable_cluster()->set_servers(2);
     config.mutable_cluster()->set_replicas(2);
@@ -117,6 +118,7 @@ class Node {
   }
 
   ManualTime time;
+  HoldingTime holding_time{&time};  // Of the store.
   v1::Config config;
   std::unique_ptr<Store> store;
   std::unique_ptr<Storage> storage;  // Null: nothing is kept.

@@ -334,6 +334,18 @@ TEST_F(ReplicationTest, TablesSessionsAndRollbacksReachAFollower) {
   EXPECT_TRUE(std::binary_search(open.begin(), open.end(), kOther));
 }
 
+// Regression: a follower that began while its owner made a table was told of it neither then nor later.
+TEST_F(ReplicationTest, AFollowerThatBeginsWhileATableIsMadeHearsOfIt) {
+  Start();
+  HeldTable late(a().store.get(), AddingRows("late", kDim));
+  b().Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.AllInSync() && InSyncShards(a()) == kShards; }));
+  EXPECT_TRUE(b().store->tables().SpecOf("late").has_value());
+  ASSERT_EQ(late.Finish(), absl::OkStatus());
+  ASSERT_NO_FATAL_FAILURE(PushMany(1, 2));
+  ExpectSame(&a(), &b());
+}
+
 TEST_F(ReplicationTest, AForgottenSessionIsForgottenByTheFollowerToo) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   constexpr Incarnation kOther = kWorker + 1;

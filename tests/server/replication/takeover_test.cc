@@ -193,6 +193,61 @@ TEST_F(TakeoverTest, AShardThatWasLostTellsSubscribersNothing) {
   EXPECT_TRUE(absl::IsAborted(told.get_future().get()));
 }
 
+// Regression: a winner made the memory of what it was to follow, which takes seconds where dense tables are large,
+// before it served what it had won.
+TEST_F(TakeoverTest, AWinnerServesBeforeItMakesMemoryForWhatItIsToFollowAndANewerMapEndsThat) {
+  const auto follow_first_two = [](v1::RouteResponse* route) {
+    for (int shard = 2; shard < route->followers_size(); ++shard) route->set_followers(shard, 0);
+  };
+  coordinator_.Change(follow_first_two);
+  Start();
+  b().Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return InSyncShards(a()) == 2; }));
+  ASSERT_EQ(b().store->shards().RoleOf(2), ShardRole::kNone);
+
+  HeldTable late(b().store.get(), AddingRows("late", kDim));  // Until then no shard can be made.
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->owners_size(); ++shard) {
+      const bool won = shard < 2;
+      route->set_owners(shard, won ? 1 : 0);
+      route->set_followers(shard, won ? 0 : 2);
+      route->set_in_sync(shard, false);
+      route->set_terms(shard, route->epoch());
+    }
+  }));
+  ASSERT_TRUE(coordinator_.Await([this] { return b().store->shards().owned().size() == 2; }));
+  EXPECT_EQ(b().replication->CheckLease(), absl::OkStatus());
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) { route->set_followers(3, 0); }));
+  ASSERT_EQ(late.Finish(), absl::OkStatus());
+  ASSERT_TRUE(coordinator_.Await([this] { return b().store->shards().RoleOf(2) != ShardRole::kNone; }));
+  b().replication->Shutdown();
+  EXPECT_EQ(b().store->shards().RoleOf(3), ShardRole::kNone);
+  EXPECT_EQ(b().store->shards().owned().size(), 2u);
+}
+
+TEST_F(TakeoverTest, AWinnerThatLosesOtherShardsServesBeforeItMakesMemoryForWhatItIsToFollow) {
+  coordinator_.Change([](v1::RouteResponse* route) {
+    route->set_owners(3, 1);
+    route->set_followers(2, 0);
+    route->set_followers(3, 0);
+  });
+  Start();
+  b().Begin();
+  ASSERT_TRUE(coordinator_.Await([this] { return InSyncShards(a()) == 2; }));
+  HeldTable late(b().store.get(), AddingRows("late", kDim));
+  b().replication->SetMap(coordinator_.Change([](v1::RouteResponse* route) {
+    for (int shard = 0; shard < route->owners_size(); ++shard) {
+      route->set_owners(shard, shard < 2 ? 1 : 0);
+      route->set_followers(shard, shard < 2 ? 0 : 2);
+      route->set_in_sync(shard, false);
+      if (shard != 2) route->set_terms(shard, route->epoch());
+    }
+  }));
+  EXPECT_TRUE(coordinator_.Await(
+      [this] { return b().store->shards().owned().size() == 2 && b().replication->CheckLease().ok(); }));
+  EXPECT_EQ(late.Finish(), absl::OkStatus());
+}
+
 TEST_F(TakeoverTest, AShardThatAPsNeitherOwnsNorFollowsIsFreedOnceAllHaveTwoCopies) {
   ASSERT_NO_FATAL_FAILURE(StartInSync());
   const auto count = [this](auto figure) {
