@@ -1,13 +1,13 @@
 // The batches of synchronous steps (Consistency.Sync), as workers lease them one by one: those of a step in the order
 // of their numbers, and none of the next step before the step is collected, which is when every batch of it has been
-// acknowledged by all shards (or a quorum of them has, and the rest is out). So whoever reads for a step may wait for
-// the one before it: all of that is with the shards.
+// acknowledged by all shards (or a quorum of them has, and the rest is out). So a worker that reads for a step may wait
+// for the one before it: all of that is with the shards.
 //
 // A worker that has a batch to compute gets another one ahead only while there are more left than workers without any.
 // Batches of workers that have died or left are leased again before others; with RangePlan.step_backup so are those
 // that are out for longer than the others took, to an idle worker beside the first. Since a shard takes each (step,
-// batch) once, whoever brings it, a batch that is leased twice costs time and nothing else: what this class knows need
-// not be saved.
+// batch) once, whichever worker brings it, a batch that is leased twice costs time and nothing else: what this class
+// knows need not be saved.
 //
 // Not thread-safe: part of Ranges, whose state it works on.
 #pragma once

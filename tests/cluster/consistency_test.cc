@@ -187,7 +187,7 @@ class ConsistencyRun : public testing::Test {
   std::vector<int> ended_;  // Exit codes of those that were not killed; -1 of those that were.
 };
 
-TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfAnMlpHoweverManyWorkersThereAreAndWhoeverDies) {
+TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfAnMlpHoweverManyWorkersThereAreAndWhicheverDie) {
   const std::string data = TestFile("numbers.csv");
   std::ofstream file(data);
   file << "a,b,c,d,label\n";
@@ -202,7 +202,7 @@ TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfAnMlpHoweverManyWorkersThereAreAn
                    "train: {epochs: 9, batch_size: 32, sharing: ranges, consistency: {sync: {batches: 4}}}\n"));
 }
 
-TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfADeepfmHoweverManyWorkersThereAreAndWhoeverDies) {
+TEST_F(ConsistencyRun, SyncComesToTheSameBitsOfADeepfmHoweverManyWorkersThereAreAndWhicheverDie) {
   ExpectTheSameParametersHowever(
       "model: {type: deepfm, embedding_dim: 4, hidden: [16]}\n"
       "data: {format: generated, generated: {train_samples: 6000, test_samples: 100, values_per_field: 300}}\n"

@@ -128,7 +128,7 @@ TEST_F(StepLeasesTest, ALeaseSaysTheStepOfTheTablesWhichARunMayFindBegun) {
   EXPECT_EQ(a.has[0].step(), 41u);
 }
 
-TEST_F(StepLeasesTest, TheNextStepBeginsWhenEveryBatchIsDoneWhoeverHasIt) {
+TEST_F(StepLeasesTest, TheNextStepBeginsWhenEveryBatchIsDoneByAnyWorker) {
   Holder a = Joined(), b = Joined();
   EXPECT_EQ(Ask(&a), 0);
   EXPECT_EQ(Ask(&b), 1);
