@@ -298,9 +298,9 @@ void CudaBackend::MaxFields(const SparseBatch& batch, size_t fields, const uint3
 
 void CudaBackend::MaxFieldsBackward(const SparseBatch& batch, size_t fields, const uint32_t* is_max, size_t dim,
                                     const float* rows, const float* pooled, const float* dout, float* dfeatures) {
-  ForEach(this, "MaxFieldsBackward", {batch.samples, fields, dim}, batch.samples * dim,
-          MaxFieldsBackwardBody{batch.offsets, batch.row, batch.value, is_max, fields, dim, rows, pooled, dout,
-                                dfeatures});
+  ForEach(
+      this, "MaxFieldsBackward", {batch.samples, fields, dim}, batch.samples * dim,
+      MaxFieldsBackwardBody{batch.offsets, batch.row, batch.value, is_max, fields, dim, rows, pooled, dout, dfeatures});
 }
 
 }  // namespace lodestone::kernels

@@ -63,8 +63,8 @@ class ShardSet {
   // Runs `use` with the shard on its executor, and waits.
   void Run(ShardId shard, const std::function<void(Shard*)>& use);
 
-  // Before any shard is made: `listener` is called with each shard that is not answered for any more, or of which anything
-  // but a push has changed what pulls wait for. On its executor.
+  // Before any shard is made: `listener` is called with each shard that is not answered for any more, or of which
+  // anything but a push has changed what pulls wait for. On its executor.
   void SetListener(std::function<void(ShardId)> listener) { listener_ = std::move(listener); }
   void TellChanged(ShardId shard) const {
     if (listener_) listener_(shard);

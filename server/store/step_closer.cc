@@ -7,12 +7,12 @@
 #include "common/base/status.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_steps.h"
+#include "server/store/catalog.h"
 #include "server/store/commit_log.h"
 #include "server/store/logged_evictions.h"
 #include "server/store/serving_gate.h"
 #include "server/store/shard_set.h"
 #include "server/store/step_waits.h"
-#include "server/store/table_catalog.h"
 #include "server/store/table_entry.h"
 
 namespace lodestone::server {
