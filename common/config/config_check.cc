@@ -97,8 +97,8 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
     problems->push_back(
         {"cluster.reads", "durable needs server.data_dir or cluster.replicas: 2: in memory nothing is"});
   }
-  if (replicated && durability != v1::ClusterConfig::REPLICA && durability != v1::ClusterConfig::AUTO) {
-    problems->push_back({"cluster.durability", "must be replica (or auto) where cluster.replicas is 2"});
+  if (replicated && (durability == v1::ClusterConfig::MEMORY || durability == v1::ClusterConfig::PROCESS)) {
+    problems->push_back({"cluster.durability", "must be replica (or auto), or machine, where cluster.replicas is 2"});
   }
   if (!replicated && durability == v1::ClusterConfig::REPLICA) {
     problems->push_back({"cluster.durability", "replica needs cluster.replicas: 2"});

@@ -12,9 +12,9 @@
 //
 // A server comes back with its equal copies if it proves them: with the folder of its last life that the coordinator
 // knows, which no other has had since, on a machine that has not gone down since, which may take the end of a log with
-// it. Otherwise they are equal no more. Where a process joins again after its lease had ended, its copies are
-// asleep: its disk has what it had, so that nobody serves less; but it serves them only once it is started again, as it
-// may have given them up for another one's.
+// it, unless the disk had that before it counted (ServerData.whole). Otherwise they are equal no more. Where a process
+// joins again after its lease had ended, its copies are asleep: its disk has what it had, so that nobody serves less;
+// but it serves them only once it is started again, as it may have given them up for another one's.
 //
 // Not thread-safe: belongs to a ShardAssignment.
 #pragma once

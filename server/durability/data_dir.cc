@@ -98,7 +98,8 @@ absl::Status DataDir::LoadState() {
   former_token_ = state_.member_token();
   served_ = state_.generation() > 0;
   if (served_ && has_log() && !state_.boot().empty()) {
-    whole_ = (state_.closed() || state_.boot() == BootId()) && !config_.server().cut_damaged_log();
+    const bool on_disk = state_.closed() || state_.synced() || state_.boot() == BootId();
+    whole_ = on_disk && !config_.server().cut_damaged_log();
   }
   if (state_.folder() == 0) state_.set_folder(DrawNonce());
   state_.set_member_token(DrawNonce());
@@ -121,6 +122,7 @@ void DataDir::SetLineage(uint64_t lineage, uint64_t generation) {
 
 void DataDir::SetBegun() {
   state_.set_boot(has_log() ? BootId() : "");
+  state_.set_synced(has_log() && syncs_log());
   state_.set_closed(false);
 }
 
@@ -190,7 +192,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ShardLog>>> DataDir::OpenLogs(size_t 
     options.segments.dir = log_dir();
     options.segments.header = Header();
     options.segments.header.set_log(static_cast<uint32_t>(i));
-    options.segments.sync = durability_ == v1::ClusterConfig::MACHINE;
+    options.segments.sync = syncs_log();
     options.segment_bytes_max = config_.server().log_segment_bytes();
     options.segments.calls = calls;
     options.pace = pace;

@@ -39,6 +39,8 @@ class DataDir {
   std::string log_dir() const { return path_.empty() ? "" : path_ + "/log"; }
   bool has_log() const { return durability_ != v1::ClusterConfig::MEMORY && !path_.empty(); }
   v1::ClusterConfig::Durability durability() const { return durability_; }
+  // Whether the disk has an update before it is acknowledged, or confirmed to its owner.
+  bool syncs_log() const { return durability_ == v1::ClusterConfig::MACHINE; }
 
   // Drawn for this life of the ps, and for the one before in the same folder (0: there was none).
   uint64_t token() const { return state_.member_token(); }

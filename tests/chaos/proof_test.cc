@@ -1,4 +1,6 @@
 // Every acknowledged push judged by its own digit, and counters judged by what all clients saw of them.
+#include <utility>
+
 #include "gtest/gtest.h"
 #include "tests/chaos/short_run.h"
 
@@ -74,6 +76,29 @@ TEST(Proof, CountersAreLinearizableUnderFailoversAndPartitions) {
   EXPECT_TRUE(report.ok());
   EXPECT_GE(report.judgement.histories, 3);
   EXPECT_LT(report.judgement.seconds_max, 10);
+}
+
+// No read is excused by a kill then: neither what it showed, nor the version.
+TEST(Proof, WithDurableReadsKillsTakeNothingBackThatWasRead) {
+  RunOptions options = Histories(
+      EndlessFaults(20'261'155, {FaultKind::kKill, FaultKind::kKillAll, FaultKind::kStop, FaultKind::kLoseReply}));
+  options.sets = {"cluster.reads=durable"};
+  const Report report = RunShortly("durable-reads", std::move(options));
+  EXPECT_TRUE(report.ok());
+  EXPECT_GE(report.judgement.histories, 3);
+  EXPECT_EQ(report.judgement.rows_taken_back, 0);
+  EXPECT_EQ(report.judgement.versions_taken_back, 0);
+}
+
+TEST(Proof, WithDurableReadsFailoversTakeNothingBackThatWasRead) {
+  RunOptions options = Histories(WithFollowers(
+      EndlessFaults(20'261'156, {FaultKind::kLose, FaultKind::kZombie, FaultKind::kPartition, FaultKind::kKill})));
+  options.sets = {"cluster.reads=durable"};
+  const Report report = RunShortly("durable-reads-replica", std::move(options));
+  EXPECT_TRUE(report.ok());
+  EXPECT_GE(report.judgement.histories, 3);
+  EXPECT_EQ(report.judgement.rows_taken_back, 0);
+  EXPECT_EQ(report.judgement.versions_taken_back, 0);
 }
 
 }  // namespace

@@ -277,6 +277,28 @@ TEST_F(EtcdTest, APsThatComesBackJoinsTheNextCoordinator) {
   EndAndCheckSums();
 }
 
+// With SIGTERM, at moments that differ: just after its election, and later.
+TEST_F(EtcdTest, APsThatIsElectedEndsInGoodOrderAndAnotherIsElectedTwentyTimes) {
+  constexpr int kTimes = 20;
+  Start(1, 3, {"cluster.replicas=2", absl::StrCat("server.data_dir=", std::getenv("TEST_TMPDIR"), "/stops")});
+  ASSERT_FALSE(HasFatalFailure());
+  std::optional<uint32_t> elected = Elected();
+  for (int i = 0; i < kTimes; ++i) {
+    ASSERT_TRUE(elected.has_value());
+    const uint32_t stopped = *elected;
+    cluster_->Pump(10 * i);
+    cluster_->Terminate(stopped);
+    elected = AwaitOther(stopped);
+    ASSERT_NE(*elected, stopped);
+    ASSERT_TRUE(WaitFor([&] { return !cluster_->Runs(stopped); }));
+    EXPECT_EQ(cluster_->OutcomeOf(stopped), "ended");
+    AwaitClocks(2);
+    ASSERT_TRUE(cluster_->Start(stopped).ok());
+    ASSERT_TRUE(WaitFor([&] { return cluster_->Serves(stopped); }));
+  }
+  EndAndCheckSums();
+}
+
 TEST_F(EtcdTest, OneThatStoodStillFindsThatItWasDeposed) {
   Start(1, 3, {"cluster.replicas=2"});
   ASSERT_FALSE(HasFatalFailure());

@@ -120,6 +120,11 @@ class StopTest : public testing::Test {
     const auto stub = v1::Admin::NewStub(MakeChannel(ps.address(), kMessageBytesMax));
     return stub->Status(&context, {}, &status).ok() ? status : v1::StatusResponse();
   }
+  // The name of a table that the second ps has.
+  std::string TableName() const {
+    const v1::StatusResponse status = StatusOf(second_);
+    return status.tables().empty() ? "" : status.tables(0).name();
+  }
   // Leaves a data_dir with a log and no checkpoint.
   void Use() {
     const auto first = Ps(0), second = Ps(1);
@@ -216,6 +221,45 @@ TEST_F(StopTest, APsInACheckpointThatWasAskedForEndsInGoodOrderAndAnswers) {
         << "after " << i << " ms: " << answer.error_message();
   }
   std::printf("%d of %d were under way when the signal came\n", under_way, kTimes);
+  EXPECT_EQ(first->Stop(), "ended") << first->output();
+}
+
+TEST_F(StopTest, APsInARollbackEndsInGoodOrderAndAnswers) {
+  Use();
+  // The log keeps what a table goes back to.
+  const std::vector<std::string> log_only = {"checkpoint.every_ms=0", "checkpoint.at_exit=false"};
+  const auto first = Ps(0, log_only);
+  int under_way = 0, done = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const auto second = Ps(1, log_only);
+    ASSERT_TRUE(second->WaitForOutput("serves shards=")) << second->output();
+    grpc::Status answer;
+    std::atomic<bool> asks{false}, answered{false};
+    std::thread caller([&] {
+      grpc::ClientContext context;
+      v1::RollbackRequest request;
+      request.set_table(TableName());
+      request.set_version(1);
+      v1::RollbackResponse response;
+      const auto stub = v1::Admin::NewStub(MakeChannel(second_.address(), kMessageBytesMax));
+      asks = true;
+      answer = stub->Rollback(&context, request, &response);
+      answered = true;
+    });
+    EXPECT_TRUE(second->Await([&] { return asks.load(); })) << second->output();
+    second->Run(2 * i);
+    under_way += !answered;
+    EXPECT_EQ(second->Stop(), "ended") << "after " << 2 * i << " ms:\n" << second->output();
+    caller.join();
+    done += answer.ok();
+    EXPECT_THAT(answer.error_code(),
+                AnyOf(grpc::StatusCode::OK, grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED))
+        << "after " << 2 * i << " ms: " << answer.error_message();
+  }
+  std::printf("%d of %d were under way when the signal came, %d ended well\n", under_way, kTimes, done);
+  const auto second = Ps(1, log_only);
+  ASSERT_TRUE(second->WaitForOutput("serves shards=")) << second->output();
+  EXPECT_EQ(second->Stop(), "ended") << second->output();
   EXPECT_EQ(first->Stop(), "ended") << first->output();
 }
 

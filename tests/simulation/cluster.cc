@@ -46,7 +46,7 @@ Shape DrawShape(Kernel* kernel) {
   shape.shards = 2 + kernel->Draw(4);
   shape.clients = 1 + kernel->Draw(3);
   shape.elected = replicated && kernel->Chance(0.4);
-  shape.syncs = !replicated && kernel->Chance(0.5);
+  shape.syncs = kernel->Chance(0.5);
   shape.lease_ms = kernel->Between(6, 16) * 100;
   shape.segment_bytes = 1024ull << kernel->Draw(10);
   shape.checkpoint_ms = kernel->Chance(0.3) ? 0 : kernel->Between(500, 6000);

@@ -72,6 +72,29 @@ TEST_F(DataDirTest, AFolderOfAPsThatEndedInGoodOrderIsWholeWhateverTheMachineDid
   EXPECT_EQ(Whole(InAnotherBoot(killed)), false) << "it was started since";
 }
 
+TEST_F(DataDirTest, AFolderWhoseLogWasOnTheDiskBeforeAnythingWasAcknowledgedIsWholeWhateverTheMachineDidSince) {
+  config_.mutable_cluster()->set_durability(v1::ClusterConfig::MACHINE);
+  v1::Config killed;
+  {
+    const Ps ps = StartWell(config_);
+    EnsureTables(ps);
+    PushMany(ps, 1, 2);
+    killed = Killed();
+  }
+  const v1::Config in_another_boot = InAnotherBoot(killed);
+  EXPECT_EQ(Whole(in_another_boot), true);
+  v1::Config cuts = in_another_boot;
+  cuts.mutable_server()->set_cut_damaged_log(true);
+  EXPECT_EQ(Whole(cuts), false) << "what is damaged is left out";
+  {
+    config_ = in_another_boot;
+    config_.mutable_cluster()->set_durability(v1::ClusterConfig::PROCESS);  // A life that does not wait for the disk.
+    const Ps ps = StartWell(config_);
+    killed = Killed();
+  }
+  EXPECT_EQ(Whole(InAnotherBoot(killed)), false);
+}
+
 TEST_F(DataDirTest, AFolderWithoutALogDoesNotSayWhetherItIsWhole) {
   config_.mutable_cluster()->set_durability(v1::ClusterConfig::MEMORY);
   {

@@ -1,8 +1,10 @@
 #include "server/durability/storage.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -42,6 +44,31 @@ INSTANTIATE_TEST_SUITE_P(Durabilities, StorageTest, ::testing::Values("PROCESS",
 
 using StorageLifeTest = StorageFixture;
 INSTANTIATE_TEST_SUITE_P(Process, StorageLifeTest, ::testing::Values("PROCESS"));
+
+// Without a guard, finite gradients may take a value to infinity, as in a program without a ps. It is a value as any
+// other: it is served, and comes back from the log and from a checkpoint.
+TEST_P(StorageLifeTest, AValueThatFiniteGradientsHaveMadeInfiniteIsServedAndComesBackAfterAKill) {
+  const Ps ps = StartWell(config_);
+  EnsureTables(ps);
+  for (const Sequence sequence : {1, 2}) {
+    const auto pushed = Push(ps, sequence, 3e38f);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  RequestBuilder<v1::PullRequest> pull(kShards);
+  pull.AddRows(TableIdOf("rows"), kDim, {{0, 0.0f}}, false);
+  float value = 0;
+  std::latch done(1);
+  ps.store->pulls().Pull(pull.header, pull.payload(), [&](const absl::StatusOr<PullPath::Values>& values) {
+    EXPECT_TRUE(values.ok()) << values.status();
+    if (values.ok()) std::memcpy(&value, values->payload[0].begin(), sizeof(value));
+    done.count_down();
+  });
+  done.wait();
+  EXPECT_EQ(value, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(Content(StartWell(Killed())), Content(ps));
+  ASSERT_TRUE(ps.storage->Checkpoint("").ok());
+  EXPECT_EQ(Content(StartWell(Killed())), Content(ps));
+}
 
 TEST_P(StorageLifeTest, ManyLivesInARowLoseNothing) {
   const Ps reference = StartWell(MakeConfig("reference"));

@@ -35,7 +35,8 @@ class Node {
 
   // Keeps what it holds in `data_dir`, unless that is empty.
   Node(FakeCoordinator* coordinator, uint32_t index, uint32_t shards, uint32_t lease_ms,
-       const std::string& data_dir = "")
+       const std::string& data_dir = "", v1::ClusterConfig::Durability durability = v1::ClusterConfig::AUTO,
+       FileCalls calls = FileCalls::System())
       : coordinator_(coordinator), index_(index), incarnation_(100 * (index + 1)) {
     Store::Options options;
     options.shards = shards;
@@ -44,6 +45,7 @@ class Node {
     store = std::make_unique<Store>(options);
     config.mutable_cluster()->set_servers(2);
     config.mutable_cluster()->set_replicas(2);
+    config.mutable_cluster()->set_durability(durability);
     config.mutable_server()->set_data_dir(data_dir);
     config.mutable_checkpoint()->set_every_ms(0);
     config.mutable_checkpoint()->set_at_exit(false);
@@ -61,7 +63,7 @@ class Node {
     dependencies.on_owners_changed = [this] { ++owners_changed; };
     dependencies.on_state = [this](ShardId) { ++states_taken; };
     if (!data_dir.empty()) {
-      auto opened = Storage::Open(config, &time);
+      auto opened = Storage::Open(config, &time, nullptr, std::move(calls));
       EXPECT_TRUE(opened.ok()) << opened.status();
       if (opened.ok()) storage = *std::move(opened);
     }
@@ -178,7 +180,8 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
   // Two ps; the first one owns all shards and has two tables. A follower may be silent for a quarter of `lease_ms`.
   void Start(uint32_t lease_ms = kLong) {
     for (uint32_t i = 0; i < 2; ++i) {
-      nodes_.push_back(std::make_unique<Node>(&coordinator_, i, kShards, lease_ms, DataDir(i)));
+      nodes_.push_back(
+          std::make_unique<Node>(&coordinator_, i, kShards, lease_ms, DataDir(i), durability(), CallsOf(i)));
     }
     a().Begin();
     Ensure(&a(), {AddingDense("dense", kElements, kBlockElements), AddingRows("rows", kDim)});
@@ -192,6 +195,9 @@ class ReplicaFixture : public ::testing::TestWithParam<std::string> {
   }
   // Where a ps keeps what it holds; empty: nowhere.
   virtual std::string DataDir(uint32_t /*index*/) const { return ""; }
+  virtual v1::ClusterConfig::Durability durability() const { return v1::ClusterConfig::AUTO; }
+  // How it writes its logs there.
+  virtual FileCalls CallsOf(uint32_t /*index*/) { return FileCalls::System(); }
   Node& a() { return *nodes_[0]; }
   Node& b() { return *nodes_[1]; }
 

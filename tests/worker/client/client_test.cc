@@ -438,6 +438,27 @@ TEST_F(ClientTest, PacksNoMoreIntoAMessageThanAPsTakesAndRefusesACallThatFitsInt
   ExpectAll(1);
 }
 
+// Regression: the first byte of a push to the last server came after all that was for the others.
+TEST(Client, AServerDoesNotWaitForWhatAPushHasForTheOthers) {
+  constexpr uint64_t kElements = 6'000'000;  // 24 MB, a third of them to each server.
+  constexpr uint32_t kServers = 3;
+  FakeCluster cluster(kServers, /*shards=*/kServers);
+  auto client = Client::Connect(cluster.config());
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto tables = *(*client)->EnsureTables({DenseSpec("large", kElements)});
+  const std::vector<float> gradient(kElements, 1);
+  const DenseGradient large{tables.data(), gradient.data()};
+  ASSERT_TRUE((*client)->Push(1, {&large, 1}, {}, {}, nullptr).ok());
+  ASSERT_TRUE((*client)->Flush().ok());
+  std::map<Sequence, uint32_t> order;  // As they were sent.
+  for (const FakeCluster::Seen& push : cluster.pushes()) order[push.header.sequence()] = push.server;
+  ASSERT_GE(order.size(), 2 * kServers);
+  std::set<uint32_t> first;
+  for (auto sent = order.begin(); first.size() < kServers; ++sent) {
+    EXPECT_TRUE(first.insert(sent->second).second) << "server " << sent->second << " has a second turn";
+  }
+}
+
 TEST(Client, CutsALargePushIntoMessagesWithSequencesOfTheirOwn) {
   constexpr uint64_t kElements = 3'000'000;  // 12 MB on one shard.
   FakeCluster cluster(1, 1);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -289,6 +290,29 @@ TEST(Router, GivesEveryShardThatHoldsSomethingOfATableAPartInOneMessageWhereThat
   const Routing pull = *RequestRouter(map, {.every_shard = true}).RoutePull({}, none);
   for (const ShardMessage& message : pull.messages) asked += message.parts.size();
   EXPECT_EQ(asked, 8u);
+}
+
+// Regression: all messages to one server went out before the first one to the next.
+TEST_P(RouterTest, ServersTakeTurnsAndTheMessagesToOneKeepTheirOrder) {
+  const Routing routing = *RequestRouter(map_, limits_).RoutePull(dense_, rows_);
+  std::vector<size_t> left(map_.servers());
+  for (const ShardMessage& message : routing.messages) ++left[message.server];
+  std::vector<size_t> sent(map_.servers());
+  std::vector<std::optional<size_t>> last(map_.servers());
+  const std::vector<size_t> order = ServersInTurn(routing.messages);
+  ASSERT_EQ(order.size(), routing.messages.size());
+  for (const size_t m : order) {
+    const uint32_t server = routing.messages[m].server;
+    EXPECT_TRUE(!last[server].has_value() || m > *last[server]);
+    last[server] = m;
+    ++sent[server];
+    --left[server];
+    for (uint32_t other = 0; other < map_.servers(); ++other) {
+      if (left[other] == 0) continue;
+      EXPECT_GE(sent[other] + 1, sent[server]) << "server " << other << " waits for server " << server;
+    }
+  }
+  for (const size_t none : left) EXPECT_EQ(none, 0u);
 }
 
 TEST(Router, MakesNoMessageOfNothing) {
