@@ -63,6 +63,8 @@ class Ranges {
   // Live workers of the run that take further ranges.
   size_t Takers() const;
   std::string WaitedFor(const v1::LeaseRangesRequest& request) const;
+  // The workers that WaitedFor names.
+  void AddTargets(const v1::LeaseRangesRequest& request, v1::LeaseRangesResponse* response) const;
 
   MemberTable* const members_;
   v1::RangeState state_;
