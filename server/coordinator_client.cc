@@ -1,6 +1,5 @@
 #include "server/coordinator_client.h"
 
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -11,8 +10,9 @@
 namespace lodestone::server {
 namespace {
 
-constexpr int64_t kPromptMs = 1000;     // Between two heartbeats, if failovers are to be heard of soon.
-constexpr int64_t kReconnectMs = 2000;  // Between two times that gRPC's own pauses are cut short.
+constexpr int64_t kPromptMs = 1000;        // Between two heartbeats, if failovers are to be heard of soon.
+constexpr int64_t kHeartbeatMsMax = 3000;  // Otherwise: what a ps waits for is told by them.
+constexpr int64_t kReconnectMs = 2000;     // Between two times that gRPC's own pauses are cut short.
 constexpr int64_t kLeaveTimeoutMs = 500;
 constexpr int64_t kPollMs = 100;  // Between two attempts at the start, and two requests of the map.
 
@@ -54,7 +54,7 @@ LeaseClient::Options CoordinatorClient::LeaseOptions(bool coordinator_is_fixed) 
   options.leave_timeout_ms = kLeaveTimeoutMs;
   options.poll_ms_max = kPollMs;
   options.route_request_ms_min = kPollMs;
-  options.heartbeat_ms_max = options_.replicas > 1 ? kPromptMs : std::numeric_limits<int64_t>::max();
+  options.heartbeat_ms_max = options_.replicas > 1 ? kPromptMs : kHeartbeatMsMax;
   // Where the coordinator is fixed, index 0 needs no connection to it.
   options.reconnect_ms = options_.index == 0 && coordinator_is_fixed ? 0 : kReconnectMs;
   options.without_lease = options_.replicas > 1 ? "waits for its lease to be renewed, and serves until it ends"
@@ -121,6 +121,7 @@ void CoordinatorClient::FillStatus(v1::StatusResponse* status) const {
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(absl::StrCat("ps ", options_.index));
   wait->set_what(waits->what);
+  wait->add_targets()->set_kind(v1::WaitTarget::COORDINATOR);
   wait->set_seconds(waits->seconds);
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/telemetry/wait_graph.h"
 #include "server/auth/security.h"
 #include "server/coordinator/coordinator_host.h"
 #include "server/coordinator_client.h"
@@ -40,6 +41,7 @@ void StatusReporter::FillStatus(v1::StatusResponse* status) const {
   from_.add_waits(status);
   const std::shared_ptr<CoordinatorClient> member = from_.member();
   if (member != nullptr) member->FillStatus(status);
+  ExplainWaits(status);
 }
 
 v1::ServerProgress StatusReporter::Progress() const {
@@ -47,6 +49,7 @@ v1::ServerProgress StatusReporter::Progress() const {
   from_.store->FillStatus(&status);
   if (from_.replication != nullptr) from_.replication->FillStatus(&status);
   FillProcess(from_.identity(), status.mutable_server());
+  from_.add_waits(&status);
   return ProgressOf(status);
 }
 

@@ -71,6 +71,10 @@ inline constexpr size_t kEtcdStateBytesMax = 1'500'000;  // Of its state: etcd t
 
 // Observing.
 inline constexpr uint32_t kWorkersMax = 4096;         // Places for workers, also beyond cluster.workers.
+inline constexpr int64_t kWaitTellMs = 50;            // A shorter wait of a push in a ps is not told.
+inline constexpr size_t kWaitsMax = 16;               // Waits that a heartbeat reports.
+inline constexpr int kWaitShardsMax = 64;             // Shards that a wait names.
+inline constexpr size_t kWaitChainsMax = 64;          // Chains of waits in a status.
 inline constexpr size_t kEventsMax = 1024;            // Kept, the newest.
 inline constexpr size_t kHeartbeatEventsMax = 64;     // In one heartbeat; more wait for the next.
 inline constexpr size_t kHistoryPointsMax = 600;      // When there are more, every two become one.

@@ -103,6 +103,10 @@ bool ClockCalls::Answer(Call* call, const MemberTable& members, const LowestCloc
   for (std::string& line : WorkersBehind(members, asker, call->request().clock(), call->request().has_own_clock())) {
     call->response()->add_waiting_for(std::move(line));
   }
+  for (v1::WaitTarget& target :
+       ClockTargets(members, asker, call->request().clock(), call->request().has_own_clock())) {
+    *call->response()->add_targets() = std::move(target);
+  }
   return true;
 }
 
@@ -150,6 +154,15 @@ void ClockCalls::FillStatus(const MemberTable& members, v1::StatusResponse* stat
         "clock ", call->request().clock(), ": ",
         absl::StrJoin(WorkersBehind(members, asker, call->request().clock(), call->request().has_own_clock()), "; ")));
     wait->set_seconds(static_cast<double>(now_ms - call->since_ms()) / 1000.0);
+    wait->mutable_waiter();  // Another process, known or not.
+    if (const MemberPlace* const worker = members.Find(asker); worker != nullptr) {
+      wait->mutable_waiter()->set_kind(v1::WaitTarget::WORKER);
+      wait->mutable_waiter()->set_index(worker->index);
+    }
+    for (v1::WaitTarget& target :
+         ClockTargets(members, asker, call->request().clock(), call->request().has_own_clock())) {
+      *wait->add_targets() = std::move(target);
+    }
   }
 }
 

@@ -18,6 +18,7 @@ struct ClusterOptions {
   uint32_t shards = 1;
   uint32_t replicas = 1;  // Servers that hold each shard: 2 are an owner and a follower.
   uint32_t lease_ms = 10'000;
+  uint32_t worker_lease_ms = 10'000;  // Of workers that lease ranges; lease_ms if that is less.
   bool ends_with_server_0 = true;     // The ps with index 0 serves the coordinator: their lives end together.
   Incarnation first_incarnation = 1;  // FirstIncarnation of the start.
   bool watches_processes = false;     // A ps whose machine says that its process is dead loses its lease at once.

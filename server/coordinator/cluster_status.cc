@@ -42,6 +42,20 @@ double SamplesPerSecond(const MemberTable& members, const MemberPlace& place) {
   return static_cast<double>(last - first) * 1000.0 / static_cast<double>(last_ms - first_ms);
 }
 
+// What the time of the last seconds went by, in seconds per second.
+void FillStages(const MemberTable& members, const MemberPlace& place, v1::MemberStatus* status) {
+  if (!members.Alive(place) || place.stages.size() < 2) return;
+  const auto& [first_ms, first] = place.stages.front();
+  const auto& [last_ms, last] = place.stages.back();
+  if (last_ms <= first_ms || first.size() != last.size()) return;
+  for (int i = 0; i < last.size(); ++i) {
+    v1::StageTime* const stage = status->add_stages();
+    stage->set_stage(last[i].stage());
+    stage->set_seconds(std::max(0.0, last[i].seconds() - first[i].seconds()) * 1000.0 /
+                       static_cast<double>(last_ms - first_ms));
+  }
+}
+
 bool Works(const MemberTable& members, const MemberPlace& worker) {
   return members.Alive(worker) && !worker.silent && worker.progress.phase() != v1::PHASE_FINISHED;
 }
@@ -54,6 +68,7 @@ v1::MemberStatus StatusOf(const MemberTable& members, const MemberPlace& place) 
   status.set_last_contact_seconds(members.SecondsSinceContact(place));
   status.set_alive(members.Alive(place));
   status.set_left(place.left);
+  FillStages(members, place, &status);
   if (place.role == v1::ROLE_SERVER) {
     *status.mutable_server() = place.server;
   } else {

@@ -24,6 +24,7 @@ Membership::Options MembershipOptions(const v1::Config& config, const TimeSource
   options.shards = config.cluster().shards();
   options.replicas = config.cluster().replicas();
   options.lease_ms = config.coordinator().lease_ms();
+  options.worker_lease_ms = config.coordinator().worker_lease_ms();
   options.ends_with_server_0 = config.coordinator().etcd().empty();
   options.first_incarnation = FirstIncarnation(std::chrono::system_clock::now());
   options.watches_processes = true;

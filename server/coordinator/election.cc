@@ -102,6 +102,7 @@ void Election::FillStatus(v1::StatusResponse* status) const {
   if (health_.ok()) return;
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who("the election of the coordinator");
+  wait->set_background(true);
   wait->set_what(std::string(health_.message()));
   wait->set_seconds(static_cast<double>(options_.time->NowMs() - ill_since_ms_) / 1000.0);
 }

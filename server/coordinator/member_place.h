@@ -39,7 +39,9 @@ struct MemberPlace {
   std::map<ShardId, Version> copies;                 // Servers: what the last heartbeat said that it holds.
   uint64_t event_ms = 0;                             // The time of the newest event that the process has reported.
   std::deque<std::pair<int64_t, uint64_t>> samples;  // When, and how many in all: of the last seconds.
-  bool any_place = false;                            // Workers: as they said in Join.
+  // The same of the time by stage.
+  std::deque<std::pair<int64_t, google::protobuf::RepeatedPtrField<v1::StageTime>>> stages;
+  bool any_place = false;  // Workers: as they said in Join.
 };
 
 // Places by index. Those that are there stay where they are when others are added.

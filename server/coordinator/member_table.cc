@@ -1,7 +1,6 @@
 #include "server/coordinator/member_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -12,14 +11,13 @@
 #include "common/base/status.h"
 #include "common/base/utf8.h"
 #include "common/rpc/local_socket.h"
+#include "server/coordinator/member_reports.h"
 #include "server/coordinator/saved_state.h"
 #include "server/monitoring/event_log.h"
 
 namespace lodestone::server {
 namespace {
 
-constexpr size_t kTextBytesMax = 1024;  // Of any text that a process reports about itself.
-constexpr size_t kMetricNameBytesMax = 32;
 constexpr size_t kEndedWorkersMax = 4096;  // Remembered.
 constexpr size_t kEndedWorkersTold = 512;  // In one heartbeat's answer.
 constexpr size_t kFormerTokensMax = 64;    // Of a place. A Join of a former holder is seconds late, not lives.
@@ -42,7 +40,13 @@ std::vector<uint64_t> FormerTokens(const MemberPlace& place, const v1::JoinReque
   return tokens;
 }
 
-std::string Bounded(const std::string& text) { return std::string(Utf8Prefix(text, kTextBytesMax)); }
+// Takes the newest of what grows into a window of the last seconds.
+template <typename Value>
+void Observe(int64_t now_ms, Value value, std::deque<std::pair<int64_t, Value>>* window) {
+  if (window->size() >= 2 && now_ms - (*window)[window->size() - 2].first < kRateStepMs) window->pop_back();
+  window->emplace_back(now_ms, std::move(value));
+  while (window->size() > 2 && (*window)[1].first <= now_ms - kRateWindowMs) window->pop_front();
+}
 
 }  // namespace
 
@@ -66,7 +70,11 @@ MemberTable::MemberTable(const ClusterOptions* options, EventQueue* events)
 
 bool MemberTable::Alive(const MemberPlace& place) const {
   return place.incarnation != 0 && !place.left && !place.gone &&
-         options_.time->NowMs() - place.last_contact_ms < options_.lease_ms;
+         options_.time->NowMs() - place.last_contact_ms < LeaseMsOf(place);
+}
+
+uint32_t MemberTable::LeaseMsOf(const MemberPlace& place) const {
+  return place.any_place ? std::min(options_.lease_ms, options_.worker_lease_ms) : options_.lease_ms;
 }
 
 double MemberTable::SecondsSinceContact(const MemberPlace& place) const {
@@ -114,21 +122,23 @@ absl::Status MemberTable::CheckAlive(Incarnation incarnation) const {
   }
   return absl::FailedPreconditionError(
       absl::StrFormat("the lease of %s has ended: it was not heard of for %.1f s and its lease is %.1f s",
-                      Describe(place), SecondsSinceContact(place), options_.lease_ms / 1000.0));
+                      Describe(place), SecondsSinceContact(place), LeaseMsOf(place) / 1000.0));
 }
 
 absl::Status MemberTable::CheckJoin(const v1::JoinRequest& request) const {
   if (request.role() != v1::ROLE_SERVER && request.role() != v1::ROLE_WORKER) {
     return absl::InvalidArgumentError("who joins must say whether it is a server or a worker (role)");
   }
-  if (request.peer().size() > kTextBytesMax || request.address().size() > kTextBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("peer and address must be at most ", kTextBytesMax, " bytes long"));
+  if (request.peer().size() > kReportTextBytesMax || request.address().size() > kReportTextBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("peer and address must be at most ", kReportTextBytesMax, " bytes long"));
   }
   if (!request.local_socket().empty()) LODESTONE_RETURN_IF_ERROR(CheckLocalSocket(request.local_socket()));
   if (request.cluster() != options_.cluster) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "this is the cluster `", options_.cluster, "`, and the ", RoleName(request.role()),
-        " that joins is of cluster `", std::string(Utf8Prefix(request.cluster(), kTextBytesMax)), "` (cluster.name)"));
+    return absl::InvalidArgumentError(absl::StrCat("this is the cluster `", options_.cluster, "`, and the ",
+                                                   RoleName(request.role()), " that joins is of cluster `",
+                                                   std::string(Utf8Prefix(request.cluster(), kReportTextBytesMax)),
+                                                   "` (cluster.name)"));
   }
   if (request.role() == v1::ROLE_WORKER) return absl::OkStatus();
   if (request.shards() != options_.shards) {
@@ -311,18 +321,10 @@ void MemberTable::Record(MemberPlace* place, const v1::HeartbeatRequest& request
 
 void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress) {
   place->progress = progress;
-  place->progress.set_waiting_for(Bounded(progress.waiting_for()));
-  place->progress.DiscardUnknownFields();
-  place->progress.set_metric_name(std::string(Utf8Prefix(progress.metric_name(), kMetricNameBytesMax)));
-  if (progress.metric_name().empty() || !std::isfinite(progress.metric())) {  // Neither is a metric.
-    place->progress.clear_metric_name();
-    place->progress.clear_metric();
-  }
+  BoundProgress(&place->progress);
   const int64_t now_ms = options_.time->NowMs();
-  auto& samples = place->samples;
-  if (samples.size() >= 2 && now_ms - samples[samples.size() - 2].first < kRateStepMs) samples.pop_back();
-  samples.emplace_back(now_ms, progress.samples());
-  while (samples.size() > 2 && samples[1].first <= now_ms - kRateWindowMs) samples.pop_front();
+  Observe(now_ms, progress.samples(), &place->samples);
+  Observe(now_ms, place->progress.stages(), &place->stages);
 }
 
 void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& request) {
@@ -332,8 +334,8 @@ void MemberTable::RecordServer(MemberPlace* place, const v1::HeartbeatRequest& r
   }
   if (request.has_server()) {
     place->server = request.server();
-    place->server.set_http(Bounded(request.server().http()));
-    place->server.DiscardUnknownFields();
+    BoundProgress(&place->server);
+    Observe(options_.time->NowMs(), place->server.stages(), &place->stages);
     if (request.server().table_bytes() > 0 && place->data.has_value() && !place->data->held()) {
       place->data->set_held(true);
       ++changes_;
@@ -373,7 +375,7 @@ std::optional<int64_t> MemberTable::NextExpiryMs() const {
   for (const MemberPlaces* places : {&servers_, &workers_}) {
     for (const MemberPlace& place : *places) {
       if (place.incarnation == 0 || place.left || place.expiry_told) continue;
-      const int64_t ends_ms = place.last_contact_ms + options_.lease_ms;
+      const int64_t ends_ms = place.last_contact_ms + LeaseMsOf(place);
       next_ms = std::min(next_ms.value_or(ends_ms), ends_ms);
     }
   }
@@ -401,6 +403,8 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
       if (place.role == v1::ROLE_SERVER) continue;
       *saved->mutable_progress() = place.progress;
       saved->mutable_progress()->clear_waiting_for();
+      saved->mutable_progress()->clear_waits();
+      saved->mutable_progress()->clear_stages();
     }
   }
 }
@@ -419,7 +423,7 @@ void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberP
   place->last_contact_ms = options_.time->NowMs();
   const bool ended_with_us = options_.ends_with_server_0 && state.role() == v1::ROLE_SERVER && state.index() == 0;
   if (!state.left() && (state.expired() || ended_with_us)) {
-    place->last_contact_ms -= options_.lease_ms;
+    place->last_contact_ms -= LeaseMsOf(*place);
     place->expiry_told = true;
   }
   if (ended_with_us && !state.left() && !state.expired()) events_->Note("died", *place, "and the coordinator with it");

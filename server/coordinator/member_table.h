@@ -40,6 +40,8 @@ class MemberTable {
   uint64_t changes() const { return changes_; }
 
   bool Alive(const MemberPlace& place) const;
+  // How long the lease of the place's holder lasts: those of workers that lease ranges are their own.
+  uint32_t LeaseMsOf(const MemberPlace& place) const;
   // Whether the holder's life has ended: no later message of it renews its lease.
   bool HasEnded(const MemberPlace& place) const { return place.left || place.expiry_told; }
   double SecondsSinceContact(const MemberPlace& place) const;

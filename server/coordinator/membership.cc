@@ -63,7 +63,7 @@ v1::JoinResponse Membership::AnswerTo(const MemberPlace& place) const {
   v1::JoinResponse response;
   response.set_index(place.index);
   response.set_incarnation(place.incarnation);
-  response.set_lease_ms(options_.lease_ms);
+  response.set_lease_ms(members_.LeaseMsOf(place));
   return response;
 }
 
@@ -94,7 +94,7 @@ absl::StatusOr<v1::HeartbeatResponse> Membership::Heartbeat(const v1::HeartbeatR
   if (place->role == v1::ROLE_SERVER) moves_.Advance();
   v1::HeartbeatResponse response;
   response.set_route_epoch(shards_.epoch());
-  response.set_lease_ms(options_.lease_ms);
+  response.set_lease_ms(members_.LeaseMsOf(*place));
   if (place->role == v1::ROLE_SERVER) response.set_shards_to_sync(shards_.ToSync(*place));
   response.set_all_in_sync(place->role == v1::ROLE_SERVER && shards_.IsComplete());
   response.set_wants_copies(place->role == v1::ROLE_SERVER && shards_.unserved() > 0);

@@ -1,6 +1,7 @@
 #include "server/coordinator/ranges.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -80,6 +81,7 @@ absl::StatusOr<v1::LeaseRangesResponse> Ranges::Lease(const v1::LeaseRangesReque
   for (const v1::RangeLease& range : state_.open()) done += range.done();
   response.set_batches_done(done);
   if (HasSteps()) response.set_steps(steps_.steps());
+  if (!response.waiting_for().empty()) AddTargets(request, &response);
   return response;
 }
 
@@ -217,6 +219,22 @@ bool Ranges::IsEvaluator(Incarnation asker) const {
   // A worker that has a range may not have asked since the coordinator was started again.
   return std::none_of(state_.open().begin(), state_.open().end(),
                       [this](const v1::RangeLease& range) { return Lives(range.holder()); });
+}
+
+void Ranges::AddTargets(const v1::LeaseRangesRequest& request, v1::LeaseRangesResponse* response) const {
+  constexpr int kTargetsMax = 8;
+  std::set<Incarnation> awaited;
+  for (const v1::RangeLease& range : state_.open()) awaited.insert(range.holder());
+  if (state_.open().empty()) {
+    for (const auto& [worker, finished] : finished_) awaited.insert(worker);
+  }
+  for (const Incarnation worker : awaited) {
+    const MemberPlace* const place = std::as_const(*members_).Find(worker);
+    if (worker == request.incarnation() || place == nullptr || response->targets_size() >= kTargetsMax) continue;
+    v1::WaitTarget* const target = response->add_targets();
+    target->set_kind(v1::WaitTarget::WORKER);
+    target->set_index(place->index);
+  }
 }
 
 std::string Ranges::WaitedFor(const v1::LeaseRangesRequest& request) const {

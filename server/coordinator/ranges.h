@@ -72,6 +72,8 @@ class Ranges {
   // Live workers of the run that take further ranges.
   std::vector<Incarnation> Takers() const;
   std::string WaitedFor(const v1::LeaseRangesRequest& request) const;
+  // The workers that WaitedFor names.
+  void AddTargets(const v1::LeaseRangesRequest& request, v1::LeaseRangesResponse* response) const;
 
   MemberTable* const members_;
   const TimeSource* const time_;

@@ -29,7 +29,7 @@ constexpr char kHeartbeatMethod[] = "/lodestone.v1.Coordinator/Heartbeat";
 CoordinatorService::CoordinatorService(const Membership::Options& options, Save save, Leads leads, Access* access)
     : time_(options.time),
       stall_time_(options.stall_time != nullptr ? options.stall_time : &steady_),
-      lease_ms_(options.lease_ms),
+      lease_ms_(std::min(options.lease_ms, options.worker_lease_ms)),
       leads_(std::move(leads)),
       access_(access),
       events_(options.time),

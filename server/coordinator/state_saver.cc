@@ -114,6 +114,7 @@ void StateSaver::FillStatus(v1::StatusResponse* status) const {
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who("who joins or leaves");
   wait->set_what(std::string(error_.message()));
+  wait->add_targets()->set_kind(v1::WaitTarget::DISK);
   wait->set_seconds(static_cast<double>(options_.time->NowMs() - error_since_ms_) / 1000.0);
 }
 

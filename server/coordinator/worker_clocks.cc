@@ -79,6 +79,20 @@ std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation a
   return lines;
 }
 
+std::vector<v1::WaitTarget> ClockTargets(const MemberTable& members, Incarnation asker, Clock clock, bool training) {
+  std::vector<v1::WaitTarget> targets;
+  for (const MemberPlace& worker : members.workers()) {
+    const bool behind = worker.incarnation == 0 ? clock > 0 && !training
+                                                : TakesSteps(members, worker, training) && ClockOf(worker) < clock;
+    if ((asker != 0 && worker.incarnation == asker) || !behind || targets.size() >= kLinesMax) continue;
+    v1::WaitTarget& target = targets.emplace_back();
+    target.set_kind(v1::WaitTarget::WORKER);
+    target.set_index(worker.index);
+    target.set_clock(clock);
+  }
+  return targets;
+}
+
 std::vector<std::string> UntrainedWorkers(const MemberTable& members, Incarnation asker) {
   std::vector<std::string> lines;
   size_t more = 0;

@@ -37,6 +37,10 @@ LowestClocks LowestClocksOf(const MemberTable& members, bool training = false);
 std::vector<std::string> WorkersBehind(const MemberTable& members, Incarnation asker, Clock clock,
                                        bool training = false);
 
+// The same workers, and the clock that each is to reach, at most 16.
+std::vector<v1::WaitTarget> ClockTargets(const MemberTable& members, Incarnation asker, Clock clock,
+                                         bool training = false);
+
 // The workers other than `asker` that take no further step and lack samples of what they were to train on, because they
 // died, left or were stopped (but not those that training ended early for): who, how far they came and when they were
 // last heard of, one line each; a last line counts those beyond 16.

@@ -255,6 +255,22 @@ function waitsOf(status, firstSeen, nowMs) {
   return waits.sort((a, b) => b.seconds - a.seconds);
 }
 
+// Each chain of waits from the process that waits to its root, as psctl why says it, and who is slow: {key, text}. A
+// text changes all the time; the line stays while it begins and ends at the same processes.
+function whyLines(status) {
+  const cluster = status.cluster || {};
+  const keyOf = (chain) => list(chain.links).map((link) => JSON.stringify([link.waiter, link.call])).join();
+  const chains = list(cluster.why).map((chain) => {
+    const likewise = list(chain.likewise);
+    return {key: keyOf(chain), text: chain.text + (likewise.length > 0 ? `; likewise ${likewise.join(', ')}` : '')};
+  });
+  const slow = list(cluster.slow).map((member) => ({
+                                        key: `slow ${member.role} ${num(member.index)}`,
+                                        text: `${MARKS.warn} slow: ${member.text}`
+                                      }));
+  return [...chains, ...slow];
+}
+
 function sinceText(wait) {
   return (wait.atLeast ? 'over ' : '') + duration(wait.seconds);
 }

@@ -27,7 +27,7 @@ function makeWorkersTable(known) {
       countColumn('clock', (row) => progress(row).clock, 'Steps taken'),
       countColumn('behind', behind, 'Steps behind the live worker that has taken most'),
       digits('loss', (row) => progress(row).loss, 4),
-      digits('delay', delayOf, 1, "Updates, own and others', between a read and its push, of the table that has most"),
+      digits('delay', delayOf, 1, 'Updates, own and others\', between a read and its push, of the table that has most'),
       secondsColumn('last contact', (row) => row.last_contact_seconds),
       {...waits, shown: (rows) => rows.some((row) => waits.text(row) !== '')},
       textColumn('peer', (row) => row.peer, {wide: true}),
@@ -79,8 +79,9 @@ function rangesText(ranges, workers) {
   const done = open.reduce((sum, range) => sum + num(range.done), num(ranges.batches_closed));
   const epochs = Math.ceil(batches / ofEpoch), epoch = Math.min(epochs, 1 + Math.floor(done / ofEpoch));
   const run = plan.run ? `Run ${plan.run}, epoch` : 'Epoch';
-  const parts = [`${run} ${withThousands(epoch)} of ${withThousands(epochs)}: ${percent(done / batches)} of ` +
-    `${withThousands(batches)} batches`];
+  const parts =
+      [`${run} ${withThousands(epoch)} of ${withThousands(epochs)}: ${percent(done / batches)} of ` +
+       `${withThousands(batches)} batches`];
   if (held > 0) parts.push(`ranges with workers: ${withThousands(held)}`);
   if (open.length > held) parts.push(`waiting for a worker: ${withThousands(open.length - held)}`);
   if (num(ranges.leased_again) > 0) parts.push(`given again: ${withThousands(num(ranges.leased_again))}`);
@@ -118,6 +119,9 @@ function makeWaitsTable() {
 }
 
 function drawWaits(known, table) {
+  keep(
+      byId('why'), whyLines(known.status), (line) => line.key, () => make('li'),
+      (item, line) => setText(item, line.text));
   // What is waited for says how often it was tried; the row stays all the same.
   const counts = new Map();
   table.update(known.waits.map((wait) => {

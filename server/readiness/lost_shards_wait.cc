@@ -65,6 +65,7 @@ void LostShardsWait::FillStatus(v1::StatusResponse* status) const {
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(name_);
   wait->set_what(absl::StrCat("an operator: ", waits_for_));
+  wait->add_targets()->set_kind(v1::WaitTarget::OPERATOR);
   wait->set_seconds(static_cast<double>(time_->NowMs() - since_ms_) / 1000);
 }
 

@@ -92,6 +92,7 @@ void Readiness::FillStatus(v1::StatusResponse* status) const {
   if (!serving_ || synced_ || to_sync_ == 0) return;
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(name_);
+  wait->set_background(true);
   wait->set_what(absl::StrCat(to_sync_, " shards that it owns or follows to have two copies"));
   wait->set_seconds(static_cast<double>(time_->NowMs() - began_ms_) / 1000);
 }

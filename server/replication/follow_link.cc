@@ -309,6 +309,10 @@ void Follower::Link::FillStatus(v1::StatusResponse* status) const {
   if (broken_.empty()) return;
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(absl::StrCat("ps ", options_.server));
+  v1::WaitTarget* const target = wait->add_targets();
+  target->set_kind(v1::WaitTarget::SERVER);
+  target->set_index(owner_);
+  wait->set_background(true);
   wait->set_what(absl::StrCat("ps ", owner_, " at ", address_, ", to follow ", shards_.size(), " shards: ", broken_));
   wait->set_seconds(static_cast<double>(time_.NowMs() - broken_since_ms_) / 1000);
 }

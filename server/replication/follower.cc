@@ -93,6 +93,8 @@ void Follower::FillStatus(v1::StatusResponse* status) const {
       v1::WaitStatus* const wait = status->add_waits();
       wait->set_who(absl::StrCat("ps ", options_.server));
       wait->set_what(absl::StrCat("room to follow shards: ", problem_));
+      wait->add_targets()->set_kind(v1::WaitTarget::MEMORY);
+      wait->set_background(true);
     }
   }
   for (const auto& link : links()) link->FillStatus(status);

@@ -118,10 +118,11 @@ void OwnedShards::FillStatus(v1::ReplicationStatus* status) const {
 
 std::optional<OwnedShards::Waiting> OwnedShards::OldestWait() const {
   std::optional<Waiting> oldest;
-  for (const OwnedShard& owned : shards_) {
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
+    const OwnedShard& owned = shards_[shard];
     const std::optional<int64_t> since_ms = owned.waiting_since_ms();
     if (!owned.owned() || !since_ms.has_value()) continue;
-    if (!oldest.has_value() || *since_ms < oldest->since_ms) oldest = Waiting{*since_ms, owned.sync().server()};
+    if (!oldest.has_value() || *since_ms < oldest->since_ms) oldest = Waiting{*since_ms, owned.sync().server(), shard};
   }
   return oldest;
 }

@@ -50,10 +50,11 @@ class OwnedShards {
 
   // Sets the fields of replication that are about owned shards.
   void FillStatus(v1::ReplicationStatus* status) const;
-  // The oldest acknowledgement that waits: since when, and for which ps.
+  // The oldest acknowledgement that waits: since when, for which ps, and of which shard.
   struct Waiting {
     int64_t since_ms = 0;
     uint32_t server = 0;
+    ShardId shard = 0;
   };
   std::optional<Waiting> OldestWait() const;
 

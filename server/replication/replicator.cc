@@ -395,6 +395,12 @@ void Replicator::FillStatus(v1::StatusResponse* status) const {
                      ? absl::StrCat("ps ", oldest->server, " to confirm updates that it follows")
                      : absl::StrCat("the coordinator to hear which followers count: ", report_error_));
   wait->set_seconds(oldest.has_value() ? static_cast<double>(now_ms - oldest->since_ms) / 1000 : 0);
+  v1::WaitTarget* const target = wait->add_targets();
+  if (!report_error_.empty()) return target->set_kind(v1::WaitTarget::COORDINATOR);
+  target->set_kind(v1::WaitTarget::SERVER);
+  target->set_index(oldest->server);
+  target->add_shards(oldest->shard);
+  wait->add_shards(oldest->shard);
 }
 
 }  // namespace lodestone::server

@@ -62,6 +62,7 @@ void CallMemory::FillStatus(const std::string& who, v1::StatusResponse* status) 
   if (waiters_.empty()) return;
   v1::WaitStatus* const wait = status->add_waits();
   wait->set_who(who);
+  wait->add_targets()->set_kind(v1::WaitTarget::MEMORY);
   wait->set_what(absl::StrCat("room for calls: ", waiters_.size(), " wait while those under way take ", bytes(), " of ",
                               bytes_max_, " bytes"));
   wait->set_seconds(static_cast<double>(time_->NowMs() - waiters_.front().since_ms) / 1000);

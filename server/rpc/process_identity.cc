@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "common/base/limits.h"
 #include "common/base/version.h"
 
 namespace lodestone::server {
@@ -57,6 +58,10 @@ v1::ServerProgress ProgressOf(const v1::StatusResponse& status) {
   for (const v1::FollowerStatus& follower : status.replication().followers()) lag_records += follower.lag_records();
   for (const v1::TableStatus& table : status.tables()) rows += table.rows();
   progress.set_lag_records(lag_records);
+  *progress.mutable_stages() = server.push_stages();
+  for (const v1::WaitStatus& wait : status.waits()) {
+    if (!wait.has_waiter() && progress.waits_size() < static_cast<int>(limits::kWaitsMax)) *progress.add_waits() = wait;
+  }
   progress.set_rows(rows);
   return progress;
 }

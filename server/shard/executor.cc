@@ -72,7 +72,8 @@ size_t Executor::queue_length() const {
 
 Executor::Stats Executor::stats() const {
   MutexLock lock(&mu_);
-  return {executed_, queue_.size(), queue_length_max_};
+  const int64_t oldest_wait_ns = queue_.empty() ? 0 : NowNs() - queue_.front().since_ns;
+  return {executed_, queue_.size(), queue_length_max_, oldest_wait_ns};
 }
 
 void Executor::HandOver() {

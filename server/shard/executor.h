@@ -45,6 +45,7 @@ class Executor {
     uint64_t executed = 0;
     size_t queue_length = 0;
     size_t queue_length_max = 0;
+    int64_t oldest_wait_ns = 0;  // Of the messages that wait.
   };
   Stats stats() const;
 

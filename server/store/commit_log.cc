@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "server/shard/shard.h"
@@ -114,6 +115,20 @@ std::vector<uint64_t> CommitLog::Roll() {
 
 void CommitLog::DropBefore(std::span<const uint64_t> marks) {
   for (size_t i = 0; i < marks.size(); ++i) logs_[i]->DropBefore(marks[i]);
+}
+
+void CommitLog::FillWaits(v1::StatusResponse* status) const {
+  ShardLog::Wait longest;
+  for (const auto& log : logs_) {
+    ShardLog::Wait wait = log->wait(limits::kWaitTellMs);
+    if (!wait.what.empty() && (longest.what.empty() || wait.ms > longest.ms)) longest = std::move(wait);
+  }
+  if (longest.what.empty()) return;
+  v1::WaitStatus* const wait = status->add_waits();
+  wait->set_who("pushes");
+  wait->set_what(longest.what);
+  wait->set_seconds(static_cast<double>(longest.ms) / 1000);
+  wait->add_targets()->set_kind(v1::WaitTarget::DISK);
 }
 
 void CommitLog::FillStatus(v1::StorageStatus* status) const {

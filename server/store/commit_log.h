@@ -99,6 +99,8 @@ class CommitLog {
   // Begins a new segment in each log, and deletes the segments before the marks that Roll returned.
   std::vector<uint64_t> Roll();
   void DropBefore(std::span<const uint64_t> marks);
+  // Adds what pushes wait for, if that is the disk: the longest of the logs' waits.
+  void FillWaits(v1::StatusResponse* status) const;
   // Sets the fields about the log.
   void FillStatus(v1::StorageStatus* status) const;
 

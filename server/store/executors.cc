@@ -29,13 +29,21 @@ void Executors::Stop() { executors_.clear(); }
 void Executors::StopBackground() { background_.reset(); }
 
 void Executors::FillStatus(v1::StatusResponse* status) const {
+  Executor::Stats slowest;
   for (const auto& executor : executors_) {
     const Executor::Stats stats = executor->stats();
+    if (stats.oldest_wait_ns > slowest.oldest_wait_ns) slowest = stats;
     v1::ExecutorStatus* out = status->add_executors();
     out->set_queue_length(static_cast<uint32_t>(stats.queue_length));
     out->set_executed(stats.executed);
     out->set_queue_length_max(static_cast<uint32_t>(stats.queue_length_max));
   }
+  if (slowest.oldest_wait_ns < limits::kWaitTellMs * 1'000'000) return;
+  v1::WaitStatus* const wait = status->add_waits();
+  wait->set_who("pushes and pulls");
+  wait->set_what(absl::StrCat(slowest.queue_length, " messages wait for one of its ", executors_.size(), " executors"));
+  wait->set_seconds(1e-9 * static_cast<double>(slowest.oldest_wait_ns));
+  wait->add_targets()->set_kind(v1::WaitTarget::PROCESSOR);
 }
 
 }  // namespace lodestone::server

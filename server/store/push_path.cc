@@ -33,6 +33,7 @@ constexpr char kPushStage[] = "lodestone_ps_push_stage_duration_seconds";
 constexpr char kPushStages[] =
     "What a push's time went by, in the share of it that was done last: queue, until the executor took it; apply; "
     "commit, until log and follower had it.";
+constexpr const char* kStageNames[] = {"queue", "apply", "commit"};
 HistogramMetric push_queue_metric(kPushStage, kPushStages, {{"stage", "queue"}});
 HistogramMetric push_apply_metric(kPushStage, kPushStages, {{"stage", "apply"}});
 HistogramMetric push_commit_metric(kPushStage, kPushStages, {{"stage", "commit"}});
@@ -310,6 +311,9 @@ void PushPath::Observe(const PushCall& call, const ExecutorShare* last) const {
   const bool commits = log_->HasLogOrFollowers();
   const int64_t end_ns = commits ? NowNs() : last->applied_ns;
   if (commits) push_commit_metric.ObserveNs(end_ns - last->applied_ns);
+  const int64_t stages_ns[kStages] = {last->taken_ns - call.arrived_ns, last->applied_ns - last->taken_ns,
+                                      end_ns - last->applied_ns};
+  for (size_t i = 0; i < kStages; ++i) stage_ns_[i].fetch_add(stages_ns[i], std::memory_order_relaxed);
   push_duration_metric.ObserveNs(end_ns - call.arrived_ns);
 }
 
@@ -328,6 +332,11 @@ void PushPath::FillStatus(v1::ServerStatus* status) const {
   status->set_pushes_refused(refused_.load());
   status->set_push_bytes(bytes_.load());
   status->set_pushes_per_second(rate_.PerSecond());
+  for (size_t i = 0; i < kStages; ++i) {
+    v1::StageTime* const stage = status->add_push_stages();
+    stage->set_stage(kStageNames[i]);
+    stage->set_seconds(1e-9 * static_cast<double>(stage_ns_[i].load()));
+  }
   MutexLock lock(&mu_);
   status->set_last_refusal(last_refusal_);
 }

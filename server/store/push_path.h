@@ -6,6 +6,7 @@
 // Ownership: what a push needs is kept until it is answered; all pointers must outlive the executors and logs.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -75,6 +76,8 @@ class PushPath {
   void FillStatus(v1::ServerStatus* status) const;
 
  private:
+  static constexpr size_t kStages = 3;  // Queue, apply, commit.
+
   absl::Status Prepare(PushCall* call);
   // RESOURCE_EXHAUSTED if an executor that the push needs has too much to do.
   absl::Status CheckQueues(const PushCall& call) const;
@@ -109,6 +112,7 @@ class PushPath {
   std::atomic<uint64_t> duplicates_{0};
   std::atomic<uint64_t> refused_{0};
   std::atomic<uint64_t> bytes_{0};
+  mutable std::array<std::atomic<int64_t>, kStages> stage_ns_{};
   RateMeter rate_;
 
   mutable Mutex mu_;

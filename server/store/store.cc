@@ -180,6 +180,7 @@ void Store::FillStatus(v1::StatusResponse* status) const {
   for (const ShardId shard : owned) version_max = std::max(version_max, shards_.VersionOf(shard));
   for (v1::TableStatus& table : *status->mutable_tables()) table.set_version_max(version_max);
   shards_.executors().FillStatus(status);
+  if (gate_.open()) log_.FillWaits(status);
   sessions_.FillStatus(time_->NowMs(), status);
   waits_.FillStatus(status);
 }

@@ -32,6 +32,9 @@ class CommitPace {
   void Begin(uint32_t log, int64_t now_ns);
   void End(uint32_t log, int64_t began_ns, int64_t now_ns);
 
+  // When the commit of the log that is under way began; 0: none is.
+  int64_t SinceNs(uint32_t log) const { return slots_[log % kSlots].since_ns.load(std::memory_order_relaxed); }
+
   // Whether the logs' own threads are to write.
   bool IsSlow(int64_t now_ns);
 

@@ -158,6 +158,18 @@ ShardLog::Stats ShardLog::stats() const {
   return stats;
 }
 
+ShardLog::Wait ShardLog::wait(int64_t ms_min) const {
+  {
+    MutexLock lock(&mu_);
+    if (!failure_.ok()) return {std::string(failure_.message()), time_.NowMs() - failed_ms_};
+  }
+  const int64_t since_ns = pace_->SinceNs(options_.segments.header.log());
+  if (since_ns == 0) return {};
+  const int64_t ms = (CommitClockNs() - since_ns) / 1'000'000;
+  if (ms < ms_min) return {};
+  return {absl::StrCat("a write to the log in ", options_.segments.dir, " is under way"), ms};
+}
+
 uint64_t ShardLog::Enqueue(std::span<Item> items) {
   uint64_t before = 0;
   {
@@ -309,6 +321,7 @@ void ShardLog::Fail(const absl::Status& status) {
   {
     MutexLock lock(&mu_);
     fresh = failure_.ok();
+    if (fresh) failed_ms_ = time_.NowMs();
     failure_ = failure;
     retry_at_ms_ = time_.NowMs() + options_.retry_ms;
     UpdateWell();

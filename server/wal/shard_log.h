@@ -85,6 +85,13 @@ class ShardLog {
     uint64_t bytes = 0;    // Of its segments on disk.
   };
   Stats stats() const;
+  // What those that append wait for.
+  struct Wait {
+    std::string what;  // "a write of DIR/…, under way", or why the log cannot be written; empty: for nothing.
+    int64_t ms = 0;    // Since when.
+  };
+  // For what has lasted for `ms_min`.
+  Wait wait(int64_t ms_min) const;
 
  private:
   struct Item {
@@ -143,6 +150,7 @@ class ShardLog {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);        // Why the log cannot be written; OK: it can.
   int64_t retry_at_ms_ ABSL_GUARDED_BY(mu_) = 0;     // On SteadyTime's clock.
+  int64_t failed_ms_ ABSL_GUARDED_BY(mu_) = 0;       // Since when it cannot be written.
   uint64_t appended_ ABSL_GUARDED_BY(mu_) = 0;       // Records.
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of records, in queue_ and writing_.
   uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;      // Records.

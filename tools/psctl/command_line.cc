@@ -29,16 +29,17 @@
 #include "tools/psctl/verbs/status.h"
 #include "tools/psctl/verbs/top.h"
 #include "tools/psctl/verbs/verify.h"
+#include "tools/psctl/verbs/why.h"
 
 namespace lodestone::psctl {
 namespace {
 
 // All verbs, in the order of the help.
 constexpr const Verb* kVerbs[] = {
-    &kLocalVerb,  &kTopVerb,     &kStatusVerb,     &kTablesVerb,   &kWorkersVerb, &kWaitsVerb,
-    &kEventsVerb, &kHealthVerb,  &kCheckpointVerb, &kRollbackVerb, &kPromoteVerb, &kAcceptLossVerb,
-    &kMoveVerb,   &kDrainVerb,   &kRebalanceVerb,  &kVerifyVerb,   &kReplayVerb,  &kExportVerb,
-    &kImportVerb, &kPredictVerb, &kEvaluateVerb,   &kServeVerb,    &kCheckVerb,   &kCompletionVerb,
+    &kLocalVerb,    &kTopVerb,       &kStatusVerb,     &kTablesVerb,     &kWorkersVerb, &kWaitsVerb,      &kWhyVerb,
+    &kEventsVerb,   &kHealthVerb,    &kCheckpointVerb, &kRollbackVerb,   &kPromoteVerb, &kAcceptLossVerb, &kMoveVerb,
+    &kDrainVerb,    &kRebalanceVerb, &kVerifyVerb,     &kReplayVerb,     &kExportVerb,  &kImportVerb,     &kPredictVerb,
+    &kEvaluateVerb, &kServeVerb,     &kCheckVerb,      &kCompletionVerb,
 };
 
 std::string Footer(const std::string& examples) { return absl::StrCat("Examples:\n", examples, "\n", kExitCodes); }

@@ -149,7 +149,8 @@ class ClientImpl final : public Client {
   // The queues take turns, so that connections spread over the threads.
   grpc::CompletionQueue* NextQueue() { return threads_[next_thread_++ % threads_.size()]->queue(); }
   void Lose(const absl::Status& status);
-  std::string WaitingFor() const;
+  // Those that have lasted for more than kWaitingTellMs, the longest first.
+  std::vector<v1::WaitStatus> Waits() const;
 
   const v1::Config config_;
   const Part part_;
@@ -193,7 +194,7 @@ absl::Status ClientImpl::FindServers() {
   LODESTONE_ASSIGN_OR_RETURN(membership_,
                              WorkerMembership::Join(config_,
                                                     {.on_lost = [this](const absl::Status& status) { Lose(status); },
-                                                     .waiting_for = [this] { return WaitingFor(); },
+                                                     .waits = [this] { return Waits(); },
                                                      .on_route = [this](const auto& map) { FollowRoute(map); }},
                                                     credentials_));
   seed_ = incarnation();
@@ -410,13 +411,19 @@ void ClientImpl::Lose(const absl::Status& status) {
   if (connected_.load()) pusher_->Fail(Health());
 }
 
-std::string ClientImpl::WaitingFor() const {
-  if (!connected_.load()) return "the other servers";
-  for (const auto& channel : channels_) {
-    std::string waiting = channel->WaitingLongerThan(kWaitingTellMs);
-    if (!waiting.empty()) return waiting;
+std::vector<v1::WaitStatus> ClientImpl::Waits() const {
+  std::vector<v1::WaitStatus> waits;
+  const auto add = [&waits](std::optional<v1::WaitStatus> wait) {
+    if (wait.has_value()) waits.push_back(*std::move(wait));
+  };
+  if (!connected_.load()) {
+    waits.emplace_back().set_what("the other servers");
+    return waits;
   }
-  return "";
+  for (const auto& channel : channels_) add(channel->WaitLongerThan(kWaitingTellMs));
+  add(rerouter_->WaitLongerThan(kWaitingTellMs));
+  std::stable_sort(waits.begin(), waits.end(), [](const auto& a, const auto& b) { return a.seconds() > b.seconds(); });
+  return waits;
 }
 
 }  // namespace

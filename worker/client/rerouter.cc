@@ -37,6 +37,17 @@ std::string OwnersOf(const v1::Call& call, const ShardMap& map) {
   return absl::StrJoin(names, ", ");
 }
 
+// What a request that was turned back waits for: the owner of its first shard.
+v1::WaitStatus WaitOfTurnedBack(const absl::Status& error, const ServerChannel::Request& request, const ShardMap& map) {
+  v1::WaitStatus wait = WaitOf(request, 0, 0);
+  wait.set_what(absl::StrCat(request.what, ", turned back ", request.turned_back, " times: ", error.message()));
+  v1::WaitTarget* const target = wait.mutable_targets(0);
+  const bool known = !target->shards().empty() && target->shards(0) < map.shards();
+  if (known) target->set_index(map.OwnerOf(target->shards(0)));
+  if (!known) wait.clear_targets();
+  return wait;
+}
+
 absl::Status TimeIsUp(const absl::Status& error, const ServerChannel::Request& request, const ShardMap& map,
                       int64_t ms) {
   return absl::Status(
@@ -67,7 +78,8 @@ void Rerouter::TurnBack(const absl::Status& error, ServerChannel::Request* reque
       const int64_t half_ms = ceiling_ms / 2;
       const int64_t pause_ms =
           half_ms + static_cast<int64_t>(RandomUniform(options_.seed, id) * static_cast<double>(half_ms));
-      waiting_[id] = {options_.timer->After(pause_ms, [this, id] { OnPauseOver(id); }), std::move(resume)};
+      waiting_[id] = {options_.timer->After(pause_ms, [this, id] { OnPauseOver(id); }), std::move(resume),
+                      request->started_ms, WaitOfTurnedBack(error, *request, *map)};
     }
   }
   if (cancelled) return resume(absl::CancelledError(absl::StrCat(request->what, ": the client is closing")));
@@ -112,6 +124,18 @@ void Rerouter::Wake() {
   }
   woken.clear();
   EndOne();
+}
+
+std::optional<v1::WaitStatus> Rerouter::WaitLongerThan(int64_t ms) const {
+  MutexLock lock(&mu_);
+  const Waiting* oldest = nullptr;
+  for (const auto& [id, waiting] : waiting_) {
+    if (oldest == nullptr || waiting.started_ms < oldest->started_ms) oldest = &waiting;
+  }
+  if (oldest == nullptr || time_.NowMs() - oldest->started_ms <= ms) return std::nullopt;
+  v1::WaitStatus wait = oldest->wait;
+  wait.set_seconds(static_cast<double>(time_.NowMs() - oldest->started_ms) / 1000);
+  return wait;
 }
 
 void Rerouter::Cancel() {

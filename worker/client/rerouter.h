@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,6 +44,9 @@ class Rerouter {
   // Resumes what waits: there is a newer map.
   void Wake();
 
+  // What has been turned back for longer than `ms`, the oldest.
+  std::optional<v1::WaitStatus> WaitLongerThan(int64_t ms) const;
+
   // Ends all waiting and later requests with CANCELLED, and waits until no callback of this object runs.
   void Cancel();
 
@@ -50,6 +54,8 @@ class Rerouter {
   struct Waiting {
     Timer::Id pause = 0;
     Resume resume;
+    int64_t started_ms = 0;  // Of the request's first attempt.
+    v1::WaitStatus wait;     // Without its time.
   };
 
   void OnPauseOver(uint64_t id);
@@ -58,7 +64,7 @@ class Rerouter {
   const Options options_;
   const SteadyTime time_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar idle_;
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;

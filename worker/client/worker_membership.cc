@@ -30,6 +30,13 @@ constexpr uint32_t kAwaitHoldMs = 5'000;
 constexpr int64_t kAttemptMsMax = 5'000;  // For one attempt of a call that training waits for.
 static_assert(kAwaitHoldMs <= limits::kAwaitTimeoutMaxMs);
 
+// The coordinator as what a wait is for.
+google::protobuf::RepeatedPtrField<v1::WaitTarget> Coordinator() {
+  google::protobuf::RepeatedPtrField<v1::WaitTarget> targets;
+  targets.Add()->set_kind(v1::WaitTarget::COORDINATOR);
+  return targets;
+}
+
 void Sleep(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 }  // namespace
@@ -132,12 +139,29 @@ void WorkerMembership::ReportProgress(const v1::WorkerProgress& progress) {
 }
 
 void WorkerMembership::FillHeartbeat(bool leaving, v1::HeartbeatRequest* request) {
-  std::string waiting_for = events_.waiting_for && !leaving ? events_.waiting_for() : "";
+  std::vector<v1::WaitStatus> waits;
+  if (events_.waits && !leaving) waits = events_.waits();
   MutexLock lock(&mu_);
   *request->mutable_progress() = progress_;
   if (clock_.has_value()) request->mutable_progress()->set_clock(*clock_);
-  if (request->progress().waiting_for().empty()) {
-    request->mutable_progress()->set_waiting_for(awaits_.empty() ? std::move(waiting_for) : awaits_);
+  AddWaits(std::move(waits), request->mutable_progress());
+}
+
+void WorkerMembership::AddWaits(std::vector<v1::WaitStatus> waits, v1::WorkerProgress* progress) {
+  const int64_t now_ms = time_.NowMs();
+  if (awaits_.empty()) awaits_since_ms_.reset();
+  if (!awaits_.empty()) {
+    if (!awaits_since_ms_.has_value()) awaits_since_ms_ = now_ms;
+    v1::WaitStatus* const wait = progress->add_waits();
+    wait->set_what(awaits_);
+    wait->set_seconds(static_cast<double>(now_ms - *awaits_since_ms_) / 1000);
+    *wait->mutable_targets() = awaits_targets_;
+  }
+  for (v1::WaitStatus& wait : waits) {
+    if (progress->waits_size() < static_cast<int>(limits::kWaitsMax)) *progress->add_waits() = std::move(wait);
+  }
+  if (progress->waiting_for().empty() && !progress->waits().empty()) {
+    progress->set_waiting_for(progress->waits(0).what());
   }
 }
 
@@ -161,9 +185,11 @@ absl::StatusOr<v1::AwaitClockResponse> WorkerMembership::AskClock(v1::AwaitClock
   LODESTONE_RETURN_IF_ERROR(lost_);
   if (!status.ok()) {
     awaits_ = absl::StrCat(what, "the other workers: ", status.ToString());
+    awaits_targets_ = Coordinator();
     return status;
   }
   awaits_ = response.reached() ? "" : absl::StrCat(what, absl::StrJoin(response.waiting_for(), "; "));
+  awaits_targets_ = response.targets();
   return response;
 }
 
@@ -212,6 +238,7 @@ absl::StatusOr<v1::LeaseRangesResponse> WorkerMembership::LeaseRanges(v1::LeaseR
   MutexLock lock(&mu_);
   LODESTONE_RETURN_IF_ERROR(lost_);
   awaits_ = status.ok() ? response.waiting_for() : absl::StrCat("a range of samples: ", status.ToString());
+  awaits_targets_ = status.ok() ? response.targets() : Coordinator();
   LODESTONE_RETURN_IF_ERROR(Annotate(status, "leasing a range of samples"));
   return response;
 }
@@ -248,6 +275,7 @@ absl::StatusOr<std::vector<std::string>> WorkerMembership::AwaitClock(Clock cloc
     if (!reached && ended.ok()) LODESTONE_LOG(INFO, "client", "waiting for={}", awaits);
     MutexLock lock(&mu_);
     awaits_ = reached || !ended.ok() ? "" : awaits;
+    awaits_targets_ = answer.ok() ? answer->targets() : Coordinator();
     if (ended.ok() && !reached) ended = lost_;
   }
   LODESTONE_RETURN_IF_ERROR(ended);

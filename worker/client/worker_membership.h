@@ -15,10 +15,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/time_source.h"
 #include "common/base/types.h"
 #include "common/rpc/lease_client.h"
 #include "common/security/credentials.h"
@@ -33,8 +35,8 @@ class WorkerMembership {
   struct Events {
     // Called at most once, when the coordinator no longer counts this worker among the living.
     std::function<void(const absl::Status&)> on_lost;
-    // What the process waits for, empty if nothing; heartbeats carry it unless progress says so itself.
-    std::function<std::string()> waiting_for;
+    // What the process waits for, the longest first; heartbeats carry it.
+    std::function<std::vector<v1::WaitStatus>()> waits;
     // Called with every map that is newer than the one before, from the thread that sends heartbeats, which waits.
     std::function<void(const std::shared_ptr<const ShardMap>&)> on_route;
   };
@@ -74,6 +76,8 @@ class WorkerMembership {
   LeaseClient::Options LeaseOptions() const;
   LeaseClient::Delegate LeaseDelegate(std::function<void(absl::StatusOr<ShardMap>)> on_first_route);
   void FillHeartbeat(bool leaving, v1::HeartbeatRequest* request);
+  // Adds `waits`, and what this object waits for, the first of which is in words waiting_for unless that is set.
+  void AddWaits(std::vector<v1::WaitStatus> waits, v1::WorkerProgress* progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first map must be of the configured shards, with all owners there; a later one of the shape of the first.
   absl::Status CheckRoute(const ShardMap& map) const;
   void SetRoute(const ShardMap& map);
@@ -84,6 +88,7 @@ class WorkerMembership {
   // Constant after Join.
   const v1::Config config_;
   const Events events_;
+  const SteadyTime time_;
 
   std::atomic<bool> stops_early_{false};
 
@@ -93,6 +98,8 @@ class WorkerMembership {
   std::optional<Clock> clock_ ABSL_GUARDED_BY(mu_);  // As ReportClock was told last.
   std::string awaits_ ABSL_GUARDED_BY(mu_);          // What AwaitClock or LeaseRanges waits for.
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
+  google::protobuf::RepeatedPtrField<v1::WaitTarget> awaits_targets_ ABSL_GUARDED_BY(mu_);  // Of awaits_.
+  std::optional<int64_t> awaits_since_ms_ ABSL_GUARDED_BY(mu_);  // Since when heartbeats have told awaits_.
 
   std::unique_ptr<LeaseClient> lease_;  // Last: its thread uses all of the above. Synchronises itself.
 };

@@ -33,6 +33,12 @@ bool Progress::Step(const StepCounts& counts) {
     progress_.set_staleness_pushes(static_cast<float>((counts.staleness_sum - staleness_before_) /
                                                       static_cast<double>(counts.acknowledged - acknowledged_before_)));
   }
+  progress_.clear_stages();
+  for (size_t i = 0; i < kStages; ++i) {
+    v1::StageTime* const stage = progress_.add_stages();
+    stage->set_stage(kStageNames[i]);
+    stage->set_seconds(counts.stages[i]);
+  }
   metric_.Update();
   progress_.set_metric_name(metric_.value().name);
   progress_.set_metric(static_cast<float>(metric_.value().value));

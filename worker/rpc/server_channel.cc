@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/telemetry/log.h"
@@ -45,6 +48,19 @@ absl::Status CheckPlace(const v1::Call& call, uint32_t server, const ShardMap& m
   return absl::AbortedError(absl::StrCat("it is away and owns nothing by the shard map of epoch ", map.epoch()));
 }
 
+// The shards of a call, each once, ascending; the first limits::kWaitShardsMax.
+std::vector<ShardId> ShardsOf(const v1::Call& call) {
+  std::set<ShardId> shards;
+  const auto add = [&shards](const auto& parts) {
+    for (const v1::Part& part : parts) shards.insert(part.shard());
+  };
+  add(call.has_push_pull() ? call.push_pull().push().parts() : call.push().parts());
+  add(call.pull().parts());
+  auto end = shards.begin();
+  std::advance(end, std::min<size_t>(shards.size(), limits::kWaitShardsMax));
+  return {shards.begin(), end};
+}
+
 // A copy of `request` while it is being sent: of all fields but those that the connection writes.
 ServerChannel::Request CopyOf(const ServerChannel::Request& request) {
   ServerChannel::Request copy{
@@ -57,6 +73,19 @@ ServerChannel::Request CopyOf(const ServerChannel::Request& request) {
 }
 
 }  // namespace
+
+v1::WaitStatus WaitOf(const ServerChannel::Request& request, uint32_t server, int64_t waited_ms) {
+  v1::WaitStatus wait;
+  wait.set_seconds(static_cast<double>(waited_ms) / 1000);
+  const v1::Call& call = request.call;
+  wait.set_call(call.has_push() || call.has_push_pull() ? "push" : call.has_pull() ? "pull" : "call");
+  wait.set_sequence(call.has_push_pull() ? call.push_pull().push().sequence() : call.push().sequence());
+  v1::WaitTarget* const target = wait.add_targets();
+  target->set_kind(v1::WaitTarget::SERVER);
+  target->set_index(server);
+  for (const ShardId shard : ShardsOf(call)) target->add_shards(shard);
+  return wait;
+}
 
 // The state of a call. Owned by the attempt in flight or the pause between two; what others read is guarded by
 // ServerChannel::mu_.
@@ -287,22 +316,24 @@ void ServerChannel::Cancel() {
   while (!pending_.empty() || report_ != 0) idle_.Wait(&mu_);
 }
 
-std::string ServerChannel::WaitingLongerThan(int64_t ms) const {
+std::optional<v1::WaitStatus> ServerChannel::WaitLongerThan(int64_t ms) const {
   MutexLock lock(&mu_);
   const auto waits = [](const auto& call) { return !call->claimed.load(); };
   const auto found = std::find_if(pending_.begin(), pending_.end(), waits);
-  if (found == pending_.end()) return "";
+  if (found == pending_.end()) return std::nullopt;
   const Pending& oldest = **found;
   const int64_t waited_ms = oldest.retry.elapsed_ms();
-  if (waited_ms <= ms) return "";
-  return absl::StrFormat("%s to %s, attempt %d since %.1f s%s", oldest.request.what, place_->peer,
-                         oldest.retry.attempts(), static_cast<double>(waited_ms) / 1000,
-                         oldest.last_error.ok() ? "" : absl::StrCat(": ", oldest.last_error.ToString()));
+  if (waited_ms <= ms) return std::nullopt;
+  v1::WaitStatus wait = WaitOf(oldest.request, options_.server, waited_ms);
+  wait.set_what(absl::StrFormat("%s to %s, attempt %d since %.1f s%s", oldest.request.what, place_->peer,
+                                oldest.retry.attempts(), wait.seconds(),
+                                oldest.last_error.ok() ? "" : absl::StrCat(": ", oldest.last_error.ToString())));
+  return wait;
 }
 
 void ServerChannel::Report() {
-  const std::string waiting = WaitingLongerThan(kReportEveryMs);
-  if (!waiting.empty()) LODESTONE_LOG(WARN, "client", "waiting for={}", waiting);
+  const std::optional<v1::WaitStatus> waits = WaitLongerThan(kReportEveryMs);
+  if (waits.has_value()) LODESTONE_LOG(WARN, "client", "waiting for={}", waits->what());
   MutexLock lock(&mu_);
   report_ = cancelled_ ? 0 : timer_->After(kReportEveryMs, [this] { Report(); });
   idle_.NotifyAll();

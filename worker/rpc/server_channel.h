@@ -12,6 +12,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "common/base/time_source.h"
 #include "common/base/timer.h"
 #include "common/wire/shard_map.h"
+#include "proto/coordinator.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/rpc/call_payload.h"
 #include "worker/rpc/connection.h"
@@ -72,9 +74,9 @@ class ServerChannel {
   // Ends all calls, later ones too, with CANCELLED, and waits until no callback runs.
   void Cancel();
 
-  // The oldest call, if it has lasted for longer than `ms`: "push sequence=12 to ps 1 at host:port, attempt 4 since
-  // 3.1 s: UNAVAILABLE: …". Empty otherwise.
-  std::string WaitingLongerThan(int64_t ms) const;
+  // The oldest call, if it has lasted for longer than `ms`: `what` is "push sequence=12 to ps 1 at host:port, attempt 4
+  // since 3.1 s: UNAVAILABLE: …".
+  std::optional<v1::WaitStatus> WaitLongerThan(int64_t ms) const;
 
   std::string peer() const;
 
@@ -113,5 +115,8 @@ class ServerChannel {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   Timer::Id report_ ABSL_GUARDED_BY(mu_) = 0;
 };
+
+// The wait of a call that ps `server` has not answered, without words.
+v1::WaitStatus WaitOf(const ServerChannel::Request& request, uint32_t server, int64_t waited_ms);
 
 }  // namespace lodestone::worker

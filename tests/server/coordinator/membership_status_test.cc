@@ -424,5 +424,60 @@ TEST_F(MembershipStatusTest, WhatWorkersSaidInAnotherLifeIsNoPartOfThisOnesHisto
   EXPECT_EQ(MomentOf(next.members()).point.samples(), 200);
 }
 
+TEST_F(MembershipStatusTest, WaitsAndStagesThatAreReportedAreBounded) {
+  JoinAll();
+  v1::HeartbeatRequest request;
+  for (size_t i = 0; i < 2 * limits::kWaitsMax; ++i) {
+    v1::WaitStatus* const wait = request.mutable_progress()->add_waits();
+    wait->set_what(std::string(100'000, 'x'));
+    wait->set_seconds(std::nan(""));
+    wait->mutable_waiter()->set_index(7);
+    for (int shard = 0; shard < 1000; ++shard) wait->add_shards(shard);
+    for (int target = 0; target < 1000; ++target) wait->add_targets()->add_shards(target);
+    v1::StageTime* const stage = request.mutable_progress()->add_stages();
+    stage->set_stage(std::string(1000, 's'));
+    stage->set_seconds(INFINITY);
+  }
+  *request.mutable_server()->mutable_waits() = request.progress().waits();
+  ASSERT_TRUE(Beat(workers_[0], request).ok());
+  ASSERT_TRUE(Beat(servers_[0], request).ok());
+  const v1::ClusterStatus status = members_.Status();
+  for (const auto& waits : {status.workers(0).progress().waits(), status.servers(0).server().waits()}) {
+    ASSERT_THAT(waits, SizeIs(limits::kWaitsMax));
+    EXPECT_THAT(waits[0].what(), SizeIs(::testing::Le(1024)));
+    EXPECT_EQ(waits[0].seconds(), 0);
+    EXPECT_FALSE(waits[0].has_waiter()) << "a process speaks for itself";
+    EXPECT_THAT(waits[0].shards(), SizeIs(limits::kWaitShardsMax));
+    EXPECT_THAT(waits[0].targets(), SizeIs(::testing::Le(16)));
+  }
+  ASSERT_THAT(status.workers(0).progress().stages(), SizeIs(::testing::Le(8)));
+  EXPECT_EQ(status.workers(0).progress().stages(0).seconds(), 0);
+}
+
+TEST_F(MembershipStatusTest, WhatTheTimeWentByIsOfTheLastSeconds) {
+  JoinAll();
+  v1::HeartbeatRequest request;
+  request.mutable_progress()->add_stages()->set_stage("pull");
+  request.mutable_progress()->add_stages()->set_stage("compute");
+  const auto beat = [&](double pull, double compute) {
+    request.mutable_progress()->mutable_stages(0)->set_seconds(pull);
+    request.mutable_progress()->mutable_stages(1)->set_seconds(compute);
+    for (const Incarnation life : {workers_[0], workers_[1], servers_[0], servers_[1]}) {
+      ASSERT_TRUE(Beat(life, request).ok());
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(beat(1000, 0));
+  EXPECT_THAT(members_.Status().workers(0).stages(), IsEmpty()) << "of one report nothing can be said";
+  for (int i = 1; i <= 20; ++i) {
+    time_.AdvanceMs(500);
+    ASSERT_NO_FATAL_FAILURE(beat(1000, 0.4 * i));
+  }
+  const v1::ClusterStatus status = members_.Status();
+  ASSERT_THAT(status.workers(0).stages(), SizeIs(2));
+  EXPECT_EQ(status.workers(0).stages(0).seconds(), 0) << "that was long ago";
+  EXPECT_EQ(status.workers(0).stages(1).stage(), "compute");
+  EXPECT_NEAR(status.workers(0).stages(1).seconds(), 0.8, 1e-9);
+}
+
 }  // namespace
 }  // namespace lodestone::server

@@ -287,6 +287,50 @@ TEST_F(RangesTest, WorkersBeyondTheirNumberGetPlacesAndKeepThemWithTheCoordinato
   EXPECT_EQ(Join()->index(), 2u);
 }
 
+TEST_F(RangesTest, WorkersThatLeaseRangesHaveALeaseOfTheirOwnAndServersKeepTheirs) {
+  Membership::Options options = Options();
+  options.workers = 2;
+  options.worker_lease_ms = kLeaseMs / 4;
+  members_.emplace(options);
+  v1::JoinRequest join;
+  join.set_role(v1::ROLE_SERVER);
+  join.set_cluster("test");
+  join.set_shards(8);
+  join.set_address("host:1");
+  const auto server = members_->Join(join);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(server->lease_ms(), kLeaseMs);
+  const auto partition = Join(std::nullopt, /*any_place=*/false);
+  ASSERT_TRUE(partition.ok()) << partition.status();
+  EXPECT_EQ(partition->lease_ms(), kLeaseMs) << "nobody else would train its part";
+  const Incarnation dies = Worker(), lives = Worker();
+  const v1::RangeLease range = Lease(Request(dies)).lease();
+  ASSERT_GT(range.incarnation(), 0u);
+  time_.AdvanceMs(kLeaseMs / 8);
+  Beat(lives);
+  time_.AdvanceMs(kLeaseMs / 8);
+  members_->TakeExpired();
+  EXPECT_EQ(Lease(Request(lives)).lease().incarnation(), range.incarnation()) << "it is given again";
+  v1::HeartbeatRequest beat;
+  beat.set_incarnation(server->incarnation());
+  EXPECT_TRUE(members_->Heartbeat(beat).ok());
+  beat.set_incarnation(lives);
+  const auto answer = members_->Heartbeat(beat);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->lease_ms(), kLeaseMs / 4);
+}
+
+TEST_F(RangesTest, AnAskerIsToldWhichWorkersItWaitsFor) {
+  const Incarnation w0 = Worker(), w1 = Worker();
+  Lease(Request(w1));
+  TrainAll(w0);
+  const v1::LeaseRangesResponse response = Lease(Request(w0));
+  ASSERT_FALSE(response.waiting_for().empty());
+  ASSERT_EQ(response.targets_size(), 1);
+  EXPECT_EQ(response.targets(0).kind(), v1::WaitTarget::WORKER);
+  EXPECT_EQ(response.targets(0).index(), 1u);
+}
+
 TEST_F(RangesTest, BadRequestsAreRefused) {
   const Incarnation worker = Worker();
   EXPECT_EQ(members_->LeaseRanges(Request(worker, Plan(0))).status().code(), absl::StatusCode::kInvalidArgument);

@@ -201,7 +201,7 @@ class Told {
                   lost_ = status;
                   changed_.NotifyAll();
                 },
-            .waiting_for = nullptr,
+            .waits = nullptr,
             .on_route =
                 [this](const std::shared_ptr<const ShardMap>& map) {
                   MutexLock lock(&mu_);

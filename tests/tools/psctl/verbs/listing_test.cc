@@ -130,7 +130,7 @@ TEST_F(ListingTest, AServerThatDoesNotAnswerIsNamedAndTheRestIsShown) {
 
 TEST_F(ListingTest, SaysWhereNothingListensAndWhatToCheck) {
   const std::string nowhere = Nowhere();
-  for (const char* verb : {"tables", "workers", "waits", "events", "status", "top", "health", "checkpoint"}) {
+  for (const char* verb : {"tables", "workers", "waits", "why", "events", "status", "top", "health", "checkpoint"}) {
     const PsctlCall call({verb, "--address", nowhere, "--timeout", "60s"});
     EXPECT_EQ(call.exit_code, 3) << verb;
     EXPECT_THAT(call.errors, HasSubstr(std::string("psctl ") + verb + ": no ps answers at " + nowhere +

@@ -1,0 +1,372 @@
+#include "common/telemetry/wait_graph.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/limits.h"
+
+namespace lodestone {
+namespace {
+
+using v1::WaitTarget;
+
+// Heartbeats of workers come each second at least; those of servers every three.
+constexpr double kWorkerSilentSeconds = 3;
+constexpr double kServerSilentSeconds = 8;
+constexpr double kSlowWorkerRatio = 0.5;
+constexpr double kSlowServerRatio = 2;
+constexpr double kSlowPushSecondsMin = 1e-3;  // More than the others', or it is not worth a word.
+constexpr int kShardsNamedMax = 2;
+
+std::string NameOf(WaitTarget::Kind kind, uint32_t index) {
+  return absl::StrCat(kind == WaitTarget::WORKER ? "worker " : "ps ", index);
+}
+
+// "compute 88 %, pull 9 %"; empty: it has no stages yet.
+std::string SharesOf(const v1::MemberStatus& member) {
+  double all = 0;
+  for (const v1::StageTime& stage : member.stages()) all += stage.seconds();
+  std::vector<std::string> shares;
+  for (const v1::StageTime& stage : member.stages()) {
+    if (all > 0) shares.push_back(absl::StrFormat("%s %.0f %%", stage.stage(), 100 * stage.seconds() / all));
+  }
+  return absl::StrJoin(shares, ", ");
+}
+
+std::string ShardsText(const WaitTarget& target, const v1::WaitStatus* met) {
+  for (const uint32_t shard : met == nullptr ? google::protobuf::RepeatedField<uint32_t>() : met->shards()) {
+    if (std::binary_search(target.shards().begin(), target.shards().end(), shard)) return absl::StrCat("shard ", shard);
+  }
+  if (target.shards_size() == 1) return absl::StrCat("shard ", target.shards(0));
+  std::vector<std::string> named;
+  for (int i = 0; i < std::min(target.shards_size(), kShardsNamedMax); ++i) {
+    named.push_back(absl::StrCat(target.shards(i)));
+  }
+  const int more = target.shards_size() - kShardsNamedMax;
+  return absl::StrCat("shards ", absl::StrJoin(named, more > 0 ? ", " : " and "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+std::string ClockText(uint64_t clock) {
+  const bool is_end = clock == std::numeric_limits<uint64_t>::max();
+  return is_end ? "the end of the training" : absl::StrCat("clock ", clock);
+}
+
+// What a wait is for, in words, where it is for no process.
+std::string ThingText(const v1::WaitStatus& wait) {
+  const WaitTarget::Kind kind = wait.targets().empty() ? WaitTarget::UNKNOWN : wait.targets(0).kind();
+  std::string text;
+  if (kind == WaitTarget::DISK) text = "its disk: ";
+  if (kind == WaitTarget::MEMORY) text = "its memory: ";
+  if (kind == WaitTarget::PROCESSOR) text = "its processor: ";
+  if (kind == WaitTarget::OPERATOR) text = "an operator: ";
+  absl::StrAppend(&text, wait.what());
+  if (wait.seconds() > 0) absl::StrAppendFormat(&text, ", since %.1f s", wait.seconds());
+  return text;
+}
+
+// "push 12", or nothing where the process itself waits.
+std::string CallText(const v1::WaitStatus& wait) {
+  return wait.call().empty() || wait.sequence() == 0 ? wait.call() : absl::StrCat(wait.call(), " ", wait.sequence());
+}
+
+// "which waits for " or "whose push 12 waits for ".
+std::string Relative(const v1::WaitStatus& wait) {
+  return wait.call().empty() ? "which waits for " : absl::StrCat("whose ", CallText(wait), " waits for ");
+}
+
+double MedianOf(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The median of the others' values, for each.
+std::vector<double> MediansOfOthers(const std::vector<double>& values) {
+  std::vector<double> medians;
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::vector<double> others = values;
+    others.erase(others.begin() + static_cast<ptrdiff_t>(i));
+    medians.push_back(MedianOf(std::move(others)));
+  }
+  return medians;
+}
+
+void AddSlowWorkers(const v1::ClusterStatus& cluster, std::vector<v1::SlowMember>* slow) {
+  std::vector<const v1::MemberStatus*> trains;
+  std::vector<double> rates;
+  for (const v1::MemberStatus& worker : cluster.workers()) {
+    if (!worker.alive() || worker.progress().phase() != v1::PHASE_TRAINING || worker.progress().clock() == 0) continue;
+    trains.push_back(&worker);
+    rates.push_back(worker.samples_per_second());
+  }
+  if (trains.size() < 2) return;
+  const std::vector<double> medians = MediansOfOthers(rates);
+  for (size_t i = 0; i < trains.size(); ++i) {
+    if (rates[i] >= kSlowWorkerRatio * medians[i]) continue;
+    v1::SlowMember& member = slow->emplace_back();
+    member.set_role(v1::ROLE_WORKER);
+    member.set_index(trains[i]->index());
+    member.set_ratio(rates[i] / medians[i]);
+    const std::string shares = SharesOf(*trains[i]);
+    member.set_text(absl::StrFormat("worker %d trains at %.0f samples/s, %.2f of the others' median%s",
+                                    trains[i]->index(), rates[i], member.ratio(),
+                                    shares.empty() ? "" : absl::StrCat(": ", shares)));
+  }
+}
+
+void AddSlowServers(const v1::ClusterStatus& cluster, std::vector<v1::SlowMember>* slow) {
+  std::vector<const v1::MemberStatus*> push;
+  std::vector<double> seconds;
+  for (const v1::MemberStatus& server : cluster.servers()) {
+    double all = 0;
+    for (const v1::StageTime& stage : server.stages()) all += stage.seconds();
+    if (!server.alive() || all == 0 || server.server().pushes_per_second() <= 0) continue;
+    push.push_back(&server);
+    seconds.push_back(all / server.server().pushes_per_second());
+  }
+  if (push.size() < 2) return;
+  const std::vector<double> medians = MediansOfOthers(seconds);
+  for (size_t i = 0; i < push.size(); ++i) {
+    if (seconds[i] <= kSlowServerRatio * medians[i] || seconds[i] < medians[i] + kSlowPushSecondsMin) continue;
+    v1::SlowMember& member = slow->emplace_back();
+    member.set_role(v1::ROLE_SERVER);
+    member.set_index(push[i]->index());
+    member.set_ratio(seconds[i] / medians[i]);
+    member.set_text(absl::StrFormat("a push takes %.1f ms on ps %d, %.1f x the others' median: %s", 1000 * seconds[i],
+                                    push[i]->index(), member.ratio(), SharesOf(*push[i])));
+  }
+}
+
+}  // namespace
+
+WaitGraph::WaitGraph(const v1::ClusterStatus* cluster, std::optional<uint32_t> coordinator)
+    : coordinator_(coordinator) {
+  const auto add = [this](const Process& process, const auto& waits) {
+    for (const v1::WaitStatus& wait : waits) {
+      if (!wait.background() && !wait.has_waiter()) waits_[process].push_back(wait);
+    }
+  };
+  for (const v1::MemberStatus& worker : cluster->workers()) {
+    const Process process{WaitTarget::WORKER, worker.index()};
+    members_[process] = &worker;
+    if (!worker.alive()) continue;
+    add(process, worker.progress().waits());
+    if (!worker.progress().waits().empty() || worker.progress().waiting_for().empty()) continue;
+    waits_[process].emplace_back().set_what(worker.progress().waiting_for());  // Of a version that says no more.
+  }
+  for (const v1::MemberStatus& server : cluster->servers()) {
+    const Process process{WaitTarget::SERVER, server.index()};
+    members_[process] = &server;
+    if (server.alive()) add(process, server.server().waits());
+  }
+}
+
+void WaitGraph::Add(const v1::WaitStatus& wait) {
+  const std::optional<Process> waiter = wait.has_waiter() ? ProcessOf(wait.waiter()) : std::nullopt;
+  if (!waiter.has_value() || wait.background()) return;
+  std::vector<v1::WaitStatus>& waits = waits_[*waiter];
+  std::erase_if(waits, [&wait](const v1::WaitStatus& own) {
+    const auto same = [](const WaitTarget& a, const WaitTarget& b) {
+      return a.kind() == b.kind() && a.index() == b.index() && a.clock() == b.clock();
+    };
+    return !own.targets().empty() && !wait.targets().empty() && same(own.targets(0), wait.targets(0));
+  });
+  waits.push_back(wait);
+}
+
+const v1::MemberStatus* WaitGraph::Find(const Process& process) const {
+  const auto found = members_.find(process);
+  return found == members_.end() ? nullptr : found->second;
+}
+
+std::optional<WaitGraph::Process> WaitGraph::ProcessOf(const WaitTarget& target) const {
+  switch (target.kind()) {
+    case WaitTarget::WORKER:
+    case WaitTarget::SERVER:
+      return Process{target.kind(), target.index()};
+    case WaitTarget::COORDINATOR:
+      if (coordinator_.has_value()) return Process{WaitTarget::SERVER, *coordinator_};
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string WaitGraph::WhySilent(const Process& process) const {
+  const v1::MemberStatus* const member = Find(process);
+  const bool is_server = process.first == WaitTarget::SERVER;
+  if (member == nullptr) return "has not joined";
+  if (member->left()) return "has left";
+  const std::string heard = absl::StrFormat("last heard of %.1f s ago", member->last_contact_seconds());
+  if (!member->alive()) return absl::StrCat("is dead, ", heard);
+  const auto asked = is_server ? answered_.find(process.second) : answered_.end();
+  if (asked != answered_.end()) return asked->second ? "" : absl::StrCat("does not answer, ", heard);
+  if (member->last_contact_seconds() < (is_server ? kServerSilentSeconds : kWorkerSilentSeconds)) return "";
+  return absl::StrCat("is silent, ", heard);
+}
+
+const v1::WaitStatus* WaitGraph::WaitMetBy(const Process& process, const WaitTarget& call) const {
+  const auto found = waits_.find(process);
+  if (found == waits_.end()) return nullptr;
+  // Waits of the very shard before those of all shards, what has a target before mere words, then the longest.
+  const auto rank = [&call](const v1::WaitStatus& wait) {
+    const bool of_shard = std::any_of(wait.shards().begin(), wait.shards().end(), [&call](uint32_t shard) {
+      return std::binary_search(call.shards().begin(), call.shards().end(), shard);
+    });
+    return std::tuple(of_shard, !wait.targets().empty(), wait.seconds());
+  };
+  const v1::WaitStatus* met = nullptr;
+  for (const v1::WaitStatus& wait : found->second) {
+    if (!call.shards().empty() && !wait.shards().empty() && !std::get<0>(rank(wait))) continue;  // It is of others.
+    if (met == nullptr || rank(wait) > rank(*met)) met = &wait;
+  }
+  return met;
+}
+
+const WaitTarget* WaitGraph::Choose(const v1::WaitStatus& wait) const {
+  const WaitTarget* chosen = nullptr;
+  int best = 0;
+  for (const WaitTarget& target : wait.targets()) {
+    const std::optional<Process> process = ProcessOf(target);
+    if (!process.has_value()) continue;
+    const int rank = !WhySilent(*process).empty() ? 3 : WaitMetBy(*process, target) != nullptr ? 2 : 1;
+    if (rank > best) chosen = &target;
+    best = std::max(best, rank);
+  }
+  return chosen;
+}
+
+void WaitGraph::EndAt(const Process& process, const v1::WaitStatus& last, v1::WaitChain* chain) const {
+  const v1::MemberStatus& member = *Find(process);
+  std::string does;
+  if (process.first == WaitTarget::WORKER) {
+    const v1::Phase phase = member.progress().phase();
+    if (phase == v1::PHASE_LOADING) does = "reads its data";
+    if (phase == v1::PHASE_EVALUATING) does = "evaluates";
+    if (phase == v1::PHASE_TRAINING) {
+      const std::string shares = SharesOf(member);
+      does = absl::StrFormat("trains at %.0f samples/s and is at clock %d%s", member.samples_per_second(),
+                             member.progress().clock(), shares.empty() ? "" : absl::StrCat(" (", shares, ")"));
+    }
+  }
+  if (!does.empty()) {
+    chain->set_root(v1::WaitChain::ROOT_TRAINS);
+    absl::StrAppend(chain->mutable_text(), ", which ", does);
+    return;
+  }
+  chain->set_root(v1::WaitChain::ROOT_UNKNOWN);
+  absl::StrAppend(chain->mutable_text(), ", of which no wait is known", last.what().empty() ? "" : ": ", last.what());
+}
+
+v1::WaitChain WaitGraph::Follow(const Process& first, const v1::WaitStatus& wait,
+                                std::set<const v1::WaitStatus*>* told) const {
+  v1::WaitChain chain;
+  std::vector<Process> path;
+  std::string& text = *chain.mutable_text();
+  const v1::WaitStatus* link = &wait;
+  Process at = first;
+  text = absl::StrCat(NameOf(first.first, first.second),
+                      link->call().empty() ? "" : absl::StrCat("'s ", CallText(*link)), " waits for ");
+  while (true) {
+    v1::WaitStatus* const added = chain.add_links();
+    *added = *link;
+    added->mutable_waiter()->set_kind(at.first);
+    added->mutable_waiter()->set_index(at.second);
+    path.push_back(at);
+    told->insert(link);
+    const WaitTarget* const target = Choose(*link);
+    if (target == nullptr) {
+      absl::StrAppend(&text, ThingText(*link));
+      chain.set_root(v1::WaitChain::ROOT_THING);
+      return chain;
+    }
+    at = *ProcessOf(*target);
+    const std::string silent = WhySilent(at);
+    const v1::WaitStatus* const next = silent.empty() ? WaitMetBy(at, *target) : nullptr;
+    if (target->kind() == WaitTarget::COORDINATOR) text += "the coordinator on ";
+    if (target->clock() > 0) absl::StrAppend(&text, ClockText(target->clock()), " of ");
+    if (!target->shards().empty()) absl::StrAppend(&text, ShardsText(*target, next), " on ");
+    absl::StrAppend(&text, NameOf(at.first, at.second));
+    if (link->targets_size() > 1) absl::StrAppend(&text, " (and of ", link->targets_size() - 1, " more)");
+    if (!silent.empty()) {
+      absl::StrAppend(&text, ", which ", silent);
+      chain.set_root(v1::WaitChain::ROOT_SILENT);
+      return chain;
+    }
+    if (std::count(path.begin(), path.end(), at) > 0) {
+      absl::StrAppend(&text, ": they wait for one another, a cycle");
+      chain.set_root(v1::WaitChain::ROOT_CYCLE);
+      return chain;
+    }
+    if (next == nullptr) {
+      EndAt(at, *link, &chain);
+      return chain;
+    }
+    absl::StrAppend(&text, ", ", Relative(*next));
+    link = next;
+  }
+}
+
+std::vector<v1::WaitChain> WaitGraph::Chains() const {
+  std::set<Process> awaited;
+  for (const auto& [process, waits] : waits_) {
+    for (const v1::WaitStatus& wait : waits) {
+      for (const WaitTarget& target : wait.targets()) {
+        const std::optional<Process> on = ProcessOf(target);
+        if (on.has_value() && *on != process) awaited.insert(*on);
+      }
+    }
+  }
+  std::vector<v1::WaitChain> chains;
+  std::map<std::string, size_t> chain_of;  // By what follows the first process's name.
+  std::set<const v1::WaitStatus*> told;    // Those that chains go through.
+  const auto begin_at = [&](const Process& process, const v1::WaitStatus& wait) {
+    v1::WaitChain chain = Follow(process, wait, &told);
+    const std::string rest = absl::StrCat(wait.call(), chain.text().substr(chain.text().find(" waits for ")));
+    const auto [known, is_new] = chain_of.try_emplace(rest, chains.size());
+    if (is_new) return chains.push_back(std::move(chain));
+    v1::WaitChain& first = chains[known->second];
+    const std::string name = NameOf(process.first, process.second);
+    const WaitTarget& waiter = first.links(0).waiter();
+    const bool own = waiter.kind() == process.first && waiter.index() == process.second;
+    if (!own && !std::count(first.likewise().begin(), first.likewise().end(), name)) first.add_likewise(name);
+  };
+  for (const auto& [process, waits] : waits_) {
+    if (awaited.contains(process)) continue;
+    for (const v1::WaitStatus& wait : waits) begin_at(process, wait);
+  }
+  for (const auto& [process, waits] : waits_) {  // Cycles, and what lies beside the way of those before.
+    for (const v1::WaitStatus& wait : waits) {
+      if (!told.contains(&wait)) begin_at(process, wait);
+    }
+  }
+  std::stable_sort(chains.begin(), chains.end(),
+                   [](const auto& a, const auto& b) { return a.links(0).seconds() > b.links(0).seconds(); });
+  if (chains.size() > limits::kWaitChainsMax) chains.resize(limits::kWaitChainsMax);
+  return chains;
+}
+
+std::vector<v1::SlowMember> SlowMembersOf(const v1::ClusterStatus& cluster) {
+  std::vector<v1::SlowMember> slow;
+  AddSlowWorkers(cluster, &slow);
+  AddSlowServers(cluster, &slow);
+  return slow;
+}
+
+void ExplainWaits(v1::StatusResponse* status) {
+  if (!status->has_cluster()) return;
+  v1::ClusterStatus* const cluster = status->mutable_cluster();
+  WaitGraph graph(cluster, status->server().index());
+  for (const v1::WaitStatus& wait : status->waits()) graph.Add(wait);
+  std::vector<v1::WaitChain> chains = graph.Chains();
+  const std::vector<v1::SlowMember> slow = SlowMembersOf(*cluster);
+  cluster->mutable_why()->Assign(chains.begin(), chains.end());
+  cluster->mutable_slow()->Assign(slow.begin(), slow.end());
+}
+
+}  // namespace lodestone

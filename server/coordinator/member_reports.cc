@@ -1,0 +1,67 @@
+#include "server/coordinator/member_reports.h"
+
+#include <cmath>
+#include <utility>
+
+#include "common/base/limits.h"
+#include "common/base/utf8.h"
+
+namespace lodestone::server {
+namespace {
+
+constexpr size_t kNameBytesMax = 32;  // Of metrics and stages.
+constexpr int kStagesMax = 8;
+constexpr int kTargetsMax = 16;
+
+template <typename List>
+void Cut(int size_max, List* list) {
+  if (list->size() > size_max) list->erase(list->begin() + size_max, list->end());
+}
+
+std::string BoundedName(const std::string& name) { return std::string(Utf8Prefix(name, kNameBytesMax)); }
+
+void BoundWaits(google::protobuf::RepeatedPtrField<v1::WaitStatus>* waits) {
+  Cut(static_cast<int>(limits::kWaitsMax), waits);
+  for (v1::WaitStatus& wait : *waits) {
+    wait.set_who(Bounded(wait.who()));
+    wait.set_what(Bounded(wait.what()));
+    wait.set_call(BoundedName(wait.call()));
+    if (!std::isfinite(wait.seconds())) wait.set_seconds(0);
+    Cut(limits::kWaitShardsMax, wait.mutable_shards());
+    Cut(kTargetsMax, wait.mutable_targets());
+    for (v1::WaitTarget& target : *wait.mutable_targets()) Cut(limits::kWaitShardsMax, target.mutable_shards());
+    wait.clear_waiter();  // It speaks for itself.
+  }
+}
+
+void BoundStages(google::protobuf::RepeatedPtrField<v1::StageTime>* stages) {
+  Cut(kStagesMax, stages);
+  for (v1::StageTime& stage : *stages) {
+    stage.set_stage(BoundedName(stage.stage()));
+    if (!std::isfinite(stage.seconds())) stage.set_seconds(0);
+  }
+}
+
+}  // namespace
+
+std::string Bounded(const std::string& text) { return std::string(Utf8Prefix(text, kReportTextBytesMax)); }
+
+void BoundProgress(v1::WorkerProgress* progress) {
+  progress->set_waiting_for(Bounded(progress->waiting_for()));
+  progress->DiscardUnknownFields();
+  BoundWaits(progress->mutable_waits());
+  BoundStages(progress->mutable_stages());
+  progress->set_metric_name(BoundedName(progress->metric_name()));
+  if (!progress->metric_name().empty() && std::isfinite(progress->metric())) return;
+  progress->clear_metric_name();  // Neither is a metric.
+  progress->clear_metric();
+}
+
+void BoundProgress(v1::ServerProgress* progress) {
+  progress->set_http(Bounded(progress->http()));
+  progress->DiscardUnknownFields();
+  BoundWaits(progress->mutable_waits());
+  BoundStages(progress->mutable_stages());
+}
+
+}  // namespace lodestone::server
