@@ -129,6 +129,7 @@ class ClockGateTest : public testing::TestWithParam<uint32_t> {
       in_flight.pop_front();
     }
     *takes_part_[index] = false;
+    gate->Stop();  // It says no more that it trains.
     clocks_.Finish(index);
   }
   // Await, while pushes go on being acknowledged.
