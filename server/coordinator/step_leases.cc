@@ -39,8 +39,10 @@ uint64_t StepLeases::NoteSteps(uint64_t steps) {
 void StepLeases::NoteDone(const v1::RangeLease& lease, int64_t now_ms) {
   const auto at = out_.find(lease.first_batch());
   if (at == out_.end()) return;
-  const auto took_ms = static_cast<double>(now_ms - at->second.since_ms);
-  usual_ms_ = usual_ms_ == 0 ? took_ms : usual_ms_ + kNewest * (took_ms - usual_ms_);
+  if (at->second.backup == 0) {  // One that was late is not what is usual.
+    const auto took_ms = static_cast<double>(now_ms - at->second.since_ms);
+    usual_ms_ = usual_ms_ == 0 ? took_ms : usual_ms_ + kNewest * (took_ms - usual_ms_);
+  }
   out_.erase(at);
 }
 

@@ -107,19 +107,20 @@ std::optional<ClockGate::Question> ClockGate::NextLocked() const {
 absl::StatusOr<Clock> ClockGate::Await() {
   MutexLock lock(&mu_);
   const int64_t start_ns = NowNs();
-  bool waited = false;
-  while (!stopped_ && error_.ok()) {
+  bool ends = stopped_;
+  while (!ends && error_.ok()) {
     if (options_.moves_up) MoveUpLocked(newest_);
     if (!DrainsLocked() && MayBeginLocked()) break;
-    waits_ = waited = true;
+    waits_ = true;
     ReportLocked();
     changed_.NotifyAll();
-    if (!changed_.WaitForMs(&mu_, kLookForStopEveryMs) && options_.stops && options_.stops()) return Clock{0};
+    const bool changed = changed_.WaitForMs(&mu_, kLookForStopEveryMs);
+    ends = stopped_ || (!changed && options_.stops && options_.stops());
   }
-  if (waited) waited_ns_ += NowNs() - start_ns;
+  if (waits_) waited_ns_ += NowNs() - start_ns;
   waits_ = false;
   LODESTONE_RETURN_IF_ERROR(error_);
-  if (stopped_) return Clock{0};
+  if (ends) return Clock{0};
   ReportLocked();  // It may have moved up.
   behind_.Add(0, static_cast<double>(begun_ - std::min(begun_, lowest_)));
   unacknowledged_.insert(++begun_);
