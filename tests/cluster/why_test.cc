@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -73,11 +74,14 @@ TEST_F(WhyTest, NamesTheDiskThatHangs) {
   const Said json = Why({"--json"});
   const auto why = nlohmann::json::parse(json.output, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(why.is_object() && !why["why"].empty()) << json.output;
-  EXPECT_EQ(why["why"][0]["root"], "ROOT_THING");
-  EXPECT_EQ(why["why"][0]["links"].back()["targets"][0]["kind"], "DISK");
+  // Calls behind it wait for an executor, which does not go on before the write does.
+  EXPECT_TRUE(std::any_of(why["why"].begin(), why["why"].end(), [](const auto& chain) {
+    return chain["root"] == "ROOT_THING" && chain["links"].back()["targets"][0]["kind"] == "DISK";
+  })) << json.output;
   // The coordinator's own status has the same, from heartbeats.
   EXPECT_TRUE(Await([this] {
-    for (const v1::WaitChain& chain : StatusOf(0).cluster().why()) {
+    const v1::StatusResponse status = StatusOf(0);
+    for (const v1::WaitChain& chain : status.cluster().why()) {
       if (absl::StrContains(chain.text(), "on ps 0, which waits for its disk: ")) return true;
     }
     return false;
@@ -121,7 +125,7 @@ TEST(WhyOfTraining, NamesTheWorkerThatIsStopped) {
   ASSERT_GT(pids[0], 0);
   ASSERT_GT(pids[1], 0);
   kill(pids[1], SIGSTOP);
-  kill(pids[0], SIGTERM);  // It ends its training, and waits for the other one's end.
+  kill(pids[0], SIGINT);  // It ends its training, and waits for the other one's end.
   Said why;
   while (!absl::StrContains(why.output, "of worker 1, which is silent, last heard of ") && Lives(pids[0])) {
     why = Psctl({"why", "--address", address});

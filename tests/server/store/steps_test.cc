@@ -124,7 +124,8 @@ TEST_F(StepsTest, AStepIsTheWeightedAverageOfItsBatchesAppliedOnceWhenTheNextIsA
   EXPECT_THAT(ValuesAt(1), Each(5.0f));
   EXPECT_THAT(PullRows(TableIdOf("async"), kDim, {kKey}), ElementsAre(12.0f));  // At once, as ever.
   EXPECT_EQ(StatusOf("rows").steps(), 1u);
-  EXPECT_EQ(StatusOf("rows").contributions_pending(), 0u);
+  EXPECT_EQ(StatusOf("dense").contributions_pending(), 0u);
+  EXPECT_EQ(StatusOf("rows").contributions_pending(), 2 * (kShards - 1)) << "the other shards were not asked for rows";
   EXPECT_EQ(StatusOf("async").steps(), 0u);
 }
 
