@@ -320,7 +320,13 @@ void MemberTable::Record(MemberPlace* place, const v1::HeartbeatRequest& request
 }
 
 void MemberTable::RecordProgress(MemberPlace* place, const v1::WorkerProgress& progress) {
+  // A heartbeat may come after a later question for clocks (AwaitClockRequest.own_clock): what others may already have
+  // been told of this worker stays true.
+  const Clock reached = std::max(place->progress.clock(), progress.clock());
+  const bool trains = place->progress.phase() >= v1::PHASE_TRAINING && progress.phase() < v1::PHASE_TRAINING;
   place->progress = progress;
+  place->progress.set_clock(reached);
+  if (trains) place->progress.set_phase(v1::PHASE_TRAINING);
   BoundProgress(&place->progress);
   const int64_t now_ms = options_.time->NowMs();
   Observe(now_ms, progress.samples(), &place->samples);

@@ -83,7 +83,8 @@ class ConsistencyRun : public testing::Test {
         << rest;
   }
   void StartWorker() {
-    auto worker = psctl::Child::Start(absl::StrCat("worker ", ++started_),
+    ++started_;
+    auto worker = psctl::Child::Start(absl::StrCat("worker ", started_),
                                       {ProgramOf("worker/worker"), "--config", absl::StrCat(folder_, "/worker.yaml"),
                                        "--summary", absl::StrCat(folder_, "/summary-", started_, ".json")});
     ASSERT_TRUE(worker.ok()) << worker.status();

@@ -438,6 +438,20 @@ TEST_F(MembershipTest, TheRouteOutlivesAServerAndTellsThatItIsAway) {
   EXPECT_EQ(members_.shards().Route()->epoch(), 2) << "it has come back";
 }
 
+// Regression: a heartbeat that had been sent before took the worker out of the training, and the others ran ahead of
+// it.
+TEST_F(MembershipTest, ALateHeartbeatDoesNotTakeAWorkerOutOfATrainingOfBoundedStaleness) {
+  const Incarnation slow = Join(Worker(1)), fast = Join(Worker(2));
+  members_.NoteClock(slow, 5);
+  members_.NoteClock(fast, 9);
+  Progress(slow, /*clock=*/0, /*samples=*/0, v1::PHASE_LOADING);
+  const LowestClocks clocks = LowestClocksOf(members_.members(), /*training=*/true);
+  EXPECT_EQ(clocks.holder, slow);
+  EXPECT_EQ(clocks.lowest, 5u);
+  Progress(slow, /*clock=*/5, /*samples=*/0, v1::PHASE_FINISHED);
+  EXPECT_EQ(LowestClocksOf(members_.members(), /*training=*/true).lowest, 9u);
+}
+
 TEST_F(MembershipTest, AClockIsReachedWhenNoOtherLiveWorkerIsBehindIt) {
   const Incarnation w0 = Join(Worker(1, "alpha:1"));
   const Incarnation w1 = Join(Worker(2, "beta:2"));
