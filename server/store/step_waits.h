@@ -41,7 +41,7 @@ class StepWaits {
   void Lose(ShardId shard);
   // Ends all waits with an error.
   void Fail(const absl::Status& status);
-  // The same for good: the ps ends.
+  // The same, and for all that come later: the ps ends.
   void Stop();
 
   // Adds to the waits: those for the same step of a table together.
