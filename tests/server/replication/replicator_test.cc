@@ -187,8 +187,8 @@ TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt)
   EXPECT_TRUE(absl::IsAborted(next.get().status()));
 }
 
-// Regression: the new stream of a follower was refused, and its shard stayed unserved until the follower had begun
-// anew.
+// Regression: the new stream of a follower was refused, and its shard stayed unserved until the follower had
+// begun again.
 TEST_F(ReplicatorTest, AFollowerWhoseStreamBreaksGoesOnWithAShardThatIsGivenUp) {
   ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
   ASSERT_TRUE(Push(1).get().ok());
