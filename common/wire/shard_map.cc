@@ -18,11 +18,6 @@ constexpr uint32_t kBlockElementsStep = 1024;
 
 TableId TableIdOf(std::string_view name) { return static_cast<TableId>(StableHash(name)); }
 
-ShardId ShardOfKey(Key key, uint32_t shards) {
-  // The high half of a 64 x 64 bit product maps the mixed key evenly to [0, shards) without a division.
-  return static_cast<ShardId>((static_cast<unsigned __int128>(Mix64(key)) * shards) >> 64);
-}
-
 ShardId ShardOfBlock(TableId table, BlockIndex block, uint32_t shards) {
   return static_cast<ShardId>((Mix64(table) % shards + block) % shards);
 }

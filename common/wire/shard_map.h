@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/hash.h"
 #include "common/base/types.h"
 #include "proto/coordinator.pb.h"
 
@@ -20,7 +21,10 @@ namespace lodestone {
 TableId TableIdOf(std::string_view name);
 
 // Shard of embedding row `key` of any table: keys are mixed, so consecutive small integers spread evenly.
-ShardId ShardOfKey(Key key, uint32_t shards);
+inline ShardId ShardOfKey(Key key, uint32_t shards) {
+  // The high half of a 64 x 64 bit product maps the mixed key evenly to [0, shards) without a division.
+  return static_cast<ShardId>((static_cast<unsigned __int128>(Mix64(key)) * shards) >> 64);
+}
 
 // Shard of block `block` of dense table `table`: from a start that depends on the table, consecutive blocks lie on
 // consecutive shards, so that a table spreads evenly by bytes.

@@ -1,23 +1,10 @@
 #include "server/table/embedding_reader.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "server/table/prefetch.h"
+#include "common/base/row_copy.h"
 
 namespace lodestone::server {
-namespace {
-
-// memcpy, inlined for the usual rows: a call costs as much as the copy.
-void CopyFloats(const float* from, size_t n, float* to) {
-  if (n % 4 != 0 || n > 64) {
-    std::memcpy(to, from, n * sizeof(float));
-    return;
-  }
-  for (size_t i = 0; i < n; i += 4) std::memcpy(to + i, from + i, 4 * sizeof(float));
-}
-
-}  // namespace
 
 EmbeddingReader::EmbeddingReader(std::span<const Wanted> wanted, uint64_t now_ms) : wanted_(wanted), now_ms_(now_ms) {
   while (!wanted_.empty() && wanted_.front().count == 0) wanted_ = wanted_.subspan(1);
@@ -85,7 +72,7 @@ void EmbeddingReader::Copy(const Batch& batch) const {
         table.table_->InitializeRow(batch.keys[i], out);
         continue;
       }
-      CopyFloats(batch.values[i], dim, out);
+      CopyRow(batch.values[i], dim, out);
       if (table.policy_.tracks_usage()) table.policy_.Use(batch.rows[i], now_ms_);
     }
   }

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "server/table/prefetch.h"
+#include "common/base/row_copy.h"
 
 namespace lodestone::server {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/row_copy.h"
 #include "common/base/status.h"
 #include "common/telemetry/copied_bytes.h"
 #include "worker/client/payload_metrics.h"
@@ -58,13 +59,36 @@ absl::Status CheckAnswer(const v1::PullResponse& response, const Payload& payloa
   return absl::OkStatus();
 }
 
-// Copies a part's values, which it takes from the front of `from`, to where they belong.
-void Scatter(const ShardMessage::Part& part, ByteView* from, float* dst) {
+// Copy a part's values, which they take from the front of `from`, to where they belong.
+void ScatterBlocks(const ShardMessage::Part& part, ByteView* from, float* dst) {
   const BlockLayout& layout = part.table->layout;
-  for (uint32_t item : part.items) {
-    const uint64_t offset = uint64_t{item} * (part.dense ? layout.block_elements : part.table->dim);
-    const size_t bytes = sizeof(float) * (part.dense ? layout.ElementsOf(item) : part.table->dim);
-    from->Take(bytes).CopyTo(dst + offset);
+  for (const BlockIndex block : part.items) {
+    from->Take(sizeof(float) * layout.ElementsOf(block)).CopyTo(dst + uint64_t{block} * layout.block_elements);
+  }
+}
+
+void ScatterRows(const ShardMessage::Part& part, ByteView* from, float* dst) {
+  const std::span<const uint32_t> items = part.items;
+  const size_t dim = part.table->dim;
+  const size_t row_bytes = dim * sizeof(float);
+  const auto to = [&](size_t i) { return dst + uint64_t{items[i]} * dim; };
+  const auto prefetch = [&](size_t i) {
+    if (i < items.size()) PrefetchRow<RowUse::kWrite>(to(i), row_bytes);
+  };
+  for (size_t i = 0; i < kRowsAhead; ++i) prefetch(i);
+  for (size_t i = 0; i < items.size();) {
+    const ByteView::Run run = from->front();
+    const size_t whole = std::min(items.size() - i, run.size / row_bytes);
+    if (whole == 0) {  // A row that lies in several runs.
+      from->Take(row_bytes).CopyTo(to(i));
+      ++i;
+      continue;
+    }
+    from->Take(whole * row_bytes);
+    for (size_t row = 0; row < whole; ++row, ++i) {
+      prefetch(i + kRowsAhead);
+      CopyRow(run.data + row * row_bytes, dim, to(i));
+    }
   }
 }
 
@@ -113,7 +137,11 @@ absl::Status PullValues::Take(const v1::PullResponse& response, const Payload& p
   pull_bytes_metric.Add(payload.size());
   ByteView from = payload.bytes();
   for (const ShardMessage::Part& part : message.parts) {
-    Scatter(part, &from, part.dense ? dense_[part.source].dst : rows_[part.source].dst);
+    if (part.dense) {
+      ScatterBlocks(part, &from, dense_[part.source].dst);
+    } else {
+      ScatterRows(part, &from, rows_[part.source].dst);
+    }
   }
   MutexLock lock(&mu_);
   ++taken_;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/row_copy.h"
 #include "common/telemetry/copied_bytes.h"
 #include "common/wire/owned_slice.h"
 
@@ -30,6 +31,18 @@ class ValueBuilder {
         at_(from_) {}
 
   void Copy(const float* numbers, size_t count) { at_ = CopyNumbers(numbers, count, at_); }
+  // Of `dim` floats each, in the order of `items`.
+  void CopyRows(const float* rows, size_t dim, std::span<const uint32_t> items) {
+    const auto prefetch = [&](size_t i) {
+      if (i < items.size()) PrefetchRow(rows + uint64_t{items[i]} * dim, dim * sizeof(float));
+    };
+    for (size_t i = 0; i < kRowsAhead; ++i) prefetch(i);
+    for (size_t i = 0; i < items.size(); ++i) {
+      prefetch(i + kRowsAhead);
+      CopyRow(rows + uint64_t{items[i]} * dim, dim, at_);
+      at_ += dim * sizeof(float);
+    }
+  }
 
   // `owner` is kept as long as the slice lives.
   void Refer(const float* numbers, size_t count, const std::shared_ptr<void>& owner) {
@@ -74,9 +87,7 @@ std::vector<grpc::Slice> PackValues(const ShardMessage& message, std::span<const
         }
       }
     } else {
-      const float* const from = rows[part.source].values;
-      const size_t dim = part.table->dim;
-      for (uint32_t row : part.items) values.Copy(from + row * dim, dim);
+      values.CopyRows(rows[part.source].values, part.table->dim, part.items);
     }
   }
   return values.Finish();

@@ -1,9 +1,11 @@
-// The bundle and the package on a bare Debian 12, which debootstrap makes of a mirror's packages.
+// The bundle, the packages and Python's wheel on a bare Debian 12, which debootstrap makes of a mirror's packages.
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/configs/deployment.h"
@@ -48,6 +50,16 @@ class InstallTest : public testing::Test {
                                " --set data.generated.train_samples=4000 --set data.generated.test_samples=1000"));
   }
 
+  // Trains with two servers of its own, by a Python of in there that has the package; without PyTorch and grpcio.
+  static void ExpectPythonTrains(const std::string& python) {
+    std::ofstream(absl::StrCat(debian_, "/tmp/train.py"))
+        << "import lodestone, numpy\n"
+           "with lodestone.local(2) as servers, servers.connect() as cluster:\n"
+           "    table = cluster.dense('t', 3, lodestone.SGD(-1))\n"
+           "    print(table.push_pull(numpy.ones(3)).result().tolist(), lodestone.version())\n";
+    EXPECT_EQ(Inside(absl::StrCat(python, " /tmp/train.py")), absl::StrCat("[1.0, 1.0, 1.0] ", kVersion, "\n"));
+  }
+
   static std::string debian_;
 };
 std::string InstallTest::debian_;
@@ -78,6 +90,26 @@ TEST_F(InstallTest, ThePackageIsInstalledWithAllItNeedsAndRemoved) {
                       "test ! -L ", enabled));
   EXPECT_THAT(Inside("dpkg -l lodestone || true"), Not(HasSubstr("\nii ")));
   EXPECT_THAT(Inside("id lodestone"), HasSubstr("(lodestone)")) << "what it wrote is still its";
+}
+
+TEST_F(InstallTest, PipInstallsTheWheelAndItTrainsByTheServersThatItCarries) {
+  const std::string wheel = Make("wheel", "wheel");
+  Do(absl::StrCat("cp ", wheel, " ", debian_, "/tmp/"));
+  Inside("apt-get -q update && apt-get -q -y --no-install-recommends install python3-venv python3-numpy");
+  Inside(
+      absl::StrCat("python3 -m venv --system-site-packages /opt/venv && /opt/venv/bin/pip install --quiet --no-index ",
+                   "--disable-pip-version-check /tmp/", wheel.substr(wheel.rfind('/') + 1)));
+  ExpectPythonTrains("/opt/venv/bin/python");
+}
+
+TEST_F(InstallTest, ThePackageForPythonIsInstalledWithAllItNeeds) {
+  Do(absl::StrCat("cp ", Make("deb", "python_deb", "", "python3-*"), " ", debian_, "/tmp/python3-lodestone.deb && cp ",
+                  Make("deb", "deb_of_servers", "", "lodestone_*"), " ", debian_, "/tmp/lodestone.deb"));
+  Inside(
+      "apt-get -q update && apt-get -q -y --no-install-recommends install /tmp/lodestone.deb "
+      "/tmp/python3-lodestone.deb");
+  ExpectPythonTrains("python3");
+  Inside("apt-get -q -y purge python3-lodestone lodestone");
 }
 
 }  // namespace

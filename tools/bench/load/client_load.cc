@@ -184,7 +184,11 @@ class Rows final : public ClientLoad {
     for (uint32_t i = 0; i < work_.tables; ++i) {
       specs[i].set_name(work_.tables == 1 ? "rows" : absl::StrCat("rows/", i));
       specs[i].mutable_embedding()->set_dim(work_.dim);
-      specs[i].mutable_optimizer()->mutable_adagrad();
+      if (work_.adagrad) {
+        specs[i].mutable_optimizer()->mutable_adagrad();
+      } else {
+        specs[i].mutable_optimizer()->mutable_sgd();
+      }
     }
     LODESTONE_RETURN_IF_ERROR(Connect(config, specs));
     return Fill();

@@ -42,6 +42,7 @@ struct RowsWork {
   uint32_t keys = 4096;
   uint32_t depth_max = 1;
   uint32_t tables = 1;
+  bool adagrad = true;  // Otherwise SGD.
 };
 Peer::MakeLoad RowsLoad(const v1::Config& config, const RowsWork& work);
 

@@ -1,7 +1,9 @@
 #include "tools/bench/load/pairs.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <span>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "tools/bench/load/broadcast_load.h"
+#include "tools/bench/load/minimal_load.h"
 #include "tools/bench/load/raw_load.h"
 
 namespace lodestone::bench {
@@ -58,6 +61,30 @@ RawPair::~RawPair() {
 
 absl::StatusOr<Sample> RawPair::Measure(uint32_t clients, const Order& order, int window_ms) const {
   return MeasureFirst(clients_, clients, order, server_->pid(), window_ms);
+}
+
+absl::StatusOr<std::unique_ptr<MinimalPair>> MinimalPair::Start(const RowsWork& work) {
+  std::unique_ptr<MinimalPair> pair(new MinimalPair);
+  int pipe_fds[2];
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "making a pipe");
+  absl::StatusOr<std::unique_ptr<Peer>> server =
+      Peer::StartServer("the minimal server", [&] { ServeMinimal(work.dim, pipe_fds[1]); });
+  close(pipe_fds[1]);
+  uint16_t port = 0;
+  const bool told = server.ok() && read(pipe_fds[0], &port, sizeof(port)) == sizeof(port) && port != 0;
+  close(pipe_fds[0]);
+  LODESTONE_RETURN_IF_ERROR(server.status());
+  if (!told) return absl::UnavailableError("the minimal server found no port to listen at");
+  pair->server_ = *std::move(server);
+  LODESTONE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Peer> client,
+      Peer::Start("the minimal server's client", MinimalLoad(absl::StrCat("127.0.0.1:", port), work)));
+  pair->clients_.push_back(std::move(client));
+  return pair;
+}
+
+absl::StatusOr<Sample> MinimalPair::Measure(const Order& order, int window_ms) const {
+  return MeasureFirst(clients_, 1, order, server_->pid(), window_ms);
 }
 
 absl::StatusOr<std::unique_ptr<PsPair>> PsPair::Start(const Options& options, uint32_t shards, uint32_t clients,

@@ -11,6 +11,7 @@
 #include "tools/bench/harness/local_ps.h"
 #include "tools/bench/harness/measure.h"
 #include "tools/bench/harness/peer.h"
+#include "tools/bench/load/client_load.h"
 #include "tools/bench/load/raw_socket.h"
 
 namespace lodestone::bench {
@@ -35,6 +36,20 @@ class RawPair {
   Listener listener_;
   std::unique_ptr<Peer> server_;
   std::vector<std::unique_ptr<Peer>> clients_;  // End before the server.
+};
+
+// The limit's of rows over gRPC: a minimal server, see minimal_load.h, and a client.
+class MinimalPair {
+ public:
+  static absl::StatusOr<std::unique_ptr<MinimalPair>> Start(const RowsWork& work);
+
+  absl::StatusOr<Sample> Measure(const Order& order, int window_ms) const;
+
+ private:
+  MinimalPair() = default;
+
+  std::unique_ptr<Peer> server_;
+  std::vector<std::unique_ptr<Peer>> clients_;  // One, which ends before the server.
 };
 
 // Ours: a ps and clients.

@@ -1,4 +1,4 @@
-// embedding: batches of random rows of a large table, beside raw TCP that moves the same bytes.
+// embedding: batches of random rows of a large table, beside the least that a server of rows over gRPC does.
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -16,12 +16,22 @@ namespace {
 
 constexpr char kBench[] = "embedding";
 constexpr uint32_t kKeys = 4096;
+constexpr uint32_t kDepthMax = 4;
 constexpr uint64_t kHeadBytes = 64;  // Of a reply without payload, about.
-constexpr uint64_t kMemoryBytes = 64 << 20;
 constexpr uint64_t kDefaultShards = 0;
 
-// Memory that a table of so many rows takes with Adagrad's state, index and slack, at most.
-uint64_t TableBytes(uint64_t rows, uint32_t dim) { return rows * (2 * dim * sizeof(float) + 64) * 3 / 2; }
+// A table, and how its rows are updated; the limit adds gradients to its rows, as SGD does.
+struct TableCase {
+  uint64_t rows = 0;
+  uint32_t dim = 0;
+  bool adagrad = true;
+};
+
+// Memory that a table takes with Adagrad's state, index and slack, at most, and the limit's beside it.
+uint64_t TableBytes(const TableCase& rows) {
+  const uint64_t value_bytes = rows.dim * sizeof(float);
+  return rows.rows * ((2 * value_bytes + 64) * 3 / 2 + 2 * value_bytes + 64);
+}
 
 // Memory that the machine could still give, in bytes; 0 if it does not tell.
 uint64_t AvailableBytes() {
@@ -52,8 +62,8 @@ uint64_t PayloadBytes(const Order& order) {
   return order.request_bytes + order.reply_bytes + order.second_request_bytes + order.second_reply_bytes;
 }
 
-absl::Status AddRows(const Options& options, const RawPair& raw, uint64_t rows, uint32_t dim, const AddRow& add) {
-  const std::string table = absl::StrCat(rows / 1000, "Krows/dim", dim);
+absl::Status AddRows(const Options& options, const TableCase& rows, const AddRow& add) {
+  const std::string table = absl::StrCat(rows.rows / 1000, "Krows/dim", rows.dim, rows.adagrad ? "" : "/sgd");
   struct Case {
     ClientOperation operation;
     uint32_t depth;
@@ -61,28 +71,34 @@ absl::Status AddRows(const Options& options, const RawPair& raw, uint64_t rows, 
   };
   std::vector<Case> cases;
   for (const auto operation : {ClientOperation::kPull, ClientOperation::kPush, ClientOperation::kPullThenPush}) {
-    for (const uint32_t depth : {1u, 4u}) {
+    for (const uint32_t depth : {1u, kDepthMax}) {
       Case row{operation, depth, absl::StrCat("embedding/", NameOf(operation), "/", table, "/depth", depth)};
       if (IsWanted(options, row.name)) cases.push_back(std::move(row));
     }
   }
   if (cases.empty()) return absl::OkStatus();
-  if (const uint64_t available = AvailableBytes(); available > 0 && available < TableBytes(rows, dim)) {
+  if (const uint64_t available = AvailableBytes(); available > 0 && available < TableBytes(rows)) {
     std::fprintf(stderr, "bench: embedding: %s is left out: it takes up to %s, the machine has %s\n", table.c_str(),
-                 SizeText(TableBytes(rows, dim) >> 20 << 20).c_str(), SizeText(available >> 20 << 20).c_str());
+                 SizeText(TableBytes(rows) >> 20 << 20).c_str(), SizeText(available >> 20 << 20).c_str());
     return absl::OkStatus();
   }
   std::fprintf(stderr, "bench: embedding: filling %s\n", table.c_str());
+  RowsWork work;
+  work.rows = rows.rows;
+  work.dim = rows.dim;
+  work.keys = kKeys;
+  work.depth_max = kDepthMax;
+  work.adagrad = rows.adagrad;
+  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<MinimalPair> minimal, MinimalPair::Start(work));
   LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<PsPair> ps,
-                             PsPair::Start(options, kDefaultShards, 1, [&](uint32_t, const v1::Config& config) {
-                               return RowsLoad(config, {rows, dim, kKeys, 4});
-                             }));
+                             PsPair::Start(options, kDefaultShards, 1,
+                                           [&](uint32_t, const v1::Config& config) { return RowsLoad(config, work); }));
   for (const Case& one : cases) {
-    const Order order = OrderOf(one.operation, one.depth, dim);
+    const Order order = OrderOf(one.operation, one.depth, rows.dim);
     LODESTONE_ASSIGN_OR_RETURN(Row row, MeasureInTurns(
                                             options, kBench, one.name, KeysScale(kKeys, PayloadBytes(order)),
                                             [&] { return ps->Measure(1, order, options.window_ms); },
-                                            [&] { return raw.Measure(1, order, options.window_ms); }));
+                                            [&] { return minimal->Measure(order, options.window_ms); }));
     add(std::move(row));
   }
   return absl::OkStatus();
@@ -91,10 +107,14 @@ absl::Status AddRows(const Options& options, const RawPair& raw, uint64_t rows, 
 }  // namespace
 
 absl::Status RunEmbedding(const Options& options, const AddRow& add) {
-  LODESTONE_ASSIGN_OR_RETURN(const std::unique_ptr<RawPair> raw, RawPair::Start(Transport::kTcp, 1, kMemoryBytes));
-  if (options.quick) return AddRows(options, *raw, 100'000, 16, add);
-  for (const uint64_t rows : {1'000'000, 10'000'000}) {
-    for (const uint32_t dim : {16, 64}) LODESTONE_RETURN_IF_ERROR(AddRows(options, *raw, rows, dim, add));
+  if (options.quick) return AddRows(options, {100'000, 16}, add);
+  constexpr uint64_t kMillion = 1'000'000;
+  for (const TableCase& rows : {TableCase{kMillion, 16},
+                                {kMillion, 16, /*adagrad=*/false},
+                                {kMillion, 64},
+                                {10 * kMillion, 16},
+                                {10 * kMillion, 64}}) {
+    LODESTONE_RETURN_IF_ERROR(AddRows(options, rows, add));
   }
   return absl::OkStatus();
 }
