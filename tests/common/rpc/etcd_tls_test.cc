@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int64_t kTimeoutMs = 60'000;
+constexpr int64_t kEtcdTlsTimeoutMs = 60'000;
 
 class EtcdTlsTest : public ::testing::Test {
  protected:
@@ -51,7 +51,7 @@ class EtcdTlsTest : public ::testing::Test {
   absl::Status Ask() {
     const absl::StatusOr<CredentialsRef> credentials = EtcdCredentials(config_.coordinator());
     if (!credentials.ok()) return credentials.status();
-    return EtcdClient(etcd_->endpoints(), kTimeoutMs, *credentials).Get("a").status();
+    return EtcdClient(etcd_->endpoints(), kEtcdTlsTimeoutMs, *credentials).Get("a").status();
   }
 
   const std::string folder_ = MakeTestFolder();
@@ -65,7 +65,7 @@ TEST_F(EtcdTlsTest, AllThatIsAskedOfEtcdGoesByTls) {
   SetFiles();
   const absl::StatusOr<CredentialsRef> credentials = EtcdCredentials(config_.coordinator());
   ASSERT_TRUE(credentials.ok()) << credentials.status();
-  EtcdClient client(etcd_->endpoints(), kTimeoutMs, *credentials);
+  EtcdClient client(etcd_->endpoints(), kEtcdTlsTimeoutMs, *credentials);
   const auto lease = client.Grant(3600);
   ASSERT_TRUE(lease.ok()) << lease.status();
   const std::string key = EtcdCoordinatorKey(config_.cluster().name());
