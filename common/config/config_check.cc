@@ -103,6 +103,11 @@ void CheckStorage(const v1::Config& config, Problems* problems) {
   if (!replicated && durability == v1::ClusterConfig::REPLICA) {
     problems->push_back({"cluster.durability", "replica needs cluster.replicas: 2"});
   }
+  if (config.cluster().in_sync_min() > config.cluster().replicas()) {
+    problems->push_back({"cluster.in_sync_min", absl::StrCat(config.cluster().in_sync_min(),
+                                                             " copies are never in sync where cluster.replicas is ",
+                                                             config.cluster().replicas(), ": no push would be taken")});
+  }
   if (replicated && config.cluster().servers() < 2) {
     problems->push_back({"cluster.replicas", "2 needs a second server: cluster.servers is 1"});
   }
@@ -314,6 +319,23 @@ std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security) {
   return problems;
 }
 
+std::vector<ConfigProblem> CheckEtcdTls(const v1::EtcdTlsConfig& etcd_tls) {
+  Problems problems;
+  const bool has_certificate = !etcd_tls.certificate().empty();
+  if (has_certificate && etcd_tls.key().empty()) {
+    problems.push_back({"coordinator.etcd_tls.key", "must be set: it is the key of coordinator.etcd_tls.certificate"});
+  } else if (!has_certificate && !etcd_tls.key().empty()) {
+    problems.push_back({"coordinator.etcd_tls.certificate", "must be set, because coordinator.etcd_tls.key is"});
+  }
+  if (has_certificate && etcd_tls.authorities().empty()) {
+    problems.push_back(
+        {"coordinator.etcd_tls.authorities",
+         "must be set, because coordinator.etcd_tls.certificate is: without it the connection to etcd is "
+         "plain, and shows none"});
+  }
+  return problems;
+}
+
 std::vector<ConfigProblem> CheckTraining(const v1::Config& config) {
   Problems problems;
   if (!config.model().has_type()) {
@@ -333,6 +355,7 @@ std::vector<ConfigProblem> CheckTraining(const v1::Config& config) {
 
 std::vector<ConfigProblem> CheckConfig(const v1::Config& config) {
   Problems problems = CheckSecurity(config.security());
+  for (ConfigProblem& problem : CheckEtcdTls(config.coordinator().etcd_tls())) problems.push_back(std::move(problem));
   CheckToken(config, &problems);
   CheckCluster(config, &problems);
   CheckAddresses(config, &problems);

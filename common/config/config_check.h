@@ -14,5 +14,6 @@ std::vector<ConfigProblem> CheckConfig(const v1::Config& config);
 std::vector<ConfigProblem> CheckTraining(const v1::Config& config);
 // Those of the section security alone.
 std::vector<ConfigProblem> CheckSecurity(const v1::SecurityConfig& security);
+std::vector<ConfigProblem> CheckEtcdTls(const v1::EtcdTlsConfig& etcd_tls);
 
 }  // namespace lodestone

@@ -1,6 +1,7 @@
 #include "common/rpc/coordinator_finder.h"
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,12 +18,17 @@ CoordinatorFinder::CoordinatorFinder(const v1::Config& config) : key_(EtcdCoordi
   const auto& endpoints = config.coordinator().etcd();
   if (endpoints.empty()) {
     address_ = config.coordinator().address();
-  } else {
-    etcd_ = std::make_unique<EtcdClient>(std::vector<std::string>(endpoints.begin(), endpoints.end()), kTimeoutMs);
+    return;
   }
+  absl::StatusOr<CredentialsRef> credentials = EtcdCredentials(config.coordinator());
+  usable_ = credentials.status();
+  if (!usable_.ok()) return;
+  etcd_ = std::make_unique<EtcdClient>(std::vector<std::string>(endpoints.begin(), endpoints.end()), kTimeoutMs,
+                                       *std::move(credentials));
 }
 
 absl::StatusOr<std::string> CoordinatorFinder::Address() {
+  LODESTONE_RETURN_IF_ERROR(usable_);
   {
     MutexLock lock(&mu_);
     if (!address_.empty() || etcd_ == nullptr) return address_;

@@ -16,10 +16,11 @@ namespace lodestone {
 
 class CoordinatorFinder {
  public:
-  // Uses coordinator.etcd if there is any, otherwise coordinator.address; and cluster.name.
+  // Uses coordinator.etcd if there is any, with coordinator.etcd_tls, otherwise coordinator.address; and cluster.name.
   explicit CoordinatorFinder(const v1::Config& config);
 
-  // host:port. Cached until Missed. UNAVAILABLE if no ps is elected at the moment, or as EtcdClient::Get.
+  // host:port. Cached until Missed. UNAVAILABLE if no ps is elected at the moment, as EtcdClient::Get, or as
+  // EtcdCredentials.
   absl::StatusOr<std::string> Address();
 
   // The coordinator is not at `address`, or cannot be reached there: it is looked for again. Does nothing if something
@@ -27,7 +28,7 @@ class CoordinatorFinder {
   void Missed(const std::string& address);
 
   // Whether the coordinator is always at the same address.
-  bool is_fixed() const { return etcd_ == nullptr; }
+  bool is_fixed() const { return etcd_ == nullptr && usable_.ok(); }
 
   // An Address under way, and later ones that would have to ask, end with CANCELLED.
   void Stop();
@@ -35,6 +36,7 @@ class CoordinatorFinder {
  private:
   // Constant after construction.
   const std::string key_;
+  absl::Status usable_;               // Why etcd cannot be asked; OK: it can.
   std::unique_ptr<EtcdClient> etcd_;  // Null: the address is fixed. Synchronises itself.
 
   Mutex mu_;

@@ -3,13 +3,14 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/config/config_check.h"
 #include "common/rpc/grpc_status.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
+#include "common/security/credentials.h"
 
 namespace lodestone {
 namespace {
@@ -33,6 +34,18 @@ grpc::ChannelArguments EtcdChannelSettings() {
 // Whether another endpoint may answer better.
 bool IsOfEndpoint(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsUnimplemented(status);
+}
+
+// What may be wrong where an endpoint was reached and then ended the connection before it said anything, as gRPC puts
+// it.
+const char* TlsHint(const absl::Status& status, const CredentialsRef& credentials) {
+  const bool ended = absl::StrContains(status.message(), "failed to connect to all addresses") &&
+                     !absl::StrContains(status.message(), "Failed to connect to remote host");
+  if (!absl::IsUnavailable(status) || !ended) return "";
+  if (credentials == nullptr)
+    return "; the connection is plain: if etcd expects TLS, set coordinator.etcd_tls.authorities";
+  if (credentials->serves_by_tls()) return "";
+  return "; no certificate was shown: if etcd asks for one, set coordinator.etcd_tls.certificate";
 }
 
 EtcdClient::Value ToValue(const mvccpb::KeyValue& kv) {
@@ -62,13 +75,16 @@ etcdserverpb::Compare ToCompare(const EtcdClient::Condition& condition) {
 
 }  // namespace
 
-EtcdClient::Stubs::Stubs(const std::string& endpoint)
-    : channel(grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), EtcdChannelSettings())),
+EtcdClient::Stubs::Stubs(const std::string& endpoint, const CredentialsRef& credentials)
+    : channel(ChannelWith(credentials, endpoint, EtcdChannelSettings())),
       kv(etcdserverpb::KV::NewStub(channel)),
       lease(etcdserverpb::Lease::NewStub(channel)) {}
 
-EtcdClient::EtcdClient(std::vector<std::string> endpoints, int64_t timeout_ms)
-    : endpoints_(std::move(endpoints)), timeout_ms_(timeout_ms), stubs_(endpoints_.size()) {
+EtcdClient::EtcdClient(std::vector<std::string> endpoints, int64_t timeout_ms, CredentialsRef credentials)
+    : endpoints_(std::move(endpoints)),
+      timeout_ms_(timeout_ms),
+      credentials_(std::move(credentials)),
+      stubs_(endpoints_.size()) {
   LODESTONE_CHECK(!endpoints_.empty());
 }
 
@@ -93,7 +109,8 @@ absl::Status EtcdClient::Call(const Attempt& attempt, int* attempts) {
     code = code.value_or(status.code()) == status.code() ? status.code() : absl::StatusCode::kUnavailable;
     errors.push_back(absl::StrCat(
         "etcd ", endpoints_[endpoint], ": ",
-        absl::IsUnimplemented(status) ? "what listens there is not etcd, version 3 of its API" : status.message()));
+        absl::IsUnimplemented(status) ? "what listens there is not etcd, version 3 of its API" : status.message(),
+        TlsHint(status, credentials_)));
     current_ = (endpoint + 1) % endpoints_.size();
   }
   return absl::Status(*code, absl::StrJoin(errors, "; "));
@@ -106,7 +123,7 @@ absl::Status EtcdClient::CallOne(size_t endpoint, const Attempt& attempt) {
   {
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("the client of etcd ends");
-    if (stubs_[endpoint] == nullptr) stubs_[endpoint] = std::make_shared<Stubs>(endpoints_[endpoint]);
+    if (stubs_[endpoint] == nullptr) stubs_[endpoint] = std::make_shared<Stubs>(endpoints_[endpoint], credentials_);
     stubs = stubs_[endpoint];
     under_way_.insert(&context);
   }
@@ -213,6 +230,18 @@ void EtcdClient::Stop() {
   MutexLock lock(&mu_);
   stopped_ = true;
   for (grpc::ClientContext* const context : under_way_) context->TryCancel();
+}
+
+absl::StatusOr<CredentialsRef> EtcdCredentials(const v1::CoordinatorConfig& coordinator) {
+  const v1::EtcdTlsConfig& tls = coordinator.etcd_tls();
+  for (const ConfigProblem& problem : CheckEtcdTls(tls)) {
+    return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.what));
+  }
+  v1::SecurityConfig files;
+  if (tls.has_authorities()) files.set_authorities(tls.authorities());
+  if (tls.has_certificate()) files.set_certificate(tls.certificate());
+  if (tls.has_key()) files.set_key(tls.key());
+  return Credentials::Make(files, "coordinator.etcd_tls");
 }
 
 std::string EtcdCoordinatorKey(absl::string_view cluster) {

@@ -1,7 +1,8 @@
 // A client of etcd, version 3 of its API: what the election of a coordinator needs of it.
 //
 // Endpoints are members of one etcd cluster. Each call goes to the one that answered last; if that cannot be reached or
-// does not answer in time, to the others in turn, each once. Errors name the endpoints that were tried.
+// does not answer in time, to the others in turn, each once. Errors name the endpoints that were tried. Connections are
+// plain, or TLS by the credentials that are given.
 //
 // Thread-safe. Calls block. Stop ends them, also from another thread.
 #pragma once
@@ -20,14 +21,19 @@
 #include "common/base/mutex.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
+#include "proto/config.pb.h"
 #include "proto/etcd.grpc.pb.h"
 
 namespace lodestone {
 
+class Credentials;
+using CredentialsRef = std::shared_ptr<const Credentials>;
+
 class EtcdClient {
  public:
-  // `timeout_ms` is how long an endpoint has for its answer. REQUIRES: there is an endpoint.
-  EtcdClient(std::vector<std::string> endpoints, int64_t timeout_ms);
+  // `timeout_ms` is how long an endpoint has for its answer. `credentials`: see EtcdCredentials. REQUIRES: there is an
+  // endpoint.
+  EtcdClient(std::vector<std::string> endpoints, int64_t timeout_ms, CredentialsRef credentials = nullptr);
 
   // What is under a key. Revisions count the changes of the whole store.
   struct Value {
@@ -75,7 +81,7 @@ class EtcdClient {
 
  private:
   struct Stubs {
-    explicit Stubs(const std::string& endpoint);
+    Stubs(const std::string& endpoint, const CredentialsRef& credentials);
     const std::shared_ptr<grpc::Channel> channel;
     const std::unique_ptr<etcdserverpb::KV::Stub> kv;
     const std::unique_ptr<etcdserverpb::Lease::Stub> lease;
@@ -93,6 +99,7 @@ class EtcdClient {
   // Constant.
   const std::vector<std::string> endpoints_;
   const int64_t timeout_ms_;
+  const CredentialsRef credentials_;  // Null: plain connections.
 
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
@@ -100,6 +107,9 @@ class EtcdClient {
   std::vector<std::shared_ptr<Stubs>> stubs_ ABSL_GUARDED_BY(mu_);  // By endpoint; null: not connected.
   std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mu_);
 };
+
+// Of coordinator.etcd_tls; null: connections are plain. Fails as Credentials::Make.
+absl::StatusOr<CredentialsRef> EtcdCredentials(const v1::CoordinatorConfig& coordinator);
 
 // The keys of a cluster: who serves its coordinator, and the coordinator's state.
 std::string EtcdCoordinatorKey(absl::string_view cluster);

@@ -40,16 +40,6 @@ std::string LastError() {
   return absl::StrCat(" (", text, ")");
 }
 
-absl::StatusOr<std::string> ReadFor(const char* field, const std::string& path) {
-  auto text = ReadSecretFile(path);
-  if (!text.ok()) return Annotate(text.status(), absl::StrCat("security.", field));
-  return text;
-}
-
-absl::Status Invalid(const char* field, const std::string& path, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("security.", field, ": ", path, ": ", what));
-}
-
 // All certificates of a PEM text, in its order.
 std::vector<std::shared_ptr<X509>> CertificatesIn(const std::string& text) {
   std::vector<std::shared_ptr<X509>> certificates;
@@ -70,7 +60,31 @@ std::string DateOf(int64_t seconds) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixSeconds(seconds), absl::UTCTimeZone());
 }
 
-absl::Status CheckTimes(const std::string& path, const X509& certificate) {
+// The files of one section of the configuration; errors name its fields.
+class CertificateReader {
+ public:
+  CertificateReader(const v1::SecurityConfig& files, absl::string_view section) : files_(files), section_(section) {}
+
+  absl::Status ReadOwn(CertificateSet* set) const;
+  absl::Status ReadAuthorities(CertificateSet* set) const;
+
+ private:
+  absl::StatusOr<std::string> Read(const char* field, const std::string& path) const {
+    auto text = ReadSecretFile(path);
+    if (!text.ok()) return Annotate(text.status(), absl::StrCat(section_, ".", field));
+    return text;
+  }
+  absl::Status Invalid(const char* field, const std::string& path, const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat(section_, ".", field, ": ", path, ": ", what));
+  }
+  absl::Status CheckTimes(const X509& certificate) const;
+
+  const v1::SecurityConfig& files_;
+  const absl::string_view section_;
+};
+
+absl::Status CertificateReader::CheckTimes(const X509& certificate) const {
+  const std::string& path = files_.certificate();
   const int64_t now_s = time(nullptr);
   const int64_t begins_s = SecondsOf(X509_get0_notBefore(&certificate));
   const int64_t ends_s = SecondsOf(X509_get0_notAfter(&certificate));
@@ -80,43 +94,45 @@ absl::Status CheckTimes(const std::string& path, const X509& certificate) {
   return absl::OkStatus();
 }
 
-absl::Status ReadOwn(const v1::SecurityConfig& security, CertificateSet* set) {
-  LODESTONE_ASSIGN_OR_RETURN(set->certificate_pem, ReadFor("certificate", security.certificate()));
+absl::Status CertificateReader::ReadOwn(CertificateSet* set) const {
+  LODESTONE_ASSIGN_OR_RETURN(set->certificate_pem, Read("certificate", files_.certificate()));
   set->chain = CertificatesIn(set->certificate_pem);
   if (set->chain.empty())
-    return Invalid("certificate", security.certificate(), absl::StrCat("holds no certificate", LastError()));
+    return Invalid("certificate", files_.certificate(), absl::StrCat("holds no certificate", LastError()));
   set->certificate = set->chain.front();
   set->chain.erase(set->chain.begin());
-  LODESTONE_RETURN_IF_ERROR(CheckTimes(security.certificate(), *set->certificate));
+  LODESTONE_RETURN_IF_ERROR(CheckTimes(*set->certificate));
   set->expires_s = SecondsOf(X509_get0_notAfter(set->certificate.get()));
 
-  LODESTONE_ASSIGN_OR_RETURN(set->key_pem, ReadFor("key", security.key()));
+  LODESTONE_ASSIGN_OR_RETURN(set->key_pem, Read("key", files_.key()));
   set->key.reset(PEM_read_bio_PrivateKey(BioOf(set->key_pem).get(), nullptr, NoPassword, nullptr), EVP_PKEY_free);
   if (set->key == nullptr) {
-    return Invalid("key", security.key(),
+    return Invalid("key", files_.key(),
                    absl::StrCat("holds no private key that can be read without a password", LastError()));
   }
   if (X509_check_private_key(set->certificate.get(), set->key.get()) != 1) {
-    return Invalid("key", security.key(), absl::StrCat("is not the key of ", security.certificate(), LastError()));
+    return Invalid("key", files_.key(), absl::StrCat("is not the key of ", files_.certificate(), LastError()));
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadAuthorities(const v1::SecurityConfig& security, CertificateSet* set) {
-  LODESTONE_ASSIGN_OR_RETURN(set->authorities_pem, ReadFor("authorities", security.authorities()));
+absl::Status CertificateReader::ReadAuthorities(CertificateSet* set) const {
+  LODESTONE_ASSIGN_OR_RETURN(set->authorities_pem, Read("authorities", files_.authorities()));
   set->authorities.reset(X509_STORE_new(), X509_STORE_free);
   const std::vector<std::shared_ptr<X509>> certificates = CertificatesIn(set->authorities_pem);
   for (const auto& certificate : certificates) X509_STORE_add_cert(set->authorities.get(), certificate.get());
   if (!certificates.empty()) return absl::OkStatus();
-  return Invalid("authorities", security.authorities(), absl::StrCat("holds no certificate", LastError()));
+  return Invalid("authorities", files_.authorities(), absl::StrCat("holds no certificate", LastError()));
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const CertificateSet>> ReadCertificates(const v1::SecurityConfig& security) {
+absl::StatusOr<std::shared_ptr<const CertificateSet>> ReadCertificates(const v1::SecurityConfig& security,
+                                                                       absl::string_view section) {
   auto set = std::make_shared<CertificateSet>();
-  if (!security.certificate().empty()) LODESTONE_RETURN_IF_ERROR(ReadOwn(security, set.get()));
-  if (!security.authorities().empty()) LODESTONE_RETURN_IF_ERROR(ReadAuthorities(security, set.get()));
+  const CertificateReader reader(security, section);
+  if (!security.certificate().empty()) LODESTONE_RETURN_IF_ERROR(reader.ReadOwn(set.get()));
+  if (!security.authorities().empty()) LODESTONE_RETURN_IF_ERROR(reader.ReadAuthorities(set.get()));
   ERR_clear_error();  // The end of a file counts as one.
   return set;
 }
@@ -144,9 +160,10 @@ std::vector<std::string> NamesOf(const X509& certificate) {
 }
 
 absl::StatusOr<std::shared_ptr<CertificateFiles>> CertificateFiles::Open(const v1::SecurityConfig& security,
-                                                                         const TimeSource* time) {
-  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const CertificateSet> set, ReadCertificates(security));
-  std::shared_ptr<CertificateFiles> files(new CertificateFiles(security, time));
+                                                                         const TimeSource* time,
+                                                                         absl::string_view section) {
+  LODESTONE_ASSIGN_OR_RETURN(std::shared_ptr<const CertificateSet> set, ReadCertificates(security, section));
+  std::shared_ptr<CertificateFiles> files(new CertificateFiles(security, time, section));
   MutexLock lock(&files->mu_);
   LODESTONE_RETURN_IF_ERROR(files->Use(std::move(set)));
   const auto path_of = [](const auto& copy) { return copy == nullptr ? std::string() : copy->path(); };
@@ -181,7 +198,7 @@ std::shared_ptr<const CertificateSet> CertificateFiles::Newest() {
   const int64_t now_ms = time_->NowMs();
   if (now_ms - read_ms_ < security_.reload_ms()) return set_;
   read_ms_ = now_ms;
-  auto fresh = ReadCertificates(security_);
+  auto fresh = ReadCertificates(security_, section_);
   const absl::Status used = fresh.ok() ? Use(*std::move(fresh)) : fresh.status();
   const std::string problem = used.ok() ? "" : std::string(used.message());
   if (!problem.empty() && problem != problem_) {

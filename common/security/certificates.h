@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/io/memory_file.h"
@@ -34,9 +35,11 @@ struct CertificateSet {
   int64_t expires_s = 0;  // The certificate, in seconds since 1970.
 };
 
-// Reads the files. INVALID_ARGUMENT, naming field and file, if one holds nothing of its kind, if the key is not the
-// certificate's, or if the certificate has expired or is not valid yet; NOT_FOUND and so on.
-absl::StatusOr<std::shared_ptr<const CertificateSet>> ReadCertificates(const v1::SecurityConfig& security);
+// Reads the files. `section` is the section of the configuration that names them, for errors. INVALID_ARGUMENT, naming
+// field and file, if one holds nothing of its kind, if the key is not the certificate's, or if the certificate has
+// expired or is not valid yet; NOT_FOUND and so on.
+absl::StatusOr<std::shared_ptr<const CertificateSet>> ReadCertificates(const v1::SecurityConfig& security,
+                                                                       absl::string_view section = "security");
 
 // The names of a certificate's subject: its common name and DNS names.
 std::vector<std::string> NamesOf(const X509& certificate);
@@ -46,7 +49,8 @@ class CertificateFiles {
  public:
   // Fails as ReadCertificates. `time` must outlive this.
   static absl::StatusOr<std::shared_ptr<CertificateFiles>> Open(const v1::SecurityConfig& security,
-                                                                const TimeSource* time);
+                                                                const TimeSource* time,
+                                                                absl::string_view section = "security");
 
   // The newest usable certificates. Reads the files again after security.reload_ms; if they cannot be used, logs that
   // and keeps the previous ones.
@@ -62,13 +66,15 @@ class CertificateFiles {
   std::string Warning();
 
  private:
-  CertificateFiles(const v1::SecurityConfig& security, const TimeSource* time) : security_(security), time_(time) {}
+  CertificateFiles(const v1::SecurityConfig& security, const TimeSource* time, absl::string_view section)
+      : security_(security), section_(section), time_(time) {}
 
   // Makes `set` the newest.
   absl::Status Use(std::shared_ptr<const CertificateSet> set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after Open.
   const v1::SecurityConfig security_;
+  const std::string section_;
   const TimeSource* const time_;
   std::string certificate_path_, key_path_, authorities_path_;
 

@@ -91,27 +91,27 @@ Credentials::~Credentials() {
   grpc_shutdown();
 }
 
-absl::StatusOr<CredentialsRef> Credentials::Make(const v1::SecurityConfig& security) {
+absl::StatusOr<CredentialsRef> Credentials::Make(const v1::SecurityConfig& security, absl::string_view section) {
   for (const ConfigProblem& problem : CheckSecurity(security)) {
     return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.what));
   }
   if (security.certificate().empty() && security.authorities().empty() && security.token().empty()) return nullptr;
   std::shared_ptr<Credentials> credentials(new Credentials(security));
-  LODESTONE_RETURN_IF_ERROR(credentials->Open());
+  LODESTONE_RETURN_IF_ERROR(credentials->Open(section));
   return credentials;
 }
 
-absl::Status Credentials::Open() {
+absl::Status Credentials::Open(absl::string_view section) {
   WarnOfReaders();
   if (!security_.token().empty()) {
     auto token = TokenFile::Open(security_.token(), security_.reload_ms(), &time_);
-    if (!token.ok()) return Annotate(token.status(), "security.token");
+    if (!token.ok()) return Annotate(token.status(), absl::StrCat(section, ".token"));
     token_ = *std::move(token);
   }
   if (!calls_by_tls()) return absl::OkStatus();
   // gRPC does not check what the files hold, and without certificates in them every handshake fails: it reads checked
   // copies.
-  LODESTONE_ASSIGN_OR_RETURN(certificates_, CertificateFiles::Open(security_, &time_));
+  LODESTONE_ASSIGN_OR_RETURN(certificates_, CertificateFiles::Open(security_, &time_, section));
   watcher_ = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
       certificates_->key_path(), certificates_->certificate_path(), certificates_->authorities_path(),
       /*refresh_interval_sec=*/1);

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/mutex.h"
 #include "common/base/time_source.h"
 #include "common/security/auth_processor.h"
@@ -37,8 +38,9 @@ using CredentialsRef = std::shared_ptr<const Credentials>;
 class Credentials : public std::enable_shared_from_this<Credentials> {
  public:
   // Null if nothing of it is configured. INVALID_ARGUMENT, NOT_FOUND and so on, naming field and file, if a file cannot
-  // be used, or if the fields contradict each other.
-  static absl::StatusOr<CredentialsRef> Make(const v1::SecurityConfig& security);
+  // be used, or if the fields contradict each other. `section`: see ReadCertificates.
+  static absl::StatusOr<CredentialsRef> Make(const v1::SecurityConfig& security,
+                                             absl::string_view section = "security");
   ~Credentials();
   Credentials(const Credentials&) = delete;
   Credentials& operator=(const Credentials&) = delete;
@@ -63,7 +65,7 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
 
  private:
   explicit Credentials(const v1::SecurityConfig& security);
-  absl::Status Open();
+  absl::Status Open(absl::string_view section);
   void WarnOfReaders() const;
   // Reads the certificates again each reload_ms, until the end.
   void RunReloads();

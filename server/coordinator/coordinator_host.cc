@@ -41,10 +41,7 @@ CoordinatorHost::CoordinatorHost(const v1::Config& config, const TimeSource* tim
 absl::Status CoordinatorHost::Prepare(std::optional<Checkpoints> checkpoints, Access* access) {
   checkpoints_ = std::move(checkpoints);
   access_ = access;
-  if (!config_.coordinator().etcd().empty()) {
-    PrepareElected();
-    return absl::OkStatus();
-  }
+  if (!config_.coordinator().etcd().empty()) return PrepareElected();
   return config_.server().index() == 0 ? PrepareOwn() : absl::OkStatus();
 }
 
@@ -67,8 +64,9 @@ absl::Status CoordinatorHost::PrepareOwn() {
   return Annotate(own_->Restore(*kept), "the coordinator's state in a checkpoint");
 }
 
-void CoordinatorHost::PrepareElected() {
+absl::Status CoordinatorHost::PrepareElected() {
   ElectedCoordinator::Options options;
+  LODESTONE_ASSIGN_OR_RETURN(options.election.etcd_credentials, EtcdCredentials(config_.coordinator()));
   options.membership = MembershipOptions(config_, time_);
   options.election.cluster = config_.cluster().name();
   options.election.etcd.assign(config_.coordinator().etcd().begin(), config_.coordinator().etcd().end());
@@ -81,6 +79,7 @@ void CoordinatorHost::PrepareElected() {
     checkpoints_->keep([this] { return elected_->State(); });
   }
   elected_.emplace(std::move(options));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<v1::CoordinatorState>> CoordinatorHost::StateOfCheckpoints() const {

@@ -70,7 +70,7 @@ class CoordinatorHost {
 
  private:
   absl::Status PrepareOwn();
-  void PrepareElected();
+  absl::Status PrepareElected();
   // What checkpoints keep of the coordinator, for one that has lost its state.
   absl::StatusOr<std::optional<v1::CoordinatorState>> StateOfCheckpoints() const;
 

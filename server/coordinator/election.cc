@@ -38,8 +38,8 @@ Election::Election(Options options, Events events)
       events_(std::move(events)),
       coordinator_key_(EtcdCoordinatorKey(options_.cluster)),
       state_key_(EtcdStateKey(options_.cluster)),
-      etcd_(options_.etcd, TimeoutMs(options_.lease_ms)),
-      renewals_(options_.etcd, RenewalTimeoutMs(options_.lease_ms)) {}
+      etcd_(options_.etcd, TimeoutMs(options_.lease_ms), options_.etcd_credentials),
+      renewals_(options_.etcd, RenewalTimeoutMs(options_.lease_ms), options_.etcd_credentials) {}
 
 void Election::Start(std::string address) {
   address_ = std::move(address);
@@ -260,7 +260,7 @@ absl::Status Election::Renew(int64_t lease) {
 }
 
 void Election::Revoke(int64_t lease) {
-  EtcdClient etcd(options_.etcd, kRevokeTimeoutMs);  // Also when the others were stopped.
+  EtcdClient etcd(options_.etcd, kRevokeTimeoutMs, options_.etcd_credentials);  // Also when the others were stopped.
   const absl::Status status = etcd.Revoke(lease);
   if (status.ok() || absl::IsNotFound(status)) return;
   LODESTONE_LOG(INFO, "election", "etcd keeps the lease until it ends by itself: {}", status.ToString());

@@ -35,8 +35,9 @@ namespace lodestone::server {
 class Election {
  public:
   struct Options {
-    std::string cluster;            // cluster.name.
-    std::vector<std::string> etcd;  // coordinator.etcd.
+    std::string cluster;                        // cluster.name.
+    std::vector<std::string> etcd;              // coordinator.etcd.
+    CredentialsRef etcd_credentials = nullptr;  // EtcdCredentials.
     // Rounded up to seconds, which etcd counts in, and to etcd's own least (one and a half of its election timeout).
     uint32_t lease_ms = 10'000;
     const TimeSource* time = nullptr;  // Must outlive this.

@@ -7,8 +7,9 @@
 
 namespace lodestone::server {
 
-void OwnedShard::Reset(bool owned, uint64_t term) {
+void OwnedShard::Reset(bool owned, uint64_t term, int64_t now_ms) {
   term_ = term;
+  alone_ms_ = now_ms;
   DropUnconfirmed(UINT64_MAX);
   owned_ = owned;
   sync_ = ShardSync();
@@ -57,9 +58,10 @@ void OwnedShard::SettleAll(const absl::Status& status, SettledAcks* settled) {
   waits_.clear();
 }
 
-void OwnedShard::OnReleased(SettledAcks* settled) {
+void OwnedShard::OnReleased(const absl::Status& end, int64_t now_ms, SettledAcks* settled) {
+  alone_ms_ = now_ms;
   Recount();
-  SettleAll(absl::OkStatus(), settled);
+  SettleAll(end, settled);
   if (stream_ == nullptr) DropUnconfirmed(UINT64_MAX);
 }
 

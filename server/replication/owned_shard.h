@@ -34,7 +34,7 @@ class OwnedShard {
   explicit OwnedShard(UnconfirmedBytes* all) : all_(all) {}
 
   // Begins again, with nothing known of a follower. REQUIRES: no acknowledgement waits.
-  void Reset(bool owned, uint64_t term);
+  void Reset(bool owned, uint64_t term, int64_t now_ms);
 
   bool owned() const { return owned_; }
   uint64_t term() const { return term_; }  // In which this ps owns it.
@@ -46,6 +46,8 @@ class OwnedShard {
   // Since when the follower has confirmed nothing while acknowledgements wait; at most `patience_ms` later than the
   // oldest of these began, so that none waits for long behind others.
   std::optional<int64_t> silent_since_ms(int64_t patience_ms) const;
+  // When it was last without a follower that counts.
+  int64_t alone_ms() const { return alone_ms_; }
   // Of the oldest acknowledgement that waits.
   std::optional<int64_t> waiting_since_ms() const;
 
@@ -58,8 +60,8 @@ class OwnedShard {
   void Confirm(Version version, int64_t now_ms, SettledAcks* settled);
   // Settles all that wait.
   void SettleAll(const absl::Status& status, SettledAcks* settled);
-  // After sync() has become alone again.
-  void OnReleased(SettledAcks* settled);
+  // After sync() has become alone again: settles all that wait with `end`.
+  void OnReleased(const absl::Status& end, int64_t now_ms, SettledAcks* settled);
 
   // As ShardSync::Attach, and ends the stream before. One that resumes is sent what it lacks.
   ShardSync::Attached Attach(const std::shared_ptr<FollowStream>& stream, Version position, int64_t now_ms,
@@ -92,6 +94,7 @@ class OwnedShard {
   bool counted_ = false;  // sync_.counts(), as far as unconfirmed_bytes_ is concerned.
   bool owned_ = false;
   uint64_t term_ = 0;
+  int64_t alone_ms_ = 0;
   ShardSync sync_;
   std::shared_ptr<FollowStream> stream_;
   std::deque<FollowPieceRef> unconfirmed_;  // While sync_.KeepsUpdates().

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/metrics.h"
 
 namespace lodestone::server {
 namespace {
@@ -12,11 +14,40 @@ namespace {
 // follower that has just caught up has a queue to work off.
 constexpr int64_t kPatiencesOfOneWait = 3;
 
+CounterMetric refused_metric("lodestone_ps_replication_refused_pushes_total",
+                             "Pushes refused because fewer copies were in sync than cluster.in_sync_min.");
+
+absl::Status NotHeld(ShardId shard) {
+  return absl::UnavailableError(
+      absl::StrCat("shard ", shard,
+                   " is at its owner alone in this version, and cluster.in_sync_min wants another copy in sync: try "
+                   "again when a follower has caught up; a push that is sent again counts once"));
+}
+
 }  // namespace
 
 OwnedShards::OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes* unconfirmed) : limits_(limits) {
   shards_.reserve(shards);
   for (uint32_t shard = 0; shard < shards; ++shard) shards_.emplace_back(unconfirmed);
+}
+
+absl::Status OwnedShards::CheckCopies(ShardId shard) const {
+  if (limits_.in_sync_min <= 1 || shards_[shard].sync().state() == ShardSync::State::kInSync) return absl::OkStatus();
+  refused_metric.Add(1);
+  return absl::UnavailableError(absl::StrCat("shard ", shard, " has 1 copy in sync, and cluster.in_sync_min wants ",
+                                             limits_.in_sync_min,
+                                             ": nothing was applied; try again when a follower has "
+                                             "caught up (psctl status says what it waits for)"));
+}
+
+absl::Status OwnedShards::CheckHeld(ShardId shard, Version version) const {
+  const ShardSync& sync = shards_[shard].sync();
+  if (limits_.in_sync_min <= 1 || sync.counts() || version <= sync.confirmed()) return absl::OkStatus();
+  return NotHeld(shard);
+}
+
+void OwnedShards::OnReleased(ShardId shard, int64_t now_ms, SettledAcks* settled) {
+  shards_[shard].OnReleased(limits_.in_sync_min > 1 ? NotHeld(shard) : absl::OkStatus(), now_ms, settled);
 }
 
 bool OwnedShards::KeepUpdates() const {
@@ -79,13 +110,13 @@ bool OwnedShards::CollectReports(v1::ReportSyncRequest* request) {
 }
 
 bool OwnedShards::TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch,
-                              SettledAcks* settled) {
+                              int64_t now_ms, SettledAcks* settled) {
   OwnedShard& owned = shards_[report.shard()];
   switch (owned.sync().OnReport({report.in_sync(), report.follower(), report.gives_up()}, accepted, epoch)) {
     case ShardSync::Outcome::kNothing:
       return false;
     case ShardSync::Outcome::kReleased:
-      owned.OnReleased(settled);
+      OnReleased(report.shard(), now_ms, settled);
       return true;
     case ShardSync::Outcome::kRejected:  // The map says which follower or owner it is.
       owned.EndStream(absl::UnavailableError("the coordinator does not know this ps as the shard's follower"));
@@ -125,6 +156,24 @@ std::optional<OwnedShards::Waiting> OwnedShards::OldestWait() const {
     if (!oldest.has_value() || *since_ms < oldest->since_ms) oldest = Waiting{*since_ms, owned.sync().server(), shard};
   }
   return oldest;
+}
+
+void OwnedShards::FillWait(const std::string& who, int64_t now_ms, v1::StatusResponse* status) const {
+  if (limits_.in_sync_min <= 1) return;
+  v1::WaitStatus wait;
+  int64_t since_ms = now_ms;
+  for (ShardId shard = 0; shard < shards_.size(); ++shard) {
+    const OwnedShard& owned = shards_[shard];
+    if (!owned.owned() || owned.sync().state() == ShardSync::State::kInSync) continue;
+    wait.add_shards(shard);
+    if (owned.sync().state() != ShardSync::State::kLeaving) since_ms = std::min(since_ms, owned.alone_ms());
+  }
+  if (wait.shards().empty()) return;
+  wait.set_who(who);
+  wait.set_what(absl::StrCat("a follower in sync for ", wait.shards_size(),
+                             " shards, to which pushes are refused (cluster.in_sync_min: ", limits_.in_sync_min, ")"));
+  wait.set_seconds(static_cast<double>(now_ms - since_ms) / 1000);
+  *status->add_waits() = std::move(wait);
 }
 
 }  // namespace lodestone::server

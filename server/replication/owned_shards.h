@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,12 +26,21 @@ class OwnedShards {
     int64_t patience_ms = 0;       // A follower that confirms nothing for so long is to count no more.
     int64_t stalled_ms_max = 0;    // A stream that takes nothing for so long is cut off;
     uint64_t queue_bytes_max = 0;  // so is one of a follower that does not count, when as much waits to be sent.
+    uint32_t in_sync_min = 1;      // Copies, the owner's counted, without which no update is acknowledged.
   };
   OwnedShards(uint32_t shards, const Limits& limits, UnconfirmedBytes* unconfirmed);
 
   size_t size() const { return shards_.size(); }
   OwnedShard& operator[](ShardId shard) { return shards_[shard]; }
   const OwnedShard& operator[](ShardId shard) const { return shards_[shard]; }
+
+  // Why an update should not come now: UNAVAILABLE if there are fewer copies in sync than are wanted.
+  absl::Status CheckCopies(ShardId shard) const;
+  // Whether the update at `version`, which nothing holds up, may be acknowledged: UNAVAILABLE if no follower had it
+  // while one counted, and one is wanted.
+  absl::Status CheckHeld(ShardId shard, Version version) const;
+  // After the shard's owner has become alone.
+  void OnReleased(ShardId shard, int64_t now_ms, SettledAcks* settled);
 
   // Whether updates of any are kept.
   bool KeepUpdates() const;
@@ -46,7 +56,8 @@ class OwnedShards {
   // Adds what the coordinator is to learn; false if that is nothing.
   bool CollectReports(v1::ReportSyncRequest* request);
   // The coordinator's answer to a report. True if a shard is alone again by it.
-  bool TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch, SettledAcks* settled);
+  bool TakeOutcome(const v1::ReportSyncRequest::Report& report, bool accepted, uint64_t epoch, int64_t now_ms,
+                   SettledAcks* settled);
 
   // Sets the fields of replication that are about owned shards.
   void FillStatus(v1::ReplicationStatus* status) const;
@@ -57,6 +68,8 @@ class OwnedShards {
     ShardId shard = 0;
   };
   std::optional<Waiting> OldestWait() const;
+  // Adds the wait for copies, if updates are refused for lack of them.
+  void FillWait(const std::string& who, int64_t now_ms, v1::StatusResponse* status) const;
 
  private:
   const Limits limits_;

@@ -32,7 +32,8 @@ Replicator::Replicator(Options options, Store* store, NewestUpdates* newest)
       pace_(options_.copy_bytes_per_second),
       verifier_(store, [this](ShardId shard, v1::FollowItem item) { return AskFollower(shard, std::move(item)); }),
       streams_(OptionsOfStreams(), this, store),
-      shards_(options_.shards, {options_.patience_ms, options_.stalled_ms_max, options_.queue_bytes_max},
+      shards_(options_.shards,
+              {options_.patience_ms, options_.stalled_ms_max, options_.queue_bytes_max, options_.in_sync_min},
               &unconfirmed_) {
   reports_ = Thread([this] { RunReports(); });
 }
@@ -57,7 +58,7 @@ Replicator::~Replicator() { Shutdown(); }
 
 void Replicator::Own(ShardId shard, uint64_t term) {
   MutexLock lock(&mu_);
-  shards_[shard].Reset(/*owned=*/true, term);
+  shards_[shard].Reset(/*owned=*/true, term, time_.NowMs());
 }
 
 void Replicator::Disown(ShardId shard) {
@@ -67,7 +68,7 @@ void Replicator::Disown(ShardId shard) {
   OwnedShard& owned = shards_[shard];
   owned.SettleAll(Moved(shard), &settled);
   owned.EndStream(Moved(shard));
-  owned.Reset(/*owned=*/false, /*term=*/0);
+  owned.Reset(/*owned=*/false, /*term=*/0, time_.NowMs());
   changed_.NotifyAll();
 }
 
@@ -93,7 +94,7 @@ void Replicator::SetMap(const ShardMap& map) {
     OwnedShard& owned = shards_[shard];
     if (!owned.owned() || map.OwnerOf(shard) != options_.server || map.InSync(shard)) continue;
     if (!owned.sync().OnMapWithoutFollower(map.epoch())) continue;
-    owned.OnReleased(&settled);
+    shards_.OnReleased(shard, time_.NowMs(), &settled);
     ++released;
   }
   if (released == 0) return;
@@ -142,12 +143,20 @@ void Replicator::Await(std::span<const Position> positions, Done done) {
         if (ack == nullptr) ack = std::make_shared<PendingAck>();
         ack->Add();
         owned.Await(position.version, time_.NowMs(), ack);
+      } else {
+        status = shards_.CheckHeld(position.shard, position.version);
       }
     }
     if (ack != nullptr) ack->SetDone(std::move(done));  // None is settled before the lock is let go of.
   }
   if (ack != nullptr) return ack->Settle(status);
   done(status);
+}
+
+absl::Status Replicator::CheckCopies(ShardId shard) {
+  if (options_.in_sync_min <= 1) return absl::OkStatus();
+  MutexLock lock(&mu_);
+  return shards_.CheckCopies(shard);
 }
 
 absl::Status Replicator::health() const {
@@ -357,7 +366,8 @@ bool Replicator::Report(const v1::ReportSyncRequest& request) {
       if (response.ok()) {
         all = all && response->accepted(i);
         gave_up = gave_up || request.reports(i).gives_up() > 0;
-        released |= shards_.TakeOutcome(request.reports(i), response->accepted(i), response->route_epoch(), &settled);
+        released |= shards_.TakeOutcome(request.reports(i), response->accepted(i), response->route_epoch(),
+                                        time_.NowMs(), &settled);
       } else {
         shards_[request.reports(i).shard()].sync().OnReportFailed();
       }
@@ -387,6 +397,7 @@ void Replicator::FillStatus(v1::StatusResponse* status) const {
   const int64_t now_ms = time_.NowMs();
   MutexLock lock(&mu_);
   shards_.FillStatus(status->mutable_replication());
+  shards_.FillWait(absl::StrCat("ps ", options_.server), now_ms, status);
   const auto oldest = shards_.OldestWait();
   if (!oldest.has_value() && report_error_.empty()) return;
   v1::WaitStatus* const wait = status->add_waits();

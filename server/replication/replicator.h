@@ -54,8 +54,9 @@ class Replicator final : public ReplicaSink {
     std::string cluster;
     uint32_t shards = 1;
     uint64_t seed = 1;
-    uint32_t server = 0;     // This ps's index.
-    bool replicated = true;  // All shards are to have followers; otherwise one has while it moves.
+    uint32_t server = 0;       // This ps's index.
+    bool replicated = true;    // All shards are to have followers; otherwise one has while it moves.
+    uint32_t in_sync_min = 1;  // cluster.in_sync_min.
     int64_t patience_ms = 2500;
     int64_t stalled_ms_max = 10'000;  // A stream that takes nothing for so long, or never starts, is cut off.
     // Of updates that followers which count have not confirmed: pushes wait then. A follower that does not count is cut
@@ -91,6 +92,7 @@ class Replicator final : public ReplicaSink {
   void Await(std::span<const Position> positions, Done done) override;
   bool engaged() const override { return engaged_.load(std::memory_order_acquire); }
   bool always_engaged() const override { return options_.replicated; }
+  absl::Status CheckCopies(ShardId shard) override;
   absl::Status health() const override;
 
   // Replication.Follow, over gRPC, or another wire.

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/planted_defect.h"
+#include "common/base/types.h"
 #include "proto/admin.pb.h"
 #include "proto/log.pb.h"
 #include "server/store/replica_sink.h"
@@ -92,6 +93,10 @@ class CommitLog {
   // The same without blocking: `done` is called when it is durable, perhaps within the call.
   void AppendToOne(const v1::LogRecord& record, std::function<void(const absl::Status&)> done);
 
+  // As ReplicaSink.
+  absl::Status CheckCopies(ShardId shard) const {
+    return replicas_ == nullptr ? absl::OkStatus() : replicas_->CheckCopies(shard);
+  }
   // Why no update should come now, or OK: the logs' reason, or also the followers'. Cheap.
   absl::Status log_health() const;
   absl::Status health() const;

@@ -140,6 +140,7 @@ absl::Status PushPath::Prepare(PushCall* call) {
     }
     const auto [group, inserted] = group_of.try_emplace(view.shard, call->shards.size());
     if (inserted) {
+      LODESTONE_RETURN_IF_ERROR(log_->CheckCopies(view.shard));
       call->shards.emplace_back();
       call->shards.back().shard = shards_->Get(view.shard);
       call->shards.back().executor = shards_->ExecutorOf(view.shard);

@@ -29,7 +29,8 @@ class ReplicaSink {
     Version version = 0;
   };
   // Calls `done`, perhaps within this call, with OK when all followers in sync hold the updates of these shards up to
-  // these versions; with ABORTED if a shard has another owner now; with UNAVAILABLE if that cannot be known in time.
+  // these versions; with ABORTED if a shard has another owner now; with UNAVAILABLE if that cannot be known in time, or
+  // if fewer copies than are wanted hold them.
   using Done = std::function<void(const absl::Status&)>;
   virtual void Await(std::span<const Position> positions, Done done) = 0;
 
@@ -38,6 +39,10 @@ class ReplicaSink {
   virtual bool engaged() const { return true; }
   // Whether that is so from the beginning (cluster.replicas).
   virtual bool always_engaged() const { return true; }
+
+  // Why no push to this shard, which is owned, should be applied now: UNAVAILABLE if fewer copies of it are in sync
+  // than are wanted (cluster.in_sync_min). Cheap where one is enough.
+  virtual absl::Status CheckCopies(ShardId /*shard*/) { return absl::OkStatus(); }
 
   // Why no update should come now: RESOURCE_EXHAUSTED if too many wait for followers. Cheap.
   virtual absl::Status health() const = 0;

@@ -23,6 +23,7 @@
 #include "tests/chaos/ps_cluster.h"
 #include "tests/cluster/psctl_run.h"
 #include "tests/common/rpc/etcd_cluster.h"
+#include "tests/common/security/test_certificates.h"
 #include "worker/client/client.h"
 
 namespace lodestone {
@@ -107,15 +108,26 @@ class Adder {
 
 class EtcdTest : public ::testing::Test {
  protected:
-  // Fails the test if it cannot. `sets` are further settings.
-  void Start(int etcd_members, uint32_t servers, std::vector<std::string> sets) {
+  // Fails the test if it cannot. `sets` are further settings. `tls`: etcd asks for certificates, and all processes have
+  // one.
+  void Start(int etcd_members, uint32_t servers, std::vector<std::string> sets, bool tls = false) {
     const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
     folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", test->name());
     std::filesystem::create_directories(folder_);
-    auto etcd = EtcdCluster::Start(etcd_members, folder_);
+    std::optional<EtcdCluster::Tls> files;
+    if (tls) files = MakeCertificates(&sets);
+    auto etcd = EtcdCluster::Start(etcd_members, folder_, files);
     ASSERT_TRUE(etcd.ok()) << etcd.status();
     etcd_ = *std::move(etcd);
-    client_ = std::make_unique<EtcdClient>(etcd_->endpoints(), 60'000);
+    v1::CoordinatorConfig coordinator;
+    if (tls) {
+      coordinator.mutable_etcd_tls()->set_authorities(files->authorities);
+      coordinator.mutable_etcd_tls()->set_certificate(files->certificate);
+      coordinator.mutable_etcd_tls()->set_key(files->key);
+    }
+    const absl::StatusOr<CredentialsRef> credentials = EtcdCredentials(coordinator);
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    client_ = std::make_unique<EtcdClient>(etcd_->endpoints(), 60'000, *credentials);
     chaos::PsCluster::Options options;
     options.ps_binary = ProjectFile("server/ps");
     options.folder = folder_;
@@ -207,6 +219,22 @@ class EtcdTest : public ::testing::Test {
     EXPECT_EQ(cluster_->TakeDeaths(), std::vector<std::string>());
   }
 
+  // Certificates of members, and of processes, which are told of theirs in `sets`.
+  EtcdCluster::Tls MakeCertificates(std::vector<std::string>* sets) const {
+    const TestAuthority authority("etcd");
+    const auto path = [this](const char* file) { return absl::StrCat(folder_, "/", file); };
+    PutFile(path("authorities.pem"), authority.pem());
+    for (const std::string name : {"member", "process"}) {
+      const TestAuthority::Issued issued = authority.Issue({.common_name = name});
+      PutFile(path((name + ".pem").c_str()), issued.certificate);
+      PutFile(path((name + ".key").c_str()), issued.key);
+    }
+    sets->push_back("coordinator.etcd_tls.authorities=" + path("authorities.pem"));
+    sets->push_back("coordinator.etcd_tls.certificate=" + path("process.pem"));
+    sets->push_back("coordinator.etcd_tls.key=" + path("process.key"));
+    return {path("authorities.pem"), path("member.pem"), path("member.key")};
+  }
+
   std::string folder_;
   std::unique_ptr<EtcdCluster> etcd_;
   std::unique_ptr<EtcdClient> client_;
@@ -235,6 +263,17 @@ TEST_F(EtcdTest, WhenThePsThatServesTheCoordinatorDiesAnotherDoesAndItsShardsGoT
       return absl::StrContains(run.output(), event);
     })) << event;
   }
+  EndAndCheckSums();
+}
+
+TEST_F(EtcdTest, ByTlsACoordinatorIsElectedFoundAndReplacedToo) {
+  Start(1, 3, {"cluster.replicas=2"}, /*tls=*/true);
+  ASSERT_FALSE(HasFatalFailure());
+  const std::optional<uint32_t> elected = Elected();
+  ASSERT_TRUE(elected.has_value());
+  cluster_->Kill(*elected);
+  EXPECT_NE(AwaitOther(*elected), *elected);
+  AwaitClocks(20);
   EndAndCheckSums();
 }
 

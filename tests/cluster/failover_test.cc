@@ -1,8 +1,10 @@
 // Real ps that die or freeze while followers hold their shards: every acknowledged push is there exactly once.
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/pushing_fixture.h"
 
@@ -76,6 +78,42 @@ TEST_F(FailoverTest, APsThatWasFrozenForLongerThanItsLeaseAcknowledgesNothingAft
   ASSERT_TRUE(Await([this] { return cluster_->StatusOf(1, 1000).ok() && StatusOf(1).server().shards_owned() == 0; }));
   ASSERT_TRUE(Await([this] { return AllInSync(); })) << "it follows again";
   EXPECT_EQ(StatusOf(1).server().shards_owned(), 0u);
+  ExpectExact();
+  ExpectReplicasEqual();
+  EXPECT_TRUE(cluster_->TakeDeaths().empty());
+}
+
+// Two ps, and an acknowledgement wants both.
+class TwoCopiesTest : public PushingFixture {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=2000", "cluster.in_sync_min=2"}));
+    ASSERT_NO_FATAL_FAILURE(AwaitAllInSync());
+    ASSERT_NO_FATAL_FAILURE(StartPushing());
+  }
+  // Whether the ps refuses pushes to all shards, and says so.
+  bool RefusesAll(uint32_t server) {
+    const v1::StatusResponse status = StatusOf(server);
+    return std::any_of(status.waits().begin(), status.waits().end(), [](const v1::WaitStatus& wait) {
+      return absl::StrContains(wait.what(), "cluster.in_sync_min") && wait.shards_size() == kShards;
+    });
+  }
+};
+
+TEST_F(TwoCopiesTest, WhileOneIsGoneNoPushIsAcknowledgedAndAllAreWhenItIsBack) {
+  ASSERT_TRUE(AwaitPushes(50));
+  for (const bool keeps_folder : {true, false}) {
+    cluster_->Kill(1);
+    ASSERT_TRUE(Await([this] { return RefusesAll(0); }));
+    const uint64_t acknowledged_alone = acknowledged();
+    const uint64_t refused = StatusOf(0).server().pushes_refused();
+    ASSERT_TRUE(Await([&] { return StatusOf(0).server().pushes_refused() > refused + 2; })) << "nobody tries again";
+    EXPECT_EQ(acknowledged(), acknowledged_alone);
+    if (!keeps_folder) std::filesystem::remove_all(cluster_->DataFolder(1));
+    ASSERT_TRUE(cluster_->Start(1).ok());
+    ASSERT_TRUE(Await([this] { return cluster_->Listens(1) && AllInSync(); }));
+    ASSERT_TRUE(AwaitPushes(50));
+  }
   ExpectExact();
   ExpectReplicasEqual();
   EXPECT_TRUE(cluster_->TakeDeaths().empty());

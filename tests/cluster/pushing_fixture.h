@@ -26,6 +26,7 @@ class PushingFixture : public ReplicasFixture {
   void ExpectExact();
   // The second half of it.
   void ExpectSums();
+  uint64_t acknowledged() const { return acknowledged_; }
   // The longest time between two acknowledgements, in milliseconds.
   int64_t pause_ms_max() const { return pause_ms_max_; }
 

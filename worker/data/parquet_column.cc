@@ -155,7 +155,10 @@ absl::Status ParquetColumnReader::ReadPresent(size_t count) {
   const auto before = static_cast<uint32_t>(of_dictionary + values_.size());
   if (truths_in_runs_) {
     if (!indices_.Read(present_)) return Damaged("it has fewer values than it says");
-    for (uint32_t& truth : present_) truth += before;
+    for (uint32_t& truth : present_) {
+      if (truth > 1) return Damaged(absl::StrCat("a truth value is ", truth));  // A run has a whole byte for it.
+      truth += before;
+    }
     values_.numbers.insert(values_.numbers.end(), {0, 1});
     values_.integers.insert(values_.integers.end(), {0, 1});
     return absl::OkStatus();

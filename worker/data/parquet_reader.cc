@@ -77,6 +77,11 @@ absl::StatusOr<std::unique_ptr<SampleReader>> ParquetReader::Create(ParquetFile 
   for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
     if (column.has_value()) used.push_back(*column);
   }
+  for (const std::optional<size_t>& column : {reader->layout_.label, reader->layout_.id, reader->layout_.group}) {
+    if (!column.has_value() || !reader->file_.metadata.columns[*column].is_list) continue;
+    return reader->Annotated(
+        absl::UnimplementedError("it has lists; a label, an id or a group is one value for each row"), *column);
+  }
   reader->columns_.resize(reader->file_.metadata.columns.size());
   const ParquetChunk none;
   for (const size_t column : used) {

@@ -255,6 +255,16 @@ const std::vector<Broken>& BrokenFiles() {
        "1:15: coordinator.address: port 0 cannot be connected to"},
       {"CoordinatorWildcard", "coordinator: {address: \":7000\"}\n",
        "1:15: coordinator.address: `:7000` names no host that one could connect to"},
+      {"EtcdCertificateWithoutKey", "coordinator: {etcd_tls: {certificate: c, authorities: a}}\n",
+       "1:15: coordinator.etcd_tls.key: must be set: it is the key of coordinator.etcd_tls.certificate"},
+      {"EtcdKeyWithoutCertificate", "coordinator: {etcd_tls: {key: k}}\n",
+       "1:15: coordinator.etcd_tls.certificate: must be set, because coordinator.etcd_tls.key is"},
+      {"EtcdCertificateWithoutAuthorities", "coordinator: {etcd_tls: {certificate: c, key: k}}\n",
+       "1:15: coordinator.etcd_tls.authorities: must be set, because coordinator.etcd_tls.certificate is: without it "
+       "the "
+       "connection to etcd is plain, and shows none"},
+      {"MoreCopiesInSyncThanThereAre", "cluster: {in_sync_min: 2}\n",
+       "1:11: cluster.in_sync_min: 2 copies are never in sync where cluster.replicas is 1: no push would be taken"},
       {"EtcdAsAUrl", "coordinator: {etcd: [\"http://etcd0:2379\"]}\n",
        "1:22: coordinator.etcd[0]: `http://etcd0:2379` is not host:port: leave what ends in :// away"},
       {"EtcdPortZero", "coordinator: {etcd: [\"etcd0:2379\", \"etcd1:0\"]}\n",

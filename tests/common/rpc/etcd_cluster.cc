@@ -19,8 +19,7 @@
 #include "common/base/status.h"
 #include "common/io/file.h"
 #include "grpcpp/client_context.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "proto/etcd.grpc.pb.h"
 
 namespace lodestone {
@@ -47,7 +46,7 @@ absl::StatusOr<int> ReservePort(int* reservation) {
   return ntohs(address.sin_port);
 }
 
-std::string Url(int port) { return absl::StrCat("http://127.0.0.1:", port); }
+std::string Url(int port, bool tls = false) { return absl::StrCat(tls ? "https" : "http", "://127.0.0.1:", port); }
 
 std::string LastLineOf(const std::string& path) {
   std::ifstream file(path);
@@ -58,13 +57,22 @@ std::string LastLineOf(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(int members, const std::string& folder) {
+absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(int members, const std::string& folder,
+                                                                std::optional<Tls> tls) {
   if (access(kProgram, X_OK) != 0) {
     return absl::NotFoundError(absl::StrCat("etcd is not installed: there is no ", kProgram,
                                             ", of Debian's package etcd-server; tools/install --test installs it"));
   }
   LODESTONE_RETURN_IF_ERROR(MakeFolders(folder));
   std::unique_ptr<EtcdCluster> cluster(new EtcdCluster());
+  if (tls.has_value()) {
+    v1::SecurityConfig files;
+    files.set_authorities(tls->authorities);
+    files.set_certificate(tls->certificate);
+    files.set_key(tls->key);
+    LODESTONE_ASSIGN_OR_RETURN(cluster->credentials_, Credentials::Make(files));
+    cluster->tls_ = std::move(tls);
+  }
   for (int member = 0; member < members; ++member) {
     Member& next = cluster->members_.emplace_back();
     next.folder = absl::StrCat(folder, "/etcd-", member);
@@ -86,29 +94,26 @@ absl::Status EtcdCluster::StartMember(int member) {
   for (int other = 0; other < members(); ++other) {
     absl::StrAppend(&all, other == 0 ? "" : ",", "etcd-", other, "=", Url(members_[other].peer_port));
   }
-  const std::string client_url = Url(self.client_port), peer_url = Url(self.peer_port);
-  LODESTONE_ASSIGN_OR_RETURN(self.child,
-                             psctl::Child::Start(absl::StrCat("etcd ", member), {kProgram,
-                                                                                 "--name",
-                                                                                 absl::StrCat("etcd-", member),
-                                                                                 "--data-dir",
-                                                                                 self.folder,
-                                                                                 "--logger",
-                                                                                 "zap",
-                                                                                 "--log-outputs",
-                                                                                 absl::StrCat(self.folder, ".log"),
-                                                                                 "--listen-client-urls",
-                                                                                 client_url,
-                                                                                 "--advertise-client-urls",
-                                                                                 client_url,
-                                                                                 "--listen-peer-urls",
-                                                                                 peer_url,
-                                                                                 "--initial-advertise-peer-urls",
-                                                                                 peer_url,
-                                                                                 "--initial-cluster",
-                                                                                 all,
-                                                                                 "--initial-cluster-token",
-                                                                                 members_[0].folder}));
+  const std::string client_url = Url(self.client_port, tls_.has_value()), peer_url = Url(self.peer_port);
+  std::vector<std::string> argv = {kProgram};
+  const auto set = [&argv](const char* flag, const std::string& value) { argv.insert(argv.end(), {flag, value}); };
+  set("--name", absl::StrCat("etcd-", member));
+  set("--data-dir", self.folder);
+  set("--logger", "zap");
+  set("--log-outputs", absl::StrCat(self.folder, ".log"));
+  set("--listen-client-urls", client_url);
+  set("--advertise-client-urls", client_url);
+  set("--listen-peer-urls", peer_url);
+  set("--initial-advertise-peer-urls", peer_url);
+  set("--initial-cluster", all);
+  set("--initial-cluster-token", members_[0].folder);
+  if (tls_.has_value()) {
+    set("--trusted-ca-file", tls_->authorities);
+    set("--cert-file", tls_->certificate);
+    set("--key-file", tls_->key);
+    argv.push_back("--client-cert-auth");
+  }
+  LODESTONE_ASSIGN_OR_RETURN(self.child, psctl::Child::Start(absl::StrCat("etcd ", member), argv));
   return absl::OkStatus();
 }
 
@@ -153,7 +158,7 @@ int EtcdCluster::LeaderByAll() const {
     context.set_wait_for_ready(true);
     context.set_deadline(std::chrono::system_clock::now() + kStatusMax);
     etcdserverpb::StatusResponse status;
-    const auto channel = grpc::CreateChannel(endpoint(member), grpc::InsecureChannelCredentials());
+    const auto channel = ChannelWith(credentials_, endpoint(member), grpc::ChannelArguments());
     const bool answered = etcdserverpb::Maintenance::NewStub(channel)->Status(&context, {}, &status).ok();
     if (!answered || (leader != 0 && status.leader() != leader)) return -1;
     leader = status.leader();

@@ -4,19 +4,28 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/security/credentials.h"
 #include "tools/psctl/local/child_process.h"
 
 namespace lodestone {
 
 class EtcdCluster {
  public:
+  // Paths of PEM files. With them clients come by TLS only, and must show a certificate of the authorities.
+  struct Tls {
+    std::string authorities;
+    std::string certificate;  // Of 127.0.0.1: of the members, and of this class's own calls.
+    std::string key;
+  };
   // Starts `members` processes that keep what they have, and say, in `folder`. Returns when they have a leader.
-  static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(int members, const std::string& folder);
+  static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(int members, const std::string& folder,
+                                                            std::optional<Tls> tls = std::nullopt);
 
   ~EtcdCluster();
 
@@ -51,6 +60,8 @@ class EtcdCluster {
   // The leader if all that run say the same; -1 if not.
   int LeaderByAll() const;
 
+  std::optional<Tls> tls_;
+  CredentialsRef credentials_;  // Null without TLS.
   std::vector<Member> members_;
   std::vector<int> reservations_;  // Sockets that keep the members' ports from others.
 };

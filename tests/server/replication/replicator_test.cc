@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -17,6 +18,8 @@
 
 namespace lodestone::server {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr Incarnation kFollower = 200;
 
@@ -47,6 +50,7 @@ class ReplicatorTest : public ::testing::Test {
     options.shards = shards;
     options.queue_bytes_max = queue_bytes_max;
     options.patience_ms = patience_ms;
+    options.in_sync_min = in_sync_min_;
     options.report = [this](const v1::ReportSyncRequest& request) { return coordinator_.Report(0, request); };
     options.ask_route = [] {};
     replicator_ = std::make_unique<Replicator>(std::move(options), store_.get(), &newest_);
@@ -74,6 +78,23 @@ class ReplicatorTest : public ::testing::Test {
     replicator_->Shutdown();
     server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
+  }
+
+  v1::StatusResponse Status() const {
+    v1::StatusResponse status;
+    replicator_->FillStatus(&status);
+    return status;
+  }
+  // Waits until this ps knows that the shard's follower counts.
+  bool AwaitInSync() {
+    return coordinator_.Await([this] { return Status().replication().shards_in_sync() == shards_; });
+  }
+  // What is said of the shard 0 at `version`.
+  absl::Status Held(Version version) {
+    std::promise<absl::Status> held;
+    const ReplicaSink::Position position = {0, version};
+    replicator_->Await({&position, 1}, [&held](const absl::Status& status) { held.set_value(status); });
+    return held.get_future().get();
   }
 
   std::future<Pushed> Push(Sequence sequence) {
@@ -104,6 +125,7 @@ class ReplicatorTest : public ::testing::Test {
   static constexpr uint32_t kManyShards = 8;
 
   ManualTime time_;
+  uint32_t in_sync_min_ = 1;
   uint32_t shards_ = 1;
   FakeCoordinator coordinator_{kManyShards, 2};
   std::unique_ptr<Store> store_;
@@ -185,6 +207,62 @@ TEST_F(ReplicatorTest, AFollowerThatIsGoneCountsUntilTheCoordinatorHasHeardOfIt)
   EXPECT_TRUE(Waits(next)) << "the follower that is gone counts until the coordinator has heard of it";
   replicator_->Disown(0);
   EXPECT_TRUE(absl::IsAborted(next.get().status()));
+}
+
+TEST_F(ReplicatorTest, WhereTwoCopiesAreToBeInSyncAnOwnerThatIsAloneRefusesPushes) {
+  in_sync_min_ = 2;
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/3600'000));
+  const MetricGrowth growth;
+  const absl::Status refused = Push(1).get().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("shard 0 has 1 copy in sync, and cluster.in_sync_min wants 2"));
+  EXPECT_EQ(growth.Of("lodestone_ps_replication_refused_pushes_total"), 1u);
+  EXPECT_EQ(store_->shards().VersionOf(0), 0u) << "it was applied";
+  ASSERT_EQ(Status().waits_size(), 1);
+  EXPECT_THAT(Status().waits(0).what(), HasSubstr("to which pushes are refused (cluster.in_sync_min: 2)"));
+
+  coordinator_.Hold(true);
+  RawFollower raw(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&raw));
+  ASSERT_TRUE(coordinator_.Await([this] { return coordinator_.joins() == 1; }));
+  EXPECT_EQ(Push(1).get().status().code(), absl::StatusCode::kUnavailable)
+      << "the coordinator would not promote it yet";
+  coordinator_.Hold(false);
+  ASSERT_TRUE(AwaitInSync());
+  EXPECT_EQ(Status().waits_size(), 0);
+  std::future<Pushed> push = Push(1);
+  ASSERT_TRUE(coordinator_.Await([this] { return store_->shards().VersionOf(0) == 1; }));
+  EXPECT_TRUE(Waits(push));
+  raw.Ack(0, 1);
+  EXPECT_TRUE(push.get().ok());
+}
+
+TEST_F(ReplicatorTest, WhereTwoCopiesAreToBeInSyncAPushThatItsFollowerNeverConfirmedIsNotAcknowledgedWithoutIt) {
+  in_sync_min_ = 2;
+  ASSERT_NO_FATAL_FAILURE(Start(/*patience_ms=*/10));
+  {
+    RawFollower raw(address_);
+    ASSERT_NO_FATAL_FAILURE(Join(&raw));
+    ASSERT_TRUE(AwaitInSync());
+    const absl::Status alone = Push(1).get().status();  // It confirms nothing, so that it counts no more.
+    EXPECT_EQ(alone.code(), absl::StatusCode::kUnavailable) << alone;
+    EXPECT_THAT(alone.message(), HasSubstr("shard 0 is at its owner alone"));
+  }
+  EXPECT_EQ(store_->shards().VersionOf(0), 1u);
+  EXPECT_FALSE(coordinator_.InSync(0));
+  // Nor is it shown to a reader that waits for what is durable, as all before it is.
+  EXPECT_TRUE(Held(0).ok());
+  EXPECT_EQ(Held(1).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Push(1).get().status().code(), absl::StatusCode::kUnavailable);
+
+  RawFollower next(address_);
+  ASSERT_NO_FATAL_FAILURE(Join(&next));
+  ASSERT_TRUE(AwaitInSync());
+  EXPECT_TRUE(Held(1).ok());
+  const Pushed again = Push(1).get();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->shards(0).duplicate());
+  EXPECT_EQ(store_->shards().VersionOf(0), 1u);
 }
 
 // Regression: the new stream of a follower was refused, and its shard stayed unserved until the follower had

@@ -351,7 +351,7 @@ TEST(ShardSyncTest, IsPatientOnlyForSoLong) {
 TEST(OwnedShard, AFollowerThatGoesOnConfirmingIsNotSilentAndNoPushWaitsForLongBehindOthers) {
   UnconfirmedBytes bytes;
   OwnedShard owned(&bytes);
-  owned.Reset(true, /*term=*/0);
+  owned.Reset(true, /*term=*/0, /*now_ms=*/0);
   EXPECT_EQ(owned.silent_since_ms(30), std::nullopt);
   owned.sync().SetAppended(9);
   owned.Await(9, 100, nullptr);

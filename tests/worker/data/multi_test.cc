@@ -193,6 +193,14 @@ TEST_P(ParquetLists, HoldTheSamplesThatTheSameRowsInCsvAre) {
 INSTANTIATE_TEST_SUITE_P(Writers, ParquetLists, testing::Values("lists_arrow_v1", "lists_arrow_v2", "lists_parquetjs"),
                          [](const auto& test) { return test.param; });
 
+// Regression: rows of the group were looked up among the values of the lists.
+TEST(Multi, AGroupHasNoLists) {
+  v1::Config config = ListsConfig("lists_arrow_v1.parquet", 2);
+  config.mutable_data()->mutable_csv()->set_group("words");
+  ExpectError(Load(config),
+              {"lists_arrow_v1.parquet", "words", "it has lists; a label, an id or a group is one value"});
+}
+
 TEST(Multi, ATextColumnOfParquetIsCutAsOneOfCsv) {
   v1::Config config = FilesConfig(v1::DataConfig::PARQUET, {GivenParquet("arrow_gzip_v1.parquet")});
   v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();

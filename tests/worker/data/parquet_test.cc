@@ -8,10 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker/data/test_files.h"
 #include "worker/data/parquet_codec.h"
+#include "worker/data/parquet_column.h"
 #include "worker/data/parquet_metadata.h"
 #include "worker/data/parquet_reader.h"
 #include "worker/data/parquet_thrift.h"
 #include "worker/data/parquet_values.h"
+#include "worker/data/random_file.h"
 
 namespace lodestone::worker {
 namespace {
@@ -155,6 +157,37 @@ TEST(Parquet, DamageAnywhereEndsInSamplesOrAnError) {
       if (loaded.ok()) continue;
       EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("damaged.parquet"));
     }
+  }
+}
+
+// A data page of truth values as one run: `value`, twice.
+std::string PageOfTruths(uint8_t value) {
+  const std::string runs = {2 << 1, static_cast<char>(value)};
+  const std::string bytes = std::string("\2\0\0\0", 4) + runs;
+  const char size = static_cast<char>(2 * bytes.size());  // Thrift's compact protocol doubles numbers.
+  // A data page; its bytes, unpacked and packed; two values in RLE, and no levels.
+  return std::string({0x15, 0, 0x15, size, 0x15, size, 0x2c, 0x15, 4, 0x15, 6, 0x15, 6, 0x15, 6, 0, 0}) + bytes;
+}
+
+// Regression: a damaged run's value was taken for where the truth lies, and memory behind the values was read.
+TEST(Parquet, ATruthValueThatIsNeither0Nor1IsDamage) {
+  ParquetColumn column;
+  column.type = ParquetType::kBoolean;
+  for (const uint8_t value : {0, 1, 2, 255}) {
+    const std::string page = PageOfTruths(value);
+    const auto file = RandomFile::Open(WriteFile("truths", page));
+    ASSERT_TRUE(file.ok()) << file.status();
+    const ParquetChunk chunk{.bytes = page.size()};
+    ParquetColumnReader reader(file->get(), &column, &chunk);
+    const absl::Status status = reader.Read(2);
+    if (value > 1) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("a truth value is ", value)));
+      continue;
+    }
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(reader.codes().size(), 2u);
+    for (const uint32_t code : reader.codes()) EXPECT_EQ(reader.At(code).integer(), value);
   }
 }
 

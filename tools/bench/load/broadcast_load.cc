@@ -46,7 +46,7 @@ class ClientSubscriber final : public Load {
   absl::StatusOr<Outcome> Run(const Order& order) override {
     if (!pusher_) return meter_.RunSubscriber(order);
     return meter_.RunPusher(order, [this](uint64_t number) {
-      const worker::DenseGradient gradient{&tables_[0], gradient_.data()};
+      const worker::DenseGradient gradient{&tables_[0], gradient_.data(), /*borrowed=*/true};
       return client_->Push(number, {&gradient, 1}, {}, {}, nullptr);
     });
   }
