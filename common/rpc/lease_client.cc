@@ -25,7 +25,9 @@ constexpr int64_t kRetryMs = 1000;  // Between two attempts once there is a map.
 // The same where the coordinator is elected, so that the next may be there at once.
 constexpr int64_t kFirstRetryMs = 100;
 constexpr int64_t kRouteRetryMs = 250;
-constexpr int64_t kRouteWantedMs = 2000;    // So long a newer map is asked for after one was requested.
+constexpr int64_t kRouteWantedMs = 2000;             // So long a newer map is asked for after one was requested.
+constexpr int64_t kLifeMsMax = 1000;                 // So long a Join waits for a life socket,
+constexpr std::chrono::milliseconds kLifeSlice(20);  // and looks whether the process ends.
 constexpr int64_t kReconnectSliceMs = 100;  // While the coordinator cannot be reached, requests are seen this often.
 
 std::string PeerName() {
@@ -262,11 +264,37 @@ void LeaseClient::RequestHeartbeat() {
   changed_.NotifyAll();
 }
 
+void LeaseClient::ShowLife() {
+  if (!options_.shows_life || life_ != nullptr) return;
+  const absl::StatusOr<CoordinatorChannel::ConnectionPtr> connection = coordinator_->Get();
+  if (!connection.ok()) return;  // Nor can it be joined.
+  if (!coming_life_.valid()) {
+    std::promise<LifeOr> promise;
+    coming_life_ = promise.get_future();
+    std::thread([promise = std::move(promise), address = (*connection)->address]() mutable {
+      promise.set_value(LifeSocket::Towards(address));
+    }).detach();  // A name may take long to be looked up.
+  }
+  const int64_t until_ms = time_.NowMs() + kLifeMsMax;
+  while (coming_life_.wait_for(kLifeSlice) != std::future_status::ready) {
+    if (leaving() || time_.NowMs() >= until_ms) return;
+  }
+  LifeOr life = coming_life_.get();
+  if (life.ok()) {
+    life_ = *std::move(life);
+  } else {
+    LODESTONE_LOG(INFO, "lease", "the coordinator will notice this process's death by its lease only: {}",
+                  life.status().ToString());
+  }
+}
+
 absl::Status LeaseClient::Join(int64_t timeout_ms) {
   v1::JoinRequest request = join_;
   // A coordinator that has lost its state learns by it that there was a map.
   if (epoch_ > 0 && request.has_data()) request.mutable_data()->set_served(true);
   if (delegate_.fill_join) delegate_.fill_join(&request);
+  ShowLife();
+  if (life_ != nullptr) request.set_watched_at(life_->address());
   if (request.role() == v1::ROLE_SERVER) request.set_former_incarnation(former_incarnation_);
   v1::JoinResponse response;
   const int64_t sent_ms = time_.NowMs();

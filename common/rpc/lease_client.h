@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@
 #include "common/base/types.h"
 #include "common/rpc/coordinator_channel.h"
 #include "common/rpc/lease_wait.h"
+#include "common/rpc/life_socket.h"
 #include "common/wire/shard_map.h"
 #include "grpcpp/client_context.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -45,6 +47,7 @@ class LeaseClient {
     int64_t route_request_ms_min = 100;  // Between two requests of the map, however many RequestRoute makes.
     int64_t reconnect_ms = 0;            // Between two times that gRPC's own pauses are cut short; 0: they are not.
     bool joins_again = true;             // After the lease was lost.
+    bool shows_life = false;             // By a LifeSocket, so that its death is noticed before its lease ends.
     std::string without_lease;           // What the process does while the lease cannot be renewed, for wait().
   };
   // What a process adds to the protocol. None may be null but fill_join, and on_lost where
@@ -126,6 +129,9 @@ class LeaseClient {
   void HandleRequests();
 
   absl::Status Join(int64_t timeout_ms);
+  using LifeOr = absl::StatusOr<std::unique_ptr<LifeSocket>>;
+  // Makes life_, if it can be made soon.
+  void ShowLife();
   absl::Status Heartbeat();
   absl::Status LastHeartbeat();
   // Whether an error of Join or Route may pass by itself.
@@ -170,6 +176,8 @@ class LeaseClient {
   int64_t retry_ms_ = 0;                   // The last pause of NextRetryMs; 0: the coordinator has answered since.
   int64_t held_since_ms_ = 0;              // The coordinator first said that the place is held; 0: it has not.
   int64_t reconnected_ms_ = 0;
+  std::unique_ptr<LifeSocket> life_;  // Null: it does not show it. Never another one: a coordinator may watch it.
+  std::future<LifeOr> coming_life_;   // While it is made.
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -20,7 +20,7 @@ constexpr double kServerSilentSeconds = 8;
 constexpr double kSlowWorkerRatio = 0.5;
 constexpr double kSlowServerRatio = 2;
 constexpr double kSlowPushSecondsMin = 1e-3;  // More than the others', or it is not worth a word.
-constexpr int kShardsNamedMax = 2;
+constexpr int kNumbersNamedMax = 2;           // Shards and batches.
 
 std::string NameOf(WaitTarget::Kind kind, uint32_t index) {
   return absl::StrCat(kind == WaitTarget::WORKER ? "worker " : "ps ", index);
@@ -37,18 +37,28 @@ std::string SharesOf(const v1::MemberStatus& member) {
   return absl::StrJoin(shares, ", ");
 }
 
+// "3", "3 and 5", "3, 5 and 2 more".
+template <typename Numbers>
+std::string NamedSome(const Numbers& numbers) {
+  std::vector<std::string> named;
+  for (int i = 0; i < std::min(numbers.size(), kNumbersNamedMax); ++i) named.push_back(absl::StrCat(numbers.Get(i)));
+  const int more = numbers.size() - kNumbersNamedMax;
+  return absl::StrCat(absl::StrJoin(named, more > 0 ? ", " : " and "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+// "batch 2 of step 40".
+std::string BatchesText(const WaitTarget& target) {
+  return absl::StrCat(target.batches_size() == 1 ? "batch " : "batches ", NamedSome(target.batches()), " of step ",
+                      target.step());
+}
+
 std::string ShardsText(const WaitTarget& target, const v1::WaitStatus* met) {
   for (const uint32_t shard : met == nullptr ? google::protobuf::RepeatedField<uint32_t>() : met->shards()) {
     if (std::binary_search(target.shards().begin(), target.shards().end(), shard)) return absl::StrCat("shard ", shard);
   }
   if (target.shards_size() == 1) return absl::StrCat("shard ", target.shards(0));
-  std::vector<std::string> named;
-  for (int i = 0; i < std::min(target.shards_size(), kShardsNamedMax); ++i) {
-    named.push_back(absl::StrCat(target.shards(i)));
-  }
-  const int more = target.shards_size() - kShardsNamedMax;
-  return absl::StrCat("shards ", absl::StrJoin(named, more > 0 ? ", " : " and "),
-                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+  return absl::StrCat("shards ", NamedSome(target.shards()));
 }
 
 std::string ClockText(uint64_t clock) {
@@ -64,6 +74,9 @@ std::string ThingText(const v1::WaitStatus& wait) {
   if (kind == WaitTarget::MEMORY) text = "its memory: ";
   if (kind == WaitTarget::PROCESSOR) text = "its processor: ";
   if (kind == WaitTarget::OPERATOR) text = "an operator: ";
+  if (kind == WaitTarget::CONTRIBUTION) {
+    text = absl::StrCat(BatchesText(wait.targets(0)), ", which no worker has leased: ");
+  }
   absl::StrAppend(&text, wait.what());
   if (wait.seconds() > 0) absl::StrAppendFormat(&text, ", since %.1f s", wait.seconds());
   return text;
@@ -146,9 +159,18 @@ void AddSlowServers(const v1::ClusterStatus& cluster, std::vector<v1::SlowMember
 
 WaitGraph::WaitGraph(const v1::ClusterStatus* cluster, std::optional<uint32_t> coordinator)
     : coordinator_(coordinator) {
+  const v1::RangeState& ranges = cluster->ranges();
+  const uint32_t step_batches = ranges.plan().step_batches();
+  std::map<uint64_t, uint32_t> workers;  // By incarnation: the index.
+  for (const v1::MemberStatus& worker : cluster->workers()) workers[worker.incarnation()] = worker.index();
+  for (const v1::RangeLease& lease : ranges.open()) {
+    const auto holder = workers.find(lease.holder());
+    if (step_batches == 0 || holder == workers.end()) continue;
+    contributors_[{lease.step(), static_cast<uint32_t>(lease.first_batch() % step_batches)}] = holder->second;
+  }
   const auto add = [this](const Process& process, const auto& waits) {
     for (const v1::WaitStatus& wait : waits) {
-      if (!wait.background() && !wait.has_waiter()) waits_[process].push_back(wait);
+      if (!wait.background() && !wait.has_waiter()) Insert(process, wait);
     }
   };
   for (const v1::MemberStatus& worker : cluster->workers()) {
@@ -166,6 +188,40 @@ WaitGraph::WaitGraph(const v1::ClusterStatus* cluster, std::optional<uint32_t> c
   }
 }
 
+void WaitGraph::Insert(const Process& process, const v1::WaitStatus& wait) {
+  v1::WaitStatus& added = waits_[process].emplace_back(wait);
+  NameContributors(&added);
+}
+
+void WaitGraph::NameContributors(v1::WaitStatus* wait) const {
+  std::map<uint32_t, WaitTarget> workers;  // By index.
+  std::vector<WaitTarget> others;
+  for (const WaitTarget& target : wait->targets()) {
+    if (target.kind() != WaitTarget::CONTRIBUTION) {
+      others.push_back(target);
+      continue;
+    }
+    WaitTarget rest = target;
+    rest.clear_batches();
+    for (const uint32_t batch : target.batches()) {
+      const auto contributor = contributors_.find({target.step(), batch});
+      if (contributor == contributors_.end()) {
+        rest.add_batches(batch);
+        continue;
+      }
+      WaitTarget& worker = workers[contributor->second];
+      worker.set_kind(WaitTarget::WORKER);
+      worker.set_index(contributor->second);
+      worker.set_step(target.step());
+      worker.add_batches(batch);
+    }
+    if (rest.batches_size() > 0) others.push_back(std::move(rest));
+  }
+  wait->clear_targets();
+  for (auto& [index, worker] : workers) *wait->add_targets() = std::move(worker);
+  for (WaitTarget& target : others) *wait->add_targets() = std::move(target);
+}
+
 void WaitGraph::Add(const v1::WaitStatus& wait) {
   const std::optional<Process> waiter = wait.has_waiter() ? ProcessOf(wait.waiter()) : std::nullopt;
   if (!waiter.has_value() || wait.background()) return;
@@ -176,7 +232,7 @@ void WaitGraph::Add(const v1::WaitStatus& wait) {
     };
     return !own.targets().empty() && !wait.targets().empty() && same(own.targets(0), wait.targets(0));
   });
-  waits.push_back(wait);
+  Insert(*waiter, wait);
 }
 
 const v1::MemberStatus* WaitGraph::Find(const Process& process) const {
@@ -290,6 +346,7 @@ v1::WaitChain WaitGraph::Follow(const Process& first, const v1::WaitStatus& wait
     const v1::WaitStatus* const next = silent.empty() ? WaitMetBy(at, *target) : nullptr;
     if (target->kind() == WaitTarget::COORDINATOR) text += "the coordinator on ";
     if (target->clock() > 0) absl::StrAppend(&text, ClockText(target->clock()), " of ");
+    if (!target->batches().empty()) absl::StrAppend(&text, BatchesText(*target), " of ");
     if (!target->shards().empty()) absl::StrAppend(&text, ShardsText(*target, next), " on ");
     absl::StrAppend(&text, NameOf(at.first, at.second));
     if (link->targets_size() > 1) absl::StrAppend(&text, " (and of ", link->targets_size() - 1, " more)");

@@ -35,6 +35,9 @@ class WaitGraph {
  private:
   using Process = std::pair<v1::WaitTarget::Kind, uint32_t>;  // WORKER or SERVER, and its index.
 
+  void Insert(const Process& process, const v1::WaitStatus& wait);
+  // Of a wait for batches of a step: makes the workers that have leased them its targets. What no worker has stays.
+  void NameContributors(v1::WaitStatus* wait) const;
   const v1::MemberStatus* Find(const Process& process) const;
   // The process that a target is; nullopt: it is none.
   std::optional<Process> ProcessOf(const v1::WaitTarget& target) const;
@@ -50,6 +53,7 @@ class WaitGraph {
   void EndAt(const Process& process, const v1::WaitStatus& last, v1::WaitChain* chain) const;
 
   const std::optional<uint32_t> coordinator_;
+  std::map<std::pair<uint64_t, uint32_t>, uint32_t> contributors_;  // By (step, batch): the worker that has leased it.
   std::map<Process, const v1::MemberStatus*> members_;
   std::map<uint32_t, bool> answered_;  // By index, of servers that were asked.
   std::map<Process, std::vector<v1::WaitStatus>> waits_;

@@ -42,6 +42,7 @@ struct MemberPlace {
   // The same of the time by stage.
   std::deque<std::pair<int64_t, google::protobuf::RepeatedPtrField<v1::StageTime>>> stages;
   bool any_place = false;  // Workers: as they said in Join.
+  std::string watched_at;  // Workers: where it can be seen that the process lives; empty: nowhere.
 };
 
 // Places by index. Those that are there stay where they are when others are added.

@@ -29,7 +29,10 @@ void BoundWaits(google::protobuf::RepeatedPtrField<v1::WaitStatus>* waits) {
     if (!std::isfinite(wait.seconds())) wait.set_seconds(0);
     Cut(limits::kWaitShardsMax, wait.mutable_shards());
     Cut(kTargetsMax, wait.mutable_targets());
-    for (v1::WaitTarget& target : *wait.mutable_targets()) Cut(limits::kWaitShardsMax, target.mutable_shards());
+    for (v1::WaitTarget& target : *wait.mutable_targets()) {
+      Cut(limits::kWaitShardsMax, target.mutable_shards());
+      Cut(limits::kWaitBatchesMax, target.mutable_batches());
+    }
     wait.clear_waiter();  // It speaks for itself.
   }
 }

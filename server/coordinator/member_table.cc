@@ -82,6 +82,7 @@ double MemberTable::SecondsSinceContact(const MemberPlace& place) const {
 }
 
 std::string MemberTable::LastHeard(const MemberPlace& place) const {
+  if (place.gone && place.role == v1::ROLE_WORKER) return "its process has ended";
   if (place.gone) return absl::StrCat("nobody listens at ", place.address, " any more");
   return absl::StrFormat("%s %.1f s ago",
                          place.silent ? "not heard of since the coordinator was started again" : "last heard of",
@@ -117,8 +118,9 @@ absl::Status MemberTable::CheckAlive(Incarnation incarnation) const {
   if (Alive(place)) return absl::OkStatus();
   if (place.left) return absl::FailedPreconditionError(absl::StrCat(Describe(place), " has left the cluster"));
   if (place.gone) {
-    return absl::FailedPreconditionError(absl::StrCat("the lease of ", Describe(place), " was ended: its process was ",
-                                                      "taken for dead, as its address refused connections"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the lease of ", Describe(place), " was ended: its process was ", "taken for dead, as ",
+                     place.role == v1::ROLE_WORKER ? place.watched_at : "its address", " refused connections"));
   }
   return absl::FailedPreconditionError(
       absl::StrFormat("the lease of %s has ended: it was not heard of for %.1f s and its lease is %.1f s",
@@ -267,6 +269,7 @@ bool MemberTable::Occupy(MemberPlace* place, const v1::JoinRequest& request) {
   if (request.role() == v1::ROLE_SERVER) next.former_tokens = FormerTokens(*place, request);
   next.event_ms = same_process ? place->event_ms : 0;
   next.any_place = request.any_place();
+  next.watched_at = request.role() == v1::ROLE_WORKER ? request.watched_at() : "";
   *place = std::move(next);
   by_incarnation_[place->incarnation] = place;
   ++changes_;
@@ -405,6 +408,7 @@ void MemberTable::Save(v1::CoordinatorState* state) const {
       if (place.data.has_value()) *saved->mutable_data() = *place.data;
       saved->set_left(place.left);
       saved->set_any_place(place.any_place);
+      saved->set_watched_at(place.watched_at);
       saved->set_expired(!place.left && !Alive(place));
       if (place.role == v1::ROLE_SERVER) continue;
       *saved->mutable_progress() = place.progress;
@@ -425,6 +429,7 @@ void MemberTable::RestorePlace(const v1::CoordinatorState::Place& state, MemberP
   if (state.has_data()) place->data = state.data();
   place->left = state.left();
   place->any_place = state.any_place();
+  place->watched_at = state.watched_at();
   place->progress = state.progress();
   place->last_contact_ms = options_.time->NowMs();
   const bool ended_with_us = options_.ends_with_server_0 && state.role() == v1::ROLE_SERVER && state.index() == 0;

@@ -229,7 +229,7 @@ absl::StatusOr<v1::ReportSyncResponse> Membership::ReportSync(const v1::ReportSy
 
 bool Membership::NoteGone(Incarnation incarnation, int64_t ended_ms) {
   MemberPlace* const place = members_.Find(incarnation);
-  if (place == nullptr || place->role != v1::ROLE_SERVER || !members_.Alive(*place)) return false;
+  if (place == nullptr || !members_.Alive(*place)) return false;
   if (options_.time->NowMs() - place->last_contact_ms < ended_ms) return false;
   members_.NoteGone(place);
   return true;

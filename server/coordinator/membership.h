@@ -54,13 +54,13 @@ class Membership {
   // REQUIRES: no process has joined.
   absl::Status Restore(const v1::CoordinatorState& state);
 
-  // Gives a place to a process. INVALID_ARGUMENT: another cluster's, another number of shards, no such index, a server
-  // without an address. ALREADY_EXISTS, naming the holder: the index is held by a process that lives (a server that
-  // comes back at the holder's own address, where no other process can listen, or that names the holder as its
-  // predecessor, whose data folder it could not have otherwise, takes over at once). RESOURCE_EXHAUSTED: no index was
-  // asked for and none is free. Indices that were never held or whose holder died are given before those of processes
-  // that shut down cleanly, lowest first. A process that lives, known by its token, gets the same answer as before:
-  // the first one may have been lost.
+  // Gives a place to a process, whose watched_at is to be believed (watched_address.h). INVALID_ARGUMENT: another
+  // cluster's, another number of shards, no such index, a server without an address. ALREADY_EXISTS, naming the holder:
+  // the index is held by a process that lives (a server that comes back at the holder's own address, where no other
+  // process can listen, or that names the holder as its predecessor, whose data folder it could not have otherwise,
+  // takes over at once). RESOURCE_EXHAUSTED: no index was asked for and none is free. Indices that were never held or
+  // whose holder died are given before those of processes that shut down cleanly, lowest first. A process that lives,
+  // known by its token, gets the same answer as before: the first one may have been lost.
   absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request);
 
   // FAILED_PRECONDITION if the lease has ended, the process has left, or the incarnation is not known.
@@ -77,8 +77,8 @@ class Membership {
   // be answered after it is saved: what a worker has must not be given to another by the coordinator's next life.
   absl::StatusOr<v1::LeaseRangesResponse> LeaseRanges(const v1::LeaseRangesRequest& request);
 
-  // The process of a ps was found dead, `ended_ms` after the last sign of its life: its lease ends now. False: it has
-  // been heard of since, and goes on; or it is not known any more.
+  // A process was found dead, `ended_ms` after the last sign of its life: its lease ends now. False: it has been heard
+  // of since, and goes on; or it is not known any more.
   bool NoteGone(Incarnation incarnation, int64_t ended_ms);
   // The same of the ps at `address` that served the coordinator before this life of it, unless it has been heard of.
   void NoteGoneAt(const std::string& address);

@@ -1,7 +1,7 @@
 #include "server/coordinator/ranges.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -223,17 +223,29 @@ bool Ranges::IsEvaluator(Incarnation asker) const {
 
 void Ranges::AddTargets(const v1::LeaseRangesRequest& request, v1::LeaseRangesResponse* response) const {
   constexpr int kTargetsMax = 8;
-  std::set<Incarnation> awaited;
-  for (const v1::RangeLease& range : state_.open()) awaited.insert(range.holder());
+  std::map<Incarnation, std::vector<uint64_t>> awaited;  // With the batches of a step that each is to contribute.
+  for (const v1::RangeLease& range : state_.open()) awaited[range.holder()].push_back(range.first_batch());
   if (state_.open().empty()) {
-    for (const auto& [worker, finished] : finished_) awaited.insert(worker);
+    for (const auto& [worker, finished] : finished_) awaited[worker];
   }
-  for (const Incarnation worker : awaited) {
+  for (auto& [worker, batches] : awaited) {
     const MemberPlace* const place = std::as_const(*members_).Find(worker);
     if (worker == request.incarnation() || place == nullptr || response->targets_size() >= kTargetsMax) continue;
     v1::WaitTarget* const target = response->add_targets();
     target->set_kind(v1::WaitTarget::WORKER);
     target->set_index(place->index);
+    if (HasSteps()) AddBatches(std::move(batches), target);
+  }
+}
+
+void Ranges::AddBatches(std::vector<uint64_t> batches, v1::WaitTarget* target) const {
+  const uint64_t of_step = state_.plan().step_batches();
+  std::sort(batches.begin(), batches.end());
+  for (const uint64_t batch : batches) {
+    const bool is_first = target->batches().empty();
+    if (is_first) target->set_step(state_.first_step() + batch / of_step);
+    if (batch / of_step != batches[0] / of_step || target->batches_size() >= limits::kWaitBatchesMax) break;
+    target->add_batches(static_cast<uint32_t>(batch % of_step));
   }
 }
 

@@ -74,6 +74,8 @@ class Ranges {
   std::string WaitedFor(const v1::LeaseRangesRequest& request) const;
   // The workers that WaitedFor names.
   void AddTargets(const v1::LeaseRangesRequest& request, v1::LeaseRangesResponse* response) const;
+  // Names those of the first step of `batches` in `target`.
+  void AddBatches(std::vector<uint64_t> batches, v1::WaitTarget* target) const;
 
   MemberTable* const members_;
   const TimeSource* const time_;

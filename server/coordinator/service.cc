@@ -9,6 +9,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
 #include "server/coordinator/cluster_status.h"
+#include "server/coordinator/watched_address.h"
 
 namespace lodestone::server {
 namespace {
@@ -156,13 +157,15 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
     (*admin)->NoteAdmitted(kJoinMethod);
   }
   const std::string role = request->role() == v1::ROLE_SERVER ? "ps" : "worker";
+  v1::JoinRequest join = *request;
+  join.set_watched_at(WatchedAddress(join, context->peer()));
   absl::Status status;
   bool waits = false;
   CheckTime();
   {
     MutexLock lock(&mu_);
     const uint64_t epoch_before = membership_.shards().epoch();
-    auto joined = membership_.Join(*request);
+    auto joined = membership_.Join(join);
     status = joined.status();
     if (joined.ok()) {
       *response = *std::move(joined);
@@ -308,13 +311,16 @@ void CoordinatorService::NoticeStall() {
   LODESTONE_LOG(WARN, "coordinator", "this process stood still; every member gets a whole lease ms={}", gap_ms);
 }
 
-void CoordinatorService::WatchServers() {
+void CoordinatorService::WatchProcesses() {
   const MemberTable& members = membership_.members();
   if (watch_ == nullptr || watched_changes_ == members.changes()) return;
   watched_changes_ = members.changes();
   std::vector<ProcessWatch::Process> living;
   for (const MemberPlace& server : members.servers()) {
     if (members.Alive(server)) living.push_back({server.incarnation, server.address});
+  }
+  for (const MemberPlace& worker : members.workers()) {
+    if (members.Alive(worker) && !worker.watched_at.empty()) living.push_back({worker.incarnation, worker.watched_at});
   }
   watch_->Watch(std::move(living));
 }
@@ -353,7 +359,7 @@ void CoordinatorService::Settle(uint64_t epoch_before) {
     LODESTONE_LOG(INFO, "coordinator", "the shard map is new epoch={}", membership_.shards().epoch());
   }
   saver_.SaveSoon(membership_.changes());
-  WatchServers();
+  WatchProcesses();
 }
 
 void CoordinatorService::CheckTime() {

@@ -5,7 +5,8 @@
 // those that are held (ClockCalls). One thread sleeps until the next lease or hold ends, and looks at the time often
 // enough to notice that this process stood still (stopped, swapped out): then no lease ends for it.
 //
-// A ps whose process dies while its machine lives is noticed by a ProcessWatch, and loses its lease at once.
+// A ps or worker whose process dies while its machine lives is noticed by a ProcessWatch, and loses its lease at once:
+// a worker where it said that it can be watched, and its machine can be reached from here.
 //
 // With somewhere to save the state, no answer contains what another life of the coordinator would not know: answers
 // with news (Join, Route, ReportSync, Validate, leaving) wait for the StateSaver. If the state cannot be saved they are
@@ -91,7 +92,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   // it is time. Happens by itself; for tests that move the time by hand.
   void CheckTime();
 
-  // Processes of servers, by incarnation, are gone: their leases end now, unless they have been heard of since.
+  // Processes, by incarnation, are gone: their leases end now, unless they have been heard of since.
   void NoteGone(std::span<ProcessWatch::Gone> gone);
   // As Membership::NoteGoneAt.
   void NoteGoneAt(const std::string& address);
@@ -116,8 +117,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
               Decided<Response> done);
   // Renews all leases if this process has stood still since the last call. To be called before a lease is judged.
   void NoticeStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Has the servers watched that live now.
-  void WatchServers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the processes watched that live now.
+  void WatchProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a call may have changed beside its answer: logs failovers, passes events on, and has the state saved.
   // `epoch_before` the call.
@@ -164,7 +165,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService, public
   History history_ ABSL_GUARDED_BY(mu_);
   int64_t looked_ms_ ABSL_GUARDED_BY(mu_);  // NoticeStall's last call, by stall_time_.
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchServers.
+  std::optional<uint64_t> watched_changes_ ABSL_GUARDED_BY(mu_);  // MemberTable::changes at the last WatchProcesses.
 
   ClockCalls clock_calls_;  // Synchronises itself; may be called with mu_ held.
 

@@ -335,19 +335,26 @@ void StepCollector::RestorePending(std::shared_ptr<const StepContribution> contr
   Add(std::move(contribution));
 }
 
-std::string StepCollector::Progress() const {
-  std::string text = absl::StrCat(in_step_, " of ", quorum(), " contributions");
-  if (!is_sync() || complete()) return text;
+std::vector<uint32_t> StepCollector::Missing() const {
+  if (!is_sync()) return {};
   std::vector<bool> here(batches(), false);
   for (const auto& contribution : pending_) {
     if (contribution->step == steps_ && contribution->batch < here.size()) here[contribution->batch] = true;
   }
-  size_t missing = 0;
+  std::vector<uint32_t> missing;
   for (uint32_t batch = 0; batch < here.size(); ++batch) {
-    if (here[batch] || ++missing > kMissingShown) continue;
-    absl::StrAppend(&text, missing == 1 ? ", without batch " : ", ", batch);
+    if (!here[batch]) missing.push_back(batch);
   }
-  if (missing > kMissingShown) absl::StrAppend(&text, " and ", missing - kMissingShown, " more");
+  return missing;
+}
+
+std::string StepCollector::Progress() const {
+  const std::vector<uint32_t> missing = Missing();
+  std::string text = absl::StrCat(in_step_, " of ", quorum(), " contributions");
+  for (size_t i = 0; i < std::min(missing.size(), kMissingShown); ++i) {
+    absl::StrAppend(&text, i == 0 ? ", without batch " : ", ", missing[i]);
+  }
+  if (missing.size() > kMissingShown) absl::StrAppend(&text, " and ", missing.size() - kMissingShown, " more");
   return text;
 }
 

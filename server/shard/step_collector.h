@@ -122,6 +122,8 @@ class StepCollector {
   bool is_sync() const { return rule_.has_sync(); }
   // Steps that have been applied; the one that is collected has this number.
   uint64_t steps() const { return steps_; }
+  // Sync: the batches that the step that is collected lacks, ascending. Tokens: none, as any batches will do.
+  std::vector<uint32_t> Missing() const;
   // "3 of 4 contributions, without batch 2".
   std::string Progress() const;
 

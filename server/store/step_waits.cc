@@ -1,6 +1,8 @@
 #include "server/store/step_waits.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +22,20 @@ std::string StepWaits::TextOf(const Wait& wait) {
                       wait.collected, " has ", wait.progress);
 }
 
+void StepWaits::NoteProgress(const StepCollector& collector, Wait* wait) {
+  wait->collected = collector.steps();
+  wait->progress = collector.Progress();
+  wait->missing = collector.Missing();
+}
+
 void StepWaits::Await(ShardId shard, const Table& table, uint64_t steps, const StepCollector& collector, Done done) {
-  Wait wait{shard, table.id(),     table.name(), steps, time_->NowMs(), collector.steps(), collector.Progress(),
-            0,     std::move(done)};
+  Wait wait{.shard = shard,
+            .table = table.id(),
+            .name = table.name(),
+            .steps = steps,
+            .since_ms = time_->NowMs(),
+            .done = std::move(done)};
+  NoteProgress(collector, &wait);
   {
     MutexLock lock(&mu_);
     if (!stopped_) {
@@ -78,8 +91,7 @@ void StepWaits::Tell(const Shard& shard) {
         const StepCollector* const collector = shard.steps().Of(wait->table);
         if (collector == nullptr || !collector->is_sync()) return true;
         if (collector->steps() >= wait->steps || collector->complete()) return true;
-        wait->collected = collector->steps();
-        wait->progress = collector->Progress();
+        NoteProgress(*collector, wait);
         return false;
       },
       absl::OkStatus());
@@ -105,20 +117,30 @@ void StepWaits::FillStatus(v1::StatusResponse* status) const {
   struct Group {
     const Wait* oldest = nullptr;
     size_t pulls = 0;
+    std::set<ShardId> shards;
   };
   const int64_t now_ms = time_->NowMs();
   MutexLock lock(&mu_);
-  std::map<std::pair<std::string, uint64_t>, Group> groups;
+  std::map<std::tuple<std::string, uint64_t, uint64_t, std::vector<uint32_t>>, Group> groups;
   for (const auto& [id, wait] : waits_) {
-    Group& group = groups[{wait.name, wait.steps}];
+    Group& group = groups[{wait.name, wait.steps, wait.collected, wait.missing}];
     if (group.oldest == nullptr) group.oldest = &wait;
     ++group.pulls;
+    if (group.shards.size() < limits::kWaitShardsMax) group.shards.insert(wait.shard);
   }
   for (const auto& [key, group] : groups) {
+    const Wait& oldest = *group.oldest;
     v1::WaitStatus* const out = status->add_waits();
     out->set_who(group.pulls == 1 ? "a pull" : absl::StrCat(group.pulls, " pulls"));
-    out->set_what(TextOf(*group.oldest));
-    out->set_seconds(static_cast<double>(now_ms - group.oldest->since_ms) / 1000);
+    out->set_what(TextOf(oldest));
+    out->set_seconds(static_cast<double>(now_ms - oldest.since_ms) / 1000);
+    out->mutable_shards()->Add(group.shards.begin(), group.shards.end());
+    if (oldest.missing.empty()) continue;
+    v1::WaitTarget* const target = out->add_targets();
+    target->set_kind(v1::WaitTarget::CONTRIBUTION);
+    target->set_step(oldest.collected);
+    const size_t named = std::min<size_t>(oldest.missing.size(), limits::kWaitBatchesMax);
+    target->mutable_batches()->Add(oldest.missing.begin(), oldest.missing.begin() + static_cast<ptrdiff_t>(named));
   }
 }
 

@@ -44,7 +44,7 @@ class StepWaits {
   // The same, and for all that come later: the ps ends.
   void Stop();
 
-  // Adds to the waits: those for the same step of a table together.
+  // Adds to the waits: those for the same batches of a step of a table together.
   void FillStatus(v1::StatusResponse* status) const;
 
  private:
@@ -54,14 +54,16 @@ class StepWaits {
     std::string name;  // The table's.
     uint64_t steps = 0;
     int64_t since_ms = 0;
-    uint64_t collected = 0;  // The step that is collected,
-    std::string progress;    // and what is there of it.
+    uint64_t collected = 0;         // The step that is collected,
+    std::string progress;           // what is there of it,
+    std::vector<uint32_t> missing;  // and the batches that are not.
     Timer::Id limit = 0;
     Done done;
   };
   using Id = uint64_t;
 
   static std::string TextOf(const Wait& wait);
+  static void NoteProgress(const StepCollector& collector, Wait* wait);
   void Expire(Id id);
   // Takes those off for which `ends` says so, and runs them with `status`.
   void End(const std::function<bool(Wait*)>& ends, const absl::Status& status);

@@ -171,6 +171,43 @@ TEST(PsctlLocal, AWorkerThatIsKilledStopsEverythingAndIsNamed) {
   ExpectAllGone(processes);
 }
 
+TEST(PsctlLocal, WorkersAreAddedWhileAllTrainAndMayDieWhileEnoughAreLeft) {
+  const std::string path = TestFile("elastic.json");
+  PsctlRun run(Endless({"--workers", "1..3", "--set", "train.sharing=ranges", "--summary", path}));
+  ASSERT_TRUE(run.WaitForOutput("all 1 workers train; worker 1 is started")) << run.output();
+  ASSERT_TRUE(run.WaitForOutput("all 2 workers train; worker 2 is started")) << run.output();
+  const std::vector<pid_t> workers = run.Processes("worker");
+  ASSERT_THAT(workers, SizeIs(3));
+  const std::vector<pid_t> processes = run.Processes("");
+  kill(workers[0], SIGKILL);
+  ASSERT_TRUE(run.WaitForOutput("(pid " + std::to_string(workers[0]) + ") was killed by signal 9")) << run.output();
+  ASSERT_TRUE(run.WaitForOutput("the run goes on with the others")) << run.output();
+  run.Signal(SIGINT);
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 130"));
+  ExpectAllGone(processes);
+  const auto summary = psctl::ReadSummary(path);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->workers, 2u);
+  EXPECT_EQ(MetricOf(summary->test, "samples"), 1000) << "any worker evaluates";
+}
+
+TEST(PsctlLocal, ANumberOfWorkersTakesThePlaceOfTheConfigurations) {
+  const psctl::RunSummary summary = TrainLocally("local", Small({"--workers", "3"}));
+  EXPECT_EQ(summary.workers, 3u);
+  EXPECT_EQ(summary.samples, 4000u);
+}
+
+TEST(PsctlLocal, WorkersThatCannotBeAddedAreAUsageError) {
+  for (const char* bad : {"0", "6..2", "2..", "2..3..4", "two"}) {
+    PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--workers", bad});
+    EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 2")) << bad;
+    EXPECT_THAT(run.output(), HasSubstr("as 2..6")) << bad;
+  }
+  PsctlRun run({"local", ProjectFile("configs/local.yaml"), "--workers", "1..2"});
+  EXPECT_THAT(run.WaitForEnd(), HasSubstr("exit code 2"));
+  EXPECT_THAT(run.output(), HasSubstr("set train.sharing=ranges"));
+}
+
 TEST(PsctlLocal, AServerThatIsKilledStopsEverythingAndIsNamed) {
   PsctlRun run(Endless());
   const std::vector<pid_t> processes = AwaitTraining(&run);

@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/time_source.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/ps_cluster.h"
@@ -67,14 +68,15 @@ class RangesRun : public testing::Test {
   }
 
   // With `spilled`, workers hold a part of the samples on the disk, and go by windows.
-  void StartServers(uint32_t epochs, bool spilled = false) {
+  void StartServers(uint32_t epochs, bool spilled = false, int lease_ms = 2000) {
     epochs_ = epochs;
     chaos::PsCluster::Options options;
     options.ps_binary = ProgramOf("server/ps");
     options.folder = folder_;
     options.data_dir = absl::StrCat(folder_, "/data");
     options.servers = 2;
-    options.sets = {"cluster.workers=1", "coordinator.lease_ms=2000"};
+    options.sets = {"cluster.workers=1", absl::StrCat("coordinator.lease_ms=", lease_ms),
+                    absl::StrCat("coordinator.worker_lease_ms=", lease_ms)};
     auto cluster = chaos::PsCluster::Create(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
@@ -84,7 +86,8 @@ class RangesRun : public testing::Test {
     }
     std::ofstream(absl::StrCat(folder_, "/worker.yaml"))
         << "cluster: {name: " << cluster_->config().cluster().name() << ", servers: 2, workers: 1, seed: 3}\n"
-        << "coordinator: {address: '" << cluster_->config().coordinator().address() << "', lease_ms: 2000}\n"
+        << "coordinator: {address: '" << cluster_->config().coordinator().address() << "', lease_ms: " << lease_ms
+        << "}\n"
         << "worker: {call_timeout_ms: 2000}\n"
         << "model: {type: linear, optimizer: {sgd: {}, learning_rate: " << kRate << "},\n"
         << "        dense: {optimizer: {sgd: {}, learning_rate: 1.0e-12}}}\n"
@@ -174,6 +177,54 @@ TEST_F(RangesRun, OneEpochWithAWorkerThatIsKilledAndOneThatComesLater) {
   EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 0));
   EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(8, kSamples)));
   EXPECT_TRUE(State().over());
+}
+
+// A worker that is stopped in the middle of its ranges, beside another one that trains all the rest.
+class StoppedWorkerRun : public RangesRun {
+ protected:
+  static constexpr int kLongLeaseMs = 3'600'000;
+  static constexpr uint32_t kEpochs = 4;
+
+  void StopOneInTheMiddle() {
+    StartServers(kEpochs, /*spilled=*/false, kLongLeaseMs);
+    StartWorker();
+    while (Done(State()) == 0) Pump();
+    workers_.front()->Signal(SIGSTOP);
+    v1::RangeState state = State();
+    ASSERT_GT(state.open_size(), 0);
+    const Incarnation stopped = state.open(0).holder();
+    StartWorker();
+    const auto rest_is_trained = [&] {
+      const auto is_its = [stopped](const v1::RangeLease& range) { return range.holder() == stopped; };
+      state = State();
+      return state.next_batch() == kEpochs * kSamples / kBatch &&
+             std::all_of(state.open().begin(), state.open().end(), is_its);
+    };
+    while (!rest_is_trained()) Pump();
+    ASSERT_GT(state.open_size(), 0) << "another has had its ranges";
+  }
+  void ExpectEachTrainedOnce() { EXPECT_THAT(Counts(), testing::ElementsAre(testing::Pair(kEpochs, kSamples))); }
+};
+
+TEST_F(StoppedWorkerRun, WhenItDiesItsRangesAreGivenAgainWithoutWaitingForItsLease) {
+  ASSERT_NO_FATAL_FAILURE(StopOneInTheMiddle());
+  const int64_t from_ms = SteadyTime().NowMs();
+  workers_.front()->Signal(SIGKILL);
+  while (!State().over()) Pump();
+  std::printf("from the death of the worker to the end of the run: %lld ms\n",
+              static_cast<long long>(SteadyTime().NowMs() - from_ms));
+  while (!workers_.empty()) Pump();
+  EXPECT_THAT(ended_, testing::UnorderedElementsAre(-1, 0));
+  ExpectEachTrainedOnce();
+}
+
+TEST_F(StoppedWorkerRun, WhenItGoesOnItHasItsRanges) {
+  ASSERT_NO_FATAL_FAILURE(StopOneInTheMiddle());
+  workers_.front()->Signal(SIGCONT);
+  while (!workers_.empty()) Pump();
+  EXPECT_THAT(ended_, testing::UnorderedElementsAre(0, 0));
+  EXPECT_EQ(State().leased_again(), 0u);
+  ExpectEachTrainedOnce();
 }
 
 TEST_F(RangesRun, SamplesOnTheDiskWithAWorkerThatIsKilled) {

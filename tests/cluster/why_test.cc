@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -104,6 +106,91 @@ TEST_F(WhyTest, NamesThePsThatDoesNotAnswer) {
   EXPECT_TRUE(AwaitWhy("nothing waits", &said)) << said.output;
   EXPECT_THAT(said.output, HasSubstr("pushes on ps"));
   ExpectExact();
+}
+
+// Two workers, each of which has leased one of the two batches of the first step of a table; another table takes pushes
+// as they come.
+class WhyOfStepsTest : public WhyTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StartCluster(/*servers=*/2, {"coordinator.lease_ms=600000"}, false, /*replicas=*/1));
+    v1::TableSpec steps = DenseOnes();
+    steps.mutable_consistency()->mutable_sync()->set_batches(2);
+    ASSERT_NO_FATAL_FAILURE(Connect({steps, RowOnes()}));
+    Run([&] {
+      auto other = worker::Client::Connect(cluster_->config());
+      ASSERT_TRUE(other.ok()) << other.status();
+      other_ = *std::move(other);
+      ASSERT_TRUE(other_->EnsureTables({steps, RowOnes()}).ok());
+      LeaseBatch(client_.get(), 0);
+      LeaseBatch(other_.get(), 1);
+    });
+    for (Key key = 0; key < kKeys; ++key) keys_.push_back(key);
+  }
+  void TearDown() override {
+    Run([this] { other_.reset(); });
+  }
+
+  static void LeaseBatch(worker::Client* client, uint64_t batch) {
+    v1::LeaseRangesRequest request;
+    v1::RangePlan& plan = *request.mutable_plan();
+    plan.set_description("steps of two batches");
+    plan.set_epoch_batches(20);
+    plan.set_batches(20);
+    plan.set_range_batches(1);
+    plan.set_step_batches(2);
+    request.set_wants_range(true);
+    const auto leased = client->LeaseRanges(request);
+    ASSERT_TRUE(leased.ok()) << leased.status();
+    ASSERT_TRUE(leased->has_lease()) << leased->waiting_for();
+    EXPECT_EQ(leased->lease().first_batch(), batch);
+  }
+  void Contribute(worker::Client* client, uint32_t batch) {
+    v1::Contribution contribution;
+    contribution.set_batch(batch);
+    contribution.set_samples(1);
+    const worker::DenseGradient ones{&tables_[0], ones_.data(), true};
+    const absl::Status sent = client->Push({0, contribution}, {&ones, 1}, {}, {}, [](const auto& result) {
+      EXPECT_TRUE(result.status.ok()) << result.status;
+    });
+    EXPECT_TRUE(sent.ok()) << sent;
+  }
+
+  const std::vector<float> ones_ = std::vector<float>(kElements, 1.0f);
+  std::vector<Key> keys_;
+  std::unique_ptr<worker::Client> other_;
+};
+
+TEST_F(WhyOfStepsTest, AStepLeadsToTheWorkerWhoseBatchIsMissingAndToWhatThatOneWaitsFor) {
+  Run([this] {
+    Contribute(client_.get(), 0);
+    EXPECT_TRUE(client_->Flush().ok());
+  });
+  std::vector<float> values(kElements);
+  std::atomic<bool> pulled{false};
+  client_->PullSteps({.steps_min = 1}, {{&tables_[0], values.data()}}, {},
+                     [&](const absl::Status& status, const worker::ShardVersions&, uint64_t steps) {
+                       EXPECT_TRUE(status.ok()) << status;
+                       EXPECT_EQ(steps, 1u);
+                       pulled = true;
+                     });
+  Said said;
+  EXPECT_TRUE(AwaitWhy("which waits for batch 1 of step 0 of worker 1", &said)) << said.output;
+  EXPECT_THAT(said.output, ContainsRegex("worker 0's pull waits for shard[^,]* on ps [01], which waits for batch 1 of "
+                                         "step 0 of worker 1"));
+  // It has another push under way before it contributes, to a ps that is stopped.
+  cluster_->Signal(1, SIGSTOP);
+  const worker::RowGradients rows{&tables_[1], keys_, ones_.data()};
+  ASSERT_TRUE(other_->Push(0, {}, {&rows, 1}, {}, [](const auto&) {}).ok());
+  EXPECT_TRUE(AwaitWhy("of worker 1, whose push", &said)) << said.output;
+  EXPECT_THAT(said.output,
+              ContainsRegex("worker 0's pull waits for shard[^,]* on ps 0, which waits for batch 1 of step "
+                            "0 of worker 1, whose push 1 waits for shard.* on ps 1, which does not answer"));
+  cluster_->Signal(1, SIGCONT);
+  Run([this] { Contribute(other_.get(), 1); });
+  EXPECT_TRUE(Await([&] { return pulled.load(); }));
+  EXPECT_EQ(values, ones_) << "the mean of both";
+  EXPECT_TRUE(AwaitWhy("nothing waits", &said)) << said.output;
 }
 
 TEST(WhyOfTraining, NamesTheWorkerThatIsStopped) {

@@ -18,8 +18,11 @@ from report import (COMPARE_RULE, METRICS, Failure, Report, add_line, compare, c
                     to_table)
 
 USAGE_EXIT = 2
-# A script of its own, which is run where it is named: it takes minutes, NumPy and PyTorch.
-SCRIPTS = {"python": "the Python client beside the C++ client, a caller in C, gloo and torch.distributed.rpc (--only cpp|torch)"}
+# A script of its own, which is run where it is named: each takes minutes, and `python` NumPy and PyTorch.
+SCRIPTS = {
+    "python": "the Python client beside the C++ client, a caller in C, gloo and torch.distributed.rpc (--only cpp|torch)",
+    "stragglers": "time to a fixed loss by train.consistency: workers alike, one slow, one killed now and then (--choices, --situations)",
+}
 
 
 def help_text():
@@ -52,6 +55,7 @@ Examples:
   tools/bench/run dense --set cluster.shards=64 --set server.executors=1
   tools/bench/run step train --device cuda              steps on a device, beside PyTorch's there
   tools/bench/run python --only cpp                     the Python client beside the C++ client and one in C
+  tools/bench/run stragglers --choices async,sync --situations slow --runs 3
   tools/bench/run --markdown before.json                the tables of README.md; --model: its cost model
 
 Exit codes: 0 success, 1 a failure or a regression, 2 wrong command line.""" % (programs, "\n".join("  %-11s %s" % item for item in SCRIPTS.items()), columns, COMPARE_RULE)
@@ -77,6 +81,7 @@ def parse_arguments(argv):
             rest += [flag, str(value)]
     options.runs = options.runs or (3 if options.quick else 5)
     options.window_ms = options.window_ms or (60 if options.quick else 400)
+    options.programs = os.path.dirname(os.path.dirname(os.path.dirname(options.program)))
     options.script = next((name for name in SCRIPTS if name in rest), None)
     named = [name for name in GOOGLE_BENCHMARKS if name in rest]
     rest = [argument for argument in rest if argument not in named]
@@ -89,17 +94,36 @@ def program_named(options, name):
     return built if os.path.exists(built) else os.path.join(folder, name)
 
 
-def lines_of_script(options, rest):
-    """The rows' lines of the script python_client.py, as it prints them; `rest` has its flags."""
+def command_of_python(options, rest):
+    """That of python_client.py; `rest` has its flags."""
     parser = argparse.ArgumentParser(prog="tools/bench/run python", allow_abbrev=False)
     parser.add_argument("--only", choices=["cpp", "torch"])
     parser.add_argument("--python", default="/usr/bin/python3")
     of, _ = parser.parse_known_args([each for each in rest if each != "--quick"])
-    folder = os.path.dirname(options.program)
-    command = [of.python, os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_client.py"), "--programs",
-               os.path.dirname(os.path.dirname(folder)), "--runs", str(options.runs), "--window-ms", str(options.window_ms)]
+    command = [of.python, script("python_client.py"), "--programs", options.programs, "--runs", str(options.runs),
+               "--window-ms", str(options.window_ms)]
     command += ["--only", of.only] if of.only else []
-    command += ["--exchanges", "1"] if options.quick else []
+    return command + (["--exchanges", "1"] if options.quick else [])
+
+
+def command_of_stragglers(options, rest):
+    """That of stragglers.py; `rest` has its flags."""
+    parser = argparse.ArgumentParser(prog="tools/bench/run stragglers", allow_abbrev=False)
+    parser.add_argument("--python", default=sys.executable)
+    for known in ("--root", "--runs", "--window-ms"):  # No flags of the script.
+        parser.add_argument(known)
+    of, flags = parser.parse_known_args([each for each in rest if each not in ("stragglers", "--quick")])
+    command = [of.python, script("stragglers.py"), "--programs", options.programs, "--runs", str(options.runs)]
+    return command + (["--loss", "0.5"] if options.quick else []) + flags
+
+
+def script(name):
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+
+
+def lines_of_script(options, rest):
+    """The rows' lines of the script that is named, as it prints them."""
+    command = (command_of_python if options.script == "python" else command_of_stragglers)(options, rest)
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as script:
             for text in script.stdout:

@@ -80,6 +80,7 @@ LeaseClient::Options WorkerMembership::LeaseOptions() const {
   options.route_request_ms_min = kAskRouteEveryMs;
   options.reconnect_ms = kReconnectMs;
   options.joins_again = false;
+  options.shows_life = true;
   options.without_lease = "goes on without the coordinator for now";
   return options;
 }

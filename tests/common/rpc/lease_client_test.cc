@@ -110,7 +110,7 @@ class LeaseClientTest : public ::testing::Test {
   // Returns what the first map, or its absence, was reported with.
   absl::StatusOr<ShardMap> Start() {
     v1::Config config;
-    config.mutable_coordinator()->set_address("fake:1");
+    config.mutable_coordinator()->set_address(address_);
     client_ = std::make_unique<LeaseClient>(
         options_,
         LeaseClient::Delegate{.fill_heartbeat = [](bool, v1::HeartbeatRequest*) {},
@@ -136,6 +136,7 @@ class LeaseClientTest : public ::testing::Test {
   ScriptedCoordinator coordinator_;
   std::unique_ptr<grpc::Server> server_;
   LeaseClient::Options options_;
+  std::string address_ = "fake:1";
   absl::StatusOr<ShardMap> map_;
   absl::Status lost_;
   std::latch first_{1}, is_lost_{1};  // Which ThreadSanitizer sees, unlike the libraries' own.
@@ -154,6 +155,24 @@ TEST_F(LeaseClientTest, WaitsForAPlaceThatIsHeldAndJoinsUnderOneToken) {
   EXPECT_NE(joins[0].token(), 0);
   EXPECT_EQ(joins[0].token(), joins[1].token());
   EXPECT_NE(joins[0].peer(), "");
+}
+
+TEST_F(LeaseClientTest, EveryJoinSaysWhereTheProcessCanBeSeenToLive) {
+  options_.shows_life = true;
+  address_ = "127.0.0.1:1";
+  coordinator_.SetJoins({grpc::StatusCode::ALREADY_EXISTS, "held"}, grpc::Status::OK);
+  ASSERT_TRUE(Start().ok());
+  const std::vector<v1::JoinRequest> joins = coordinator_.joins();
+  ASSERT_EQ(joins.size(), 2);
+  EXPECT_THAT(joins[0].watched_at(), testing::StartsWith("127.0.0.1:"));
+  EXPECT_EQ(joins[0].watched_at(), joins[1].watched_at()) << "a coordinator may watch it already";
+}
+
+TEST_F(LeaseClientTest, AProcessWhoseCoordinatorsNameIsNotFoundJoinsAllTheSame) {
+  options_.shows_life = true;
+  address_ = "does-not-exist.invalid:1";
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(coordinator_.joins()[0].watched_at(), "");
 }
 
 TEST_F(LeaseClientTest, GivesUpAPlaceThatStaysHeldForLongerThanALease) {

@@ -236,6 +236,63 @@ TEST_F(WaitGraphTest, TheCoordinatorIsThePsThatServesIt) {
   EXPECT_THAT(unknown[1].text(), HasSubstr("worker 1 waits for a range of samples: UNAVAILABLE"));
 }
 
+// Batches of three a step: worker 2 has batch 1 of step 40, and worker 0 has both others.
+class StepWaitGraphTest : public WaitGraphTest {
+ protected:
+  StepWaitGraphTest() {
+    for (int i = 0; i < 3; ++i) cluster_.mutable_workers(i)->set_incarnation(100 + i);
+    v1::RangeState& ranges = *cluster_.mutable_ranges();
+    ranges.mutable_plan()->set_step_batches(3);
+    for (const auto& [batch, worker] : {std::pair(0, 0), std::pair(1, 2), std::pair(2, 0)}) {
+      v1::RangeLease& lease = *ranges.add_open();
+      lease.set_first_batch(9 + batch);
+      lease.set_step(40);
+      lease.set_holder(100 + worker);
+    }
+    v1::WaitStatus* const pull = WorkerWaits(1, 3);
+    pull->set_call("pull");
+    AddTarget(WaitTarget::SERVER, 0, 0, {3, 17}, pull);
+  }
+  // What ps 0 waits for in the name of pulls of shard 17.
+  void LacksBatches(std::initializer_list<uint32_t> batches, uint64_t step = 40) {
+    v1::WaitStatus* const wait = ServerWaits(0, WaitTarget::CONTRIBUTION, "41 steps of table `t`", 3);
+    wait->add_shards(17);
+    wait->mutable_targets(0)->set_step(step);
+    wait->mutable_targets(0)->mutable_batches()->Add(batches.begin(), batches.end());
+  }
+};
+
+TEST_F(StepWaitGraphTest, AStepsBatchIsThatOfTheWorkerThatHasLeasedIt) {
+  LacksBatches({1});
+  Pushes(2, 1093, 1, {17});
+  ServerWaits(1, WaitTarget::DISK, "a write", 1.5);
+  const std::vector<v1::WaitChain> chains = Chains();
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_EQ(chains[0].text(),
+            "worker 1's pull waits for shard 17 on ps 0, which waits for batch 1 of step 40 of worker 2, whose push "
+            "1093 waits for shard 17 on ps 1, which waits for its disk: a write, since 1.5 s");
+  EXPECT_EQ(chains[0].root(), v1::WaitChain::ROOT_THING);
+  ASSERT_EQ(chains[0].links_size(), 4);
+  EXPECT_EQ(chains[0].links(1).targets(0).kind(), WaitTarget::WORKER);
+  EXPECT_EQ(chains[0].links(1).targets(0).index(), 2u);
+  EXPECT_THAT(chains[0].links(1).targets(0).batches(), ElementsAre(1u));
+}
+
+TEST_F(StepWaitGraphTest, OfSeveralWorkersWithBatchesTheSilentOneIsFollowed) {
+  LacksBatches({0, 1, 2});
+  cluster_.mutable_workers(0)->set_last_contact_seconds(4.25);
+  EXPECT_THAT(Texts(),
+              ElementsAre("worker 1's pull waits for shard 17 on ps 0, which waits for batches 0 and 2 of step "
+                          "40 of worker 0 (and of 1 more), which is silent, last heard of 4.2 s ago"));
+}
+
+TEST_F(StepWaitGraphTest, ABatchThatNoWorkerHasIsTheRoot) {
+  LacksBatches({1}, /*step=*/41);
+  EXPECT_THAT(Texts(), ElementsAre("worker 1's pull waits for shard 17 on ps 0, which waits for batch 1 of step 41, "
+                                   "which no worker has leased: 41 steps of table `t`, since 3.0 s"));
+  EXPECT_EQ(Chains()[0].root(), v1::WaitChain::ROOT_THING);
+}
+
 TEST_F(WaitGraphTest, AWorkerOfAFormerVersionSaysInWordsWhatItWaitsFor) {
   cluster_.mutable_workers(1)->mutable_progress()->set_waiting_for("push sequence=3 to ps 1");
   EXPECT_THAT(Texts(), ElementsAre("worker 1 waits for push sequence=3 to ps 1"));

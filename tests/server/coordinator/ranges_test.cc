@@ -331,6 +331,48 @@ TEST_F(RangesTest, AnAskerIsToldWhichWorkersItWaitsFor) {
   EXPECT_EQ(response.targets(0).index(), 1u);
 }
 
+TEST_F(RangesTest, WhatAWorkerHadWhoseProcessIsGoneIsGivenAgainAtOnce) {
+  const Incarnation dies = Worker(), lives = Worker();
+  const v1::RangeLease range = Lease(Request(dies)).lease();
+  ASSERT_GT(range.incarnation(), 0u);
+  const v1::RangeLease other = Lease(Request(lives)).lease();
+  EXPECT_NE(other.incarnation(), range.incarnation());
+  time_.AdvanceMs(300);
+  EXPECT_TRUE(members_->NoteGone(dies, 200));
+  EXPECT_THAT(members_->TakeExpired(), testing::ElementsAre(HasSubstr("its process has ended")));
+  v1::LeaseRangesRequest request = Request(lives);
+  Hold(other, 0, &request);
+  EXPECT_EQ(Lease(request).lease().incarnation(), range.incarnation());
+  v1::HeartbeatRequest beat;
+  beat.set_incarnation(dies);
+  EXPECT_EQ(members_->Heartbeat(beat).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RangesTest, AWorkerThatWasHeardOfAfterItsConnectionEndedKeepsItsRange) {
+  const Incarnation lives = Worker(), other = Worker();
+  const v1::RangeLease range = Lease(Request(lives)).lease();
+  time_.AdvanceMs(300);
+  Beat(lives);
+  time_.AdvanceMs(100);
+  EXPECT_FALSE(members_->NoteGone(lives, 101)) << "a connection that is broken is no dead worker";
+  members_->TakeExpired();
+  EXPECT_NE(Lease(Request(other)).lease().incarnation(), range.incarnation());
+  Beat(lives);
+}
+
+TEST_F(RangesTest, WhereAWorkerCanBeWatchedOutlivesTheCoordinator) {
+  v1::JoinRequest request;
+  request.set_role(v1::ROLE_WORKER);
+  request.set_cluster("test");
+  request.set_any_place(true);
+  request.set_watched_at("10.0.0.7:4711");
+  ASSERT_TRUE(members_->Join(request).ok());
+  const v1::CoordinatorState state = members_->SaveState();
+  members_.emplace(Options());
+  ASSERT_TRUE(members_->Restore(state).ok());
+  EXPECT_EQ(members_->members().workers()[0].watched_at, "10.0.0.7:4711");
+}
+
 TEST_F(RangesTest, BadRequestsAreRefused) {
   const Incarnation worker = Worker();
   EXPECT_EQ(members_->LeaseRanges(Request(worker, Plan(0))).status().code(), absl::StatusCode::kInvalidArgument);

@@ -128,6 +128,33 @@ TEST_F(StepLeasesTest, ALeaseSaysTheStepOfTheTablesWhichARunMayFindBegun) {
   EXPECT_EQ(a.has[0].step(), 41u);
 }
 
+TEST_F(StepLeasesTest, TheBatchesOfAWorkerWhoseProcessIsGoneAreGivenAgainAtOnce) {
+  Holder a = Joined(), b = Joined();
+  EXPECT_EQ(Ask(&a), 0);
+  for (int64_t batch = 1; batch < 4; ++batch) EXPECT_EQ(Ask(&b), batch);
+  EXPECT_EQ(Ask(&b), -1);
+  time_.AdvanceMs(kStepLeaseMs / 4);
+  EXPECT_TRUE(members_->NoteGone(a.incarnation, kStepLeaseMs / 8));
+  members_->TakeExpired();
+  EXPECT_EQ(Ask(&b), 0);
+}
+
+TEST_F(StepLeasesTest, AnAskerThatWaitsIsToldWhichBatchesOfTheStepEachWorkerHas) {
+  Holder a = Joined(), b = Joined(), c = Joined();
+  a.steps = 40;
+  EXPECT_EQ(Ask(&a), 0);
+  EXPECT_EQ(Ask(&b), 1);
+  EXPECT_EQ(Ask(&c), 2);
+  EXPECT_EQ(Ask(&a), 3);
+  Done(&b), Done(&c);
+  const v1::LeaseRangesResponse waits = Send(RequestOf(c));
+  ASSERT_EQ(waits.targets_size(), 1) << waits.waiting_for();
+  EXPECT_EQ(waits.targets(0).kind(), v1::WaitTarget::WORKER);
+  EXPECT_EQ(waits.targets(0).index(), 0u);
+  EXPECT_EQ(waits.targets(0).step(), 40u);
+  EXPECT_THAT(waits.targets(0).batches(), ::testing::ElementsAre(0u, 3u));
+}
+
 TEST_F(StepLeasesTest, TheNextStepBeginsWhenEveryBatchIsDoneByAnyWorker) {
   Holder a = Joined(), b = Joined();
   EXPECT_EQ(Ask(&a), 0);

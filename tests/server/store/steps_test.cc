@@ -196,6 +196,11 @@ TEST_F(StepsTest, APullWaitsForItsStepWithoutAThreadAndTheStatusSaysForWhat) {
   EXPECT_THAT(status.waits(0).what(), HasSubstr("1 steps of table `dense` on shard "));
   EXPECT_THAT(status.waits(0).what(), HasSubstr("where step 0 has 1 of 2 contributions, without batch 0"));
   EXPECT_EQ(status.waits(0).seconds(), 2.5);
+  ASSERT_EQ(status.waits(0).targets_size(), 1) << "which a chain of waits goes on by";
+  EXPECT_EQ(status.waits(0).targets(0).kind(), v1::WaitTarget::CONTRIBUTION);
+  EXPECT_EQ(status.waits(0).targets(0).step(), 0u);
+  EXPECT_THAT(status.waits(0).targets(0).batches(), ElementsAre(0u));
+  EXPECT_GE(status.waits(0).shards_size(), 1);
   Bring(2, 0, 0, 8);
   const auto values = waiting.get();
   ASSERT_TRUE(values.ok()) << values.status();

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -10,6 +12,7 @@ import bench
 import cost_model
 import google_benchmark
 import report
+import stragglers
 
 
 def row(name, **values):
@@ -324,6 +327,19 @@ echo '{"bench": "python", "name": "python/call", "unit": "", "values": {"p50_us"
         self.assertEqual(code, 1)
         self.assertIn("ended with exit code 3", error)
 
+    def test_what_stragglers_cost_is_measured_alone_by_a_script_that_gets_its_flags(self):
+        python = self.file("python", """#!/bin/sh
+echo "$*" >"$(dirname "$0")/arguments"
+echo '{"bench": "stragglers", "name": "stragglers/slow/sync", "unit": "trainings/h", "values": {"rate": [90], "limit_rate": [100], "ratio": [0.9]}}'
+""")
+        code, out, _ = self.run_with("stragglers", "--python", python, "--choices", "sync", "--root", "/r", "--runs", "2")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"stragglers/slow/sync +trainings/h +90\.0 .* 0\.900")
+        with open(os.path.join(self.folder.name, "arguments"), encoding="utf-8") as file:
+            arguments = file.read()
+        self.assertRegex(arguments, r"stragglers\.py --programs \S+ --runs 2 --choices sync$")
+        self.assertEqual(self.run_with("stragglers", "index")[0], 2)
+
     def test_a_regression_and_a_failure_are_exit_code_1_and_a_wrong_name_2(self):
         before = self.file("before", '{"machine": {"runs": "1"}}\n'
                            '{"bench": "dense", "name": "dense/a", "unit": "GB/s", "values": {"rate": [8, 9]}}\n')
@@ -333,6 +349,51 @@ echo '{"bench": "python", "name": "python/call", "unit": "", "values": {"p50_us"
         self.assertEqual(self.run_with("dense", "--break")[0], 1)
         self.assertEqual(self.run_with("sparse")[0], 2)
         self.assertEqual(self.run_with("dense", "--compare", "/no/such")[0], 1)
+
+
+class Stragglers(unittest.TestCase):
+    def test_the_loss_is_that_of_the_newest_samples_weighted(self):
+        loss = stragglers.Loss(100)
+        loss.add("a", 60, 1.0)
+        self.assertIsNone(loss.mean())
+        loss.add("b", 40, 0.5)
+        self.assertAlmostEqual(loss.mean(), 0.8)
+        loss.add("b", 40, 0.1)  # A report that says nothing new.
+        self.assertAlmostEqual(loss.mean(), 0.8)
+        loss.add("a", 160, 0.2)
+        self.assertAlmostEqual(loss.mean(), 0.2)
+
+    def test_the_limit_is_the_rate_of_equal_workers_for_the_capacity_that_is_left(self):
+        rows = {row["name"]: row for row in stragglers.rows_of({
+            ("equal", "sync"): [10, 20], ("slow", "sync"): [12.5, 50], ("killed", "sync"): [10, 20]})}
+        self.assertEqual(rows["stragglers/equal/sync"]["values"], {"rate": [360, 180]})
+        slow = rows["stragglers/slow/sync"]["values"]
+        self.assertAlmostEqual(slow["limit_rate"][0], 288)
+        self.assertAlmostEqual(slow["ratio"][0], 1)
+        self.assertAlmostEqual(slow["ratio"][1], 0.5)
+        self.assertEqual(rows["stragglers/killed/sync"]["values"]["ratio"], [1, 1])
+
+    def test_choices_and_situations_are_those_that_there_are(self):
+        options = stragglers.parse_arguments(["--choices", "sync,async", "--situations", "slow"])
+        self.assertEqual((options.choices, options.situations), (["async", "sync"], ["slow"]))
+        with contextlib.redirect_stderr(io.StringIO()) as error, self.assertRaises(SystemExit):
+            stragglers.parse_arguments(["--choices", "fast"])
+        self.assertIn("fast is none of async, bounded", error.getvalue())
+
+    def test_a_throttled_process_runs_for_its_share_and_goes_on_in_the_end(self):
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+            throttle = stragglers.Throttle(lambda: [process.pid], lambda at: 0.1)
+            stopped = False
+            while not stopped:
+                stopped = state_of(process.pid) == "T"
+            throttle.stop()
+            self.assertNotEqual(state_of(process.pid), "T")
+            process.kill()
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
 
 
 if __name__ == "__main__":

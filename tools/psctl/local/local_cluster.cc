@@ -67,8 +67,20 @@ absl::Status LocalCluster::WaitFor(const std::function<bool()>& condition, const
 
 bool LocalCluster::WorkersDone() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& member) {
-    return member.role == Role::kServer || (!member.child->running() && EndedWell(*member.child, member.role));
+    if (member.role == Role::kServer || member.lost) return true;
+    return !member.child->running() && EndedWell(*member.child, member.role);
   });
+}
+
+uint32_t LocalCluster::RunningWorkers() const {
+  return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(), [](const Member& member) {
+    return member.role == Role::kWorker && member.child->running();
+  }));
+}
+
+bool LocalCluster::IsLost(const std::string& name) const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [&name](const Member& member) { return member.lost && member.child->name() == name; });
 }
 
 bool LocalCluster::AskToFinish() {
@@ -135,7 +147,7 @@ void LocalCluster::ReapChildren() {
   for (Member& member : members_) {
     Child& child = *member.child;
     if (!child.running() || !child.Reap([&](absl::string_view line) { on_line_(child, line); })) continue;
-    if (StartAgain(&member)) continue;
+    if (StartAgain(&member) || GoesOnWithout(&member)) continue;
     const bool expected = member.role == Role::kWorker || servers_may_end_;
     if (failure_.empty() && !(expected && EndedWell(child, member.role))) {
       failure_ = absl::StrCat(child.Outcome(), expected || !child.succeeded() ? "" : " before the workers");
@@ -152,6 +164,18 @@ bool LocalCluster::StartAgain(Member* member) {
   if (!child.ok()) return false;
   on_line_(*member->child, absl::StrCat(outcome, "; it is started again"));
   member->child = *std::move(child);
+  return true;
+}
+
+bool LocalCluster::GoesOnWithout(Member* member) {
+  const bool by_signal = member->child->exit_code() < 0;
+  if (member->role != Role::kWorker || !by_signal || interrupts_ > 0 || !failure_.empty()) return false;
+  const auto others = std::count_if(members_.begin(), members_.end(), [](const Member& other) {
+    return other.role == Role::kWorker && (other.child->running() || EndedWell(*other.child, other.role));
+  });
+  if (others < static_cast<int64_t>(workers_min_)) return false;
+  member->lost = true;
+  on_line_(*member->child, absl::StrCat(member->child->Outcome(), "; the run goes on with the others"));
   return true;
 }
 

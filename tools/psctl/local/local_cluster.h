@@ -4,6 +4,7 @@
 // The processes live as long as this object: its destructor kills and reaps what still runs.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,8 +29,8 @@ class LocalCluster {
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
 
-  // Starts a process; argv[0] is the program's path. A worker that a signal ends, other than by this object, is started
-  // again with `argv_again`; empty: its end is the run's.
+  // Starts a process, also while others run; argv[0] is the program's path. A worker that a signal ends, other than by
+  // this object, is started again with `argv_again`; empty: it is lost.
   absl::Status Start(Role role, std::string name, const std::vector<std::string>& argv,
                      std::vector<std::string> argv_again = {});
 
@@ -37,8 +38,14 @@ class LocalCluster {
   // process has failed; DEADLINE_EXCEEDED, naming `what`, after `timeout_ms` (0: never).
   absl::Status WaitFor(const std::function<bool()>& condition, const std::string& what, int timeout_ms);
 
-  // Whether all workers have come to the end of the run, with all samples trained or not.
+  // A worker that is lost is the end of the run, unless so many others run or have come to its end.
+  void SetWorkersMin(uint32_t workers) { workers_min_ = workers; }
+
+  // Whether all workers have come to the end of the run, with all samples trained or not, but for those that are lost.
   bool WorkersDone() const;
+  uint32_t RunningWorkers() const;
+  // By name: whether it is lost, and the run goes on.
+  bool IsLost(const std::string& name) const;
 
   // After WaitFor was CANCELLED by a first Ctrl-C: asks the workers to finish, that is to evaluate what they have
   // trained, and lets WaitFor wait again, until a second Ctrl-C. False if what came was more than that: another request
@@ -58,6 +65,7 @@ class LocalCluster {
     Role role;
     std::unique_ptr<Child> child;
     std::vector<std::string> argv_again;
+    bool lost = false;
   };
 
   // Waits up to `wait_ms` for something to happen and deals with it.
@@ -66,6 +74,8 @@ class LocalCluster {
   void ReapChildren();
   // Whether a process that has ended was started again.
   bool StartAgain(Member* member);
+  // Whether the run goes on without a process that has ended; notes that.
+  bool GoesOnWithout(Member* member);
   void Signal(Role role, int signal);
   bool Running(Role role) const;
   // Pumps until no `role` runs, or the grace has passed, or a further interrupt came. True in the first case.
@@ -79,6 +89,7 @@ class LocalCluster {
   int interrupts_kept_ = 0;      // those that WaitFor does not mind.
   bool asked_to_end_ = false;    // By SIGTERM or SIGHUP.
   bool servers_may_end_ = false;
+  uint32_t workers_min_ = UINT32_MAX;
   std::string failure_;  // Of the first process that failed; empty: none.
 };
 

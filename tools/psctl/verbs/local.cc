@@ -18,7 +18,10 @@
 #include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/limits.h"
 #include "common/base/status.h"
 #include "common/base/time_source.h"
 #include "common/config/config.h"
@@ -89,11 +92,40 @@ std::string ReadAddress(const std::string& path) {
   return file.eof() ? "" : line;
 }
 
+// How many workers there are: first, and at most.
+struct WorkerCount {
+  uint32_t first = 0;
+  uint32_t most = 0;
+};
+
+// Reads "4" or "2..6".
+absl::StatusOr<WorkerCount> ParseWorkers(const std::string& text) {
+  const std::vector<std::string> ends = absl::StrSplit(text, "..");
+  WorkerCount count;
+  const bool reads =
+      ends.size() <= 2 && absl::SimpleAtoi(ends.front(), &count.first) && absl::SimpleAtoi(ends.back(), &count.most);
+  if (reads && count.first > 0 && count.first <= count.most && count.most <= limits::kWorkersMax) return count;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--workers ", text, ": a number of workers, as 4, or two, as 2..6, from 1 to ", limits::kWorkersMax));
+}
+
+// Whether the workers of `status` all train, `running` of them, so that one more can join; not if the run ends.
+bool AllTrain(const v1::StatusResponse& status, uint32_t running) {
+  uint32_t train = 0;
+  for (const v1::MemberStatus& worker : status.cluster().workers()) {
+    const v1::WorkerProgress& progress = worker.progress();
+    if (progress.phase() > v1::PHASE_TRAINING) return false;
+    train += worker.alive() && progress.phase() == v1::PHASE_TRAINING && progress.clock() > 0;
+  }
+  return running > 0 && train >= running;
+}
+
 // One run of `psctl local`.
 class LocalRun {
  public:
-  LocalRun(const LocalOptions& options, v1::Config config)
+  LocalRun(const LocalOptions& options, const WorkerCount& workers, v1::Config config)
       : options_(options),
+        workers_(workers),
         config_(std::move(config)),
         console_(STDERR_FILENO, !options.quiet && Console::IsTerminal(STDERR_FILENO)),
         model_(options.model, options.from, config_),
@@ -131,7 +163,9 @@ class LocalRun {
     LODESTONE_ASSIGN_OR_RETURN(const std::string worker, ProgramOf(options_.worker_binary, "worker", "worker/worker"));
     LODESTONE_RETURN_IF_ERROR(model_.Prepare(folder_.path()));
     LODESTONE_RETURN_IF_ERROR(StartServers(ps));
-    LODESTONE_RETURN_IF_ERROR(StartWorkers(worker));
+    if (workers_.most > workers_.first) cluster_.SetWorkersMin(workers_.first);
+    while (started_ < workers_.first) LODESTONE_RETURN_IF_ERROR(StartWorker(worker));
+    worker_program_ = worker;
     poller_.emplace(coordinator_, kPollMs);
     LODESTONE_RETURN_IF_ERROR(AwaitWorkers());
     poller_.reset();
@@ -141,7 +175,8 @@ class LocalRun {
       Say("waiting for the ps to write their last checkpoint and end; Ctrl-C does not wait any longer");
     }));
     std::vector<RunSummary> summaries;
-    for (uint32_t i = 0; i < config_.cluster().workers(); ++i) {
+    for (uint32_t i = 0; i < started_; ++i) {
+      if (cluster_.IsLost(WorkerName(i))) continue;
       LODESTONE_ASSIGN_OR_RETURN(RunSummary summary, ReadSummary(SummaryFile(i)));
       summaries.push_back(std::move(summary));
     }
@@ -155,7 +190,18 @@ class LocalRun {
 
   // A first Ctrl-C ends the training and not the run: what was trained is evaluated.
   absl::Status AwaitWorkers() {
-    const auto await = [this] { return cluster_.WaitFor([this] { return cluster_.WorkersDone(); }, "the workers", 0); };
+    absl::Status added;
+    const auto ends = [&] {
+      if (std::exchange(all_train_, false) && started_ < workers_.most && !interrupted_) {
+        Say(absl::StrCat("all ", cluster_.RunningWorkers(), " workers train; ", WorkerName(started_), " is started"));
+        added = StartWorker(worker_program_);
+      }
+      return !added.ok() || cluster_.WorkersDone();
+    };
+    const auto await = [&] {
+      LODESTONE_RETURN_IF_ERROR(cluster_.WaitFor(ends, "the workers", 0));
+      return added;
+    };
     const absl::Status status = await();
     if (!absl::IsCancelled(status) || !cluster_.AskToFinish()) return status;
     Say("training is interrupted: the workers evaluate what they have trained; Ctrl-C again kills at once");
@@ -182,25 +228,23 @@ class LocalRun {
     return absl::OkStatus();
   }
 
-  absl::Status StartWorkers(const std::string& program) {
-    const uint32_t workers = config_.cluster().workers();
-    for (uint32_t i = 0; i < workers; ++i) {
-      std::vector<std::string> argv = CommonArguments(program);
-      Append(&argv, {"--set", absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(i)});
-      if (const std::string http = HttpListen(config_.worker().http_listen(), i); !http.empty()) {
-        Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
-      }
-      if (config_.worker().threads() == 0) {
-        Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, MachineCores() / workers))});
-      }
-      std::vector<std::string> indexed = argv;
-      Append(&indexed, {"--set", absl::StrCat("worker.index=", i)});
-      std::vector<std::string> again;
-      // Where samples are leased any place does, and its own is free only when its lease has ended.
-      if (options_.restart_workers) again = config_.train().sharing() == v1::TrainConfig::RANGES ? argv : indexed;
-      LODESTONE_RETURN_IF_ERROR(cluster_.Start(Role::kWorker, absl::StrCat("worker ", i), indexed, std::move(again)));
+  // The next one.
+  absl::Status StartWorker(const std::string& program) {
+    const uint32_t index = started_++;
+    std::vector<std::string> argv = CommonArguments(program);
+    Append(&argv, {"--set", absl::StrCat("coordinator.address=", coordinator_), "--summary", SummaryFile(index)});
+    if (const std::string http = HttpListen(config_.worker().http_listen(), index); !http.empty()) {
+      Append(&argv, {"--set", absl::StrCat("worker.http_listen=", http)});
     }
-    return absl::OkStatus();
+    if (config_.worker().threads() == 0) {
+      Append(&argv, {"--set", absl::StrCat("worker.threads=", std::max(1u, MachineCores() / workers_.most))});
+    }
+    std::vector<std::string> first = argv;
+    if (index < workers_.first) Append(&first, {"--set", absl::StrCat("worker.index=", index)});
+    std::vector<std::string> again;
+    // Where samples are leased any place does, and its own is free only when its lease has ended.
+    if (options_.restart_workers) again = config_.train().sharing() == v1::TrainConfig::RANGES ? argv : first;
+    return cluster_.Start(Role::kWorker, WorkerName(index), first, std::move(again));
   }
 
   std::vector<std::string> CommonArguments(const std::string& program) const {
@@ -216,6 +260,7 @@ class LocalRun {
     argv->insert(argv->end(), more);
   }
 
+  static std::string WorkerName(uint32_t worker) { return absl::StrCat("worker ", worker); }
   std::string SummaryFile(uint32_t worker) const { return folder_.File(absl::StrCat("worker-", worker, ".json")); }
 
   void Say(absl::string_view text) {
@@ -228,18 +273,20 @@ class LocalRun {
     console_.PrintFrom(child.name(), colors_.try_emplace(child.name(), next_color).first->second, line);
   }
 
-  // Shows the progress if there is news of it.
+  // Takes notice of the progress if there is news of it, and shows it.
   void Tick() {
-    if (options_.quiet || !poller_.has_value()) return;
+    if (!poller_.has_value()) return;
     const std::optional<v1::StatusResponse> status = poller_->Take();
     if (!status.has_value()) return;
+    all_train_ = AllTrain(*status, cluster_.RunningWorkers());
+    if (options_.quiet) return;
     if (!page_shown_ && !status->server().http().empty()) {
       page_shown_ = true;
       Say(absl::StrCat("the cluster's page is ", config_.security().certificate().empty() ? "http://" : "https://",
                        status->server().http(), "/"));
     }
     ShowValidations(status->cluster().validations());
-    const ClusterView view = ViewOf(*status, config_.cluster().workers());
+    const ClusterView view = ViewOf(*status, started_);
     const int64_t now_ms = time_.NowMs();
     rate_.Observe(1e-3 * now_ms, view.samples);
     if (console_.terminal()) return console_.SetBar(ProgressBar(view, rate_.per_second(), console_.width()));
@@ -274,6 +321,7 @@ class LocalRun {
   }
 
   const LocalOptions& options_;
+  const WorkerCount workers_;
   const v1::Config config_;
   const SteadyTime time_;
   Console console_;
@@ -281,7 +329,10 @@ class LocalRun {
   KeptModel model_;
   LocalCluster cluster_;  // Before the poller's thread, which is to have its signal mask.
   std::optional<StatusPoller> poller_;
-  std::string coordinator_;            // Its address.
+  std::string coordinator_;  // Its address.
+  std::string worker_program_;
+  uint32_t started_ = 0;               // Workers, each counted once however often it was started again.
+  bool all_train_ = false;             // By the newest status that was not acted on.
   std::map<std::string, int> colors_;  // By process name.
   SampleRate rate_;
   bool interrupted_ = false;  // By a first Ctrl-C.
@@ -294,11 +345,25 @@ class LocalRun {
 
 }  // namespace
 
-int RunLocal(const LocalOptions& options) {
+int RunLocal(const LocalOptions& given) {
+  LocalOptions options = given;
+  WorkerCount workers;
+  if (!options.workers.empty()) {
+    const absl::StatusOr<WorkerCount> parsed = ParseWorkers(options.workers);
+    if (!parsed.ok()) return FailUsage("local", parsed.status().message());
+    workers = *parsed;
+    options.sets.push_back(absl::StrCat("cluster.workers=", workers.first));
+  }
   absl::StatusOr<v1::Config> config = LoadConfig(options.config_path, options.sets, ConfigUse::kTraining);
   if (!config.ok()) {
     std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
     return kExitUsage;
+  }
+  if (options.workers.empty()) workers = {config->cluster().workers(), config->cluster().workers()};
+  if (workers.most > workers.first && config->train().sharing() != v1::TrainConfig::RANGES) {
+    return FailUsage("local", absl::StrCat("--workers ", options.workers,
+                                           ": workers can join a run only if the coordinator leases them its samples; "
+                                           "set train.sharing=ranges"));
   }
   if (!options.summary_path.empty() && !std::ofstream(options.summary_path, std::ios::app)) {
     std::fprintf(stderr, "psctl: %s: cannot be written\n", options.summary_path.c_str());
@@ -308,7 +373,7 @@ int RunLocal(const LocalOptions& options) {
     std::fprintf(stderr, "psctl: %s\n", std::string(used.message()).c_str());
     return kExitUsage;
   }
-  return LocalRun(options, *std::move(config)).Run();
+  return LocalRun(options, workers, *std::move(config)).Run();
 }
 
 const Verb kLocalVerb = {
@@ -336,6 +401,12 @@ const Verb kLocalVerb = {
           ->add_option("--worker-binary", options->worker_binary,
                        "The worker program (default: lodestone-worker beside psctl)")
           ->type_name("FILE");
+      command
+          ->add_option("--workers", options->workers,
+                       "So many workers instead of cluster.workers. MIN..MAX, with train.sharing: ranges: MIN of them, "
+                       "one more whenever all train, up to MAX; one that a signal ends does not end the run while MIN "
+                       "others are there")
+          ->type_name("N|MIN..MAX");
       command->add_flag("--restart-workers", options->restart_workers,
                         "Starts a worker again that a signal has ended, instead of ending the run; with train.sharing: "
                         "ranges no sample is trained twice for it");

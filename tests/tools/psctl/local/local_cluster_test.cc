@@ -76,6 +76,41 @@ TEST_F(LocalClusterTest, AWorkerThatIsKilledIsStartedAgainIfItMayBe) {
   cluster_.StopAll();
 }
 
+TEST_F(LocalClusterTest, ARunGoesOnWithoutAKilledWorkerWhileEnoughOthersAreThere) {
+  cluster_.SetWorkersMin(1);
+  Start(Role::kServer, "ps 0", kServer);
+  Start(Role::kWorker, "worker 0", "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done");
+  ASSERT_TRUE(WaitForLine("worker 0: up").ok());
+  Start(Role::kWorker, "worker 1", "kill -9 $$");
+  ASSERT_TRUE(cluster_.WaitFor([this] { return cluster_.IsLost("worker 1"); }, "its death", 0).ok());
+  EXPECT_THAT(lines_, Contains(HasSubstr("; the run goes on with the others")));
+  EXPECT_EQ(cluster_.RunningWorkers(), 1u);
+  EXPECT_FALSE(cluster_.WorkersDone());
+  Start(Role::kWorker, "worker 2", "exit 1");
+  EXPECT_EQ(WaitForWorkers().code(), absl::StatusCode::kInternal) << "what fails by itself is a failure";
+  cluster_.StopAll();
+}
+
+TEST_F(LocalClusterTest, WithoutTheLastOfItsWorkersARunHasFailed) {
+  cluster_.SetWorkersMin(1);
+  Start(Role::kServer, "ps 0", kServer);
+  Start(Role::kWorker, "worker 0", "kill -9 $$");
+  EXPECT_EQ(WaitForWorkers().code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(cluster_.IsLost("worker 0"));
+  cluster_.StopAll();
+}
+
+TEST_F(LocalClusterTest, AKilledWorkerDoesNotHoldUpTheEndOfTheOthers) {
+  cluster_.SetWorkersMin(1);
+  Start(Role::kServer, "ps 0", kServer);
+  Start(Role::kWorker, "worker 0", "exit 0");
+  ASSERT_TRUE(WaitForWorkers().ok());
+  Start(Role::kWorker, "worker 1", "kill -9 $$");
+  EXPECT_TRUE(WaitForWorkers().ok()) << "another one has come to the end";
+  EXPECT_TRUE(cluster_.IsLost("worker 1"));
+  cluster_.StopAll();
+}
+
 TEST_F(LocalClusterTest, AServerThatEndsBeforeTheWorkersIsAFailure) {
   Start(Role::kServer, "ps 0", "exit 0");
   Start(Role::kWorker, "worker 0", "sleep 1000");
