@@ -23,7 +23,7 @@ struct Columns {
   bool range = false;
 };
 
-enum class Role { kNone, kLabel, kNumeric, kCategorical, kIgnored };
+enum class Role { kNone, kLabel, kNumeric, kCategorical, kTime, kIgnored };
 
 bool IsNumber(absl::string_view text) {
   double value;
@@ -124,6 +124,8 @@ class Resolver {
         return "numeric";
       case Role::kCategorical:
         return "categorical";
+      case Role::kTime:
+        return "in csv.datetime";
       case Role::kIgnored:
         return "ignored";
       case Role::kNone:
@@ -155,9 +157,10 @@ bool NamesColumn(const v1::CsvConfig& config, const std::vector<std::string>& he
     return std::any_of(map.begin(), map.end(), [&](const auto& entry) { return named(entry.first); });
   };
   const auto any = [&](const auto& specs) { return std::any_of(specs.begin(), specs.end(), named); };
-  return named(config.label()) || (!config.group().empty() && named(config.group())) || any(config.numeric()) ||
-         any(config.categorical()) || any(config.ignore()) || any(config.missing_indicator()) ||
-         any_key(config.bucket()) || any_key(config.transform()) || any_key(config.multi());
+  return named(config.label()) || (!config.group().empty() && named(config.group())) ||
+         (!config.weight().empty() && named(config.weight())) || any(config.numeric()) || any(config.categorical()) ||
+         any(config.ignore()) || any(config.missing_indicator()) || any_key(config.bucket()) ||
+         any_key(config.transform()) || any_key(config.multi()) || any_key(config.datetime());
 }
 
 // Whether one of `specs` names column `index` of `columns` by its index.
@@ -267,6 +270,67 @@ void AddMulti(const std::map<size_t, MultiRule>& rules, CsvLayout* layout) {
   }
 }
 
+// The features of the columns of csv.datetime.
+struct Times {
+  struct Feature {
+    size_t index;
+    TimeRule rule;
+    v1::Transform transform;
+  };
+  std::vector<Feature> categories;
+  std::vector<Feature> numbers;
+};
+
+// Takes the columns of csv.datetime, in InOrder. `transform`: of numbers, unless they have their own.
+absl::StatusOr<Times> TakeTimes(const v1::CsvConfig& config, v1::Transform transform, const CsvLayout& layout,
+                                Resolver* resolver) {
+  std::map<size_t, v1::DateTimeColumn> columns;
+  for (const auto& entry : config.datetime()) {
+    std::vector<size_t> taken;
+    LODESTONE_RETURN_IF_ERROR(
+        resolver->Take("csv.datetime", std::vector<std::string>{entry.first}, Role::kTime, &taken));
+    for (const size_t index : taken) columns.emplace(index, entry.second);
+  }
+  Times times;
+  for (const size_t index : InOrder(columns, layout)) {
+    const v1::DateTimeColumn& column = columns.at(index);
+    const size_t before = times.categories.size() + times.numbers.size();
+    for (const TimeRule::Part part : kTimeParts) {
+      const v1::DateTimeColumn::Feature feature = FeatureOf(column, part);
+      if (feature == v1::DateTimeColumn::NONE) continue;
+      TimeRule rule{part, column.format(), 0};
+      if (part == TimeRule::Part::kAgeDays) {
+        if (!ParseTime(column.age_at(), v1::DateTimeColumn::ISO8601, &rule.age_at)) {
+          return resolver->Error(
+              absl::StrCat("csv.datetime: the age of ", layout.names[index],
+                           " needs age_at, a date or time as ISO 8601 that ages are counted to, and \"",
+                           column.age_at(), "\" is none"));
+        }
+        rule.age_at = std::floor(rule.age_at);
+      }
+      const v1::Transform own = ResolveTransform(column.transform(), transform);
+      (feature == v1::DateTimeColumn::CATEGORY ? times.categories : times.numbers).push_back({index, rule, own});
+    }
+    if (times.categories.size() + times.numbers.size() == before) {
+      return resolver->Error(absl::StrCat("csv.datetime: ", layout.names[index],
+                                          " has no feature: set hour, weekday or "
+                                          "age_days, or put it into csv.ignore"));
+    }
+  }
+  return times;
+}
+
+// Adds those that are categories.
+void AddTimes(const Times& times, CsvLayout* layout) {
+  for (const Times::Feature& feature : times.categories) {
+    layout->categorical.push_back(feature.index);
+    BucketRule& rule = layout->buckets.emplace_back();
+    rule.kind = BucketRule::Kind::kTime;
+    rule.time = feature.rule;
+    if (!layout->multi.empty()) layout->multi.emplace_back();
+  }
+}
+
 // Adds a number beside each numeric column of csv.missing_indicator, behind all of them, in their order.
 absl::Status AddIndicators(const v1::CsvConfig& config, const Resolver& resolver, CsvLayout* layout) {
   std::set<size_t> indicated;
@@ -285,17 +349,20 @@ absl::Status AddIndicators(const v1::CsvConfig& config, const Resolver& resolver
   }
   const std::vector<CsvLayout::NumericColumn> numbers = layout->numeric;
   for (const CsvLayout::NumericColumn& column : numbers) {
-    if (indicated.contains(column.index)) layout->numeric.push_back({column.index, v1::NONE, true});
+    if (indicated.contains(column.index)) layout->numeric.push_back({column.index, v1::NONE, true, {}});
   }
   return absl::OkStatus();
 }
 
-absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLayout* layout,
-                         std::vector<size_t>* numeric) {
+absl::Status AssignRoles(const v1::CsvConfig& config, v1::Transform transform, Resolver* resolver, CsvLayout* layout,
+                         std::vector<size_t>* numeric, Times* times) {
   std::vector<size_t> label;
   const std::vector<std::string>& names = layout->plain_names;
-  if (layout->label_optional && layout->has_header &&
-      std::find(names.begin(), names.end(), config.label()) == names.end()) {
+  if (config.label().empty()) {
+    layout->label.reset();
+    layout->unlabelled = true;
+  } else if (layout->label_optional && layout->has_header &&
+             std::find(names.begin(), names.end(), config.label()) == names.end()) {
     layout->label.reset();
   } else {
     LODESTONE_RETURN_IF_ERROR(
@@ -308,19 +375,29 @@ absl::Status AssignRoles(const v1::CsvConfig& config, Resolver* resolver, CsvLay
     if (group.indices.size() != 1) return resolver->Error("csv.group has to be one column");
     layout->group = group.indices[0];
   }
+  if (!config.weight().empty()) {
+    LODESTONE_ASSIGN_OR_RETURN(const Columns weight, resolver->Find("csv.weight", config.weight()));
+    if (weight.indices.size() != 1) return resolver->Error("csv.weight has to be one column");
+    layout->weight = weight.indices[0];
+    if (layout->weight == layout->label) {
+      return resolver->Error(absl::StrCat("csv.weight: ", layout->names[*layout->weight], " is the label"));
+    }
+  }
   std::vector<size_t> ignored;
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.ignore", config.ignore(), Role::kIgnored, &ignored));
   LODESTONE_RETURN_IF_ERROR(
       resolver->Take("csv.categorical", config.categorical(), Role::kCategorical, &layout->categorical));
   LODESTONE_RETURN_IF_ERROR(resolver->Take("csv.numeric", config.numeric(), Role::kNumeric, numeric));
   LODESTONE_ASSIGN_OR_RETURN(const auto multi, TakeMulti(config, resolver));
+  LODESTONE_ASSIGN_OR_RETURN(*times, TakeTimes(config, transform, *layout, resolver));
   layout->numeric_by_default = config.categorical().empty() && config.numeric().empty() && multi.empty();
   for (size_t i = 0; layout->numeric_by_default && i < layout->names.size(); ++i) {
-    if (resolver->role(i) == Role::kNone && layout->group != i) numeric->push_back(i);
+    if (resolver->role(i) == Role::kNone && layout->group != i && layout->weight != i) numeric->push_back(i);
   }
   LODESTONE_RETURN_IF_ERROR(AddBuckets(config, *resolver, layout));
   AddMulti(multi, layout);
-  if (numeric->empty() && layout->categorical.empty()) {
+  AddTimes(*times, layout);
+  if (numeric->empty() && layout->categorical.empty() && times->numbers.empty()) {
     return resolver->Error(
         absl::StrCat("no feature columns among its ", layout->names.size(), " columns; is csv.delimiter right?"));
   }
@@ -340,7 +417,8 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
   if (!layout->has_header) header.clear();
   Resolver resolver(file, std::move(header), layout->plain_names);
   std::vector<size_t> numeric;
-  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, &resolver, layout, &numeric));
+  Times times;
+  LODESTONE_RETURN_IF_ERROR(AssignRoles(config, transform, &resolver, layout, &numeric, &times));
 
   std::map<size_t, v1::Transform> transforms;
   for (const auto& entry : config.transform()) {
@@ -354,13 +432,21 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
       }
     }
   }
-  for (const size_t index : layout->categorical) layout->salts.push_back(StableHash(layout->plain_names[index]));
+  for (size_t i = 0; i < layout->categorical.size(); ++i) {
+    const TimeRule::Part part = layout->buckets[i].time.part;
+    const std::string& name = layout->plain_names[layout->categorical[i]];
+    layout->salts.push_back(StableHash(part == TimeRule::Part::kNone ? name : absl::StrCat(name, ":", PartName(part))));
+  }
   for (size_t index : numeric) {
     const auto own = transforms.find(index);
     layout->numeric.push_back(
-        {index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform)});
+        {index, ResolveTransform(own == transforms.end() ? v1::DEFAULT : own->second, transform), false, {}});
   }
-  return AddIndicators(config, resolver, layout);
+  LODESTONE_RETURN_IF_ERROR(AddIndicators(config, resolver, layout));
+  for (const Times::Feature& feature : times.numbers) {
+    layout->numeric.push_back({feature.index, feature.transform, false, feature.rule});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -368,7 +454,17 @@ absl::Status FindRoles(const v1::CsvConfig& config, v1::Transform transform, abs
 float CsvLayout::NumberOf(const NumericColumn& column, double x) {
   const bool is_missing = std::isnan(x);
   if (column.indicates_missing) return is_missing ? 1.0f : 0.0f;
+  if (column.time.is_set() && !is_missing) x = column.time.Of(x);
   return is_missing ? MissingNumber(column.transform) : TransformNumber(column.transform, x);
+}
+
+bool CsvLayout::SetWeight(double number, float* to, std::string* error) const {
+  *to = static_cast<float>(number);
+  if (number >= 0 && std::isfinite(*to)) return true;
+  *error = std::isnan(number) ? absl::StrCat("the weight (", names[*weight], ") is missing")
+                              : absl::StrCat(number, " in ", names[*weight],
+                                             " is no weight: csv.weight takes finite numbers that are not negative");
+  return false;
 }
 
 absl::StatusOr<CsvLayout> FindCsvLayout(const v1::CsvConfig& config, v1::Transform transform, absl::string_view file,
