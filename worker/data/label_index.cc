@@ -146,7 +146,7 @@ bool LabelIndex::Add(absl::string_view text, float* provisional, std::string* er
   if (kind_ == LabelKind::kNumber) {
     double number = 0;
     if (!ParseLabelNumber(text, &number)) {
-      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the squared loss needs it");
+      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the loss of the model needs it");
       return false;
     }
     if (!held_out) {
@@ -226,7 +226,7 @@ bool LabelIndex::Find(absl::string_view text, float* label, std::string* error) 
   if (kind_ == LabelKind::kNumber) {
     double number = 0;
     if (!ParseLabelNumber(text, &number)) {
-      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the squared loss needs it");
+      *error = absl::StrCat("label ", Quoted(text), " is not a number, as the loss of the model needs it");
       return false;
     }
     *label = static_cast<float>(number);

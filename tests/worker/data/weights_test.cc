@@ -156,6 +156,16 @@ TEST(Labels, OfFilesThatHaveNoneAreOne) {
   EXPECT_THAT(ReadAll(*data->train).labels, ElementsAre(1, 1));
 }
 
+TEST(Labels, ThatThereAreNoneOfMakeNoHeaderOfALineWithAGap) {
+  v1::Config config = FilesConfig(v1::DataConfig::CSV, {WriteFile("gap.csv", "7,\n8,4\n")});
+  v1::CsvConfig& csv = *config.mutable_data()->mutable_csv();
+  csv.set_label("");
+  csv.add_numeric("0-1");
+  const auto data = Load(config, LabelKind::kNumber);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT(ReadAll(*data->train).numeric, ElementsAre(7, 0, 8, 4));
+}
+
 TEST(Labels, ThatAreScaledAreNumbersWithTheirDeviation) {
   v1::Config config = FilesConfig(v1::DataConfig::CSV, {WriteFile("scaled.csv", "1,1e6\n2,1e6\n3,1000003\n")});
   config.mutable_data()->set_standardize_label(true);
